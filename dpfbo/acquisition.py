@@ -1,0 +1,121 @@
+"""Maximise feature functions: exactly on a grid; on a box by random candidates and batched refinement."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks, optimize
+from dpfbo.domain import Box, Domain
+from dpfbo.features import RandomFeatures
+from dpfbo.regions import Regions
+
+_BLOCK = 400_000  # features evaluated at once where every row has a map of its own: what the cache holds
+
+
+@dataclass(frozen=True)
+class FeatureFunction:
+    """A batch of functions `g(x) = phi(x) . w^(i[x])` with `i[x]` the region that holds x.
+
+    features: one shared map or one a row; weights: `B x P x M`, or `1 x P x M` for one function that all rows share;
+    length: a row's typical distance between neighbouring optima (its length-scale), B.
+    """
+
+    features: RandomFeatures
+    weights: Tensor
+    regions: Regions
+    length: Tensor
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """Values at unit-cube points, `B x k x D -> B x k`; `1 x k x D` are points that all rows share."""
+        if len(u) == len(self.features.frequencies) == 1:
+            return self._values(u, self.features, self.weights)
+        size = max(len(u), len(self.features.frequencies))
+        rows_at_once = max(1, _BLOCK // (u.shape[1] * self.features.frequencies.shape[1]))
+        blocks = torch.arange(size).split(rows_at_once)
+        return torch.cat([self._values(_rows(u, r), self.features.select(r), _rows(self.weights, r)) for r in blocks])
+
+    def _values(self, u: Tensor, features: RandomFeatures, w: Tensor) -> Tensor:
+        """Values of functions whose features, points and weights (b x P x M, or 1 x P x M) fit in the cache."""
+        c = features.angles(u.expand(max(len(u), len(features.frequencies)), -1, -1)).cos_()  # b x k x M
+        values = (c[0] @ w.mT if len(c) == 1 else c @ w.mT) / torch.linalg.vector_norm(c, dim=-1, keepdim=True)
+        if self.regions.P == 1:
+            return values[..., 0]
+        return values.gather(-1, self.regions.region_of(u)[..., None].expand(len(values), -1, 1))[..., 0]
+
+    def value_and_gradient(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Values and gradients at one point a problem.
+
+        u: b x D; region: b, whose weights to use; rows: b, which function of the batch. Returns b and b x D.
+        With `g = A / n`, `A = sum_j w_j cos(a_j)`, `n^2 = sum_j cos^2(a_j)`: `g' = (A' - g n') / n`.
+        """
+        features = self.features.select(rows)
+        shared = len(features.frequencies) == 1
+        angles = features.angles(u[None])[0] if shared else features.angles(u[:, None])[:, 0]  # b x M
+        c, s = torch.cos(angles), torch.sin(angles)
+        w = self.weights[rows if len(self.weights) > 1 else torch.zeros_like(rows), region]  # b x M
+        norm = torch.linalg.vector_norm(c, dim=1, keepdim=True)
+        value = (w * c).sum(1, keepdim=True) / norm
+        slope = s * (value * c / norm - w) / norm  # b x M, dg / d angle
+        S = features.frequencies
+        gradient = slope @ S[0] if shared else (slope[:, None] @ S)[:, 0]
+        return value[:, 0], gradient
+
+
+def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a batch; a batch of one is shared by all rows."""
+    return tensor if len(tensor) == 1 else tensor[rows]
+
+
+@dataclass(frozen=True)
+class Acquisition:
+    """How an agent maximises a function over the domain.
+
+    Grid: exact. Box: `n_candidates` uniform points, then bounded quasi-Newton ascent with analytic gradients from
+    `n_starts` uniform starts and from the best candidate; a start stays in its region; the best point wins.
+    Raises ValueError for sizes below 1 (candidates) or 0 (starts).
+    """
+
+    n_candidates: int = 1000
+    n_starts: int = 20
+    max_iterations: int = 30
+
+    def __post_init__(self) -> None:
+        checks.integer("acquisition.n_candidates", self.n_candidates, minimum=1)
+        checks.integer("acquisition.n_starts", self.n_starts, minimum=0)
+        checks.integer("acquisition.max_iterations", self.max_iterations, minimum=0)
+
+    def uniforms_needed(self, domain: Domain) -> int:
+        """How many uniform numbers `maximize` takes for each agent."""
+        return (self.n_candidates + self.n_starts) * domain.dimension if isinstance(domain, Box) else 0
+
+    def maximize(self, function: FeatureFunction, domain: Domain, uniforms: Tensor) -> Tensor:
+        """The maximiser of each function of the batch, `B x D` unit-cube points.
+
+        uniforms: B x uniforms_needed(domain), U[0, 1).
+        """
+        if not isinstance(domain, Box):
+            best = function(domain.unit_points[None]).argmax(1)  # B, or 1 for a function that all rows share
+            return domain.unit_points[best].expand(len(uniforms), -1)
+        points = uniforms.view(len(uniforms), -1, domain.dimension)
+        candidates, starts = points[:, : self.n_candidates], points[:, self.n_candidates :]
+        best = function(candidates).argmax(1)  # B
+        best_candidate = candidates[torch.arange(len(best)), best]
+        return self._refine(function, torch.cat([best_candidate[:, None], starts], 1))
+
+    def _refine(self, function: FeatureFunction, starts: Tensor) -> Tensor:
+        B, k, D = starts.shape
+        x0 = starts.reshape(B * k, D)
+        owner = torch.arange(B).repeat_interleave(k)
+        region = function.regions.region_of(x0)
+        lower, upper = function.regions.bounds(region)
+
+        def negative(x: Tensor, problems: Tensor) -> tuple[Tensor, Tensor]:
+            value, gradient = function.value_and_gradient(x, region[problems], owner[problems])
+            return -value, -gradient
+
+        first = (0.5 * function.length[owner]).clamp(max=0.1)
+        stopping = optimize.Stopping(max_iterations=self.max_iterations)
+        x, negative_value = optimize.minimize(negative, x0, lower, upper, first, stopping)
+        best = negative_value.view(B, k).argmin(1)
+        return x.view(B, k, D)[torch.arange(B), best]

@@ -1,0 +1,203 @@
+"""Algorithm 2: what the agents do in a round, all agents as one batch.
+
+t = 0:  query the initial points, send the message
+t >= 1: with probability p_t query the argmax of an own posterior draw, else the argmax of the last broadcast;
+        observe, add to the history, send a new message
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks, gp
+from dpfbo.acquisition import Acquisition, FeatureFunction
+from dpfbo.broadcast import AgentVectors, Broadcast, Points, RegionVectors
+from dpfbo.domain import Box, Domain
+from dpfbo.draws import OwnDraw
+from dpfbo.features import RandomFeatures
+from dpfbo.follow import FOLLOW_PROBABILITY
+from dpfbo.posterior import cholesky, extend_cholesky, sample_weights
+from dpfbo.regions import Regions
+from dpfbo.rng import Streams
+
+_REPEAT = 1e-9  # two unit-cube points this close on every axis are the same query
+
+
+class Source(IntEnum):
+    """Where a query came from."""
+
+    initial = 0
+    own = 1
+    server = 2
+    random = 3  # replaced a repeated query
+
+
+@dataclass(frozen=True)
+class AgentsState:
+    """Everything that the agents of one shard know. Histories are append-only buffers of which `count` rows are in use.
+
+    ids: n; x: n x capacity x D unit-cube points; y: n x capacity; Phi: n x capacity x M message features;
+    L: n x capacity x capacity, Cholesky factor of `Phi Phi^T + lam I`; hyper: each agent's own GP.
+    """
+
+    ids: Tensor
+    x: Tensor
+    y: Tensor
+    Phi: Tensor
+    L: Tensor
+    count: int
+    hyper: gp.Hyperparameters
+
+
+@dataclass(frozen=True)
+class Query:
+    """The queries of one round. u: n x k x D unit-cube points; source: n x k, values of `Source`."""
+
+    u: Tensor
+    source: Tensor
+
+
+@dataclass
+class PhaseClock:
+    """Seconds spent in each named phase."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - begin
+
+
+@dataclass(frozen=True)
+class Agents:
+    """The settings that all agents share; state and randomness are passed to the methods.
+
+    domain: where they search. regions: the P sub-regions. features: the shared map of the messages.
+    message_noise: lam of eq. 2. message: `sample` (a posterior draw, the paper). n_init: initial points, uniform in the agent's
+    own region. follow: name of `1 - p_t`. own_gp, own_draw: local Thompson sampling. rounds: T, for the capacity of the buffers.
+    """
+
+    domain: Domain
+    regions: Regions
+    features: RandomFeatures
+    streams: Streams
+    rounds: int
+    n_init: int
+    message_noise: float
+    follow: str
+    own_gp: gp.OwnGP = gp.OwnGP()
+    own_draw: OwnDraw = OwnDraw()
+    acquisition: Acquisition = Acquisition()
+
+    def __post_init__(self) -> None:
+        checks.integer("rounds", self.rounds, minimum=1)
+        checks.integer("n_init", self.n_init, minimum=1)
+        checks.positive("algorithm.message_noise", self.message_noise)
+        checks.one_of("algorithm.follow", self.follow, FOLLOW_PROBABILITY)
+        self.own_draw.check_against(self.domain)
+
+    def initial_state(self, ids: Tensor) -> AgentsState:
+        """No observations yet."""
+        n, capacity, M = len(ids), self.n_init + self.rounds, self.features.frequencies.shape[1]
+        x, y, Phi, L = (
+            torch.zeros(n, capacity, *rest, dtype=torch.float64)
+            for rest in ((self.domain.dimension,), (), (M,), (capacity,))
+        )
+        return AgentsState(ids, x, y, Phi, L, 0, self.own_gp.start(n))
+
+    def initial_query(self, state: AgentsState) -> Query:
+        """Algo. 2 line 2: `n_init` points uniform in the agent's own region."""
+        n, D = len(state.ids), self.domain.dimension
+        u = self.streams.uniform("initial", state.ids, 0, self.n_init * D).view(n, self.n_init, D)
+        points = self.regions.uniform_points(self.regions.assign(state.ids), u, self.domain)
+        return Query(points, torch.full((n, self.n_init), int(Source.initial)))
+
+    def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
+        """Algo. 2 lines 5 to 9: the queries of round t >= 1.
+
+        broadcast: the last one; None for an algorithm without a server, whose `follow` must be `never`.
+        """
+        coin = self.streams.uniform("follow", state.ids, t, 1)[:, 0]
+        follow = coin < FOLLOW_PROBABILITY[self.follow](t)
+        u = torch.empty(len(state.ids), self.domain.dimension, dtype=torch.float64)
+        own, server = (~follow).nonzero()[:, 0], follow.nonzero()[:, 0]
+        if len(own):
+            with clock("own_draw"):
+                u[own] = self._own_queries(state, own, t)
+        if len(server):
+            if broadcast is None:
+                raise ValueError(f"algorithm.follow must be 'never' without a server, got {self.follow!r}")
+            with clock("acquisition"):
+                u[server] = self._server_queries(state.ids[server], broadcast, t)
+        source = torch.where(follow, int(Source.server), int(Source.own))
+        if isinstance(self.domain, Box):
+            u, source = self._replace_repeats(state, u, source, t)
+        return Query(u[:, None], source[:, None])
+
+    def observe(self, state: AgentsState, query: Query, y: Tensor, clock: PhaseClock) -> AgentsState:
+        """Add observations (y: n x k) to the history."""
+        a, b = state.count, state.count + y.shape[1]
+        with clock("message"):
+            state.x[:, a:b], state.y[:, a:b] = query.u, y
+            state.Phi[:, a:b] = self.features(query.u)
+            Phi_old, Phi_new = state.Phi[:, :a], state.Phi[:, a:b]
+            K_new = Phi_new @ Phi_new.mT + self.message_noise * torch.eye(b - a, dtype=torch.float64)
+            if a == 0:
+                state.L[:, :b, :b] = cholesky(K_new)
+            else:
+                rows = extend_cholesky(state.L[:, :a, :a], Phi_new @ Phi_old.mT, K_new)
+                state.L[:, a:b, :a], state.L[:, a:b, a:b] = rows
+        return replace(state, count=b)
+
+    def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock) -> AgentsState:
+        """Refit the own GPs when it is time; to be called before `query`."""
+        if not self.own_gp.due(state.count):
+            return state
+        with clock("fit"):
+            x, y = state.x[:, : state.count], state.y[:, : state.count]
+            return replace(state, hyper=gp.fit(x, y, state.hyper, self.own_gp.fit))
+
+    def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
+        """Algo. 2 line 3 and 11: every agent's draw `omega_n` (eq. 2), n x M."""
+        with clock("message"):
+            t_obs, M = state.count, state.Phi.shape[2]
+            w0 = self.streams.normal("message/weights", state.ids, t, M)
+            e = self.message_noise**0.5 * self.streams.normal("message/noise", state.ids, t, t_obs)
+            return sample_weights(state.Phi[:, :t_obs], state.L[:, :t_obs, :t_obs], state.y[:, :t_obs], w0, e)
+
+    def _own_queries(self, state: AgentsState, rows: Tensor, t: int) -> Tensor:
+        x, y = state.x[rows, : state.count], state.y[rows, : state.count]
+        hyper = state.hyper.select(rows)
+        return self.own_draw.maximizers(
+            state.ids[rows], x, y, hyper, self.domain, self.acquisition, self.streams, t
+        )  # fmt: skip
+
+    def _server_queries(self, ids: Tensor, broadcast: Broadcast, t: int) -> Tensor:
+        if isinstance(broadcast, Points):
+            return broadcast.values[ids]
+        if isinstance(broadcast, AgentVectors):
+            weights, regions = broadcast.values[ids][:, None], Regions(1, self.domain.dimension)
+        elif isinstance(broadcast, RegionVectors):
+            weights, regions = broadcast.values[None], self.regions
+        # only the argmax matters: a common scale keeps the refinement's tolerances meaningful
+        scale = weights.flatten(1).norm(dim=1).clamp(min=torch.finfo(weights.dtype).tiny)
+        length = self.features.frequencies.pow(2).mean().rsqrt().expand(len(ids))
+        function = FeatureFunction(self.features, weights / scale[:, None, None], regions, length)
+        u = self.streams.uniform("acquisition", ids, t, self.acquisition.uniforms_needed(self.domain))
+        return self.acquisition.maximize(function, self.domain, u)
+
+    def _replace_repeats(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> tuple[Tensor, Tensor]:
+        """A query that repeats one of the agent's earlier points is replaced by a uniform one."""
+        history = state.x[:, : state.count]
+        repeats = ((history - u[:, None]).abs().amax(2) < _REPEAT).any(1)
+        uniform = self.streams.uniform("repeat", state.ids, t, self.domain.dimension)
+        return torch.where(repeats[:, None], uniform, u), torch.where(repeats, int(Source.random), source)

@@ -1,0 +1,40 @@
+"""Validation of public settings: one sentence with the name, the value and the rule."""
+
+import math
+from collections.abc import Iterable
+from numbers import Integral, Real
+
+
+def integer(name: str, value: object, minimum: int) -> None:
+    """Raise ValueError unless `value` is an integer of at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+        raise ValueError(f"{name} must be an integer of at least {minimum}, got {value!r}")
+
+
+def probability(name: str, value: object) -> None:
+    """Raise ValueError unless `value` lies in (0, 1]."""
+    if not _is_real(value) or not 0 < value <= 1:  # type: ignore[operator]
+        raise ValueError(f"{name} must lie in (0, 1], got {value!r}")
+
+
+def positive(name: str, value: object) -> None:
+    """Raise ValueError unless `value` is a finite number above 0."""
+    if not _is_real(value) or not 0 < value < math.inf:  # type: ignore[operator]
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+
+
+def non_negative(name: str, value: object) -> None:
+    """Raise ValueError unless `value` is a finite number of at least 0."""
+    if not _is_real(value) or not 0 <= value < math.inf:  # type: ignore[operator]
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
+
+
+def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
+    """Raise ValueError unless `value` is one of `allowed`."""
+    allowed = list(allowed)
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, allowed))}, got {value!r}")
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

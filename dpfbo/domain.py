@@ -1,0 +1,69 @@
+"""Search domains X: a finite grid or a box. Inside the library every point lives in the unit cube."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Box:
+    """The box `[lower, upper]` of R^D.
+
+    Raises ValueError if the bounds differ in length, are not finite, or are not in increasing order.
+    """
+
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.lower) != len(self.upper) or not self.lower:
+            raise ValueError(f"bounds need one lower and one upper value an axis, got {self.lower} and {self.upper}")
+        low, high = torch.tensor(self.lower), torch.tensor(self.upper)
+        if not (torch.isfinite(low).all() and torch.isfinite(high).all() and (low < high).all()):
+            raise ValueError(f"bounds must be finite with lower < upper on every axis, got {self.lower}, {self.upper}")
+
+    @property
+    def dimension(self) -> int:
+        return len(self.lower)
+
+    def to_natural(self, u: Tensor) -> Tensor:
+        """Unit-cube points `... x D` in the problem's own units."""
+        low = torch.tensor(self.lower, dtype=u.dtype)
+        return low + u * (torch.tensor(self.upper, dtype=u.dtype) - low)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A finite set of points, `G x D`, that spans the box `[lower, upper]`.
+
+    Raises ValueError if there is no point or one lies outside the box.
+    """
+
+    points: Tensor
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if self.points.ndim != 2 or len(self.points) == 0:
+            raise ValueError(f"grid points must be a non-empty G x D tensor, got shape {tuple(self.points.shape)}")
+        if not ((self.unit_points >= 0) & (self.unit_points <= 1)).all():
+            raise ValueError("every grid point must lie between lower and upper")
+
+    @property
+    def dimension(self) -> int:
+        return self.points.shape[1]
+
+    @cached_property
+    def unit_points(self) -> Tensor:
+        """The points in the unit cube, `G x D`."""
+        low = torch.tensor(self.lower, dtype=self.points.dtype)
+        return (self.points - low) / (torch.tensor(self.upper, dtype=self.points.dtype) - low)
+
+    def to_natural(self, u: Tensor) -> Tensor:
+        """Unit-cube points `... x D` in the problem's own units."""
+        return Box(self.lower, self.upper).to_natural(u)
+
+
+Domain = Box | Grid

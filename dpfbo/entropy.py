@@ -1,0 +1,53 @@
+"""Where the server's randomness comes from: the choice of S_t and the noise.
+
+The privacy guarantee needs both to be unknown to whoever reads the broadcasts. `SeededEntropy` is for simulation: it is
+reproducible, and a known seed voids the guarantee. `SystemEntropy` asks the operating system and keeps nothing.
+"""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpfbo.rng import Streams, box_muller
+
+
+class Entropy(Protocol):
+    """A source of uniforms for the server."""
+
+    reproducible: bool
+
+    def uniform(self, purpose: str, round: int, size: int) -> Tensor:
+        """U[0, 1) numbers, `size` float64."""
+
+
+@dataclass(frozen=True)
+class SeededEntropy:
+    """Named streams of the run's seed: the same round gives the same numbers."""
+
+    streams: Streams
+    reproducible: bool = True
+
+    def uniform(self, purpose: str, round: int, size: int) -> Tensor:
+        return torch.from_numpy(self.streams.generator(f"server/{purpose}", round).random(size))
+
+
+@dataclass(frozen=True)
+class SystemEntropy:
+    """Operating-system entropy: every call gives fresh numbers, which are never stored."""
+
+    reproducible: bool = False
+
+    def uniform(self, purpose: str, round: int, size: int) -> Tensor:
+        words = np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
+        return torch.from_numpy((words >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def gaussian(entropy: Entropy, purpose: str, round: int, shape: tuple[int, ...]) -> Tensor:
+    """Standard normals of a shape from an entropy source."""
+    size = math.prod(shape)
+    return box_muller(entropy.uniform(purpose, round, 2 * math.ceil(size / 2)))[:size].view(shape)

@@ -1,0 +1,183 @@
+"""The private step of Algorithm 1: choose, clip, weigh and sum, add noise.
+
+`SubsampledGaussian` is the private mechanism; `WeightedAverage` is the same step without privacy (FTS, FTS-DE). Both take all
+the messages of a round and give one vector a region; neither knows where the messages come from.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import dp_accounting
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.entropy import Entropy, gaussian
+
+Messages = Tensor | Sequence[Tensor | None]
+
+
+@dataclass(frozen=True)
+class Release:
+    """One released joint vector and what the server alone knows of how it came about.
+
+    values: P x M, the only part that is broadcast. sigma, sensitivity: public. signal, noise: L2 norms of the sum and of
+    the noise. n_chosen: |S_t|. n_clipped: chosen messages longer than the clip norm. n_rejected: chosen messages that were
+    missing, of a wrong shape, or not finite, and counted as zero. All but `values`, sigma and sensitivity are private.
+    """
+
+    values: Tensor
+    sigma: float
+    sensitivity: float
+    signal: float
+    noise: float
+    n_chosen: int
+    n_clipped: int
+    n_rejected: int
+
+
+class Mechanism(Protocol):
+    """Turns the messages of a round into one release."""
+
+    def sensitivity(self, weights: Tensor) -> float: ...
+
+    def dp_event(self) -> dp_accounting.DpEvent | None: ...
+
+    def release(
+        self, messages: Messages, weights: Tensor, n_features: int, entropy: Entropy, round: int
+    ) -> Release: ...
+
+
+@dataclass(frozen=True)
+class SubsampledGaussian:
+    """The subsampled Gaussian mechanism of DP-FTS-DE (Algo. 1 lines 5 to 12), on the joint vector of all regions.
+
+        omega^(i) = (1/q) sum_{n in S_t} phi_n^(i) clip(omega_n, S / sqrt(P)) + N(0, sigma^2 I_M),   i = 1..P
+
+    sampling_probability: q. noise_multiplier: z; 0 adds no noise and has no finite epsilon. clip_norm: S, for the joint vector;
+    each message is clipped to `C = S / sqrt(P)`. calibration: `paper` or `tight`, see `sensitivity`. sampling: `poisson`
+    (each agent independently with probability q), or `fixed_size` (a uniform subset of round(q N) agents).
+
+    Guarantee. Relation: zero-out, one agent's messages of all rounds replaced by zero vectors (dp-accounting's REPLACE_SPECIAL; the
+    weights depend on N, so N is public). Event: one Gaussian of multiplier z a round on the Poisson-sampled agents,
+    `dp_event()`; the P blocks are one joint vector and one event. Sensitivity: `sensitivity()`, of the sum over the
+    chosen agents, from which alone sigma is derived. Division is by q, never by |S_t|; an empty S_t, and messages that
+    are missing, not finite or of the wrong shape, take the same path as zero vectors.
+
+    Raises ValueError for q outside (0, 1], z < 0, S <= 0 or an unknown name.
+    """
+
+    sampling_probability: float
+    noise_multiplier: float
+    clip_norm: float
+    calibration: str = "paper"
+    sampling: str = "poisson"
+
+    def __post_init__(self) -> None:
+        checks.probability("privacy.q (sampling probability)", self.sampling_probability)
+        checks.non_negative("privacy.z (noise multiplier)", self.noise_multiplier)
+        checks.positive("privacy.S (clip norm)", self.clip_norm)
+        checks.one_of("privacy.sensitivity", self.calibration, ("paper", "tight"))
+        checks.one_of("privacy.sampling", self.sampling, ("poisson", "fixed_size"))
+
+    def message_norm(self, P: int) -> float:
+        """The norm `C = S / sqrt(P)` that every message is clipped to."""
+        return self.clip_norm / math.sqrt(P)
+
+    def sensitivity(self, weights: Tensor) -> float:
+        """L2 sensitivity of the joint sum to one agent's message (weights: P x N).
+
+        Agent n adds `(phi_n^(1) c, .., phi_n^(P) c) / q` with `||c|| <= C`. `tight`: `C max_n ||phi_n||_2 / q`. `paper`: its upper
+        bound `S phi_max / q`, at most sqrt(P) larger.
+        """
+        q = self.sampling_probability
+        if self.calibration == "tight":
+            return self.message_norm(len(weights)) * float(weights.norm(dim=0).max()) / q
+        return self.clip_norm * float(weights.max()) / q
+
+    def dp_event(self) -> dp_accounting.DpEvent:
+        """What one round costs, for an accountant (the same for every agent count under Poisson sampling)."""
+        if self.noise_multiplier == 0:
+            return dp_accounting.NonPrivateDpEvent()
+        event = dp_accounting.GaussianDpEvent(self.noise_multiplier)
+        if self.sampling == "fixed_size":
+            return dp_accounting.SampledWithoutReplacementDpEvent(1_000_000, 1, event)
+        return dp_accounting.PoissonSampledDpEvent(self.sampling_probability, event)
+
+    def choose(self, n_agents: int, entropy: Entropy, round: int) -> Tensor:
+        """Which agents are in S_t: a boolean for each of the N agents."""
+        u = entropy.uniform("choice", round, n_agents)
+        if self.sampling == "poisson":
+            return u < self.sampling_probability
+        size = max(1, round_half_up(self.sampling_probability * n_agents))
+        chosen = torch.zeros(n_agents, dtype=torch.bool)
+        chosen[u.argsort()[:size]] = True
+        return chosen
+
+    def release(self, messages: Messages, weights: Tensor, n_features: int, entropy: Entropy, round: int) -> Release:
+        """One round: choose, clip, sum, add noise. messages: N x M, or N vectors (None for a lost one)."""
+        P, N = weights.shape
+        chosen = self.choose(N, entropy, round).nonzero()[:, 0]  # |S_t|
+        received, n_rejected = accept(messages, chosen, n_features)
+        clipped, n_clipped = clip(received, self.message_norm(P))
+        total = (weights[:, chosen] / self.sampling_probability) @ clipped  # P x M
+        sensitivity = self.sensitivity(weights)
+        sigma = self.noise_multiplier * sensitivity
+        noise = sigma * gaussian(entropy, "noise", round, (P, n_features))
+        return Release(
+            total + noise, sigma, sensitivity, float(total.norm()), float(noise.norm()), len(chosen), n_clipped, n_rejected
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WeightedAverage:
+    """The step without privacy: `omega^(i) = sum_n phi_n^(i) omega_n` over all agents, nothing clipped, no noise."""
+
+    def sensitivity(self, weights: Tensor) -> float:
+        """Infinite: the messages are not bounded."""
+        return math.inf
+
+    def dp_event(self) -> dp_accounting.DpEvent:
+        return dp_accounting.NonPrivateDpEvent()
+
+    def release(self, messages: Messages, weights: Tensor, n_features: int, entropy: Entropy, round: int) -> Release:
+        """One round; messages that are missing, not finite or of the wrong shape count as zero."""
+        N = weights.shape[1]
+        received, n_rejected = accept(messages, torch.arange(N), n_features)
+        total = weights @ received
+        return Release(total, 0.0, self.sensitivity(weights), float(total.norm()), 0.0, N, 0, n_rejected)
+
+
+def accept(messages: Messages, chosen: Tensor, n_features: int) -> tuple[Tensor, int]:
+    """The chosen messages as `k x M` float64, and how many of them were unusable and became zero vectors.
+
+    Unusable: missing (None), not a vector of M numbers, or with an entry that is not finite.
+    """
+    if isinstance(messages, Tensor) and messages.ndim == 2 and messages.shape[1] == n_features:
+        received = messages[chosen].double()
+    else:
+        received = torch.full((len(chosen), n_features), math.nan, dtype=torch.float64)
+        for row, n in enumerate(chosen.tolist()):
+            message = messages[n] if n < len(messages) else None
+            if isinstance(message, Tensor) and message.shape == (n_features,):
+                received[row] = message.double()
+    finite = torch.isfinite(received).all(1)
+    return torch.where(finite[:, None], received, 0.0), int((~finite).sum())
+
+
+def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
+    """Scale every message (k x M) down to L2 norm at most `norm`; also returns how many were longer.
+
+    Safe for entries whose square overflows: the length is taken after division by the largest entry.
+    """
+    largest = messages.abs().amax(1, keepdim=True).clamp(min=torch.finfo(messages.dtype).tiny)  # k x 1
+    unit = messages / largest
+    length = unit.norm(dim=1, keepdim=True)  # in units of `largest`, between 1 and sqrt(M)
+    longer = length > norm / largest
+    return torch.where(longer, unit * (norm / length), messages), int(longer.sum())
+
+
+def round_half_up(value: float) -> int:
+    return math.floor(value + 0.5)

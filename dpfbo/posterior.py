@@ -1,0 +1,56 @@
+"""The message of an agent (eq. 2): one draw from the weight-space posterior under shared random features.
+
+With `Phi` the `t x M` features of the agent's own observations and noise variance `lam`:
+
+    Sigma = Phi^T Phi + lam I,    nu = Sigma^-1 Phi^T y,    omega ~ N(nu, lam Sigma^-1)    (eq. 2)
+
+Matheron's rule gives the same law from the `t x t` matrix `K = Phi Phi^T + lam I` alone:
+
+    omega = w0 + Phi^T K^-1 (y - Phi w0 - e),    w0 ~ N(0, I_M),    e ~ N(0, lam I_t).
+
+Agents are a batch dimension everywhere.
+"""
+
+import torch
+from torch import Tensor
+
+_JITTERS = (0.0, 1e-10, 1e-8)  # relative to the mean of the diagonal, tried in this order
+
+
+class FactorisationError(ArithmeticError):
+    """A Gram matrix could not be factorised, not even with the stated jitter."""
+
+
+def cholesky(K: Tensor) -> Tensor:
+    """Lower Cholesky factors of `N x t x t` matrices; adds at most 1e-8 of the mean diagonal.
+
+    Raises FactorisationError if a matrix is not positive definite even so.
+    """
+    scale = K.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+    eye = torch.eye(K.shape[-1], dtype=K.dtype)
+    for jitter in _JITTERS:
+        L, info = torch.linalg.cholesky_ex(K + jitter * scale * eye)
+        if not info.any():
+            return L
+    raise FactorisationError(f"{int((info > 0).sum())} of {len(K)} Gram matrices are not positive definite")
+
+
+def extend_cholesky(L: Tensor, K_cross: Tensor, K_new: Tensor) -> tuple[Tensor, Tensor]:
+    """New rows of Cholesky factors when k observations join t old ones.
+
+    L: N x t x t; K_cross: N x k x t; K_new: N x k x k, both with the noise on the diagonal. Returns the new rows' two
+    blocks: N x k x t and N x k x k (lower triangular). Costs O(k t^2) instead of O(t^3).
+    """
+    cross = torch.linalg.solve_triangular(L, K_cross.mT, upper=False).mT
+    return cross, cholesky(K_new - cross @ cross.mT)
+
+
+def sample_weights(Phi: Tensor, L: Tensor, y: Tensor, w0: Tensor, e: Tensor) -> Tensor:
+    """Posterior draws of the weights by Matheron's rule.
+
+    Phi: N x t x M; L: N x t x t, the Cholesky factor of `Phi Phi^T + lam I`; y: N x t; w0: N x M prior draws;
+    e: N x t noise draws. Returns omega, N x M. With w0 = 0 and e = 0 it is the posterior mean nu.
+    """
+    residual = y - (Phi @ w0.unsqueeze(-1)).squeeze(-1) - e  # N x t
+    v = torch.cholesky_solve(residual.unsqueeze(-1), L)  # N x t x 1
+    return w0 + (Phi.mT @ v).squeeze(-1)

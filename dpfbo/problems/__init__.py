@@ -1,0 +1,47 @@
+"""Problems: what the agents optimise. One file each; its YAML in `conf/problem/` names the class.
+
+A problem is a frozen dataclass with the attributes and methods of `Problem`.
+"""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from dpfbo.domain import Domain
+from dpfbo.rng import Streams
+
+
+class Problem(Protocol):
+    """The objectives of N agents over one domain. Larger values are better.
+
+    n_agents: N. domain: where they search. noise_variance: of an observation, None if unknown. metric: name of what is reported;
+    reference: N values that `best so far` is subtracted from to give the metric (the optimum for simple regret, 1 for
+    1 - AUC), or None to report the best value itself. lower_is_better: direction of the metric.
+    """
+
+    name: str
+    metric: str
+    lower_is_better: bool
+
+    @property
+    def n_agents(self) -> int: ...
+
+    @property
+    def domain(self) -> Domain: ...
+
+    @property
+    def noise_variance(self) -> float | None: ...
+
+    @property
+    def reference(self) -> Tensor | None: ...
+
+    def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
+        """Observations `y`, n x k, of agents (n ids) at x, n x k x D in the problem's own units."""
+
+    def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The values that the metric is about, n x k: noiseless where they are known, else y itself."""
+
+
+def observation_noise(variance: float, agents: Tensor, shape: tuple[int, int], streams: Streams, round: int) -> Tensor:
+    """N(0, variance) for observations of one round, n x k."""
+    return variance**0.5 * streams.normal("observation", agents, round, shape[1])

@@ -1,0 +1,75 @@
+"""The paper's synthetic problem (App. B.1.1): one GP draw on a grid, perturbed a little for each agent."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.domain import Grid
+from dpfbo.problems import observation_noise
+from dpfbo.rng import Streams
+
+
+def gp_draws(n_draws: int, grid_size: int, lengthscale: float, generator: np.random.Generator) -> Tensor:
+    """Draws of an SE Gaussian process on `linspace(0, 1, grid_size)`, each scaled to [0, 1]; n_draws x grid_size."""
+    x = np.linspace(0, 1, grid_size)
+    K = np.exp(-0.5 * ((x[:, None] - x) / lengthscale) ** 2)
+    values, vectors = np.linalg.eigh(K)
+    draws = generator.standard_normal((n_draws, grid_size)) @ (vectors * np.sqrt(values.clip(min=0))).T
+    low, high = draws.min(1, keepdims=True), draws.max(1, keepdims=True)
+    return torch.from_numpy((draws - low) / (high - low))
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """N agents on a grid of [0, 1]: a common GP draw `f` with +-`perturbation` for each agent and point, either sign equally likely.
+
+    function_seed: of the GP draw and the signs (the runs' own seed is another). Metric: simple regret of the best
+    point so far, noiseless, against the agent's own optimum.
+    """
+
+    n_agents: int = 200
+    grid_size: int = 1000
+    lengthscale: float = 0.03
+    perturbation: float = 0.02
+    noise_variance: float = 0.01
+    function_seed: int = 0
+    name: str = "synthetic"
+    metric: str = "simple_regret"
+    lower_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        checks.integer("problem.n_agents", self.n_agents, minimum=1)
+        checks.integer("problem.grid_size", self.grid_size, minimum=2)
+        checks.positive("problem.lengthscale", self.lengthscale)
+        checks.non_negative("problem.perturbation", self.perturbation)
+        checks.non_negative("problem.noise_variance", self.noise_variance)
+        checks.integer("problem.function_seed", self.function_seed, minimum=0)
+
+    @cached_property
+    def domain(self) -> Grid:
+        return Grid(torch.linspace(0, 1, self.grid_size, dtype=torch.float64)[:, None], (0.0,), (1.0,))
+
+    @cached_property
+    def values(self) -> Tensor:
+        """Noiseless objectives, N x grid_size."""
+        streams = Streams(self.function_seed)
+        common = gp_draws(1, self.grid_size, self.lengthscale, streams.generator("problem/function"))
+        signs = streams.uniform("problem/signs", torch.arange(self.n_agents), 0, self.grid_size) < 0.5
+        return common + self.perturbation * torch.where(signs, 1.0, -1.0)
+
+    @cached_property
+    def reference(self) -> Tensor:
+        """Each agent's optimum, N."""
+        return self.values.max(1).values
+
+    def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
+        noise = observation_noise(self.noise_variance, agents, (x.shape[0], x.shape[1]), streams, round)
+        return self.true_value(agents, x, noise) + noise
+
+    def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        index = (x[..., 0] * (self.grid_size - 1)).round().long()
+        return self.values[agents].gather(1, index)

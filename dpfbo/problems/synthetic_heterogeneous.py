@@ -1,0 +1,39 @@
+"""Heterogeneous agents (paper, App. B.1.4, Fig. 7): mixtures of an own function and a common one."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from dpfbo.problems.synthetic import Synthetic, gp_draws
+from dpfbo.rng import Streams
+
+
+@dataclass(frozen=True)
+class SyntheticHeterogeneous(Synthetic):
+    """`alpha f_n + (1 - alpha) f_base`: alpha = 0 is one function for all, alpha = 1 independent functions.
+
+    f_base and every f_n are GP draws scaled to [0, 1]; there is no further perturbation.
+    """
+
+    n_agents: int = 50
+    perturbation: float = 0.0
+    alpha: float = 0.7
+    name: str = "synthetic_heterogeneous"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"problem.alpha must lie in [0, 1], got {self.alpha!r}")
+
+    @cached_property
+    def values(self) -> Tensor:
+        """Noiseless objectives, N x grid_size; agent n's own function does not depend on N."""
+        generator = Streams(self.function_seed).generator("problem/function")
+        draws = gp_draws(1 + self.n_agents, self.grid_size, self.lengthscale, generator)
+        signs = (
+            Streams(self.function_seed).uniform("problem/signs", torch.arange(self.n_agents), 0, self.grid_size) < 0.5
+        )
+        mixed = self.alpha * draws[1:] + (1 - self.alpha) * draws[:1]
+        return mixed + self.perturbation * torch.where(signs, 1.0, -1.0)

@@ -1,0 +1,115 @@
+"""The schema of what a run leaves behind, and which columns an outsider of a real deployment would see.
+
+Each column is tagged `released` (public by design: broadcast, or derived from public settings) or `simulation-only` (an agent's or
+the server's private knowledge, written because this is a simulation; epsilon does not cover it).
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from dpfbo.agents import Source
+from dpfbo.server import ServerRecord
+
+
+def _column(name: str, kind: pa.DataType, visibility: str, meaning: str) -> pa.Field:
+    return pa.field(name, kind, metadata={"visibility": visibility, "meaning": meaning})
+
+
+_SIM, _OUT = "simulation-only", "released"
+
+ROUNDS_SCHEMA = pa.schema(
+    [
+        _column("agent", pa.int32(), _SIM, "agent id, 0..N-1"),
+        _column("round", pa.int32(), _SIM, "t; 0 for the initial points"),
+        _column("region", pa.int16(), _SIM, "region of the query"),
+        _column("source", pa.dictionary(pa.int8(), pa.string()), _SIM, "initial, own, server or random"),
+        _column("x", pa.list_(pa.float64()), _SIM, "the query, in the problem's units"),
+        _column("y", pa.float64(), _SIM, "what the agent observed"),
+        _column("best", pa.float64(), _SIM, "largest objective value (noiseless if known) queried so far"),
+        _column("regret", pa.float64(), _SIM, "the problem's metric of `best`; see summary.json"),
+    ]
+)
+
+SERVER_SCHEMA = pa.schema(
+    [
+        _column("round", pa.int32(), _OUT, "round of the broadcast, 0..T-1"),
+        _column("epsilon", pa.float64(), _OUT, "after this broadcast, by the run's accountant; null: none finite"),
+        _column("sigma", pa.float64(), _OUT, "standard deviation of the noise in each released number"),
+        _column("sensitivity", pa.float64(), _OUT, "L2 sensitivity that sigma was derived from; null: unbounded"),
+        _column("snr", pa.float64(), _SIM, "norm of the sum over the norm of the noise; null: no noise"),
+        _column("clip_fraction", pa.float64(), _SIM, "chosen messages that were clipped / |S_t|; null: empty S_t"),
+        _column("n_chosen", pa.int32(), _SIM, "|S_t|"),
+        _column("n_rejected", pa.int32(), _SIM, "chosen messages that were missing, malformed or not finite"),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """All queries of one round. x: n x k x D in the problem's units; the others n x k."""
+
+    round: int
+    region: Tensor
+    source: Tensor
+    x: Tensor
+    y: Tensor
+    best: Tensor
+    regret: Tensor
+
+    @property
+    def mean(self) -> float:
+        """Mean over the agents of the metric after this round."""
+        return float(self.regret[:, -1].mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error over the agents of the metric after this round (0 for one agent)."""
+        last = self.regret[:, -1]
+        return float(last.std() / len(last) ** 0.5) if len(last) > 1 else 0.0
+
+
+def rounds_table(records: list[RoundRecord], agents: Tensor) -> pa.Table:
+    """One row for each agent and query, round after round."""
+    columns: dict[str, list[Tensor]] = {name: [] for name in ROUNDS_SCHEMA.names}
+    for r in records:
+        n, k = r.y.shape
+        columns["agent"].append(agents.repeat_interleave(k))
+        columns["round"].append(torch.full((n * k,), r.round))
+        for name in ("region", "source", "y", "best", "regret"):
+            columns[name].append(getattr(r, name).reshape(-1))
+        columns["x"].append(r.x.reshape(n * k, -1))
+    arrays = {name: torch.cat(parts).numpy() for name, parts in columns.items()}
+    x = arrays["x"]
+    offsets = torch.arange(0, x.size + 1, x.shape[1], dtype=torch.int32).numpy()
+    names = pa.array([s.name for s in Source])
+    data = {name: pa.array(values).cast(ROUNDS_SCHEMA.field(name).type) for name, values in arrays.items() if values.ndim == 1 and name != "source"}  # fmt: skip
+    data["x"] = pa.ListArray.from_arrays(offsets, x.reshape(-1))
+    data["source"] = pa.DictionaryArray.from_arrays(pa.array(arrays["source"]).cast(pa.int8()), names)
+    return pa.table([data[name] for name in ROUNDS_SCHEMA.names], schema=ROUNDS_SCHEMA)
+
+
+def server_row(record: ServerRecord) -> dict[str, float | int | None]:
+    """One row of server.parquet."""
+    r = record.release
+    return {
+        "round": record.round,
+        "epsilon": _finite(record.epsilon),
+        "sigma": r.sigma,
+        "sensitivity": _finite(r.sensitivity),
+        "snr": r.signal / r.noise if r.noise > 0 else None,
+        "clip_fraction": r.n_clipped / r.n_chosen if r.n_chosen else None,
+        "n_chosen": r.n_chosen,
+        "n_rejected": r.n_rejected,
+    }
+
+
+def server_table(records: list[ServerRecord]) -> pa.Table:
+    """One row for each broadcast."""
+    return pa.Table.from_pylist([server_row(r) for r in records], schema=SERVER_SCHEMA)
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None

@@ -1,0 +1,63 @@
+"""Named random streams: every number is a pure function of (seed, purpose, agent, round).
+
+A counter-based generator (Philox) is keyed by (seed, purpose, round); agent `n` owns its own stretch of
+the counter. So adding agents, rounds or purposes never shifts the numbers of the others, any shard of agents can
+be drawn on any machine, and a whole batch still costs one call. Nothing here touches a global generator.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+
+_WORDS_PER_COUNT = 4  # one Philox counter value yields four 64-bit words, that is four uniforms
+
+
+@dataclass(frozen=True)
+class Streams:
+    """All the randomness of one run.
+
+    seed: a non-negative integer; the same seed gives the same run.
+    """
+
+    seed: int
+
+    def __post_init__(self) -> None:
+        checks.integer("seed", self.seed, minimum=0)
+
+    def generator(self, purpose: str, round: int = 0) -> np.random.Generator:
+        """Generator for something that belongs to no agent (shared features, choice of S_t, server noise)."""
+        return np.random.Generator(self._philox(purpose, round))
+
+    def uniform(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
+        """U[0, 1) numbers, `n x size` float64, one row for each of the `n` ids in `agents`."""
+        if len(agents) == 0 or size == 0:
+            return torch.zeros(len(agents), size, dtype=torch.float64)
+        first, last = int(agents.min()), int(agents.max())
+        counts = math.ceil(size / _WORDS_PER_COUNT)  # counter values that one agent owns
+        philox = self._philox(purpose, round)
+        philox.advance(first * counts)
+        words = (last - first + 1) * counts * _WORDS_PER_COUNT
+        span = torch.from_numpy(np.random.Generator(philox).random(words))
+        return span.view(-1, counts * _WORDS_PER_COUNT)[agents - first, :size]
+
+    def normal(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
+        """N(0, 1) numbers, `n x size` float64 (Box-Muller: a fixed number of uniforms for each normal)."""
+        return box_muller(self.uniform(purpose, agents, round, 2 * math.ceil(size / 2)))[:, :size]
+
+    def _philox(self, purpose: str, round: int) -> np.random.Philox:
+        digest = hashlib.blake2b(f"{self.seed}/{purpose}/{round}".encode(), digest_size=16).digest()
+        return np.random.Philox(key=np.frombuffer(digest, dtype=np.uint64))
+
+
+def box_muller(u: Tensor) -> Tensor:
+    """Standard normals from uniforms in [0, 1), `... x 2k -> ... x 2k` (Box and Muller 1958)."""
+    first, second = u.chunk(2, -1)
+    radius = torch.sqrt(-2 * torch.log1p(-first))  # 1 - u lies in (0, 1]
+    angle = 2 * math.pi * second
+    return torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], -1)

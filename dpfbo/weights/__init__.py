@@ -1,0 +1,22 @@
+"""Weights `phi_n^(i)` of distributed exploration: how much agent n counts in region i (paper, Sec. 3.2).
+
+A weighting is called with (round, assignment, P) and returns the `P x N` weights, each row summing to 1 over the
+agents. One file each; its YAML in `conf/weights/` names the class.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Weighting = Callable[[int, Tensor, int], Tensor]
+
+
+def normalised(inside: float, outside: float, assignment: Tensor, P: int) -> Tensor:
+    """Weights proportional to `inside` for a region's own agents and `outside` for the rest.
+
+    assignment: N, the region of each agent. Returns P x N; every row sums to 1.
+    """
+    own = assignment == torch.arange(P)[:, None]  # P x N
+    raw = torch.where(own, inside, outside).double()
+    return raw / raw.sum(1, keepdim=True)

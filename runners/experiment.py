@@ -1,0 +1,171 @@
+"""From composed settings to the library's objects: the only module that reads the configuration."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from dpfbo import checks
+from dpfbo.accounting import Accountant, check_delta, default_delta
+from dpfbo.acquisition import Acquisition
+from dpfbo.agents import Agents
+from dpfbo.controls import RandomServer, SobolServer
+from dpfbo.draws import OwnDraw
+from dpfbo.entropy import SeededEntropy, SystemEntropy
+from dpfbo.features import shared_features
+from dpfbo.gp import OwnGP
+from dpfbo.ledger import Ledger
+from dpfbo.mechanism import Mechanism, SubsampledGaussian, WeightedAverage
+from dpfbo.problems import Problem
+from dpfbo.regions import Regions
+from dpfbo.rng import Streams
+from dpfbo.server import AnyServer, EpsilonCurve, PeerExchange, Server
+from dpfbo.weights import Weighting
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+SERVERS = ("none", "aggregate", "peer", "random", "sobol")
+
+_NOT_A_SETTING = ("seed", "results_dir", "data_dir", "experiment_name", "progress", "executor", "tracker")
+
+
+def by_regions(by_P: DictConfig, P: int) -> float:
+    """Resolver `by_regions`: the entry for P sub-regions, else the default."""
+    return by_P.get(P, by_P.default)
+
+
+OmegaConf.register_new_resolver("by_regions", by_regions, replace=True)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything that one run needs, validated; only the server awaits its ledger."""
+
+    problem: Problem
+    agents: Agents
+    weighting: Weighting
+    mechanism: Mechanism
+    accountants: dict[str, Accountant]
+    epsilon: EpsilonCurve
+    delta: float
+    rounds: int
+    streams: Streams
+    settings: dict[str, Any]
+
+    @property
+    def server_kind(self) -> str:
+        return self.settings["algorithm"]["server"]
+
+    def server(self, ledger: Ledger) -> AnyServer | None:
+        """The server of this algorithm, charging to `ledger`; None for agents that work alone."""
+        N, domain = self.problem.n_agents, self.problem.domain
+        if self.server_kind == "none":
+            return None
+        if self.server_kind == "peer":
+            return PeerExchange(N, self.streams)
+        if self.server_kind == "random":
+            return RandomServer(N, domain, self.streams)
+        if self.server_kind == "sobol":
+            return SobolServer(N, domain, self.streams, self.rounds)
+        seeded = self.settings["privacy"]["rng"] == "seeded"
+        entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
+        M = self.agents.features.frequencies.shape[1]
+        return Server(N, M, self.agents.regions, self.weighting, self.mechanism, entropy, ledger, self.epsilon)
+
+    def epsilons(self, ledger: Ledger) -> dict[str, float | None]:
+        """Epsilon of every accountant for all that was released; None where there is no finite one."""
+        if self.server_kind == "peer":
+            return dict.fromkeys(self.accountants)
+        if not ledger.charges:
+            return dict.fromkeys(self.accountants, 0.0)  # nothing was released
+        curves = {name: a.curve(ledger.events(), self.delta)[-1] for name, a in self.accountants.items()}
+        return {name: value if value < float("inf") else None for name, value in curves.items()}
+
+
+def build(cfg: DictConfig) -> Experiment:
+    """Validate the settings and build the experiment.
+
+    Raises ValueError (one sentence) for a bad setting, MissingData for a data file that is not there, UnsupportedEvent for a
+    mechanism that an accountant cannot analyse.
+    """
+    settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    a, p = settings["algorithm"], settings["privacy"]
+    checks.integer("rounds", settings["rounds"], minimum=1)
+    checks.one_of("algorithm.server", a["server"], SERVERS)
+    checks.one_of("privacy.rng", p["rng"], ("seeded", "os"))
+    checks.one_of("privacy.accountant", p["accountant"], p["accountants"])
+    streams = Streams(settings["seed"])
+    problem = _instantiate({k: v for k, v in settings["problem"].items() if k != "preset"})
+    regions = Regions(a["P"], problem.domain.dimension)
+    regions.check_against(problem.domain, problem.n_agents)
+    mechanism = SubsampledGaussian(p["q"], p["z"], p["S"], p["sensitivity"], p["sampling"])
+    delta = default_delta(problem.n_agents) if p["delta"] is None else p["delta"]
+    check_delta(delta)
+    accountants = {name: _instantiate(node) for name, node in p["accountants"].items()}
+    used = mechanism if a["private"] else WeightedAverage()
+    releases = settings["rounds"] if a["server"] == "aggregate" else 0
+    for accountant in accountants.values():
+        accountant.curve([used.dp_event()], delta)
+    return Experiment(
+        problem=problem,
+        agents=_agents(settings, problem, regions, streams),
+        weighting=_instantiate(settings["weights"]),
+        mechanism=used,
+        accountants=accountants,
+        epsilon=EpsilonCurve(accountants[p["accountant"]], [used.dp_event()] * releases, delta),
+        delta=delta,
+        rounds=settings["rounds"],
+        streams=streams,
+        settings=settings,
+    )
+
+
+def setting_hash(cfg: DictConfig) -> str:
+    """Names a setting: the same for all seeds, results folders, executors and trackers."""
+    neutral = OmegaConf.create(OmegaConf.to_container(cfg))
+    neutral.seed = 0
+    resolved: dict[str, Any] = OmegaConf.to_container(neutral, resolve=True)  # type: ignore[assignment]
+    for key in _NOT_A_SETTING:
+        resolved.pop(key, None)
+    for key in ("preset", "data_dir", "n_jobs"):
+        resolved["problem"].pop(key, None)
+    return hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _agents(settings: dict[str, Any], problem: Problem, regions: Regions, streams: Streams) -> Agents:
+    a = settings["algorithm"]
+    if a["server"] == "none" and a["follow"] != "never":
+        raise ValueError(f"algorithm.follow must be 'never' without a server, got {a['follow']!r}")
+    generator = streams.generator("features")
+    return Agents(
+        domain=problem.domain,
+        regions=regions,
+        features=shared_features(a["M"], problem.domain.dimension, a["lengthscale"], generator, a["paired"]),
+        streams=streams,
+        rounds=settings["rounds"],
+        n_init=settings["n_init"],
+        message_noise=a["message_noise"],
+        follow=a["follow"],
+        own_gp=_instantiate({"_target_": f"{OwnGP.__module__}.OwnGP", **a["own_gp"]}),
+        own_draw=_instantiate({"_target_": f"{OwnDraw.__module__}.OwnDraw", **a["own_draw"]}),
+        acquisition=_instantiate({"_target_": f"{Acquisition.__module__}.Acquisition", **settings["acquisition"]}),
+    )
+
+
+def _instantiate(node: dict[str, Any]) -> Any:
+    """hydra.utils.instantiate whose errors are the constructor's own."""
+    try:
+        return hydra.utils.instantiate(node, _convert_="all")
+    except hydra.errors.InstantiationException as error:
+        raise (error.__cause__ or error) from None
+
+
+def use_threads(executor: dict[str, Any]) -> None:
+    """Limit the threads of tensor operations in this process."""
+    if executor["threads"] is not None:
+        checks.integer("executor.threads", executor["threads"], minimum=1)
+        torch.set_num_threads(executor["threads"])

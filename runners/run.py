@@ -1,0 +1,111 @@
+"""python -m runners.run: one experiment from the command line (Hydra)."""
+
+import difflib
+import re
+import sys
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from dpfbo.accounting import UnsupportedEvent
+from dpfbo.data import MissingData
+from dpfbo.ledger import LedgerError
+from dpfbo.posterior import FactorisationError
+from dpfbo.problems.custom import EvaluationError
+from runners.execute import execute
+from runners.experiment import CONF
+from runners.results import ResultsError
+from runners.terminal import RoundProgress, print_summary, say_error
+
+USER_ERRORS = (
+    ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, FactorisationError, EvaluationError, ResultsError,
+    OmegaConfBaseException, OSError,
+)  # fmt: skip
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+def run(cfg: DictConfig) -> None:
+    """Run the composed experiment; exit code 0, 1 for an error, 130 when interrupted."""
+    try:
+        warn_about_ignored_privacy(cfg)
+        title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
+        with RoundProgress(title, int(cfg.rounds), "mean", bool(cfg.progress)) as progress:
+            summary, folder = execute(cfg, progress)
+    except KeyboardInterrupt:
+        say_error("interrupted; the ledger holds every broadcast that was made")
+        sys.exit(130)
+    except USER_ERRORS as error:
+        say_error(str(error))
+        sys.exit(1)
+    if cfg.progress:
+        print_summary(summary, folder)
+
+
+def warn_about_ignored_privacy(cfg: DictConfig) -> None:
+    """Say so when the command line sets privacy for an algorithm that has none."""
+    given = [o for o in HydraConfig.get().overrides.task if o.lstrip("+~").startswith("privacy.")]
+    if given and not cfg.algorithm.private:
+        print(f"note: algorithm={cfg.algorithm.name} is not private, {', '.join(given)} has no effect", file=sys.stderr)
+
+
+def check_composes(arguments: list[str]) -> None:
+    """Exit with one sentence if the overrides cannot be composed (Hydra's own report takes several lines)."""
+    parsed = hydra._internal.utils.get_args_parser().parse_args(arguments)
+    if parsed.multirun or parsed.help or parsed.hydra_help or parsed.info or parsed.shell_completion:
+        return
+    try:
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            hydra.compose("config", overrides=parsed.overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        say_error(one_sentence(str(error)))
+        sys.exit(2)
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def one_sentence(message: str) -> str:
+    """Hydra's message about an override, shortened, with the nearest known name."""
+    group = re.search(r"Could not find '(\w+)/(\S+)'", message)
+    if group:
+        options = sorted(f.stem for f in (CONF / group[1]).glob("[a-z]*.yaml"))
+        return f"unknown {group[1]} {group[2]!r}: choose one of {', '.join(options)}{_nearest(group[2], options)}"
+    key = re.search(r"Could not override '([^']+)'", message) or re.search(r"Key '([^']+)' is not in struct", message)
+    if key:
+        keys = [line.split("'")[0] for line in known_keys()]
+        return f"unknown override {key[1]!r}{_nearest(key[1], keys)}; --cfg job shows all settings"
+    return message.split("\n\n")[0]
+
+
+def known_keys() -> list[str]:
+    """Dotted names of the default configuration."""
+
+    def walk(node: DictConfig, prefix: str) -> list[str]:
+        names = []
+        for key in node:
+            name = f"{prefix}{key}"
+            names.append(name)
+            if not node._is_missing(key) and isinstance(node._get_node(key), DictConfig):
+                names += walk(node._get_node(key), f"{name}.")
+        return names
+
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return walk(hydra.compose("config"), "")
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def main() -> None:
+    check_composes(sys.argv[1:])
+    run()
+
+
+if __name__ == "__main__":
+    main()

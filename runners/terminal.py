@@ -1,0 +1,83 @@
+"""What a run shows on the terminal: a progress bar, a table at the end, one sentence for an error."""
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from dpfbo.records import RoundRecord
+from dpfbo.server import ServerRecord
+
+
+class RoundProgress:
+    """Progress over rounds with the mean metric and epsilon so far; plain lines where there is no terminal."""
+
+    def __init__(self, title: str, rounds: int, metric: str, enabled: bool = True) -> None:
+        self._console = Console(stderr=True)
+        self._live = enabled and self._console.is_terminal
+        self._plain = enabled and not self._live
+        self._metric, self._rounds, self._title = metric, rounds, title
+        self._epsilon = 0.0
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("round {task.completed}/{task.total}"),
+            TextColumn("{task.fields[status]}"), TimeElapsedColumn(), TimeRemainingColumn(),
+            console=self._console, disable=not self._live,
+        )  # fmt: skip
+        self._task = self._bar.add_task(title, total=rounds, status="")
+
+    def __enter__(self) -> "RoundProgress":
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def __call__(self, agents: RoundRecord, server: ServerRecord | None) -> None:
+        if server is not None:
+            self._epsilon = server.epsilon
+        status = f"{self._metric} {agents.mean:.4f}  epsilon {self._epsilon:.3g}"
+        self._bar.update(self._task, completed=agents.round, status=status)
+        if self._plain and agents.round % max(1, self._rounds // 6) == 0:
+            self._console.print(f"{self._title}: round {agents.round}/{self._rounds}  {status}", highlight=False)
+
+
+def print_summary(summary: dict[str, Any], folder: object) -> None:
+    """The table at the end of a run."""
+    T, curve = summary["rounds"], summary["curve"]
+    table = Table(title=f"{summary['problem']} · {summary['algorithm']} · seed {summary['seed']}", title_justify="left")
+    table.add_column("round")
+    table.add_column(summary["metric"])
+    for t in sorted({0, T // 4, T // 2, 3 * T // 4, T}):
+        table.add_row(str(t), f"{curve['mean'][t]:.4f} ± {curve['se'][t]:.4f}")
+    console = Console()
+    console.print(table)
+    console.print(f"{summary['n_agents']} agents, mean ± standard error over agents", highlight=False)
+    console.print(epsilon_sentence(summary), highlight=False)
+    if summary["clip_fraction"] is not None and summary["private"]:
+        console.print(f"clipped {summary['clip_fraction']:.1%} of the chosen messages", highlight=False)
+    seconds = ", ".join(f"{phase} {s:.2f}" for phase, s in summary["seconds"].items())
+    console.print(f"seconds: {seconds}", highlight=False)
+    console.print(f"results: {folder}", highlight=False, soft_wrap=True)
+
+
+def epsilon_sentence(summary: dict[str, Any]) -> str:
+    """Epsilon with all that it needs beside it: delta, relation, accountants."""
+    values = summary["epsilon"]
+    if not any(v is None or v > 0 for v in values.values()):
+        return "epsilon 0: nothing is sent or released"
+    shown = ", ".join(f"{name} {'none' if v is None else format(v, '.2f')}" for name, v in values.items())
+    suffix = (
+        f"delta {summary['delta']:.3g}, relation {summary['relation']}, user level, {summary['n_charges']} broadcasts"
+    )
+    seeded = "; simulation: a known seed voids it" if summary["private"] and summary["rng"] == "seeded" else ""
+    return f"epsilon: {shown} ({suffix}{seeded})"
+
+
+def say_error(message: str) -> None:
+    """One sentence on standard error."""
+    print(f"error: {' '.join(str(message).split())}", file=sys.stderr)
