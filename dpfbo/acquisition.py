@@ -43,23 +43,25 @@ class FeatureFunction:
             return values[..., 0]
         return values.gather(-1, self.regions.region_of(u)[..., None].expand(len(values), -1, 1))[..., 0]
 
-    def value_and_gradient(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and gradients at one point a problem.
+    def derivatives(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Values, gradients and Hessians at one point a problem.
 
-        u: b x D; region: b, whose weights to use; rows: b, which function of the batch. Returns b and b x D.
-        With `g = A / n`, `A = sum_j w_j cos(a_j)`, `n^2 = sum_j cos^2(a_j)`: `g' = (A' - g n') / n`.
+        u: b x D; region: b, whose weights to use; rows: b, which function of the batch. Returns b, b x D and b x D x D.
+        With angles a_j, `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`: `g = A N^-1/2`, differentiated twice.
         """
         features = self.features.select(rows)
         shared = len(features.frequencies) == 1
         angles = features.angles(u[None])[0] if shared else features.angles(u[:, None])[:, 0]  # b x M
-        c, s = torch.cos(angles), torch.sin(angles)
         w = self.weights[rows if len(self.weights) > 1 else torch.zeros_like(rows), region]  # b x M
-        norm = torch.linalg.vector_norm(c, dim=1, keepdim=True)
-        value = (w * c).sum(1, keepdim=True) / norm
-        slope = s * (value * c / norm - w) / norm  # b x M, dg / d angle
-        S = features.frequencies
-        gradient = slope @ S[0] if shared else (slope[:, None] @ S)[:, 0]
-        return value[:, 0], gradient
+        S = features.frequencies  # b x M x D, or 1 x M x D
+        c, s = torch.cos(angles), torch.sin(angles)
+        n = torch.linalg.vector_norm(c, dim=1, keepdim=True)  # b x 1, N^1/2
+        g = (w * c).sum(1, keepdim=True) / n
+        dA, r = (torch.stack([-w * s / n, -c * s / n**2], 1) @ S).unbind(1)  # A' / n and N' / (2 N), b x D
+        curvature = (g * (c * c - s * s) / n**2 - w * c / n)[:, None]  # b x 1 x M
+        cross = dA[:, :, None] * r[:, None, :]
+        hessian = (S.mT * curvature) @ S - cross - cross.mT + 3 * g[..., None] * r[:, :, None] * r[:, None, :]
+        return g[:, 0], dA - g * r, hessian
 
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
@@ -71,7 +73,7 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
 class Acquisition:
     """How an agent maximises a function over the domain.
 
-    Grid: exact. Box: `n_candidates` uniform points, then bounded quasi-Newton ascent with analytic gradients from
+    Grid: exact. Box: `n_candidates` uniform points, then bounded Newton ascent with analytic derivatives from
     `n_starts` uniform starts and from the best candidate; a start stays in its region; the best point wins.
     Raises ValueError for sizes below 1 (candidates) or 0 (starts).
     """
@@ -110,12 +112,12 @@ class Acquisition:
         region = function.regions.region_of(x0)
         lower, upper = function.regions.bounds(region)
 
-        def negative(x: Tensor, problems: Tensor) -> tuple[Tensor, Tensor]:
-            value, gradient = function.value_and_gradient(x, region[problems], owner[problems])
-            return -value, -gradient
+        def negative(x: Tensor, problems: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            value, gradient, hessian = function.derivatives(x, region[problems], owner[problems])
+            return -value, -gradient, -hessian
 
-        first = (0.5 * function.length[owner]).clamp(max=0.1)
+        longest = function.length[owner]
         stopping = optimize.Stopping(max_iterations=self.max_iterations)
-        x, negative_value = optimize.minimize(negative, x0, lower, upper, first, stopping)
+        x, negative_value = optimize.minimize(negative, x0, lower, upper, longest, stopping)
         best = negative_value.view(B, k).argmin(1)
         return x.view(B, k, D)[torch.arange(B), best]

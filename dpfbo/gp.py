@@ -89,9 +89,9 @@ def fit(x: Tensor, y: Tensor, start: Hyperparameters, objective: str = "closed_f
     low, high = (torch.tensor(b, dtype=x.dtype).log().expand(len(x), 3) for b in zip(*BOUNDS.values()))
     theta0 = torch.stack([start.lengthscale, start.variance, start.noise], 1).log()
 
-    def negative(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def negative(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, None]:
         value, gradient = likelihood(theta, x[rows], y[rows])
-        return -value, -gradient
+        return -value, -gradient, None
 
     first = torch.full((len(x),), _FIRST_STEP, dtype=x.dtype)
     theta, _ = optimize.minimize(negative, theta0, low, high, first, _STOPPING)

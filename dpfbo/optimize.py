@@ -1,7 +1,7 @@
-"""Batched box-constrained quasi-Newton minimisation: many small problems as one batch of tensors.
+"""Batched box-constrained minimisation: many small problems as one batch of tensors.
 
-Each problem gets its own BFGS matrix, projected step, line search and stopping test, so it takes the path that it would
-take alone; problems that have converged leave the batch.
+Projected Newton steps where the Hessian is given, projected BFGS steps where it is not. Each problem has its own curvature,
+line search and stopping test, so it takes the path that it would take alone; problems that have converged leave the batch.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-ValueAndGradient = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+# values (b), gradients (b x D) and Hessians (b x D x D, or None) at x (b x D) of the problems `rows` (b)
+Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 _ARMIJO = 1e-4
-_MAX_HALVINGS = 20
+_MAX_BACKTRACKS = 20
+_FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a Newton step divides by
 
 
 @dataclass(frozen=True)
@@ -25,101 +27,118 @@ class Stopping:
     max_iterations: int = 100
 
 
-def minimize(
-    value_and_gradient: ValueAndGradient,
-    x0: Tensor,
-    lower: Tensor,
-    upper: Tensor,
-    initial_step: Tensor,
-    stopping: Stopping = Stopping(),
-) -> tuple[Tensor, Tensor]:
-    """Minimise B functions of D variables, each within its own box, by projected BFGS.
+@dataclass
+class _Batch:
+    """The problems that are still running. curvature: Hessians (Newton) or inverse Hessian estimates (BFGS)."""
 
-    value_and_gradient(x, rows): values `b` and gradients `b x D` at `x` (b x D) of the problems `rows` (b indices into the
-    batch). x0, lower, upper: B x D. initial_step: B, the length of each problem's first step.
+    rows: Tensor
+    x: Tensor
+    f: Tensor
+    g: Tensor
+    curvature: Tensor
+    fresh: Tensor  # BFGS estimate not yet scaled by a measured curvature
+
+    def keep(self, mask: Tensor) -> "_Batch":
+        return self if mask.all() else _Batch(*(value[mask] for value in vars(self).values()))
+
+
+def minimize(
+    function: Function, x0: Tensor, lower: Tensor, upper: Tensor, step: Tensor, stopping: Stopping = Stopping()
+) -> tuple[Tensor, Tensor]:
+    """Minimise B functions of D variables, each within its own box.
+
+    x0, lower, upper: B x D. step: B, the length of the first BFGS step, and of the longest Newton step.
     Returns the best points (B x D) and their values (B). A problem whose value at x0 is not finite stays there.
     """
-    B, D = x0.shape
-    x_best, f_best = x0.clone(), torch.empty(B, dtype=x0.dtype)
-    rows = torch.arange(B)
+    rows = torch.arange(len(x0))
     x = x0.clamp(lower, upper)
-    f, g = value_and_gradient(x, rows)
-    H = _initial_inverse_hessian(g, initial_step)
-    fresh = torch.ones(B, dtype=torch.bool)  # H not yet scaled by a measured curvature
+    f, g, H = function(x, rows)
+    newton = H is not None
+    batch = _Batch(rows, x, f, g, H if H is not None else _initial(g, step), torch.ones_like(f, dtype=torch.bool))
+    x_best, f_best = x.clone(), f.clone()
     for _ in range(stopping.max_iterations):
-        x_best[rows], f_best[rows] = x, f
-        active = _active(x, g, lower[rows], upper[rows], stopping)
-        if not active.all():
-            rows, x, f, g, H, fresh = (a[active] for a in (rows, x, f, g, H, fresh))
-        if len(rows) == 0:
-            return x_best, f_best
-        low, high = lower[rows], upper[rows]
-        x_new, f_new, g_new = _line_search(value_and_gradient, rows, x, f, g, H, low, high)
-        decrease = f - f_new
-        s, d = x_new - x, g_new - g
-        H, fresh = _update(H, s, d, fresh)
-        x, f, g = x_new, f_new, g_new
-        x_best[rows], f_best[rows] = x, f
-        going = decrease > stopping.relative_decrease * torch.maximum(f.abs(), (f + decrease).abs()).clamp(min=1e-300)
-        rows, x, f, g, H, fresh = (a[going] for a in (rows, x, f, g, H, fresh))
-        if len(rows) == 0:
+        low, high = lower[batch.rows], upper[batch.rows]
+        batch = batch.keep(_projected_gradient(batch, low, high) > stopping.gradient)
+        if len(batch.rows) == 0:
             break
+        low, high = lower[batch.rows], upper[batch.rows]
+        direction = _newton(batch, low, high, step[batch.rows]) if newton else _quasi_newton(batch, low, high)
+        new = _line_search(function, batch, direction, low, high)
+        decrease = batch.f - new.f
+        if not newton:
+            new.curvature, new.fresh = _bfgs(batch, new)
+        x_best[new.rows], f_best[new.rows] = new.x, new.f
+        batch = new.keep(decrease > stopping.relative_decrease * torch.maximum(batch.f.abs(), new.f.abs()))
     return x_best, f_best
 
 
-def _initial_inverse_hessian(g: Tensor, initial_step: Tensor) -> Tensor:
-    scale = initial_step / g.norm(dim=1).clamp(min=1e-12)
+def _projected_gradient(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
+    """Largest entry of the projected gradient (NaN compares as finished)."""
+    return ((b.x - b.g).clamp(lower, upper) - b.x).abs().amax(1)
+
+
+def _free(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
+    """1 for coordinates that the gradient does not hold at a bound, 0 for the others."""
+    return (~(((b.x <= lower) & (b.g > 0)) | ((b.x >= upper) & (b.g < 0)))).to(b.x.dtype)
+
+
+def _newton(b: _Batch, lower: Tensor, upper: Tensor, longest: Tensor) -> Tensor:
+    """`-|H|^-1 g` on the free coordinates, |H| with the absolute eigenvalues of H: a descent direction at saddles too."""
+    free = _free(b, lower, upper)
+    H = free[:, :, None] * b.curvature * free[:, None, :] + torch.diag_embed(1 - free)
+    values, vectors = torch.linalg.eigh(H)
+    values = values.abs()
+    values = torch.maximum(values, _FLATTEST * values.amax(1, keepdim=True)).clamp(min=1e-300)
+    d = -(vectors @ ((vectors.mT @ (b.g * free).unsqueeze(-1)) / values.unsqueeze(-1))).squeeze(-1)
+    return d * (longest / d.norm(dim=1).clamp(min=1e-300)).clamp(max=1)[:, None]
+
+
+def _quasi_newton(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
+    free = _free(b, lower, upper)
+    return -(b.curvature @ (b.g * free).unsqueeze(-1)).squeeze(-1) * free
+
+
+def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor, upper: Tensor) -> _Batch:
+    """Backtrack along the projected direction until the Armijo condition holds; a problem where it never does stays."""
+    new = _Batch(b.rows, b.x.clone(), b.f.clone(), b.g.clone(), b.curvature.clone(), b.fresh)
+    todo, step = torch.arange(len(b.rows)), torch.ones_like(b.f)
+    for _ in range(_MAX_BACKTRACKS):
+        trial = (b.x[todo] + step[todo, None] * direction[todo]).clamp(lower[todo], upper[todo])
+        f, g, H = function(trial, b.rows[todo])
+        slope = ((trial - b.x[todo]) * b.g[todo]).sum(1)
+        ok = (f <= b.f[todo] + _ARMIJO * slope) & torch.isfinite(g).all(1)
+        done = todo[ok]
+        new.x[done], new.f[done], new.g[done] = trial[ok], f[ok], g[ok]
+        if H is not None:
+            new.curvature[done] = H[ok]
+        if len(done) == len(todo):
+            break
+        failed = ~ok
+        step[todo[failed]] *= _shrink(b.f[todo[failed]], f[failed], slope[failed])
+        todo = todo[failed]
+    return new
+
+
+def _shrink(f0: Tensor, f1: Tensor, slope: Tensor) -> Tensor:
+    """Where the parabola through the failed trial has its minimum, within [0.1, 0.5] of the step."""
+    return torch.nan_to_num(-slope / (2 * (f1 - f0 - slope)), nan=0.1).clamp(0.1, 0.5)
+
+
+def _initial(g: Tensor, step: Tensor) -> Tensor:
+    """Inverse Hessian estimates whose first step has length `step`."""
+    scale = step / g.norm(dim=1).clamp(min=1e-12)
     return scale[:, None, None] * torch.eye(g.shape[1], dtype=g.dtype)
 
 
-def _free(x: Tensor, g: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Coordinates that are not held at a bound by the gradient."""
-    return ~(((x <= lower) & (g > 0)) | ((x >= upper) & (g < 0)))
-
-
-def _active(x: Tensor, g: Tensor, lower: Tensor, upper: Tensor, stopping: Stopping) -> Tensor:
-    """Problems whose projected gradient is still above the tolerance (NaN counts as finished)."""
-    projected = (x - g).clamp(lower, upper) - x
-    return projected.abs().amax(1) > stopping.gradient
-
-
-def _line_search(
-    fun: ValueAndGradient, rows: Tensor, x: Tensor, f: Tensor, g: Tensor, H: Tensor, lower: Tensor, upper: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Backtrack along the projected quasi-Newton path until the Armijo condition holds; else stay."""
-    free = _free(x, g, lower, upper).to(x.dtype)
-    direction = -(H @ (g * free).unsqueeze(-1)).squeeze(-1) * free  # descent: H is positive definite
-    x_new, f_new, g_new = x.clone(), f.clone(), g.clone()
-    step = torch.ones(len(rows), 1, dtype=x.dtype)
-    todo = torch.arange(len(rows))
-    for _ in range(_MAX_HALVINGS):
-        trial = (x[todo] + step[todo] * direction[todo]).clamp(lower[todo], upper[todo])
-        ft, gt = fun(trial, rows[todo])
-        slope = ((trial - x[todo]) * g[todo]).sum(1)
-        ok = torch.isfinite(ft) & (ft <= f[todo] + _ARMIJO * slope) & torch.isfinite(gt).all(1)
-        done = todo[ok]
-        x_new[done], f_new[done], g_new[done] = trial[ok], ft[ok], gt[ok]
-        todo = todo[~ok]
-        if len(todo) == 0:
-            break
-        step[todo] = step[todo] * _interpolated(f[todo], ft[~ok], slope[~ok])
-    return x_new, f_new, g_new
-
-
-def _interpolated(f0: Tensor, f1: Tensor, slope: Tensor) -> Tensor:
-    """Shrink factor: the minimiser of the parabola through the failed trial, kept within [0.1, 0.5]."""
-    factor = -slope / (2 * (f1 - f0 - slope)).clamp(min=1e-300)
-    return torch.nan_to_num(factor, nan=0.1).clamp(0.1, 0.5)[:, None]
-
-
-def _update(H: Tensor, s: Tensor, d: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
-    """BFGS update of the inverse Hessians where the curvature `s.d` is positive."""
+def _bfgs(old: _Batch, new: _Batch) -> tuple[Tensor, Tensor]:
+    """BFGS update of the inverse Hessian estimates where the measured curvature `s.d` is positive."""
+    s, d, H = new.x - old.x, new.g - old.g, old.curvature
     sd = (s * d).sum(1)
     good = sd > 1e-10 * s.norm(dim=1) * d.norm(dim=1)
-    rescale = (fresh & good)[:, None, None]
     eye = torch.eye(s.shape[1], dtype=s.dtype)
-    H = torch.where(rescale, (sd / (d * d).sum(1).clamp(min=1e-300))[:, None, None] * eye, H)
-    rho = torch.where(good, 1 / sd.clamp(min=1e-300), torch.zeros_like(sd))[:, None, None]
+    scale = (sd / (d * d).sum(1).clamp(min=1e-300))[:, None, None]
+    H = torch.where((old.fresh & good)[:, None, None], scale * eye, H)
+    rho = torch.where(good, 1 / sd.clamp(min=1e-300), 0.0)[:, None, None]
     V = eye - rho * s[:, :, None] * d[:, None, :]
-    H_new = V @ H @ V.mT + rho * s[:, :, None] * s[:, None, :]
-    return torch.where(good[:, None, None], H_new, H), fresh & ~good
+    updated = V @ H @ V.mT + rho * s[:, :, None] * s[:, None, :]
+    return torch.where(good[:, None, None], updated, H), old.fresh & ~good

@@ -98,7 +98,6 @@ class WandbTracker:
                     finish_timeout_raises=True,
                     init_timeout=INIT_SECONDS,
                     save_code=False,
-                    silent=True,
                 ),
             )
             run.define_metric("round")

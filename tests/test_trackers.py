@@ -153,6 +153,7 @@ def test_offline_run_holds_config_regret_epsilon_and_figure(
         {"regret/mean": 0.25, "epsilon": 0.375, "regret/q90": 0.625, "snr": 1},
     ]
     for number, metrics in enumerate(rounds):
+        print(f"round {number}")
         tracker.log_round(number, metrics)
     summary = {"final": {"regret/mean": 0.25, "regret/q90": None}, "epsilon": {"pld": 0.375}, "delta": 1e-5}
     tracker.finish(summary, [figure, tmp_path / "regret.pdf"])
@@ -195,8 +196,11 @@ def test_offline_run_holds_config_regret_epsilon_and_figure(
     assert (final["final/regret/mean"], final["epsilon/pld"], final["delta"]) == (0.25, 0.375, 1e-5)
     assert "final/regret/q90" not in final
     assert [exit.exit_code for exit in of_kind(run_dir, "exit")] == [0]
+    assert (
+        of_kind(run_dir, "output_raw") == of_kind(run_dir, "output") == []
+    )  # what the run prints stays here
     assert messages() == []
-    assert capfd.readouterr() == ("", "")
+    assert capfd.readouterr() == ("round 0\nround 1\nround 2\n", "")
 
 
 def test_axes(tmp_path: Path) -> None:
@@ -282,7 +286,11 @@ def test_online_without_a_key_never_asks_for_one(
 
 @pytest.mark.parametrize("server", ["refuses", "never answers"])
 def test_online_without_a_network_gives_up_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Callable[[], list[str]], server: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    messages: Callable[[], list[str]],
+    capfd: pytest.CaptureFixture[str],
+    server: str,
 ) -> None:
     monkeypatch.setattr(trackers, "INIT_SECONDS", 1.5)
     monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
@@ -291,6 +299,7 @@ def test_online_without_a_network_gives_up_in_time(
             monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
         assert whole_run(WandbTracker(mode="online"), tmp_path) < 8.0
     assert len(messages()) == 1
+    assert capfd.readouterr() == ("", "")
 
 
 def test_wandb_not_installed(
