@@ -82,8 +82,9 @@ class Agents:
     """The settings that all agents share; state and randomness are passed to the methods.
 
     domain: where they search. regions: the P sub-regions. features: the shared map of the messages.
-    message_noise: lam of eq. 2. message: `sample` (a posterior draw, the paper). n_init: initial points, uniform in the agent's
-    own region. follow: name of `1 - p_t`. own_gp, own_draw: local Thompson sampling. rounds: T, for the capacity of the buffers.
+    message_noise: lam of eq. 2. message: `sample` (a posterior draw, the paper). n_init: initial points,
+    uniform in the agent's own region. follow: name of `1 - p_t`. own_gp, own_draw: local Thompson sampling.
+    rounds: T, for the capacity of the buffers.
     """
 
     domain: Domain

@@ -1,7 +1,7 @@
 """Controls: what the agents follow when nothing is shared.
 
-Every claim that federation helps is made against these and not against Thompson sampling alone: an agent that leaves its own
-posterior now and then gains from the change itself.
+Every claim that federation helps is made against these and not against Thompson sampling alone: an agent that
+leaves its own posterior now and then gains from the change itself.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Draws from an agent's own posterior (local Thompson sampling), and their maximisers.
 
-Two ways, by name: `rff`, fresh random features for each agent and round (the published code), on any domain; `exact`, a draw
-from the exact Gaussian process, on a one-dimensional grid.
+Two ways, by name: `rff`, fresh random features for each agent and round (the published code), on any domain;
+`exact`, a draw from the exact Gaussian process, on a one-dimensional grid.
 """
 
 import math

@@ -19,7 +19,8 @@ from dpfbo.rng import Streams, box_muller
 class Entropy(Protocol):
     """A source of uniforms for the server."""
 
-    reproducible: bool
+    @property
+    def reproducible(self) -> bool: ...
 
     def uniform(self, purpose: str, round: int, size: int) -> Tensor:
         """U[0, 1) numbers, `size` float64."""

@@ -14,8 +14,8 @@ from dpfbo import checks
 class RandomFeatures:
     """A batch of feature maps `phi_j(x) = cos(s_j . x + b_j) / norm`, each `phi(x)` of unit length.
 
-    `phi(x) . phi(x')` approximates the SE kernel `exp(-|x - x'|^2 / (2 l^2))` (Rahimi and Recht 2007; the paper's App. B
-    scales every phi(x) to unit norm, which makes `|phi(x) . w| <= |w|`).
+    `phi(x) . phi(x')` approximates the SE kernel `exp(-|x - x'|^2 / (2 l^2))` (Rahimi and Recht 2007; the
+    paper's App. B scales every phi(x) to unit norm, which makes `|phi(x) . w| <= |w|`).
 
     frequencies: `B x M x D`; phases: `B x M`. B = 1 is one map that all agents share.
     """
@@ -51,10 +51,10 @@ def shared_features(
 
     Raises ValueError for a size or length-scale that is not positive, or an odd M with `paired`.
     """
-    checks.integer("number of features M", n_features, minimum=1)
-    checks.positive("lengthscale of the shared features", lengthscale)
+    checks.integer("algorithm.M (number of features)", n_features, minimum=1)
+    checks.positive("algorithm.lengthscale (of the shared features)", lengthscale)
     if paired and n_features % 2:
-        raise ValueError(f"number of features M must be even for paired features, got {n_features}")
+        raise ValueError(f"algorithm.M (number of features) must be even for paired features, got {n_features}")
     drawn = n_features // 2 if paired else n_features
     s = torch.from_numpy(generator.standard_normal((1, drawn, dimension))) / lengthscale
     if paired:

@@ -36,9 +36,9 @@ def run(
 ) -> Result:
     """Algorithms 1 and 2 together.
 
-    Rounds 0..T-1 end with a broadcast, used in the next round; round T is the last query, after which nothing is sent. server:
-    None for agents that work alone. on_round: called after every round, 0..T. result: filled as the rounds go by, for a
-    caller that wants to watch it; a new one otherwise.
+    Rounds 0..T-1 end with a broadcast, used in the next round; round T is the last query, after which nothing
+    is sent. server: None for agents that work alone. on_round: called after every round, 0..T. result: filled
+    as the rounds go by, for a caller that wants to watch it; a new one otherwise.
     """
     result = Result() if result is None else result
     clock = result.clock

@@ -1,8 +1,8 @@
 """An agent's own Gaussian process: zero mean, SE kernel, hyper-parameters by maximum marginal likelihood.
 
-All agents are one batch. Two objectives for the same fit: `closed_form`, value and gradient written out (the default), and
-`gpytorch`, GPyTorch's exact marginal log likelihood with autograd. They agree to rounding (tested); the first takes a
-third of the time.
+All agents are one batch. Two objectives for the same fit: `closed_form`, value and gradient written out (the
+default), and `gpytorch`, GPyTorch's exact marginal log likelihood with autograd. They agree to rounding
+(tested); the first takes a third of the time.
 """
 
 import math
@@ -39,9 +39,10 @@ class Hyperparameters:
 class OwnGP:
     """How each agent's hyper-parameters come about.
 
-    fit: `closed_form` or `gpytorch`, maximum marginal likelihood whenever the number of observations is a multiple of `every`, the
-    first time from the values here and then from the last fit; or `given`, the values here all along.
-    lengthscale (in the unit cube), variance, noise (variance of an observation): start or given values.
+    fit: `closed_form` or `gpytorch`, maximum marginal likelihood whenever the number of observations is a
+    multiple of `every`, the first time from the values here and then from the last fit; or `given`, the values
+    here all along. lengthscale (in the unit cube), variance, noise (variance of an observation): start or given
+    values.
     """
 
     fit: str = "closed_form"
@@ -86,7 +87,7 @@ def fit(x: Tensor, y: Tensor, start: Hyperparameters, objective: str = "closed_f
     start keeps the start.
     """
     likelihood = LIKELIHOODS[objective]
-    low, high = (torch.tensor(b, dtype=x.dtype).log().expand(len(x), 3) for b in zip(*BOUNDS.values()))
+    low, high = (torch.tensor(b, dtype=x.dtype).log().expand(len(x), 3) for b in zip(*BOUNDS.values(), strict=True))
     theta0 = torch.stack([start.lengthscale, start.variance, start.noise], 1).log()
 
     def negative(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -161,7 +162,9 @@ def gpytorch_likelihood(theta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Te
         model.likelihood.noise_covar.raw_noise_constraint,
     ]
     columns = []
-    for parameter, gradient, constraint, natural in zip(raw, gradients, constraints, theta.exp().unbind(1)):
+    for parameter, gradient, constraint, natural in zip(
+        raw, gradients, constraints, theta.exp().unbind(1), strict=True
+    ):
         parameter = parameter.detach().requires_grad_()
         slope = torch.autograd.grad(constraint.transform(parameter).sum(), parameter)[0]  # d natural / d raw
         columns.append((gradient / slope).reshape(-1) * natural)

@@ -17,13 +17,17 @@ class LedgerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Charge:
-    """One broadcast. q, z: of its event (z = None: not private). digest: sha256 of the released numbers."""
+    """One broadcast.
+
+    q, z: of its event (z = None: not private). sensitivity: None where there is no finite one. digest: sha256 of
+    the released numbers.
+    """
 
     round: int
     q: float
     z: float | None
     sigma: float
-    sensitivity: float
+    sensitivity: float | None
     digest: str
 
     def event(self) -> dp_accounting.DpEvent:
@@ -41,9 +45,10 @@ def digest(values: Tensor) -> str:
 class Ledger:
     """Charges in the order they were made, in a JSON-lines file (or in memory when `path` is None).
 
-    A charge that is already there with the same round and the same digest is not made again: the same bytes cost
-    nothing twice, so a run that is repeated or resumed with the same seed keeps its epsilon. Other bytes are a new release
-    and are charged, whatever the round. A torn last line is a charge whose broadcast never left, and is ignored.
+    A charge that is already there with the same round and the same digest is not made again: the same bytes
+    cost nothing twice, so a run that is repeated or resumed with the same seed keeps its epsilon. Other bytes
+    are a new release and are charged, whatever the round. A torn last line is a charge whose broadcast never
+    left, and is ignored.
 
     Raises LedgerError if an earlier line cannot be read.
     """

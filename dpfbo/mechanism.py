@@ -1,7 +1,7 @@
 """The private step of Algorithm 1: choose, clip, weigh and sum, add noise.
 
-`SubsampledGaussian` is the private mechanism; `WeightedAverage` is the same step without privacy (FTS, FTS-DE). Both take all
-the messages of a round and give one vector a region; neither knows where the messages come from.
+`SubsampledGaussian` is the private mechanism; `WeightedAverage` is the same step without privacy (FTS, FTS-DE).
+Both take all the messages of a round and give one vector a region; neither knows where the messages come from.
 """
 
 import math
@@ -23,9 +23,10 @@ Messages = Tensor | Sequence[Tensor | None]
 class Release:
     """One released joint vector and what the server alone knows of how it came about.
 
-    values: P x M, the only part that is broadcast. sigma, sensitivity: public. signal, noise: L2 norms of the sum and of
-    the noise. n_chosen: |S_t|. n_clipped: chosen messages longer than the clip norm. n_rejected: chosen messages that were
-    missing, of a wrong shape, or not finite, and counted as zero. All but `values`, sigma and sensitivity are private.
+    values: P x M, the only part that is broadcast. sigma, sensitivity: public. signal, noise: L2 norms of the
+    sum and of the noise. n_chosen: |S_t|. n_clipped: chosen messages longer than the clip norm. n_rejected:
+    chosen messages that were missing, of a wrong shape, or not finite, and counted as zero. All but `values`,
+    sigma and sensitivity are private.
     """
 
     values: Tensor
@@ -43,7 +44,7 @@ class Mechanism(Protocol):
 
     def sensitivity(self, weights: Tensor) -> float: ...
 
-    def dp_event(self) -> dp_accounting.DpEvent | None: ...
+    def dp_event(self, n_agents: int) -> dp_accounting.DpEvent: ...
 
     def release(
         self, messages: Messages, weights: Tensor, n_features: int, entropy: Entropy, round: int
@@ -56,15 +57,17 @@ class SubsampledGaussian:
 
         omega^(i) = (1/q) sum_{n in S_t} phi_n^(i) clip(omega_n, S / sqrt(P)) + N(0, sigma^2 I_M),   i = 1..P
 
-    sampling_probability: q. noise_multiplier: z; 0 adds no noise and has no finite epsilon. clip_norm: S, for the joint vector;
-    each message is clipped to `C = S / sqrt(P)`. calibration: `paper` or `tight`, see `sensitivity`. sampling: `poisson`
-    (each agent independently with probability q), or `fixed_size` (a uniform subset of round(q N) agents).
+    sampling_probability: q. noise_multiplier: z; 0 adds no noise and has no finite epsilon. clip_norm: S, for
+    the joint vector; each message is clipped to `C = S / sqrt(P)`. calibration: `paper` or `tight`, see
+    `sensitivity`. sampling: `poisson` (each agent independently with probability q), or `fixed_size` (a uniform
+    subset of round(q N) agents).
 
-    Guarantee. Relation: zero-out, one agent's messages of all rounds replaced by zero vectors (dp-accounting's REPLACE_SPECIAL; the
-    weights depend on N, so N is public). Event: one Gaussian of multiplier z a round on the Poisson-sampled agents,
-    `dp_event()`; the P blocks are one joint vector and one event. Sensitivity: `sensitivity()`, of the sum over the
-    chosen agents, from which alone sigma is derived. Division is by q, never by |S_t|; an empty S_t, and messages that
-    are missing, not finite or of the wrong shape, take the same path as zero vectors.
+    Guarantee. Relation: zero-out, one agent's messages of all rounds replaced by zero vectors (dp-accounting's
+    REPLACE_SPECIAL; the weights depend on N, so N is public). Event: one Gaussian of multiplier z a round on
+    the Poisson-sampled agents, `dp_event`; the P blocks are one joint vector and one event. Sensitivity:
+    `sensitivity()`, of the sum over the chosen agents, from which alone sigma is derived. Division is by q,
+    never by |S_t|; an empty S_t, and messages that are missing, not finite or of the wrong shape, take the same
+    path as zero vectors.
 
     Raises ValueError for q outside (0, 1], z < 0, S <= 0 or an unknown name.
     """
@@ -89,21 +92,21 @@ class SubsampledGaussian:
     def sensitivity(self, weights: Tensor) -> float:
         """L2 sensitivity of the joint sum to one agent's message (weights: P x N).
 
-        Agent n adds `(phi_n^(1) c, .., phi_n^(P) c) / q` with `||c|| <= C`. `tight`: `C max_n ||phi_n||_2 / q`. `paper`: its upper
-        bound `S phi_max / q`, at most sqrt(P) larger.
+        Agent n adds `(phi_n^(1) c, .., phi_n^(P) c) / q` with `||c|| <= C`. `tight`: `C max_n ||phi_n||_2 / q`.
+        `paper`: its upper bound `S phi_max / q`, at most sqrt(P) larger.
         """
         q = self.sampling_probability
         if self.calibration == "tight":
             return self.message_norm(len(weights)) * float(weights.norm(dim=0).max()) / q
         return self.clip_norm * float(weights.max()) / q
 
-    def dp_event(self) -> dp_accounting.DpEvent:
-        """What one round costs, for an accountant (the same for every agent count under Poisson sampling)."""
+    def dp_event(self, n_agents: int) -> dp_accounting.DpEvent:
+        """What one round costs, for an accountant."""
         if self.noise_multiplier == 0:
             return dp_accounting.NonPrivateDpEvent()
         event = dp_accounting.GaussianDpEvent(self.noise_multiplier)
         if self.sampling == "fixed_size":
-            return dp_accounting.SampledWithoutReplacementDpEvent(1_000_000, 1, event)
+            return dp_accounting.SampledWithoutReplacementDpEvent(n_agents, self._subset_size(n_agents), event)
         return dp_accounting.PoissonSampledDpEvent(self.sampling_probability, event)
 
     def choose(self, n_agents: int, entropy: Entropy, round: int) -> Tensor:
@@ -111,10 +114,12 @@ class SubsampledGaussian:
         u = entropy.uniform("choice", round, n_agents)
         if self.sampling == "poisson":
             return u < self.sampling_probability
-        size = max(1, round_half_up(self.sampling_probability * n_agents))
         chosen = torch.zeros(n_agents, dtype=torch.bool)
-        chosen[u.argsort()[:size]] = True
+        chosen[u.argsort()[: self._subset_size(n_agents)]] = True
         return chosen
+
+    def _subset_size(self, n_agents: int) -> int:
+        return max(1, math.floor(self.sampling_probability * n_agents + 0.5))
 
     def release(self, messages: Messages, weights: Tensor, n_features: int, entropy: Entropy, round: int) -> Release:
         """One round: choose, clip, sum, add noise. messages: N x M, or N vectors (None for a lost one)."""
@@ -127,7 +132,8 @@ class SubsampledGaussian:
         sigma = self.noise_multiplier * sensitivity
         noise = sigma * gaussian(entropy, "noise", round, (P, n_features))
         return Release(
-            total + noise, sigma, sensitivity, float(total.norm()), float(noise.norm()), len(chosen), n_clipped, n_rejected
+            total + noise, sigma, sensitivity, float(total.norm()), float(noise.norm()), len(chosen), n_clipped,
+            n_rejected
         )  # fmt: skip
 
 
@@ -139,7 +145,7 @@ class WeightedAverage:
         """Infinite: the messages are not bounded."""
         return math.inf
 
-    def dp_event(self) -> dp_accounting.DpEvent:
+    def dp_event(self, n_agents: int) -> dp_accounting.DpEvent:
         return dp_accounting.NonPrivateDpEvent()
 
     def release(self, messages: Messages, weights: Tensor, n_features: int, entropy: Entropy, round: int) -> Release:
@@ -177,7 +183,3 @@ def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
     length = unit.norm(dim=1, keepdim=True)  # in units of `largest`, between 1 and sqrt(M)
     longer = length > norm / largest
     return torch.where(longer, unit * (norm / length), messages), int(longer.sum())
-
-
-def round_half_up(value: float) -> int:
-    return math.floor(value + 0.5)

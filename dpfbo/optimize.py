@@ -1,7 +1,8 @@
 """Batched box-constrained minimisation: many small problems as one batch of tensors.
 
-Projected Newton steps where the Hessian is given, projected BFGS steps where it is not. Each problem has its own curvature,
-line search and stopping test, so it takes the path that it would take alone; problems that have converged leave the batch.
+Projected Newton steps where the Hessian is given, projected BFGS steps where it is not. Each problem has its
+own curvature, line search and stopping test, so it takes the path that it would take alone; problems that have
+converged leave the batch.
 """
 
 from collections.abc import Callable
@@ -83,7 +84,7 @@ def _free(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
 
 
 def _newton(b: _Batch, lower: Tensor, upper: Tensor, longest: Tensor) -> Tensor:
-    """`-|H|^-1 g` on the free coordinates, |H| with the absolute eigenvalues of H: a descent direction at saddles too."""
+    """`-|H|^-1 g` on the free coordinates, |H| with the absolute eigenvalues of H: it descends at saddles too."""
     free = _free(b, lower, upper)
     H = free[:, :, None] * b.curvature * free[:, None, :] + torch.diag_embed(1 - free)
     values, vectors = torch.linalg.eigh(H)

@@ -1,7 +1,8 @@
 """The schema of what a run leaves behind, and which columns an outsider of a real deployment would see.
 
-Each column is tagged `released` (public by design: broadcast, or derived from public settings) or `simulation-only` (an agent's or
-the server's private knowledge, written because this is a simulation; epsilon does not cover it).
+Each column is tagged `released` (public by design: broadcast, or derived from public settings) or `simulation-
+only` (an agent's or the server's private knowledge, written because this is a simulation; epsilon does not
+cover it).
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from dpfbo.accounting import finite_or_none
 from dpfbo.agents import Source
 from dpfbo.server import ServerRecord
 
@@ -85,7 +87,8 @@ def rounds_table(records: list[RoundRecord], agents: Tensor) -> pa.Table:
     x = arrays["x"]
     offsets = torch.arange(0, x.size + 1, x.shape[1], dtype=torch.int32).numpy()
     names = pa.array([s.name for s in Source])
-    data = {name: pa.array(values).cast(ROUNDS_SCHEMA.field(name).type) for name, values in arrays.items() if values.ndim == 1 and name != "source"}  # fmt: skip
+    plain = {name: values for name, values in arrays.items() if name not in ("x", "source")}
+    data = {name: pa.array(values).cast(ROUNDS_SCHEMA.field(name).type) for name, values in plain.items()}
     data["x"] = pa.ListArray.from_arrays(offsets, x.reshape(-1))
     data["source"] = pa.DictionaryArray.from_arrays(pa.array(arrays["source"]).cast(pa.int8()), names)
     return pa.table([data[name] for name in ROUNDS_SCHEMA.names], schema=ROUNDS_SCHEMA)
@@ -96,9 +99,9 @@ def server_row(record: ServerRecord) -> dict[str, float | int | None]:
     r = record.release
     return {
         "round": record.round,
-        "epsilon": _finite(record.epsilon),
+        "epsilon": finite_or_none(record.epsilon),
         "sigma": r.sigma,
-        "sensitivity": _finite(r.sensitivity),
+        "sensitivity": finite_or_none(r.sensitivity),
         "snr": r.signal / r.noise if r.noise > 0 else None,
         "clip_fraction": r.n_clipped / r.n_chosen if r.n_chosen else None,
         "n_chosen": r.n_chosen,
@@ -109,7 +112,3 @@ def server_row(record: ServerRecord) -> dict[str, float | int | None]:
 def server_table(records: list[ServerRecord]) -> pa.Table:
     """One row for each broadcast."""
     return pa.Table.from_pylist([server_row(r) for r in records], schema=SERVER_SCHEMA)
-
-
-def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None

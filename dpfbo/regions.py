@@ -27,7 +27,7 @@ class Regions:
     dimension: int
 
     def __post_init__(self) -> None:
-        checks.integer("number of regions P", self.P, minimum=1)
+        checks.integer("algorithm.P (number of regions)", self.P, minimum=1)
         checks.integer("dimension", self.dimension, minimum=1)
 
     @cached_property
@@ -72,9 +72,11 @@ class Regions:
     def check_against(self, domain: Domain, n_agents: int) -> None:
         """Raise ValueError if a region would have no agent, or no point of the grid."""
         if n_agents < self.P:
-            raise ValueError(f"number of regions P must be at most the number of agents {n_agents}, got {self.P}")
+            raise ValueError(
+                f"algorithm.P (number of regions) must be at most the number of agents {n_agents}, got {self.P}"
+            )
         if isinstance(domain, Grid) and len(self.region_of(domain.unit_points).unique()) < self.P:
-            raise ValueError(f"number of regions P leaves a region without a grid point, got {self.P}")
+            raise ValueError(f"algorithm.P (number of regions) leaves a region without a grid point, got {self.P}")
 
     def _uniform_grid_points(self, region: Tensor, u: Tensor, grid: Grid) -> Tensor:
         by_region = self.region_of(grid.unit_points)

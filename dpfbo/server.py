@@ -3,7 +3,6 @@
 Also here: the peer exchange of the original FTS, which has no aggregating server.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,7 +11,7 @@ import dp_accounting
 import torch
 from torch import Tensor
 
-from dpfbo.accounting import Accountant
+from dpfbo.accounting import Accountant, finite_or_none
 from dpfbo.broadcast import AgentVectors, Broadcast, RegionVectors
 from dpfbo.entropy import Entropy
 from dpfbo.ledger import Charge, Ledger, digest
@@ -34,7 +33,8 @@ class ServerRecord:
 class AnyServer(Protocol):
     """Turns the messages of a round into what the agents follow next."""
 
-    uses_messages: bool
+    @property
+    def uses_messages(self) -> bool: ...
 
     def round(self, t: int, messages: Messages | None) -> tuple[Broadcast, ServerRecord | None]: ...
 
@@ -62,9 +62,10 @@ class EpsilonCurve:
 class Server:
     """The aggregating server of DP-FTS-DE and its family.
 
-    Guarantee. Everything that `round` returns as a broadcast is a post-processing of the mechanism's joint releases, and every
-    release is charged to the ledger, durably, before this method returns it; see the mechanism for relation, event and
-    sensitivity. The `ServerRecord` is for simulation: its release carries private numbers.
+    Guarantee. Everything that `round` returns as a broadcast is a post-processing of the mechanism's joint
+    releases, and every release is charged to the ledger, durably, before this method returns it; see the
+    mechanism for relation, event and sensitivity. The `ServerRecord` is for simulation: its release carries
+    private numbers.
 
     n_features: M. weighting: the weights of each round. delta: of every epsilon reported here.
     """
@@ -86,8 +87,8 @@ class Server:
         assignment = self.regions.assign(torch.arange(self.n_agents))
         weights = self.weighting(t, assignment, self.regions.P)  # P x N
         release = self.mechanism.release(messages, weights, self.n_features, self.entropy, t)
-        q, z = _parameters(self.mechanism.dp_event())
-        self.ledger.charge(Charge(t, q, z, release.sigma, _finite(release.sensitivity), digest(release.values)))
+        q, z = _parameters(self.mechanism.dp_event(self.n_agents))
+        self.ledger.charge(Charge(t, q, z, release.sigma, finite_or_none(release.sensitivity), digest(release.values)))
         return RegionVectors(release.values), ServerRecord(t, self.epsilon.after(self.ledger.events()), release)
 
 
@@ -117,13 +118,9 @@ class PeerExchange:
         return AgentVectors(torch.where(torch.isfinite(values).all(1, keepdim=True), values, 0.0)), None
 
 
-def _parameters(event: dp_accounting.DpEvent | None) -> tuple[float, float | None]:
+def _parameters(event: dp_accounting.DpEvent) -> tuple[float, float | None]:
     if isinstance(event, dp_accounting.PoissonSampledDpEvent) and isinstance(
         event.event, dp_accounting.GaussianDpEvent
     ):
         return event.sampling_probability, event.event.noise_multiplier
     return 1.0, None
-
-
-def _finite(value: float) -> float:
-    return value if math.isfinite(value) else -1.0

@@ -1,4 +1,4 @@
-"""AUC of RBF-kernel support vector machines on the landmine fields. Free of torch, so that worker processes start fast."""
+"""AUC of RBF-kernel SVMs on the landmine fields. Free of torch, so that worker processes start fast."""
 
 import os
 import warnings

@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import checks
-from dpfbo.accounting import Accountant, check_delta, default_delta
+from dpfbo.accounting import Accountant, check_delta, default_delta, finite_or_none
 from dpfbo.acquisition import Acquisition
 from dpfbo.agents import Agents
 from dpfbo.controls import RandomServer, SobolServer
@@ -83,15 +83,17 @@ class Experiment:
         if not ledger.charges:
             return dict.fromkeys(self.accountants, 0.0)  # nothing was released
         curves = {name: a.curve(ledger.events(), self.delta)[-1] for name, a in self.accountants.items()}
-        return {name: value if value < float("inf") else None for name, value in curves.items()}
+        return {name: finite_or_none(value) for name, value in curves.items()}
 
 
 def build(cfg: DictConfig) -> Experiment:
     """Validate the settings and build the experiment.
 
-    Raises ValueError (one sentence) for a bad setting, MissingData for a data file that is not there, UnsupportedEvent for a
-    mechanism that an accountant cannot analyse.
+    Raises ValueError (one sentence) for a bad setting, MissingData for a data file that is not there,
+    UnsupportedEvent for a mechanism that an accountant cannot analyse.
     """
+    for key in sorted(OmegaConf.missing_keys(cfg)):
+        raise ValueError(f"{key} must be given")
     settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
     a, p = settings["algorithm"], settings["privacy"]
     checks.integer("rounds", settings["rounds"], minimum=1)
@@ -107,16 +109,17 @@ def build(cfg: DictConfig) -> Experiment:
     check_delta(delta)
     accountants = {name: _instantiate(node) for name, node in p["accountants"].items()}
     used = mechanism if a["private"] else WeightedAverage()
+    event = used.dp_event(problem.n_agents)
     releases = settings["rounds"] if a["server"] == "aggregate" else 0
     for accountant in accountants.values():
-        accountant.curve([used.dp_event()], delta)
+        accountant.curve([event], delta)
     return Experiment(
         problem=problem,
         agents=_agents(settings, problem, regions, streams),
         weighting=_instantiate(settings["weights"]),
         mechanism=used,
         accountants=accountants,
-        epsilon=EpsilonCurve(accountants[p["accountant"]], [used.dp_event()] * releases, delta),
+        epsilon=EpsilonCurve(accountants[p["accountant"]], [event] * releases, delta),
         delta=delta,
         rounds=settings["rounds"],
         streams=streams,

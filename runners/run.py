@@ -1,14 +1,17 @@
 """python -m runners.run: one experiment from the command line (Hydra)."""
 
 import difflib
+import logging
 import re
 import sys
+from typing import Any
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from dpfbo.accounting import UnsupportedEvent
@@ -22,8 +25,8 @@ from runners.results import ResultsError
 from runners.terminal import RoundProgress, print_summary, say_error
 
 USER_ERRORS = (
-    ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, FactorisationError, EvaluationError, ResultsError,
-    OmegaConfBaseException, OSError,
+    ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, FactorisationError, EvaluationError,
+    ResultsError, OmegaConfBaseException, OSError,
 )  # fmt: skip
 
 
@@ -54,7 +57,7 @@ def warn_about_ignored_privacy(cfg: DictConfig) -> None:
 
 def check_composes(arguments: list[str]) -> None:
     """Exit with one sentence if the overrides cannot be composed (Hydra's own report takes several lines)."""
-    parsed = hydra._internal.utils.get_args_parser().parse_args(arguments)
+    parsed = get_args_parser().parse_args(arguments)
     if parsed.multirun or parsed.help or parsed.hydra_help or parsed.info or parsed.shell_completion:
         return
     try:
@@ -75,26 +78,21 @@ def one_sentence(message: str) -> str:
         return f"unknown {group[1]} {group[2]!r}: choose one of {', '.join(options)}{_nearest(group[2], options)}"
     key = re.search(r"Could not override '([^']+)'", message) or re.search(r"Key '([^']+)' is not in struct", message)
     if key:
-        keys = [line.split("'")[0] for line in known_keys()]
-        return f"unknown override {key[1]!r}{_nearest(key[1], keys)}; --cfg job shows all settings"
+        return f"unknown override {key[1]!r}{_nearest(key[1], known_keys())}; --cfg job shows all settings"
     return message.split("\n\n")[0]
 
 
 def known_keys() -> list[str]:
     """Dotted names of the default configuration."""
 
-    def walk(node: DictConfig, prefix: str) -> list[str]:
-        names = []
-        for key in node:
-            name = f"{prefix}{key}"
-            names.append(name)
-            if not node._is_missing(key) and isinstance(node._get_node(key), DictConfig):
-                names += walk(node._get_node(key), f"{name}.")
-        return names
+    def walk(node: Any, prefix: str) -> list[str]:
+        if not isinstance(node, dict):
+            return []
+        return [name for key, child in node.items() for name in (f"{prefix}{key}", *walk(child, f"{prefix}{key}."))]
 
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return walk(hydra.compose("config"), "")
+        return walk(OmegaConf.to_container(hydra.compose("config")), "")
 
 
 def _nearest(name: str, known: list[str]) -> str:
@@ -103,6 +101,7 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 def main() -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     check_composes(sys.argv[1:])
     run()
 

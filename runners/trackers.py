@@ -190,7 +190,7 @@ class WandbTracker:
     def _abandon(self, reason: str, wait_seconds: float) -> None:
         self._inert = True
         self._run = None
-        logger.warning("W&B tracking is off for the rest of this run; its result files go on: %s", reason)
+        logger.warning("W&B tracking is off for the rest of this run, its files are unaffected: %s", reason)
         _drop_service(wait_seconds)
 
 

@@ -1,17 +1,16 @@
 """Accountants: epsilon of a sequence of events, after each of them. dp-accounting does the work.
 
-An accountant has `curve(events, delta) -> list of epsilons`, one after each event. The relation is zero-out (REPLACE_SPECIAL).
-One file each; its YAML in `conf/accountant/` names the class. An event that an accountant cannot analyse raises
-`UnsupportedEvent`, so that a run is refused before it starts.
+An accountant has `curve(events, delta) -> list of epsilons`, one after each event. The relation is zero-out
+(REPLACE_SPECIAL). One file each; its YAML in `conf/accountant/` names the class. An event that an accountant
+cannot analyse raises `UnsupportedEvent`, so that a run is refused before it starts.
 """
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Protocol
 
 import dp_accounting
-
-from dpfbo import checks
 
 RELATION = "zero-out"
 
@@ -33,9 +32,8 @@ def default_delta(n_agents: int) -> float:
 
 def check_delta(delta: object) -> None:
     """Raise ValueError unless delta lies in (0, 1)."""
-    checks.probability("privacy.delta", delta)
-    if delta == 1:
-        raise ValueError("privacy.delta must lie in (0, 1), got 1")
+    if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < float(delta) < 1:
+        raise ValueError(f"privacy.delta must lie in (0, 1), got {delta!r}")
 
 
 def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
@@ -49,7 +47,10 @@ def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
         inner = event.event
         if isinstance(inner, dp_accounting.GaussianDpEvent):
             return event.sampling_probability, inner.noise_multiplier
-    raise UnsupportedEvent(f"no accountant here analyses {type(event).__name__} under the zero-out relation")
+    raise UnsupportedEvent(
+        f"no accountant here analyses {type(event).__name__} under the {RELATION} relation, "
+        "use privacy.sampling=poisson"
+    )
 
 
 def finite_or_none(epsilon: float) -> float | None:

@@ -34,7 +34,8 @@ class Moments:
 def log_moments(q: float, z: float) -> np.ndarray:
     """`alpha(lambda)` of the sampled Gaussian for lambda = 1..32.
 
-    With k ~ Bin(lambda + 1, q): `alpha(lambda) = log E[exp((k^2 - k) / (2 z^2))]` (Mironov, Talwar, Zhang 2019, Sec. 3.3).
+    With k ~ Bin(lambda + 1, q): `alpha(lambda) = log E[exp((k^2 - k) / (2 z^2))]` (Mironov, Talwar, Zhang 2019,
+    Sec. 3.3).
     """
     if z == 0:
         return np.full(len(_MOMENTS), math.inf)

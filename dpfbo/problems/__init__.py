@@ -14,9 +14,10 @@ from dpfbo.rng import Streams
 class Problem(Protocol):
     """The objectives of N agents over one domain. Larger values are better.
 
-    n_agents: N. domain: where they search. noise_variance: of an observation, None if unknown. metric: name of what is reported;
-    reference: N values that `best so far` is subtracted from to give the metric (the optimum for simple regret, 1 for
-    1 - AUC), or None to report the best value itself. lower_is_better: direction of the metric.
+    n_agents: N. domain: where they search. noise_variance: of an observation, None if unknown. metric: name of
+    what is reported; reference: N values that `best so far` is subtracted from to give the metric (the optimum
+    for simple regret, 1 for 1 - AUC), or None to report the best value itself. lower_is_better: direction of
+    the metric.
     """
 
     name: str

@@ -26,7 +26,8 @@ def branin(x: Tensor) -> Tensor:
 class Branin:
     """Maximise `-(branin(x - shift_n) - mean) / sd` over [-5, 10] x [0, 15], shift_n uniform in [-shift, shift]^2.
 
-    A minimiser stays inside for shifts up to 2, so every agent's optimum is known. Metric: simple regret in these units.
+    A minimiser stays inside for shifts up to 2, so every agent's optimum is known. Metric: simple regret in
+    these units.
     """
 
     n_agents: int = 20

@@ -25,9 +25,10 @@ class EvaluationError(RuntimeError):
 class Custom:
     """`f(agent_id, x) -> y`, one call for each agent and query; x is a numpy vector in the bounds' units.
 
-    function: `package.module:name`, importable from the working directory. lower, upper: bounds, one value an axis. maximize: False
-    turns the sign. optimum: the best value if known, one number for all agents or one each; the metric is then simple
-    regret, otherwise the best value so far, in the function's own sign. Raises ValueError if the function cannot be imported.
+    function: `package.module:name`, importable from the working directory. lower, upper: bounds, one value an
+    axis. maximize: False turns the sign. optimum: the best value if known, one number for all agents or one
+    each; the metric is then simple regret, otherwise the best value so far, in the function's own sign. Raises
+    ValueError if the function cannot be imported.
     """
 
     function: str

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,13 +18,14 @@ _FIELDS = 29
 
 @dataclass(frozen=True)
 class Landmine:
-    """29 fields (Xue et al. 2007); x = (C, gamma) of an RBF SVM, linear in [1e-4, 10] x [0.01, 10]; y = AUC on the held-out half.
+    """29 fields (Xue et al. 2007); x = (C, gamma) of an RBF SVM, linear in [1e-4, 10] x [0.01, 10]; y = AUC on
+    the held-out half.
 
-    score: `margin`, AUC of the decision function, deterministic; or `platt`, AUC of the Platt probabilities, which the published curves
-    used: an internal cross-validation reverses the ranking at random, so that objective is noisy. The two are not
-    comparable. n_agents: the first so many fields. n_jobs: processes for the SVM fits, -1 for all cores.
-    data_dir: see `dpfbo.data`. Metric: 1 - best AUC so far.
-    Raises MissingData if the file is not there.
+    score: `margin`, AUC of the decision function, deterministic; or `platt`, AUC of the Platt probabilities,
+    which the published curves used: an internal cross-validation reverses the ranking at random, so that
+    objective is noisy. The two are not comparable. n_agents: the first so many fields. n_jobs: processes for
+    the SVM fits, -1 for all cores. data_dir: see `dpfbo.data`. Metric: 1 - best AUC so far. Raises MissingData
+    if the file is not there.
     """
 
     score: str = "margin"
@@ -46,7 +48,7 @@ class Landmine:
         load_fields(self._path, self.split_seed)
 
     @cached_property
-    def _path(self):  # type: ignore[no-untyped-def]
+    def _path(self) -> Path:
         return data_file(self.data_dir, "landmine/LandmineData.mat", "landmine")
 
     @property
@@ -64,7 +66,7 @@ class Landmine:
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         seeds = (streams.uniform("platt", agents, round, x.shape[1]) * 2**31).long()
         fits = [
-            Fit(agent, *point, seed)
+            Fit(agent, point[0], point[1], seed)
             for agent, points, row in zip(agents.tolist(), x.tolist(), seeds.tolist(), strict=True)
             for point, seed in zip(points, row, strict=True)
         ]

@@ -25,7 +25,8 @@ def gp_draws(n_draws: int, grid_size: int, lengthscale: float, generator: np.ran
 
 @dataclass(frozen=True)
 class Synthetic:
-    """N agents on a grid of [0, 1]: a common GP draw `f` with +-`perturbation` for each agent and point, either sign equally likely.
+    """N agents on a grid of [0, 1]: a common GP draw `f` with +-`perturbation` for each agent and point, either
+    sign equally likely.
 
     function_seed: of the GP draw and the signs (the runs' own seed is another). Metric: simple regret of the best
     point so far, noiseless, against the agent's own optimum.
