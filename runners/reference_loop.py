@@ -22,6 +22,7 @@ from dpfbo.rng import Streams
 
 FOLLOW = {"inverse_sqrt": 0.5, "inverse": 1.0, "inverse_square": 2.0, "never": np.inf}  # 1 - p_t = t^-exponent
 HYPER_BOUNDS = np.array([(5e-3, 1e2), (1e-6, 1e3), (1e-8, 1e2)])  # length-scale, variance, noise
+WORST = 1e25  # stands for a log likelihood of -inf, which a line search cannot step back from
 NOISE_FLOOR = 1e-5  # of an own draw
 SAME_POINT = 1e-9  # two points this close on every axis are one
 OPEN_FACE = 1e-9  # how far below the open upper face of a region a start is stopped
@@ -64,7 +65,7 @@ class Agent:
 
 @dataclass
 class PlainResult:
-    """A finished run. metric: N x (T + 1), the problem's metric of each agent after each round; clock: seconds by phase."""
+    """A finished run. metric: N x (T + 1), the problem's metric after each round; clock: seconds by phase."""
 
     metric: np.ndarray
     clock: PhaseClock
@@ -96,7 +97,7 @@ def run(
                 if own["fit"] != "given" and len(agent.y) % own["every"] == 0:
                     with clock("fit"):
                         agent.hyper = fit(agent.X, agent.y, agent.hyper)
-                X = query(agent, t, omega, shared, parts, domain, settings, rng, clock)[None]
+                X = query(agent, t, omega, shared, domain, settings, rng, clock)[None]
             ids, x = torch.tensor([agent.id]), domain.to_natural(torch.from_numpy(X))[None]  # 1 x k x D
             with clock("objective"):
                 y = problem.evaluate(ids, x, streams, t)
@@ -114,21 +115,21 @@ def run(
 
 
 def query(
-    agent: Agent, t: int, omega: np.ndarray, shared: Features, parts: tuple[int, ...], domain: Domain,
-    settings: dict[str, Any], rng: np.random.Generator, clock: PhaseClock,
+    agent: Agent, t: int, omega: np.ndarray, shared: Features, domain: Domain, settings: dict[str, Any],
+    rng: np.random.Generator, clock: PhaseClock,
 ) -> np.ndarray:  # fmt: skip
     """Algo. 2 lines 5 to 9: the query of one agent in round t >= 1, D."""
-    a, D = settings["algorithm"], domain.dimension
+    a, acquisition, D = settings["algorithm"], settings["acquisition"], domain.dimension
     exponent = FOLLOW[a["follow"]]
     if exponent < np.inf and rng.random() < t**-exponent:
         with clock("acquisition"):
-            x = maximise(shared, omega, parts, domain, settings["acquisition"], rng)
+            x = maximise(shared, omega, domain, acquisition, rng)
     else:
         with clock("own_draw"):
             lengthscale, variance, noise = agent.hyper
             fresh = Features.draw(a["own_draw"]["n_features"], D, lengthscale, rng)
             w = draw_weights(np.sqrt(variance) * fresh(agent.X), agent.y, max(noise, NOISE_FLOOR), rng)
-            x = maximise(fresh, w[None], (1,) * D, domain, settings["acquisition"], rng)
+            x = maximise(fresh, w[None], domain, acquisition, rng)
     repeats = (np.abs(agent.X - x) < SAME_POINT).all(1).any()
     return rng.random(D) if repeats and not isinstance(domain, Grid) else x
 
@@ -151,18 +152,19 @@ def aggregate(
     """Algo. 1 lines 5 to 12: choose, clip, sum, add noise. messages: N x M; weights: P x N. Returns P x M."""
     if not settings["algorithm"]["private"]:
         return weights @ messages
-    q, z, S, P = (*(settings["privacy"][k] for k in "qzS"), len(weights))
-    C, total = S / np.sqrt(P), np.zeros((P, messages.shape[1]))
+    q, z, S = (settings["privacy"][name] for name in ("q", "z", "S"))
+    C, total = S / np.sqrt(len(weights)), np.zeros((len(weights), messages.shape[1]))
     for n in np.flatnonzero(rng.random(len(messages)) < q):
-        clipped = messages[n] * min(1.0, C / np.linalg.norm(messages[n]))
+        clipped = messages[n] * C / max(C, np.linalg.norm(messages[n]))
         total += np.outer(weights[:, n], clipped) / q
-    return total + z * weights.max() * S / q * rng.standard_normal(total.shape)
+    sigma = z * weights.max() * S / q
+    return total + sigma * rng.standard_normal(total.shape)
 
 
 def region_weights(t: int, N: int, P: int, weights: dict[str, Any]) -> np.ndarray:
     """Softmax weights `phi_n^(i) ∝ exp((a_t - 1) I[n in region i])`, P x N."""
     hold, steps = weights["decay"]["hold"], weights["decay"]["steps"]
-    fall = np.linspace(1, 0, steps)
+    fall = np.append(np.linspace(1, 0, steps)[:-1], 0.0)
     share = 1.0 if hold is None or t < hold else fall[min(t - hold, steps - 1)]
     inside = np.arange(N) % P == np.arange(P)[:, None]
     raw = np.exp(weights["a"] * share * (inside - 1.0))
@@ -207,28 +209,31 @@ def initial_points(region: int, k: int, parts: tuple[int, ...], domain: Domain, 
 
 
 def maximise(
-    features: Features, omega: np.ndarray, parts: tuple[int, ...], domain: Domain, acquisition: dict[str, Any],
-    rng: np.random.Generator,
-) -> np.ndarray:  # fmt: skip
-    """`argmax_x phi(x) . omega^(i[x])`, D. Grid: over all points; box: candidates, then L-BFGS-B from uniform starts."""
-    D = domain.dimension
-    candidates = (
-        domain.unit_points.numpy() if isinstance(domain, Grid) else rng.random((acquisition["n_candidates"], D))
-    )
+    features: Features, omega: np.ndarray, domain: Domain, acquisition: dict[str, Any], rng: np.random.Generator
+) -> np.ndarray:
+    """`argmax_x phi(x) . omega^(i[x])`, D: over all points of a grid; on a box by candidates, then L-BFGS-B.
+
+    omega: P x M. A start of L-BFGS-B stays in its region.
+    """
+    D, parts = domain.dimension, region_parts(len(omega), domain.dimension)
+    grid = domain.unit_points.numpy() if isinstance(domain, Grid) else None
+    candidates = rng.random((acquisition["n_candidates"], D)) if grid is None else grid
     values = (features(candidates) * omega[regions_of(candidates, parts)]).sum(1)
     x, value = candidates[values.argmax()], values.max()
-    if isinstance(domain, Grid):
+    if grid is not None:
         return x
-    for start in rng.random((acquisition["n_starts"], D)):
-        region = regions_of(start[None], parts)[0]
+    starts = rng.random((acquisition["n_starts"], D))
+    for start, region, cell in zip(starts, regions_of(starts, parts), cells_of(starts, parts), strict=True):
 
         def negative(x: np.ndarray, w: np.ndarray = omega[region]) -> tuple[float, np.ndarray]:
             value, gradient = features.value_and_gradient(x, w)
             return -value, -gradient
 
-        bounds = Bounds(*cell_bounds(cells_of(start, parts), parts))
-        options = {"maxiter": acquisition["max_iterations"]}
-        found = minimize(negative, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        lower, upper = cell_bounds(cell, parts)
+        found = minimize(
+            negative, np.array(start), jac=True, method="L-BFGS-B", bounds=Bounds(lower, upper),
+            options={"maxiter": acquisition["max_iterations"]},
+        )  # fmt: skip
         if -found.fun > value:
             x, value = found.x, -found.fun
     return x
@@ -239,15 +244,14 @@ def fit(X: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
 
     def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = log_likelihood(theta, X, y)
-        return -value, -gradient
+        return (-value, -gradient) if np.isfinite(value) else (WORST, gradient)
 
     found = minimize(negative, np.log(start), jac=True, method="L-BFGS-B", bounds=np.log(HYPER_BOUNDS))
-    return np.exp(found.x) if np.isfinite(found.fun) else start
+    return np.exp(found.x) if found.fun < WORST else start
 
 
 def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
-    """Log marginal likelihood of an SE Gaussian process and its gradient (Rasmussen and Williams 2006, eq. 5.8
-    and 5.9).
+    """Log marginal likelihood and its gradient (Rasmussen and Williams 2006, eq. 5.8 and 5.9).
 
     theta: logarithms of length-scale, variance and noise; X: t x D; y: t. -inf where the Gram matrix has no factor.
     """

@@ -26,8 +26,8 @@ class Accountant(Protocol):
 
 
 def default_delta(n_agents: int) -> float:
-    """delta = N^-1.1 (paper, Sec. 5); for one agent, where that is 1, 0.1."""
-    return min(n_agents**-1.1, 0.1)
+    """delta = N^-1.1 (paper, Sec. 5); 0.1 for a single agent, where that would be 1."""
+    return n_agents**-1.1 if n_agents > 1 else 0.1
 
 
 def check_delta(delta: object) -> None:

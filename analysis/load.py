@@ -1,0 +1,248 @@
+"""Finished runs of an experiment, read from `results/<experiment>/<setting-hash>/<seed>/`."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+NAMES = {
+    "ts": "TS",
+    "fts_original": "FTS (2020)",
+    "fts": "FTS",
+    "fts_de": "FTS-DE",
+    "dp_fts": "DP-FTS",
+    "dp_fts_de": "DP-FTS-DE",
+    "random_server": "random server",
+    "sobol_server": "Sobol server",
+}
+
+_NOT_A_SETTING = (
+    "seed",
+    "results_dir",
+    "data_dir",
+    "experiment_name",
+    "progress",
+    "executor",
+    "tracker",
+    "problem.preset",
+)
+
+
+class LoadError(RuntimeError):
+    """There is nothing to show; the message is one sentence for the person at the terminal."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run. config: config.yaml; summary: summary.json; path: its folder."""
+
+    setting: str
+    seed: int
+    config: dict[str, Any]
+    summary: dict[str, Any]
+    path: Path
+
+    @property
+    def curve(self) -> list[float]:
+        """Mean over the agents of the metric after rounds 0..T."""
+        return self.summary["curve"]["mean"]
+
+    @property
+    def own_function(self) -> bool:
+        """Whether the objectives follow the seed: another seed, other functions."""
+        return self.config["problem"].get("function_seed") == self.seed
+
+    def epsilon_spent(self) -> list[float]:
+        """Epsilon, by the run's own accountant, of all that was released before the query of round t = 0..T; inf: none finite."""
+        try:
+            released = pd.read_parquet(self.path / "server.parquet", columns=["epsilon"])["epsilon"]
+        except (OSError, ValueError, KeyError) as error:
+            raise LoadError(f"{self.path / 'server.parquet'} cannot be read: {error}") from error
+        if released.empty:
+            return [0.0] * len(self.curve)
+        return [0.0, *released.astype(float).fillna(float("inf"))]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All runs of one setting, by seed. Standard errors are over the seeds."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+    @property
+    def first(self) -> Run:
+        return self.runs[0]
+
+    @property
+    def rounds(self) -> int:
+        """T."""
+        return self.first.summary["rounds"]
+
+    @property
+    def private(self) -> bool:
+        return self.first.summary["private"]
+
+    def curve(self) -> pd.DataFrame:
+        """Columns `mean` and `se` over the seeds of each run's mean over agents, indexed by round 0..T."""
+        return curves([self]).groupby("round")["mean"].agg(["mean", "sem"]).rename(columns={"sem": "se"})
+
+    def at(self, round: int) -> tuple[float, float | None]:
+        """Mean and standard error (None with one seed) after a round."""
+        values = pd.Series([run.curve[round] for run in self.runs])
+        return float(values.mean()), float(values.sem()) if len(values) > 1 else None
+
+    def epsilon(self, accountant: str) -> float | None:
+        """The largest over the seeds, whose charges are alike unless a ledger was used twice; None: none finite."""
+        try:
+            values = [run.summary["epsilon"][accountant] for run in self.runs]
+        except KeyError as error:
+            raise LoadError(f"{self.label!r} was run without the accountant {accountant!r}") from error
+        return None if None in values else max(values)
+
+
+def load(results_dir: Path, experiment: str) -> list[Run]:
+    """All finished runs of an experiment, by setting and seed; a folder without summary.json is not finished.
+
+    Raises LoadError if there is none, or one cannot be read.
+    """
+    if Path(experiment).name != experiment:
+        raise LoadError(f"the experiment must be the name of a folder in {results_dir}, got {experiment!r}")
+    folders = sorted(path.parent for path in (results_dir / experiment).glob("*/*/summary.json"))
+    if not folders:
+        raise LoadError(_what_to_run(results_dir, experiment))
+    return sorted((_read(folder) for folder in folders), key=lambda run: (run.setting, run.seed))
+
+
+def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
+    """Runs in groups that may share an axis: the same problem with the same number of agents, the same metric."""
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        s = run.summary
+        key = (s["problem"], s["metric"], s["n_agents"], run.config["problem"].get("score"))
+        groups.setdefault(key, []).append(run)
+    return list(groups.values())
+
+
+def settings(runs: Sequence[Run]) -> list[Setting]:
+    """The runs grouped by setting: local, shared, private; then by sub-regions and noise."""
+    by_hash: dict[str, list[Run]] = {}
+    for run in runs:
+        by_hash.setdefault(run.setting, []).append(run)
+    groups = sorted(by_hash.values(), key=_order)
+    labels = _labels([group[0] for group in groups])
+    return [Setting(label, tuple(group)) for label, group in zip(labels, groups, strict=True)]
+
+
+def curves(groups: Iterable[Setting]) -> pd.DataFrame:
+    """One row for each setting, seed and round: `setting` (label), `seed`, `round`, `mean` over the agents."""
+    frames = [
+        pd.DataFrame({"setting": g.label, "seed": run.seed, "round": range(len(run.curve)), "mean": run.curve})
+        for g in groups
+        for run in g.runs
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def label(config: dict[str, Any]) -> str:
+    """A setting in words: the algorithm, P if there are sub-regions, z if it is private."""
+    a = config["algorithm"]
+    parts = [NAMES.get(a["name"], a["name"])]
+    if a["P"] > 1:
+        parts.append(f"P = {a['P']}")
+    if a["private"]:
+        parts.append(f"z = {config['privacy']['z']:g}")
+    return ", ".join(parts)
+
+
+def metric_label(metric: str) -> str:
+    """The metric in words."""
+    return {"one_minus_auc": "1 − AUC"}.get(metric, metric.replace("_", " "))
+
+
+def seeds_phrase(groups: Sequence[Setting]) -> str:
+    """What the standard errors are over: `3 seeds, each another function`."""
+    counts = sorted({len(g.runs) for g in groups})
+    phrase = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
+    if counts[-1] > 1 and all(run.own_function for g in groups for run in g.runs):
+        phrase += ", each another function"
+    return phrase
+
+
+def _what_to_run(results_dir: Path, experiment: str) -> str:
+    command = "runners.demo" if experiment == "demo" else f"runners.run experiment_name={experiment}"
+    finished = sorted({path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")})
+    others = f" (there are results of {', '.join(finished)})" if finished else ""
+    return f"no finished run of {experiment!r} in {results_dir}{others}: run python -m {command}"
+
+
+def _read(folder: Path) -> Run:
+    try:
+        file = folder / "summary.json"
+        summary = json.loads(file.read_text())
+        file = folder / "config.yaml"
+        config = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        run = Run(summary["setting"], int(summary["seed"]), config, summary, folder)
+        label(config), summary["epsilon"], summary["metric"], run.curve[summary["rounds"]]
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, yaml.YAMLError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise LoadError(f"{file} cannot be read ({reason}): delete its folder and run it again") from error
+    return run
+
+
+def _order(group: list[Run]) -> tuple[Any, ...]:
+    config = group[0].config
+    a = config["algorithm"]
+    names = list(NAMES)
+    rank = names.index(a["name"]) if a["name"] in names else len(names)
+    return rank, a["name"], a["P"], config["privacy"]["z"] if a["private"] else 0.0, label(config), group[0].setting
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """One label for each setting; settings that would share one are told apart by what differs between them."""
+    short = [label(run.config) for run in runs]
+    flat = [_flat(run) for run in runs]
+    result = []
+    for i, run in enumerate(runs):
+        alike = [j for j in range(len(runs)) if short[j] == short[i]]
+        keys = [k for k in flat[i] if any(flat[j].get(k) != flat[i][k] for j in alike)]
+        shown = [f"{_key_in_words(k)} = {_value_in_words(flat[i][k])}" for k in keys]
+        named = 1 <= len(keys) <= 3 or len(alike) == 1
+        result.append(", ".join([short[i], *(shown if named else [run.setting[:6]])]))
+    if len(set(result)) < len(result):
+        result = [f"{text}, {run.setting[:6]}" for text, run in zip(result, runs, strict=True)]
+    return result
+
+
+def _flat(run: Run) -> dict[str, Any]:
+    """The settings by dotted name, without those that do not belong to a setting or have no effect."""
+    ignored = _NOT_A_SETTING if run.config["algorithm"]["private"] else (*_NOT_A_SETTING, "privacy")
+    flat: dict[str, Any] = {}
+
+    def walk(node: dict[str, Any], prefix: str) -> None:
+        for key, value in node.items():
+            name = f"{prefix}{key}"
+            if name in ignored or (name == "problem.function_seed" and run.own_function):
+                continue
+            if isinstance(value, dict):
+                walk(value, f"{name}.")
+            else:
+                flat[name] = value
+
+    walk(run.config, "")
+    return flat
+
+
+def _key_in_words(key: str) -> str:
+    parts = key.split(".")
+    return parts[-2] if parts[-1] == "_target_" else parts[-1]
+
+
+def _value_in_words(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value.rsplit(".", 1)[-1] if isinstance(value, str) else str(value)

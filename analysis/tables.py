@@ -1,0 +1,153 @@
+"""python -m analysis.tables NAME: regret beside epsilon, one row for each setting of an experiment."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from analysis.load import LoadError, Setting, by_metric, load, metric_label, seeds_phrase, settings
+
+ROUNDS = (5, 20, 40)
+WIDTH = 100  # columns, where there is no terminal to ask
+
+
+def rows(groups: Sequence[Setting], rounds: Sequence[int]) -> list[dict[str, Any]]:
+    """The numbers of the table. None stands for a round that a setting does not have, and for "no finite epsilon"."""
+    return [
+        {
+            "label": g.label,
+            "setting": g.first.setting,
+            **{key: g.first.summary[key] for key in ("problem", "metric", "n_agents", "rounds", "private")},
+            "seeds": [run.seed for run in g.runs],
+            "regret": {str(t): _cell(g, t) for t in rounds},
+            "se_over": "seeds",
+            "epsilon": {name: g.epsilon(name) for name in g.first.summary["epsilon"]},
+            **{key: g.first.summary[key] for key in ("delta", "relation", "epsilon_covers")},
+        }
+        for g in groups
+    ]  # fmt: skip
+
+
+def default_rounds(groups: Sequence[Setting]) -> list[int]:
+    """5, 20 and 40 if every setting has them, else T / 8, T / 2 and T."""
+    if min(g.rounds for g in groups) >= ROUNDS[-1]:
+        return list(ROUNDS)
+    T = max(g.rounds for g in groups)
+    return sorted({max(1, T // 8), max(1, T // 2), T})
+
+
+def check_rounds(groups: Sequence[Setting], rounds: Sequence[int]) -> None:
+    """Raise LoadError for a round that no setting has."""
+    T = max(g.rounds for g in groups)
+    for t in rounds:
+        if not 0 <= t <= T:
+            raise LoadError(f"round {t} is not in the results of {groups[0].first.summary['experiment']}: 0 to {T} are")
+
+
+def table(groups: Sequence[Setting], rounds: Sequence[int]) -> Table:
+    """The table of settings that share a metric."""
+    s = groups[0].first.summary
+    better = "lower is better" if s["lower_is_better"] else "higher is better"
+    of = f"{metric_label(s['metric'])} ({better}) on {s['problem']}, {s['n_agents']} agents"
+    result = Table(
+        title=f"{s['experiment']}: {of}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    result.add_column("setting")
+    for t in rounds:
+        result.add_column(f"t = {t}", no_wrap=True)
+    result.add_column("ε " + " / ".join(s["epsilon"]), no_wrap=True)
+    for g, row in zip(groups, rows(groups, rounds), strict=True):
+        regret = [_with_error(row["regret"][str(t)]) for t in rounds]
+        result.add_row(g.label, *regret, epsilon_in_words(g))
+    return result
+
+
+def caption(groups: Sequence[Setting]) -> list[str]:
+    """What the errors are over, and all that epsilon needs beside it."""
+    s = groups[0].first.summary
+    several = max(len(g.runs) for g in groups) > 1
+    deltas = ", ".join(f"{delta:.3g}" for delta in sorted({g.first.summary["delta"] for g in groups}))
+    seeded = any(g.private and g.first.summary["rng"] == "seeded" for g in groups)
+    return [
+        f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}",
+        f"ε at δ = {deltas}, relation {s['relation']}, user level; it covers {s['epsilon_covers']}"
+        + ("; simulation: a known seed voids it" if seeded else ""),
+    ]
+
+
+def epsilon_in_words(group: Setting) -> str:
+    """Epsilon by each accountant, or why there is only one answer."""
+    values = [group.epsilon(name) for name in group.first.summary["epsilon"]]
+    if all(v is None for v in values):
+        return "∞ (no noise)" if group.private else "∞ (not private)"
+    if all(v == 0 for v in values):
+        return "0 (nothing shared)"
+    return " / ".join("∞" if v is None else f"{v:.2f}" for v in values)
+
+
+def _cell(group: Setting, t: int) -> dict[str, float | None] | None:
+    if t > group.rounds:
+        return None
+    mean, se = group.at(t)
+    return {"mean": mean, "se": se}
+
+
+def _with_error(cell: dict[str, float | None] | None) -> str:
+    if cell is None:
+        return "–"
+    return f"{cell['mean']:.4f}" + ("" if cell["se"] is None else f" ± {cell['se']:.4f}")
+
+
+def _rounds(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m analysis.tables", description="Regret beside epsilon, by setting.")
+    parser.add_argument("name", metavar="NAME", help="experiment: a folder in the results folder")
+    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="results folder (default: results)")
+    parser.add_argument(
+        "--rounds", type=_rounds, help="rounds to show, such as 5,20,40 (the default where all have them)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables; the exit code is 0, or 1 when there is nothing to show."""
+    args = _parse(argv)
+    try:
+        tables = [settings(runs) for runs in by_metric(load(args.results_dir, args.name))]
+        rounds = [args.rounds or default_rounds(groups) for groups in tables]
+        for groups, shown in zip(tables, rounds, strict=True):
+            check_rounds(groups, shown)
+        if args.json:
+            print(json.dumps([row for g, t in zip(tables, rounds, strict=True) for row in rows(g, t)], indent=2))
+            return 0
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=max(WIDTH, console.width))
+        for groups, shown in zip(tables, rounds, strict=True):
+            console.print(table(groups, shown))
+            for line in caption(groups):
+                console.print(line, highlight=False, markup=False)
+    except LoadError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
