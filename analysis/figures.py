@@ -1,6 +1,7 @@
 """python -m analysis.figures NAME: regret against the iteration, and regret against epsilon, as PNG and PDF."""
 
 import argparse
+import math
 import os
 import sys
 import tempfile
@@ -8,12 +9,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
-
-mpl.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,19 +22,20 @@ from analysis.load import LoadError, Setting, by_metric, load, metric_label, see
 
 ACCOUNTANT = "pld"
 FORMATS = ("png", "pdf")
-SIZE, DPI = (7.2, 5.0), 250  # inches; 1800 pixels wide, made to be shown at 900
-CAPTION_COLUMNS = 105
+DPI = 250  # 1800 pixels wide, to be shown at 900
+WIDTH, PLOT_HEIGHT, LEGEND_ROW, BELOW = 7.2, 3.6, 0.22, 1.1  # inches
+ASIDE = 0.12  # inches between points at the same epsilon
+CAPTION_COLUMNS = 112
+LEGEND_CHARACTERS = 30  # of the longest label in a legend of two columns
 
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito, without yellow
-LINES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)))
+LINES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (9, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-LOOK = {
+LOOK: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 12,
     "font.size": 10,
     "grid.alpha": 0.25,
     "grid.linewidth": 0.6,
@@ -62,51 +61,57 @@ def style(i: int) -> Style:
 
 def regret_by_iteration(groups: Sequence[Setting]) -> Figure:
     """One line with its band for each setting: mean and standard error over the seeds."""
-    figure, axes = _canvas()
+    figure, axes = _canvas(groups, "by iteration")
     for i, group in enumerate(groups):
         look, curve = style(i), group.curve()
+        x, mean, se = curve.index.to_numpy(), curve["mean"].to_numpy(), curve["se"].to_numpy()
+        marks = (i, max(len(groups), group.rounds // 5))
         axes.plot(
-            curve.index, curve["mean"], color=look.colour, linestyle=look.line, marker=look.marker, label=group.label,
-            markevery=(i, max(len(groups), group.rounds // 5)),
-        )  # fmt: skip
-        _band(axes, group, look.colour)
-    axes.set_title(_title(groups, "by iteration"))
+            x, mean, label=group.label, color=look.colour, linestyle=look.line, marker=look.marker, markevery=marks
+        )
+        if len(group.runs) > 1:
+            axes.fill_between(x, mean - se, mean + se, color=look.colour, alpha=0.12, linewidth=0)
     axes.set_xlabel("iteration t (rounds after the initial points)")
-    axes.set_xlim(0, max(g.rounds for g in groups))
-    _finish(figure, axes, groups, "")
+    axes.set_xlim(0, max(g.rounds for g in groups) * 1.01)
+    _metric_axis(axes, groups, np.concatenate([g.curve()["mean"].to_numpy() for g in groups]))
+    _legend_and_caption(figure, axes, groups, caption(groups))
     return figure
 
 
 def regret_by_epsilon(groups: Sequence[Setting], t: int) -> Figure:
-    """One point with its error bar for each private setting, at the epsilon it has spent by round t; the way there, faintly.
+    """One point with its error bar for each private setting, at the epsilon spent by round t; the way there, faintly.
 
     Settings without a finite epsilon, or with epsilon 0, are horizontal lines.
     """
-    figure, axes = _canvas()
-    at: dict[float, int] = {}
-    for i, group in enumerate(groups):
-        look, (mean, se), epsilon = style(i), group.at(t), epsilon_at(group, t)
+    figure, axes = _canvas(groups, f"after {t} rounds, against privacy loss")
+    epsilons = [epsilon_at(group, t) for group in groups]
+    ends = []
+    for i, (group, epsilon) in enumerate(zip(groups, epsilons, strict=True)):
+        look, (mean, se) = style(i), group.at(t)
+        error = se or 0.0
+        ends += [mean - error, mean, mean + error]
         if epsilon is None or epsilon == 0:
             why = "ε = 0, nothing shared" if epsilon == 0 else "no noise" if group.private else "not private"
             axes.axhline(mean, color=look.colour, linestyle=look.line, label=f"{group.label} ({why})", zorder=1.5)
-            axes.axhspan(mean - (se or 0), mean + (se or 0), color=look.colour, alpha=0.1, linewidth=0)
+            axes.axhspan(mean - error, mean + error, color=look.colour, alpha=0.1, linewidth=0)
             continue
-        way = trajectory(group, t)
-        axes.plot(*way, color=look.colour, linestyle=look.line, alpha=0.4, linewidth=1.1)
-        place = at[epsilon] = at.get(epsilon, -1) + 1
+        axes.plot(*trajectory(group, t), color=look.colour, linestyle=look.line, alpha=0.45, linewidth=1.2)
+        aside = epsilons[:i].count(epsilon) - (epsilons.count(epsilon) - 1) / 2
+        shift = ScaledTranslation(aside * ASIDE, 0, figure.dpi_scale_trans)
         axes.errorbar(
-            [epsilon], [mean], [se] if se is not None else None, color=look.colour, marker=look.marker, label=group.label,
-            markersize=7, capsize=3, linestyle="", transform=_beside(figure, place) + axes.transData, zorder=3,
+            [epsilon], [mean], [error], label=group.label, color=look.colour, marker=look.marker, markersize=7,
+            capsize=3, linestyle="", transform=axes.transData + shift, zorder=3,
         )  # fmt: skip
-    axes.set_title(_title(groups, f"after {t} rounds, against privacy loss"))
     axes.set_xlabel(f"privacy loss ε ({ACCOUNTANT.upper()} accountant, δ = {_deltas(groups)})")
-    axes.set_xlim(left=0)
-    _finish(figure, axes, groups, f"Points and horizontal lines: t = {t}. Faint lines: t = 0 to {t}, as ε is spent. ")
+    axes.set_xlim(0, 1.1 * (max(epsilon or 0.0 for epsilon in epsilons) or 1.0))
+    _metric_axis(axes, groups, np.array(ends), headroom=3.0)
+    note = f"Points and horizontal lines: after {t} rounds; points at one ε are drawn side by side. "
+    _legend_and_caption(figure, axes, groups, f"{caption(groups)} {note}Faint lines: the rounds before, as ε is spent.")
     return figure
 
 
 def epsilon_at(group: Setting, t: int) -> float | None:
-    """Epsilon by the accountant of the axis, of all that was released before the query of round t; None: none finite."""
+    """Epsilon by the axis' accountant, of all that was released before the query of round t; None: none finite."""
     epsilon = group.epsilon(ACCOUNTANT)
     if t == group.rounds or not epsilon:
         return epsilon
@@ -116,7 +121,7 @@ def epsilon_at(group: Setting, t: int) -> float | None:
 
 
 def trajectory(group: Setting, t: int) -> tuple[list[float], list[float]]:
-    """Epsilon spent and regret at rounds 0..t; empty where the rounds were reported by another accountant than the axis."""
+    """Epsilon spent and regret at rounds 0..t; empty where another accountant than the axis' reported the rounds."""
     if group.first.summary["accountant"] != ACCOUNTANT:
         return [], []
     return group.first.epsilon_spent()[: t + 1], group.curve()["mean"].tolist()[: t + 1]
@@ -127,26 +132,20 @@ def draw(groups: Sequence[Setting], out: Path, prefix: str, t: int | None) -> li
     last = min(g.rounds for g in groups)
     if t is not None and not 1 <= t <= last:
         raise LoadError(f"round {t} cannot be drawn: all settings have rounds 1 to {last}")
-    with plt.rc_context(LOOK):
+    with mpl.rc_context(LOOK):  # figures of their own, without pyplot: no display, nothing to close
         pictures = {
             "regret_by_iteration": regret_by_iteration(groups),
             "regret_by_epsilon": regret_by_epsilon(groups, t or last),
         }
-        try:
-            return [
-                _save(figure, out / f"{prefix}_{name}.{kind}") for name, figure in pictures.items() for kind in FORMATS
-            ]
-        finally:
-            for figure in pictures.values():
-                plt.close(figure)
+        return [_save(figure, out / f"{prefix}_{name}.{kind}") for name, figure in pictures.items() for kind in FORMATS]
 
 
 def caption(groups: Sequence[Setting]) -> str:
     """What a reader needs to know of the settings: N, P, q, delta, and what the errors are over."""
     s = groups[0].first.summary
-    P = _several(g.first.config["algorithm"]["P"] for g in groups)
+    P = {g.first.config["algorithm"]["P"] for g in groups}
     private = [g for g in groups if g.private]
-    parts = [f"N = {s['n_agents']} agents", f"P = {P} sub-regions"]
+    parts = [f"N = {s['n_agents']} agents", f"P = {_several(P)} sub-region{'s' * (max(P) > 1)}"]
     if private:
         parts.append(f"q = {_several(g.first.config['privacy']['q'] for g in private)}")
         parts.append(f"δ = {_deltas(groups)} ({s['relation']}, user level)")
@@ -156,46 +155,44 @@ def caption(groups: Sequence[Setting]) -> str:
     return f"{text}Mean ± standard error over {seeds_phrase(groups)}."
 
 
-def _canvas() -> tuple[Figure, Axes]:
-    figure, axes = plt.subplots(figsize=SIZE)
-    figure.subplots_adjust(left=0.11, right=0.975, top=0.93, bottom=0.2)
+def _canvas(groups: Sequence[Setting], title: str) -> tuple[Figure, Axes]:
+    """Axes between a legend and title above, and a caption below; all in inches, so that nothing meets."""
+    above = 0.45 + LEGEND_ROW * math.ceil(len(groups) / _legend_columns(groups))
+    height = above + PLOT_HEIGHT + BELOW
+    figure = Figure(figsize=(WIDTH, height))
+    axes = figure.add_axes((0.75 / WIDTH, BELOW / height, 1 - 0.9 / WIDTH, PLOT_HEIGHT / height))
+    s = groups[0].first.summary
+    metric = metric_label(s["metric"])
+    text = f"{metric[0].upper()}{metric[1:]} {title}: {s['problem'].replace('_', ' ')} problem"
+    figure.text(0.75 / WIDTH, 1 - 0.12 / height, text, fontsize=12, verticalalignment="top")
     return figure, axes
 
 
-def _finish(figure: Figure, axes: Axes, groups: Sequence[Setting], note: str) -> None:
-    """Axis of the metric, legend and caption."""
+def _metric_axis(axes: Axes, groups: Sequence[Setting], values: np.ndarray, headroom: float = 1.3) -> None:
+    """The vertical axis, spanned by `values`: logarithmic where they allow it."""
     s = groups[0].first.summary
-    values = np.concatenate([g.curve()["mean"].to_numpy() for g in groups])
-    if s["lower_is_better"] and (values > 0).any() and (values >= 0).all():
-        low, high = values[values > 0].min(), values.max()
-        axes.set_yscale("log", nonpositive="clip")
-        axes.set_ylim(low / 1.6, high * 1.25)
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 1e3 else (1.0,)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel(f"{metric_label(s['metric'])} (mean over agents)")
-    axes.legend(loc="upper right" if s["lower_is_better"] else "lower right", handlelength=3.2)
-    text = textwrap.fill(note + caption(groups), CAPTION_COLUMNS)
-    figure.text(0.015, 0.015, text, fontsize=8.5, color="#444444", verticalalignment="bottom")
+    if not (s["lower_is_better"] and (values >= 0).all() and (values > 0).any()):
+        return
+    low, high = values[values > 0].min(), values.max()
+    axes.set_yscale("log", nonpositive="clip")
+    axes.set_ylim(low / 1.3, high * headroom)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 1e3 else (1.0,)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _band(axes: Axes, group: Setting, colour: str) -> None:
-    curve = group.curve()
-    if len(group.runs) > 1:
-        low, high = curve["mean"] - curve["se"], curve["mean"] + curve["se"]
-        axes.fill_between(curve.index.to_numpy(), low, high, color=colour, alpha=0.14, linewidth=0)
+def _legend_columns(groups: Sequence[Setting]) -> int:
+    return 2 if max(len(g.label) for g in groups) <= LEGEND_CHARACTERS else 1
 
 
-def _beside(figure: Figure, place: int) -> ScaledTranslation:
-    """A shift by some points to the side, for errors bars that would cover each other at the same epsilon."""
-    points = (0, 7, -7, 14, -14, 21, -21)[place % 7]
-    return ScaledTranslation(points / 72, 0, figure.dpi_scale_trans)
-
-
-def _title(groups: Sequence[Setting], text: str) -> str:
-    s = groups[0].first.summary
-    metric = metric_label(s["metric"])
-    return f"{metric[0].upper()}{metric[1:]} {text}: {s['problem']} problem"
+def _legend_and_caption(figure: Figure, axes: Axes, groups: Sequence[Setting], text: str) -> None:
+    n = _legend_columns(groups)
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=n, handlelength=3.5, borderaxespad=0.2)
+    figure.text(
+        0.12, 0.08, textwrap.fill(text, CAPTION_COLUMNS), fontsize=8.5, color="#444444",
+        transform=figure.dpi_scale_trans, verticalalignment="bottom",
+    )  # fmt: skip
 
 
 def _deltas(groups: Sequence[Setting]) -> str:

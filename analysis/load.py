@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import yaml
 
@@ -57,7 +58,7 @@ class Run:
         return self.config["problem"].get("function_seed") == self.seed
 
     def epsilon_spent(self) -> list[float]:
-        """Epsilon, by the run's own accountant, of all that was released before the query of round t = 0..T; inf: none finite."""
+        """Epsilon of what was released before the query of each round 0..T, by the run's accountant; may be inf."""
         try:
             released = pd.read_parquet(self.path / "server.parquet", columns=["epsilon"])["epsilon"]
         except (OSError, ValueError, KeyError) as error:
@@ -93,8 +94,9 @@ class Setting:
 
     def at(self, round: int) -> tuple[float, float | None]:
         """Mean and standard error (None with one seed) after a round."""
-        values = pd.Series([run.curve[round] for run in self.runs])
-        return float(values.mean()), float(values.sem()) if len(values) > 1 else None
+        values = np.array([run.curve[round] for run in self.runs])
+        se = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
+        return float(values.mean()), se
 
     def epsilon(self, accountant: str) -> float | None:
         """The largest over the seeds, whose charges are alike unless a ledger was used twice; None: none finite."""
@@ -129,7 +131,7 @@ def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def settings(runs: Sequence[Run]) -> list[Setting]:
-    """The runs grouped by setting: local, shared, private; then by sub-regions and noise."""
+    """The runs grouped by setting: local, shared, private; then by P, z, q and S."""
     by_hash: dict[str, list[Run]] = {}
     for run in runs:
         by_hash.setdefault(run.setting, []).append(run)
@@ -199,7 +201,8 @@ def _order(group: list[Run]) -> tuple[Any, ...]:
     a = config["algorithm"]
     names = list(NAMES)
     rank = names.index(a["name"]) if a["name"] in names else len(names)
-    return rank, a["name"], a["P"], config["privacy"]["z"] if a["private"] else 0.0, label(config), group[0].setting
+    noise = [config["privacy"][key] for key in ("z", "q", "S")] if a["private"] else []
+    return rank, a["name"], a["P"], noise, group[0].setting
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:

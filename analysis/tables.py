@@ -62,9 +62,9 @@ def table(groups: Sequence[Setting], rounds: Sequence[int]) -> Table:
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    result.add_column("setting")
+    result.add_column("setting", no_wrap=True)
     for t in rounds:
-        result.add_column(f"t = {t}", no_wrap=True)
+        result.add_column(f"t = {t}", min_width=8)  # may break before the error
     result.add_column("ε " + " / ".join(s["epsilon"]), no_wrap=True)
     for g, row in zip(groups, rows(groups, rounds), strict=True):
         regret = [_with_error(row["regret"][str(t)]) for t in rounds]
@@ -109,7 +109,10 @@ def _with_error(cell: dict[str, float | None] | None) -> str:
 
 
 def _rounds(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"rounds must be numbers such as 5,20,40, got {text!r}") from error
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -35,6 +35,11 @@ class FeatureFunction:
         blocks = torch.arange(size).split(rows_at_once)
         return torch.cat([self._values(_rows(u, r), self.features.select(r), _rows(self.weights, r)) for r in blocks])
 
+    def to(self, dtype: torch.dtype) -> "FeatureFunction":
+        """The same functions in another precision."""
+        features = RandomFeatures(self.features.frequencies.to(dtype), self.features.phases.to(dtype))
+        return FeatureFunction(features, self.weights.to(dtype), self.regions, self.length)
+
     def _values(self, u: Tensor, features: RandomFeatures, w: Tensor) -> Tensor:
         """Values of functions whose features, points and weights (b x P x M, or 1 x P x M) fit in the cache."""
         c = features.angles(u.expand(max(len(u), len(features.frequencies)), -1, -1)).cos_()  # b x k x M
@@ -101,7 +106,7 @@ class Acquisition:
             return domain.unit_points[best].expand(len(uniforms), -1)
         points = uniforms.view(len(uniforms), -1, domain.dimension)
         candidates, starts = points[:, : self.n_candidates], points[:, self.n_candidates :]
-        best = function(candidates).argmax(1)  # B
+        best = function.to(torch.float32)(candidates.float()).argmax(1)  # B; screening needs no more digits
         best_candidate = candidates[torch.arange(len(best)), best]
         return self._refine(function, torch.cat([best_candidate[:, None], starts], 1))
 
@@ -118,6 +123,6 @@ class Acquisition:
 
         longest = function.length[owner]
         stopping = optimize.Stopping(max_iterations=self.max_iterations)
-        x, negative_value = optimize.minimize(negative, x0, lower, upper, longest, stopping)
+        x, negative_value = optimize.minimize(negative, x0, lower, upper, longest, stopping, owner)
         best = negative_value.view(B, k).argmin(1)
         return x.view(B, k, D)[torch.arange(B), best]

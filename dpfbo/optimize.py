@@ -16,6 +16,7 @@ Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 _ARMIJO = 1e-4
 _MAX_BACKTRACKS = 20
+_HOPE = 10.0  # a quadratic model promises half of `-d.g`: losing a start that would have won is rare (see the tests)
 _FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a Newton step divides by
 
 
@@ -44,11 +45,19 @@ class _Batch:
 
 
 def minimize(
-    function: Function, x0: Tensor, lower: Tensor, upper: Tensor, step: Tensor, stopping: Stopping = Stopping()
+    function: Function,
+    x0: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    step: Tensor,
+    stopping: Stopping = Stopping(),
+    group: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Minimise B functions of D variables, each within its own box.
 
-    x0, lower, upper: B x D. step: B, the length of the first BFGS step, and of the longest Newton step.
+    x0, lower, upper: B x D. step: B, the length of the first BFGS step, and of the longest Newton step. group: B,
+    for several starts of one problem, of which only the best will be used: a start leaves as soon as even
+    `_HOPE` times the decrease that its next step promises would not bring it to its group's best value.
     Returns the best points (B x D) and their values (B). A problem whose value at x0 is not finite stays there.
     """
     rows = torch.arange(len(x0))
@@ -64,6 +73,9 @@ def minimize(
             break
         low, high = lower[batch.rows], upper[batch.rows]
         direction = _newton(batch, low, high, step[batch.rows]) if newton else _quasi_newton(batch, low, high)
+        if group is not None:
+            hopeful = _hopeful(batch, direction, f_best, group)
+            batch, direction, low, high = batch.keep(hopeful), direction[hopeful], low[hopeful], high[hopeful]
         new = _line_search(function, batch, direction, low, high)
         decrease = batch.f - new.f
         if not newton:
@@ -71,6 +83,14 @@ def minimize(
         x_best[new.rows], f_best[new.rows] = new.x, new.f
         batch = new.keep(decrease > stopping.relative_decrease * torch.maximum(batch.f.abs(), new.f.abs()))
     return x_best, f_best
+
+
+def _hopeful(b: _Batch, direction: Tensor, f_best: Tensor, group: Tensor) -> Tensor:
+    """Starts that may still become the best of their group (the best one always may)."""
+    best = torch.full((int(group.max()) + 1,), torch.inf, dtype=f_best.dtype)
+    best = best.scatter_reduce(0, group, f_best, "amin")[group[b.rows]]
+    promised = -(direction * b.g).sum(1)
+    return (b.f - _HOPE * promised <= best) | (b.f <= best)
 
 
 def _projected_gradient(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:

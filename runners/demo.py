@@ -17,7 +17,9 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from threadpoolctl import threadpool_limits
 
+from dpfbo import checks
 from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 from runners.execute import execute
@@ -80,7 +82,7 @@ class DemoProgress:
 
     def begin(self, run: DemoRun) -> None:
         self._run, self._number, self._epsilon = run, self._number + 1, 0.0
-        self._bar.update(self._task, description=f"{self._number}/{self._n_runs} {run.title}")
+        self._bar.update(self._task, description=f"{self._number}/{self._n_runs} {run.title}", status="")
 
     def __call__(self, agents: RoundRecord, server: ServerRecord | None) -> None:
         if server is not None:
@@ -100,6 +102,7 @@ def compose(results_dir: str, n_seeds: int, overrides: Sequence[str] = ()) -> li
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         for title, setting in SETTINGS.items():
             cfg = hydra.compose("config", [f"experiment={NAME}", f"experiment_name={NAME}", *setting, *overrides])
+            checks.integer("rounds", cfg.rounds, minimum=1)
             cfg.results_dir = results_dir
             name = setting_hash(cfg)
             for seed in range(n_seeds):
@@ -132,7 +135,10 @@ def demo(runs: Sequence[DemoRun], fresh: bool = False) -> None:
         say(f"{len(runs) - len(todo)} of {len(runs)} runs are finished and skipped (--fresh runs them again)")
     if not todo:
         return
-    with DemoProgress(todo) as progress:
+    with (
+        threadpool_limits(1),
+        DemoProgress(todo) as progress,
+    ):  # of numpy; more gain nothing here, and stall a busy machine
         for run in todo:
             progress.begin(run)
             execute(run.cfg, progress)

@@ -1,0 +1,292 @@
+"""The plain loop against the library: the same laws term by term, and runs that end alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import hydra
+import numpy as np
+import pytest
+import torch
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from dpfbo import federation, gp, posterior
+from dpfbo.acquisition import Acquisition, FeatureFunction
+from dpfbo.domain import Box, Grid
+from dpfbo.entropy import SeededEntropy
+from dpfbo.features import RandomFeatures
+from dpfbo.ledger import Ledger
+from dpfbo.mechanism import SubsampledGaussian
+from dpfbo.regions import Regions
+from dpfbo.rng import Streams
+from dpfbo.weights.decay import Decay
+from dpfbo.weights.softmax import Softmax
+from runners import reference_loop as plain
+from runners.experiment import CONF, Experiment, build
+
+SMOOTH = [
+    "problem.n_agents=20",
+    "problem.grid_size=200",
+    "problem.lengthscale=0.1",
+    "problem.preset.message.lengthscale=0.1",
+    "problem.preset.own_gp.lengthscale=0.1",
+    "problem.preset.own_draw=rff",
+    "n_init=3",
+    "rounds=10",
+]
+BRANIN = ["problem.n_agents=8", "rounds=8", "acquisition.n_candidates=200", "acquisition.n_starts=4"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small matrices: threads of a busy machine would only wait for each other."""
+    before = torch.get_num_threads()
+    with threadpool_limits(1):
+        torch.set_num_threads(1)
+        yield
+        torch.set_num_threads(before)
+
+
+def compose(problem: str, algorithm: str, seed: int, *overrides: str) -> Experiment:
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = hydra.compose("config", [f"problem={problem}", f"algorithm={algorithm}", f"seed={seed}", *overrides])
+    return build(cfg)
+
+
+def random_map(rng: np.random.Generator, M: int, D: int, lengthscale: float) -> tuple[plain.Features, RandomFeatures]:
+    """The same map for the plain loop and for the library."""
+    features = plain.Features.draw(M, D, lengthscale, rng)
+    return features, RandomFeatures(torch.from_numpy(features.s)[None], torch.from_numpy(features.b)[None])
+
+
+def settings(P: int, q: float, z: float, S: float) -> dict[str, Any]:
+    return {"algorithm": {"private": True, "P": P}, "privacy": {"q": q, "z": z, "S": S}}
+
+
+# The message (eq. 2)
+
+
+@pytest.mark.parametrize(("t", "lam"), [(5, 1e-2), (60, 1e-2), (30, 1e-4)])
+def test_message_has_the_law_of_the_library(t: int, lam: float) -> None:
+    """Matheron's rule is affine in (w0, e): without noise it gives nu, and its linear part gives the covariance."""
+    M, rng = 40, np.random.default_rng(0)
+    features, _ = random_map(rng, M, 2, 0.3)
+    Phi, y = features(rng.random((t, 2))), rng.standard_normal(t)
+    nu, L = plain.weight_posterior(Phi, y, lam)
+    Phi_t, K = torch.from_numpy(Phi), torch.from_numpy(Phi @ Phi.T + lam * np.eye(t))[None]
+
+    def library(y: Tensor, w0: Tensor, e: Tensor) -> Tensor:
+        n = len(w0)
+        factor = posterior.cholesky(K).expand(n, -1, -1)
+        return posterior.sample_weights(Phi_t.expand(n, -1, -1), factor, y.expand(n, -1), w0, e)
+
+    def zeros(n: int, k: int) -> Tensor:
+        return torch.zeros(n, k, dtype=torch.float64)
+
+    mean = library(torch.from_numpy(y), zeros(1, M), zeros(1, t))[0]
+    np.testing.assert_allclose(nu, mean, atol=1e-8)
+    from_w0 = library(zeros(1, t)[0], torch.eye(M, dtype=torch.float64), zeros(M, t))  # rows: image of each unit vector
+    from_e = library(zeros(1, t)[0], zeros(t, M), torch.eye(t, dtype=torch.float64))
+    covariance = from_w0.T @ from_w0 + lam * from_e.T @ from_e
+    np.testing.assert_allclose(lam * np.linalg.inv(L @ L.T), covariance, atol=1e-8)
+
+
+def test_draws_follow_the_posterior() -> None:
+    """Mean and covariance of 20000 draws, within 5 standard errors."""
+    rng, M, lam, n = np.random.default_rng(1), 6, 0.1, 20_000
+    Phi, y = rng.standard_normal((4, M)), rng.standard_normal(4)
+    nu, L = plain.weight_posterior(Phi, y, lam)
+    draws = np.stack([plain.draw_weights(Phi, y, lam, rng) for _ in range(n)])
+    white = (draws - nu) @ L / math.sqrt(lam)  # N(0, I) under eq. 2
+    assert np.abs(white.mean(0)).max() < 5 / math.sqrt(n)
+    assert np.abs(np.cov(white.T) - np.eye(M)).max() < 5 * math.sqrt(2 / n)
+
+
+# The own Gaussian process
+
+
+@pytest.mark.parametrize("theta", [(0.0, -2.3, -13.8), (-1.5, 0.3, -4.0), (1.0, 1.0, 0.0)])
+def test_likelihood_is_that_of_the_library(theta: tuple[float, float, float]) -> None:
+    rng = np.random.default_rng(2)
+    X, y = rng.random((7, 3)), rng.standard_normal(7)
+    value, gradient = plain.log_likelihood(np.array(theta), X, y)
+    tensors = (torch.tensor([theta], dtype=torch.float64), torch.from_numpy(X)[None], torch.from_numpy(y)[None])
+    ours, slope = gp.closed_form(*tensors)
+    np.testing.assert_allclose(value / len(y), ours[0], rtol=1e-8)
+    np.testing.assert_allclose(gradient / len(y), slope[0], rtol=1e-6, atol=1e-8)
+
+
+def test_likelihood_of_a_singular_matrix_is_minus_infinity() -> None:
+    value, _ = plain.log_likelihood(np.log([1.0, 1e3, 1e-30]), np.zeros((3, 1)), np.ones(3))
+    assert value == -math.inf
+
+
+@pytest.mark.parametrize("noise", [0.3, 0.0])
+def test_fit_is_as_good_as_that_of_the_library(noise: float) -> None:
+    """Both maximise the same function from the same start: the library's optimum is within its stopping tolerance."""
+    rng = np.random.default_rng(3)
+    X = rng.random((30, 2))
+    y = np.sin(5 * X[:, 0]) + X[:, 1] + noise * rng.standard_normal(30)
+    start = np.array([1.0, 0.1, 1e-6])
+    found = plain.fit(X, y, start)
+    hyper = gp.fit(torch.from_numpy(X)[None], torch.from_numpy(y)[None], gp.OwnGP().start(1))
+    library = np.array([hyper.lengthscale[0], hyper.variance[0], hyper.noise[0]])
+    values = [plain.log_likelihood(np.log(h), X, y)[0] / len(y) for h in (start, found, library)]
+    assert values[1] > values[0] + 0.1
+    assert values[1] == pytest.approx(values[2], abs=1e-3)
+
+
+# Regions, features, acquisition
+
+
+@pytest.mark.parametrize(("P", "D"), [(1, 2), (2, 1), (4, 2), (4, 3), (6, 2), (8, 3), (12, 2), (3, 1)])
+def test_regions_are_those_of_the_library(P: int, D: int) -> None:
+    regions, X = Regions(P, D), np.random.default_rng(4).random((500, D))
+    X[:20] = np.round(X[:20] * 12) / 12  # on the faces
+    parts = plain.region_parts(P, D)
+    assert parts == regions.parts
+    of = plain.regions_of(X, parts)
+    np.testing.assert_array_equal(of, regions.region_of(torch.from_numpy(X)))
+    lower, upper = regions.bounds(torch.from_numpy(of))
+    corners = [plain.cell_bounds(cell, parts) for cell in plain.cells_of(X, parts)]
+    np.testing.assert_allclose(np.array(corners).transpose(1, 0, 2), np.stack([lower, upper]), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "domain", [Box((0.0, 0.0), (1.0, 1.0)), Grid(torch.rand(300, 2).double(), (0.0, 0.0), (1.0, 1.0))]
+)
+def test_initial_points_lie_in_their_region(domain: Box | Grid) -> None:
+    parts, rng = plain.region_parts(4, 2), np.random.default_rng(5)
+    for region in range(4):
+        X = plain.initial_points(region, 50, parts, domain, rng)
+        assert (plain.regions_of(X, parts) == region).all()
+        assert len(np.unique(X, axis=0)) > 20
+
+
+def test_gradient_is_that_of_the_function() -> None:
+    rng, h = np.random.default_rng(6), 1e-6
+    features, _ = random_map(rng, 30, 2, 0.3)
+    omega, x = rng.standard_normal(30), rng.random(2)
+    value, gradient = features.value_and_gradient(x, omega)
+    assert value == pytest.approx(float(features(x[None])[0] @ omega))
+    steps = [(features((x + h * e)[None]) - features((x - h * e)[None]))[0] @ omega / (2 * h) for e in np.eye(2)]
+    np.testing.assert_allclose(gradient, steps, rtol=1e-6)
+
+
+@pytest.mark.parametrize("P", [1, 4])
+def test_argmax_is_that_of_the_library(P: int) -> None:
+    """The same functions on a box, maximised by both with many starts: the same best value; on a grid the same point."""
+    rng, box = np.random.default_rng(7), Box((0.0, 0.0), (1.0, 1.0))
+    grid = Grid(torch.from_numpy(rng.random((500, 2))), (0.0, 0.0), (1.0, 1.0))
+    many = Acquisition(n_candidates=1000, n_starts=40, max_iterations=100)
+    for _ in range(5):
+        features, shared = random_map(rng, 50, 2, 0.3)
+        omega = rng.standard_normal((P, 50))
+        function = FeatureFunction(shared, torch.from_numpy(omega)[None], Regions(P, 2), torch.tensor([0.3]).double())
+
+        def value(x: np.ndarray, function: FeatureFunction = function) -> float:
+            return float(function(torch.from_numpy(x)[None, None]))
+
+        uniforms = torch.from_numpy(rng.random((1, many.uniforms_needed(box))))
+        settings = {"n_candidates": 1000, "n_starts": 40, "max_iterations": 100}
+        x = plain.maximise(features, omega, box, settings, rng)
+        assert value(x) == pytest.approx(value(many.maximize(function, box, uniforms)[0].numpy()), abs=1e-6)
+        on_grid = many.maximize(function, grid, torch.zeros(1, 0))[0]
+        np.testing.assert_array_equal(plain.maximise(features, omega, grid, settings, rng), on_grid)
+
+
+# The server (Algo. 1)
+
+
+@pytest.mark.parametrize("t", [0, 4, 5, 7, 9, 30])
+def test_weights_are_those_of_the_library(t: int) -> None:
+    weights = {"a": 15.0, "decay": {"hold": 5, "steps": 5}}
+    library = Softmax(Decay(5, 5), 15.0)(t, torch.arange(10) % 4, 4)
+    np.testing.assert_allclose(plain.region_weights(t, 10, 4, weights), library, atol=1e-12)
+
+
+def test_sum_is_that_of_the_library_when_all_are_chosen() -> None:
+    """q = 1 and z = 0 leave no chance: clip and sum, with messages on both sides of the clip norm."""
+    rng = np.random.default_rng(8)
+    messages = rng.standard_normal((12, 5)) * rng.uniform(0.1, 10, (12, 1))
+    messages[3] = 0
+    weights = plain.region_weights(3, 12, 4, {"a": 2.0, "decay": {"hold": 0, "steps": 8}})
+    ours = plain.aggregate(messages, weights, settings(4, 1.0, 0.0, 6.0), rng)
+    mechanism = SubsampledGaussian(1.0, 0.0, 6.0)
+    entropy = SeededEntropy(Streams(0))
+    release = mechanism.release(torch.from_numpy(messages), torch.from_numpy(weights), 5, entropy, 0)
+    assert 0 < release.n_clipped < 11
+    np.testing.assert_allclose(ours, release.values, atol=1e-12)
+
+
+def test_noise_and_choice_are_those_of_the_library() -> None:
+    """Standard deviation of the noise within 4 standard errors of z times the sensitivity; sum unbiased under q."""
+    rng, N, P, M, q = np.random.default_rng(9), 12, 4, 20_000, 0.3
+    weights = plain.region_weights(0, N, P, {"a": 2.0, "decay": {"hold": 5, "steps": 5}})
+    noise = plain.aggregate(np.zeros((N, M)), weights, settings(P, q, 0.7, 6.0), rng)
+    sigma = 0.7 * SubsampledGaussian(q, 0.7, 6.0).sensitivity(torch.from_numpy(weights))
+    assert noise.std() == pytest.approx(sigma, rel=4 / math.sqrt(2 * P * M))
+    ones, n = np.full((N, 1), 0.5), 4000
+    sums = np.stack([plain.aggregate(ones, weights, settings(P, q, 0.0, 6.0), rng)[:, 0] for _ in range(n)])
+    assert (np.abs(sums.mean(0) - 0.5) < 4 * sums.std(0) / math.sqrt(n)).all()
+
+
+# Whole runs
+
+
+@pytest.mark.parametrize(("problem", "overrides"), [("branin", BRANIN), ("synthetic", SMOOTH)])
+@pytest.mark.parametrize("algorithm", ["ts", "fts", "dp_fts_de"])
+def test_run_improves_on_the_initial_points(problem: str, overrides: list[str], algorithm: str) -> None:
+    experiment, seen = compose(problem, algorithm, 0, *overrides), []
+    result = plain.run(experiment.problem, experiment.settings, experiment.rounds, 0, seen.append)
+    assert seen == list(range(experiment.rounds + 1))
+    assert np.isfinite(result.metric).all()
+    assert (np.diff(result.metric, axis=1) <= 0).all()
+    assert result.metric[:, -1].mean() < 0.6 * result.metric[:, 0].mean()
+    with_server = set() if algorithm == "ts" else {"message", "server", "acquisition"}
+    fits = {"fit"} if problem == "branin" else set()
+    assert set(result.clock.seconds) == {"objective", "own_draw"} | with_server | fits
+
+
+def test_same_seed_same_run() -> None:
+    experiment = compose("branin", "dp_fts_de", 0, *BRANIN)
+    first, again, other = (plain.run(experiment.problem, experiment.settings, 3, seed).metric for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_settings_of_the_library_alone_are_refused() -> None:
+    experiment = compose("synthetic", "random_server", 0, "rounds=2", "problem.preset.own_draw=rff")
+    with pytest.raises(ValueError, match=r"algorithm\.server must be one of none, aggregate, got 'random'"):
+        plain.run(experiment.problem, experiment.settings, 2, 0)
+    experiment = compose("synthetic", "dp_fts_de", 0, "rounds=2")
+    with pytest.raises(ValueError, match=r"own_draw\.method must be one of rff, got 'exact'"):
+        plain.run(experiment.problem, experiment.settings, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("problem", "algorithm", "overrides", "seeds"),
+    [
+        ("synthetic", "ts", SMOOTH, 40),
+        ("synthetic", "fts_de", SMOOTH, 40),
+        ("synthetic", "dp_fts_de", [*SMOOTH, "privacy.z=0.1"], 40),
+        ("branin", "ts", BRANIN, 10),
+        ("branin", "dp_fts_de", [*BRANIN, "privacy.z=0.1"], 10),
+    ],
+)
+def test_runs_end_as_those_of_the_library(problem: str, algorithm: str, overrides: list[str], seeds: int) -> None:
+    """Mean simple regret over agents and rounds 1..T, paired by seed: the difference within 4 standard errors of zero."""
+    difference, regret = [], []
+    for seed in range(seeds):
+        e = compose(problem, algorithm, seed, *overrides)
+        library = federation.run(e.problem, e.agents, e.server(Ledger(None)), e.rounds, e.streams)
+        theirs = np.mean([record.mean for record in library.rounds[1:]])
+        ours = plain.run(e.problem, e.settings, e.rounds, seed).metric[:, 1:].mean()
+        difference.append(ours - theirs)
+        regret.append(theirs)
+    standard_error = np.std(difference, ddof=1) / math.sqrt(seeds)
+    assert standard_error < 0.2 * np.mean(regret)  # else the test says nothing
+    assert abs(np.mean(difference)) < 4 * standard_error
