@@ -1,7 +1,7 @@
 """Finished runs of an experiment, read from `results/<experiment>/<setting-hash>/<seed>/`."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,17 +183,25 @@ def _what_to_run(results_dir: Path, experiment: str) -> str:
 
 
 def _read(folder: Path) -> Run:
+    summary = _parsed(folder / "summary.json", json.loads)
+    config = _parsed(
+        folder / "config.yaml", lambda text: yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    )
     try:
-        file = folder / "summary.json"
-        summary = json.loads(file.read_text())
-        file = folder / "config.yaml"
-        config = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         run = Run(summary["setting"], int(summary["seed"]), config, summary, folder)
         label(config), summary["epsilon"], summary["metric"], run.curve[summary["rounds"]]
-    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, yaml.YAMLError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise LoadError(f"{file} cannot be read ({reason}): delete its folder and run it again") from error
+    except (TypeError, KeyError, IndexError, AttributeError) as error:
+        raise LoadError(f"{folder} was not written by this version ({error!r}): delete it and run it again") from error
     return run
+
+
+def _parsed(file: Path, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(file.read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise LoadError(
+            f"{file} cannot be read ({' '.join(str(error).split())}): delete its folder and run it again"
+        ) from error
 
 
 def _order(group: list[Run]) -> tuple[Any, ...]:

@@ -101,7 +101,7 @@ def compose(results_dir: str, n_seeds: int, overrides: Sequence[str] = ()) -> li
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         for title, setting in SETTINGS.items():
-            cfg = hydra.compose("config", [f"experiment={NAME}", f"experiment_name={NAME}", *setting, *overrides])
+            cfg = hydra.compose("config", [f"experiment={NAME}", *setting, *overrides])
             checks.integer("rounds", cfg.rounds, minimum=1)
             cfg.results_dir = results_dir
             name = setting_hash(cfg)
@@ -135,10 +135,8 @@ def demo(runs: Sequence[DemoRun], fresh: bool = False) -> None:
         say(f"{len(runs) - len(todo)} of {len(runs)} runs are finished and skipped (--fresh runs them again)")
     if not todo:
         return
-    with (
-        threadpool_limits(1),
-        DemoProgress(todo) as progress,
-    ):  # of numpy; more gain nothing here, and stall a busy machine
+    # one thread for numpy too: more gain nothing here, and stall a busy machine
+    with threadpool_limits(1), DemoProgress(todo) as progress:
         for run in todo:
             progress.begin(run)
             execute(run.cfg, progress)

@@ -9,6 +9,7 @@ from typing import Any
 import hydra
 import torch
 from omegaconf import DictConfig, OmegaConf
+from threadpoolctl import threadpool_limits
 
 from dpfbo import checks
 from dpfbo.accounting import Accountant, check_delta, default_delta, finite_or_none
@@ -128,7 +129,10 @@ def build(cfg: DictConfig) -> Experiment:
 
 
 def setting_hash(cfg: DictConfig) -> str:
-    """Names a setting: the same for all seeds, results folders, executors and trackers."""
+    """Names a setting: the same for all seeds, results folders, executors and trackers.
+
+    Where the algorithm is not private, the privacy settings do not count either.
+    """
     neutral = OmegaConf.create(OmegaConf.to_container(cfg))
     neutral.seed = 0
     resolved: dict[str, Any] = OmegaConf.to_container(neutral, resolve=True)  # type: ignore[assignment]
@@ -136,7 +140,18 @@ def setting_hash(cfg: DictConfig) -> str:
         resolved.pop(key, None)
     for key in ("preset", "data_dir", "n_jobs"):
         resolved["problem"].pop(key, None)
-    return hashlib.sha256(json.dumps(resolved, sort_keys=True).encode()).hexdigest()[:12]
+    if not resolved["algorithm"]["private"]:
+        del resolved["privacy"]
+    return hashlib.sha256(json.dumps(_numbers_alike(resolved), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _numbers_alike(node: Any) -> Any:
+    """The same tree with every number a float, so that z=1 and z=1.0 are one setting."""
+    if isinstance(node, dict):
+        return {key: _numbers_alike(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_numbers_alike(value) for value in node]
+    return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
 
 
 def _agents(settings: dict[str, Any], problem: Problem, regions: Regions, streams: Streams) -> Agents:
@@ -168,7 +183,7 @@ def _instantiate(node: dict[str, Any]) -> Any:
 
 
 def use_threads(executor: dict[str, Any]) -> None:
-    """Limit the threads of tensor operations in this process."""
-    if executor["threads"] is not None:
-        checks.integer("executor.threads", executor["threads"], minimum=1)
-        torch.set_num_threads(executor["threads"])
+    """Limit the threads of tensor and array operations in this process."""
+    checks.integer("executor.threads", executor["threads"], minimum=1)
+    torch.set_num_threads(executor["threads"])
+    threadpool_limits(executor["threads"])

@@ -58,10 +58,18 @@ def test_presets_of_the_paper(problem, algorithm, expected):
 
 def test_setting_hash_names_the_setting_and_nothing_else():
     base = setting_hash(compose())
-    for same in ("seed=7", "results_dir=/elsewhere", "tracker.wandb.mode=disabled", "executor.threads=1"):
+    for same in (
+        "seed=7",
+        "privacy.z=1",
+        "results_dir=/elsewhere",
+        "tracker.wandb.mode=disabled",
+        "executor.threads=1",
+    ):
         assert setting_hash(compose(same)) == base
     for other in ("privacy.z=2", "algorithm=ts", "rounds=41", "problem.n_agents=199", "weights=uniform"):
         assert setting_hash(compose(other)) != base
+
+    assert setting_hash(compose("algorithm=ts", "privacy.z=3")) == setting_hash(compose("algorithm=ts"))
 
 
 def test_function_changes_with_the_seed_unless_it_is_fixed():

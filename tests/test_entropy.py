@@ -30,7 +30,9 @@ def test_the_server_draws_nothing_that_an_agent_draws() -> None:
     """With one seed for both, the noise must not be readable off the agents' own numbers."""
     streams = Streams(5)
     server = set(SeededEntropy(streams).uniform("noise", 2, 400).tolist())
-    agents = {u for p in ("noise", "choice", "message/noise") for u in streams.uniform(p, torch.arange(9), 2, 40).view(-1)}
+    agents = {
+        u for p in ("noise", "choice", "message/noise") for u in streams.uniform(p, torch.arange(9), 2, 40).view(-1)
+    }
     assert not server & {float(u) for u in agents}
 
 

@@ -139,9 +139,7 @@ def test_initial_points_of_a_box_lie_in_the_region(regions: Regions, agents: lis
 
 @given(P=st.integers(1, 8), D=st.integers(1, 2), size=st.integers(200, 400), data=st.data())
 @EXAMPLES
-def test_initial_points_of_a_grid_are_grid_points_of_the_region(
-    P: int, D: int, size: int, data: st.DataObject
-) -> None:
+def test_initial_points_of_a_grid_are_grid_points_of_the_region(P: int, D: int, size: int, data: st.DataObject) -> None:
     regions = Regions(P, D)
     grid = Grid(-5 + 15 * uniforms(size, D), (-5.0,) * D, (10.0,) * D)
     regions.check_against(grid, n_agents=P)

@@ -1,7 +1,7 @@
 """The paper's synthetic problem (App. B.1.1): one GP draw on a grid, perturbed a little for each agent."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import torch
@@ -15,12 +15,17 @@ from dpfbo.rng import Streams
 
 def gp_draws(n_draws: int, grid_size: int, lengthscale: float, generator: np.random.Generator) -> Tensor:
     """Draws of an SE Gaussian process on `linspace(0, 1, grid_size)`, each scaled to [0, 1]; n_draws x grid_size."""
-    x = np.linspace(0, 1, grid_size)
-    K = np.exp(-0.5 * ((x[:, None] - x) / lengthscale) ** 2)
-    values, vectors = np.linalg.eigh(K)
-    draws = generator.standard_normal((n_draws, grid_size)) @ (vectors * np.sqrt(values.clip(min=0))).T
+    draws = generator.standard_normal((n_draws, grid_size)) @ _kernel_root(grid_size, lengthscale).T
     low, high = draws.min(1, keepdims=True), draws.max(1, keepdims=True)
     return torch.from_numpy((draws - low) / (high - low))
+
+
+@cache
+def _kernel_root(grid_size: int, lengthscale: float) -> np.ndarray:
+    """`R` with `R R^T` the kernel matrix of the grid."""
+    x = np.linspace(0, 1, grid_size)
+    values, vectors = np.linalg.eigh(np.exp(-0.5 * ((x[:, None] - x) / lengthscale) ** 2))
+    return vectors * np.sqrt(values.clip(min=0))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,367 @@
+"""Reading results, the table and the figures, on small made-up result folders."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from PIL import Image
+
+from analysis import figures, load, tables
+
+PUBLISHED = Path(load.__file__).parent / "published"
+CURVES = {0: [0.8, 0.4, 0.2], 1: [0.9, 0.5, 0.1], 2: [0.7, 0.6, 0.6]}
+TWO_ROUNDS = {"moments": 3.0, "rdp": 2.5, "pld": 2.0}
+
+
+def write_run(
+    results, setting, seed, curve, algorithm="ts", private=False, P=1, z=1.0, q=0.25, S=8, epsilon=None, spent=(),
+    experiment="made_up", problem="synthetic", function_seed="seed", accountant="pld", lower_is_better=True,
+    metric="simple_regret",
+):  # fmt: skip
+    """A finished run's folder. epsilon: by accountant, 0 by default; spent: after each broadcast."""
+    folder = results / experiment / setting / str(seed)
+    folder.mkdir(parents=True)
+    problem_settings = {
+        "_target_": "x",
+        "n_agents": 7,
+        "function_seed": seed if function_seed == "seed" else function_seed,
+    }
+    config = {
+        "algorithm": {"name": algorithm, "private": private, "P": P},
+        "privacy": {"z": z, "q": q, "S": S},
+        "problem": problem_settings,
+        "rounds": len(curve) - 1,
+        "seed": seed,
+        "experiment_name": experiment,
+    }
+    summary = {
+        "experiment": experiment, "setting": setting, "problem": problem, "algorithm": algorithm, "seed": seed,
+        "n_agents": 7, "rounds": len(curve) - 1, "metric": metric,
+        "lower_is_better": lower_is_better, "private": private,
+        "curve": {"round": list(range(len(curve))), "mean": curve, "se": [0.01] * len(curve), "se_over": "agents"},
+        "delta": 0.01, "relation": "zero-out", "accountant": accountant, "rng": "seeded",
+        "epsilon": epsilon or dict.fromkeys(TWO_ROUNDS, 0.0), "epsilon_covers": "the ledger's broadcasts",
+    }  # fmt: skip
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    server = pd.DataFrame({"round": np.arange(len(spent)), "epsilon": np.array(spent, float)})
+    server.to_parquet(folder / "server.parquet")
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path):
+    """TS, FTS-DE and one private setting, three seeds each."""
+    for seed, curve in CURVES.items():
+        write_run(tmp_path, "aaa", seed, curve)
+        no_epsilon = dict.fromkeys(TWO_ROUNDS)
+        write_run(tmp_path, "bbb", seed, curve, "fts_de", P=2, epsilon=no_epsilon, spent=[math.nan] * 2)
+        write_run(
+            tmp_path, "ccc", seed, [2 * y for y in curve], "dp_fts_de", True, P=2, epsilon=TWO_ROUNDS, spent=[1.5, 2.0]
+        )
+    return tmp_path
+
+
+def read(results, experiment="made_up"):
+    return load.settings(load.load(results, experiment))
+
+
+def test_means_and_errors_are_over_seeds(results):
+    ts = read(results)[0]
+    mean, se = ts.at(2)
+    assert mean == pytest.approx(0.3)
+    assert se == pytest.approx(math.sqrt((0.01 + 0.04 + 0.09) / 2 / 3))
+    curve = ts.curve()
+    assert curve["mean"].tolist() == pytest.approx([0.8, 0.5, 0.3])
+    assert curve["se"].tolist() == pytest.approx([0.1 / math.sqrt(3), 0.1 / math.sqrt(3), se])
+
+
+def test_curves_frame(results):
+    frame = load.curves(read(results))
+    assert list(frame.columns) == ["setting", "seed", "round", "mean"]
+    assert len(frame) == 3 * 3 * 3
+    row = frame[(frame["setting"] == "TS") & (frame["seed"] == 2) & (frame["round"] == 1)]
+    assert row["mean"].tolist() == [0.6]
+
+
+def test_unfinished_runs_are_ignored(results):
+    (results / "made_up" / "aaa" / "2" / "summary.json").unlink()
+    unfinished = results / "made_up" / "ddd" / "0"
+    unfinished.mkdir(parents=True)
+    (unfinished / "ledger.jsonl").write_text("")
+    groups = read(results)
+    assert [g.label for g in groups] == ["TS", "FTS-DE, P = 2", "DP-FTS-DE, P = 2, z = 1"]
+    assert [len(g.runs) for g in groups] == [2, 3, 3]
+
+
+def test_settings_of_one_label_are_told_apart(tmp_path):
+    for i, (q, S) in enumerate([(0.5, 3), (0.25, 3), (0.25, 11)]):
+        write_run(tmp_path, f"{i}aaaaaaaa", 0, [1.0, 0.5], "dp_fts", True, q=q, S=S, epsilon=TWO_ROUNDS)
+        write_run(tmp_path, f"{i}bbbbbbbb", 0, [1.0, 0.5], "fts", q=q, S=S)
+    write_run(tmp_path, "c", 0, [1.0, 0.5, 0.4], "ts")
+    write_run(tmp_path, "d", 3, [1.0, 0.5], "ts")
+    assert [g.label for g in read(tmp_path)] == [
+        "TS, rounds = 2", "TS, rounds = 1",
+        "FTS, 0bbbbb", "FTS, 1bbbbb", "FTS, 2bbbbb",
+        "DP-FTS, z = 1, q = 0.25, S = 3", "DP-FTS, z = 1, q = 0.25, S = 11", "DP-FTS, z = 1, q = 0.5, S = 3",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "private", "P", "z", "words"),
+    [
+        ("ts", False, 1, 1.0, "TS"),
+        ("fts", False, 1, 1.0, "FTS"),
+        ("dp_fts", True, 1, 1.6, "DP-FTS, z = 1.6"),
+        ("dp_fts_de", True, 2, 1, "DP-FTS-DE, P = 2, z = 1"),
+        ("random_server", False, 1, 1.0, "random server"),
+        ("mine", True, 3, 2.0, "mine, P = 3, z = 2"),
+    ],
+)
+def test_label(algorithm, private, P, z, words):
+    config = {"algorithm": {"name": algorithm, "private": private, "P": P}, "privacy": {"z": z}}
+    assert load.label(config) == words
+
+
+def test_seeds_phrase(tmp_path):
+    write_run(tmp_path, "a", 0, [1.0, 0.5])
+    assert load.seeds_phrase(read(tmp_path)) == "1 seed"
+    write_run(tmp_path, "a", 1, [1.0, 0.5])
+    assert load.seeds_phrase(read(tmp_path)) == "2 seeds, each another function"
+    write_run(tmp_path, "a", 2, [1.0, 0.5], function_seed=0)
+    write_run(tmp_path, "b", 0, [1.0, 0.5], "fts")
+    assert load.seeds_phrase(read(tmp_path)) == "1 to 3 seeds"
+
+
+def test_different_metrics_share_no_axis(tmp_path):
+    write_run(tmp_path, "a", 0, [1.0, 0.5])
+    write_run(tmp_path, "b", 0, [1.0, 0.5], problem="branin")
+    write_run(tmp_path, "c", 0, [1.0, 0.5], "fts")
+    runs = load.by_metric(load.load(tmp_path, "made_up"))
+    assert sorted([run.setting for run in group] for group in runs) == [["a", "c"], ["b"]]
+    assert figures.main(["made_up", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert len(list((tmp_path / "out").iterdir())) == 8
+
+
+def test_table_numbers(results, capfd):
+    assert tables.main(["made_up", "--results-dir", str(results), "--rounds", "1,2", "--json"]) == 0
+    ts, fts_de, private = json.loads(capfd.readouterr().out)
+    assert ts["regret"]["1"] == pytest.approx({"mean": 0.5, "se": 0.1 / math.sqrt(3)})
+    assert private["regret"]["2"] == pytest.approx({"mean": 0.6, "se": 2 * math.sqrt(0.07 / 3)})
+    assert ts["seeds"] == [0, 1, 2]
+    assert ts["epsilon"] == {"moments": 0.0, "rdp": 0.0, "pld": 0.0}
+    assert fts_de["epsilon"] == {"moments": None, "rdp": None, "pld": None}
+    assert private["epsilon"] == TWO_ROUNDS
+
+
+def test_table_as_printed(results, capfd):
+    assert tables.main(["made_up", "--results-dir", str(results), "--rounds", "2"]) == 0
+    out = capfd.readouterr().out
+    rows = {line.split("  ")[0].strip(): line for line in out.splitlines()}
+    assert "0.3000 ± 0.1528" in rows["TS"] and "0 (nothing shared)" in rows["TS"]
+    assert "∞ (not private)" in rows["FTS-DE, P = 2"]
+    assert (
+        "0.6000 ± 0.3055" in rows["DP-FTS-DE, P = 2, z = 1"] and "3.00 / 2.50 / 2.00" in rows["DP-FTS-DE, P = 2, z = 1"]
+    )
+    assert "mean ± standard error over 3 seeds, each another function" in out
+    text = " ".join(out.split())
+    assert "ε at δ = 0.01, relation zero-out, user level; it covers the ledger's broadcasts; simulation" in text
+
+
+def test_one_seed_has_no_error(tmp_path, capfd):
+    write_run(tmp_path, "a", 0, [0.5, 0.25])
+    assert tables.main(["made_up", "--results-dir", str(tmp_path)]) == 0
+    out = capfd.readouterr().out
+    assert "0.2500" in out and "±" not in out and "mean of 1 seed" in out
+    assert read(tmp_path)[0].at(1) == (0.25, None)
+
+
+def test_rounds_of_the_table(tmp_path):
+    write_run(tmp_path, "a", 0, [1.0] * 61)
+    assert tables.default_rounds(read(tmp_path)) == [5, 20, 40]
+    write_run(tmp_path, "b", 0, [1.0] * 17, "fts")
+    groups = read(tmp_path)
+    assert tables.default_rounds(groups) == [7, 30, 60]
+    assert tables.rows(groups, [16, 30])[1]["regret"] == {"16": {"mean": 1.0, "se": None}, "30": None}
+
+
+def test_no_noise_and_used_ledger_in_words(tmp_path):
+    write_run(tmp_path, "a", 0, [1.0, 0.5], "dp_fts", True, z=0.0, epsilon=dict.fromkeys(TWO_ROUNDS))
+    write_run(tmp_path, "b", 0, [1.0, 0.5], "dp_fts", True, epsilon=TWO_ROUNDS)
+    write_run(tmp_path, "b", 1, [1.0, 0.5], "dp_fts", True, epsilon={"moments": 6.0, "rdp": 5.0, "pld": 4.0})
+    assert [tables.epsilon_in_words(g) for g in read(tmp_path)] == ["∞ (no noise)", "6.00 / 5.00 / 4.00"]
+
+
+@pytest.mark.parametrize("module", [tables, figures])
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("demo", [], "(there are results of made_up): run python -m runners.demo"),
+        ("other", [], "run python -m runners.run experiment_name=other"),
+        ("../made_up", [], "must be the name of a folder"),
+    ],
+)
+def test_nothing_to_show(module, name, more, words, results, monkeypatch, capfd):
+    monkeypatch.chdir(results)
+    assert module.main([name, "--results-dir", str(results), *more]) == 1
+    out, err = capfd.readouterr()
+    assert words in err and err.startswith("error: ") and err.count("\n") == 1 and out == ""
+    assert not (results / "figures").exists()
+
+
+@pytest.mark.parametrize(("file", "content"), [("summary.json", "{"), ("summary.json", "{}"), ("config.yaml", "a: [")])
+def test_damaged_file(file, content, results, capfd):
+    path = results / "made_up" / "aaa" / "1" / file
+    path.write_text(content)
+    assert tables.main(["made_up", "--results-dir", str(results)]) == 1
+    err = capfd.readouterr().err
+    assert str(path.parent) in err and "run it again" in err and err.startswith("error: ") and err.count("\n") == 1
+
+
+def test_refused_rounds(results, capfd):
+    arguments = ["made_up", "--results-dir", str(results)]
+    assert tables.main([*arguments, "--rounds", "1,3"]) == 1
+    assert "round 3 is not in the results of made_up: 0 to 2 are" in capfd.readouterr().err
+    assert figures.main([*arguments, "--out", str(results / "out"), "--round", "3"]) == 1
+    assert "round 3 cannot be drawn: all settings have rounds 1 to 2" in capfd.readouterr().err
+    with pytest.raises(SystemExit) as stop:
+        tables.main([*arguments, "--rounds", "5,a"])
+    assert stop.value.code == 2
+
+
+def test_figure_files(results, tmp_path, capfd):
+    out = tmp_path / "out" / "deep"
+    assert figures.main(["made_up", "--results-dir", str(results), "--out", str(out)]) == 0
+    printed = [Path(line) for line in capfd.readouterr().out.splitlines()]
+    assert sorted(printed) == sorted(out.iterdir())  # no temporary file is left
+    assert {path.name for path in printed} == {
+        f"made_up_regret_by_{x}.{kind}" for x in ("iteration", "epsilon") for kind in ("png", "pdf")
+    }
+    for path in printed:
+        if path.suffix == ".png":
+            with Image.open(path) as image:
+                assert image.width == 1800
+                assert len(set(image.convert("RGB").resize((200, 150)).get_flattened_data())) > 50
+        else:
+            assert path.read_bytes().startswith(b"%PDF") and path.stat().st_size > 5000
+
+
+def test_failed_picture_leaves_the_old_one(results, tmp_path, monkeypatch, capfd):
+    old = tmp_path / "out" / "made_up_regret_by_iteration.png"
+    old.parent.mkdir()
+    old.write_text("old")
+
+    def fail(self, path, **settings):
+        Path(path).write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(figures.Figure, "savefig", fail)
+    assert figures.main(["made_up", "--results-dir", str(results), "--out", str(old.parent)]) == 1
+    assert "No space left" in capfd.readouterr().err
+    assert [path.read_text() for path in old.parent.iterdir()] == ["old"]
+
+
+def test_lines_by_iteration(results):
+    groups = read(results)
+    (axes,) = figures.regret_by_iteration(groups).axes
+    assert axes.get_yscale() == "log"
+    for line, group in zip(axes.lines, groups, strict=True):
+        np.testing.assert_allclose(line.get_xdata(), [0, 1, 2])
+        np.testing.assert_allclose(line.get_ydata(), group.curve()["mean"])
+    assert len(axes.collections) == 3
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [g.label for g in groups]
+
+
+@pytest.mark.parametrize(("t", "epsilon"), [(2, 2.0), (1, 1.5)])
+def test_points_lie_at_the_epsilon_of_the_summary(results, t, epsilon):
+    groups = read(results)
+    (axes,) = figures.regret_by_epsilon(groups, t).axes
+    (point,) = axes.containers
+    np.testing.assert_allclose(point.lines[0].get_xydata(), [[epsilon, groups[2].at(t)[0]]])
+    ((_, low), (_, high)) = point.lines[2][0].get_segments()[0]
+    assert (high - low) / 2 == pytest.approx(groups[2].at(t)[1])
+    horizontal = [line for line in axes.lines if list(line.get_xdata()) == [0, 1]]
+    assert [line.get_ydata()[0] for line in horizontal] == pytest.approx([groups[0].at(t)[0], groups[1].at(t)[0]])
+    (way,) = [line for line in axes.lines if line.get_alpha() is not None and line.get_alpha() < 1]
+    np.testing.assert_allclose(way.get_xdata(), [0.0, 1.5, 2.0][: t + 1])
+    np.testing.assert_allclose(way.get_ydata(), groups[2].curve()["mean"][: t + 1])
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels[:2] == ["TS (ε = 0, nothing shared)", "FTS-DE, P = 2 (not private)"]
+    assert "PLD" in axes.get_xlabel() and "δ = 0.01" in axes.get_xlabel()
+
+
+def test_points_at_one_epsilon_are_drawn_apart(results):
+    for seed, curve in CURVES.items():
+        write_run(results, "ddd", seed, curve, "dp_fts", True, epsilon=TWO_ROUNDS, spent=[1.5, 2.0])
+    figure = figures.regret_by_epsilon(read(results), 2)
+    points = [container.lines[0] for container in figure.axes[0].containers]
+    assert [point.get_xdata().tolist() for point in points] == [[2.0], [2.0]]
+    shown = [point.get_transform().transform(point.get_xydata())[0, 0] for point in points]
+    assert shown[1] - shown[0] == pytest.approx(figures.ASIDE * figure.dpi)
+    assert sum(shown) / 2 == pytest.approx(figure.axes[0].transData.transform((2.0, 1.0))[0])
+
+
+def test_epsilon_of_another_accountant_is_not_drawn(tmp_path, capfd):
+    write_run(tmp_path, "a", 0, [1.0, 0.5, 0.4], "dp_fts", True, epsilon=TWO_ROUNDS, spent=[1.9, 2.5], accountant="rdp")
+    (axes,) = figures.regret_by_epsilon(read(tmp_path), 2).axes
+    assert [line.get_xdata().tolist() for line in axes.lines if len(line.get_xdata()) > 1] == []
+    arguments = ["made_up", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert figures.main([*arguments, "--round", "1"]) == 1
+    assert "pld epsilon at the end only" in capfd.readouterr().err
+    write_run(tmp_path, "b", 0, [1.0, 0.5, 0.4], "dp_fts_de", True, epsilon={"moments": 1.0})
+    assert figures.main(arguments) == 1
+    assert "without the accountant 'pld'" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("curve", "lower_is_better", "scale"),
+    [([0.5, 0.2, 0.0], True, "log"), ([0.0, 0.0, 0.0], True, "linear"), ([-1.0, 0.5, 0.7], False, "linear")],
+)
+def test_scale_fits_the_metric(curve, lower_is_better, scale, tmp_path):
+    write_run(tmp_path, "a", 0, curve, lower_is_better=lower_is_better, metric="best_value")
+    groups = read(tmp_path)
+    for figure in (figures.regret_by_iteration(groups), figures.regret_by_epsilon(groups, 1)):
+        assert figure.axes[0].get_yscale() == scale
+        figure.draw_without_rendering()
+
+
+@pytest.mark.parametrize("n", [1, 6, 9])
+@pytest.mark.parametrize("z", [1.0, 1.23456])
+def test_nothing_overlaps(n, z, tmp_path):
+    for i in range(n):
+        long = i % 2 and z != 1.0
+        write_run(
+            tmp_path, f"{i}", 0, [1.0, 0.5, 0.4], "dp_fts_de", True, P=2 + i, z=z, epsilon=TWO_ROUNDS, spent=[1, 2],
+            S=100 + i if long else 8,
+        )  # fmt: skip
+    groups = read(tmp_path)
+    with mpl.rc_context(figures.LOOK):
+        for figure in (figures.regret_by_iteration(groups), figures.regret_by_epsilon(groups, 2)):
+            figure.draw_without_rendering()
+            (axes,) = figure.axes
+            title, caption = (text.get_window_extent() for text in figure.texts)
+            legend, label = axes.get_legend().get_window_extent(), axes.xaxis.label.get_window_extent()
+            height, width = figure.bbox.height, figure.bbox.width
+            tops = [0, caption.y0, caption.y1, label.y0, label.y1, axes.bbox.y0, axes.bbox.y1, legend.y0, legend.y1]
+            assert tops == sorted(tops)
+            assert legend.y1 < title.y0 + 1 and title.y1 <= height
+            assert max(box.x1 for box in (title, caption, legend, label)) < width
+            assert axes.get_tightbbox().x0 >= 0
+
+
+def test_settings_look_different_without_colour():
+    looks = [(figures.style(i).line, figures.style(i).marker) for i in range(12)]
+    assert len(set(looks)) == 12
+
+
+@pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.csv")), ids=lambda p: p.name)
+def test_published_numbers(path):
+    header, *rows = list(csv.reader(path.open()))
+    assert rows and all(len(row) == len(header) for row in rows)
+    assert path.name in (PUBLISHED / "README.md").read_text()
