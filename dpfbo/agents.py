@@ -165,7 +165,8 @@ class Agents:
             return state
         with clock("fit"):
             x, y = state.x[:, : state.count], state.y[:, : state.count]
-            return replace(state, hyper=gp.fit(x, y, state.hyper, self.own_gp.fit))
+            start = self.own_gp.start(len(state.ids))
+            return replace(state, hyper=gp.fit(x, y, start, self.own_gp.fit))
 
     def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
         """Algo. 2 line 3 and 11: every agent's draw `omega_n` (eq. 2), n x M."""

@@ -40,9 +40,9 @@ class OwnGP:
     """How each agent's hyper-parameters come about.
 
     fit: `closed_form` or `gpytorch`, maximum marginal likelihood whenever the number of observations is a
-    multiple of `every`, the first time from the values here and then from the last fit; or `given`, the values
-    here all along. lengthscale (in the unit cube), variance, noise (variance of an observation): start or given
-    values.
+    multiple of `every`, every time from the values here (starting from the last fit ends in worse optima); or
+    `given`, the values here all along. lengthscale (in the unit cube), variance, noise (variance of an
+    observation): start or given values.
     """
 
     fit: str = "closed_form"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import hydra
@@ -16,11 +17,14 @@ from torch import Tensor
 
 from dpfbo import federation, gp, posterior
 from dpfbo.acquisition import Acquisition, FeatureFunction
+from dpfbo.agents import PhaseClock
 from dpfbo.domain import Box, Grid
 from dpfbo.entropy import SeededEntropy
 from dpfbo.features import RandomFeatures
+from dpfbo.follow import FOLLOW_PROBABILITY
 from dpfbo.ledger import Ledger
 from dpfbo.mechanism import SubsampledGaussian
+from dpfbo.problems import Problem
 from dpfbo.regions import Regions
 from dpfbo.rng import Streams
 from dpfbo.weights.decay import Decay
@@ -210,6 +214,109 @@ def test_argmax_is_that_of_the_library(P: int) -> None:
         assert value(x) == pytest.approx(value(many.maximize(function, box, uniforms)[0].numpy()), abs=1e-6)
         on_grid = many.maximize(function, grid, torch.zeros(1, 0))[0]
         np.testing.assert_array_equal(plain.maximise(features, omega, grid, settings, rng), on_grid)
+
+
+# The agent (Algo. 2)
+
+
+@dataclass
+class Watched:
+    """A problem that remembers what each agent asked for. asked: (agent, round, points k x D in its units)."""
+
+    problem: Problem
+    asked: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.problem, name)
+
+    def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
+        self.asked.append((int(agents[0]), round, x[0].numpy()))
+        return self.problem.evaluate(agents, x, streams, round)
+
+
+def capture_maximise(monkeypatch: pytest.MonkeyPatch) -> list[tuple[plain.Features, np.ndarray]]:
+    """Replace the search by one that notes what it was to maximise and answers with the origin."""
+    seen: list[tuple[plain.Features, np.ndarray]] = []
+
+    def maximise(features: plain.Features, omega: np.ndarray, *args: object) -> np.ndarray:
+        seen.append((features, omega))
+        return np.zeros(features.s.shape[1])
+
+    monkeypatch.setattr(plain, "maximise", maximise)
+    return seen
+
+
+def test_queries_go_where_they_should() -> None:
+    """Initial points lie in region n mod P, everything in the domain, and no point is asked for twice."""
+    e = compose("branin", "dp_fts_de", 0, *BRANIN)
+    watched = Watched(e.problem)
+    plain.run(watched, e.settings, e.rounds, 0)
+    low, high = (np.array(b) for b in (e.problem.domain.lower, e.problem.domain.upper))
+    for agent in range(8):
+        mine = [(t, (x - low) / (high - low)) for n, t, x in watched.asked if n == agent]
+        assert [(t, len(u)) for t, u in mine] == [(0, 5), *((t, 1) for t in range(1, 9))]
+        initial, u = mine[0][1], np.concatenate([u for _, u in mine])
+        assert (Regions(4, 2).region_of(torch.from_numpy(initial)) == agent % 4).all()
+        assert (u >= 0).all() and (u <= 1).all()
+        assert len(np.unique(u.round(8), axis=0)) == 13
+
+
+@pytest.mark.parametrize("follow", ["inverse_sqrt", "inverse", "inverse_square", "never"])
+def test_the_server_is_followed_as_often_as_in_the_library(follow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    e = compose("branin", "dp_fts_de", 0, f"algorithm.follow={follow}", "problem.preset.message.M=7")
+    seen, rng, n = capture_maximise(monkeypatch), np.random.default_rng(10), 1000
+    shared, omega = plain.Features.draw(7, 2, 0.2, rng), np.ones((4, 7))
+    for t in (1, 4):
+        seen.clear()
+        for _ in range(n):
+            agent = plain.Agent(0, np.array([1.0, 0.1, 1e-6]), np.full((1, 2), 0.5), np.ones(1))
+            plain.query(agent, t, omega, shared, e.problem.domain, e.settings, rng, PhaseClock())
+        followed = [features is shared and w is omega for features, w in seen]
+        p = FOLLOW_PROBABILITY[follow](t)
+        assert abs(np.mean(followed) - p) <= 4 * math.sqrt(p * (1 - p) / n)
+
+
+def test_a_repeated_query_is_replaced_on_a_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    e, rng = compose("branin", "dp_fts_de", 0), np.random.default_rng(11)
+    capture_maximise(monkeypatch)
+    shared, omega, hyper = plain.Features.draw(100, 2, 0.2, rng), np.ones((4, 100)), np.array([1.0, 0.1, 1e-6])
+    for X, replaced in ((np.zeros((1, 2)), True), (np.array([[0.0, 0.1]]), False)):
+        agent = plain.Agent(0, hyper, X, np.ones(1))
+        x = plain.query(agent, 1, omega, shared, e.problem.domain, e.settings, rng, PhaseClock())
+        assert (x > 0).all() == replaced
+
+
+def test_fits_come_every_five_observations_and_start_from_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    e = compose("branin", "ts", 0, *BRANIN, "problem.n_agents=1")
+    seen: list[tuple[int, float]] = []
+
+    def fit(X: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
+        seen.append((len(y), float(start[0])))
+        return start / 2
+
+    monkeypatch.setattr(plain, "fit", fit)
+    plain.run(e.problem, e.settings, e.rounds, 0)
+    assert seen == [(5, 1.0), (10, 0.5)]
+
+
+@pytest.mark.parametrize("noise", [0.1, 1e-8])
+def test_own_draw_follows_its_posterior(noise: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of fresh features scaled by the kernel's deviation, whitened: N(0, I) within 5 standard errors."""
+    F, n, rng = 5, 2000, np.random.default_rng(12)
+    e = compose("branin", "ts", 0, f"algorithm.own_draw.n_features={F}")
+    seen = capture_maximise(monkeypatch)
+    agent = plain.Agent(0, np.array([0.5, 4.0, noise]), 1 - rng.random((3, 2)), np.array([1.0, -2.0, 0.5]))
+    shared = plain.Features.draw(100, 2, 0.2, rng)
+    for _ in range(n):
+        plain.query(agent, 1, np.zeros((1, 100)), shared, e.problem.domain, e.settings, rng, PhaseClock())
+    white = []
+    for fresh, w in seen:
+        nu, L = plain.weight_posterior(2.0 * fresh(agent.X), agent.y, max(noise, 1e-5))
+        white.append((w[0] - nu) @ L / math.sqrt(max(noise, 1e-5)))
+    assert np.abs(np.mean(white, 0)).max() < 5 / math.sqrt(n)
+    assert np.abs(np.cov(np.transpose(white)) - np.eye(F)).max() < 5 * math.sqrt(2 / n)
+    frequencies = np.concatenate([fresh.s for fresh, _ in seen])
+    assert frequencies.std() == pytest.approx(1 / 0.5, rel=5 / math.sqrt(2 * frequencies.size))
 
 
 # The server (Algo. 1)
