@@ -75,16 +75,12 @@ class Ledger:
 
 
 def _read(path: Path) -> list[Charge]:
-    lines = path.read_bytes().split(b"\n")
+    *lines, _torn = path.read_bytes().split(b"\n")  # what has no newline behind it was never finished
     charges = []
     for number, line in enumerate(lines, start=1):
-        if not line:
-            continue
         try:
             charges.append(Charge(**json.loads(line)))
         except (ValueError, TypeError) as error:
-            if number == len(lines):  # no newline behind it: torn while it was written
-                break
             raise LedgerError(
                 f"ledger {path} line {number} cannot be read, refusing to release anything more"
             ) from error

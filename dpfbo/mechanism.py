@@ -161,7 +161,8 @@ def accept(messages: Messages, chosen: Tensor, n_features: int) -> tuple[Tensor,
 
     Unusable: missing (None), not a vector of M numbers, or with an entry that is not finite.
     """
-    if isinstance(messages, Tensor) and messages.ndim == 2 and messages.shape[1] == n_features:
+    complete = len(chosen) == 0 or int(chosen.max()) < len(messages)
+    if isinstance(messages, Tensor) and messages.ndim == 2 and messages.shape[1] == n_features and complete:
         received = messages[chosen].double()
     else:
         received = torch.full((len(chosen), n_features), math.nan, dtype=torch.float64)

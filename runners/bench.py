@@ -183,9 +183,10 @@ def _notes(problem: str, timings: list[Timing], seed: int, threads: int) -> Iter
     ours, plain = timings[:2]
     yield f"{ours.n_agents} agents, dpfbo rounds 0 to {ours.rounds}, plain loop rounds 0 to {plain.rounds}, seed {seed}"
     if plain.rounds < ours.rounds:
-        yield "the cost of the plain loop grows with the round: over all rounds its part would be larger"
-    where = "; the objective runs in processes of its own" if problem == "landmine" else ""
-    yield f"threads: {threads} of torch and of NumPy{where}"
+        yield "the plain loop gets slower as an agent's history grows: over all rounds its times would be larger"
+    yield f"threads: {threads} of torch and of NumPy"
+    if problem == "landmine":
+        yield "objective: dpfbo spreads a round's SVM fits over the cores, the plain loop makes one at a time"
     if problem in PUBLISHED_MS:
         reference = f"{PUBLISHED_MS[problem]:g} ms (authors' code on this problem, CPU, 1 thread)"
         yield f"published reference, not measured here: {reference}"

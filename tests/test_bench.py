@@ -58,7 +58,7 @@ def test_table_states_what_was_run(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     assert "published reference, not measured here: 81 ms" in out
     assert "threads: 1" in out
     assert "everything but the objective" in out and "4.0" in out
-    assert "over all rounds its part would be larger" in out
+    assert "over all rounds its times would be larger" in out
 
 
 def test_missing_data_leaves_the_rest(

@@ -18,5 +18,5 @@ def normalised(inside: float, outside: float, assignment: Tensor, P: int) -> Ten
     assignment: N, the region of each agent. Returns P x N; every row sums to 1.
     """
     own = assignment == torch.arange(P)[:, None]  # P x N
-    raw = torch.where(own, inside, outside).double()
+    raw = torch.where(own, torch.tensor(inside, dtype=torch.float64), torch.tensor(outside, dtype=torch.float64))
     return raw / raw.sum(1, keepdim=True)
