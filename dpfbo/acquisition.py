@@ -57,7 +57,8 @@ class FeatureFunction:
         features = self.features.select(rows)
         shared = len(features.frequencies) == 1
         angles = features.angles(u[None])[0] if shared else features.angles(u[:, None])[:, 0]  # b x M
-        w = self.weights[rows if len(self.weights) > 1 else torch.zeros_like(rows), region]  # b x M
+        per_region = self.weights.flatten(0, 1)  # of function 0 in regions 0..P-1, then of function 1, ..
+        w = per_region.index_select(0, region + (rows * self.regions.P if len(self.weights) > 1 else 0))  # b x M
         S = features.frequencies  # b x M x D, or 1 x M x D
         c, s = torch.cos(angles), torch.sin(angles)
         n = torch.linalg.vector_norm(c, dim=1, keepdim=True)  # b x 1, N^1/2
@@ -71,7 +72,7 @@ class FeatureFunction:
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
     """Rows of a batch; a batch of one is shared by all rows."""
-    return tensor if len(tensor) == 1 else tensor[rows]
+    return tensor if len(tensor) == 1 else tensor.index_select(0, rows)
 
 
 @dataclass(frozen=True)

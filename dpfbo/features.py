@@ -38,7 +38,7 @@ class RandomFeatures:
         """The maps of some elements of the batch; a shared map stays shared."""
         if len(self.frequencies) == 1:
             return self
-        return RandomFeatures(self.frequencies[rows], self.phases[rows])
+        return RandomFeatures(self.frequencies.index_select(0, rows), self.phases.index_select(0, rows))
 
 
 def shared_features(

@@ -15,8 +15,9 @@ from torch import Tensor
 Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 _ARMIJO = 1e-4
-_MAX_BACKTRACKS = 20
+_MAX_BACKTRACKS = 12
 _HOPE = 10.0  # a quadratic model promises half of `-d.g`: losing a start that would have won is rare (see the tests)
+_NEAR = 1e-6  # of the box: coordinates this close to a bound count as at it
 _FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a Newton step divides by
 
 
@@ -31,17 +32,20 @@ class Stopping:
 
 @dataclass
 class _Batch:
-    """The problems that are still running. curvature: Hessians (Newton) or inverse Hessian estimates (BFGS)."""
+    """The problems that are still running. curvature: Hessians, given (Newton) or estimated (BFGS)."""
 
     rows: Tensor
     x: Tensor
     f: Tensor
     g: Tensor
     curvature: Tensor
-    fresh: Tensor  # BFGS estimate not yet scaled by a measured curvature
+    steepest: Tensor  # take the next step along the negative gradient
 
     def keep(self, mask: Tensor) -> "_Batch":
-        return self if mask.all() else _Batch(*(value[mask] for value in vars(self).values()))
+        return self if mask.all() else self.take(mask.nonzero()[:, 0])
+
+    def take(self, indices: Tensor) -> "_Batch":
+        return _Batch(*(value.index_select(0, indices) for value in vars(self).values()))
 
 
 def minimize(
@@ -55,41 +59,81 @@ def minimize(
 ) -> tuple[Tensor, Tensor]:
     """Minimise B functions of D variables, each within its own box.
 
-    x0, lower, upper: B x D. step: B, the length of the first BFGS step, and of the longest Newton step. group: B,
-    for several starts of one problem, of which only the best will be used: a start leaves as soon as even
-    `_HOPE` times the decrease that its next step promises would not bring it to its group's best value.
-    Returns the best points (B x D) and their values (B). A problem whose value at x0 is not finite stays there.
+    x0, lower, upper: B x D. step: B, the length of a steepest-descent step (the first of BFGS), and of the longest
+    Newton step. group: B, for several starts of one problem, of which only the best will be used: a start leaves
+    as soon as even `_HOPE` times the decrease that its next step promises would not bring it to its group's best
+    value. Returns the best points (B x D) and their values (B). A problem whose value at x0 is not finite stays there.
+
+    A BFGS step that decreases the value too little, and a Newton step that does not decrease it at all, is followed
+    by one along the negative gradient before a problem is called done: poor curvature does not end it.
     """
-    rows = torch.arange(len(x0))
     x = x0.clamp(lower, upper)
-    f, g, H = function(x, rows)
+    f, g, H = function(x, torch.arange(len(x0)))
     newton = H is not None
-    batch = _Batch(rows, x, f, g, H if H is not None else _initial(g, step), torch.ones_like(f, dtype=torch.bool))
+    curvature = torch.eye(x.shape[1], dtype=x.dtype).expand(len(x), -1, -1) if H is None else H
+    batch = _Batch(torch.arange(len(x0)), x, f, g, curvature, torch.full_like(f, not newton, dtype=torch.bool))
     x_best, f_best = x.clone(), f.clone()
+    batch = batch.keep(torch.isfinite(f))
     for _ in range(stopping.max_iterations):
         low, high = lower[batch.rows], upper[batch.rows]
         batch = batch.keep(_projected_gradient(batch, low, high) > stopping.gradient)
         if len(batch.rows) == 0:
             break
         low, high = lower[batch.rows], upper[batch.rows]
-        direction = _newton(batch, low, high, step[batch.rows]) if newton else _quasi_newton(batch, low, high)
+        direction = _direction(batch, low, high, step[batch.rows], newton)
+        promised = -(direction * batch.g).sum(1)
+        going = torch.ones_like(batch.steepest)
+        if newton:  # the model is exact: what promises nothing is there
+            going &= promised > stopping.relative_decrease * batch.f.abs().clamp(min=1)
         if group is not None:
-            hopeful = _hopeful(batch, direction, f_best, group)
-            batch, direction, low, high = batch.keep(hopeful), direction[hopeful], low[hopeful], high[hopeful]
+            going &= _hopeful(batch, promised, f_best, group)
+        batch, direction, low, high = batch.keep(going), direction[going], low[going], high[going]
+        if len(batch.rows) == 0:
+            break
         new = _line_search(function, batch, direction, low, high)
-        decrease = batch.f - new.f
         if not newton:
-            new.curvature, new.fresh = _bfgs(batch, new)
+            new.curvature = _bfgs(batch, new)
         x_best[new.rows], f_best[new.rows] = new.x, new.f
-        batch = new.keep(decrease > stopping.relative_decrease * torch.maximum(batch.f.abs(), new.f.abs()))
+        decrease = batch.f - new.f
+        enough = decrease > stopping.relative_decrease * torch.maximum(batch.f.abs(), new.f.abs()).clamp(min=1)
+        doubtful = ~enough & ~batch.steepest & ((decrease <= 0) if newton else True)
+        new.steepest = doubtful
+        batch = new.keep(enough | doubtful)
     return x_best, f_best
 
 
-def _hopeful(b: _Batch, direction: Tensor, f_best: Tensor, group: Tensor) -> Tensor:
+def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bool) -> Tensor:
+    """A descent direction.
+
+    Coordinates at a bound (or nearly) that the gradient pushes out go to it; the others follow the curvature, or
+    the negative gradient where `steepest` says so.
+    """
+    near = torch.minimum(_projected_gradient(b, lower, upper), _NEAR * (upper - lower).amax(1))[:, None]
+    to_lower, to_upper = (b.x - lower <= near) & (b.g > 0), (upper - b.x <= near) & (b.g < 0)
+    held = to_lower | to_upper
+    g = torch.where(held, 0.0, b.g)
+    length = step / g.norm(dim=1).clamp(min=1e-300)
+    gradient_step = -g * length[:, None]
+    curved = _newton(b.curvature, g, held, step if newton else torch.full_like(step, torch.inf))
+    d = torch.where(b.steepest[:, None], gradient_step, curved)
+    d = torch.where(to_lower, lower - b.x, d)
+    return torch.where(to_upper, upper - b.x, d)
+
+
+def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
+    """`-|H|^-1 g` on the coordinates that are not held, |H| with the absolute eigenvalues: it descends at saddles too."""
+    free = (~held).to(g.dtype)
+    values, vectors = torch.linalg.eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
+    values = values.abs()
+    values = torch.maximum(values, _FLATTEST * values.amax(1, keepdim=True)).clamp(min=1e-300)
+    d = -(vectors @ ((vectors.mT @ g.unsqueeze(-1)) / values.unsqueeze(-1))).squeeze(-1)
+    return d * (longest / d.norm(dim=1).clamp(min=1e-300)).clamp(max=1)[:, None]
+
+
+def _hopeful(b: _Batch, promised: Tensor, f_best: Tensor, group: Tensor) -> Tensor:
     """Starts that may still become the best of their group (the best one always may)."""
     best = torch.full((int(group.max()) + 1,), torch.inf, dtype=f_best.dtype)
     best = best.scatter_reduce(0, group, f_best, "amin")[group[b.rows]]
-    promised = -(direction * b.g).sum(1)
     return (b.f - _HOPE * promised <= best) | (b.f <= best)
 
 
@@ -98,46 +142,35 @@ def _projected_gradient(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
     return ((b.x - b.g).clamp(lower, upper) - b.x).abs().amax(1)
 
 
-def _free(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
-    """1 for coordinates that the gradient does not hold at a bound, 0 for the others."""
-    return (~(((b.x <= lower) & (b.g > 0)) | ((b.x >= upper) & (b.g < 0)))).to(b.x.dtype)
-
-
-def _newton(b: _Batch, lower: Tensor, upper: Tensor, longest: Tensor) -> Tensor:
-    """`-|H|^-1 g` on the free coordinates, |H| with the absolute eigenvalues of H: it descends at saddles too."""
-    free = _free(b, lower, upper)
-    H = free[:, :, None] * b.curvature * free[:, None, :] + torch.diag_embed(1 - free)
-    values, vectors = torch.linalg.eigh(H)
-    values = values.abs()
-    values = torch.maximum(values, _FLATTEST * values.amax(1, keepdim=True)).clamp(min=1e-300)
-    d = -(vectors @ ((vectors.mT @ (b.g * free).unsqueeze(-1)) / values.unsqueeze(-1))).squeeze(-1)
-    return d * (longest / d.norm(dim=1).clamp(min=1e-300)).clamp(max=1)[:, None]
-
-
-def _quasi_newton(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
-    free = _free(b, lower, upper)
-    return -(b.curvature @ (b.g * free).unsqueeze(-1)).squeeze(-1) * free
-
-
 def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor, upper: Tensor) -> _Batch:
     """Backtrack along the projected direction until the Armijo condition holds; a problem where it never does stays."""
-    new = _Batch(b.rows, b.x.clone(), b.f.clone(), b.g.clone(), b.curvature.clone(), b.fresh)
-    todo, step = torch.arange(len(b.rows)), torch.ones_like(b.f)
+    new, ok, slope = _trial(function, b, direction, lower, upper)
+    todo = (~ok).nonzero()[:, 0]
+    if len(todo) == 0:
+        return new
+    f_failed, slope, step = new.f[todo], slope[todo], torch.ones(len(todo), dtype=b.f.dtype)
+    for name in ("x", "f", "g", "curvature"):
+        getattr(new, name)[todo] = getattr(b, name)[todo]
     for _ in range(_MAX_BACKTRACKS):
-        trial = (b.x[todo] + step[todo, None] * direction[todo]).clamp(lower[todo], upper[todo])
-        f, g, H = function(trial, b.rows[todo])
-        slope = ((trial - b.x[todo]) * b.g[todo]).sum(1)
-        ok = (f <= b.f[todo] + _ARMIJO * slope) & torch.isfinite(g).all(1)
-        done = todo[ok]
-        new.x[done], new.f[done], new.g[done] = trial[ok], f[ok], g[ok]
-        if H is not None:
-            new.curvature[done] = H[ok]
-        if len(done) == len(todo):
-            break
+        step = step * _shrink(b.f[todo], f_failed, slope)
+        part = b.take(todo)
+        trial, ok, slope = _trial(function, part, step[:, None] * direction[todo], lower[todo], upper[todo])
+        for name in ("x", "f", "g", "curvature"):
+            getattr(new, name)[todo[ok]] = getattr(trial, name)[ok]
         failed = ~ok
-        step[todo[failed]] *= _shrink(b.f[todo[failed]], f[failed], slope[failed])
-        todo = todo[failed]
+        todo, f_failed, slope, step = todo[failed], trial.f[failed], slope[failed], step[failed]
+        if len(todo) == 0:
+            break
     return new
+
+
+def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Tensor) -> tuple[_Batch, Tensor, Tensor]:
+    """The problems after a step, whether each meets the Armijo condition, and the slope along the projected step."""
+    x = (b.x + step).clamp(lower, upper)
+    f, g, H = function(x, b.rows)
+    slope = ((x - b.x) * b.g).sum(1)
+    ok = (f <= b.f + _ARMIJO * slope) & torch.isfinite(g).all(1)
+    return _Batch(b.rows, x, f, g, b.curvature.clone() if H is None else H, b.steepest), ok, slope
 
 
 def _shrink(f0: Tensor, f1: Tensor, slope: Tensor) -> Tensor:
@@ -145,21 +178,19 @@ def _shrink(f0: Tensor, f1: Tensor, slope: Tensor) -> Tensor:
     return torch.nan_to_num(-slope / (2 * (f1 - f0 - slope)), nan=0.1).clamp(0.1, 0.5)
 
 
-def _initial(g: Tensor, step: Tensor) -> Tensor:
-    """Inverse Hessian estimates whose first step has length `step`."""
-    scale = step / g.norm(dim=1).clamp(min=1e-12)
-    return scale[:, None, None] * torch.eye(g.shape[1], dtype=g.dtype)
+def _bfgs(old: _Batch, new: _Batch) -> Tensor:
+    """BFGS update of the Hessian estimates where the measured curvature `s.d` is positive.
 
-
-def _bfgs(old: _Batch, new: _Batch) -> tuple[Tensor, Tensor]:
-    """BFGS update of the inverse Hessian estimates where the measured curvature `s.d` is positive."""
-    s, d, H = new.x - old.x, new.g - old.g, old.curvature
-    sd = (s * d).sum(1)
+    After a steepest-descent step the estimate starts anew from that curvature.
+    """
+    s, d = new.x - old.x, new.g - old.g
+    sd, dd = (s * d).sum(1), (d * d).sum(1)
     good = sd > 1e-10 * s.norm(dim=1) * d.norm(dim=1)
-    eye = torch.eye(s.shape[1], dtype=s.dtype)
-    scale = (sd / (d * d).sum(1).clamp(min=1e-300))[:, None, None]
-    H = torch.where((old.fresh & good)[:, None, None], scale * eye, H)
-    rho = torch.where(good, 1 / sd.clamp(min=1e-300), 0.0)[:, None, None]
-    V = eye - rho * s[:, :, None] * d[:, None, :]
-    updated = V @ H @ V.mT + rho * s[:, :, None] * s[:, None, :]
-    return torch.where(good[:, None, None], updated, H), old.fresh & ~good
+    scaled = (dd / sd.clamp(min=1e-300))[:, None, None] * torch.eye(s.shape[1], dtype=s.dtype)
+    B = torch.where((old.steepest & good)[:, None, None], scaled, old.curvature)
+    Bs = (B @ s.unsqueeze(-1)).squeeze(-1)
+    sBs = (s * Bs).sum(1).clamp(min=1e-300)[:, None, None]
+    updated = (
+        B - Bs[:, :, None] * Bs[:, None, :] / sBs + d[:, :, None] * d[:, None, :] / sd.clamp(min=1e-300)[:, None, None]
+    )
+    return torch.where(good[:, None, None], updated, B)

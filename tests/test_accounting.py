@@ -1,6 +1,7 @@
 """Accountants: published values, dp-accounting's own numbers, and order among the three."""
 
 import csv
+import itertools
 import math
 from pathlib import Path
 
@@ -74,7 +75,7 @@ class TestEach:
     def test_curve_has_one_value_an_event_and_never_falls(self, accountant):
         curve = accountant.curve([event(0.3, 1.2)] * 12, 0.01)
         assert len(curve) == 12
-        assert all(b >= a - 1e-9 for a, b in zip(curve, curve[1:], strict=False))
+        assert all(b >= a - 1e-9 for a, b in itertools.pairwise(curve))
         assert accountant.curve([event(0.3, 1.2)] * 5, 0.01) == pytest.approx(curve[:5])
         assert accountant.curve([], 0.01) == []
 
@@ -129,3 +130,44 @@ def test_decay_of_the_published_weights_gives_the_effective_losses():
             ]
             events.append(event(q, z * math.sqrt(P) * max(inside) / max(norms)))
         assert round(Pld().curve(events, default_delta(N))[-1], 2) == expected
+
+
+def test_mixed_multipliers_agree_with_dp_accounting():
+    relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+    mixed = [event(0.3, 1.0)] * 4 + [event(0.3, 2.5)] * 6 + [event(0.1, 0.8)] * 3
+    rdp = rdp_privacy_accountant.RdpAccountant(neighboring_relation=relation)
+    pld = pld_privacy_accountant.PLDAccountant(neighboring_relation=relation)
+    for e in mixed:
+        rdp.compose(e)
+        pld.compose(e)
+    assert Rdp().curve(mixed, 1e-3)[-1] == pytest.approx(rdp.get_epsilon(1e-3), rel=1e-9)
+    assert Pld().curve(mixed, 1e-3)[-1] == pytest.approx(pld.get_epsilon(1e-3), abs=1e-3)
+
+
+@pytest.mark.parametrize(("q", "z", "T"), [(0.35, 1.0, 60), (0.35, 4.0, 60), (0.25, 1.0, 40), (0.9, 0.7, 10)])
+def test_pld_is_within_a_thousandth_of_dp_accounting(q, z, T):
+    relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+    reference = pld_privacy_accountant.PLDAccountant(neighboring_relation=relation).compose(event(q, z), T)
+    assert Pld().curve([event(q, z)] * T, 0.02)[-1] == pytest.approx(reference.get_epsilon(0.02), abs=1e-3)
+
+
+@given(
+    q=st.floats(0.01, 0.99),
+    z=st.floats(0.5, 4.0),
+    T=st.integers(1, 15),
+    better=st.sampled_from(["q", "z", "delta"]),
+)
+@settings(max_examples=10, deadline=None, derandomize=True)
+def test_less_sampling_more_noise_or_a_larger_delta_never_cost_more(q, z, T, better):
+    smaller = event(q / 1.5, z) if better == "q" else event(q, 1.5 * z) if better == "z" else event(q, z)
+    delta = 0.02 if better == "delta" else 0.01
+    for accountant in ALL:
+        before, after = accountant.curve([event(q, z)] * T, 0.01)[-1], accountant.curve([smaller] * T, delta)[-1]
+        assert after <= before + 1e-6
+
+
+def test_curves_change_no_input():
+    events = [event(0.3, 1.0), event(0.3, 2.0)]
+    for accountant in ALL:
+        accountant.curve(events, 0.01)
+    assert events == [event(0.3, 1.0), event(0.3, 2.0)]

@@ -139,3 +139,100 @@ def test_batch_does_not_matter():
 def test_refusals(settings, says):
     with pytest.raises(ValueError, match=says):
         Acquisition(*settings)
+
+
+@pytest.mark.parametrize("P", [1, 4])
+@pytest.mark.parametrize("shared_features", [False, True])
+@pytest.mark.parametrize("shared_weights", [False, True])
+def test_every_kind_of_sharing_finds_the_same_maxima(P, shared_features, shared_weights):
+    """A shared map or function, and the same written out for each row: the same points, on a grid and in a box."""
+    B = 4
+    f = function(B, P, shared_features=shared_features, shared_weights=shared_weights)
+    written_out = dataclasses.replace(
+        f,
+        features=RandomFeatures(
+            f.features.frequencies.expand(B, -1, -1).clone(), f.features.phases.expand(B, -1).clone()
+        ),
+        weights=f.weights.expand(B, -1, -1).clone(),
+    )
+    grid = Grid(torch.rand(70, 2, dtype=torch.float64, generator=generator(3)), (0.0, 0.0), (1.0, 1.0))
+    acquisition = Acquisition(200, 8)
+    on_grid = acquisition.maximize(f, grid, torch.empty(B, 0))
+    assert on_grid.shape == (B, 2)
+    assert torch.equal(on_grid, acquisition.maximize(written_out, grid, torch.empty(B, 0)))
+    box = Box((0.0, 0.0), (1.0, 1.0))
+    u = torch.rand(B, acquisition.uniforms_needed(box), dtype=torch.float64, generator=generator(4))
+    in_box = acquisition.maximize(f, box, u)
+    assert torch.allclose(in_box, acquisition.maximize(written_out, box, u), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("shared_features", [False, True])
+@pytest.mark.parametrize("shared_weights", [False, True])
+@pytest.mark.parametrize("rows", [2, 3, 4, 9, 10, 11])
+def test_blocks_of_any_size_give_the_same_values(monkeypatch, shared_features, shared_weights, rows):
+    """Blocks of three rows: batches that leave a last block of one row, of two, and none."""
+    f = function(rows, 4, shared_features=shared_features, shared_weights=shared_weights)
+    u = torch.rand(rows, 5, 2, dtype=torch.float64, generator=generator(1))
+    whole, shared = f(u), f(u[:1])
+    monkeypatch.setattr("dpfbo.acquisition._BLOCK", 3 * 5 * 40)
+    assert torch.allclose(f(u), whole, rtol=0, atol=1e-13)
+    assert torch.allclose(f(u[:1]), shared, rtol=0, atol=1e-13)
+    monkeypatch.setattr("dpfbo.acquisition._BLOCK", 1)
+    assert torch.allclose(f(u), whole, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("P", [1, 2, 4, 6])
+@pytest.mark.parametrize("shared_features", [False, True])
+def test_smooth_functions_against_a_dense_grid(P, shared_features):
+    """400 x 400 points with their own regions' weights: nowhere better than the maximiser by more than 1e-9."""
+    f = function(5, P, length=0.5, seed=11, shared_features=shared_features)
+    box, acquisition = Box((0.0, 0.0), (1.0, 1.0)), Acquisition()
+    u = torch.rand(5, acquisition.uniforms_needed(box), dtype=torch.float64, generator=generator(12))
+    reached = f(acquisition.maximize(f, box, u)[:, None])[:, 0]
+    axis = torch.linspace(0, 1, 400, dtype=torch.float64)
+    dense = f(torch.cartesian_prod(axis, axis)[None]).max(1).values
+    assert (reached >= dense - 1e-9).all()
+
+
+def test_a_slope_towards_a_border_ends_at_the_border_of_the_better_region():
+    """One cosine that rises along axis 0, twice as much in region 0: its supremum lies on the border at 1/2."""
+    frequencies = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]], dtype=torch.float64)
+    features = RandomFeatures(frequencies, torch.tensor([[-torch.pi / 2, 0.0]], dtype=torch.float64))  # sin and cos
+    weights = torch.tensor([[[2.0, 0.0], [1.0, 0.0]]], dtype=torch.float64)  # 2 sin x below 1/2, sin x above
+    f = FeatureFunction(features, weights, Regions(2, 2), torch.ones(1, dtype=torch.float64))
+    box, acquisition = Box((0.0, 0.0), (1.0, 1.0)), Acquisition(50, 5)
+    u = torch.rand(1, acquisition.uniforms_needed(box), dtype=torch.float64, generator=generator(1))
+    x = acquisition.maximize(f, box, u)[0]
+    assert 0.5 - 1e-6 < float(x[0]) < 0.5
+    assert int(f.regions.region_of(x)) == 0
+    assert float(f(x[None, None])) == pytest.approx(2 * np.sin(0.5), abs=1e-6)
+
+
+@pytest.mark.parametrize("D", [1, 2, 3])
+@pytest.mark.parametrize(("n_candidates", "n_starts", "iterations"), [(30, 0, 0), (30, 4, 0), (1, 4, 0), (30, 0, 20)])
+def test_the_result_is_never_worse_than_any_point_it_began_from(D, n_candidates, n_starts, iterations):
+    """Also without starts and without refinement: then it is the best of the points themselves (in 24 bits)."""
+    f = function(20, 2, D, length=0.2, seed=D)
+    box, acquisition = Box((0.0,) * D, (1.0,) * D), Acquisition(n_candidates, n_starts, iterations)
+    u = torch.rand(20, acquisition.uniforms_needed(box), dtype=torch.float64, generator=generator(5))
+    x = acquisition.maximize(f, box, u)
+    points = u.view(20, -1, D)
+    reached, best = f(x[:, None])[:, 0], f(points).max(1).values
+    assert (reached >= best - 1e-4).all()
+    if iterations == 0:
+        assert (points == x[:, None]).all(2).any(1).all()
+    else:
+        assert (reached > best + 1e-3).any()
+
+
+def test_derivatives_against_finite_differences():
+    f, h = function(4, 4, 2, length=0.4), 1e-5
+    u = 0.1 + 0.3 * torch.rand(8, 2, dtype=torch.float64, generator=generator(2))  # inside region 0
+    rows, region = torch.arange(8) % 4, torch.zeros(8, dtype=torch.long)
+    _, gradient, hessian = f.derivatives(u, region, rows)
+    for axis in range(2):
+        step = torch.zeros(2, dtype=torch.float64)
+        step[axis] = h
+        up, down = (f.derivatives(u + s, region, rows) for s in (step, -step))
+        assert torch.allclose(gradient[:, axis], (up[0] - down[0]) / (2 * h), rtol=0, atol=1e-6)
+        assert torch.allclose(hessian[:, axis], (up[1] - down[1]) / (2 * h), rtol=0, atol=1e-4)

@@ -1,5 +1,6 @@
 """The ledger: durable before release, never under-counting."""
 
+import hashlib
 import json
 
 import dp_accounting
@@ -94,3 +95,98 @@ def test_digest_depends_on_every_bit():
     other[1, 2] = 5e-324
     assert digest(values) == digest(values.clone())
     assert digest(values) != digest(other)
+
+
+def test_the_whole_line_is_in_the_file_when_it_is_synced(tmp_path, monkeypatch):
+    path, seen = tmp_path / "ledger.jsonl", []
+    monkeypatch.setattr("os.fsync", lambda descriptor: seen.append(path.read_bytes()))
+    ledger = Ledger(path)
+    ledger.charge(charge(0))
+    ledger.charge(charge(1, "b"))
+    assert seen[0].endswith(b"\n") and json.loads(seen[0])["round"] == 0
+    assert seen[-1].endswith(b"\n") and len(seen[-1].splitlines()) == 2
+
+
+def test_a_charge_that_is_not_durable_is_not_made(tmp_path, monkeypatch):
+    """The disk fails once: nothing counts as charged, and the next attempt writes it."""
+
+    def fail(descriptor):
+        raise OSError("disk full")
+
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fsync", fail)
+        with pytest.raises(OSError, match="disk full"):
+            ledger.charge(charge(0))
+    assert ledger.charges == [] and ledger.events() == []
+    assert ledger.charge(charge(0))
+    assert charge(0) in Ledger(path).charges
+
+
+def test_a_line_without_its_newline_is_charged_again(tmp_path):
+    """All of the line but its end was written, so the broadcast never left; the same bytes then leave after all."""
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).charge(charge(0, "a"))
+    Ledger(path).charge(charge(1, "b"))
+    path.write_bytes(path.read_bytes()[:-1])
+    resumed = Ledger(path)
+    assert resumed.charge(charge(1, "b")), "the broadcast left without a durable charge"
+    resumed.charge(charge(2, "c"))
+    assert [c.round for c in Ledger(path).charges] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("damage", [b"\x00\x00\x00", b"\xff\xfe{", b"[1, 2", b'"text"', b"3", b"null", b"[]", b"{}"])
+def test_damage_before_the_end_refuses_and_at_the_torn_end_does_not(tmp_path, damage):
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).charge(charge(0, "a"))
+    line = path.read_bytes()
+    for content in (damage + b"\n" + line, line + damage + b"\n" + line, line + damage + b"\n"):
+        path.write_bytes(content)
+        with pytest.raises(LedgerError, match="cannot be read, refusing"):
+            Ledger(path)
+        assert path.read_bytes() == content, "a refused ledger is evidence"
+    path.write_bytes(line + damage)
+    ledger = Ledger(path)
+    assert ledger.charges == [charge(0, "a")]
+    ledger.charge(charge(1, "b"))
+    assert [c.round for c in Ledger(path).charges] == [0, 1]
+
+
+def test_reading_alone_changes_nothing_on_disk(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).charge(charge(0))
+    path.write_bytes(path.read_bytes() + b'{"rou')
+    content = path.read_bytes()
+    Ledger(path)
+    assert path.read_bytes() == content
+    Ledger(tmp_path / "new.jsonl")
+    assert not (tmp_path / "new.jsonl").exists()
+
+
+def test_what_earlier_runs_charged_stays_in_the_events(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    first = Ledger(path)
+    first.charge(charge(0, "a", 1.0))
+    first.charge(charge(1, "b", 2.0))
+    second = Ledger(path)
+    second.charge(charge(0, "fresh", 3.0))
+    assert first.carried_over == 0 and second.carried_over == 2
+    multipliers = [event.event.noise_multiplier for event in second.events()]
+    assert multipliers == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("z", [None, 1.0, 0.1 + 0.2])
+@pytest.mark.parametrize("sensitivity", [None, 1 / 3, 1e-300])
+def test_numbers_come_back_to_the_last_bit(tmp_path, z, sensitivity):
+    entry = Charge(2**40, 0.1 + 0.2, z, 1 / 7, sensitivity, "f" * 64)
+    Ledger(tmp_path / "ledger.jsonl").charge(entry)
+    assert Ledger(tmp_path / "ledger.jsonl").charges == [entry]
+
+
+def test_digest_is_that_of_the_float64_bytes_in_order():
+    values = torch.arange(6, dtype=torch.float64).view(2, 3)
+    assert digest(values) == hashlib.sha256(values.numpy().tobytes()).hexdigest()
+    assert digest(values.T.contiguous().T) == digest(values)
+    assert digest(values.T) != digest(values)
+    assert digest(torch.tensor([0.0])) != digest(torch.tensor([-0.0]))

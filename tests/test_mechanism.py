@@ -3,6 +3,7 @@
 import math
 
 import dp_accounting
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpfbo.entropy import SeededEntropy, SystemEntropy
+from dpfbo.ledger import digest
 from dpfbo.mechanism import SubsampledGaussian, WeightedAverage, accept, clip
 from dpfbo.rng import Streams
 from dpfbo.weights import normalised
@@ -258,3 +260,104 @@ def test_events():
 def test_bad_settings_are_refused(settings_, says):
     with pytest.raises(ValueError, match=says):
         SubsampledGaussian(*settings_)
+
+
+UNREAL = {
+    "complex": torch.complex(torch.ones(M), torch.ones(M)),
+    "complex with a hidden nan": torch.complex(torch.ones(M), torch.full((M,), math.nan)),
+    "array": np.ones(M),
+    "list": [1.0] * M,
+    "number": 3,
+    "list of a tensor": [torch.ones(M)],
+    "sparse": torch.ones(M, dtype=torch.float64).to_sparse(),
+    "without storage": torch.ones(M, device="meta"),
+}
+
+
+@pytest.mark.parametrize("kind", UNREAL)
+@pytest.mark.parametrize(
+    "make", [lambda: SubsampledGaussian(1.0, 1.0, 2.0), WeightedAverage], ids=["private", "average"]
+)
+def test_messages_of_a_wrong_type_count_as_zero_bit_for_bit(make, kind):
+    """Nor may they raise: a crash that only a chosen agent can cause tells who was chosen."""
+    hostile, zeroed = list(messages()), list(messages())
+    hostile[3], zeroed[3] = UNREAL[kind], torch.zeros(M, dtype=torch.float64)
+    try:
+        out = release(make(), hostile)
+    except Exception as error:
+        pytest.fail(f"one agent's message ends the round: {type(error).__name__}: {error}")
+    assert torch.equal(out.values, release(make(), zeroed).values)
+    assert out.n_rejected == 1
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["one vector", "all as a matrix"])
+def test_a_message_with_a_gradient_is_its_values_or_nothing(whole):
+    """Either is safe; a release that drags an agent's graph along, or cannot be written to the ledger, is not."""
+    sent = messages().requires_grad_() if whole else [*messages()[:-1], messages()[-1].clone().requires_grad_()]
+    out = release(SubsampledGaussian(1.0, 1.0, 2.0), sent)
+    assert not out.values.requires_grad
+    assert len(digest(out.values)) == 64
+
+
+def test_a_complex_matrix_is_no_set_of_messages():
+    received, rejected = accept(torch.complex(messages(), messages(1)), torch.arange(N), M)
+    assert rejected == N
+    assert not received.any()
+
+
+def test_only_chosen_messages_are_looked_at():
+    """What an agent outside S_t sends changes neither the release nor any count."""
+    mechanism = SubsampledGaussian(0.4, 1.0, 2.0)
+    chosen = mechanism.choose(N, ENTROPY, 0)
+    assert 0 < chosen.sum() < N
+    sent, other = list(messages()), list(messages())
+    for n in (~chosen).nonzero()[:, 0].tolist():
+        other[n] = torch.full((M,), math.nan, dtype=torch.float64)
+    out, same = release(mechanism, sent), release(mechanism, other)
+    assert torch.equal(out.values, same.values)
+    assert (out.n_rejected, out.n_clipped, out.n_chosen) == (same.n_rejected, same.n_clipped, same.n_chosen)
+    assert out.n_rejected == 0
+
+
+def test_a_release_changes_no_input():
+    sent, w = messages(scale=100.0), weights()
+    before = sent.clone(), w.clone()
+    release(SubsampledGaussian(1.0, 1.0, 2.0), sent, w)
+    assert torch.equal(sent, before[0]) and torch.equal(w, before[1])
+
+
+def test_fresh_entropy_gives_fresh_noise_and_the_same_seed_the_same():
+    mechanism, sent = SubsampledGaussian(0.4, 1.0, 2.0), messages()
+    first, second = (release(mechanism, sent, entropy=SystemEntropy()).values for _ in range(2))
+    assert not (first == second).any()
+    repeats = [release(mechanism, sent, entropy=SeededEntropy(Streams(9))).values for _ in range(2)]
+    assert torch.equal(*repeats)
+    assert not torch.equal(repeats[0], release(mechanism, sent, round=1, entropy=SeededEntropy(Streams(9))).values)
+
+
+def test_signal_and_noise_add_up_to_the_release():
+    mechanism, sent, w = SubsampledGaussian(1.0, 0.5, 2.0), messages(), weights()
+    out = release(mechanism, sent, w)
+    total = w @ clip(sent, 2.0 / math.sqrt(P))[0]
+    assert out.signal == pytest.approx(float(total.norm()))
+    assert out.noise == pytest.approx(float((out.values - total).norm()))
+    assert out.n_clipped == int((sent.norm(dim=1) > 2.0 / math.sqrt(P)).sum())
+
+
+@given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 2**31))
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_order_of_the_two_sensitivities_for_any_weights(n, p, seed):
+    """`tight <= paper <= sqrt(P) tight`, whatever the weights, with the tight one attained by some agent."""
+    w = torch.rand(p, n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) ** 4 + 1e-9
+    w = w / w.sum(1, keepdim=True)
+    paper, tight = (SubsampledGaussian(0.3, 1.0, 5.0, c).sensitivity(w) for c in ("paper", "tight"))
+    assert tight <= paper * (1 + 1e-12)
+    assert paper <= math.sqrt(p) * tight * (1 + 1e-12)
+    sent = 1e3 * torch.ones(n, M, dtype=torch.float64)
+    moved = []
+    for agent in range(n):
+        alone = torch.zeros_like(sent)
+        alone[agent] = sent[agent]
+        total = (w / 0.3) @ clip(alone, 5.0 / math.sqrt(p))[0]
+        moved.append(float(total.norm()))
+    assert max(moved) == pytest.approx(tight, rel=1e-12)

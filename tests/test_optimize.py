@@ -258,3 +258,41 @@ def test_a_single_coordinate_and_a_box_without_width(newton: bool) -> None:
     Q, b = problems.Q[:3], problems.b[:3]
     best = (-(b[:, 1] + Q[:, 0, 1] * x[:3, 0]) / Q[:, 1, 1]).clamp(lower[:3, 1], upper[:3, 1])
     assert torch.allclose(x[:3, 1], best, rtol=0, atol=1e-5)
+
+
+@NEWTON
+def test_dropping_hopeless_starts_loses_hardly_any_winner(newton: bool) -> None:
+    """60 functions with many optima, 20 starts each: the best of a group is lost in at most 2 of them."""
+    B, k, M = 60, 20, 40
+    S, phase = 8 * (2 * random(B, M, 2, seed=1) - 1), 2 * math.pi * random(B, M, seed=2)
+    owner = torch.arange(B).repeat_interleave(k)
+
+    def waves(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        frequency = S[owner[rows]]
+        angle = (frequency @ x[:, :, None])[:, :, 0] + phase[owner[rows]]
+        gradient = -(torch.sin(angle)[:, None] @ frequency)[:, 0]
+        H = -(frequency.mT * torch.cos(angle)[:, None]) @ frequency
+        return torch.cos(angle).sum(1), gradient, H if newton else None
+
+    x0, zero = random(B * k, 2, seed=3), torch.zeros(B * k, 2, dtype=torch.float64)
+    arguments = (waves, x0, zero, zero + 1, steps(B * k), Stopping())
+    everyone = minimize(*arguments)[1].view(B, k).amin(1)
+    x, f = minimize(*arguments, owner)
+    assert torch.allclose(f, waves(x, torch.arange(B * k))[0], rtol=0, atol=1e-12)
+    assert int((f.view(B, k).amin(1) > everyone + 1e-6).sum()) <= 2
+
+
+@NEWTON
+def test_groups_do_not_see_each_other(newton: bool) -> None:
+    """A group finds the same in company of a far better one."""
+    problems = Quadratics(12, 2, newton, seed=4)
+    group = torch.arange(12) // 4
+
+    def shifted(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        f, g, H = problems(x, rows)
+        return f - 1e6 * (group[rows] == 1), g, H
+
+    bounds = (problems.x0, problems.lower, problems.upper, steps(12), Stopping())
+    plain, other = minimize(problems, *bounds, group), minimize(shifted, *bounds, group)
+    alone = group != 1
+    assert torch.equal(plain[0][alone], other[0][alone])

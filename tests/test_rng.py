@@ -81,7 +81,7 @@ def test_generators_have_names_too() -> None:
 
 def test_uniforms_have_the_law_of_uniforms() -> None:
     u = draw("uniform", list(range(AGENTS)), SIZE).flatten()
-    assert 0 <= u.min() and u.max() < 1
+    assert u.min() >= 0 and u.max() < 1
     n = len(u)
     assert abs(u.mean() - 1 / 2) < 4 * math.sqrt(1 / 12 / n)
     assert abs(u.var() - 1 / 12) < 4 * math.sqrt(1 / 180 / n)  # Var (u - 1/2)^2 = 1/180

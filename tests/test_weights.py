@@ -86,3 +86,48 @@ def test_uniform_in_the_end():
 def test_refusals(make, says):
     with pytest.raises(ValueError, match=says):
         make()
+
+
+ALL = [Softmax(Decay(10, 30)), Power(Decay(10, 30)), Power(Decay(10, 30), 40, 2), Uniform(), Softmax(Decay(None))]
+
+
+@pytest.mark.parametrize("weighting", ALL)
+def test_weights_follow_the_agents_and_not_their_order(weighting):
+    order = torch.randperm(29, generator=torch.Generator().manual_seed(0))
+    for t in (0, 15, 39, 60):
+        assert torch.allclose(weighting(t, ASSIGNMENT[order], 4), weighting(t, ASSIGNMENT, 4)[:, order], rtol=1e-14)
+
+
+@pytest.mark.parametrize("weighting", ALL)
+@pytest.mark.parametrize("t", [0, 12, 100])
+def test_one_region_is_uniform_whatever_the_weighting(weighting, t):
+    w = weighting(t, torch.zeros(7, dtype=torch.long), 1)
+    assert torch.allclose(w, torch.full((1, 7), 1 / 7, dtype=torch.float64), rtol=1e-14)
+
+
+@pytest.mark.parametrize("weighting", ALL)
+def test_a_region_never_counts_its_own_agents_less(weighting):
+    own = torch.arange(4)[:, None] == ASSIGNMENT
+    last = torch.full((4, 29), 1.0, dtype=torch.float64)
+    for t in range(60):
+        w = weighting(t, ASSIGNMENT, 4)
+        assert torch.all(w[own].min() >= w[~own].max() * (1 - 1e-12))
+        assert torch.all(w[own] <= last[own] + 1e-12), "own weights may only fall"
+        last = w
+
+
+def test_concentrated_weights_keep_their_digits():
+    """A factor e^15 between inside and outside, in float64: not the 7 digits of single precision."""
+    w = Softmax(Decay(None))(0, ASSIGNMENT, 4)
+    expected = 1 / (8 + 21 * np.exp(-15.0))
+    assert float(w[0, 0]) == pytest.approx(expected, rel=1e-14)
+    assert float(w[0, 1]) == pytest.approx(expected * np.exp(-15.0), rel=1e-13)
+    assert float(Softmax(Decay(None), a=300)(0, ASSIGNMENT, 4)[0, 1]) == pytest.approx(np.exp(-300.0) / 8, rel=1e-12)
+    assert float(Power(Decay(None), 1000, 20)(0, ASSIGNMENT, 4)[0, 1]) == pytest.approx(1e-60 / 8, rel=1e-9)
+
+
+def test_decay_at_its_edges():
+    assert [Decay(2, 1)(t) for t in range(4)] == [1, 1, 0, 0]
+    assert [Decay(0, 2)(t) for t in range(3)] == [1, 0, 0]
+    assert [Decay(1, 3)(t) for t in range(5)] == [1, 1, 0.5, 0, 0]
+    assert Decay(None)(10**9) == 1
