@@ -10,7 +10,7 @@ from dpfbo.domain import Box, Domain
 from dpfbo.features import RandomFeatures
 from dpfbo.regions import Regions
 
-_BLOCK = 400_000  # features evaluated at once where every row has a map of its own: what the cache holds
+_BLOCK = 200_000  # features evaluated at once where every row has a map of its own: what the cache holds
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,13 @@ class FeatureFunction:
         per_region = self.weights.flatten(0, 1)  # of function 0 in regions 0..P-1, then of function 1, ..
         w = per_region.index_select(0, region + (rows * self.regions.P if len(self.weights) > 1 else 0))  # b x M
         S = features.frequencies  # b x M x D, or 1 x M x D
-        c, s = torch.cos(angles), torch.sin(angles)
+        c = torch.cos(angles)
         n = torch.linalg.vector_norm(c, dim=1, keepdim=True)  # b x 1, N^1/2
-        g = (w * c).sum(1, keepdim=True) / n
-        dA, r = (torch.stack([-w * s / n, -c * s / n**2], 1) @ S).unbind(1)  # A' / n and N' / (2 N), b x D
-        curvature = (g * (c * c - s * s) / n**2 - w * c / n)[:, None]  # b x 1 x M
+        g = torch.linalg.vecdot(w, c)[:, None] / n
+        slopes = torch.sin(angles)[:, None] * torch.stack([w, c], 1)  # b x 2 x M
+        dA, r = ((slopes @ S) / torch.stack([-n, -n * n], 1)).unbind(1)  # A' / n and N' / (2 N), each b x D
+        k = g / (n * n)
+        curvature = (c * (2 * k * c - w / n) - k)[:, None]  # g cos(2 a_j) / N - w_j cos(a_j) / n
         cross = dA[:, :, None] * r[:, None, :]
         hessian = (S.mT * curvature) @ S - cross - cross.mT + 3 * g[..., None] * r[:, :, None] * r[:, None, :]
         return g[:, 0], dA - g * r, hessian
@@ -112,18 +114,28 @@ class Acquisition:
         return self._refine(function, torch.cat([best_candidate[:, None], starts], 1))
 
     def _refine(self, function: FeatureFunction, starts: Tensor) -> Tensor:
+        """The best local maximum from `B x k x D` starts: all of them in single precision, the winners in double."""
         B, k, D = starts.shape
-        x0 = starts.reshape(B * k, D)
+        if self.max_iterations == 0:
+            return starts[torch.arange(B), function(starts).argmax(1)]
         owner = torch.arange(B).repeat_interleave(k)
-        region = function.regions.region_of(x0)
-        lower, upper = function.regions.bounds(region)
+        stopping = optimize.Stopping(1e-3, 1e-5, self.max_iterations)
+        x, value = _ascend(function.to(torch.float32), starts.reshape(B * k, D).float(), owner, stopping)
+        best = value.view(B, k).argmax(1)
+        winners = x.view(B, k, D)[torch.arange(B), best].double()
+        polish = optimize.Stopping(1e-9, 1e-12, self.max_iterations)
+        return _ascend(function, winners, torch.arange(B), polish)[0]
 
-        def negative(x: Tensor, problems: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            value, gradient, hessian = function.derivatives(x, region[problems], owner[problems])
-            return -value, -gradient, -hessian
 
-        longest = function.length[owner]
-        stopping = optimize.Stopping(max_iterations=self.max_iterations)
-        x, negative_value = optimize.minimize(negative, x0, lower, upper, longest, stopping, owner)
-        best = negative_value.view(B, k).argmin(1)
-        return x.view(B, k, D)[torch.arange(B), best]
+def _ascend(function: FeatureFunction, x0: Tensor, owner: Tensor, stopping: optimize.Stopping) -> tuple[Tensor, Tensor]:
+    """Climb from each of the points (b x D) on its owner's function, within the point's region."""
+    region = function.regions.region_of(x0)
+    lower, upper = function.regions.bounds(region, x0.dtype)
+
+    def negative(x: Tensor, problems: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        value, gradient, hessian = function.derivatives(x, region[problems], owner[problems])
+        return -value, -gradient, -hessian
+
+    longest = function.length[owner].to(x0.dtype)
+    x, negative_value = optimize.minimize(negative, x0, lower, upper, longest, stopping, owner)
+    return x, -negative_value

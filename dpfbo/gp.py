@@ -17,7 +17,7 @@ from dpfbo import checks, optimize
 from dpfbo.posterior import cholesky
 
 BOUNDS = {"lengthscale": (5e-3, 1e2), "variance": (1e-6, 1e3), "noise": (1e-8, 1e2)}
-_STOPPING = optimize.Stopping(gradient=1e-4, relative_decrease=1e-6, max_iterations=30)
+_STOPPING = optimize.Stopping(gradient=1e-4, relative_decrease=1e-5, max_iterations=30)
 _STEP = 1.0  # in units of the logarithms
 
 Likelihood = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]

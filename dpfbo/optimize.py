@@ -16,7 +16,7 @@ Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 _ARMIJO = 1e-4
 _MAX_BACKTRACKS = 12
-_HOPE = 10.0  # a quadratic model promises half of `-d.g`: losing a start that would have won is rare (see the tests)
+_HOPE = 6.0  # a quadratic model promises half of `-d.g`: losing a start that would have won is rare (see the tests)
 _NEAR = 1e-6  # of the box: coordinates this close to a bound count as at it
 _FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a Newton step divides by
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.domain import Domain, Grid
 
-_EDGE = 1e-9  # a start that is kept in its region stops this far below the region's open upper face
+_EDGE = {torch.float64: 1e-9, torch.float32: 1e-6}
 
 
 @dataclass(frozen=True)
@@ -42,18 +42,26 @@ class Regions:
         """The region of each unit-cube point, `... x D -> ...`, numbered with the last axis fastest."""
         region = torch.zeros(u.shape[:-1], dtype=torch.long)
         for axis, k in enumerate(self.parts):
-            cell = (u[..., axis] * k).floor().long().clamp(0, k - 1)
+            cell = (u[..., axis] * k).floor()
+            cell += (u[..., axis] >= (cell + 1) / k).to(u.dtype) - (u[..., axis] < cell / k).to(u.dtype)  # rounding
+            cell = cell.long().clamp(0, k - 1)
             region = region * k + cell
         return region
 
-    def bounds(self, region: Tensor) -> tuple[Tensor, Tensor]:
-        """Closed lower and upper corners of regions, `... -> (... x D, ... x D)`, inside the half-open boxes."""
+    def bounds(self, region: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+        """Closed lower and upper corners of regions, `... -> (... x D, ... x D)`, inside the half-open boxes.
+
+        The upper corner stays 1e-9 below a face that regions share; in single precision both corners stay 1e-6
+        away from it, so that rounding cannot carry a point across.
+        """
+        edge = _EDGE[dtype]
+        inset = edge if dtype == torch.float32 else 0.0
         lower, upper, rest = [], [], region
         for k in reversed(self.parts):
             cell, rest = (rest % k).double(), rest // k
-            lower.append(cell / k)
-            upper.append(torch.where(cell == k - 1, 1.0, (cell + 1) / k - _EDGE))
-        return torch.stack(lower[::-1], -1), torch.stack(upper[::-1], -1)
+            lower.append(torch.where(cell == 0, 0.0, cell / k + inset))
+            upper.append(torch.where(cell == k - 1, 1.0, (cell + 1) / k - edge))
+        return torch.stack(lower[::-1], -1).to(dtype), torch.stack(upper[::-1], -1).to(dtype)
 
     def assign(self, agents: Tensor) -> Tensor:
         """The region that each agent explores first: `n mod P`."""

@@ -96,7 +96,7 @@ def run(
             else:
                 if own["fit"] != "given" and len(agent.y) % own["every"] == 0:
                     with clock("fit"):
-                        agent.hyper = fit(agent.X, agent.y, agent.hyper)
+                        agent.hyper = fit(agent.X, agent.y, hyper)
                 X = query(agent, t, omega, shared, domain, settings, rng, clock)[None]
             ids, x = torch.tensor([agent.id]), domain.to_natural(torch.from_numpy(X))[None]  # 1 x k x D
             with clock("objective"):
