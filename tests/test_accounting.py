@@ -171,3 +171,8 @@ def test_curves_change_no_input():
     for accountant in ALL:
         accountant.curve(events, 0.01)
     assert events == [event(0.3, 1.0), event(0.3, 2.0)]
+
+
+def test_moments_stop_at_32():
+    """Where sampling is rare the largest moment binds, and with it `log(1/delta) / 32` is all that is left."""
+    assert Moments().curve([event(1e-7, 10.0)], 1e-3)[-1] == pytest.approx(math.log(1e3) / 32, rel=1e-6)

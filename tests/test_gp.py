@@ -210,7 +210,7 @@ def test_both_objectives_fit_the_same_hyperparameters() -> None:
     start = OwnGP("closed_form", 5, 0.3, 1.0, 0.03).start(8)
     one, other = (gp.fit(x, y, start, objective) for objective in OBJECTIVES)
     for a, b in zip(vars(one).values(), vars(other).values(), strict=True):
-        assert torch.allclose(a.log(), b.log(), rtol=0, atol=1e-2)
+        assert torch.allclose(a.log(), b.log(), rtol=0, atol=5e-2)
 
 
 def test_an_agent_fits_the_same_alone_and_in_a_batch() -> None:
