@@ -30,7 +30,7 @@ class RandomFeatures:
 
     def angles(self, u: Tensor) -> Tensor:
         """`s_j . x + b_j`, `B x k x D -> B x k x M`."""
-        if len(self.frequencies) == len(u):
+        if len(self.frequencies) > 1:
             return torch.baddbmm(self.phases[:, None], u, self.frequencies.mT)
         return torch.addmm(self.phases, u.flatten(0, 1), self.frequencies[0].T).unflatten(0, u.shape[:2])
 

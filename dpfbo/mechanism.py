@@ -7,7 +7,7 @@ Both take all the messages of a round and give one vector a region; neither know
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import dp_accounting
 import torch
@@ -159,19 +159,27 @@ class WeightedAverage:
 def accept(messages: Messages, chosen: Tensor, n_features: int) -> tuple[Tensor, int]:
     """The chosen messages as `k x M` float64, and how many of them were unusable and became zero vectors.
 
-    Unusable: missing (None), not a vector of M numbers, or with an entry that is not finite.
+    Unusable: missing (None), not a plain vector of M real numbers, or with an entry that is not finite.
     """
     complete = len(chosen) == 0 or int(chosen.max()) < len(messages)
-    if isinstance(messages, Tensor) and messages.ndim == 2 and messages.shape[1] == n_features and complete:
-        received = messages[chosen].double()
+    if _plain(messages) and messages.ndim == 2 and messages.shape[1] == n_features and complete:
+        received = messages.detach()[chosen].double()
     else:
+        rows = messages.unbind(0) if _plain(messages) and messages.ndim > 0 else messages
         received = torch.full((len(chosen), n_features), math.nan, dtype=torch.float64)
         for row, n in enumerate(chosen.tolist()):
-            message = messages[n] if n < len(messages) else None
-            if isinstance(message, Tensor) and message.shape == (n_features,):
-                received[row] = message.double()
+            message = rows[n] if not isinstance(rows, Tensor) and n < len(rows) else None
+            if _plain(message) and message.shape == (n_features,):
+                received[row] = message.detach().double()
     finite = torch.isfinite(received).all(1)
     return torch.where(finite[:, None], received, 0.0), int((~finite).sum())
+
+
+def _plain(message: object) -> TypeGuard[Tensor]:
+    """Whether it is a dense tensor of real numbers with storage: nothing else can raise, or hide a part, later on."""
+    if not isinstance(message, Tensor) or message.layout != torch.strided or message.device.type == "meta":
+        return False
+    return not (message.is_complex() or message.is_quantized)
 
 
 def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:

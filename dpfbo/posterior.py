@@ -14,7 +14,7 @@ Agents are a batch dimension everywhere.
 import torch
 from torch import Tensor
 
-_JITTERS = (0.0, 1e-10, 1e-8)  # relative to the mean of the diagonal, tried in this order
+_JITTERS = (1e-10, 1e-8)  # relative to the mean of the diagonal, tried in this order where a factorisation fails
 
 
 class FactorisationError(ArithmeticError):
@@ -26,13 +26,24 @@ def cholesky(K: Tensor) -> Tensor:
 
     Raises FactorisationError if a matrix is not positive definite even so.
     """
-    scale = K.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
-    eye = torch.eye(K.shape[-1], dtype=K.dtype)
+    L, info = torch.linalg.cholesky_ex(K)
+    failed = _failed(L, info)
     for jitter in _JITTERS:
-        L, info = torch.linalg.cholesky_ex(K + jitter * scale * eye)
-        if not info.any():
+        if len(failed) == 0:
             return L
-    raise FactorisationError(f"{int((info > 0).sum())} of {len(K)} Gram matrices are not positive definite")
+        again = K[failed]
+        scale = again.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+        again = again + jitter * scale * torch.eye(K.shape[-1], dtype=K.dtype)
+        L[failed], info = torch.linalg.cholesky_ex(again)
+        failed = failed[_failed(L[failed], info)]
+    if len(failed):
+        raise FactorisationError(f"{len(failed)} of {len(K)} Gram matrices are not positive definite")
+    return L
+
+
+def _failed(L: Tensor, info: Tensor) -> Tensor:
+    """Which matrices of a batch have no factor."""
+    return ((info != 0) | ~torch.isfinite(L.diagonal(dim1=-2, dim2=-1)).all(-1)).nonzero()[:, 0]
 
 
 def extend_cholesky(L: Tensor, K_cross: Tensor, K_new: Tensor) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,10 @@ class Streams:
         return np.random.Generator(self._philox(purpose, round))
 
     def uniform(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
-        """U[0, 1) numbers, `n x size` float64, one row for each of the `n` ids in `agents`."""
+        """U[0, 1) numbers, `n x size` float64, one row for each of the `n` ids in `agents`.
+
+        A purpose keeps one `size` within a round: the numbers of different sizes overlap.
+        """
         if len(agents) == 0 or size == 0:
             return torch.zeros(len(agents), size, dtype=torch.float64)
         first, last = int(agents.min()), int(agents.max())

@@ -62,7 +62,7 @@ def test_agents_of_different_octaves_do_not_mix():
     n = len(scales)
     agents = torch.arange(n)
     hyper = gp.Hyperparameters(scales, torch.ones(n).double(), torch.full((n,), 0.01).double())
-    x, y = torch.rand(n, 6, 1, dtype=torch.float64), torch.randn(n, 6, dtype=torch.float64)
+    x, y = Streams(9).uniform("x", torch.arange(n), 0, 6)[..., None], Streams(9).normal("y", torch.arange(n), 0, 6)
     grid = Grid(GRID[:, None], (0.0,), (1.0,))
     draw = OwnDraw("exact")
     whole = draw.maximizers(agents, x, y, hyper, grid, Acquisition(), streams, 3)
@@ -77,7 +77,7 @@ def test_shards_draw_what_the_whole_draws(method):
     streams, n = Streams(3), 9
     agents = torch.arange(n)
     domain = Grid(GRID[:, None], (0.0,), (1.0,)) if method == "exact" else Box((0.0,), (1.0,))
-    x, y = torch.rand(n, 6, 1, dtype=torch.float64), torch.randn(n, 6, dtype=torch.float64)
+    x, y = Streams(9).uniform("x", torch.arange(n), 0, 6)[..., None], Streams(9).normal("y", torch.arange(n), 0, 6)
     hyper, draw, acquisition = hyperparameters(n, 0.2), OwnDraw(method, 50), Acquisition(100, 5)
     whole = draw.maximizers(agents, x, y, hyper, domain, acquisition, streams, 4)
     for rows in (torch.tensor([7]), torch.tensor([2, 5, 8])):
@@ -100,7 +100,7 @@ def test_feature_draws_approach_the_exact_ones():
     assert near[0] > 0.3
 
 
-@pytest.mark.parametrize("domain", [Box((0.0,), (1.0,)), Grid(torch.rand(5, 2), (0.0, 0.0), (1.0, 1.0))])
+@pytest.mark.parametrize("domain", [Box((0.0,), (1.0,)), Grid(torch.full((5, 2), 0.5), (0.0, 0.0), (1.0, 1.0))])
 def test_exact_draw_needs_a_one_dimensional_grid(domain):
     with pytest.raises(ValueError, match="one-dimensional grid"):
         OwnDraw("exact").check_against(domain)

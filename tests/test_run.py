@@ -40,8 +40,8 @@ def test_summary_has_everything(tmp_path):
     summary, folder = execute(compose(*SMALL, *QUIET, f"results_dir={tmp_path}"))
     assert json.loads((folder / "summary.json").read_text()) == summary
     for key in (
-        "experiment", "problem", "algorithm", "seed", "n_agents", "rounds", "metric", "curve", "final", "delta", "relation",
-        "epsilon", "clip_fraction", "seconds",
+        "experiment", "problem", "algorithm", "seed", "n_agents", "rounds", "metric", "curve", "final", "delta",
+        "relation", "epsilon", "clip_fraction", "seconds",
     ):  # fmt: skip
         assert key in summary
     assert set(summary["epsilon"]) == {"moments", "rdp", "pld"}
