@@ -40,7 +40,7 @@ class OwnGP:
     """How each agent's hyper-parameters come about.
 
     fit: `closed_form` or `gpytorch`, maximum marginal likelihood whenever the number of observations is a
-    multiple of `every`, every time from the values here (starting from the last fit ends in worse optima); or
+    multiple of `every`, each fit starting from the values here; or
     `given`, the values here all along. lengthscale (in the unit cube), variance, noise (variance of an
     observation): start or given values.
     """

@@ -121,7 +121,7 @@ def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bo
 
 
 def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
-    """`-|H|^-1 g` on the coordinates that are not held, |H| with the absolute eigenvalues: it descends at saddles too."""
+    """`-|H|^-1 g` on the coordinates not held, |H| with the absolute eigenvalues: it descends at saddles too."""
     free = (~held).to(g.dtype)
     values, vectors = torch.linalg.eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
     values = values.abs()
