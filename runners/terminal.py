@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dpfbo.records import RoundRecord
@@ -22,8 +22,8 @@ class RoundProgress:
         self._metric, self._rounds, self._title = metric, rounds, title
         self._epsilon = 0.0
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("round {task.completed}/{task.total}"),
-            TextColumn("{task.fields[status]}"), TimeElapsedColumn(), TimeRemainingColumn(),
+            TextColumn("{task.description}"), BarColumn(bar_width=10),
+            TextColumn("round {task.completed}/{task.total}  {task.fields[status]}"), TimeRemainingColumn(),
             console=self._console, disable=not self._live,
         )  # fmt: skip
         self._task = self._bar.add_task(title, total=rounds, status="")
@@ -49,12 +49,13 @@ class RoundProgress:
 def print_summary(summary: dict[str, Any], folder: object) -> None:
     """The table at the end of a run."""
     T, curve = summary["rounds"], summary["curve"]
-    table = Table(title=f"{summary['problem']} · {summary['algorithm']} · seed {summary['seed']}", title_justify="left")
+    table = Table()
     table.add_column("round")
     table.add_column(summary["metric"])
     for t in sorted({0, T // 4, T // 2, 3 * T // 4, T}):
         table.add_row(str(t), f"{curve['mean'][t]:.4f} ± {curve['se'][t]:.4f}")
     console = Console()
+    console.print(f"{summary['problem']} · {summary['algorithm']} · seed {summary['seed']}", highlight=False)
     console.print(table)
     console.print(f"{summary['n_agents']} agents, mean ± standard error over agents", highlight=False)
     console.print(epsilon_sentence(summary), highlight=False)
