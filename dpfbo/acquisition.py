@@ -10,7 +10,7 @@ from dpfbo.domain import Box, Domain
 from dpfbo.features import RandomFeatures
 from dpfbo.regions import Regions
 
-_BLOCK = 200_000  # features evaluated at once where every row has a map of its own: what the cache holds
+_BLOCK = 400_000  # features evaluated at once where every row has a map of its own: what the cache holds
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Acquisition:
         x, value = _ascend(function.to(torch.float32), starts.reshape(B * k, D).float(), owner, stopping)
         best = value.view(B, k).argmax(1)
         winners = x.view(B, k, D)[torch.arange(B), best].double()
-        polish = optimize.Stopping(1e-9, 1e-12, self.max_iterations)
+        polish = optimize.Stopping(1e-8, 1e-10, self.max_iterations)
         return _ascend(function, winners, torch.arange(B), polish)[0]
 
 
