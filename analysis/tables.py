@@ -90,7 +90,7 @@ def epsilon_in_words(group: Setting) -> str:
     values = [group.epsilon(name) for name in group.first.summary["epsilon"]]
     if all(v is None for v in values):
         return "∞ (no noise)" if group.private else "∞ (not private)"
-    if all(v == 0 for v in values):
+    if group.first.summary["n_charges"] == 0:
         return "0 (nothing shared)"
     return " / ".join("∞" if v is None else f"{v:.2f}" for v in values)
 

@@ -45,10 +45,10 @@ def digest(values: Tensor) -> str:
 class Ledger:
     """Charges in the order they were made, in a JSON-lines file (or in memory when `path` is None).
 
-    A charge that is already there with the same round and the same digest is not made again: the same bytes
-    cost nothing twice, so a run that is repeated or resumed with the same seed keeps its epsilon. Other bytes
-    are a new release and are charged, whatever the round. A torn last line is a charge whose broadcast never
-    left, and is ignored.
+    A charge that is already there with the same round and the same digest is not made again: a run that is repeated
+    or resumed with the same inputs and the same seed releases the same bytes, which cost nothing twice. Other bytes
+    are a new release and are charged, whatever the round. A last line that is not a whole charge was torn while it
+    was written; its broadcast never left, and it is ignored. A whole one counts, newline or not.
 
     Raises LedgerError if an earlier line cannot be read.
     """
@@ -57,6 +57,7 @@ class Ledger:
         self.path = path
         self.charges: list[Charge] = _read(path) if path is not None and path.exists() else []
         self.carried_over = len(self.charges)  # from earlier runs into the same file
+        self._folder_synced = False
         self._known = {(c.round, c.digest) for c in self.charges}
 
     def charge(self, entry: Charge) -> bool:
@@ -65,49 +66,56 @@ class Ledger:
             return False
         if self.path is not None:
             _append(self.path, json.dumps(entry.__dict__))
+            if not self._folder_synced:
+                sync_folder(self.path.parent)
+                self._folder_synced = True
         self.charges.append(entry)
         self._known.add((entry.round, entry.digest))
         return True
 
-    def events(self) -> list[dp_accounting.DpEvent]:
-        """All charged events, for an accountant."""
-        return [c.event() for c in self.charges]
+    def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:
+        """All charged events, or those of rounds up to one, for an accountant."""
+        return [c.event() for c in self.charges if up_to_round is None or c.round <= up_to_round]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the entries of a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _read(path: Path) -> list[Charge]:
-    *lines, _torn = path.read_bytes().split(b"\n")  # what has no newline behind it was never finished
+    *lines, tail = path.read_bytes().split(b"\n")
     charges = []
     for number, line in enumerate(lines, start=1):
-        try:
-            charges.append(Charge(**json.loads(line)))
-        except (ValueError, TypeError) as error:
-            raise LedgerError(
-                f"ledger {path} line {number} cannot be read, refusing to release anything more"
-            ) from error
-    return charges
+        charge = _parse(line)
+        if charge is None:
+            raise LedgerError(f"ledger {path} line {number} cannot be read, refusing to release anything more")
+        charges.append(charge)
+    last = _parse(tail)
+    return charges if last is None else [*charges, last]
+
+
+def _parse(line: bytes) -> Charge | None:
+    """The charge of a line; None if it is not a whole one."""
+    try:
+        return Charge(**json.loads(line))
+    except (ValueError, TypeError):
+        return None
 
 
 def _append(path: Path, line: str) -> None:
-    created = not path.exists()
     with open(path, "ab+") as file:
-        if file.tell() > 0:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                _cut_torn_line(file)
+        file.seek(0)
+        content = file.read()
+        tail = content[content.rfind(b"\n") + 1 :]
+        if tail and _parse(tail) is None:
+            file.truncate(len(content) - len(tail))
+        elif tail:
+            file.write(b"\n")
         file.write(line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
-    if created:
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _cut_torn_line(file) -> None:  # type: ignore[no-untyped-def]
-    """Remove an unfinished last line: its broadcast never left."""
-    file.seek(0)
-    content = file.read()
-    file.truncate(content.rfind(b"\n") + 1)
-    file.seek(0, os.SEEK_END)

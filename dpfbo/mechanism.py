@@ -5,6 +5,7 @@ Both take all the messages of a round and give one vector a region; neither know
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.entropy import Entropy, gaussian
+
+_SMALLEST_MULTIPLIER = 0.01  # below it a round costs thousands of epsilon, beyond the accountants
 
 Messages = Tensor | Sequence[Tensor | None]
 
@@ -69,6 +72,8 @@ class SubsampledGaussian:
     never by |S_t|; an empty S_t, and messages that are missing, not finite or of the wrong shape, take the same
     path as zero vectors.
 
+    The accountants here analyse `poisson` sampling only: a run with `fixed_size` is refused.
+
     Raises ValueError for q outside (0, 1], z < 0, S <= 0 or an unknown name.
     """
 
@@ -81,6 +86,11 @@ class SubsampledGaussian:
     def __post_init__(self) -> None:
         checks.probability("privacy.q (sampling probability)", self.sampling_probability)
         checks.non_negative("privacy.z (noise multiplier)", self.noise_multiplier)
+        if 0 < self.noise_multiplier < _SMALLEST_MULTIPLIER:
+            raise ValueError(
+                f"privacy.z (noise multiplier) must be 0 or at least {_SMALLEST_MULTIPLIER}, "
+                f"got {self.noise_multiplier!r}"
+            )
         checks.positive("privacy.S (clip norm)", self.clip_norm)
         checks.one_of("privacy.sensitivity", self.calibration, ("paper", "tight"))
         checks.one_of("privacy.sampling", self.sampling, ("poisson", "fixed_size"))
@@ -99,6 +109,19 @@ class SubsampledGaussian:
         if self.calibration == "tight":
             return self.message_norm(len(weights)) * float(weights.norm(dim=0).max()) / q
         return self.clip_norm * float(weights.max()) / q
+
+    def sigma(self, weights: Tensor) -> float:
+        """Standard deviation of the noise: `z * sensitivity()`.
+
+        Raises ValueError where it is no ordinary number although there should be noise.
+        """
+        sigma = self.noise_multiplier * self.sensitivity(weights)
+        if self.noise_multiplier > 0 and not sys.float_info.min < sigma < math.inf:
+            raise ValueError(
+                f"privacy.S (clip norm) {self.clip_norm!r} and privacy.q (sampling probability) "
+                f"{self.sampling_probability!r} give noise of standard deviation {sigma!r}, which is no ordinary number"
+            )
+        return sigma
 
     def dp_event(self, n_agents: int) -> dp_accounting.DpEvent:
         """What one round costs, for an accountant."""
@@ -128,8 +151,7 @@ class SubsampledGaussian:
         received, n_rejected = accept(messages, chosen, n_features)
         clipped, n_clipped = clip(received, self.message_norm(P))
         total = (weights[:, chosen] / self.sampling_probability) @ clipped  # P x M
-        sensitivity = self.sensitivity(weights)
-        sigma = self.noise_multiplier * sensitivity
+        sensitivity, sigma = self.sensitivity(weights), self.sigma(weights)
         noise = sigma * gaussian(entropy, "noise", round, (P, n_features))
         return Release(
             total + noise, sigma, sensitivity, float(total.norm()), float(noise.norm()), len(chosen), n_clipped,

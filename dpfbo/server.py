@@ -89,7 +89,9 @@ class Server:
         release = self.mechanism.release(messages, weights, self.n_features, self.entropy, t)
         q, z = _parameters(self.mechanism.dp_event(self.n_agents))
         self.ledger.charge(Charge(t, q, z, release.sigma, finite_or_none(release.sensitivity), digest(release.values)))
-        return RegionVectors(release.values), ServerRecord(t, self.epsilon.after(self.ledger.events()), release)
+        # a reproducible run repeats what an earlier one left of it in the ledger; fresh noise adds to all of it
+        spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
+        return RegionVectors(release.values), ServerRecord(t, self.epsilon.after(spent), release)
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,7 @@ def compose(results_dir: str, n_seeds: int, overrides: Sequence[str] = ()) -> li
         for title, setting in SETTINGS.items():
             cfg = hydra.compose("config", [f"experiment={NAME}", *setting, *overrides])
             checks.integer("rounds", cfg.rounds, minimum=1)
+            checks.one_of("privacy.rng (of the demo)", cfg.privacy.rng, ("seeded",))
             cfg.results_dir = results_dir
             name = setting_hash(cfg)
             for seed in range(n_seeds):

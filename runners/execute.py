@@ -86,7 +86,9 @@ def summarise(experiment: Experiment, result: federation.Result, ledger: Ledger,
         "relation": RELATION,
         "accountant": settings["privacy"]["accountant"],
         "epsilon": experiment.epsilons(ledger),
-        "epsilon_covers": "the ledger's broadcasts; not settings chosen by comparing runs on the same private data",
+        "epsilon_covers": "the ledger's broadcasts; not settings chosen by comparing runs on the same private data, "
+        "nor other seeds and settings, whose ledgers add up",
+        "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "seconds"],
         "rng": settings["privacy"]["rng"],
         "n_charges": len(ledger.charges),
         "clip_fraction": sum(r.release.n_clipped for r in result.server) / chosen if chosen else None,
@@ -121,9 +123,12 @@ def _say_what_is_unusual(experiment: Experiment, ledger: Ledger) -> None:
         if privacy["z"] == 0:
             logger.warning("privacy.z=0 adds no noise: there is no finite epsilon")
     if ledger.carried_over:
+        advice = "these releases are real, keep this ledger"
+        if privacy["rng"] == "seeded":
+            advice = "delete the folder to start a new simulation"
         logger.warning(
-            "%s already holds %d broadcasts: equal ones are not charged again, different ones add to epsilon; "
-            "delete the folder to start a new simulation", ledger.path, ledger.carried_over,
+            "%s already holds %d broadcasts: equal ones are not charged again, different ones add to epsilon; %s",
+            ledger.path, ledger.carried_over, advice,
         )  # fmt: skip
 
 

@@ -14,10 +14,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from dpfbo.ledger import sync_folder
 
 
 class ResultsError(RuntimeError):
@@ -41,24 +43,32 @@ class RunFolder:
         Raises ResultsError if it cannot be written, or another process is running the same setting and seed there.
         """
         created = not self.path.exists()
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = open(self.path / ".lock", "a")
-        except OSError as error:
-            raise ResultsError(f"results folder {self.path} cannot be written: {error.strerror}") from error
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise ResultsError(
-                    f"another run is writing to {self.path}: wait for it, or change results_dir"
-                ) from error
+        with self._lock():
             try:
                 yield
             finally:
                 (self.path / ".lock").unlink(missing_ok=True)
                 if created and not any(self.path.iterdir()):
                     self._remove_empty_folders()
+
+    def _lock(self) -> TextIO:
+        """The locked lock file, in a folder whose entry in every parent is on disk."""
+        while True:
+            try:
+                _make_durable_folder(self.path)
+                lock = open(self.path / ".lock", "a")
+            except OSError as error:
+                raise ResultsError(f"results folder {self.path} cannot be written: {error.strerror}") from error
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                lock.close()
+                raise ResultsError(
+                    f"another run is writing to {self.path}: wait for it, or change results_dir"
+                ) from error
+            if _is_file_at(lock, self.path / ".lock"):
+                return lock
+            lock.close()  # its holder removed it between our open and our lock: it locks nothing any more
 
     def write(self, config: str, rounds: pa.Table, server: pa.Table, summary: dict[str, Any]) -> None:
         """Write all files of a finished run, the summary last."""
@@ -90,3 +100,19 @@ class RunFolder:
                 folder.rmdir()
             except OSError:
                 return
+
+
+def _is_file_at(file: TextIO, path: Path) -> bool:
+    """Whether an open file is still the one that a path names."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _make_durable_folder(path: Path) -> None:
+    """Create a folder and its parents, each synced into the one above before anything depends on it."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)

@@ -58,16 +58,28 @@ def warn_about_ignored_privacy(cfg: DictConfig) -> None:
 def check_composes(arguments: list[str]) -> None:
     """Exit with one sentence if the overrides cannot be composed (Hydra's own report takes several lines)."""
     parsed = get_args_parser().parse_args(arguments)
-    if parsed.multirun or parsed.help or parsed.hydra_help or parsed.info or parsed.shell_completion:
+    if parsed.help or parsed.hydra_help or parsed.info or parsed.shell_completion:
+        return
+    if parsed.multirun:
+        check_names(parsed.overrides)
         return
     try:
         with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
             hydra.compose("config", overrides=parsed.overrides)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         say_error(one_sentence(str(error)))
         sys.exit(2)
     finally:
         GlobalHydra.instance().clear()
+
+
+def check_names(overrides: list[str]) -> None:
+    """Exit with one sentence if an override of a sweep names no setting (its values are Hydra's to parse)."""
+    known = {*known_keys(), *(folder.name for folder in CONF.iterdir())}
+    for name in (override.split("=")[0] for override in overrides):
+        if name not in known and name[:1] not in "+~" and "@" not in name and not name.startswith("hydra"):
+            say_error(one_sentence(f"Could not override '{name}'"))
+            sys.exit(2)
 
 
 def one_sentence(message: str) -> str:

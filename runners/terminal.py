@@ -69,7 +69,7 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
 def epsilon_sentence(summary: dict[str, Any]) -> str:
     """Epsilon with all that it needs beside it: delta, relation, accountants."""
     values = summary["epsilon"]
-    if not any(v is None or v > 0 for v in values.values()):
+    if summary["n_charges"] == 0 and None not in values.values():
         return "epsilon 0: nothing is sent or released"
     shown = ", ".join(f"{name} {'none' if v is None else format(v, '.2f')}" for name, v in values.items())
     suffix = (

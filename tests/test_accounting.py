@@ -109,6 +109,11 @@ def test_one_round_without_sampling_is_the_gaussian_mechanism():
     assert Pld().curve([event(1.0, 1.3)], 0.01)[-1] >= exact - 1e-9
 
 
+def test_small_losses_are_discretised_finely_enough():
+    events = [event(0.01, 20.0)] * 100
+    assert Pld().curve(events, 1e-6)[-1] <= Rdp().curve(events, 1e-6)[-1]
+
+
 def test_default_delta():
     assert default_delta(200) == 200**-1.1
     check_delta(default_delta(1))

@@ -72,6 +72,10 @@ def test_setting_hash_names_the_setting_and_nothing_else():
     assert setting_hash(compose("algorithm=ts", "privacy.z=3")) == setting_hash(compose("algorithm=ts"))
 
 
+def test_setting_hash_tells_a_fixed_function_from_one_that_equals_the_seed():
+    assert setting_hash(compose("problem.function_seed=0")) != setting_hash(compose("problem.function_seed=${seed}"))
+
+
 def test_function_changes_with_the_seed_unless_it_is_fixed():
     assert compose("seed=5").problem.function_seed == 5
     assert compose("seed=5", "problem.function_seed=2").problem.function_seed == 2

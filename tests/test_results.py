@@ -61,3 +61,12 @@ def test_a_file_in_the_way_is_one_sentence(tmp_path):
     (tmp_path / "results").write_text("not a folder")
     with pytest.raises(ResultsError, match="cannot be written"), RunFolder(tmp_path / "results" / "0").opened():
         pass
+
+
+def test_a_lock_file_that_was_removed_locks_nothing(tmp_path):
+    """Who locked a file that its holder then unlinked must lock the new one: never two in the folder."""
+    first, second = RunFolder(tmp_path / "0"), RunFolder(tmp_path / "0")
+    with first.opened():
+        (tmp_path / "0" / ".lock").rename(tmp_path / "gone")  # what an unlinking holder leaves a waiting process with
+        with second.opened(), pytest.raises(ResultsError, match="another run"), RunFolder(tmp_path / "0").opened():
+            pass

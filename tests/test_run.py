@@ -66,6 +66,9 @@ def test_same_seed_same_queries_and_no_second_charge(tmp_path):
     first = pd.read_parquet(folder / "rounds.parquet")
     summary, again = execute(cfg)
     assert again == folder
+    epsilon = pd.read_parquet(folder / "server.parquet")["epsilon"]
+    assert epsilon.is_monotonic_increasing
+    assert epsilon.iloc[0] < epsilon.iloc[-1]
     pd.testing.assert_frame_equal(first, pd.read_parquet(folder / "rounds.parquet"))
     assert summary["n_charges"] == 6
 
@@ -107,6 +110,13 @@ REFUSED = [
     ("privacy.q=0", "privacy.q (sampling probability) must lie in (0, 1], got 0"),
     ("privacy.q=1.4", "privacy.q (sampling probability) must lie in (0, 1], got 1.4"),
     ("privacy.q=high", "got 'high'"),
+    ("privacy.z=1e-300", "privacy.z (noise multiplier) must be 0 or at least 0.01"),
+    ("privacy.S=5e-324", "which is no ordinary number"),
+    ("algorithm.private=maybe", "algorithm.private must be one of True, False, got 'maybe'"),
+    ("algorithm.server=peer", "algorithm.private needs algorithm.server=aggregate, got 'peer'"),
+    ("experiment_name=../../x", "experiment_name must be a plain folder name"),
+    ("progress=banana", "progress must be one of True, False"),
+    ("tracker=null", "Config group override must be a string or a list"),
     ("privacy.z=-1", "privacy.z (noise multiplier) must be a finite number of at least 0, got -1"),
     ("privacy.S=0", "privacy.S (clip norm) must be a finite number above 0, got 0"),
     ("algorithm.P=0", "algorithm.P (number of regions) must be an integer of at least 1, got 0"),
@@ -202,6 +212,10 @@ def test_as_a_command(tmp_path):
 
 def test_multirun(tmp_path):
     command = [sys.executable, "-m", "runners.run", "-m", "seed=0,1", *SMALL, *QUIET, f"results_dir={tmp_path}"]
+    wrong = [sys.executable, "-m", "runners.run", "-m", "seeed=0,1"]
+    done = subprocess.run(wrong, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "unknown override 'seeed' (did you mean 'seed'?)" in done.stderr
     subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT)})
     assert sorted(f.parent.name for f in tmp_path.rglob("summary.json")) == ["0", "1"]
     assert {f.name for f in tmp_path.iterdir()} == {"single", "multirun.yaml"}

@@ -1,4 +1,4 @@
-"""Privacy-loss-distribution accountant, the default: the tightest of the three."""
+"""Privacy-loss-distribution accountant, the default: usually the tightest of the three."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from dpfbo.accounting import check_delta, sampled_gaussian
 
-_INTERVAL = 1e-3  # of the discretised privacy loss; rounding is upwards, and costs under 1e-4 of epsilon
+_INTERVAL = 1e-3  # of the discretised loss, finer where the loss itself is small; rounding is upwards
+_FINEST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Pld:
         check_delta(delta)
         settings = [sampled_gaussian(event) for event in events]
         finite = [setting for setting in settings if setting[1] > 0]
-        interval = max([_INTERVAL] + [_INTERVAL / (2 * z) ** 2 for _, z in finite])
+        finest = max(_FINEST, min([_INTERVAL] + [0.05 * q / z for q, z in finite]))  # q / z: size of a round's loss
+        interval = max([finest] + [_INTERVAL / (2 * z) ** 2 for _, z in finite if z < 0.5])
         one = {s: _one_round(*s, interval) for s in set(finite)}
         total, epsilons = None, []
         for setting in settings:
