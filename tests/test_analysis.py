@@ -46,7 +46,8 @@ def write_run(
         "lower_is_better": lower_is_better, "private": private,
         "curve": {"round": list(range(len(curve))), "mean": curve, "se": [0.01] * len(curve), "se_over": "agents"},
         "delta": 0.01, "relation": "zero-out", "accountant": accountant, "rng": "seeded",
-        "n_charges": 2 if epsilon else 0, "epsilon": epsilon or dict.fromkeys(TWO_ROUNDS, 0.0), "epsilon_covers": "the ledger's broadcasts",
+        "n_charges": 2 if epsilon else 0,
+        "epsilon": epsilon or dict.fromkeys(TWO_ROUNDS, 0.0), "epsilon_covers": "the ledger's broadcasts",
     }  # fmt: skip
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     server = pd.DataFrame({"round": np.arange(len(spent)), "epsilon": np.array(spent, float)})
