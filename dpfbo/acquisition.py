@@ -119,7 +119,7 @@ class Acquisition:
         if self.max_iterations == 0:
             return starts[torch.arange(B), function(starts).argmax(1)]
         owner = torch.arange(B).repeat_interleave(k)
-        stopping = optimize.Stopping(1e-3, 1e-5, self.max_iterations)
+        stopping = optimize.Stopping(1e-3, 1e-4, self.max_iterations)
         x, value = _ascend(function.to(torch.float32), starts.reshape(B * k, D).float(), owner, stopping)
         best = value.view(B, k).argmax(1)
         winners = x.view(B, k, D)[torch.arange(B), best].double()
