@@ -11,6 +11,7 @@ from dpfbo.features import RandomFeatures
 from dpfbo.regions import Regions
 
 _BLOCK = 400_000  # features evaluated at once where every row has a map of its own: what the cache holds
+_ROUGH = 8  # steps of every start in single precision, before the winners go on in double
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Acquisition:
         if self.max_iterations == 0:
             return starts[torch.arange(B), function(starts).argmax(1)]
         owner = torch.arange(B).repeat_interleave(k)
-        stopping = optimize.Stopping(1e-3, 1e-4, self.max_iterations)
+        stopping = optimize.Stopping(1e-3, 1e-4, min(_ROUGH, self.max_iterations))
         x, value = _ascend(function.to(torch.float32), starts.reshape(B * k, D).float(), owner, stopping)
         best = value.view(B, k).argmax(1)
         winners = x.view(B, k, D)[torch.arange(B), best].double()
@@ -133,7 +134,9 @@ def _ascend(function: FeatureFunction, x0: Tensor, owner: Tensor, stopping: opti
     lower, upper = function.regions.bounds(region, x0.dtype)
 
     def negative(x: Tensor, problems: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        value, gradient, hessian = function.derivatives(x, region[problems], owner[problems])
+        value, gradient, hessian = function.derivatives(
+            x, region.index_select(0, problems), owner.index_select(0, problems)
+        )
         return -value, -gradient, -hessian
 
     longest = function.length[owner].to(x0.dtype)

@@ -75,19 +75,20 @@ def minimize(
     x_best, f_best = x.clone(), f.clone()
     batch = batch.keep(torch.isfinite(f))
     for _ in range(stopping.max_iterations):
-        low, high = lower[batch.rows], upper[batch.rows]
+        low, high = lower.index_select(0, batch.rows), upper.index_select(0, batch.rows)
         batch = batch.keep(_projected_gradient(batch, low, high) > stopping.gradient)
         if len(batch.rows) == 0:
             break
-        low, high = lower[batch.rows], upper[batch.rows]
-        direction = _direction(batch, low, high, step[batch.rows], newton)
+        low, high = lower.index_select(0, batch.rows), upper.index_select(0, batch.rows)
+        direction = _direction(batch, low, high, step.index_select(0, batch.rows), newton)
         promised = -(direction * batch.g).sum(1)
         going = torch.ones_like(batch.steepest)
         if newton:  # the model is exact: what promises nothing is there
             going &= promised > stopping.relative_decrease * batch.f.abs().clamp(min=1)
         if group is not None:
             going &= _hopeful(batch, promised, f_best, group)
-        batch, direction, low, high = batch.keep(going), direction[going], low[going], high[going]
+        if not going.all():
+            batch, direction, low, high = batch.keep(going), direction[going], low[going], high[going]
         if len(batch.rows) == 0:
             break
         new = _line_search(function, batch, direction, low, high)
