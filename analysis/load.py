@@ -23,10 +23,13 @@ NAMES = {
 
 _NOT_A_SETTING = (
     "seed",
+    "seeds",
+    "sweep",
     "results_dir",
     "data_dir",
     "experiment_name",
     "progress",
+    "resume",
     "executor",
     "tracker",
     "problem.preset",

@@ -106,11 +106,15 @@ class Agents:
         checks.one_of("algorithm.follow", self.follow, FOLLOW_PROBABILITY)
         self.own_draw.check_against(self.domain)
 
+    def to(self, device: torch.device) -> "Agents":
+        """The same settings with the shared features on a device."""
+        return replace(self, features=self.features.to(device))
+
     def initial_state(self, ids: Tensor) -> AgentsState:
         """No observations yet."""
         n, capacity, M = len(ids), self.n_init + self.rounds, self.features.frequencies.shape[1]
         x, y, Phi, L = (
-            torch.zeros(n, capacity, *rest, dtype=torch.float64)
+            torch.zeros(n, capacity, *rest, dtype=torch.float64, device=ids.device)
             for rest in ((self.domain.dimension,), (), (M,), (capacity,))
         )
         return AgentsState(ids, x, y, Phi, L, 0, self.own_gp.start(n))
@@ -120,7 +124,7 @@ class Agents:
         n, D = len(state.ids), self.domain.dimension
         u = self.streams.uniform("initial", state.ids, 0, self.n_init * D).view(n, self.n_init, D)
         points = self.regions.uniform_points(self.regions.assign(state.ids), u, self.domain)
-        return Query(points, torch.full((n, self.n_init), int(Source.initial)))
+        return Query(points, torch.full((n, self.n_init), int(Source.initial), device=points.device))
 
     def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
         """Algo. 2 lines 5 to 9: the queries of round t >= 1.
@@ -129,7 +133,7 @@ class Agents:
         """
         coin = self.streams.uniform("follow", state.ids, t, 1)[:, 0]
         follow = coin < FOLLOW_PROBABILITY[self.follow](t)
-        u = torch.empty(len(state.ids), self.domain.dimension, dtype=torch.float64)
+        u = torch.empty(len(state.ids), self.domain.dimension, dtype=torch.float64, device=follow.device)
         own, server = (~follow).nonzero()[:, 0], follow.nonzero()[:, 0]
         if len(own):
             with clock("own_draw"):
@@ -151,7 +155,9 @@ class Agents:
             state.x[:, a:b], state.y[:, a:b] = query.u, y
             state.Phi[:, a:b] = self.features(query.u)
             Phi_old, Phi_new = state.Phi[:, :a], state.Phi[:, a:b]
-            K_new = Phi_new @ Phi_new.mT + self.message_noise * torch.eye(b - a, dtype=torch.float64)
+            K_new = Phi_new @ Phi_new.mT + self.message_noise * torch.eye(
+                b - a, dtype=torch.float64, device=Phi_new.device
+            )
             if a == 0:
                 state.L[:, :b, :b] = cholesky(K_new)
             else:
@@ -159,9 +165,14 @@ class Agents:
                 state.L[:, a:b, :a], state.L[:, a:b, a:b] = rows
         return replace(state, count=b)
 
-    def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock) -> AgentsState:
-        """Refit the own GPs when it is time; to be called before `query`."""
+    def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> AgentsState:
+        """Refit the own GPs when it is time; to be called before `query`.
+
+        last: the round at which a replayed history ends; a fit that a later one of it will replace is left out.
+        """
         if not self.own_gp.due(state.count):
+            return state
+        if last is not None and any(self.own_gp.due(n) for n in range(state.count + 1, self.n_init + last)):
             return state
         with clock("fit"):
             x, y = state.x[:, : state.count], state.y[:, : state.count]

@@ -26,7 +26,9 @@ class RandomServer:
     streams: Streams
     uses_messages: bool = False
 
-    def round(self, t: int, messages: Messages | None) -> tuple[Broadcast, ServerRecord | None]:
+    def round(
+        self, t: int, messages: Messages | None, late: Tensor | None = None
+    ) -> tuple[Broadcast, ServerRecord | None]:
         u = self.streams.uniform("control", torch.arange(self.n_agents), t, self.domain.dimension)
         return Points(_on_domain(u, self.domain)), None
 
@@ -46,7 +48,9 @@ class SobolServer:
         engine = torch.quasirandom.SobolEngine(self.domain.dimension)
         return engine.draw(self.rounds, dtype=torch.float64)
 
-    def round(self, t: int, messages: Messages | None) -> tuple[Broadcast, ServerRecord | None]:
+    def round(
+        self, t: int, messages: Messages | None, late: Tensor | None = None
+    ) -> tuple[Broadcast, ServerRecord | None]:
         shift = self.streams.uniform("control", torch.arange(self.n_agents), 0, self.domain.dimension)
         return Points(_on_domain((self._sequence[t] + shift) % 1, self.domain)), None
 

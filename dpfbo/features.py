@@ -34,6 +34,10 @@ class RandomFeatures:
             return torch.baddbmm(self.phases[:, None], u, self.frequencies.mT)
         return torch.addmm(self.phases, u.flatten(0, 1), self.frequencies[0].T).unflatten(0, u.shape[:2])
 
+    def to(self, where: torch.device | torch.dtype) -> "RandomFeatures":
+        """The same maps on another device or in another precision."""
+        return RandomFeatures(self.frequencies.to(where), self.phases.to(where))
+
     def select(self, rows: Tensor) -> "RandomFeatures":
         """The maps of some elements of the batch; a shared map stays shared."""
         if len(self.frequencies) == 1:

@@ -1,86 +1,140 @@
-"""The loop: T rounds of agents, server and broadcast, in one process or over whatever stands behind `agents`."""
+"""The loop: T rounds of agents, server and broadcast, in one process or over whatever stands behind the protocols."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
-from dpfbo.agents import Agents, AgentsState, PhaseClock, Query
+from dpfbo.agents import Agents, PhaseClock
 from dpfbo.broadcast import Broadcast
+from dpfbo.mechanism import Messages
 from dpfbo.problems import Problem
 from dpfbo.records import RoundRecord
-from dpfbo.rng import Streams
-from dpfbo.server import AnyServer, ServerRecord
+from dpfbo.server import ServerRecord
+from dpfbo.shard import Shard, Turn
 
-OnRound = Callable[[RoundRecord, ServerRecord | None], None]
+
+@dataclass(frozen=True)
+class Round:
+    """One round of a run. broadcast: what the next round follows; server: None where nothing was released.
+
+    seconds: by phase; of shards that work at the same time, the slowest one's.
+    """
+
+    agents: RoundRecord
+    server: ServerRecord | None
+    broadcast: Broadcast | None
+    seconds: dict[str, float]
 
 
 @dataclass
 class Result:
-    """What a finished run knows: the records of every round and where the seconds went."""
+    """What a run knows so far: every round, and where the seconds went."""
 
     rounds: list[RoundRecord] = field(default_factory=list)
     server: list[ServerRecord] = field(default_factory=list)
-    clock: PhaseClock = field(default_factory=PhaseClock)
+    broadcast: Broadcast | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, done: Round) -> None:
+        self.rounds.append(done.agents)
+        if done.server is not None:
+            self.server.append(done.server)
+        self.broadcast = done.broadcast
+        for phase, seconds in done.seconds.items():
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+
+
+class Step(Protocol):
+    """A round that the agents have begun."""
+
+    def messages(self) -> Any:
+        """What the server gets; None if nothing was to be sent."""
+
+    def record(self) -> RoundRecord:
+        """All queries of the round; waits for every agent."""
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of the round by phase."""
+
+
+class Population(Protocol):
+    """All agents, wherever they are."""
+
+    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Step:
+        """Let all agents do round t, with messages at the end if `send`."""
+
+
+class Aggregator(Protocol):
+    """A `dpfbo.server.AnyServer`, or whatever reaches one; it takes what `Step.messages` gives."""
+
+    @property
+    def uses_messages(self) -> bool: ...
+
+    def round(self, t: int, messages: Any) -> tuple[Broadcast, ServerRecord | None]: ...
+
+
+OnRound = Callable[[Round], None]
 
 
 def run(
-    problem: Problem,
-    agents: Agents,
-    server: AnyServer | None,
+    population: Population,
+    server: Aggregator | None,
     rounds: int,
-    streams: Streams,
-    on_round: OnRound = lambda agents_record, server_record: None,
+    on_round: OnRound = lambda done: None,
     result: Result | None = None,
 ) -> Result:
     """Algorithms 1 and 2 together.
 
     Rounds 0..T-1 end with a broadcast, used in the next round; round T is the last query, after which nothing
-    is sent. server: None for agents that work alone. on_round: called after every round, 0..T. result: filled
-    as the rounds go by, for a caller that wants to watch it; a new one otherwise.
+    is sent. server: None for agents that work alone. on_round: called after every round, 0..T. result: of the
+    rounds that are done already (a resumed run), and filled as the rounds go by; a new one otherwise.
     """
     result = Result() if result is None else result
-    clock = result.clock
-    everyone = torch.arange(problem.n_agents)
-    state = agents.initial_state(everyone)
-    best = torch.full((problem.n_agents,), -torch.inf, dtype=torch.float64)
-    broadcast: Broadcast | None = None
-    for t in range(rounds + 1):
-        if t == 0:
-            query = agents.initial_query(state)
-        else:
-            state = agents.fit_hyperparameters(state, clock)
-            query = agents.query(state, broadcast, t, clock)
-        x = problem.domain.to_natural(query.u)
-        with clock("objective"):
-            y = problem.evaluate(everyone, x, streams, t)
-        record, best = _record(problem, agents, everyone, t, query, x, y, best)
-        state = agents.observe(state, query, y, clock)
-        broadcast, server_record = _broadcast(agents, server, state, t, rounds, clock)
-        result.rounds.append(record)
-        if server_record is not None:
-            result.server.append(server_record)
-        on_round(record, server_record)
+    for t in range(len(result.rounds), rounds + 1):
+        clock = PhaseClock()
+        to = server if t < rounds else None  # nothing is sent after the last query, and nothing charged
+        step = population.step(t, result.broadcast, send=to is not None and to.uses_messages)
+        broadcast, released = None, None
+        if to is not None:
+            messages = step.messages()
+            with clock("server"):
+                broadcast, released = to.round(t, messages)
+        done = Round(step.record(), released, broadcast, {**step.seconds(), **clock.seconds})
+        result.add(done)
+        on_round(done)
     return result
 
 
-def _broadcast(
-    agents: Agents, server: AnyServer | None, state: AgentsState, t: int, rounds: int, clock: PhaseClock
-) -> tuple[Broadcast | None, ServerRecord | None]:
-    """The end of a round: messages in, broadcast out. None is made after the last query, and none is charged."""
-    if server is None or t == rounds:
-        return None, None
-    messages = agents.messages(state, t, clock) if server.uses_messages else None
-    with clock("server"):
-        return server.round(t, messages)
+@dataclass(frozen=True)
+class Together:
+    """All agents as one shard in this process."""
+
+    shard: Shard
+
+    @staticmethod
+    def of(problem: Problem, agents: Agents) -> "Together":
+        """On the CPU."""
+        return Together(Shard(problem, agents, torch.arange(problem.n_agents)))
+
+    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "TogetherStep":
+        self.shard.clock.seconds.clear()
+        return TogetherStep(self.shard.step(t, broadcast, send), dict(self.shard.clock.seconds))
 
 
-def _record(
-    problem: Problem, agents: Agents, ids: Tensor, t: int, query: Query, x: Tensor, y: Tensor, best: Tensor
-) -> tuple[RoundRecord, Tensor]:
-    value = problem.true_value(ids, x, y)
-    best_so_far = torch.cummax(torch.cat([best[:, None], value], 1), 1).values[:, 1:]
-    regret = problem.reference[ids][:, None] - best_so_far if problem.reference is not None else best_so_far
-    region = agents.regions.region_of(query.u)
-    return RoundRecord(t, region, query.source, x, y, best_so_far, regret), best_so_far[:, -1]
+@dataclass(frozen=True)
+class TogetherStep:
+    """A round of `Together`, done when it is made."""
+
+    turn: Turn
+    phases: dict[str, float]
+
+    def messages(self) -> Messages | None:
+        return None if self.turn.messages is None else self.turn.messages.cpu()
+
+    def record(self) -> RoundRecord:
+        return self.turn.record
+
+    def seconds(self) -> dict[str, float]:
+        return self.phases

@@ -10,6 +10,8 @@ import dp_accounting
 import torch
 from torch import Tensor
 
+from dpfbo.files import sync_folder
+
 
 class LedgerError(RuntimeError):
     """The ledger on disk cannot be read; nothing may be released on top of it."""
@@ -76,15 +78,6 @@ class Ledger:
     def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:
         """All charged events, or those of rounds up to one, for an accountant."""
         return [c.event() for c in self.charges if up_to_round is None or c.round <= up_to_round]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the entries of a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read(path: Path) -> list[Charge]:

@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import dp_accounting
 import torch
@@ -19,7 +19,28 @@ from dpfbo.entropy import Entropy, gaussian
 
 _SMALLEST_MULTIPLIER = 0.01  # below it a round costs thousands of epsilon, beyond the accountants
 
-Messages = Tensor | Sequence[Tensor | None]
+
+@dataclass(frozen=True)
+class PartialSum:
+    """What some of the chosen agents add to the joint vector.
+
+    total: P x M. n_clipped, n_rejected: counts among them, as in `Release`.
+    """
+
+    total: Tensor
+    n_clipped: int
+    n_rejected: int
+
+
+@runtime_checkable
+class Contributions(Protocol):
+    """Messages that stay where they are: their holders clip and add them up, the server gets P x M numbers."""
+
+    def add_up(self, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
+        """The mechanism's `add_up` of the chosen agents (k ids; weights: P x N)."""
+
+
+Messages = Tensor | Sequence[Tensor | None] | Contributions
 
 
 @dataclass(frozen=True)
@@ -49,9 +70,21 @@ class Mechanism(Protocol):
 
     def dp_event(self, n_agents: int) -> dp_accounting.DpEvent: ...
 
+    def add_up(
+        self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
+    ) -> PartialSum:
+        """The part of the joint vector that messages[rows] make. weights: P x k, of these rows."""
+
     def release(
-        self, messages: Messages, weights: Tensor, n_features: int, entropy: Entropy, round: int
-    ) -> Release: ...
+        self,
+        messages: Messages,
+        weights: Tensor,
+        n_features: int,
+        entropy: Entropy,
+        round: int,
+        lost: Tensor | None = None,
+    ) -> Release:
+        """One round. lost: N, True for messages that did not arrive: they count as zero vectors."""
 
 
 @dataclass(frozen=True)
@@ -144,18 +177,34 @@ class SubsampledGaussian:
     def _subset_size(self, n_agents: int) -> int:
         return max(1, math.floor(self.sampling_probability * n_agents + 0.5))
 
-    def release(self, messages: Messages, weights: Tensor, n_features: int, entropy: Entropy, round: int) -> Release:
-        """One round: choose, clip, sum, add noise. messages: N x M, or N vectors (None for a lost one)."""
+    def add_up(
+        self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
+    ) -> PartialSum:
+        """Clip and sum: `(1/q) sum_n phi_n^(i) clip(omega_n, S / sqrt(P))` over n in `rows`, all regions."""
+        received, n_rejected = accept(messages, rows, n_features)
+        clipped, n_clipped = clip(received, self.message_norm(len(weights)))
+        return PartialSum((weights / self.sampling_probability) @ clipped, n_clipped, n_rejected)
+
+    def release(
+        self,
+        messages: Messages,
+        weights: Tensor,
+        n_features: int,
+        entropy: Entropy,
+        round: int,
+        lost: Tensor | None = None,
+    ) -> Release:
+        """One round: choose, clip, sum, add noise. messages: N x M, or N vectors (None for a lost one), or their
+        holders; lost: N, True for messages that did not arrive in time.
+        """
         P, N = weights.shape
         chosen = self.choose(N, entropy, round).nonzero()[:, 0]  # |S_t|
-        received, n_rejected = accept(messages, chosen, n_features)
-        clipped, n_clipped = clip(received, self.message_norm(P))
-        total = (weights[:, chosen] / self.sampling_probability) @ clipped  # P x M
+        part, n_lost = _sum(self, messages, chosen, weights, n_features, lost)
         sensitivity, sigma = self.sensitivity(weights), self.sigma(weights)
         noise = sigma * gaussian(entropy, "noise", round, (P, n_features))
         return Release(
-            total + noise, sigma, sensitivity, float(total.norm()), float(noise.norm()), len(chosen), n_clipped,
-            n_rejected
+            part.total + noise, sigma, sensitivity, float(part.total.norm()), float(noise.norm()), len(chosen),
+            part.n_clipped, part.n_rejected + n_lost,
         )  # fmt: skip
 
 
@@ -170,15 +219,44 @@ class WeightedAverage:
     def dp_event(self, n_agents: int) -> dp_accounting.DpEvent:
         return dp_accounting.NonPrivateDpEvent()
 
-    def release(self, messages: Messages, weights: Tensor, n_features: int, entropy: Entropy, round: int) -> Release:
+    def add_up(
+        self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
+    ) -> PartialSum:
+        """`sum_n phi_n^(i) omega_n` over n in `rows`, all regions."""
+        received, n_rejected = accept(messages, rows, n_features)
+        return PartialSum(weights @ received, 0, n_rejected)
+
+    def release(
+        self,
+        messages: Messages,
+        weights: Tensor,
+        n_features: int,
+        entropy: Entropy,
+        round: int,
+        lost: Tensor | None = None,
+    ) -> Release:
         """One round; messages that are missing, not finite or of the wrong shape count as zero."""
         N = weights.shape[1]
-        received, n_rejected = accept(messages, torch.arange(N), n_features)
-        total = weights @ received
-        return Release(total, 0.0, self.sensitivity(weights), float(total.norm()), 0.0, N, 0, n_rejected)
+        part, n_lost = _sum(self, messages, torch.arange(N), weights, n_features, lost)
+        signal = float(part.total.norm())
+        return Release(
+            part.total, 0.0, self.sensitivity(weights), signal, 0.0, N, 0, part.n_rejected + n_lost
+        )  # fmt: skip
 
 
-def accept(messages: Messages, chosen: Tensor, n_features: int) -> tuple[Tensor, int]:
+def _sum(
+    mechanism: Mechanism, messages: Messages, chosen: Tensor, weights: Tensor, n_features: int, lost: Tensor | None
+) -> tuple[PartialSum, int]:
+    """The chosen agents' part of the joint vector, and how many of their messages were lost (zero vectors)."""
+    arrived = chosen if lost is None else chosen[~lost[chosen]]
+    if isinstance(messages, Contributions):
+        part = messages.add_up(arrived, weights, n_features)
+    else:
+        part = mechanism.add_up(messages, arrived, weights[:, arrived], n_features)
+    return part, len(chosen) - len(arrived)
+
+
+def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_features: int) -> tuple[Tensor, int]:
     """The chosen messages as `k x M` float64, and how many of them were unusable and became zero vectors.
 
     Unusable: missing (None), not a plain vector of M real numbers, or with an entry that is not finite.

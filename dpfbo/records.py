@@ -5,7 +5,8 @@ only` (an agent's or the server's private knowledge, written because this is a s
 cover it).
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import pyarrow as pa
 import torch
@@ -45,17 +46,19 @@ SERVER_SCHEMA = pa.schema(
         _column("clip_fraction", pa.float64(), _SIM, "chosen messages that were clipped / |S_t|; null: empty S_t"),
         _column("n_chosen", pa.int32(), _SIM, "|S_t|"),
         _column("n_rejected", pa.int32(), _SIM, "chosen messages that were missing, malformed or not finite"),
+        _column("n_dropped", pa.int32(), _SIM, "messages of all agents that were lost on the way or came too late"),
     ]
 )
 
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """All queries of one round. x: n x k x D in the problem's units; the others n x k."""
+    """All queries of one round. u: n x k x D in the unit cube; x: the same in the problem's units; the others n x k."""
 
     round: int
     region: Tensor
     source: Tensor
+    u: Tensor
     x: Tensor
     y: Tensor
     best: Tensor
@@ -71,6 +74,12 @@ class RoundRecord:
         """Standard error over the agents of the metric after this round (0 for one agent)."""
         last = self.regret[:, -1]
         return float(last.std() / len(last) ** 0.5) if len(last) > 1 else 0.0
+
+
+def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
+    """The record of a round from those of its shards, in the order of their agents."""
+    tensors = (torch.cat([getattr(part, f.name) for part in parts]) for f in fields(RoundRecord)[1:])
+    return RoundRecord(parts[0].round, *tensors)
 
 
 def rounds_table(records: list[RoundRecord], agents: Tensor) -> pa.Table:
@@ -106,6 +115,7 @@ def server_row(record: ServerRecord) -> dict[str, float | int | None]:
         "clip_fraction": r.n_clipped / r.n_chosen if r.n_chosen else None,
         "n_chosen": r.n_chosen,
         "n_rejected": r.n_rejected,
+        "n_dropped": record.n_dropped,
     }
 
 

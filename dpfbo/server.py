@@ -5,6 +5,7 @@ Also here: the peer exchange of the original FTS, which has no aggregating serve
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import dp_accounting
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from dpfbo.accounting import Accountant, finite_or_none
 from dpfbo.broadcast import AgentVectors, Broadcast, RegionVectors
+from dpfbo.dropout import Dropout
 from dpfbo.entropy import Entropy
 from dpfbo.ledger import Charge, Ledger, digest
 from dpfbo.mechanism import Mechanism, Messages, Release
@@ -23,11 +25,15 @@ from dpfbo.weights import Weighting
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """What the server writes down of one round; `records.SERVER_SCHEMA` says which fields are private."""
+    """What the server writes down of one round; `records.SERVER_SCHEMA` says which fields are private.
+
+    n_dropped: messages, of all agents, that were lost on the way or came too late.
+    """
 
     round: int
     epsilon: float
     release: Release
+    n_dropped: int = 0
 
 
 class AnyServer(Protocol):
@@ -36,7 +42,22 @@ class AnyServer(Protocol):
     @property
     def uses_messages(self) -> bool: ...
 
-    def round(self, t: int, messages: Messages | None) -> tuple[Broadcast, ServerRecord | None]: ...
+    def round(
+        self, t: int, messages: Messages | None, late: Tensor | None = None
+    ) -> tuple[Broadcast, ServerRecord | None]:
+        """One round. late: N, True for messages that did not arrive in time."""
+
+
+class KeptRelease(Protocol):
+    """Where a release is kept, durably, from before its charge until the round is over.
+
+    A server that is killed in between sends the same bytes when it is started again, although its noise
+    cannot be drawn a second time.
+    """
+
+    def load(self, round: int) -> Release | None: ...
+
+    def save(self, round: int, release: Release) -> None: ...
 
 
 class EpsilonCurve:
@@ -45,7 +66,14 @@ class EpsilonCurve:
     def __init__(self, accountant: Accountant, planned: Sequence[dp_accounting.DpEvent], delta: float) -> None:
         self._accountant, self._delta = accountant, delta
         self._events = list(planned)
-        self._curve = accountant.curve(self._events, delta)
+
+    def prepare(self) -> None:
+        """Compute the planned curve now rather than at the first charge."""
+        self._curve  # noqa: B018
+
+    @cached_property
+    def _curve(self) -> list[float]:
+        return self._accountant.curve(self._events, self._delta)
 
     def after(self, charged: Sequence[dp_accounting.DpEvent]) -> float:
         """Epsilon of the charged events: looked up where they are the planned ones, computed where not."""
@@ -67,7 +95,8 @@ class Server:
     mechanism for relation, event and sensitivity. The `ServerRecord` is for simulation: its release carries
     private numbers.
 
-    n_features: M. weighting: the weights of each round. delta: of every epsilon reported here.
+    n_features: M. weighting: the weights of each round. dropout: messages that never arrive; they count as zero
+    vectors, and q, noise and epsilon stay as they are. kept: for noise that cannot be drawn twice.
     """
 
     n_agents: int
@@ -78,31 +107,45 @@ class Server:
     entropy: Entropy
     ledger: Ledger
     epsilon: EpsilonCurve
+    dropout: Dropout = Dropout()
+    kept: KeptRelease | None = None
     uses_messages: bool = True
 
-    def round(self, t: int, messages: Messages | None) -> tuple[Broadcast, ServerRecord | None]:
-        """Algo. 1 lines 5 to 13. messages: N x M, or N vectors with None for a lost one."""
-        if messages is None:
-            messages = [None] * self.n_agents
-        assignment = self.regions.assign(torch.arange(self.n_agents))
-        weights = self.weighting(t, assignment, self.regions.P)  # P x N
-        release = self.mechanism.release(messages, weights, self.n_features, self.entropy, t)
+    def round(
+        self, t: int, messages: Messages | None, late: Tensor | None = None
+    ) -> tuple[Broadcast, ServerRecord | None]:
+        """Algo. 1 lines 5 to 13. messages: N x M, or N vectors with None for a lost one, or their holders."""
+        lost = self.dropout.lost(self.n_agents, t) | (False if late is None else late)
+        release = self._release(t, [None] * self.n_agents if messages is None else messages, lost)
         q, z = _parameters(self.mechanism.dp_event(self.n_agents))
         self.ledger.charge(Charge(t, q, z, release.sigma, finite_or_none(release.sensitivity), digest(release.values)))
         # a reproducible run repeats what an earlier one left of it in the ledger; fresh noise adds to all of it
         spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
-        return RegionVectors(release.values), ServerRecord(t, self.epsilon.after(spent), release)
+        return RegionVectors(release.values), ServerRecord(t, self.epsilon.after(spent), release, int(lost.sum()))
+
+    def _release(self, t: int, messages: Messages, lost: Tensor) -> Release:
+        """This round's release: the one that was kept when the server was killed in this round, else a new one."""
+        kept = self.kept.load(t) if self.kept else None
+        if kept is not None:
+            return kept
+        assignment = self.regions.assign(torch.arange(self.n_agents))
+        weights = self.weighting(t, assignment, self.regions.P)  # P x N
+        release = self.mechanism.release(messages, weights, self.n_features, self.entropy, t, lost)
+        if self.kept:
+            self.kept.save(t, release)
+        return release
 
 
 @dataclass(frozen=True)
 class PeerExchange:
     """FTS as published in 2020: no server, each agent follows the message of another agent, picked at random.
 
-    Not private: messages go from agent to agent as they are. A message that is not finite is passed on as zeros.
+    Not private: messages go from agent to agent as they are. One that is lost or not finite is passed on as zeros.
     """
 
     n_agents: int
     streams: Streams
+    dropout: Dropout = Dropout()
     uses_messages: bool = True
 
     def __post_init__(self) -> None:
@@ -111,13 +154,16 @@ class PeerExchange:
                 f"problem.n_agents must be at least 2 for the exchange between agents, got {self.n_agents}"
             )
 
-    def round(self, t: int, messages: Messages | None) -> tuple[Broadcast, ServerRecord | None]:
+    def round(
+        self, t: int, messages: Messages | None, late: Tensor | None = None
+    ) -> tuple[Broadcast, ServerRecord | None]:
         if not isinstance(messages, Tensor):
             raise ValueError("the exchange between agents needs the N x M messages of all agents")
+        lost = self.dropout.lost(self.n_agents, t) | (False if late is None else late)
+        usable = torch.isfinite(messages).all(1) & ~lost
         agents = torch.arange(self.n_agents)
         shift = 1 + (self.streams.uniform("peer", agents, t, 1)[:, 0] * (self.n_agents - 1)).long()
-        values = messages[(agents + shift) % self.n_agents]
-        return AgentVectors(torch.where(torch.isfinite(values).all(1, keepdim=True), values, 0.0)), None
+        return AgentVectors(torch.where(usable[:, None], messages, 0.0)[(agents + shift) % self.n_agents]), None
 
 
 def _parameters(event: dp_accounting.DpEvent) -> tuple[float, float | None]:

@@ -73,11 +73,9 @@ def time_dpfbo(experiment: Experiment, on_round: OnRound) -> Timing:
     """Run the library on the experiment, its ledger in memory."""
     server = experiment.server(Ledger(None))
     begin = time.perf_counter()
-    result = federation.run(
-        experiment.problem, experiment.agents, server, experiment.rounds, experiment.streams,
-        lambda agents, server: on_round(agents.round),
-    )  # fmt: skip
-    return _timing("dpfbo", experiment, experiment.rounds, result.clock.seconds, time.perf_counter() - begin)
+    population = federation.Together.of(experiment.problem, experiment.agents)
+    result = federation.run(population, server, experiment.rounds, lambda done: on_round(done.agents.round))
+    return _timing("dpfbo", experiment, experiment.rounds, result.seconds, time.perf_counter() - begin)
 
 
 def time_plain(experiment: Experiment, rounds: int, on_round: OnRound) -> Timing:

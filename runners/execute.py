@@ -1,7 +1,8 @@
-"""Run one experiment in this process and leave its records on disk."""
+"""Run one experiment, wherever its agents are, and leave its records on disk."""
 
 import logging
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,61 +11,95 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import federation, records
-from dpfbo.accounting import RELATION
+from dpfbo.accounting import RELATION, finite_or_none
+from dpfbo.checkpoint import Checkpoint, check_charged
+from dpfbo.federation import Result, Round
 from dpfbo.ledger import Ledger
 from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
-from runners.experiment import Experiment, build, setting_hash, use_threads
-from runners.results import RunFolder
+from runners.executor import Spent, deployed
+from runners.experiment import Experiment, build, setting_hash
+from runners.results import Progress, RunFolder
 from runners.trackers import WandbTracker
 
 logger = logging.getLogger(__name__)
 
 OnRound = Callable[[RoundRecord, ServerRecord | None], None]
 
+_PROGRESS_SECONDS = 1.0  # between two notes of how far the run is
+
 
 def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) -> tuple[dict[str, Any], Path]:
     """Build, run and record the experiment of a composed configuration; returns its summary and its folder.
 
+    An interrupted run goes on after its last round. on_round is called for every round, those of before included.
     Raises before any work starts for bad settings, missing data or an unwritable folder; see `experiment.build`.
     """
     experiment = build(cfg)
     settings = experiment.settings
     wandb_settings = settings["tracker"]["wandb"]
     tracker = WandbTracker(wandb_settings["mode"], wandb_settings["project"], wandb_settings["entity"])
-    use_threads(settings["executor"])
     name = setting_hash(cfg)
     group = str(settings["experiment_name"])
     folder = RunFolder(Path(settings["results_dir"]).absolute() / group / name / str(settings["seed"]))
     with folder.opened():
-        ledger = Ledger(folder.ledger_path)
-        _say_what_is_unusual(experiment, ledger)
+        checkpoint = Checkpoint(folder.checkpoint_path)
+        done = _resumed(experiment, checkpoint, folder)
         label = f"{experiment.problem.name}-{settings['algorithm']['name']}-{name}-{settings['seed']}"
         tracker.start(settings, folder.path, label, group, [experiment.problem.name, settings["algorithm"]["name"]])
-        clock_marks: dict[str, float] = {}
-        result = federation.Result()
+        result, noted = Result(), 0.0
 
-        def report(agents: RoundRecord, server: ServerRecord | None) -> None:
-            tracker.log_round(agents.round, _metrics(agents, server, result, clock_marks))
-            on_round(agents, server)
+        def show(round: Round) -> None:
+            tracker.log_round(round.agents.round, _metrics(round))
+            on_round(round.agents, round.server)
+
+        def keep(round: Round) -> None:
+            nonlocal noted
+            checkpoint.append(round)
+            if time.monotonic() > noted + _PROGRESS_SECONDS:
+                folder.note_progress(_progress(experiment, result))
+                noted = time.monotonic()
+            show(round)
 
         try:
-            federation.run(
-                experiment.problem, experiment.agents, experiment.server(ledger), experiment.rounds, experiment.streams,
-                report, result,
-            )  # fmt: skip
-            summary = summarise(experiment, result, ledger, name)
+            for round in done:
+                result.add(round)
+                show(round)
+            with deployed(experiment, folder, result) as deployment:
+                federation.run(deployment.population, deployment.server, experiment.rounds, keep, result)
+                spent, placed = deployment.spent(), deployment.placed()
+            summary = {**summarise(experiment, result, spent, name), "executor": placed}
             ids = torch.arange(experiment.problem.n_agents)
             rounds, server = records.rounds_table(result.rounds, ids), records.server_table(result.server)
             folder.write(OmegaConf.to_yaml(cfg, resolve=True), rounds, server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
             raise
+        checkpoint.clear()
     tracker.finish(summary, [])
     return summary, folder.path
 
 
-def summarise(experiment: Experiment, result: federation.Result, ledger: Ledger, name: str) -> dict[str, Any]:
+def _resumed(experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder) -> list[Round]:
+    """The rounds that an interrupted run left, all of them in the ledger; says on the log what is unusual."""
+    if not experiment.settings["resume"]:
+        checkpoint.clear()
+    done = checkpoint.read()
+    checkpoint.release_file().forget_unless(len(done))
+    ledger = Ledger(folder.ledger_path)
+    check_charged(done, ledger)
+    if done:
+        logger.warning("%s: going on after round %d of %d", folder.path, len(done) - 1, experiment.rounds)
+    _say_what_is_unusual(experiment, ledger, len(done))
+    return done
+
+
+def _progress(experiment: Experiment, result: Result) -> Progress:
+    epsilon = finite_or_none(result.server[-1].epsilon) if result.server else 0.0
+    return Progress(result.rounds[-1].round, experiment.rounds, result.rounds[-1].mean, epsilon)
+
+
+def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -> dict[str, Any]:
     """The contents of summary.json; null stands for "no finite value"."""
     settings = experiment.settings
     chosen = sum(r.release.n_chosen for r in result.server)
@@ -85,44 +120,42 @@ def summarise(experiment: Experiment, result: federation.Result, ledger: Ledger,
         "delta": experiment.delta,
         "relation": RELATION,
         "accountant": settings["privacy"]["accountant"],
-        "epsilon": experiment.epsilons(ledger),
+        "epsilon": spent.epsilons,
         "epsilon_covers": "the ledger's broadcasts; not settings chosen by comparing runs on the same private data, "
         "nor other seeds and settings, whose ledgers add up",
-        "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "seconds"],
+        "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "n_dropped", "seconds"],
         "rng": settings["privacy"]["rng"],
-        "n_charges": len(ledger.charges),
+        "n_charges": spent.n_charges,
         "clip_fraction": sum(r.release.n_clipped for r in result.server) / chosen if chosen else None,
         "n_rejected": sum(r.release.n_rejected for r in result.server),
-        "seconds": {**result.clock.seconds, "total": sum(result.clock.seconds.values())},
+        "n_dropped": sum(r.n_dropped for r in result.server),
+        "seconds": {**result.seconds, "total": sum(result.seconds.values())},
         "commit": _commit(),
     }
 
 
-def _metrics(
-    agents: RoundRecord, server: ServerRecord | None, result: federation.Result, marks: dict[str, float]
-) -> dict[str, float | None]:
+def _metrics(done: Round) -> dict[str, float | None]:
     """What a tracker shows of one round."""
-    last = agents.regret[:, -1]
+    last = done.agents.regret[:, -1]
     low, median, high = torch.quantile(last, torch.tensor([0.1, 0.5, 0.9], dtype=last.dtype)).tolist()
-    seconds = {f"seconds/{k}": v - marks.get(k, 0.0) for k, v in result.clock.seconds.items()}
-    marks.update(result.clock.seconds)
     metrics: dict[str, float | None] = {
-        "regret/mean": agents.mean, "regret/q10": low, "regret/median": median, "regret/q90": high, **seconds,
+        "regret/mean": done.agents.mean, "regret/q10": low, "regret/median": median, "regret/q90": high,
+        **{f"seconds/{phase}": seconds for phase, seconds in done.seconds.items()},
     }  # fmt: skip
-    if server is not None:
-        row = records.server_row(server)
+    if done.server is not None:
+        row = records.server_row(done.server)
         metrics.update({"epsilon" if k == "epsilon" else f"server/{k}": v for k, v in row.items() if k != "round"})
     return metrics
 
 
-def _say_what_is_unusual(experiment: Experiment, ledger: Ledger) -> None:
+def _say_what_is_unusual(experiment: Experiment, ledger: Ledger, resumed: int) -> None:
     privacy = experiment.settings["privacy"]
     if experiment.settings["algorithm"]["private"]:
         if privacy["rng"] == "seeded":
             logger.info("privacy.rng=seeded: a simulation; whoever knows the seed can remove the noise")
         if privacy["z"] == 0:
             logger.warning("privacy.z=0 adds no noise: there is no finite epsilon")
-    if ledger.carried_over:
+    if ledger.carried_over and not resumed:
         advice = "these releases are real, keep this ledger"
         if privacy["rng"] == "seeded":
             advice = "delete the folder to start a new simulation"

@@ -17,6 +17,7 @@ from dpfbo.acquisition import Acquisition
 from dpfbo.agents import Agents
 from dpfbo.controls import RandomServer, SobolServer
 from dpfbo.draws import OwnDraw
+from dpfbo.dropout import Dropout
 from dpfbo.entropy import SeededEntropy, SystemEntropy
 from dpfbo.features import shared_features
 from dpfbo.gp import OwnGP
@@ -25,13 +26,26 @@ from dpfbo.mechanism import Mechanism, SubsampledGaussian, WeightedAverage
 from dpfbo.problems import Problem
 from dpfbo.regions import Regions
 from dpfbo.rng import Streams
-from dpfbo.server import AnyServer, EpsilonCurve, PeerExchange, Server
+from dpfbo.server import AnyServer, EpsilonCurve, KeptRelease, PeerExchange, Server
 from dpfbo.weights import Weighting
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 SERVERS = ("none", "aggregate", "peer", "random", "sobol")
+EXECUTORS = ("local", "ray")
+DEVICES = ("auto", "cpu", "cuda")
 
-_NOT_A_SETTING = ("seed", "results_dir", "data_dir", "experiment_name", "progress", "executor", "tracker")
+_NOT_A_SETTING = (
+    "seed",
+    "results_dir",
+    "data_dir",
+    "experiment_name",
+    "progress",
+    "executor",
+    "tracker",
+    "resume",
+    "seeds",
+    "sweep",
+)
 
 
 def by_regions(by_P: DictConfig, P: int) -> float:
@@ -55,19 +69,23 @@ class Experiment:
     delta: float
     rounds: int
     streams: Streams
+    dropout: Dropout
     settings: dict[str, Any]
 
     @property
     def server_kind(self) -> str:
         return self.settings["algorithm"]["server"]
 
-    def server(self, ledger: Ledger) -> AnyServer | None:
-        """The server of this algorithm, charging to `ledger`; None for agents that work alone."""
+    def server(self, ledger: Ledger, kept: KeptRelease | None = None) -> AnyServer | None:
+        """The server of this algorithm, charging to `ledger`; None for agents that work alone.
+
+        kept: used where the noise cannot be drawn twice.
+        """
         N, domain = self.problem.n_agents, self.problem.domain
         if self.server_kind == "none":
             return None
         if self.server_kind == "peer":
-            return PeerExchange(N, self.streams)
+            return PeerExchange(N, self.streams, self.dropout)
         if self.server_kind == "random":
             return RandomServer(N, domain, self.streams)
         if self.server_kind == "sobol":
@@ -75,7 +93,11 @@ class Experiment:
         seeded = self.settings["privacy"]["rng"] == "seeded"
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
         M = self.agents.features.frequencies.shape[1]
-        return Server(N, M, self.agents.regions, self.weighting, self.mechanism, entropy, ledger, self.epsilon)
+        self.epsilon.prepare()
+        return Server(
+            N, M, self.agents.regions, self.weighting, self.mechanism, entropy, ledger, self.epsilon, self.dropout,
+            None if seeded else kept,
+        )  # fmt: skip
 
     def epsilons(self, ledger: Ledger) -> dict[str, float | None]:
         """Epsilon of every accountant for all that was released; None where there is no finite one."""
@@ -95,11 +117,17 @@ def build(cfg: DictConfig) -> Experiment:
     """
     for key in sorted(OmegaConf.missing_keys(cfg)):
         raise ValueError(f"{key} must be given")
-    settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    return assemble(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
+
+
+def assemble(settings: dict[str, Any]) -> Experiment:
+    """`build` from settings that are resolved already, as a worker process gets them."""
     a, p = settings["algorithm"], settings["privacy"]
     checks.integer("rounds", settings["rounds"], minimum=1)
     checks.one_of("algorithm.server", a["server"], SERVERS)
+    check_executor(settings["executor"])
     checks.one_of("progress", settings["progress"], (True, False))
+    checks.one_of("resume", settings["resume"], (True, False))
     checks.one_of("algorithm.private", a["private"], (True, False))
     if a["private"] and a["server"] != "aggregate":
         raise ValueError(f"algorithm.private needs algorithm.server=aggregate, got {a['server']!r}")
@@ -136,6 +164,7 @@ def build(cfg: DictConfig) -> Experiment:
         delta=delta,
         rounds=settings["rounds"],
         streams=streams,
+        dropout=_dropout(settings, streams),
         settings=settings,
     )
 
@@ -155,6 +184,33 @@ def setting_hash(cfg: DictConfig) -> str:
     if not resolved["algorithm"]["private"]:
         del resolved["privacy"]
     return hashlib.sha256(json.dumps(_numbers_alike(resolved), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def check_executor(executor: dict[str, Any]) -> None:
+    """Raise ValueError for an executor's settings that no machine could serve."""
+    checks.one_of("executor.name", executor["name"], EXECUTORS)
+    checks.one_of("executor.device", executor["device"], DEVICES)
+    checks.integer("executor.threads", executor["threads"], minimum=1)
+    if executor["name"] != "ray":
+        return
+    if executor["agents_per_actor"] != "auto":
+        checks.integer("executor.agents_per_actor", executor["agents_per_actor"], minimum=1)
+    if executor["num_cpus"] is not None:
+        checks.non_negative("executor.num_cpus", executor["num_cpus"])
+    checks.non_negative("executor.num_gpus", executor["num_gpus"])
+    checks.one_of("executor.placement", executor["placement"], ("DEFAULT", "SPREAD"))
+    checks.one_of("executor.aggregation", executor["aggregation"], ("auto", "messages", "tree"))
+    checks.integer("executor.max_restarts", executor["max_restarts"], minimum=0)
+    checks.positive("executor.placement_timeout", executor["placement_timeout"])
+
+
+def _dropout(settings: dict[str, Any], streams: Streams) -> Dropout:
+    deadline = settings["dropout"]["deadline"]
+    if deadline is not None:
+        checks.positive("dropout.deadline", deadline)
+        if settings["executor"]["name"] != "ray":
+            raise ValueError(f"dropout.deadline needs executor=ray, whose agents can be late, got {deadline!r}")
+    return Dropout(settings["dropout"]["probability"], streams)
 
 
 def _numbers_alike(node: Any) -> Any:
@@ -194,8 +250,7 @@ def _instantiate(node: dict[str, Any]) -> Any:
         raise (error.__cause__ or error) from None
 
 
-def use_threads(executor: dict[str, Any]) -> None:
+def use_threads(threads: int) -> None:
     """Limit the threads of tensor and array operations in this process."""
-    checks.integer("executor.threads", executor["threads"], minimum=1)
-    torch.set_num_threads(executor["threads"])
-    threadpool_limits(executor["threads"])
+    torch.set_num_threads(threads)
+    threadpool_limits(threads)

@@ -5,25 +5,40 @@ rounds.parquet  one row for each agent and query
 server.parquet  one row for each broadcast
 ledger.jsonl    every charge, written before its broadcast
 summary.json    written last: a folder with it is a finished run
+checkpoint/     while it runs, or after it was interrupted: the rounds that are done
+progress.json   likewise: how far it is
 """
 
 import fcntl
 import json
 import os
-import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpfbo.ledger import sync_folder
+from dpfbo.files import replace_file, sync_folder
+
+_LOCK_SECONDS = 0.5  # to wait for somebody who only looks whether the folder is busy
 
 
 class ResultsError(RuntimeError):
     """The results folder cannot be used."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """After which round of how many a run is, and what it has reached. epsilon: None if there is no finite one."""
+
+    round: int
+    rounds: int
+    mean: float
+    epsilon: float | None
 
 
 class RunFolder:
@@ -35,6 +50,10 @@ class RunFolder:
     @property
     def ledger_path(self) -> Path:
         return self.path / "ledger.jsonl"
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self.path / "checkpoint"
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -53,6 +72,7 @@ class RunFolder:
 
     def _lock(self) -> TextIO:
         """The locked lock file, in a folder whose entry in every parent is on disk."""
+        give_up = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
                 _make_durable_folder(self.path)
@@ -63,9 +83,12 @@ class RunFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 lock.close()
-                raise ResultsError(
-                    f"another run is writing to {self.path}: wait for it, or change results_dir"
-                ) from error
+                if time.monotonic() > give_up:
+                    raise ResultsError(
+                        f"another run is writing to {self.path}: wait for it, or change results_dir"
+                    ) from error
+                time.sleep(0.05)
+                continue
             if _is_file_at(lock, self.path / ".lock"):
                 return lock
             lock.close()  # its holder removed it between our open and our lock: it locks nothing any more
@@ -74,25 +97,37 @@ class RunFolder:
         """Write all files of a finished run, the summary last."""
         (self.path / "summary.json").unlink(missing_ok=True)  # of an earlier run of the same setting
         self.ledger_path.touch()
-        self._replace("config.yaml", lambda f: f.write(config.encode()))
-        self._replace("rounds.parquet", lambda f: pq.write_table(rounds, f))
-        self._replace("server.parquet", lambda f: pq.write_table(server, f))
-        self._replace(
-            "summary.json", lambda f: f.write(json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n")
-        )
+        self.replace("config.yaml", lambda f: f.write(config.encode()))
+        self.replace("rounds.parquet", lambda f: pq.write_table(rounds, f))
+        self.replace("server.parquet", lambda f: pq.write_table(server, f))
+        self.replace("summary.json", lambda f: f.write(json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"))
+        (self.path / "progress.json").unlink(missing_ok=True)
 
-    def _replace(self, name: str, write: Callable[[BinaryIO], object]) -> None:
-        descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")
+    def replace(self, name: str, write: Callable[[BinaryIO], object], durable: bool = True) -> None:
+        """Write one file of the folder, whole or not at all."""
+        replace_file(self.path / name, write, durable)
+
+    def note_progress(self, progress: Progress) -> None:
+        """Say how far the run is, for `progress`."""
+        self.replace("progress.json", lambda f: f.write(json.dumps(asdict(progress)).encode()), durable=False)
+
+    def progress(self) -> Progress | None:
+        """How far a run that is not finished has come; None if it never began."""
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, self.path / name)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+            return Progress(**json.loads((self.path / "progress.json").read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def busy(self) -> bool:
+        """Whether a process is running there now."""
+        try:
+            with open(self.path / ".lock") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
 
     def _remove_empty_folders(self) -> None:
         for folder in (self.path, self.path.parent, self.path.parent.parent):

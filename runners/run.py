@@ -20,13 +20,14 @@ from dpfbo.ledger import LedgerError
 from dpfbo.posterior import FactorisationError
 from dpfbo.problems.custom import EvaluationError
 from runners.execute import execute
+from runners.executor import ExecutorError
 from runners.experiment import CONF
 from runners.results import ResultsError
 from runners.terminal import RoundProgress, print_summary, say_error
 
 USER_ERRORS = (
     ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, FactorisationError, EvaluationError,
-    ResultsError, OmegaConfBaseException, OSError,
+    ResultsError, ExecutorError, OmegaConfBaseException, OSError,
 )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def run(mechanism=None, kind="aggregate", ledger=None, **settings):
         "random": lambda: RandomServer(problem.n_agents, problem.domain, streams),
         "sobol": lambda: SobolServer(problem.n_agents, problem.domain, streams, T),
     }[kind]()
-    return federation.run(problem, agents, server, T, streams)
+    return federation.run(federation.Together.of(problem, agents), server, T)
 
 
 def queries(result):
@@ -189,7 +189,7 @@ def test_repeating_a_seeded_run_is_not_charged_again_and_fresh_noise_is():
     assert len(ledger.charges) == T
     problem, agents, streams = world()
     server = server_for(problem, agents, SubsampledGaussian(0.5, 1.0, 2.0), ledger, SystemEntropy())
-    federation.run(problem, agents, server, T, streams)
+    federation.run(federation.Together.of(problem, agents), server, T)
     assert len(ledger.charges) == 2 * T
     events = ledger.events()
     assert server.epsilon.after(events) == pytest.approx(Pld().curve(events, 1e-2)[-1])
@@ -247,7 +247,7 @@ def test_repeated_query_on_a_box_is_replaced():
             return Points(torch.full((6, 2), 0.25, dtype=torch.float64)), None
 
     agents = dataclasses.replace(agents, follow="always")
-    result = federation.run(problem, agents, Stubborn(), T, streams)
+    result = federation.run(federation.Together.of(problem, agents), Stubborn(), T)
     assert (result.rounds[1].source == Source.server).all()
     for record in result.rounds[2:]:
         assert (record.source == Source.random).all()
@@ -299,4 +299,4 @@ def test_bad_settings_are_refused(settings, says):
 def test_following_nobody_is_refused():
     problem, agents, streams = world()
     with pytest.raises(ValueError, match="never"):
-        federation.run(problem, agents, None, T, streams)
+        federation.run(federation.Together.of(problem, agents), None, T)

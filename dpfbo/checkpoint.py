@@ -1,0 +1,143 @@
+"""What a run needs to go on after it was killed: one file a round, in a folder beside its records.
+
+A round file holds queries, broadcast and server record. All else follows from the settings and the seed:
+agents are rebuilt from their queries and observations (`Shard.restore`), noise and choices are drawn by round.
+
+    round-00000.npz ..  written whole or not at all, after the round; a file that cannot be read counts as not there
+    release.npz         `ReleaseFile`: the release of the round in progress, where its noise cannot be drawn again
+
+No file holds a seed, the state of a generator, or noise. They hold private data, like rounds.parquet.
+"""
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpfbo.broadcast import AgentVectors, Broadcast, Points, RegionVectors
+from dpfbo.federation import Round
+from dpfbo.files import replace_file
+from dpfbo.ledger import Ledger, LedgerError, digest
+from dpfbo.mechanism import Release
+from dpfbo.records import RoundRecord
+from dpfbo.server import ServerRecord
+
+_FORMAT = 1
+_BROADCASTS: dict[str, type[Broadcast]] = {c.__name__: c for c in (RegionVectors, AgentVectors, Points)}
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError)
+
+
+class Checkpoint:
+    """The rounds of one run that are done."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def append(self, done: Round) -> None:
+        """Keep one more round. It survives the death of the process; after a power cut it may be missing."""
+        arrays: dict[str, Any] = {f.name: getattr(done.agents, f.name).numpy() for f in fields(RoundRecord)[1:]}
+        meta: dict[str, Any] = {"format": _FORMAT, "round": done.agents.round, "seconds": done.seconds}
+        if done.broadcast is not None:
+            meta["broadcast"] = type(done.broadcast).__name__
+            arrays["broadcast"] = done.broadcast.values.numpy()
+        if done.server is not None:
+            release = {f.name: getattr(done.server.release, f.name) for f in fields(Release)[1:]}
+            meta["server"] = {"epsilon": done.server.epsilon, "n_dropped": done.server.n_dropped, "release": release}
+        self.folder.mkdir(exist_ok=True)
+        _write(self._path(done.agents.round), meta, arrays, durable=False)
+
+    def read(self) -> list[Round]:
+        """The rounds 0..k that are there without a gap."""
+        rounds: list[Round] = []
+        while True:
+            try:
+                rounds.append(_round(self._path(len(rounds)), len(rounds)))
+            except _UNREADABLE:
+                return rounds
+
+    def clear(self) -> None:
+        """Forget all rounds, and a release that was kept."""
+        if self.folder.is_dir():
+            for path in self.folder.iterdir():
+                path.unlink()
+            self.folder.rmdir()
+
+    def release_file(self) -> "ReleaseFile":
+        """Where this run keeps a release that cannot be drawn again."""
+        return ReleaseFile(self.folder / "release.npz")
+
+    def _path(self, t: int) -> Path:
+        return self.folder / f"round-{t:05d}.npz"
+
+
+def check_charged(rounds: list[Round], ledger: Ledger) -> None:
+    """Raise LedgerError if the ledger lacks a broadcast that these rounds made."""
+    charged = {(c.round, c.digest) for c in ledger.charges}
+    for done in rounds:
+        if done.server is not None and (done.agents.round, digest(done.server.release.values)) not in charged:
+            raise LedgerError(
+                f"ledger {ledger.path} lacks the broadcast of round {done.agents.round} that the checkpoint holds: "
+                "restore the ledger, or delete the folder"
+            )
+
+
+class ReleaseFile:
+    """One release, of the round in progress, on disk before it is charged (a `dpfbo.server.KeptRelease`)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self, round: int) -> Release | None:
+        """The release of a round, if it is the one that is kept."""
+        try:
+            meta, arrays = _read(self.path)
+            if meta["round"] != round:
+                return None
+            return Release(torch.from_numpy(arrays["values"]), **meta["release"])
+        except _UNREADABLE:
+            return None
+
+    def save(self, round: int, release: Release) -> None:
+        """Keep a release durably, in place of the one before."""
+        numbers = {f.name: getattr(release, f.name) for f in fields(Release)[1:]}
+        self.path.parent.mkdir(exist_ok=True)
+        meta = {"format": _FORMAT, "round": round, "release": numbers}
+        _write(self.path, meta, {"values": release.values.numpy()}, durable=True)
+
+    def forget_unless(self, round: int) -> None:
+        """Drop what is kept unless it is of this round: a run that goes on elsewhere must not send it again."""
+        if self.load(round) is None:
+            self.path.unlink(missing_ok=True)
+
+
+def _round(path: Path, t: int) -> Round:
+    """Raises one of `_UNREADABLE`."""
+    meta, arrays = _read(path)
+    if meta["round"] != t:
+        raise ValueError(f"{path} is of round {meta['round']}")
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    agents = RoundRecord(t, *(tensors[f.name] for f in fields(RoundRecord)[1:]))
+    broadcast = _BROADCASTS[meta["broadcast"]](tensors["broadcast"]) if "broadcast" in meta else None
+    server = None
+    if "server" in meta:
+        s = meta["server"]
+        server = ServerRecord(t, s["epsilon"], Release(tensors["broadcast"], **s["release"]), s["n_dropped"])
+    return Round(agents, server, broadcast, meta["seconds"])
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    meta = json.loads(str(arrays.pop("meta")))
+    if meta["format"] != _FORMAT:
+        raise ValueError(f"{path} has format {meta['format']}")
+    return meta, arrays
+
+
+def _write(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], durable: bool) -> None:
+    replace_file(path, lambda file: np.savez(file, meta=np.array(json.dumps(meta)), **arrays), durable)  # type: ignore[arg-type]

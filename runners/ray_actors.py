@@ -1,0 +1,196 @@
+"""The Ray actors of a run: some agents each, and the server."""
+
+import fcntl
+import os
+import resource
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from torch import Tensor
+
+from dpfbo.broadcast import Broadcast
+from dpfbo.checkpoint import Checkpoint
+from dpfbo.ledger import Ledger
+from dpfbo.mechanism import Messages, PartialSum
+from dpfbo.records import RoundRecord
+from dpfbo.server import ServerRecord
+from dpfbo.shard import Shard
+from runners.executor import Spent, device
+from runners.experiment import assemble, use_threads
+from runners.results import RunFolder
+
+_LOCK_SECONDS = 60.0  # for a server whose driver was killed to be gone
+
+
+@dataclass(frozen=True)
+class Where:
+    """A process of the run. memory: its largest resident size so far, bytes."""
+
+    node: str
+    pid: int
+    device: str
+    memory: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an agent actor tells the driver of a round."""
+
+    record: RoundRecord
+    seconds: dict[str, float]
+
+
+def _enter(settings: dict[str, Any], folder: str) -> None:
+    """Make this process like the driver's: working directory (for files and a custom objective), threads."""
+    if os.path.isdir(folder):
+        os.chdir(folder)
+    use_threads(settings["executor"]["threads"])
+
+
+def _where(on: str) -> Where:
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return Where(ray.get_runtime_context().get_node_id(), os.getpid(), on, memory)
+
+
+@ray.remote
+class AgentActor:
+    """The agents first..last-1 of a run (`dpfbo.shard.Shard`) in a process of their own."""
+
+    def __init__(self, settings: dict[str, Any], first: int, last: int, working_directory: str) -> None:
+        self._settings, self._range, self._working_directory = settings, (first, last), working_directory
+
+    def start(self, history: Sequence[RoundRecord]) -> Where:
+        """Build the agents, who know these rounds. Not in the constructor, whose errors reach nobody as they are."""
+        _enter(self._settings, self._working_directory)
+        self._experiment = assemble(self._settings)
+        self._device = device(self._settings["executor"]["device"], bool(ray.get_gpu_ids()))
+        ids = torch.arange(*self._range, device=self._device)
+        self._shard = Shard(self._experiment.problem, self._experiment.agents, ids)
+        self._shard.restore(history)
+        return _where(str(self._device))
+
+    def where(self) -> Where:
+        return _where(str(self._device))
+
+    @ray.method(num_returns=2)
+    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> tuple[Report, np.ndarray | None]:
+        """Round t: what the driver records, and the messages (n x M) for the server."""
+        self._shard.clock.seconds.clear()
+        turn = self._shard.step(t, broadcast, send)
+        sent = None if turn.messages is None else turn.messages.cpu().numpy()
+        return Report(turn.record, dict(self._shard.clock.seconds)), sent
+
+    def add_up(self, t: int, rows: Tensor, weights: Tensor) -> PartialSum:
+        """What these agents add to the joint vector of round t."""
+        return self._shard.add_up(t, rows, weights, self._experiment.mechanism)
+
+
+@ray.remote
+class ServerActor:
+    """The server of a run: it alone chooses S_t, adds the noise, and writes the ledger, one process at a time."""
+
+    def __init__(self, settings: dict[str, Any], folder: str, working_directory: str) -> None:
+        self._settings, self._folder, self._working_directory = settings, folder, working_directory
+
+    def start(self) -> Where:
+        """Open the ledger and build the server on it."""
+        _enter(self._settings, self._working_directory)
+        files = RunFolder(Path(self._folder))
+        self._lock = _locked(files.ledger_path)
+        self._experiment = assemble(self._settings)
+        self._ledger = Ledger(files.ledger_path)
+        server = self._experiment.server(self._ledger, Checkpoint(files.checkpoint_path).release_file())
+        if server is None:
+            raise ValueError("agents that work alone need no server")
+        self._server = server
+        return _where("cpu")
+
+    def where(self) -> Where:
+        return _where("cpu")
+
+    @ray.method(num_returns=2)
+    def round(
+        self, t: int, late: np.ndarray | None, M: int, sizes: Sequence[int], *parts: np.ndarray | None
+    ) -> tuple[Broadcast, ServerRecord | None]:
+        """One round from the messages of all shards; None for those of a late one. sizes: agents of each."""
+        if not parts:
+            return self._server.round(t, None)
+        whole = [np.zeros((n, M)) if part is None else part for n, part in zip(sizes, parts, strict=True)]
+        return self._server.round(t, torch.from_numpy(np.concatenate(whole)), _tensor(late))
+
+    @ray.method(num_returns=2)
+    def round_by_shards(
+        self, t: int, late: np.ndarray | None, firsts: Sequence[int], shards: Sequence[Any]
+    ) -> tuple[Broadcast, ServerRecord | None]:
+        """One round from sums that the shards make of the messages that this server chose."""
+        return self._server.round(t, _sums(t, firsts, shards), _tensor(late))
+
+    def spent(self) -> Spent:
+        return Spent(self._experiment.epsilons(self._ledger), len(self._ledger.charges))
+
+
+@dataclass(frozen=True)
+class ShardSums:
+    """The messages of a round where they are (`dpfbo.mechanism.Contributions`): tree aggregation.
+
+    firsts: first agent of each shard. The clip bound holds because the shards run this library; a sum that is not
+    finite counts as zero all the same.
+    """
+
+    t: int
+    firsts: Sequence[int]
+    shards: Sequence[Any]
+
+    def add_up(self, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
+        firsts = torch.tensor(self.firsts)
+        owner = torch.searchsorted(firsts, chosen, right=True) - 1
+        asked = {}
+        for s in owner.unique().tolist():
+            ids = chosen[owner == s]
+            asked[s] = self.shards[s].add_up.remote(self.t, ids - firsts[s], weights[:, ids]), len(ids)
+        parts = [_accepted(part, (len(weights), n_features), k) for part, k in _arrived(asked)]
+        total = sum((p.total for p in parts), torch.zeros(len(weights), n_features, dtype=torch.float64))
+        return PartialSum(total, sum(p.n_clipped for p in parts), sum(p.n_rejected for p in parts))
+
+
+def _sums(t: int, firsts: Sequence[int], shards: Sequence[Any]) -> Messages:
+    return ShardSums(t, firsts, shards)
+
+
+def _arrived(asked: dict[int, tuple[Any, int]]) -> list[tuple[PartialSum, int]]:
+    parts = ray.get([ref for ref, _ in asked.values()])
+    return [(part, k) for part, (_, k) in zip(parts, asked.values(), strict=True)]
+
+
+def _accepted(part: PartialSum, shape: tuple[int, int], k: int) -> PartialSum:
+    """A shard's sum, or zero in place of one that is unusable, whose k messages then count as rejected."""
+    if part.total.shape == shape and bool(torch.isfinite(part.total).all()):
+        return part
+    return replace(part, total=torch.zeros(shape, dtype=torch.float64), n_clipped=0, n_rejected=k)
+
+
+def _tensor(array: np.ndarray | None) -> Tensor | None:
+    return None if array is None else torch.from_numpy(array.copy())
+
+
+def _locked(ledger: Path) -> int:
+    """Hold the ledger for this process alone; waits for a server whose driver has died.
+
+    Raises TimeoutError if another process keeps it.
+    """
+    descriptor = os.open(ledger, os.O_RDWR | os.O_CREAT, 0o644)
+    give_up = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except OSError:
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"another server is writing to {ledger}: wait for it, or end it") from None
+            time.sleep(0.1)

@@ -1,0 +1,215 @@
+"""python -m runners.sweep: many settings times many seeds on Ray Tune (grid search), resumable from their files."""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from dpfbo.accounting import RELATION
+from runners import board as boards
+from runners.experiment import CONF
+from runners.grid import Grid, Setting, plan
+from runners.run import USER_ERRORS, one_sentence
+from runners.terminal import say_error
+from runners.trials import Trial, TrialState, seeds_in_words, state, write_plan
+
+States = dict[tuple[str, int], TrialState]
+
+HELP = """dpfbo: a sweep, many settings of one experiment times many seeds, side by side on Ray.
+
+Writes results/<experiment_name>/<setting>/<seed>/ for each trial, and sweep.json beside them. Finished trials are
+skipped and interrupted ones go on: after a Ctrl-C or a crash, give the same command again.
+
+Examples
+  python -m runners.sweep experiment=fig2c                           a figure of the paper
+  python -m runners.sweep experiment=fig2c --dry-run                 what would run, at which epsilon
+  python -m runners.sweep problem=branin algorithm=ts,dp_fts_de privacy.z=1,2 seeds=0..4 experiment_name=mine
+  python -m runners.sweep experiment=fig2c rounds=10 results_dir=try overrides for every trial
+  python -m runners.status fig2c                                     how far it is, from anywhere
+"""
+
+KEYS = """Values to sweep over (commas multiply)
+  key=a,b   key=range(1,5)   key=choice(a,b)   group=glob(dp_*)      as in runners.run -m
+
+Keys of a sweep
+  seeds                    0..4 (both ends count), 3, or 0,1,5
+  sweep.max_concurrent     trials at a time; null: as many as fit
+  sweep.cpus_per_trial     null: 1, or with executor=ray 0, since its actors have their own
+  sweep.gpus_per_trial     may be a fraction
+  sweep.retry_failed       true: run trials again that failed before
+  sweep.address            a Ray cluster; null: RAY_ADDRESS if set, else this machine; local: this machine
+  sweep.settings           list of settings (in conf/experiment/*.yaml), each its overrides
+
+On a cluster all nodes need results_dir and this code at the same paths. Keys of the trials: python -m runners.run --help
+Exit code: 0 all finished, 1 a trial failed or a value is refused, 2 unknown overrides, 130 interrupted."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv`; returns the exit code."""
+    args = _parse(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    console = Console(stderr=True, highlight=False)
+    begin = time.monotonic()
+    try:
+        with console.status("composing") if console.is_terminal else nullcontext() as status:
+            grid = plan(args.overrides, status.update if status else lambda message: None)
+        states = {trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials}
+        if args.dry_run:
+            _preview(grid, states, args.json)
+            return 0
+        after, warnings = _sweep(grid, states, console)
+    except KeyboardInterrupt:
+        say_error("interrupted; finished trials are kept, and the same command goes on, the others from where they were")
+        return 130
+    except (HydraException, OmegaConfBaseException) as error:
+        say_error(one_sentence(str(error)))
+        return 2
+    except USER_ERRORS as error:
+        say_error(str(error))
+        return 1
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    _conclude(grid, after, args.json, time.monotonic() - begin)
+    return int(any(s.phase != "done" for s in after.values()))
+
+
+def _sweep(grid: Grid, states: States, console: Console) -> tuple[States, list[str]]:
+    """Run what is not finished; returns all states afterwards, and the trials' warnings."""
+    trials = [trial for _, trial in grid.trials]
+    todo = [(setting, trial) for setting, trial in grid.trials if _is_to_run(grid, states[trial.key])]
+    todo.sort(key=lambda pair: states[pair[1].key].phase == "running")  # busy elsewhere: perhaps done by then
+    _say_what_is_skipped(grid, states, console)
+    if not todo:
+        return states, []
+    mode = str(todo[0][0].cfg.tracker.wandb.mode)
+    os.environ.setdefault("WANDB_MODE", mode)  # nothing in a worker may ask for a key
+    try:
+        from runners import tuning
+    except ImportError as error:
+        raise ValueError(f"a sweep needs Ray ({error}): pip install 'dpfbo[ray]'") from error
+    with tuning.cluster(grid.options):
+        write_plan(grid.folder, trials)
+        states = {**states, **{trial.key: TrialState("waiting") for _, trial in todo}}
+        board = boards.Board(trials, states, console)
+        live = Live(board, console=console, transient=True, refresh_per_second=4)
+        with live if console.is_terminal else nullcontext():
+            warnings = tuning.run_trials(todo, grid.options, board)
+    return board.states, warnings
+
+
+def _is_to_run(grid: Grid, known: TrialState) -> bool:
+    return known.phase != "done" and (known.phase != "failed" or grid.options.retry_failed)
+
+
+def _say_what_is_skipped(grid: Grid, states: States, console: Console) -> None:
+    phases = [s.phase for s in states.values()]
+    if done := phases.count("done"):
+        console.print(f"{done} of {len(phases)} trials are finished and skipped")
+    if (failed := phases.count("failed")) and not grid.options.retry_failed:
+        console.print(f"{failed} failed before and are skipped; sweep.retry_failed=true runs them again")
+
+
+def _conclude(grid: Grid, states: States, as_json: bool, seconds: float) -> None:
+    """The table at the end, and the trials that failed."""
+    trials = [trial for _, trial in grid.trials]
+    if as_json:
+        print(json.dumps(_as_json(grid, states), indent=1))
+        return
+    console, rows = Console(highlight=False), boards.rows(trials, states)
+    console.print(boards.table(rows))
+    if note := boards.footnote(rows):
+        console.print(note)
+    if (failed := boards.failures(trials, states)) is not None:
+        console.print(failed)
+    console.print(f"{boards.counts(rows)}, {seconds:.0f} s")
+    console.print(f"results: {grid.folder}", soft_wrap=True)
+
+
+def _preview(grid: Grid, states: States, as_json: bool) -> None:
+    """What a sweep would run and what it would cost in privacy."""
+    if as_json:
+        print(json.dumps(_as_json(grid, states), indent=1))
+        return
+    accountants = list(dict.fromkeys(name for setting in grid.settings for name in setting.epsilon))
+    table = Table()
+    for name in ("setting", "seeds"):
+        table.add_column(name, overflow="fold")
+    for name in ("rounds", *(f"epsilon {name}" for name in accountants), "delta"):
+        table.add_column(name, justify="right")
+    for setting in grid.settings:
+        epsilons = [boards.epsilon_in_words(setting.epsilon.get(name)) for name in accountants]
+        table.add_row(
+            setting.label, _seeds_by_state(grid, setting, states), str(setting.rounds), *epsilons, f"{setting.delta:.3g}"
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(f"epsilon predicted of one whole run, relation {RELATION}, user level; seeds and settings add up")
+    to_run = sum(_is_to_run(grid, s) for s in states.values())
+    console.print(f"{len(grid.settings)} settings x {len(grid.seeds)} seeds = {len(states)} trials, {to_run} to run")
+    console.print(f"results: {grid.folder}", soft_wrap=True)
+
+
+def _seeds_by_state(grid: Grid, setting: Setting, states: Mapping[tuple[str, int], TrialState]) -> str:
+    """`0..2 done, 3 resumes at round 7, 4 to run`."""
+    groups: dict[str, list[int]] = {}
+    for seed in grid.seeds:
+        groups.setdefault(_in_words(grid, states[setting.trial(seed).key]), []).append(seed)
+    return "\n".join(f"{seeds_in_words(seeds)} {words}" for words, seeds in groups.items())
+
+
+def _in_words(grid: Grid, known: TrialState) -> str:
+    if known.phase == "interrupted":
+        return f"resumes after round {known.round}"
+    if known.phase == "failed":
+        return "failed, to run again" if grid.options.retry_failed else "failed, skipped"
+    return {"done": "done", "running": "running elsewhere", "waiting": "to run"}[known.phase]
+
+
+def _as_json(grid: Grid, states: States) -> dict[str, Any]:
+    def entry(setting: Setting, trial: Trial) -> dict[str, Any]:
+        known = states[trial.key]
+        return {
+            "label": trial.label, "overrides": trial.overrides, "setting": trial.setting, "seed": trial.seed,
+            "rounds": trial.rounds, "metric": trial.metric, "to_run": _is_to_run(grid, known), **known.as_json(),
+            "predicted": {"epsilon": setting.epsilon, "delta": setting.delta, "relation": RELATION},
+        }  # fmt: skip
+
+    trials = [entry(setting, trial) for setting, trial in grid.trials]
+    return {"experiment": grid.experiment, "results": str(grid.folder), "trials": trials}
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    groups = "".join(f"  {name}: {', '.join(options)}\n" for name, options in _groups().items())
+    parser = argparse.ArgumentParser(
+        prog="python -m runners.sweep", usage="%(prog)s [--dry-run] [--json] [KEY=VALUE ...]", description=HELP,
+        epilog=f"Groups (choose with group=option)\n{groups}\n{KEYS}", allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="list trials and predicted epsilon; run and write nothing")
+    parser.add_argument("--json", action="store_true", help="the result for a program, on standard output")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as for runners.run")
+    args = parser.parse_intermixed_args(argv)
+    for override in args.overrides:
+        if "=" not in override and not override.startswith("~"):
+            parser.error(f"overrides read key=value, got {override!r}")
+    return args
+
+
+def _groups() -> dict[str, list[str]]:
+    folders = sorted(folder for folder in CONF.iterdir() if folder.is_dir())
+    return {folder.name: sorted(file.stem for file in folder.glob("[a-z]*.yaml")) for folder in folders}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
