@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfbo import checks, optimize
+from dpfbo import batches, checks, optimize
 from dpfbo.domain import Box, Domain
 from dpfbo.features import RandomFeatures
 from dpfbo.regions import Regions
@@ -33,13 +33,16 @@ class FeatureFunction:
             return self._values(u, self.features, self.weights)
         size = max(len(u), len(self.features.frequencies))
         rows_at_once = max(1, _BLOCK // (u.shape[1] * self.features.frequencies.shape[1]))
-        blocks = torch.arange(size).split(rows_at_once)
-        return torch.cat([self._values(_rows(u, r), self.features.select(r), _rows(self.weights, r)) for r in blocks])
+        blocks = torch.arange(size, device=u.device).split(rows_at_once)
+        return torch.cat([self._of_rows(u, r) for r in blocks])
+
+    def _of_rows(self, u: Tensor, rows: Tensor) -> Tensor:
+        r = rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
+        return self._values(_rows(u, r), self.features.select(r), _rows(self.weights, r))[: len(rows)]
 
     def to(self, dtype: torch.dtype) -> "FeatureFunction":
         """The same functions in another precision."""
-        features = RandomFeatures(self.features.frequencies.to(dtype), self.features.phases.to(dtype))
-        return FeatureFunction(features, self.weights.to(dtype), self.regions, self.length)
+        return FeatureFunction(self.features.to(dtype), self.weights.to(dtype), self.regions, self.length)
 
     def _values(self, u: Tensor, features: RandomFeatures, w: Tensor) -> Tensor:
         """Values of functions whose features, points and weights (b x P x M, or 1 x P x M) fit in the cache."""

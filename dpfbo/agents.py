@@ -14,7 +14,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from dpfbo import checks, gp
+from dpfbo import batches, checks, gp
 from dpfbo.acquisition import Acquisition, FeatureFunction
 from dpfbo.broadcast import AgentVectors, Broadcast, Points, RegionVectors
 from dpfbo.domain import Box, Domain
@@ -134,7 +134,10 @@ class Agents:
         coin = self.streams.uniform("follow", state.ids, t, 1)[:, 0]
         follow = coin < FOLLOW_PROBABILITY[self.follow](t)
         u = torch.empty(len(state.ids), self.domain.dimension, dtype=torch.float64, device=follow.device)
-        own, server = (~follow).nonzero()[:, 0], follow.nonzero()[:, 0]
+        own, server = (
+            rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
+            for rows in ((~follow).nonzero()[:, 0], follow.nonzero()[:, 0])
+        )
         if len(own):
             with clock("own_draw"):
                 u[own] = self._own_queries(state, own, t)
@@ -148,12 +151,12 @@ class Agents:
             u, source = self._replace_repeats(state, u, source, t)
         return Query(u[:, None], source[:, None])
 
-    def observe(self, state: AgentsState, query: Query, y: Tensor, clock: PhaseClock) -> AgentsState:
-        """Add observations (y: n x k) to the history."""
+    def observe(self, state: AgentsState, u: Tensor, y: Tensor, clock: PhaseClock) -> AgentsState:
+        """Add observations y (n x k) at unit-cube points u (n x k x D) to the history."""
         a, b = state.count, state.count + y.shape[1]
         with clock("message"):
-            state.x[:, a:b], state.y[:, a:b] = query.u, y
-            state.Phi[:, a:b] = self.features(query.u)
+            state.x[:, a:b], state.y[:, a:b] = u, y
+            state.Phi[:, a:b] = self.features(u)
             Phi_old, Phi_new = state.Phi[:, :a], state.Phi[:, a:b]
             K_new = Phi_new @ Phi_new.mT + self.message_noise * torch.eye(
                 b - a, dtype=torch.float64, device=Phi_new.device

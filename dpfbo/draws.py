@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfbo import checks, gp
+from dpfbo import batches, checks, gp
 from dpfbo.acquisition import Acquisition, FeatureFunction
 from dpfbo.domain import Domain, Grid
 from dpfbo.features import RandomFeatures
@@ -113,6 +113,7 @@ def exact_draw_on_grid(
     values = torch.empty(len(x), len(grid), dtype=y.dtype)
     for k in octave.unique().tolist():  # at most 15 octaves lie between the bounds of the fit
         n = (octave == k).nonzero()[:, 0]
+        n = n[batches.filled(len(n), batches.ROWS, n.device)]
         circle = 1 + _REACH * 2.0**k
         size = _harmonics(2.0**k)
         spectrum = _spectrum(hyper.select(n), circle, size)  # n x F

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpfbo import checks
+from dpfbo import batches, checks
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,11 @@ class RandomFeatures:
         """`s_j . x + b_j`, `B x k x D -> B x k x M`."""
         if len(self.frequencies) > 1:
             return torch.baddbmm(self.phases[:, None], u, self.frequencies.mT)
-        return torch.addmm(self.phases, u.flatten(0, 1), self.frequencies[0].T).unflatten(0, u.shape[:2])
+        points = u.flatten(0, 1)
+        n = len(points)
+        if 0 < n < batches.ROWS:
+            points = points[batches.filled(n, batches.ROWS, u.device)]
+        return torch.addmm(self.phases, points, self.frequencies[0].T)[:n].unflatten(0, u.shape[:2])
 
     def to(self, where: torch.device | torch.dtype) -> "RandomFeatures":
         """The same maps on another device or in another precision."""

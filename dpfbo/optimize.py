@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dpfbo import batches
+
 # values (b), gradients (b x D) and Hessians (b x D x D, or None) at x (b x D) of the problems `rows` (b)
 Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
@@ -67,6 +69,7 @@ def minimize(
     A BFGS step that decreases the value too little, and a Newton step that does not decrease it at all, is followed
     by one along the negative gradient before a problem is called done: poor curvature does not end it.
     """
+    function = _in_company(function)
     x = x0.clamp(lower, upper)
     f, g, H = function(x, torch.arange(len(x0)))
     newton = H is not None
@@ -101,6 +104,20 @@ def minimize(
         new.steepest = doubtful
         batch = new.keep(enough | doubtful)
     return x_best, f_best
+
+
+def _in_company(function: Function) -> Function:
+    """The function, whose values at a point do not depend on how many points are left (`dpfbo.batches`)."""
+
+    def evaluate(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        n = len(rows)
+        if n >= batches.ROWS:
+            return function(x, rows)
+        fill = batches.filled(n, batches.ROWS, rows.device)
+        f, g, H = function(x[fill], rows[fill])
+        return f[:n], g[:n], None if H is None else H[:n]
+
+    return evaluate
 
 
 def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bool) -> Tensor:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from dpfbo.agents import Agents, PhaseClock, Query
+from dpfbo import batches
+from dpfbo.agents import Agents, AgentsState, PhaseClock, Query
 from dpfbo.broadcast import Broadcast
 from dpfbo.mechanism import Mechanism, PartialSum
 from dpfbo.problems import Problem
@@ -33,7 +34,8 @@ class Shard:
 
     def __init__(self, problem: Problem, agents: Agents, ids: Tensor) -> None:
         self._problem, self._agents, self._ids = problem, agents.to(ids.device), ids
-        self._state = self._agents.initial_state(ids)
+        self._batch = batches.filled(len(ids), batches.PRODUCTS, ids.device)  # an agent alone is there twice
+        self._state = self._agents.initial_state(ids[self._batch])
         reference = problem.reference
         self._reference = None if reference is None else reference[ids.to(reference.device)].to(ids.device)
         self._best = torch.full((len(ids),), -torch.inf, dtype=torch.float64, device=ids.device)
@@ -55,12 +57,14 @@ class Shard:
         else:
             self._state = self._agents.fit_hyperparameters(self._state, self.clock)
             query = self._agents.query(self._state, self._received(broadcast), t, self.clock)
+        n = len(self._ids)
+        query = Query(query.u[:n], query.source[:n])
         x = self._problem.domain.to_natural(query.u)
         with self.clock("objective"):
             y = self._problem.evaluate(self._ids, x, self._agents.streams, t)
         record = self._record(t, query, x, y)
-        self._state = self._agents.observe(self._state, query, y, self.clock)
-        messages = self._agents.messages(self._state, t, self.clock) if send else None
+        self._state = self._observed(query.u, y, self.clock)
+        messages = self._agents.messages(self._state, t, self.clock)[:n] if send else None
         self._next, self._turn = t + 1, Turn(record, messages)
         return self._turn
 
@@ -75,15 +79,17 @@ class Shard:
 
     def restore(self, history: Sequence[RoundRecord]) -> None:
         """Forget everything, and know what this shard's records of rounds 0..k say; the next round is k + 1."""
-        self._state = self._agents.initial_state(self._ids)
+        self._state = self._agents.initial_state(self._ids[self._batch])
         for record in history:
             if record.round:
                 self._state = self._agents.fit_hyperparameters(self._state, PhaseClock(), last=history[-1].round)
-            query = Query(record.u.to(self._ids.device), record.source.to(self._ids.device))
-            self._state = self._agents.observe(self._state, query, record.y.to(self._ids.device), PhaseClock())
+            self._state = self._observed(record.u.to(self._ids.device), record.y.to(self._ids.device), PhaseClock())
         self._next, self._turn = len(history), None
         if history:
             self._best = history[-1].best[:, -1].to(self._ids.device)
+
+    def _observed(self, u: Tensor, y: Tensor, clock: PhaseClock) -> AgentsState:
+        return self._agents.observe(self._state, u[self._batch], y[self._batch], clock)
 
     def _received(self, broadcast: Broadcast | None) -> Broadcast | None:
         return None if broadcast is None else replace(broadcast, values=broadcast.values.to(self._ids.device))

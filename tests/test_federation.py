@@ -212,7 +212,7 @@ def test_shards_of_agents_query_what_the_whole_does():
         out = [query.u]
         for t in (1, 2, 3):
             x = problem.domain.to_natural(query.u)
-            state = agents.observe(state, query, problem.evaluate(ids, x, agents.streams, t - 1), clock)
+            state = agents.observe(state, query.u, problem.evaluate(ids, x, agents.streams, t - 1), clock)
             state = agents.fit_hyperparameters(state, clock)
             weights = torch.linspace(-1, 1, 2 * 30, dtype=torch.float64).view(2, 30) / t
             query = agents.query(state, RegionVectors(weights), t, clock)
@@ -230,10 +230,10 @@ def test_observing_leaves_the_old_state_readable():
     problem, agents, _ = world()
     state = agents.initial_state(torch.arange(12))
     query = agents.initial_query(state)
-    old = agents.observe(state, query, torch.ones(12, 5, dtype=torch.float64), PhaseClock())
+    old = agents.observe(state, query.u, torch.ones(12, 5, dtype=torch.float64), PhaseClock())
     before = agents.messages(old, 0, PhaseClock())
     more = dataclasses.replace(query, u=query.u[:, :1], source=query.source[:, :1])
-    agents.observe(old, more, torch.zeros(12, 1, dtype=torch.float64), PhaseClock())
+    agents.observe(old, more.u, torch.zeros(12, 1, dtype=torch.float64), PhaseClock())
     assert torch.equal(agents.messages(old, 0, PhaseClock()), before)
 
 
