@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RESULTS ?= results
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test lint wandb-sync clean
 
 setup: $(READY)
 
@@ -28,6 +29,15 @@ lint: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+# W&B runs that are not uploaded yet, without those that still go on (their run folder holds .lock)
+WAITING = find $(RESULTS) -path '*/wandb/offline-run-*/*.wandb' \
+	-exec sh -c '! test -e "$$1.synced" && ! test -e "$$(dirname "$$1")/../../.lock"' sh '{}' ';'
+
+# needs `wandb login` (or WANDB_API_KEY), and says so
+wandb-sync: $(READY)
+	@if test -z "$$($(WAITING) -print 2>/dev/null)"; then echo "nothing to upload: no offline W&B run below $(RESULTS)"; \
+	else $(WAITING) -exec $(BIN)/wandb sync '{}' +; fi
 
 clean:
 	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

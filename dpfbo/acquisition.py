@@ -10,7 +10,8 @@ from dpfbo.domain import Box, Domain
 from dpfbo.features import RandomFeatures
 from dpfbo.regions import Regions
 
-_BLOCK = 400_000  # features evaluated at once where every row has a map of its own: what the cache holds
+_BLOCK = 400_000  # features evaluated at once where every row has a map of its own: what a CPU's cache holds
+_ACCELERATOR_BLOCK = 100_000_000  # elsewhere: enough to keep it busy, within 2 GB
 _ROUGH = 8  # steps of every start in single precision, before the winners go on in double
 
 
@@ -32,7 +33,8 @@ class FeatureFunction:
         if len(u) == len(self.features.frequencies) == 1:
             return self._values(u, self.features, self.weights)
         size = max(len(u), len(self.features.frequencies))
-        rows_at_once = max(1, _BLOCK // (u.shape[1] * self.features.frequencies.shape[1]))
+        block = _BLOCK if u.device.type == "cpu" else _ACCELERATOR_BLOCK
+        rows_at_once = max(1, block // (u.shape[1] * self.features.frequencies.shape[1]))
         blocks = torch.arange(size, device=u.device).split(rows_at_once)
         return torch.cat([self._of_rows(u, r) for r in blocks])
 
@@ -106,7 +108,7 @@ class Acquisition:
     def maximize(self, function: FeatureFunction, domain: Domain, uniforms: Tensor) -> Tensor:
         """The maximiser of each function of the batch, `B x D` unit-cube points.
 
-        uniforms: B x uniforms_needed(domain), U[0, 1).
+        uniforms: B x uniforms_needed(domain), U[0, 1). A grid is on the same device.
         """
         if not isinstance(domain, Box):
             best = function(domain.unit_points[None]).argmax(1)  # B, or 1 for a function that all rows share
@@ -114,21 +116,22 @@ class Acquisition:
         points = uniforms.view(len(uniforms), -1, domain.dimension)
         candidates, starts = points[:, : self.n_candidates], points[:, self.n_candidates :]
         best = function.to(torch.float32)(candidates.float()).argmax(1)  # B; screening needs no more digits
-        best_candidate = candidates[torch.arange(len(best)), best]
+        best_candidate = candidates[torch.arange(len(best), device=best.device), best]
         return self._refine(function, torch.cat([best_candidate[:, None], starts], 1))
 
     def _refine(self, function: FeatureFunction, starts: Tensor) -> Tensor:
         """The best local maximum from `B x k x D` starts: all of them in single precision, the winners in double."""
         B, k, D = starts.shape
+        each = torch.arange(B, device=starts.device)
         if self.max_iterations == 0:
-            return starts[torch.arange(B), function(starts).argmax(1)]
-        owner = torch.arange(B).repeat_interleave(k)
+            return starts[each, function(starts).argmax(1)]
+        owner = each.repeat_interleave(k)
         stopping = optimize.Stopping(1e-3, 1e-4, min(_ROUGH, self.max_iterations))
         x, value = _ascend(function.to(torch.float32), starts.reshape(B * k, D).float(), owner, stopping)
         best = value.view(B, k).argmax(1)
-        winners = x.view(B, k, D)[torch.arange(B), best].double()
+        winners = x.view(B, k, D)[each, best].double()
         polish = optimize.Stopping(1e-8, 1e-10, self.max_iterations)
-        return _ascend(function, winners, torch.arange(B), polish)[0]
+        return _ascend(function, winners, each, polish)[0]
 
 
 def _ascend(function: FeatureFunction, x0: Tensor, owner: Tensor, stopping: optimize.Stopping) -> tuple[Tensor, Tensor]:

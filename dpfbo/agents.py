@@ -107,8 +107,8 @@ class Agents:
         self.own_draw.check_against(self.domain)
 
     def to(self, device: torch.device) -> "Agents":
-        """The same settings with the shared features on a device."""
-        return replace(self, features=self.features.to(device))
+        """The same settings with the domain and the shared features on a device."""
+        return replace(self, domain=self.domain.to(device), features=self.features.to(device))
 
     def initial_state(self, ids: Tensor) -> AgentsState:
         """No observations yet."""
@@ -117,7 +117,7 @@ class Agents:
             torch.zeros(n, capacity, *rest, dtype=torch.float64, device=ids.device)
             for rest in ((self.domain.dimension,), (), (M,), (capacity,))
         )
-        return AgentsState(ids, x, y, Phi, L, 0, self.own_gp.start(n))
+        return AgentsState(ids, x, y, Phi, L, 0, self.own_gp.start(n, ids.device))
 
     def initial_query(self, state: AgentsState) -> Query:
         """Algo. 2 line 2: `n_init` points uniform in the agent's own region."""
@@ -179,7 +179,7 @@ class Agents:
             return state
         with clock("fit"):
             x, y = state.x[:, : state.count], state.y[:, : state.count]
-            start = self.own_gp.start(len(state.ids))
+            start = self.own_gp.start(len(x), x.device)
             return replace(state, hyper=gp.fit(x, y, start, self.own_gp.fit))
 
     def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:

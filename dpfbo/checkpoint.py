@@ -11,6 +11,7 @@ No file holds a seed, the state of a generator, or noise. They hold private data
 
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -29,7 +30,8 @@ from dpfbo.server import ServerRecord
 
 _FORMAT = 1
 _BROADCASTS: dict[str, type[Broadcast]] = {c.__name__: c for c in (RegionVectors, AgentVectors, Points)}
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError)
+# RuntimeError: zipfile, about archives that it cannot read (encrypted, an unknown compression)
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 class Checkpoint:

@@ -1,6 +1,6 @@
 """Search domains X: a finite grid or a box. Inside the library every point lives in the unit cube."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -20,7 +20,7 @@ class Box:
     def __post_init__(self) -> None:
         if len(self.lower) != len(self.upper) or not self.lower:
             raise ValueError(f"bounds need one lower and one upper value an axis, got {self.lower} and {self.upper}")
-        low, high = torch.tensor(self.lower), torch.tensor(self.upper)
+        low, high = (torch.tensor(bound, device="cpu") for bound in (self.lower, self.upper))
         if not (torch.isfinite(low).all() and torch.isfinite(high).all() and (low < high).all()):
             raise ValueError(f"bounds must be finite with lower < upper on every axis, got {self.lower}, {self.upper}")
 
@@ -30,8 +30,12 @@ class Box:
 
     def to_natural(self, u: Tensor) -> Tensor:
         """Unit-cube points `... x D` in the problem's own units."""
-        low = torch.tensor(self.lower, dtype=u.dtype)
-        return low + u * (torch.tensor(self.upper, dtype=u.dtype) - low)
+        low, high = (torch.tensor(bound, dtype=u.dtype, device=u.device) for bound in (self.lower, self.upper))
+        return low + u * (high - low)
+
+    def to(self, device: torch.device) -> "Box":
+        """The same box: it holds no tensors."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,17 @@ class Grid:
     @cached_property
     def unit_points(self) -> Tensor:
         """The points in the unit cube, `G x D`."""
-        low = torch.tensor(self.lower, dtype=self.points.dtype)
-        return (self.points - low) / (torch.tensor(self.upper, dtype=self.points.dtype) - low)
+        p = self.points
+        low, high = (torch.tensor(bound, dtype=p.dtype, device=p.device) for bound in (self.lower, self.upper))
+        return (p - low) / (high - low)
 
     def to_natural(self, u: Tensor) -> Tensor:
         """Unit-cube points `... x D` in the problem's own units."""
         return Box(self.lower, self.upper).to_natural(u)
+
+    def to(self, device: torch.device) -> "Grid":
+        """The same grid with its points on a device."""
+        return replace(self, points=self.points.to(device))
 
 
 Domain = Box | Grid

@@ -57,7 +57,8 @@ class OwnDraw:
     ) -> Tensor:
         """Argmax of one posterior draw for each agent.
 
-        agents: n ids; x: n x t x D unit-cube points; y: n x t; hyper: n. Returns n x D unit-cube points.
+        agents: n ids; x: n x t x D unit-cube points; y: n x t; hyper: n. Returns n x D unit-cube points. All on
+        one device, the domain too.
         """
         noise = hyper.noise.clamp(min=_NOISE_FLOOR)
         if self.method == "exact" and isinstance(domain, Grid):
@@ -110,7 +111,7 @@ def exact_draw_on_grid(
     """
     L = gp.gram_cholesky(x[..., None], hyper, noise)
     octave = hyper.lengthscale.log2().ceil().long()
-    values = torch.empty(len(x), len(grid), dtype=y.dtype)
+    values = torch.empty(len(x), len(grid), dtype=y.dtype, device=y.device)
     for k in octave.unique().tolist():  # at most 15 octaves lie between the bounds of the fit
         n = (octave == k).nonzero()[:, 0]
         n = n[batches.filled(len(n), batches.ROWS, n.device)]
@@ -132,8 +133,8 @@ def _harmonics(longest: float) -> int:
 
 def _spectrum(hyper: gp.Hyperparameters, circle: float, harmonics: int) -> Tensor:
     """Fourier coefficients of the SE kernel on the circle, for `[1, cos.., sin..]`, `n x (1 + 2 J)`."""
-    j = torch.arange(harmonics + 1, dtype=torch.float64)
     l = hyper.lengthscale[:, None]
+    j = torch.arange(harmonics + 1, dtype=l.dtype, device=l.device)
     a = math.sqrt(2 * math.pi) * l / circle * torch.exp(-0.5 * (2 * math.pi * j * l / circle) ** 2)
     a = a * hyper.variance[:, None]
     return torch.cat([a[:, :1], 2 * a[:, 1:], 2 * a[:, 1:]], 1)
@@ -141,5 +142,6 @@ def _spectrum(hyper: gp.Hyperparameters, circle: float, harmonics: int) -> Tenso
 
 def _fourier_basis(x: Tensor, circle: float, harmonics: int) -> Tensor:
     """`[1, cos(2 pi j x / circle).., sin(..)..]`, `... -> ... x (1 + 2 J)`."""
-    angle = 2 * math.pi / circle * x[..., None] * torch.arange(1, harmonics + 1, dtype=x.dtype)
+    j = torch.arange(1, harmonics + 1, dtype=x.dtype, device=x.device)
+    angle = 2 * math.pi / circle * x[..., None] * j
     return torch.cat([torch.ones_like(x)[..., None], torch.cos(angle), torch.sin(angle)], -1)

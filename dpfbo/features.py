@@ -52,7 +52,7 @@ class RandomFeatures:
 def shared_features(
     n_features: int, dimension: int, lengthscale: float, generator: np.random.Generator, paired: bool = False
 ) -> RandomFeatures:
-    """The one map that all agents of a run share (paper, Sec. 2): `s ~ N(0, l^-2 I)`, `b ~ U[0, 2 pi]`.
+    """The one map that all agents of a run share (paper, Sec. 2): `s ~ N(0, l^-2 I)`, `b ~ U[0, 2 pi]`; on the CPU.
 
     paired: use `cos(s.x), sin(s.x)` pairs of M/2 frequencies instead of random phases: an approximation of the
     kernel with lower variance.
@@ -66,6 +66,6 @@ def shared_features(
     drawn = n_features // 2 if paired else n_features
     s = torch.from_numpy(generator.standard_normal((1, drawn, dimension))) / lengthscale
     if paired:
-        zero = torch.zeros(1, drawn, dtype=s.dtype)
+        zero = torch.zeros_like(s[..., 0])
         return RandomFeatures(torch.cat([s, s], 1), torch.cat([zero, zero - math.pi / 2], 1))
     return RandomFeatures(s, torch.from_numpy(generator.uniform(0, 2 * math.pi, (1, drawn))))

@@ -22,7 +22,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool 
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)  # an interrupt may come when it is in place already
         raise
     if durable:
         sync_folder(path.parent)

@@ -60,9 +60,9 @@ class OwnGP:
             if not low <= value <= high:
                 raise ValueError(f"own_gp.{name} must lie in [{low}, {high}], got {value!r}")
 
-    def start(self, n_agents: int) -> Hyperparameters:
+    def start(self, n_agents: int, device: torch.device | None = None) -> Hyperparameters:
         """The values of every agent before the first fit."""
-        one = torch.ones(n_agents, dtype=torch.float64)
+        one = torch.ones(n_agents, dtype=torch.float64, device=device)
         return Hyperparameters(self.lengthscale * one, self.variance * one, self.noise * one)
 
     def due(self, n_observations: int) -> bool:
@@ -91,14 +91,17 @@ def fit(x: Tensor, y: Tensor, start: Hyperparameters, objective: str = "closed_f
     start keeps the start.
     """
     likelihood = LIKELIHOODS[objective]
-    low, high = (torch.tensor(b, dtype=x.dtype).log().expand(len(x), 3) for b in zip(*BOUNDS.values(), strict=True))
+    low, high = (
+        torch.tensor(bound, dtype=x.dtype, device=x.device).log().expand(len(x), 3)
+        for bound in zip(*BOUNDS.values(), strict=True)
+    )
     theta0 = torch.stack([start.lengthscale, start.variance, start.noise], 1).log()
 
     def negative(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         value, gradient, information = likelihood(theta, x[rows], y[rows])
         return -value, -gradient, information
 
-    first = torch.full((len(x),), _STEP, dtype=x.dtype)
+    first = torch.full((len(x),), _STEP, dtype=x.dtype, device=x.device)
     theta, _ = optimize.minimize(negative, theta0, low, high, first, _STOPPING)
     lengthscale, variance, noise = theta.exp().unbind(1)
     return Hyperparameters(lengthscale, variance, noise)
@@ -168,7 +171,8 @@ class SEModel(gpytorch.models.ExactGP):
 def gpytorch_likelihood(theta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, None]:
     """The same value and gradient as `closed_form`, by GPyTorch and autograd; no Fisher information."""
     hyper = Hyperparameters(*theta.exp().unbind(1))
-    model = SEModel(x, y, hyper).train()
+    with x.device:  # GPyTorch makes its parameters on the default device
+        model = SEModel(x, y, hyper).train()
     raw = [model.covar_module.base_kernel.raw_lengthscale, model.covar_module.raw_outputscale]
     raw.append(model.likelihood.noise_covar.raw_noise)
     with gpytorch.settings.cholesky_max_tries(1), gpytorch.settings.fast_computations(log_prob=False):

@@ -20,6 +20,7 @@ _ARMIJO = 1e-4
 _MAX_BACKTRACKS = 12
 _HOPE = 6.0  # a quadratic model promises half of `-d.g`: losing a start that would have won is rare (see the tests)
 _NEAR = 1e-6  # of the box: coordinates this close to a bound count as at it
+_MATRICES = 2**19  # whose eigenvalues are computed at once
 _FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a Newton step divides by
 
 
@@ -44,7 +45,8 @@ class _Batch:
     steepest: Tensor  # take the next step along the negative gradient
 
     def keep(self, mask: Tensor) -> "_Batch":
-        return self if mask.all() else self.take(mask.nonzero()[:, 0])
+        kept = mask.nonzero()[:, 0]
+        return self if len(kept) == len(mask) else self.take(kept)
 
     def take(self, indices: Tensor) -> "_Batch":
         return _Batch(*(value.index_select(0, indices) for value in vars(self).values()))
@@ -71,11 +73,14 @@ def minimize(
     """
     function = _in_company(function)
     x = x0.clamp(lower, upper)
-    f, g, H = function(x, torch.arange(len(x0)))
+    f, g, H = function(x, torch.arange(len(x0), device=x.device))
     newton = H is not None
-    curvature = torch.eye(x.shape[1], dtype=x.dtype).expand(len(x), -1, -1) if H is None else H
-    batch = _Batch(torch.arange(len(x0)), x, f, g, curvature, torch.full_like(f, not newton, dtype=torch.bool))
+    curvature = torch.eye(x.shape[1], dtype=x.dtype, device=x.device).expand(len(x), -1, -1) if H is None else H
+    batch = _Batch(
+        torch.arange(len(x0), device=x.device), x, f, g, curvature, torch.full_like(f, not newton, dtype=torch.bool)
+    )
     x_best, f_best = x.clone(), f.clone()
+    n_groups = 0 if group is None or len(group) == 0 else int(group.max()) + 1
     batch = batch.keep(torch.isfinite(f))
     for _ in range(stopping.max_iterations):
         low, high = lower.index_select(0, batch.rows), upper.index_select(0, batch.rows)
@@ -89,9 +94,10 @@ def minimize(
         if newton:  # the model is exact: what promises nothing is there
             going &= promised > stopping.relative_decrease * batch.f.abs().clamp(min=1)
         if group is not None:
-            going &= _hopeful(batch, promised, f_best, group)
-        if not going.all():
-            batch, direction, low, high = batch.keep(going), direction[going], low[going], high[going]
+            going &= _hopeful(batch, promised, f_best, group, n_groups)
+        kept = going.nonzero()[:, 0]
+        if len(kept) < len(going):
+            batch, direction, low, high = batch.take(kept), direction[kept], low[kept], high[kept]
         if len(batch.rows) == 0:
             break
         new = _line_search(function, batch, direction, low, high)
@@ -141,16 +147,28 @@ def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bo
 def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
     """`-|H|^-1 g` on the coordinates not held, |H| with the absolute eigenvalues: it descends at saddles too."""
     free = (~held).to(g.dtype)
-    values, vectors = torch.linalg.eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
+    values, vectors = _eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
     values = values.abs()
     values = torch.maximum(values, _FLATTEST * values.amax(1, keepdim=True)).clamp(min=1e-300)
     d = -(vectors @ ((vectors.mT @ g.unsqueeze(-1)) / values.unsqueeze(-1))).squeeze(-1)
     return d * (longest / d.norm(dim=1).clamp(min=1e-300)).clamp(max=1)[:, None]
 
 
-def _hopeful(b: _Batch, promised: Tensor, f_best: Tensor, group: Tensor) -> Tensor:
+def _eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of B symmetric matrices, some at a time: CUDA's solver of small ones overflows.
+
+    It takes a workspace of about 1050 numbers a matrix, and counts them in 32 bits.
+    """
+    parts = [torch.linalg.eigh(part) for part in matrices.split(_MATRICES)]
+    if len(parts) == 1:
+        return parts[0][0], parts[0][1]
+    values, vectors = zip(*parts, strict=True)
+    return torch.cat(values), torch.cat(vectors)
+
+
+def _hopeful(b: _Batch, promised: Tensor, f_best: Tensor, group: Tensor, n_groups: int) -> Tensor:
     """Starts that may still become the best of their group (the best one always may)."""
-    best = torch.full((int(group.max()) + 1,), torch.inf, dtype=f_best.dtype)
+    best = torch.full((n_groups,), torch.inf, dtype=f_best.dtype, device=f_best.device)
     best = best.scatter_reduce(0, group, f_best, "amin")[group[b.rows]]
     return (b.f - _HOPE * promised <= best) | (b.f <= best)
 
@@ -166,16 +184,17 @@ def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor
     todo = (~ok).nonzero()[:, 0]
     if len(todo) == 0:
         return new
-    f_failed, slope, step = new.f[todo], slope[todo], torch.ones(len(todo), dtype=b.f.dtype)
+    f_failed, slope = new.f[todo], slope[todo]
+    step = torch.ones_like(slope)
     for name in ("x", "f", "g", "curvature"):
         getattr(new, name)[todo] = getattr(b, name)[todo]
     for _ in range(_MAX_BACKTRACKS):
         step = step * _shrink(b.f[todo], f_failed, slope)
         part = b.take(todo)
         trial, ok, slope = _trial(function, part, step[:, None] * direction[todo], lower[todo], upper[todo])
+        done, failed = ok.nonzero()[:, 0], (~ok).nonzero()[:, 0]
         for name in ("x", "f", "g", "curvature"):
-            getattr(new, name)[todo[ok]] = getattr(trial, name)[ok]
-        failed = ~ok
+            getattr(new, name)[todo[done]] = getattr(trial, name)[done]
         todo, f_failed, slope, step = todo[failed], trial.f[failed], slope[failed], step[failed]
         if len(todo) == 0:
             break
@@ -204,7 +223,7 @@ def _bfgs(old: _Batch, new: _Batch) -> Tensor:
     s, d = new.x - old.x, new.g - old.g
     sd, dd = (s * d).sum(1), (d * d).sum(1)
     good = sd > 1e-10 * s.norm(dim=1) * d.norm(dim=1)
-    scaled = (dd / sd.clamp(min=1e-300))[:, None, None] * torch.eye(s.shape[1], dtype=s.dtype)
+    scaled = (dd / sd.clamp(min=1e-300))[:, None, None] * torch.eye(s.shape[1], dtype=s.dtype, device=s.device)
     B = torch.where((old.steepest & good)[:, None, None], scaled, old.curvature)
     Bs = (B @ s.unsqueeze(-1)).squeeze(-1)
     sBs = (s * Bs).sum(1).clamp(min=1e-300)[:, None, None]

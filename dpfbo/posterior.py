@@ -33,7 +33,7 @@ def cholesky(K: Tensor) -> Tensor:
             return L
         again = K[failed]
         scale = again.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
-        again = again + jitter * scale * torch.eye(K.shape[-1], dtype=K.dtype)
+        again = again + jitter * scale * torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
         L[failed], info = torch.linalg.cholesky_ex(again)
         failed = failed[_failed(L[failed], info)]
     if len(failed):

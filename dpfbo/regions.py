@@ -40,10 +40,11 @@ class Regions:
 
     def region_of(self, u: Tensor) -> Tensor:
         """The region of each unit-cube point, `... x D -> ...`, numbered with the last axis fastest."""
-        region = torch.zeros(u.shape[:-1], dtype=torch.long)
+        region = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
         for axis, k in enumerate(self.parts):
             cell = (u[..., axis] * k).floor()
-            cell += (u[..., axis] >= (cell + 1) / k).to(u.dtype) - (u[..., axis] < cell / k).to(u.dtype)  # rounding
+            above, below = u[..., axis] >= _part(cell + 1, k), u[..., axis] < _part(cell, k)
+            cell += above.to(u.dtype) - below.to(u.dtype)  # rounding
             cell = cell.long().clamp(0, k - 1)
             region = region * k + cell
         return region
@@ -59,8 +60,8 @@ class Regions:
         lower, upper, rest = [], [], region
         for k in reversed(self.parts):
             cell, rest = (rest % k).double(), rest // k
-            lower.append(torch.where(cell == 0, 0.0, cell / k + inset))
-            upper.append(torch.where(cell == k - 1, 1.0, (cell + 1) / k - edge))
+            lower.append(torch.where(cell == 0, 0.0, _part(cell, k) + inset))
+            upper.append(torch.where(cell == k - 1, 1.0, _part(cell + 1, k) - edge))
         return torch.stack(lower[::-1], -1).to(dtype), torch.stack(upper[::-1], -1).to(dtype)
 
     def assign(self, agents: Tensor) -> Tensor:
@@ -70,7 +71,8 @@ class Regions:
     def uniform_points(self, region: Tensor, u: Tensor, domain: Domain) -> Tensor:
         """Points uniform in the given regions of the domain from uniforms.
 
-        region: n; u: n x k x D, U[0, 1). Returns n x k x D unit-cube points (grid points when the domain is a grid).
+        region: n; u: n x k x D, U[0, 1); both on one device, where a grid is too. Returns n x k x D unit-cube points
+        (grid points when the domain is a grid).
         """
         if isinstance(domain, Grid):
             return self._uniform_grid_points(region, u[..., 0], domain)
@@ -93,6 +95,11 @@ class Regions:
         start = size.cumsum(0) - size
         pick = start[region, None] + (u * size[region, None]).long()
         return grid.unit_points[order[pick]]
+
+
+def _part(j: Tensor, k: int) -> Tensor:
+    """`j / k`, rounded alike on every device: CUDA would multiply by the reciprocal of a plain number."""
+    return j / torch.full((), k, dtype=j.dtype, device=j.device)
 
 
 def _prime_factors(n: int) -> list[int]:

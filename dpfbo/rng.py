@@ -3,6 +3,8 @@
 A counter-based generator (Philox) is keyed by (seed, purpose, round); agent `n` owns its own stretch of
 the counter. So adding agents, rounds or purposes never shifts the numbers of the others, any shard of agents can
 be drawn on any machine, and a whole batch still costs one call. Nothing here touches a global generator.
+
+The uniforms are drawn on the CPU and go where the agents' ids are: the same to the bit on every device.
 """
 
 import hashlib
@@ -35,22 +37,28 @@ class Streams:
         return np.random.Generator(self._philox(purpose, round))
 
     def uniform(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
-        """U[0, 1) numbers, `n x size` float64, one row for each of the `n` ids in `agents`.
+        """U[0, 1) numbers, `n x size` float64, one row for each of the `n` ids in `agents`, on their device.
 
         A purpose keeps one `size` within a round: the numbers of different sizes overlap.
         """
         if len(agents) == 0 or size == 0:
-            return torch.zeros(len(agents), size, dtype=torch.float64)
-        first, last = int(agents.min()), int(agents.max())
+            return torch.zeros(len(agents), size, dtype=torch.float64, device=agents.device)
+        ids = agents.cpu()
+        first, last = int(ids.min()), int(ids.max())
         counts = math.ceil(size / _WORDS_PER_COUNT)  # counter values that one agent owns
         philox = self._philox(purpose, round)
         philox.advance(first * counts)
         words = (last - first + 1) * counts * _WORDS_PER_COUNT
-        span = torch.from_numpy(np.random.Generator(philox).random(words))
-        return span.view(-1, counts * _WORDS_PER_COUNT)[agents - first, :size]
+        span = torch.from_numpy(np.random.Generator(philox).random(words)).view(-1, counts * _WORDS_PER_COUNT)
+        rows = span[:, :size]
+        everyone = len(ids) == len(rows) and torch.equal(ids, torch.arange(first, last + 1, device=ids.device))
+        rows = rows.contiguous() if everyone else rows[ids - first]  # to look up a million rows takes a while
+        return rows.to(agents.device)
 
     def normal(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
-        """N(0, 1) numbers, `n x size` float64 (Box-Muller: a fixed number of uniforms for each normal)."""
+        """N(0, 1) numbers, `n x size` float64 on the agents' device (Box-Muller there: a fixed number of uniforms
+        for each normal; devices round differently).
+        """
         return box_muller(self.uniform(purpose, agents, round, 2 * math.ceil(size / 2)))[:, :size]
 
     def _philox(self, purpose: str, round: int) -> np.random.Philox:

@@ -2,6 +2,7 @@
 
 overhead: what an optimiser costs for each agent and round, everything but the objective. dpfbo, and the plain loop of
 `runners.reference_loop` on the same problem with the same settings.
+ray: start-up, time and memory of agents in Ray actors, beside the same run in one process.
 """
 
 import argparse
@@ -23,7 +24,8 @@ from threadpoolctl import threadpool_limits
 from dpfbo import federation
 from dpfbo.data import MissingData
 from dpfbo.ledger import Ledger
-from runners import reference_loop
+from runners import bench_ray, reference_loop
+from runners.executor import ExecutorError
 from runners.experiment import CONF, Experiment, build
 from runners.terminal import say_error
 
@@ -247,8 +249,18 @@ def _overhead_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON instead of tables")
 
 
+def _ray_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--agents", type=_at_least(2), default=29, metavar="N", help="agents (default: 29)")
+    add("--actors", type=_at_least(1), default=2, metavar="K", help="actors that they are packed into (default: 2)")
+    add("--rounds", type=_at_least(2), default=40, metavar="T", help="rounds of a run (default: 40)")
+    add("--repeats", type=_at_least(1), default=3, metavar="R", help="runs, of which the fastest counts (default: 3)")
+    add("--json", action="store_true", help="print JSON instead of a table")
+
+
 SUITES: dict[str, Suite] = {
-    "overhead": Suite("cost of an agent and round without the objective", _overhead_arguments, overhead)
+    "overhead": Suite("cost of an agent and round without the objective", _overhead_arguments, overhead),
+    "ray": Suite("cost of agents in Ray actors beside one process", _ray_arguments, bench_ray.run),
 }
 
 
@@ -264,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say_error("interrupted")
         return 130
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ExecutorError) as error:
         say_error(str(error))
         return 1
 

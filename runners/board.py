@@ -13,6 +13,8 @@ from rich.text import Text
 
 from runners.trials import PHASES, Phase, Trial, TrialState
 
+_UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
+
 ACCOUNTANTS = {"moments": "moments accountant", "rdp": "Rényi", "pld": "privacy-loss distributions"}
 
 
@@ -35,29 +37,30 @@ class Row:
         return self.trials[0].metric
 
     def mean(self) -> str:
-        """Final mean over the finished seeds ± its standard error."""
-        values = [state.mean for state in self.of("done") if state.mean is not None]
-        if len(values) < 2:
-            return f"{values[0]:.4f}" if values else ""
-        return f"{fmean(values):.4f} ± {stdev(values) / math.sqrt(len(values)):.4f}"
+        """Final mean over the finished seeds ± its standard error; in brackets, so far, while none is finished."""
+        done = self.of("done")
+        values = [state.mean for state in done or self.states if state.mean is not None]
+        if not values or not done:
+            return f"({fmean(values):.4f})" if values else ""
+        error = f" ± {stdev(values) / math.sqrt(len(values)):.4f}" if len(values) > 1 else ""
+        return f"{fmean(values):.4f}{error}"
 
     def epsilon(self) -> str:
-        """The largest of the finished seeds, or while none is finished of those that began."""
-        known = [state.epsilon for state in self.of("done") or self.states if state.epsilon is not None]
-        return epsilon_in_words(max(known)) if known else ""
+        """The largest of the finished seeds; in brackets, so far, while none is finished."""
+        done = self.of("done")
+        known = [state.epsilon for state in done or self.states if state.epsilon is not None]
+        words = epsilon_in_words(max(known)) if known else ""
+        return words if done or not words else f"({words})"
 
-    def delta(self) -> str:
-        known = [state.delta for state in self.of("done") if state.delta is not None]
-        return f"{known[0]:.3g}" if known else ""
-
-    def rounds_of(self, phase: Phase) -> str:
-        """Where the seeds in a phase are: `12, 30 of 40`."""
-        states = self.of(phase)
-        if not states:
-            return ""
-        at = sorted(state.round or 0 for state in states)
-        shown = ", ".join(map(str, at)) if len(at) <= 3 else f"{len(at)} at {at[0]} to {at[-1]}"
-        return f"{shown} of {self.trials[0].rounds or '?'}"
+    def at_round(self) -> str:
+        """Where its seeds are: `12, 30 / 40`, with more than two of them `5: 12..30 / 40`."""
+        lines = []
+        for phase in _UNDER_WAY:
+            at = sorted(state.round or 0 for state in self.of(phase))
+            shown = ", ".join(map(str, at)) if len(at) <= 2 else f"{len(at)}: {at[0]}..{at[-1]}"
+            if at:
+                lines.append(f"{shown} / {self.trials[0].rounds or '?'}{' stopped' if phase == 'interrupted' else ''}")
+        return "\n".join(lines)
 
 
 def rows(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> list[Row]:
@@ -74,32 +77,37 @@ def table(board: Sequence[Row], height: int | None = None) -> Table:
     metric = metrics.pop() if len(metrics) == 1 else "metric"
     phases = {state.phase for row in board for state in row.states}
     result = Table()
-    result.add_column("setting", overflow="fold")
+    result.add_column("setting", overflow="fold", min_width=12)
     result.add_column("done", justify="right")
-    for phase in ("running", "interrupted"):
-        if phase in phases:
-            result.add_column(f"{phase}: round", justify="right")
+    if phases.intersection(_UNDER_WAY):
+        result.add_column("at round", justify="right")
     if "failed" in phases:
         result.add_column("failed", justify="right", style="red")
-    result.add_column(f"{metric} ± SE", justify="right")
+    result.add_column(f"{metric}\n± SE", justify="right")
     result.add_column("epsilon", justify="right")
-    result.add_column("delta", justify="right")
     shown = list(board) if height is None else _most_active(board, height)
     for row in shown:
         cells = [row.label, f"{len(row.of('done'))}/{len(row.states)}"]
-        cells += [row.rounds_of(phase) for phase in ("running", "interrupted") if phase in phases]
+        cells += [row.at_round()] if phases.intersection(_UNDER_WAY) else []
         cells += [str(len(row.of("failed")) or "")] if "failed" in phases else []
-        result.add_row(*cells, row.mean(), row.epsilon(), row.delta())
+        result.add_row(*cells, row.mean(), row.epsilon())
     if len(shown) < len(board):
         result.caption = f"and {len(board) - len(shown)} more settings"
     return result
 
 
 def footnote(board: Sequence[Row]) -> str:
-    """What the numbers of the table are; nothing while no trial is finished."""
-    known = {(s.accountant, s.relation) for row in board for s in row.states if s.accountant and s.relation}
-    by = " or ".join(f"{ACCOUNTANTS.get(name, name)}, relation {relation}" for name, relation in sorted(known))
-    return f"mean of the finished seeds ± standard error; epsilon of one run, user level, by {by}" if by else ""
+    """What the numbers of the table are."""
+    known = {
+        (ACCOUNTANTS.get(s.accountant, s.accountant), s.relation, f"{s.delta:.3g}")
+        for row in board
+        for s in row.states
+        if s.accountant and s.relation and s.delta
+    }
+    by = " or ".join(f"{name} at delta {delta}, relation {relation}" for name, relation, delta in sorted(known))
+    some = f"; epsilon of one run, user level, by {by}" if by else ""
+    so_far = "; in brackets: so far, no seed is finished" if any(row.mean().startswith("(") for row in board) else ""
+    return f"mean of the finished seeds ± standard error{some}{so_far}"
 
 
 def counts(board: Sequence[Row]) -> str:
@@ -128,9 +136,7 @@ def epsilon_in_words(epsilon: float | None) -> str:
 class Board:
     """The states of a sweep's trials while it runs: a live table, or a line for each trial that ends."""
 
-    def __init__(
-        self, trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState], console: Console
-    ) -> None:
+    def __init__(self, trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState], console: Console) -> None:
         self.trials, self.states = list(trials), dict(states)
         self._console = console
         self._begin, self._done_at_begin = time.monotonic(), self._rounds_done()
@@ -159,8 +165,8 @@ class Board:
         board = self.rows
         yield table(board, max(1, console.height - 7))
         done = self._rounds_done()
-        yield ProgressBar(total=max(self._total, 1), completed=done, width=min(60, console.width))
         yield Text(f"{counts(board)}; {self._time_left(done)}")
+        yield ProgressBar(total=max(self._total, 1), completed=done, width=min(60, console.width - 4))
 
     def _rounds_done(self) -> int:
         """Rounds of all trials that need not run any more."""

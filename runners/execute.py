@@ -1,5 +1,6 @@
 """Run one experiment, wherever its agents are, and leave its records on disk."""
 
+import functools
 import logging
 import subprocess
 import time
@@ -17,6 +18,7 @@ from dpfbo.federation import Result, Round
 from dpfbo.ledger import Ledger
 from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
+from runners import picture
 from runners.executor import Spent, deployed
 from runners.experiment import Experiment, build, setting_hash
 from runners.results import Progress, RunFolder
@@ -46,7 +48,8 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
         checkpoint = Checkpoint(folder.checkpoint_path)
         done = _resumed(experiment, checkpoint, folder)
         label = f"{experiment.problem.name}-{settings['algorithm']['name']}-{name}-{settings['seed']}"
-        tracker.start(settings, folder.path, label, group, [experiment.problem.name, settings["algorithm"]["name"]])
+        tags = [experiment.problem.name, settings["algorithm"]["name"]]
+        tracker.start(settings, folder.path, label, group, tags, _commit(), experiment.epsilon_of_nothing)
         result, noted = Result(), 0.0
 
         def show(round: Round) -> None:
@@ -76,7 +79,7 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
             tracker.fail(f"{type(error).__name__}: {error}")
             raise
         checkpoint.clear()
-    tracker.finish(summary, [])
+    tracker.finish(summary, lambda path: picture.draw(summary, [r.epsilon for r in result.server], path))
     return summary, folder.path
 
 
@@ -95,7 +98,7 @@ def _resumed(experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder) 
 
 
 def _progress(experiment: Experiment, result: Result) -> Progress:
-    epsilon = finite_or_none(result.server[-1].epsilon) if result.server else 0.0
+    epsilon = finite_or_none(result.server[-1].epsilon) if result.server else experiment.epsilon_of_nothing
     return Progress(result.rounds[-1].round, experiment.rounds, result.rounds[-1].mean, epsilon)
 
 
@@ -165,6 +168,7 @@ def _say_what_is_unusual(experiment: Experiment, ledger: Ledger, resumed: int) -
         )  # fmt: skip
 
 
+@functools.cache  # the code that runs is the code that was imported
 def _commit() -> str | None:
     """The git commit of the code, with "+" if there are uncommitted changes; None outside a checkout."""
     try:

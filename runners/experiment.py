@@ -99,14 +99,21 @@ class Experiment:
             None if seeded else kept,
         )  # fmt: skip
 
+    @property
+    def epsilon_of_nothing(self) -> float | None:
+        """Epsilon while no release was charged: 0; None where agents exchange messages as they are."""
+        return None if self.server_kind == "peer" else 0.0
+
     def epsilons(self, ledger: Ledger) -> dict[str, float | None]:
         """Epsilon of every accountant for all that was released; None where there is no finite one."""
-        if self.server_kind == "peer":
-            return dict.fromkeys(self.accountants)
         if not ledger.charges:
-            return dict.fromkeys(self.accountants, 0.0)  # nothing was released
-        curves = {name: a.curve(ledger.events(), self.delta)[-1] for name, a in self.accountants.items()}
-        return {name: finite_or_none(value) for name, value in curves.items()}
+            return dict.fromkeys(self.accountants, self.epsilon_of_nothing)
+        events, shown = ledger.events(), self.settings["privacy"]["accountant"]  # the one whose curve is known already
+        spent = {
+            name: self.epsilon.after(events) if name == shown else accountant.curve(events, self.delta)[-1]
+            for name, accountant in self.accountants.items()
+        }
+        return {name: finite_or_none(value) for name, value in spent.items()}
 
 
 def build(cfg: DictConfig) -> Experiment:

@@ -5,10 +5,9 @@ command line's own overrides. Commas, choice(), range() and glob() multiply, as 
 """
 
 import itertools
-import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +85,8 @@ class Options:
         checks.one_of("sweep.retry_failed", self.retry_failed, (True, False))
         if not isinstance(self.address, str | None):
             raise ValueError(f"sweep.address must be the address of a Ray cluster, got {self.address!r}")
+        if "://" in (self.address or ""):  # Tune, and with it the table, would run in another process
+            raise ValueError(f"sweep.address must read HOST:PORT, on a machine of the cluster, got {self.address!r}")
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,8 @@ def _options(base: DictConfig) -> Options:
     on_ray = base.executor.name == "ray"
     cpus = s["cpus_per_trial"] if s["cpus_per_trial"] is not None else float(not on_ray)
     limit = s["max_concurrent"] if s["max_concurrent"] is not None or not on_ray else 1
-    return Options(limit, cpus, s["gpus_per_trial"], s["retry_failed"], s["address"])
+    address = s["address"] if s["address"] is not None or not on_ray else base.executor.address
+    return Options(limit, cpus, s["gpus_per_trial"], s["retry_failed"], address)
 
 
 def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, ...]]:

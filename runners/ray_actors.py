@@ -30,7 +30,7 @@ _LOCK_SECONDS = 60.0  # for a server whose driver was killed to be gone
 
 @dataclass(frozen=True)
 class Where:
-    """A process of the run. memory: its largest resident size so far, bytes."""
+    """A process of the run. memory: bytes, pages that processes share counted in parts where the system tells."""
 
     node: str
     pid: int
@@ -54,8 +54,15 @@ def _enter(settings: dict[str, Any], folder: str) -> None:
 
 
 def _where(on: str) -> Where:
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Where(ray.get_runtime_context().get_node_id(), os.getpid(), on, memory)
+    return Where(ray.get_runtime_context().get_node_id(), os.getpid(), on, _memory())
+
+
+def _memory() -> int:
+    try:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration):  # not on Linux
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 @ray.remote

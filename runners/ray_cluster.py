@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,12 +11,15 @@ from itertools import pairwise
 from typing import Any
 
 import ray
+from ray._private.services import canonicalize_bootstrap_address
+from ray.exceptions import RayError
 
 from runners.executor import ExecutorError
 from runners.experiment import Experiment
 
 _ACTOR_BYTES = 300e6  # of a process with torch and its share of the objects, on the generous side
 _CPU_STEP = 1e-3  # fractions of a CPU are rounded down to it
+_CONNECT_SECONDS = 10.0  # for the head of a cluster to answer
 _TREE_NUMBERS = 2_000_000  # N x M from which on the shards add up for the server
 
 
@@ -33,15 +37,28 @@ def connected(executor: dict[str, Any]) -> Iterator[None]:
     if executor["runtime_env"]:
         options["runtime_env"] = executor["runtime_env"]
     try:
+        _check_reachable(executor["address"])
         ray.init(
             executor["address"], include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **options
         )
-    except (ConnectionError, ValueError, RuntimeError, TypeError) as error:
+    except (OSError, ValueError, RuntimeError, TypeError, AttributeError, RayError) as error:
         raise ExecutorError(f"executor.address={executor['address']}: {error}") from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str | None) -> None:
+    """Raise ConnectionError if nobody answers where Ray would connect: it tries for a quarter of an hour itself."""
+    found = canonicalize_bootstrap_address(address)  # also the address that the last `ray start` here left in a file
+    if found is None:
+        return
+    host, _, port = found.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(f"no Ray answers at {found} ({error}); executor.address=local starts one here") from error
 
 
 @dataclass(frozen=True)

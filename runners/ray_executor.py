@@ -8,7 +8,7 @@ import logging
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,8 +116,8 @@ class RayDeployment:
 
     def place(self) -> None:
         """Create all actors, and give the agents the rounds that are done."""
+        logger.info("executor=ray: %s", self.layout.sentence)
         self._start(self._actors())
-        logger.info("%s", self.layout.sentence)
 
     def remove(self) -> None:
         for actor in [*self.shards, self._server]:
@@ -154,6 +154,9 @@ class RayDeployment:
                 self.heal()
 
     def placed(self) -> dict[str, Any]:
+        for actor in self._actors():
+            with suppress(RayError):  # dead by now: what it said at its start stays
+                self.wheres[actor.name] = _get(actor.handle.where.remote())
         return {
             "name": "ray", "shards": len(self.shards), "nodes": len({w.node for w in self.wheres.values()}),
             "num_cpus": self.layout.num_cpus, "num_gpus": self.executor["num_gpus"], "tree": self.tree,
@@ -206,6 +209,7 @@ class RayStep:
     reports: list[Any] = field(default_factory=list)
     sent: list[Any] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
+    whole: RoundRecord | None = None
 
     def begin(self) -> None:
         """Ask every actor for the round; one that has done it already gives the same answer."""
@@ -225,17 +229,18 @@ class RayStep:
         return RayMessages(self, [ref in ready and _arrived(ref) for ref in self.reports])
 
     def record(self) -> RoundRecord:
-        while True:
+        while self.whole is None:
             try:
                 reports: list[Report] = _get(self.reports)
-                break
             except RayError:
                 self.deployment.heal()
                 self.begin()
-        for report in reports:
-            for phase, seconds in report.seconds.items():
-                self.phases[phase] = max(self.phases.get(phase, 0.0), seconds)
-        return joined([report.record for report in reports])
+                continue
+            for report in reports:
+                for phase, seconds in report.seconds.items():
+                    self.phases[phase] = max(self.phases.get(phase, 0.0), seconds)
+            self.whole = joined([report.record for report in reports])
+        return self.whole
 
     def seconds(self) -> dict[str, float]:
         return self.phases

@@ -67,6 +67,8 @@ class RunFolder:
                 yield
             finally:
                 (self.path / ".lock").unlink(missing_ok=True)
+                if created and {path.name for path in self.path.iterdir()} == {"ledger.jsonl"}:
+                    self._remove_empty_ledger()
                 if created and not any(self.path.iterdir()):
                     self._remove_empty_folders()
 
@@ -128,6 +130,11 @@ class RunFolder:
         except OSError:
             return True
         return False
+
+    def _remove_empty_ledger(self) -> None:
+        """Of a run that ended before its first broadcast."""
+        if not self.ledger_path.stat().st_size:
+            self.ledger_path.unlink()
 
     def _remove_empty_folders(self) -> None:
         for folder in (self.path, self.path.parent, self.path.parent.parent):

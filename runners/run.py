@@ -37,10 +37,11 @@ def run(cfg: DictConfig) -> None:
     try:
         warn_about_ignored_privacy(cfg)
         title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
-        with RoundProgress(title, int(cfg.rounds), "mean", bool(cfg.progress)) as progress:
+        epsilon = None if cfg.algorithm.server == "peer" else 0.0
+        with RoundProgress(title, int(cfg.rounds), "mean", bool(cfg.progress), epsilon) as progress:
             summary, folder = execute(cfg, progress)
     except KeyboardInterrupt:
-        say_error("interrupted; the ledger holds every broadcast that was made")
+        say_error("interrupted; the same command goes on after the last round, and the ledger holds every broadcast")
         sys.exit(130)
     except USER_ERRORS as error:
         say_error(str(error))
@@ -115,6 +116,7 @@ def _nearest(name: str, known: list[str]) -> str:
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    logging.getLogger("runners.ray_executor").setLevel(logging.INFO)  # what it chose
     check_composes(sys.argv[1:])
     run()
 

@@ -6,8 +6,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from hydra.errors import HydraException
@@ -51,8 +51,10 @@ Keys of a sweep
   sweep.address            a Ray cluster; null: RAY_ADDRESS if set, else this machine; local: this machine
   sweep.settings           list of settings (in conf/experiment/*.yaml), each its overrides
 
-On a cluster all nodes need results_dir and this code at the same paths. Keys of the trials: python -m runners.run --help
-Exit code: 0 all finished, 1 a trial failed or a value is refused, 2 unknown overrides, 130 interrupted."""
+All settings of a trial: python -m runners.run --help. On a cluster every node needs this code and results_dir at the
+same paths.
+Exit code: 0 all finished, 1 a trial failed or a value is refused, 2 unknown overrides, 130 interrupted
+(Ctrl-C or SIGTERM)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,15 +64,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(stderr=True, highlight=False)
     begin = time.monotonic()
     try:
-        with console.status("composing") if console.is_terminal else nullcontext() as status:
-            grid = plan(args.overrides, status.update if status else lambda message: None)
+        with _busy(console, "composing") as say:
+            grid = plan(args.overrides, say)
         states = {trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials}
         if args.dry_run:
             _preview(grid, states, args.json)
             return 0
         after, warnings = _sweep(grid, states, console)
     except KeyboardInterrupt:
-        say_error("interrupted; finished trials are kept, and the same command goes on, the others from where they were")
+        say_error("interrupted; the same command goes on, finished trials are kept, begun ones resume")
         return 130
     except (HydraException, OmegaConfBaseException) as error:
         say_error(one_sentence(str(error)))
@@ -92,20 +94,40 @@ def _sweep(grid: Grid, states: States, console: Console) -> tuple[States, list[s
     _say_what_is_skipped(grid, states, console)
     if not todo:
         return states, []
-    mode = str(todo[0][0].cfg.tracker.wandb.mode)
-    os.environ.setdefault("WANDB_MODE", mode)  # nothing in a worker may ask for a key
-    try:
-        from runners import tuning
-    except ImportError as error:
-        raise ValueError(f"a sweep needs Ray ({error}): pip install 'dpfbo[ray]'") from error
-    with tuning.cluster(grid.options):
+    os.environ.setdefault("WANDB_MODE", str(todo[0][0].cfg.tracker.wandb.mode))  # nothing may ask for a key
+    with ExitStack() as stack:
+        with _busy(console, "starting Ray"):
+            try:
+                from runners import tuning
+            except ImportError as error:
+                raise ValueError(f"a sweep needs Ray ({error}): pip install 'dpfbo[ray]'") from error
+            stack.enter_context(tuning.cluster(grid.options))
         write_plan(grid.folder, trials)
-        states = {**states, **{trial.key: TrialState("waiting") for _, trial in todo}}
-        board = boards.Board(trials, states, console)
-        live = Live(board, console=console, transient=True, refresh_per_second=4)
-        with live if console.is_terminal else nullcontext():
+        board = boards.Board(trials, {**states, **{trial.key: TrialState("waiting") for _, trial in todo}}, console)
+        with _shown(board, console):
             warnings = tuning.run_trials(todo, grid.options, board)
     return board.states, warnings
+
+
+@contextmanager
+def _busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
+    """Says on a terminal what it is that takes a moment; gives the function that changes the words."""
+    if not console.is_terminal:
+        yield lambda message: None
+        return
+    with console.status(what) as status:
+        yield status.update
+
+
+@contextmanager
+def _shown(board: boards.Board, console: Console) -> Iterator[None]:
+    """Shows the board live on a terminal; it stays there only if the sweep is cut short."""
+    if not console.is_terminal:
+        yield
+        return
+    with Live(board, console=console, refresh_per_second=4) as live:
+        yield
+        live.transient = True
 
 
 def _is_to_run(grid: Grid, known: TrialState) -> bool:
@@ -128,8 +150,7 @@ def _conclude(grid: Grid, states: States, as_json: bool, seconds: float) -> None
         return
     console, rows = Console(highlight=False), boards.rows(trials, states)
     console.print(boards.table(rows))
-    if note := boards.footnote(rows):
-        console.print(note)
+    console.print(boards.footnote(rows))
     if (failed := boards.failures(trials, states)) is not None:
         console.print(failed)
     console.print(f"{boards.counts(rows)}, {seconds:.0f} s")
@@ -142,19 +163,22 @@ def _preview(grid: Grid, states: States, as_json: bool) -> None:
         print(json.dumps(_as_json(grid, states), indent=1))
         return
     accountants = list(dict.fromkeys(name for setting in grid.settings for name in setting.epsilon))
+    deltas = [f"{setting.delta:.3g}" for setting in grid.settings]
     table = Table()
     for name in ("setting", "seeds"):
-        table.add_column(name, overflow="fold")
-    for name in ("rounds", *(f"epsilon {name}" for name in accountants), "delta"):
-        table.add_column(name, justify="right")
-    for setting in grid.settings:
+        table.add_column(name, overflow="fold", min_width=12)
+    for name in ("T", *(f"epsilon\n{name}" for name in accountants), *(["delta"] if len(set(deltas)) > 1 else [])):
+        table.add_column(name, justify="right", no_wrap=True)
+    for setting, delta in zip(grid.settings, deltas, strict=True):
         epsilons = [boards.epsilon_in_words(setting.epsilon.get(name)) for name in accountants]
-        table.add_row(
-            setting.label, _seeds_by_state(grid, setting, states), str(setting.rounds), *epsilons, f"{setting.delta:.3g}"
-        )
+        seeds = _seeds_by_state(grid, setting, states)
+        table.add_row(setting.label, seeds, str(setting.rounds), *epsilons, *([delta] if len(set(deltas)) > 1 else []))
     console = Console(highlight=False)
     console.print(table)
-    console.print(f"epsilon predicted of one whole run, relation {RELATION}, user level; seeds and settings add up")
+    at = f"at delta {deltas[0]}, " if len(set(deltas)) == 1 else ""
+    console.print(
+        f"epsilon: predicted of one run of T rounds, {at}relation {RELATION}, user level; several runs add up"
+    )
     to_run = sum(_is_to_run(grid, s) for s in states.values())
     console.print(f"{len(grid.settings)} settings x {len(grid.seeds)} seeds = {len(states)} trials, {to_run} to run")
     console.print(f"results: {grid.folder}", soft_wrap=True)
@@ -196,7 +220,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         epilog=f"Groups (choose with group=option)\n{groups}\n{KEYS}", allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="list trials and predicted epsilon; run and write nothing")
+    parser.add_argument("--dry-run", action="store_true", help="list trials and predicted epsilon, run nothing")
     parser.add_argument("--json", action="store_true", help="the result for a program, on standard output")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as for runners.run")
     args = parser.parse_intermixed_args(argv)

@@ -1,5 +1,6 @@
 """What a run shows on the terminal: a progress bar, a table at the end, one sentence for an error."""
 
+import math
 import sys
 from types import TracebackType
 from typing import Any
@@ -13,14 +14,17 @@ from dpfbo.server import ServerRecord
 
 
 class RoundProgress:
-    """Progress over rounds with the mean metric and epsilon so far; plain lines where there is no terminal."""
+    """Progress over rounds with the mean metric and epsilon so far; plain lines where there is no terminal.
 
-    def __init__(self, title: str, rounds: int, metric: str, enabled: bool = True) -> None:
+    epsilon: what is shown before anything is released; None where there is no finite one.
+    """
+
+    def __init__(self, title: str, rounds: int, metric: str, enabled: bool = True, epsilon: float | None = 0.0) -> None:
         self._console = Console(stderr=True)
         self._live = enabled and self._console.is_terminal
         self._plain = enabled and not self._live
         self._metric, self._rounds, self._title = metric, rounds, title
-        self._epsilon = 0.0
+        self._epsilon = math.inf if epsilon is None else epsilon
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=10),
             TextColumn("round {task.completed}/{task.total}  {task.fields[status]}"), TimeRemainingColumn(),
@@ -40,10 +44,14 @@ class RoundProgress:
     def __call__(self, agents: RoundRecord, server: ServerRecord | None) -> None:
         if server is not None:
             self._epsilon = server.epsilon
-        status = f"{self._metric} {agents.mean:.4f}  epsilon {self._epsilon:.3g}"
+        status = f"{self._metric} {agents.mean:.4f}  epsilon {_in_words(self._epsilon)}"
         self._bar.update(self._task, completed=agents.round, status=status)
         if self._plain and agents.round % max(1, self._rounds // 6) == 0:
             self._console.print(f"{self._title}: round {agents.round}/{self._rounds}  {status}", highlight=False)
+
+
+def _in_words(epsilon: float) -> str:
+    return f"{epsilon:.3g}" if math.isfinite(epsilon) else "none"
 
 
 def print_summary(summary: dict[str, Any], folder: object) -> None:

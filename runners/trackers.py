@@ -10,8 +10,11 @@ import logging
 import math
 import numbers
 import os
+import shutil
 import sys
+import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -24,13 +27,41 @@ INIT_SECONDS = 20.0  # W&B's own limit for opening a run
 FINISH_SECONDS = 30.0  # W&B's own limit for the last upload
 ANSWER_SECONDS = 10.0  # for W&B's local service to answer; on top of the two above
 REASON_CHARACTERS = 240  # of W&B's own words, in the one warning
-IMAGE_SUFFIXES = frozenset({".gif", ".jpeg", ".jpg", ".png", ".webp"})
+
+# What one sees first is decided by names alone: a workspace gives each prefix ("server/") a section of its own, and
+# sorts sections and panels by name; metrics without a prefix go to the section "Charts", charts of tables without one
+# to "Custom Charts". So nothing that has a chart is without a prefix but regret against epsilon, round by round and at
+# the end; both sections come before all others, whether capitals go first or not ("figures" is the next); and should
+# the hidden `round` be shown after all (as some versions of the dashboard do), it comes after "regret_...".
+# Epsilon is the horizontal axis of the first chart, and below, against the round, a chart of its own.
+TRADE_OFF, END_POINT = "regret_vs_epsilon", "final_regret_vs_epsilon"
+EPSILON, REGRET, FIGURE = "privacy/epsilon", "regret/mean", "figures/regret"
+
+# (metric, horizontal axis, what its column in the table of runs holds). The metrics of a section may not overlap with
+# those of another line: W&B takes only one of two definitions. Regret is that of the best query so far, so its last
+# value is also its best one.
+METRICS = (
+    (EPSILON, "round", "last"),
+    (TRADE_OFF, EPSILON, "last"),
+    ("regret/*", "round", "last"),
+    ("server/*", "round", "mean"),
+    ("seconds/*", "round", "none"),  # their sums over the rounds come with the summary
+)
+
+# W&B looks around the machine (hardware, load, installed packages, command line), which takes half of the time that
+# opening a run does, and is not ours to upload. Internal names: what a version does not know is left out.
+UNWANTED: dict[str, Any] = {
+    "x_disable_machine_info": True,
+    "x_disable_meta": True,
+    "x_disable_stats": True,
+    "x_save_requirements": False,
+}
 
 logger = logging.getLogger(__name__)
 
 
 class WandbTracker:
-    """One W&B run: regret against the round and against epsilon, the config, the final figures.
+    """One W&B run: regret against epsilon and against the round, the config, the final figure.
 
     No method raises because of W&B, and none blocks for longer than `INIT_SECONDS` or
     `FINISH_SECONDS`, plus twice `ANSWER_SECONDS`. W&B prints nothing, asks for no key, and keeps
@@ -56,16 +87,31 @@ class WandbTracker:
         self._entity = entity
         self._inert = mode == "disabled"
         self._run: wandb.Run | None = None
+        self._spent: float | None = None
 
-    def start(self, config: dict, run_dir: Path, name: str, group: str, tags: list[str]) -> None:
-        """Open the W&B run.
+    def start(
+        self,
+        config: dict,
+        run_dir: Path,
+        name: str,
+        group: str,
+        tags: list[str],
+        commit: str | None = None,
+        epsilon: float | None = 0.0,
+    ) -> None:
+        """Open the W&B run, in place of those not yet uploaded that earlier attempts left in the same folder.
+
+        The run gets the tag `simulation`, since it shows what nobody would see in a real deployment, and its config,
+        besides the settings, `commit` and `visibility`: which metrics are released and which simulation-only.
 
         Args:
             config: resolved settings of the run; may be nested.
-            run_dir: result folder of the run; W&B adds the folder `wandb` to it.
+            run_dir: result folder of the run, which no other process uses; W&B adds the folder `wandb` to it.
             name: name of the run on the dashboard.
             group: runs with the same group (a sweep) are shown together.
             tags: labels, of 1 to 64 characters each.
+            commit: git commit of the code; None if not known.
+            epsilon: before the first broadcast: 0, or None if agents give away something without any protection.
         """
 
         def open_run() -> None:
@@ -76,6 +122,7 @@ class WandbTracker:
             folder = Path(run_dir).resolve()
             # Made here because W&B would quietly go to the temporary folder when it cannot.
             (folder / "wandb").mkdir(parents=True, exist_ok=True)
+            _forget_earlier_attempts(folder / "wandb")
             # For the whole process, because W&B may print and look for a key before it opens the run.
             wandb.setup(wandb.Settings(mode=self._mode, silent=True))  # type: ignore[arg-type]
             if self._mode == "online" and not wandb.login(prompt=False, verify=False):
@@ -85,10 +132,12 @@ class WandbTracker:
                 project=self._project,
                 entity=self._entity,
                 dir=str(folder),
-                config=config,
+                config={**config, "commit": commit, "visibility": visibility()},
+                id=uuid.uuid4().hex[:8],  # of its own, whatever WANDB_RUN_ID and WANDB_RESUME say
+                resume="never",
                 name=name,
                 group=group or None,
-                tags=tags,
+                tags=[*tags, "simulation"],
                 reinit="create_new",  # whatever run the process has, or had, is left alone
                 settings=wandb.Settings(
                     console="off",
@@ -98,53 +147,68 @@ class WandbTracker:
                     finish_timeout_raises=True,
                     init_timeout=INIT_SECONDS,
                     save_code=False,
+                    **{name: value for name, value in UNWANTED.items() if name in wandb.Settings.model_fields},
                 ),
             )
-            run.define_metric("round")
-            run.define_metric("regret/mean", step_metric="round")
-            run.define_metric("regret_vs_epsilon", step_metric="epsilon")
-            run.define_metric("*", step_metric="round")
+            run.define_metric("round", hidden=True, summary="last")
+            for metric, axis, summary in METRICS:
+                run.define_metric(metric, step_metric=axis, summary=summary)
             self._run = run
 
+        self._spent = epsilon
         self._attempt(open_run, INIT_SECONDS + ANSWER_SECONDS)
 
     def log_round(self, round: int, metrics: dict[str, float | None]) -> None:
         """Log the metrics of one round, those that are finite numbers, at step `round`.
 
-        With a finite `epsilon` and `regret/mean`, the latter is also logged as `regret_vs_epsilon`,
-        whose chart has epsilon as its horizontal axis.
+        The regret of a round was paid for by the broadcasts before it. So `privacy/epsilon` of a round is the epsilon
+        after the last one before, and with it `regret/mean` is also logged as `regret_vs_epsilon`; neither is
+        where there is no finite epsilon.
 
         Args:
             round: number of the round; does not decrease from call to call.
-            metrics: value of each metric; `epsilon` is infinite without noise.
+            metrics: value of each metric. `epsilon`: after the broadcast of this round, by the run's accountant; None
+                or infinite if no finite one covers it, not given if there is none.
         """
         run = self._run
         if run is None:
             return
+        if "epsilon" in metrics and not _is_finite(metrics["epsilon"]):
+            self._spent = None
+        row = {key: float(value) for key, value in metrics.items() if key != "epsilon" and _is_finite(value)}
+        if self._spent is not None:
+            row[EPSILON] = self._spent
+            if REGRET in row:
+                row[TRADE_OFF] = row[REGRET]
+            self._spent = metrics.get("epsilon", self._spent)
+        self._attempt(lambda: run.log({**row, "round": int(round)}, step=int(round), commit=True), ANSWER_SECONDS)
 
-        def log() -> None:
-            row = {key: float(value) for key, value in metrics.items() if _is_finite(value)}
-            if "epsilon" in row and "regret/mean" in row:
-                row["regret_vs_epsilon"] = row["regret/mean"]
-            run.log({**row, "round": int(round)}, step=int(round), commit=True)
-
-        self._attempt(log, ANSWER_SECONDS)
-
-    def finish(self, summary: dict, figures: list[Path]) -> None:
-        """Close the run as finished.
+    def finish(self, summary: dict, draw: Callable[[Path], object] | None = None) -> None:
+        """Close the run as finished, with its final regret and epsilon: one point in a chart of all runs.
 
         Args:
-            summary: final values; numbers, strings and booleans are kept, nested ones as `outer/inner`.
-            figures: image files to show on the dashboard; files in other formats are left out.
+            summary: contents of summary.json; numbers, strings and booleans are kept, nested ones as `outer/inner`.
+            draw: writes the figure of the run, a PNG file, to the path it is given; not called without a W&B run.
         """
 
         def record(run: wandb.Run) -> None:
-            from wandb import Image
+            import wandb
 
-            run.summary.update(dict(_scalars(summary)))
-            images = [path for path in map(Path, figures) if path.suffix.lower() in IMAGE_SUFFIXES]
-            if images:
-                run.log({f"figures/{path.stem}": Image(str(path)) for path in images})
+            point = end_point(summary)
+            run.summary.update({**dict(_scalars(summary)), **point})
+            if len(point) == 2:
+                # A chart of a table, because it shows the tables of all runs together: W&B draws no metric against
+                # another by itself where each run has but one value of both.
+                table = wandb.Table(
+                    columns=["epsilon", "regret"], data=[[point["final_epsilon"], point["final_regret"]]]
+                )
+                title = "final regret against epsilon, a point for each run"
+                run.log({END_POINT: wandb.plot.scatter(table, "epsilon", "regret", title, split_table=True)})
+            if draw is not None:
+                with tempfile.TemporaryDirectory() as folder:
+                    path = Path(folder) / "figure.png"
+                    draw(path)
+                    run.log({FIGURE: wandb.Image(str(path))})  # copies the file
 
         self._close(record, exit_code=0)
 
@@ -213,6 +277,41 @@ def _drop_service(wait_seconds: float) -> None:
     thread = threading.Thread(target=teardown, name="wandb-teardown", daemon=True)
     thread.start()
     thread.join(wait_seconds)
+
+
+def visibility() -> dict[str, list[str]]:
+    """The metrics that an outsider of a real deployment would see (`released`), and the others (`simulation-only`)."""
+    from dpfbo.records import SERVER_SCHEMA  # here, because it takes torch with it
+
+    names: dict[str, list[str]] = {"released": [], "simulation-only": []}
+    for column in SERVER_SCHEMA:
+        name = {"round": "round", "epsilon": EPSILON}.get(column.name, f"server/{column.name}")
+        names[column.metadata[b"visibility"].decode()].append(name)
+    names["released"] += ["final_epsilon"]
+    names["simulation-only"] += ["regret/*", "final_regret", TRADE_OFF, END_POINT, "figures/*", "seconds/*"]
+    return names
+
+
+def end_point(summary: Mapping[str, Any]) -> dict[str, float]:
+    """`final_regret` and `final_epsilon` (by the run's accountant) of a summary, those that are finite.
+
+    Short names, because the table of runs sorts and filters by names without a slash only.
+    """
+    point = {
+        "final_regret": summary.get("final", {}).get("mean"),
+        "final_epsilon": summary.get("epsilon", {}).get(summary.get("accountant")),
+    }
+    return {key: float(value) for key, value in point.items() if _is_finite(value)}
+
+
+def _forget_earlier_attempts(folder: Path) -> None:
+    """Delete the offline runs in a `wandb` folder that were not uploaded.
+
+    An interrupted run logs all its rounds again when it goes on, and a repeated one replaces its result files.
+    """
+    for attempt in folder.glob("offline-run-*"):
+        if not any(attempt.glob("*.synced")):
+            shutil.rmtree(attempt, ignore_errors=True)
 
 
 def _is_finite(value: object) -> TypeGuard[float]:

@@ -64,9 +64,10 @@ class TrialState:
     error: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The fields, with None for an epsilon that is not finite."""
+        """`state` (the phase) and the other fields, with None for an epsilon that is not finite."""
+        fields = asdict(self)
         finite = self.epsilon is not None and math.isfinite(self.epsilon)
-        return {**asdict(self), "epsilon": self.epsilon if finite else None}
+        return {"state": fields.pop("phase"), **fields, "epsilon": self.epsilon if finite else None}
 
 
 def state(folder: RunFolder) -> TrialState:

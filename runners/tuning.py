@@ -6,24 +6,27 @@ temporary folder, and a sweep that goes on is planned anew from the run folders.
 
 import logging
 import os
+import signal
+import socket
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-# before Ray is imported: Tune's own log files, progress report and change of folder are not wanted
-os.environ |= {"RAY_CHDIR_TO_TRIAL_DIR": "0", "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1", "RAY_AIR_NEW_OUTPUT": "0"}
+# before Ray is imported: Tune's own log files and its change of folder are not wanted
+os.environ |= {"RAY_CHDIR_TO_TRIAL_DIR": "0", "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1"}
 os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # Ctrl-C interrupts the sweep, as it does a single run
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import ray
 from omegaconf import OmegaConf
 from ray import tune
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayError
 from ray.tune.experiment import Trial as TuneTrial
 
 from dpfbo.records import RoundRecord
@@ -47,18 +50,44 @@ def cluster(options: Options) -> Iterator[None]:
     One that this process had before is left as it is. Raises ConnectionError if there is no Ray at the address,
     ValueError if no node can ever hold a trial.
     """
-    ours = not ray.is_initialized()
-    if ours:
+    if ray.is_initialized():
+        _check_resources(options)
+        yield
+        return
+    _check_address(options.address or os.environ.get("RAY_ADDRESS", ""))
+    try:
         try:
             ray.init(options.address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except (OSError, ValueError, RuntimeError, RayError) as error:
             raise ConnectionError(f"Ray cannot be used: {' '.join(str(error).split())}") from error
-    try:
         _check_resources(options)
+        with _terminated_like_interrupted():
+            yield
+    finally:
+        ray.shutdown()  # also what an interrupted start left
+
+
+def _check_address(address: str) -> None:
+    """Raise ConnectionError if nobody answers at HOST:PORT; Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        except (OSError, OverflowError) as error:
+            raise ConnectionError(f"no Ray cluster answers at {address} ({error})") from error
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """SIGTERM, as a batch system sends it, does what Ctrl-C does; Ray would end with a report of its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
         yield
     finally:
-        if ours:
-            ray.shutdown()
+        signal.signal(signal.SIGTERM, before)
 
 
 def run_trials(todo: Sequence[tuple[Setting, Trial]], options: Options, board: Board) -> list[str]:
@@ -71,7 +100,8 @@ def run_trials(todo: Sequence[tuple[Setting, Trial]], options: Options, board: B
     listener = _Listener(board, texts, folder)
     bundle = {"CPU": options.cpus_per_trial, "GPU": options.gpus_per_trial}
     held = {name: count for name, count in bundle.items() if count} or {"memory": 1.0}  # Tune must hold something
-    with tempfile.TemporaryDirectory(prefix="dpfbo-sweep-") as storage:
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # errors of trials come to the listener
+    with tempfile.TemporaryDirectory(prefix="dpfbo-sweep-") as storage, _no_standard_output():
         tuner = tune.Tuner(
             tune.with_resources(run_trial, tune.PlacementGroupFactory([held])),
             param_space={"cfg": tune.grid_search(list(texts)), "cwd": str(Path.cwd())},
@@ -145,6 +175,10 @@ class _Listener(tune.Callback):
         self._board, self._trials, self._experiment = board, trials, experiment
         self._warnings: dict[str, list[str]] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Tune keeps a copy of its callbacks on disk for a restore that we never ask for."""
+        return {}
+
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         self._board.update(self._trial(trial), TrialState("running", 0))
 
@@ -160,12 +194,12 @@ class _Listener(tune.Callback):
         folder = self._trial(trial).folder(self._experiment)
         now = state(folder)
         if now.phase != "done":
-            error = trial.get_pickled_error()
+            text = Path(trial.error_file).read_text() if trial.error_file else ""
             reason = "its process died: killed, or out of memory"
-            if error is not None and not isinstance(error, RayActorError):
-                reason = f"its process could not run it: {str(error).strip().splitlines()[-1]}"
+            if "Traceback" in text:  # it lives, but for example could not import what it needs
+                reason = f"its process could not run it: {text.strip().splitlines()[-1].strip()}"
             with suppress(OSError):
-                record_failure(folder, reason, str(error))
+                record_failure(folder, reason, text)
             now = TrialState("failed", error=reason)
         self._board.update(self._trial(trial), now)
 
@@ -197,6 +231,13 @@ def _warnings() -> Iterator[list[tuple[str, str]]]:
         yield handler.collected
     finally:
         logging.getLogger().removeHandler(handler)
+
+
+@contextmanager
+def _no_standard_output() -> Iterator[None]:
+    """Keeps off the terminal what Ray and Tune print there; the table is on standard error."""
+    with open(os.devnull, "w") as nothing, redirect_stdout(nothing):
+        yield
 
 
 def _check_resources(options: Options) -> None:

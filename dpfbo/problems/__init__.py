@@ -17,7 +17,7 @@ class Problem(Protocol):
     n_agents: N. domain: where they search. noise_variance: of an observation, None if unknown. metric: name of
     what is reported; reference: N values that `best so far` is subtracted from to give the metric (the optimum
     for simple regret, 1 for 1 - AUC), or None to report the best value itself. lower_is_better: direction of
-    the metric.
+    the metric. Domain and reference are on the CPU.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Problem(Protocol):
     def reference(self) -> Tensor | None: ...
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """Observations `y`, n x k, of agents (n ids) at x, n x k x D in the problem's own units."""
+        """Observations `y`, n x k, of agents (n ids) at x, n x k x D in the problem's own units; all on one device."""
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """The values that the metric is about, n x k: noiseless where they are known, else y itself."""

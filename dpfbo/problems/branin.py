@@ -52,7 +52,7 @@ class Branin:
 
     @property
     def reference(self) -> Tensor:
-        return torch.full((self.n_agents,), (_MEAN - _MINIMUM) / _SD, dtype=torch.float64)
+        return torch.full((self.n_agents,), (_MEAN - _MINIMUM) / _SD, dtype=torch.float64, device="cpu")
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         noise = observation_noise(self.noise_variance, agents, (x.shape[0], x.shape[1]), streams, round)

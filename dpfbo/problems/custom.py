@@ -66,8 +66,8 @@ class Custom:
     @cached_property
     def reference(self) -> Tensor | None:
         if self.optimum is None:
-            return None if self.maximize else torch.zeros(self.n_agents, dtype=torch.float64)
-        return self._sign * torch.as_tensor(self.optimum, dtype=torch.float64).expand(self.n_agents)
+            return None if self.maximize else torch.zeros(self.n_agents, dtype=torch.float64, device="cpu")
+        return self._sign * torch.as_tensor(self.optimum, dtype=torch.float64, device="cpu").expand(self.n_agents)
 
     @property
     def _sign(self) -> float:
@@ -93,8 +93,8 @@ class Custom:
 
         Raises EvaluationError naming agent and point if a call raises or does not return a finite number.
         """
-        y = [[self._call(n, p) for p in points] for n, points in zip(agents.tolist(), x.numpy(), strict=True)]
-        return self._sign * torch.tensor(y, dtype=torch.float64)
+        y = [[self._call(n, p) for p in points] for n, points in zip(agents.tolist(), x.cpu().numpy(), strict=True)]
+        return self._sign * torch.tensor(y, dtype=torch.float64, device=x.device)
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return y

@@ -61,7 +61,7 @@ class Landmine:
 
     @property
     def reference(self) -> Tensor:
-        return torch.ones(self.n_agents, dtype=torch.float64)
+        return torch.ones(self.n_agents, dtype=torch.float64, device="cpu")
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         seeds = (streams.uniform("platt", agents, round, x.shape[1]) * 2**31).long()
@@ -70,9 +70,8 @@ class Landmine:
             for agent, points, row in zip(agents.tolist(), x.tolist(), seeds.tolist(), strict=True)
             for point, seed in zip(points, row, strict=True)
         ]
-        return torch.from_numpy(auc_parallel(self._path, self.split_seed, self.score, fits, self.n_jobs)).view(
-            x.shape[:2]
-        )
+        auc = auc_parallel(self._path, self.split_seed, self.score, fits, self.n_jobs)
+        return torch.from_numpy(auc).view(x.shape[:2]).to(x.device)
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return y

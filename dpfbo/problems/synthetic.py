@@ -57,14 +57,16 @@ class Synthetic:
 
     @cached_property
     def domain(self) -> Grid:
-        return Grid(torch.linspace(0, 1, self.grid_size, dtype=torch.float64)[:, None], (0.0,), (1.0,))
+        points = torch.linspace(0, 1, self.grid_size, dtype=torch.float64, device="cpu")
+        return Grid(points[:, None], (0.0,), (1.0,))
 
     @cached_property
     def values(self) -> Tensor:
-        """Noiseless objectives, N x grid_size."""
+        """Noiseless objectives, N x grid_size, on the CPU."""
         streams = Streams(self.function_seed)
         common = gp_draws(1, self.grid_size, self.lengthscale, streams.generator("problem/function"))
-        signs = streams.uniform("problem/signs", torch.arange(self.n_agents), 0, self.grid_size) < 0.5
+        agents = torch.arange(self.n_agents, device="cpu")
+        signs = streams.uniform("problem/signs", agents, 0, self.grid_size) < 0.5
         return common + self.perturbation * torch.where(signs, 1.0, -1.0)
 
     @cached_property
@@ -78,4 +80,4 @@ class Synthetic:
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         index = (x[..., 0] * (self.grid_size - 1)).round().long()
-        return self.values[agents].gather(1, index)
+        return self.values[agents.cpu()[:, None], index.cpu()].to(x.device)  # the large table stays where it is

@@ -29,11 +29,10 @@ class SyntheticHeterogeneous(Synthetic):
 
     @cached_property
     def values(self) -> Tensor:
-        """Noiseless objectives, N x grid_size; agent n's own function does not depend on N."""
-        generator = Streams(self.function_seed).generator("problem/function")
+        """Noiseless objectives, N x grid_size, on the CPU; agent n's own function does not depend on N."""
+        streams, agents = Streams(self.function_seed), torch.arange(self.n_agents, device="cpu")
+        generator = streams.generator("problem/function")
         draws = gp_draws(1 + self.n_agents, self.grid_size, self.lengthscale, generator)
-        signs = (
-            Streams(self.function_seed).uniform("problem/signs", torch.arange(self.n_agents), 0, self.grid_size) < 0.5
-        )
+        signs = streams.uniform("problem/signs", agents, 0, self.grid_size) < 0.5
         mixed = self.alpha * draws[1:] + (1 - self.alpha) * draws[:1]
         return mixed + self.perturbation * torch.where(signs, 1.0, -1.0)

@@ -17,6 +17,6 @@ def normalised(inside: float, outside: float, assignment: Tensor, P: int) -> Ten
 
     assignment: N, the region of each agent. Returns P x N; every row sums to 1.
     """
-    own = assignment == torch.arange(P)[:, None]  # P x N
-    raw = torch.where(own, torch.tensor(inside, dtype=torch.float64), torch.tensor(outside, dtype=torch.float64))
+    own = assignment == torch.arange(P, device=assignment.device)[:, None]  # P x N
+    raw = torch.full(own.shape, outside, dtype=torch.float64, device=own.device).masked_fill_(own, inside)
     return raw / raw.sum(1, keepdim=True)

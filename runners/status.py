@@ -1,0 +1,140 @@
+"""python -m runners.status: how far the trials of an experiment are, from their files alone."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from runners import board as boards
+from runners.trials import PHASES, Trial, TrialState, known_trials, state
+
+HELP = """How far the trials of a sweep (or plain runs) are, while it runs or afterwards, read from its files alone.
+
+Examples
+  python -m runners.status                        every experiment in results
+  python -m runners.status fig2c --watch 5        again every 5 seconds, until nothing is left to do
+  python -m runners.status fig2c --json           for a program
+
+done: all rounds; running: a process is at it; interrupted: goes on from its checkpoint when the sweep is started
+again; failed: see the error; waiting: not begun"""
+
+
+class UnknownExperiment(RuntimeError):
+    """There is nothing to show; one sentence."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The trials of one experiment and their states at one moment."""
+
+    folder: Path
+    trials: list[Trial]
+    states: dict[tuple[str, int], TrialState]
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left that could still change by itself."""
+        return all(s.phase in ("done", "failed") for s in self.states.values())
+
+    def shown(self) -> RenderableType:
+        rows = boards.rows(self.trials, self.states)
+        parts: list[RenderableType] = [Text(f"{self.folder.name}: {boards.counts(rows)}"), boards.table(rows)]
+        parts.append(Text(boards.footnote(rows)))
+        if (failed := boards.failures(self.trials, self.states)) is not None:
+            parts.append(failed)
+        return Group(*parts)
+
+    def as_json(self) -> dict[str, Any]:
+        counts = {phase: sum(s.phase == phase for s in self.states.values()) for phase in PHASES}
+        trials = [{**asdict(trial), **self.states[trial.key].as_json()} for trial in self.trials]
+        return {"experiment": self.folder.name, "results": str(self.folder), "counts": counts, "trials": trials}
+
+
+def report(folder: Path) -> Report:
+    """The report on the experiment in `folder`. Raises UnknownExperiment if there is no trial."""
+    trials = known_trials(folder)
+    if not trials:
+        others = ", ".join(path.name for path in experiments(folder.parent))
+        hint = f"there are results of {others}" if others else "there are no results yet"
+        raise UnknownExperiment(f"no trial of {folder.name!r} in {folder.parent} ({hint})")
+    return Report(folder, trials, {trial.key: state(trial.folder(folder)) for trial in trials})
+
+
+def experiments(results: Path) -> list[Path]:
+    """The folders in `results` that hold trials."""
+    return [path for path in sorted(results.glob("*")) if path.is_dir() and known_trials(path)]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv`; the exit code is 0, or 1 if there is no such experiment."""
+    args = _parse(argv)
+    try:
+        folders = [args.results_dir / name for name in args.experiments] or experiments(args.results_dir)
+        if not folders:
+            raise UnknownExperiment(f"there are no results in {args.results_dir}: run python -m runners.sweep --help")
+        if args.json:
+            print(json.dumps([report(folder).as_json() for folder in folders], indent=1))
+        elif args.watch is None:
+            _console().print(_all([report(folder) for folder in folders]))
+        else:
+            _watch(folders, args.watch)
+    except UnknownExperiment as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 0  # how a watch ends
+    except BrokenPipeError:
+        return 0
+    return 0
+
+
+def _watch(folders: Sequence[Path], seconds: float) -> None:
+    """Show the reports again and again, until nothing is left to do."""
+    console = _console()
+    reports = [report(folder) for folder in folders]
+    with Live(_all(reports), console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        while not all(r.finished for r in reports):
+            time.sleep(seconds)
+            reports = [report(folder) for folder in folders]
+            if console.is_terminal:
+                live.update(_all(reports), refresh=True)
+            else:
+                console.print(_all(reports))
+
+
+def _all(reports: Sequence[Report]) -> Group:
+    return Group(*(part for r in reports for part in (r.shown(), Text(""))))
+
+
+def _console() -> Console:
+    return Console(highlight=False)
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m runners.status", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
+    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="results folder (default: results)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one object for each experiment, for a program")
+    form.add_argument("--watch", type=float, metavar="SECONDS", help="show it again every so many seconds")
+    args = parser.parse_args(argv)
+    if args.watch is not None and not 0 < args.watch <= 86400:
+        parser.error(f"--watch must be a number of seconds above 0, got {args.watch:g}")
+    for name in args.experiments:
+        if Path(name).name != name:
+            parser.error(f"EXPERIMENT must be the name of a folder in {args.results_dir}, got {name!r}")
+    return args
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,358 @@
+"""What the tests of interruptions and kills share: tiny runs, their records to compare to the bit, and kills."""
+
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow.parquet as pq
+
+from dpfbo.accounting.rdp import Rdp
+from dpfbo.broadcast import RegionVectors
+from dpfbo.checkpoint import Checkpoint
+from dpfbo.ledger import Ledger, digest
+from runners.execute import execute
+from runners.experiment import setting_hash
+from tests.test_conf import compose
+
+ROOT = Path(__file__).parent.parent
+QUIET = ["tracker.wandb.mode=disabled", "progress=false"]
+FAST = ["privacy.accountant=rdp", "~accountant@privacy.accountants.pld", "~accountant@privacy.accountants.moments"]
+COMMON = ["problem.n_agents=6", "n_init=4", "algorithm.M=20", *FAST]
+SYNTHETIC = ["problem=synthetic", "problem.grid_size=50", *COMMON]
+BRANIN = ["problem=branin", "acquisition.n_candidates=40", "acquisition.n_starts=3", *COMMON]  # refits every 5 queries
+FILES = {"config.yaml", "rounds.parquet", "server.parquet", "ledger.jsonl", "summary.json"}
+_OF_THIS_EXECUTION = ("seconds", "executor", "commit")  # of a summary: what a resumed run may say otherwise
+
+T = 20
+RUN = [*BRANIN, f"rounds={T}"]  # of the kills
+RAY = ["executor=ray", "executor.agents_per_actor=3"]
+SHARDS = ("agents 0..2", "agents 3..5")
+LIMIT = 300.0  # seconds until a process that does not end, or does not go away, is a failure
+_MARK = "DPFBO_KILL_WORLD"  # an environment variable that all processes of one world inherit
+
+Records = dict[str, Any]
+
+
+def records(folder: Path) -> Records:
+    """All that a finished run left, to the bit, except what is about where and how fast it ran."""
+    names = {f.name for f in folder.iterdir()}
+    assert names == FILES, "a finished run leaves its records and nothing else"
+    summary = json.loads((folder / "summary.json").read_bytes())
+    for key in _OF_THIS_EXECUTION:
+        summary.pop(key, None)
+    as_bytes = {name: (folder / name).read_bytes() for name in ("rounds.parquet", "server.parquet", "ledger.jsonl")}
+    return {**as_bytes, "summary": summary}
+
+
+def undisturbed(folder: Path, *settings: str) -> Records:
+    """The records of an uninterrupted run in this process."""
+    _, path = execute(compose(*settings, *QUIET, f"results_dir={folder}"))
+    return records(path)
+
+
+def differences(got: Records, expected: Records) -> list[str]:
+    """Which records are not the same to the bit."""
+    assert got.keys() == expected.keys()
+    return [name for name in expected if got[name] != expected[name]]
+
+
+def charged(folder: Path) -> list[tuple[int, str]]:
+    """Round and digest of all charges, in order."""
+    return [(c.round, c.digest) for c in Ledger(folder / "ledger.jsonl").charges]
+
+
+@dataclass
+class Outcome:
+    """What came of one run with kills. records: as they should be; ledger: complete, and nothing twice."""
+
+    kind: str
+    kills: int = 0
+    records: bool = False
+    ledger: bool = False
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return self.records and self.ledger
+
+    def judge(self, folder: Path, expected: Records) -> None:
+        """Against an undisturbed run of the same seed: everything is the same to the bit."""
+        different = differences(records(folder), expected)
+        self.records = not different
+        self.notes += [f"{name} differs" for name in different]
+        paid = charged(folder)
+        theirs = {(c["round"], c["digest"]) for c in map(json.loads, expected["ledger.jsonl"].splitlines())}
+        self.ledger = len(paid) == len(set(paid)) == T and set(paid) == theirs and _sent(folder) == set(range(T))
+
+    def judge_fresh(self, folder: Path, observed: set[tuple[int, str]]) -> None:
+        """With noise that is never the same: what anybody saw is paid for, and epsilon is that of all that was paid."""
+        left, paid = records(folder), charged(folder)
+        implied = Rdp().curve(Ledger(folder / "ledger.jsonl").events(), left["summary"]["delta"])
+        epsilon = pq.read_table(folder / "server.parquet")["epsilon"].to_pylist()
+        self.ledger = observed <= set(paid) and len(paid) == len(set(paid)) >= len(observed) >= T == len(_sent(folder))
+        self.ledger &= {t for t, _ in observed} == {t for t, _ in paid} == _sent(folder)
+        self.records = epsilon[-1] == implied[-1] == left["summary"]["epsilon"]["rdp"]
+        self.records &= all(e >= least for e, least in zip(epsilon, implied, strict=False))
+        self.notes.append(f"{len(paid)} charges, {len(observed)} broadcasts seen")
+
+
+def _sent(folder: Path) -> set[int]:
+    return set(pq.read_table(folder / "server.parquet")["round"].to_pylist())
+
+
+def processes(mark: str) -> dict[int, str]:
+    """Pid and title of all processes of a world."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{_MARK}={mark}".encode() in (process / "environ").read_bytes():
+                found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+        except OSError:
+            continue
+    return {pid: title for pid, title in found.items() if title}  # a zombie has none
+
+
+def until(condition: Callable[[], object], poll: float = 2e-4) -> None:
+    """Wait for something that has to happen."""
+    give_up = time.monotonic() + LIMIT
+    while not condition():
+        if time.monotonic() > give_up:
+            raise TimeoutError("waited in vain")
+        time.sleep(poll)
+
+
+@contextmanager
+def ray_session() -> Iterator[str]:
+    """A Ray of its own for this process; gives the mark of its processes."""
+    import ray
+
+    mark = uuid.uuid4().hex
+    with mock.patch.dict(os.environ, {_MARK: mark, "RAY_USAGE_STATS_ENABLED": "0"}):
+        ray.init(address="local", include_dashboard=False, num_cpus=4, log_to_driver=False, logging_level=logging.ERROR)
+        try:
+            yield mark
+        finally:
+            ray.shutdown()
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One actor of a run. after: the round that was done. moment: seconds later, or `charge`: as soon as the ledger
+    has the next one. again: its successor too, while that one starts.
+    """
+
+    actor: str
+    after: int
+    moment: float | str
+    again: bool = False
+
+
+def actor_kills(kind: str, how_many: int, seed: int) -> list[Kill]:
+    """At random rounds and moments. kind: agent or server; every other kill of the server is right after a charge."""
+    dice = random.Random(f"{kind} {seed}")
+    kills: list[Kill] = []
+    rounds = iter(dice.sample(range(T - 1), how_many))
+    while sum(1 + kill.again for kill in kills) < how_many:
+        actor = "the server" if kind == "server" else dice.choice(SHARDS)
+        moment = "charge" if kind == "server" and len(kills) % 2 == 0 else dice.uniform(0.0, 0.15)
+        kills.append(Kill(actor, next(rounds), moment, again=how_many > 3 and len(kills) == 1))
+    return kills
+
+
+class ActorKiller:
+    """Kills actors of the run that goes on in this process, and notes what its agents are sent."""
+
+    def __init__(self, kills: Sequence[Kill], mark: str, folder: Path) -> None:
+        self.kills, self.mark, self.folder = kills, mark, folder
+        self.landed = 0
+        self.observed: set[tuple[int, str]] = set()
+        self.errors: list[BaseException] = []
+        self._deployment: Any = None
+        self._threads: list[threading.Thread] = []
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        from runners.ray_executor import RayDeployment
+
+        place, step = RayDeployment.place, RayDeployment.step
+
+        def watched_place(deployment: RayDeployment) -> None:
+            self._deployment = deployment
+            place(deployment)
+
+        def watched_step(deployment: RayDeployment, t: int, broadcast: Any, send: bool) -> Any:
+            if isinstance(broadcast, RegionVectors):
+                self.observed.add((t - 1, digest(broadcast.values)))
+            return step(deployment, t, broadcast, send)
+
+        with (
+            mock.patch.object(RayDeployment, "place", watched_place),
+            mock.patch.object(RayDeployment, "step", watched_step),
+        ):
+            yield
+        for thread in self._threads:
+            thread.join()
+        if self.errors:
+            raise self.errors[0]
+
+    def on_round(self, agents: Any, server: Any) -> None:
+        for kill in self.kills:
+            if kill.after == agents.round:
+                pid, size = self._deployment.wheres[kill.actor].pid, os.stat(self.folder / "ledger.jsonl").st_size
+                self._threads.append(threading.Thread(target=self._kill, args=(kill, pid, size), daemon=True))
+                self._threads[-1].start()
+
+    def _kill(self, kill: Kill, pid: int, size: int) -> None:
+        try:
+            if isinstance(kill.moment, str):
+                until(lambda: os.stat(self.folder / "ledger.jsonl").st_size > size)
+            else:
+                time.sleep(kill.moment)
+            os.kill(pid, signal.SIGKILL)
+            self.landed += 1
+            if kill.again:
+                os.kill(self._successor(kill.actor, pid), signal.SIGKILL)
+                self.landed += 1
+        except BaseException as error:
+            self.errors.append(error)
+
+    def _successor(self, actor: str, killed: int) -> int:
+        """The process in which the actor of one that was killed is being started."""
+        kind = "ServerActor" if actor == "the server" else "AgentActor"
+        starting: list[int] = []
+
+        def born() -> bool:
+            titles = processes(self.mark)
+            starting[:] = [p for p, t in titles.items() if t.startswith(f"ray::{kind}.start") and p != killed]
+            return bool(starting)
+
+        until(born, poll=1e-3)
+        return starting[0]
+
+
+def kill_actors(
+    kind: str, kills: Sequence[Kill], folder: Path, mark: str, expected: Records | None, *settings: str
+) -> Outcome:
+    """A run on the Ray of this process whose actors are killed. expected: None for noise that is never the same."""
+    outcome, begin = Outcome(kind), time.monotonic()
+    cfg = compose(*RUN, *RAY, *settings, *QUIET, f"results_dir={folder}")
+    killer = ActorKiller(kills, mark, folder / "single" / setting_hash(cfg) / str(cfg.seed))
+    with killer.at_work():
+        summary, path = execute(cfg, killer.on_round)
+    outcome.kills = killer.landed
+    if expected is None:
+        outcome.judge_fresh(path, killer.observed)
+    else:
+        outcome.judge(path, expected)
+        outcome.ledger &= killer.observed == set(charged(path))
+    if summary["executor"]["restarts"] != killer.landed:
+        outcome.records = False
+        outcome.notes.append(f"{summary['executor']['restarts']} restarts")
+    outcome.seconds = time.monotonic() - begin
+    return outcome
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a driver is killed. at: `start` (delay after its start), `charge` (the ledger has got round t's), `round`
+    (the checkpoint has round t). delay: seconds.
+    """
+
+    at: str
+    t: int = 0
+    delay: float = 0.0
+
+    def wait(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        if self.at == "charge":
+            until(lambda: process.poll() is not None or _lines(folder / "ledger.jsonl") > self.t)
+        elif self.at == "round":
+            done = folder / "checkpoint" / f"round-{self.t:05d}.npz"
+            until(lambda: process.poll() is not None or done.exists())
+        time.sleep(self.delay)
+
+
+def driver_moments(how_many: int, seed: int, start: float, finish: bool = True) -> list[Moment]:
+    """One while it starts (within `start` seconds), one while it ends if `finish`, the others in the order of rounds."""
+    dice = random.Random(f"driver {seed}")
+    between = how_many - 1 - finish
+    rounds = sorted(dice.sample(range(T - 2), between))
+    middle = [
+        Moment("charge", t) if i % 2 else Moment("round", t, dice.uniform(0.0, 0.05)) for i, t in enumerate(rounds)
+    ]
+    end = [Moment("round", T, dice.uniform(0.0, 0.02))] if finish else []
+    return [Moment("start", delay=dice.uniform(0.0, start)), *middle, *end]
+
+
+def kill_drivers(
+    kind: str, moments: Sequence[Moment], folder: Path, expected: Records | None, *settings: str
+) -> Outcome:
+    """The run command, killed at each moment and started again at once, until it ends by itself.
+
+    Its processes carry a mark; afterwards all of them have to go away, and the ledger has to stay as it is.
+    """
+    outcome, begin, mark = Outcome(kind), time.monotonic(), uuid.uuid4().hex
+    given = [*RUN, *settings, *QUIET, f"results_dir={folder}"]
+    cfg = compose(*given)
+    path = folder / "single" / setting_hash(cfg) / str(cfg.seed)
+    environment = {**os.environ, _MARK: mark, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    observed: set[tuple[int, str]] = set()
+    for moment in [*moments, None]:
+        with open(folder / "stderr", "wb") as errors:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "runners.run", *given],
+                cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=errors,
+            )  # fmt: skip
+            try:
+                if moment is not None:
+                    moment.wait(process, path)
+                    process.kill()
+                code = process.wait(LIMIT)
+            finally:
+                process.kill()
+                process.wait()
+        if code == -signal.SIGKILL:
+            outcome.kills += 1
+        elif code != 0:
+            outcome.notes.append(f"exit code {code}: {(folder / 'stderr').read_text()[-500:]}")
+            return outcome
+        seen = {
+            (r.server.round, digest(r.server.release.values))
+            for r in Checkpoint(path / "checkpoint").read()
+            if r.server
+        }
+        if not observed <= seen and moment is not None:
+            outcome.notes.append("a round that was done was done again")
+        observed |= seen
+    left = (path / "ledger.jsonl").read_bytes()
+    if expected is None:
+        observed |= {(t, d) for t, d in charged(path) if t >= max(t for t, _ in observed)}
+        outcome.judge_fresh(path, observed)
+    else:
+        outcome.judge(path, expected)
+    until(lambda: not processes(mark), poll=0.2)
+    if (path / "ledger.jsonl").read_bytes() != left:
+        outcome.ledger = False
+        outcome.notes.append("an orphan wrote to the ledger")
+    outcome.seconds = time.monotonic() - begin
+    return outcome
+
+
+def _lines(path: Path) -> int:
+    try:
+        return path.read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
