@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RESULTS ?= results
 
-.PHONY: setup demo test lint wandb-sync clean
+.PHONY: setup demo test soak lint wandb-sync clean
 
 setup: $(READY)
 
@@ -24,6 +24,10 @@ demo: $(READY)
 
 test: $(READY)
 	@$(BIN)/python -m pytest
+
+# SIGKILLs of actors and drivers at random moments, ten of each kind: a quarter of an hour and more
+soak: $(READY)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak
 
 lint: $(READY)
 	@$(BIN)/ruff check .

@@ -5,7 +5,7 @@ Also here: the peer exchange of the original FTS, which has no aggregating serve
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 import dp_accounting
@@ -60,6 +60,12 @@ class KeptRelease(Protocol):
     def save(self, round: int, release: Release) -> None: ...
 
 
+@lru_cache(maxsize=32)
+def _curve(accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], delta: float) -> list[float]:
+    """Kept for the next run in this process with the same events: another seed, most often."""
+    return accountant.curve(events, delta)
+
+
 class EpsilonCurve:
     """Epsilon after k charges, for a run whose events are known beforehand; extended when more are charged."""
 
@@ -73,7 +79,7 @@ class EpsilonCurve:
 
     @cached_property
     def _curve(self) -> list[float]:
-        return self._accountant.curve(self._events, self._delta)
+        return _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
 
     def after(self, charged: Sequence[dp_accounting.DpEvent]) -> float:
         """Epsilon of the charged events: looked up where they are the planned ones, computed where not."""
@@ -82,7 +88,7 @@ class EpsilonCurve:
         k = len(charged)
         if list(charged) != self._events[:k]:
             self._events = list(charged)
-            self._curve = self._accountant.curve(self._events, self._delta)
+            self._curve = _curve(self._accountant, tuple(charged), self._delta)  # type: ignore[arg-type]
         return self._curve[k - 1]
 
 

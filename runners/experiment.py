@@ -124,7 +124,10 @@ def build(cfg: DictConfig) -> Experiment:
     """
     for key in sorted(OmegaConf.missing_keys(cfg)):
         raise ValueError(f"{key} must be given")
-    return assemble(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
+    try:
+        return assemble(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
+    except KeyError as error:
+        raise ValueError(f"setting {error} is missing; --cfg job shows all settings") from error
 
 
 def assemble(settings: dict[str, Any]) -> Experiment:

@@ -242,13 +242,16 @@ def _expanded(override: Override) -> list[str]:
 
 
 def _labels(groups: Sequence[Sequence[tuple[str, ...]]], cfgs: Sequence[DictConfig]) -> list[str]:
-    """A short name for each setting: those of its overrides that not all settings share.
+    """A short name for each setting: those of its overrides that not all settings share; the groups' of a single one.
 
     groups: of each setting, the overrides of all combinations that come to it; what these share counts.
     """
     own = [[o for o in group[0] if all(o in other for other in group)] for group in groups]
-    everywhere = {o for o in own[0] if all(o in other for other in own)} if len(own) > 1 else set()
-    kept = [[o for o in overrides if o not in everywhere and not _of_the_sweep(_name(o))] for overrides in own]
+    if len(own) == 1:
+        own, everywhere = [[o for o in own[0] if (CONF / _name(o)).is_dir()]], set()
+    else:
+        everywhere = {o for o in own[0] if all(o in other for other in own)}
+    kept = [[o for o in os if o not in everywhere and o[0] != "~" and not _of_the_sweep(_name(o))] for os in own]
     short = [" ".join(map(_shortened, ks)) or cfg.algorithm.name for ks, cfg in zip(kept, cfgs, strict=True)]
     if len(set(short)) == len(short):
         return short

@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import Any
 
 import ray
-from ray._private.services import canonicalize_bootstrap_address
 from ray.exceptions import RayError
 
 from runners.executor import ExecutorError
@@ -37,7 +36,7 @@ def connected(executor: dict[str, Any]) -> Iterator[None]:
     if executor["runtime_env"]:
         options["runtime_env"] = executor["runtime_env"]
     try:
-        _check_reachable(executor["address"])
+        check_reachable(executor["address"])
         ray.init(
             executor["address"], include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **options
         )
@@ -49,16 +48,25 @@ def connected(executor: dict[str, Any]) -> Iterator[None]:
         ray.shutdown()
 
 
-def _check_reachable(address: str | None) -> None:
+def check_reachable(address: str | None) -> None:
     """Raise ConnectionError if nobody answers where Ray would connect: it tries for a quarter of an hour itself."""
-    found = canonicalize_bootstrap_address(address)  # also the address that the last `ray start` here left in a file
-    if found is None:
+    found = _resolved(address)
+    host, _, port = (found or "").rpartition(":")
+    if not host or not port.isdecimal():
         return
-    host, _, port = found.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
-    except OSError as error:
-        raise ConnectionError(f"no Ray answers at {found} ({error}); executor.address=local starts one here") from error
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(f"no Ray answers at {found} ({error}); the address 'local' starts one here") from error
+
+
+def _resolved(address: str | None) -> str | None:
+    """Where ray.init would connect: RAY_ADDRESS, or what the last `ray start` on this machine left in a file."""
+    try:
+        from ray._private.services import canonicalize_bootstrap_address  # the only way to know of that file
+    except ImportError:
+        return address or os.environ.get("RAY_ADDRESS")
+    return canonicalize_bootstrap_address(address)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

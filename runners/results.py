@@ -103,7 +103,8 @@ class RunFolder:
         self.replace("rounds.parquet", lambda f: pq.write_table(rounds, f))
         self.replace("server.parquet", lambda f: pq.write_table(server, f))
         self.replace("summary.json", lambda f: f.write(json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"))
-        (self.path / "progress.json").unlink(missing_ok=True)
+        for name in ("progress.json", "failure.json"):
+            (self.path / name).unlink(missing_ok=True)
 
     def replace(self, name: str, write: Callable[[BinaryIO], object], durable: bool = True) -> None:
         """Write one file of the folder, whole or not at all."""

@@ -77,7 +77,7 @@ def check_composes(arguments: list[str]) -> None:
 
 def check_names(overrides: list[str]) -> None:
     """Exit with one sentence if an override of a sweep names no setting (its values are Hydra's to parse)."""
-    known = {*known_keys(), *(folder.name for folder in CONF.iterdir())}
+    known = {*known_keys(), *(folder.name for folder in CONF.iterdir()), *_keys_of_options()}
     for name in (override.split("=")[0] for override in overrides):
         if name not in known and name[:1] not in "+~" and "@" not in name and not name.startswith("hydra"):
             say_error(one_sentence(f"Could not override '{name}'"))
@@ -98,15 +98,23 @@ def one_sentence(message: str) -> str:
 
 def known_keys() -> list[str]:
     """Dotted names of the default configuration."""
-
-    def walk(node: Any, prefix: str) -> list[str]:
-        if not isinstance(node, dict):
-            return []
-        return [name for key, child in node.items() for name in (f"{prefix}{key}", *walk(child, f"{prefix}{key}."))]
-
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return walk(OmegaConf.to_container(hydra.compose("config")), "")
+        return _names(OmegaConf.to_container(hydra.compose("config")), "")
+
+
+def _keys_of_options() -> list[str]:
+    """Dotted names that other options of a group have, such as another problem's."""
+    files = [file for folder in CONF.iterdir() if folder.is_dir() for file in folder.glob("*.yaml")]
+    return [
+        name for file in files for name in _names(OmegaConf.to_container(OmegaConf.load(file)), f"{file.parent.name}.")
+    ]
+
+
+def _names(node: Any, prefix: str) -> list[str]:
+    if not isinstance(node, dict):
+        return []
+    return [name for key, child in node.items() for name in (f"{prefix}{key}", *_names(child, f"{prefix}{key}."))]
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -48,7 +48,8 @@ Keys of a sweep
   sweep.cpus_per_trial     null: 1, or with executor=ray 0, since its actors have their own
   sweep.gpus_per_trial     may be a fraction
   sweep.retry_failed       true: run trials again that failed before
-  sweep.address            a Ray cluster; null: RAY_ADDRESS if set, else this machine; local: this machine
+  sweep.address            HOST:PORT of a Ray cluster; null: RAY_ADDRESS, or a Ray on this machine, else its own;
+                           local: always its own
   sweep.settings           list of settings (in conf/experiment/*.yaml), each its overrides
 
 All settings of a trial: python -m runners.run --help. On a cluster every node needs this code and results_dir at the

@@ -7,7 +7,6 @@ temporary folder, and a sweep that goes on is planned anew from the run folders.
 import logging
 import os
 import signal
-import socket
 import tempfile
 import threading
 import time
@@ -35,6 +34,7 @@ from runners.board import Board
 from runners.execute import OnRound, execute
 from runners.experiment import setting_hash
 from runners.grid import Options, Setting
+from runners.ray_cluster import check_reachable
 from runners.results import ResultsError, RunFolder
 from runners.run import USER_ERRORS
 from runners.trials import Trial, TrialState, forget_failure, record_failure, state
@@ -54,7 +54,7 @@ def cluster(options: Options) -> Iterator[None]:
         _check_resources(options)
         yield
         return
-    _check_address(options.address or os.environ.get("RAY_ADDRESS", ""))
+    check_reachable(options.address)
     try:
         try:
             ray.init(options.address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
@@ -65,16 +65,6 @@ def cluster(options: Options) -> Iterator[None]:
             yield
     finally:
         ray.shutdown()  # also what an interrupted start left
-
-
-def _check_address(address: str) -> None:
-    """Raise ConnectionError if nobody answers at HOST:PORT; Ray would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdecimal():
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-        except (OSError, OverflowError) as error:
-            raise ConnectionError(f"no Ray cluster answers at {address} ({error})") from error
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ _OF_THIS_EXECUTION = ("seconds", "executor", "commit")  # of a summary: what a r
 T = 20
 RUN = [*BRANIN, f"rounds={T}"]  # of the kills
 RAY = ["executor=ray", "executor.agents_per_actor=3"]
+RAY_OF_ITS_OWN = [*RAY, "executor.address=local", "+executor.init.num_cpus=4"]
 SHARDS = ("agents 0..2", "agents 3..5")
 LIMIT = 300.0  # seconds until a process that does not end, or does not go away, is a failure
 _MARK = "DPFBO_KILL_WORLD"  # an environment variable that all processes of one world inherit
@@ -182,6 +183,8 @@ class ActorKiller:
         self.observed: set[tuple[int, str]] = set()
         self.errors: list[BaseException] = []
         self._deployment: Any = None
+        self._killed: set[int] = set()
+        self._one_at_a_time = threading.Lock()
         self._threads: list[threading.Thread] = []
 
     @contextmanager
@@ -212,23 +215,39 @@ class ActorKiller:
     def on_round(self, agents: Any, server: Any) -> None:
         for kill in self.kills:
             if kill.after == agents.round:
-                pid, size = self._deployment.wheres[kill.actor].pid, os.stat(self.folder / "ledger.jsonl").st_size
-                self._threads.append(threading.Thread(target=self._kill, args=(kill, pid, size), daemon=True))
+                size = os.stat(self.folder / "ledger.jsonl").st_size
+                self._threads.append(threading.Thread(target=self._kill, args=(kill, size), daemon=True))
                 self._threads[-1].start()
 
-    def _kill(self, kill: Kill, pid: int, size: int) -> None:
+    def _kill(self, kill: Kill, size: int) -> None:
         try:
             if isinstance(kill.moment, str):
                 until(lambda: os.stat(self.folder / "ledger.jsonl").st_size > size)
             else:
                 time.sleep(kill.moment)
-            os.kill(pid, signal.SIGKILL)
-            self.landed += 1
+            pid = self._kill_now(kill.actor)
             if kill.again:
                 os.kill(self._successor(kill.actor, pid), signal.SIGKILL)
                 self.landed += 1
         except BaseException as error:
             self.errors.append(error)
+
+    def _kill_now(self, actor: str) -> int:
+        """Kill the process of an actor; if an earlier kill has done so already, the next one that it gets."""
+        killed: list[int] = []
+
+        def lives() -> bool:
+            pid = self._deployment.wheres[actor].pid
+            with self._one_at_a_time, suppress(ProcessLookupError):
+                if pid not in self._killed:
+                    os.kill(pid, signal.SIGKILL)
+                    self._killed.add(pid)
+                    killed.append(pid)
+            return bool(killed)
+
+        until(lives, poll=1e-3)
+        self.landed += 1
+        return killed[0]
 
     def _successor(self, actor: str, killed: int) -> int:
         """The process in which the actor of one that was killed is being started."""
@@ -286,7 +305,7 @@ class Moment:
 
 
 def driver_moments(how_many: int, seed: int, start: float, finish: bool = True) -> list[Moment]:
-    """One while it starts (within `start` seconds), one while it ends if `finish`, the others in the order of rounds."""
+    """One within `start` seconds, one while the run ends if `finish`, the others in the order of rounds."""
     dice = random.Random(f"driver {seed}")
     between = how_many - 1 - finish
     rounds = sorted(dice.sample(range(T - 2), between))

@@ -262,27 +262,35 @@ def bowl(agent: int, x: Any) -> float:
     return -float(((x - 0.1 * agent) ** 2).sum())
 
 
+PROBLEMS: dict[str, Callable[[Path], Problem]] = {
+    "synthetic": lambda data: Synthetic(n_agents=N, grid_size=50),
+    "synthetic_heterogeneous": lambda data: SyntheticHeterogeneous(n_agents=N, grid_size=50),
+    "branin": lambda data: Branin(n_agents=N),
+    "custom": lambda data: Custom("tests.test_device:bowl", (0, 0), (1, 1), N),
+    "custom to be minimised": lambda data: Custom("tests.test_device:bowl", (0, 0), (1, 1), N, maximize=False),
+    "custom with its optimum": lambda data: Custom("tests.test_device:bowl", (0, 0), (1, 1), N, optimum=0.0),
+    "landmine": lambda data: Landmine("platt", n_agents=N, data_dir=str(data), n_jobs=1),
+}
+
+
 @pytest.fixture(scope="module")
-def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Problem]:
-    """They are built on the CPU, before anything is asked of them."""
-    data: Path = write_mini_landmine(tmp_path_factory.mktemp("data"))
-    built: dict[str, Problem] = {
-        "synthetic": Synthetic(n_agents=N, grid_size=50),
-        "synthetic_heterogeneous": SyntheticHeterogeneous(n_agents=N, grid_size=50),
-        "branin": Branin(n_agents=N),
-        "custom": Custom("tests.test_device:bowl", (0, 0), (1, 1), N),
-        "landmine": Landmine("platt", n_agents=N, data_dir=str(data), n_jobs=1),
-    }
-    for problem in built.values():
-        assert problem.domain is not None
-        assert problem.reference is None or problem.reference.device == CPU
-    return built
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mini_landmine(tmp_path_factory.mktemp("data"))
 
 
-@pytest.mark.parametrize("name", ["synthetic", "synthetic_heterogeneous", "branin", "custom", "landmine"])
+@pytest.mark.parametrize("make", PROBLEMS.values(), ids=PROBLEMS)
+def test_a_problem_is_built_on_the_cpu(make: Callable[[Path], Problem], data: Path) -> None:
+    def built() -> Any:
+        problem = make(data)
+        return problem.reference, problem.domain, IDS  # a box holds no tensors
+
+    same_elsewhere(built)
+
+
+@pytest.mark.parametrize("make", PROBLEMS.values(), ids=PROBLEMS)
 @pytest.mark.parametrize("ids", [IDS, SOME], ids=["everyone", "some"])
-def test_a_problem_answers_where_it_was_asked(name: str, ids: Tensor, problems: dict[str, Problem]) -> None:
-    problem = problems[name]
+def test_a_problem_answers_where_it_was_asked(make: Callable[[Path], Problem], ids: Tensor, data: Path) -> None:
+    problem = make(data)
     u = uniforms(len(ids), 3, problem.domain.dimension, seed=16)
 
     def evaluated() -> Any:
@@ -293,15 +301,11 @@ def test_a_problem_answers_where_it_was_asked(name: str, ids: Tensor, problems: 
     same_elsewhere(evaluated)
 
 
-@pytest.mark.parametrize(
-    ("name", "method"), [("synthetic", "exact"), ("synthetic", "rff"), ("branin", "rff")], ids=lambda v: v
-)
+@pytest.mark.parametrize(("name", "method"), [("synthetic", "exact"), ("synthetic", "rff"), ("branin", "rff")])
 @pytest.mark.parametrize("ids", [IDS, SOME[:1]], ids=["everyone", "one agent"])
-def test_a_shard_stays_on_the_device_of_its_ids(
-    name: str, method: str, ids: Tensor, problems: dict[str, Problem]
-) -> None:
+def test_a_shard_stays_on_the_device_of_its_ids(name: str, method: str, ids: Tensor, data: Path) -> None:
     """Its rounds, with every kind of broadcast, refits and messages; and once more from its records."""
-    problem, rounds = problems[name], 5
+    problem, rounds = PROBLEMS[name](data), 5
     D = problem.domain.dimension
     agents = Agents(
         problem.domain, Regions(2, D), shared_features(20, D, 0.2, STREAMS.generator("features")), STREAMS, rounds, 5,

@@ -16,7 +16,7 @@ import torch
 from dpfbo.broadcast import RegionVectors
 from dpfbo.mechanism import PartialSum, SubsampledGaussian
 from dpfbo.shard import Shard
-from runners import ray_actors
+from runners import ray_actors, ray_cluster
 from runners.execute import execute
 from runners.executor import ExecutorError
 from runners.experiment import build
@@ -26,8 +26,9 @@ from runners.ray_executor import Actor, RayServer
 from tests.test_conf import compose
 from tests.test_run import QUIET, call
 
-GRID = ["problem.n_agents=6", "problem.grid_size=60", "problem.lengthscale=0.1", "algorithm.M=20"]
-BOX = ["problem=branin", "problem.n_agents=6", "acquisition.n_candidates=100", "algorithm.M=20"]
+PRIVATE = ["privacy.q=0.6", "privacy.z=0.3"]  # most agents are heard, and the noise does not drown them
+GRID = [*PRIVATE, "problem.n_agents=6", "problem.grid_size=60", "problem.lengthscale=0.1", "algorithm.M=20"]
+BOX = [*PRIVATE, "problem=branin", "problem.n_agents=6", "acquisition.n_candidates=100", "algorithm.M=20"]
 SHORT = ["rounds=6", "n_init=4"]  # with a refit of the own GPs after the first round
 PROBLEMS = {"grid": GRID, "box": BOX}
 
@@ -130,10 +131,13 @@ def test_objective_that_raises_is_the_same_sentence_and_ray_is_shut_down(monkeyp
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "auto", "nowhere"])
-def test_cluster_that_is_not_there(monkeypatch, capsys, tmp_path, address):
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))  # where `auto` would look for the address of one
-    refused(monkeypatch, capsys, tmp_path, ["executor=ray", f"executor.address={address}"], "executor.address=")
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
+@pytest.mark.parametrize("given", ["executor.address", "RAY_ADDRESS"])
+def test_cluster_that_is_not_there(monkeypatch, capsys, tmp_path, given, address):
+    if given == "RAY_ADDRESS":
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    override = f"executor.address={address if given == 'executor.address' else 'null'}"
+    refused(monkeypatch, capsys, tmp_path, ["executor=ray", override], override.replace("null", "None"))
     assert not ray.is_initialized()
 
 
@@ -245,11 +249,11 @@ def test_gpu_that_torch_does_not_see(reused, monkeypatch, capsys, tmp_path):
         ({"num_cpus": 0.1}, 20),
         ({"num_gpus": 0.1}, 2),  # auto: no more than the CPUs
         ({}, 2),
-        ({"agents_per_actor": 1}, 33),  # of 0.3 GB
+        ({"agents_per_actor": 1}, 33),  # by memory
     ],
 )
 def test_as_many_actors_as_there_is_room_for(monkeypatch, overrides, actors):
-    there = {"CPU": 2.0, "GPU": 1.0, "memory": 10e9}
+    there = {"CPU": 2.0, "GPU": 1.0, "memory": 33.5 * ray_cluster._ACTOR_BYTES}
     monkeypatch.setattr(ray, "cluster_resources", lambda: there)
 
     def cut(N):

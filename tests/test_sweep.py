@@ -22,7 +22,9 @@ from runners.trials import TrialState, known_trials, record_failure, state
 
 TINY = ["problem.n_agents=4", "rounds=2", "algorithm.M=10", "acquisition.n_candidates=20", "acquisition.n_starts=1"]
 QUIET = ["tracker.wandb.mode=disabled", "experiment_name=mine"]
-BRANIN = ["problem=branin", *TINY, *QUIET]
+# the accountant by privacy-loss distributions takes longer than these runs
+FAST = ["~accountant@privacy.accountants.pld", "privacy.accountant=rdp"]
+BRANIN = ["problem=branin", *TINY, *QUIET, *FAST]
 
 
 def labels(*arguments):
@@ -72,13 +74,11 @@ def test_bad_seeds(text):
 
 
 def test_product_of_the_command_line():
-    grid = plan([*BRANIN, "algorithm=fts,dp_fts", "privacy.q=.2,0.5", "privacy.z=range(1,3)", "seeds=0..1"])
-    assert [s.label for s in grid.settings] == [
-        "fts", "dp_fts q=0.2 z=1", "dp_fts q=0.2 z=2", "dp_fts q=0.5 z=1", "dp_fts q=0.5 z=2",
-    ]  # fmt: skip
+    grid = plan([*BRANIN, "algorithm=fts,dp_fts", "privacy.z=range(1,3)", "seeds=0..1"])
+    assert [s.label for s in grid.settings] == ["fts", "dp_fts z=1", "dp_fts z=2"]
     trials = [trial.key for _, trial in grid.trials]
-    assert len(trials) == len(set(trials)) == 10
-    assert [seed for _, seed in trials[:5]] == [0] * 5
+    assert len(trials) == len(set(trials)) == 6
+    assert [seed for _, seed in trials] == [0, 0, 0, 1, 1, 1]
 
 
 def test_choice_and_glob():
@@ -88,7 +88,6 @@ def test_choice_and_glob():
 
 def test_union_of_settings_times_the_command_line():
     settings = "sweep.settings=['algorithm=ts',['algorithm=dp_fts','privacy.z=1,2'],'algorithm=ts']"
-    assert labels(settings) == ["ts", "dp_fts z=1", "dp_fts z=2"]
     assert labels(settings, "rounds=2,3") == [
         "ts rounds=2", "ts rounds=3", "dp_fts z=1 rounds=2", "dp_fts z=1 rounds=3", "dp_fts z=2 rounds=2",
         "dp_fts z=2 rounds=3",
@@ -97,7 +96,7 @@ def test_union_of_settings_times_the_command_line():
 
 
 def test_one_setting_is_named_by_its_overrides():
-    assert plan([*QUIET, "algorithm=ts"]).settings[0].label == "ts"
+    assert labels("algorithm=ts") == ["branin ts"]
     assert plan(QUIET).settings[0].label == "dp_fts_de"
 
 
@@ -107,7 +106,7 @@ def test_same_hash_and_seed_is_one_trial():
 
 
 def test_configuration_survives_the_way_to_a_worker():
-    for setting in plan(["problem=synthetic,branin", "problem.function_seed=3,${seed}", "rounds=2"]).settings:
+    for setting in plan(["problem=synthetic,branin", "problem.function_seed=3,${seed}", *FAST]).settings:
         cfg = OmegaConf.create(OmegaConf.to_yaml(OmegaConf.create(setting.config(3))))
         assert setting_hash(cfg) == setting.name
         assert cfg.seed == 3
@@ -158,7 +157,7 @@ REFUSED = [
     ("tracker.wandb.mode=loud", 1, "tracker.wandb.mode must be one of online, offline, disabled, got 'loud'"),
     ("experiment_name=a/b", 1, "experiment_name must be a plain folder name"),
     ("problem=landmine", 1, "python -m runners.fetch landmine"),
-    ("~privacy.z", 1, "setting 'z' is missing"),
+    ("~privacy.z", 1, "setting 'z' is missing in"),
 ]
 
 
@@ -185,10 +184,10 @@ def test_without_ray(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:99999"])
+@pytest.mark.parametrize("address", ["127.0.0.1:1"])
 def test_no_cluster_at_the_address(address, tmp_path, capsys):
     assert sweep.main([*BRANIN, "algorithm=ts", f"sweep.address='{address}'", f"results_dir={tmp_path / 'r'}"]) == 1
-    assert f"error: no Ray cluster answers at {address}" in capsys.readouterr().err
+    assert f"error: no Ray answers at {address}" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -224,7 +223,7 @@ def test_dry_run_tells_all_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     report = json.loads(capsys.readouterr().out)
     assert sum(trial["to_run"] for trial in report["trials"]) == 7
     done = next(trial for trial in report["trials"] if trial["state"] == "done")
-    assert done["predicted"]["epsilon"]["pld"] == pytest.approx(done["epsilon"])
+    assert done["predicted"]["epsilon"]["rdp"] == pytest.approx(done["epsilon"])
     assert done["predicted"]["delta"] == done["delta"]
     fts = next(trial for trial in report["trials"] if trial["label"] == "fts")
     assert set(fts["predicted"]["epsilon"].values()) == {None}
@@ -253,7 +252,7 @@ SETTINGS = (
     "sweep.settings=['problem.function=sweep_objective:good algorithm=ts,fts,dp_fts,random_server,sobol_server',"
     "'problem.function=sweep_objective:bad algorithm=ts']"
 )
-CUSTOM = ["problem=custom", *TINY, *QUIET, SETTINGS, "seeds=0..3"]
+CUSTOM = ["problem=custom", *TINY, *QUIET, *FAST, SETTINGS, "seeds=0..3"]
 
 
 @pytest.fixture(scope="module")
@@ -343,11 +342,12 @@ def test_failed_trials_are_skipped(folder, here):
     assert summaries(folder) == before
 
 
-def test_resources_that_no_node_has(folder, session, here):
-    code, out, err = here("sweep.cpus_per_trial=64", "experiment_name=other")
-    assert code == 1
-    assert "error: sweep.cpus_per_trial=64 and sweep.gpus_per_trial=0 fit on no node of the Ray cluster" in err
-    assert not (folder / "results" / "other").exists()
+def test_resources_that_no_node_has(session, tmp_path, capsys):
+    one = [*BRANIN, "algorithm=ts", f"results_dir={tmp_path / 'r'}"]
+    assert sweep.main([*one, "sweep.cpus_per_trial=64"]) == 1
+    error = capsys.readouterr().err
+    assert "error: sweep.cpus_per_trial=64 and sweep.gpus_per_trial=0 fit on no node of the Ray cluster" in error
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_retried_on_request(folder, session, here):

@@ -1,0 +1,91 @@
+"""make soak: SIGKILLs at random moments, so and so many of each kind; a table, exit code 1 if anything differs."""
+
+import argparse
+import logging
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from tests.kill_world import (
+    RAY,
+    RAY_OF_ITS_OWN,
+    RUN,
+    Outcome,
+    actor_kills,
+    driver_moments,
+    kill_actors,
+    kill_drivers,
+    ray_session,
+    undisturbed,
+)
+
+MOST = 5  # kills in one run
+TREE = "executor.aggregation=tree"
+OS = "privacy.rng=os"
+
+
+def worlds(folder: Path, kills: int, seed: int) -> Iterator[Outcome]:
+    """`kills` of agent actors, server actors, drivers on Ray, local drivers; then with other settings."""
+
+    def fresh() -> Path:
+        return Path(tempfile.mkdtemp(dir=folder))
+
+    def each(kind: str, world: Callable[[int, int], Outcome]) -> Iterator[Outcome]:
+        for i in range(0, kills, MOST):
+            n = min(MOST, kills - i)
+            try:
+                outcome = world(seed + i, n)
+            except Exception as error:
+                outcome = Outcome(kind, notes=[f"{type(error).__name__}: {error}"])
+            outcome.kind = kind
+            if outcome.kills < n:
+                outcome.records = False
+                outcome.notes.append(f"{n} kills were planned")
+            yield outcome
+
+    def mixed(seed: int, n: int) -> list:
+        return [*actor_kills("agent", n - n // 2, seed + 1), *actor_kills("server", n // 2, seed + 1)]
+
+    def drivers(finish: bool, start: float, *settings: str) -> Callable[[int, int], Outcome]:
+        known = expected if OS not in settings else None
+        return lambda s, n: kill_drivers("", driver_moments(n, s, start, finish), fresh(), known, *settings)
+
+    expected = undisturbed(fresh(), *RUN)
+    with ray_session() as mark:
+        for kind in ("agent", "server"):
+            yield from each(
+                f"{kind} actor",
+                lambda s, n, kind=kind: kill_actors("", actor_kills(kind, n, s), fresh(), mark, expected),
+            )
+        yield from each("actors, rng=os", lambda s, n: kill_actors("", mixed(s, n), fresh(), mark, None, OS))
+        tree = undisturbed(fresh(), *RUN, *RAY, TREE)
+        yield from each("actors, tree", lambda s, n: kill_actors("", mixed(s, n), fresh(), mark, tree, TREE))
+    yield from each("driver on Ray", drivers(True, 15.0, *RAY_OF_ITS_OWN))
+    yield from each("local driver", drivers(True, 5.0))
+    yield from each("local driver, rng=os", drivers(False, 5.0, OS))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--kills", type=int, default=10, help="of each kind (default 10)")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills (default 0)")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    logging.basicConfig(level=logging.ERROR)
+    print(f"{'killed':<22} {'kills':>5}  {'identical records':<18} {'ledger complete':<16} {'seconds':>7}  notes")
+    passed = True
+    with tempfile.TemporaryDirectory(prefix="soak") as folder:
+        for outcome in worlds(Path(folder), arguments.kills, arguments.seed):
+            passed &= outcome.passed
+            words = [("yes" if flag else "NO") for flag in (outcome.records, outcome.ledger)]
+            line = f"{outcome.kind:<22} {outcome.kills:>5}  {words[0]:<18} {words[1]:<16} {outcome.seconds:>7.1f}  "
+            print(line + "; ".join(outcome.notes), flush=True)
+    print("passed" if passed else "FAILED", flush=True)
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
