@@ -10,6 +10,7 @@ No file holds a seed, the state of a generator, or noise. They hold private data
 """
 
 import json
+import shutil
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -64,10 +65,11 @@ class Checkpoint:
 
     def clear(self) -> None:
         """Forget all rounds, and a release that was kept."""
+        old = self.folder.with_name(f".{self.folder.name}")  # all of it is gone at once, whenever the process ends
+        shutil.rmtree(old, ignore_errors=True)
         if self.folder.is_dir():
-            for path in self.folder.iterdir():
-                path.unlink()
-            self.folder.rmdir()
+            self.folder.rename(old)
+            shutil.rmtree(old)
 
     def release_file(self) -> "ReleaseFile":
         """Where this run keeps a release that cannot be drawn again."""

@@ -67,12 +67,12 @@ class RoundRecord:
     @property
     def mean(self) -> float:
         """Mean over the agents of the metric after this round."""
-        return float(self.regret[:, -1].mean())
+        return float(self.regret[:, -1].contiguous().mean())  # a sum's rounding depends on the strides
 
     @property
     def standard_error(self) -> float:
         """Standard error over the agents of the metric after this round (0 for one agent)."""
-        last = self.regret[:, -1]
+        last = self.regret[:, -1].contiguous()
         return float(last.std() / len(last) ** 0.5) if len(last) > 1 else 0.0
 
 

@@ -54,7 +54,8 @@ def deployed(experiment: Experiment, folder: RunFolder, done: Result) -> Iterato
         with ray_deployment(experiment, folder, done) as deployment:
             yield deployment
     else:
-        yield LocalDeployment.of(experiment, folder, done)
+        with folder.hold_ledger():
+            yield LocalDeployment.of(experiment, folder, done)
 
 
 def device(wanted: str, given_gpu: bool) -> torch.device:

@@ -180,10 +180,7 @@ def _checked(label: str, overrides: tuple[str, ...], name: str, cfg: DictConfig,
     """The setting, after building with one seed all that a run of it builds."""
     first = cfg.copy()
     first.seed = seed
-    try:
-        experiment = build(first)
-    except KeyError as error:
-        raise ValueError(f"setting {error} is missing in {' '.join(overrides)}") from error
+    experiment = build(first)
     wandb = experiment.settings["tracker"]["wandb"]
     WandbTracker(wandb["mode"], wandb["project"], wandb["entity"])  # checks its settings
     return Setting(

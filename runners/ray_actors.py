@@ -1,9 +1,7 @@
 """The Ray actors of a run: some agents each, and the server."""
 
-import fcntl
 import os
 import resource
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +22,6 @@ from dpfbo.shard import Shard
 from runners.executor import Spent, device
 from runners.experiment import assemble, use_threads
 from runners.results import RunFolder
-
-_LOCK_SECONDS = 60.0  # for a server whose driver was killed to be gone
 
 
 @dataclass(frozen=True)
@@ -109,7 +105,7 @@ class ServerActor:
         """Open the ledger and build the server on it."""
         _enter(self._settings, self._working_directory)
         files = RunFolder(Path(self._folder))
-        self._lock = _locked(files.ledger_path)
+        self._held = files.hold_ledger()
         self._experiment = assemble(self._settings)
         self._ledger = Ledger(files.ledger_path)
         server = self._experiment.server(self._ledger, Checkpoint(files.checkpoint_path).release_file())
@@ -184,20 +180,3 @@ def _accepted(part: PartialSum, shape: tuple[int, int], k: int) -> PartialSum:
 
 def _tensor(array: np.ndarray | None) -> Tensor | None:
     return None if array is None else torch.from_numpy(array.copy())
-
-
-def _locked(ledger: Path) -> int:
-    """Hold the ledger for this process alone; waits for a server whose driver has died.
-
-    Raises TimeoutError if another process keeps it.
-    """
-    descriptor = os.open(ledger, os.O_RDWR | os.O_CREAT, 0o644)
-    give_up = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
-        except OSError:
-            if time.monotonic() > give_up:
-                raise TimeoutError(f"another server is writing to {ledger}: wait for it, or end it") from None
-            time.sleep(0.1)

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from ray.exceptions import RayError
 from runners.executor import ExecutorError
 from runners.experiment import Experiment
 
-_ACTOR_BYTES = 300e6  # of a process with torch and its share of the objects, on the generous side
+_ACTOR_BYTES = 400e6  # of a process with torch and its share of the objects, on the generous side
 _CPU_STEP = 1e-3  # fractions of a CPU are rounded down to it
 _CONNECT_SECONDS = 10.0  # for the head of a cluster to answer
 _TREE_NUMBERS = 2_000_000  # N x M from which on the shards add up for the server
@@ -40,7 +41,7 @@ def connected(executor: dict[str, Any]) -> Iterator[None]:
         ray.init(
             executor["address"], include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **options
         )
-    except (OSError, ValueError, RuntimeError, TypeError, AttributeError, RayError) as error:
+    except (OSError, ValueError, RuntimeError, TypeError, AttributeError, AssertionError, RayError) as error:
         raise ExecutorError(f"executor.address={executor['address']}: {error}") from error
     try:
         yield
@@ -57,7 +58,9 @@ def check_reachable(address: str | None) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
-        raise ConnectionError(f"no Ray answers at {found} ({error}); the address 'local' starts one here") from error
+        raise ConnectionError(
+            f"no Ray answers at {address or found} ({error}); the address 'local' starts one here"
+        ) from error
 
 
 def _resolved(address: str | None) -> str | None:
@@ -119,4 +122,5 @@ def _room(executor: dict[str, Any], cpus: float, gpus: float, memory: float) -> 
         limits.append(cpus)
     if executor["num_gpus"] > 0:
         limits.append(gpus / executor["num_gpus"] + 1e-9)
-    return math.floor(min(limits))
+    least = min(limits)
+    return sys.maxsize if math.isinf(least) else math.floor(least)

@@ -274,7 +274,8 @@ class RayServer:
             except RayError:
                 self.deployment.heal()
                 if messages is not None:
-                    messages.step.begin()
+                    messages.step.begin()  # waited for: the server's own calls to the shards must not overtake it
+                    ray.wait(messages.step.reports, num_returns=len(messages.step.reports))
 
     def _ask(self, t: int, messages: RayMessages | None) -> Any:
         d = self.deployment

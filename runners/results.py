@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from dpfbo.files import replace_file, sync_folder
 
+_SERVER_SECONDS = 60.0  # for a server without a driver to be gone
 _LOCK_SECONDS = 0.5  # to wait for somebody who only looks whether the folder is busy
 
 
@@ -61,16 +62,14 @@ class RunFolder:
 
         Raises ResultsError if it cannot be written, or another process is running the same setting and seed there.
         """
-        created = not self.path.exists()
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with self._lock():
             try:
                 yield
             finally:
                 (self.path / ".lock").unlink(missing_ok=True)
-                if created and {path.name for path in self.path.iterdir()} == {"ledger.jsonl"}:
-                    self._remove_empty_ledger()
-                if created and not any(self.path.iterdir()):
-                    self._remove_empty_folders()
+                if missing:
+                    self._remove_what_is_empty(missing)
 
     def _lock(self) -> TextIO:
         """The locked lock file, in a folder whose entry in every parent is on disk."""
@@ -94,6 +93,23 @@ class RunFolder:
             if _is_file_at(lock, self.path / ".lock"):
                 return lock
             lock.close()  # its holder removed it between our open and our lock: it locks nothing any more
+
+    def hold_ledger(self) -> BinaryIO:
+        """The ledger, open, and nobody else's while it is; waits for a server whose driver was killed.
+
+        Raises ResultsError if another process keeps it.
+        """
+        ledger = open(self.ledger_path, "ab")
+        give_up = time.monotonic() + _SERVER_SECONDS
+        while True:
+            try:
+                fcntl.flock(ledger, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return ledger
+            except OSError as error:
+                if time.monotonic() > give_up:
+                    ledger.close()
+                    raise ResultsError(f"another server is writing to {self.ledger_path}: wait for it") from error
+                time.sleep(0.1)
 
     def write(self, config: str, rounds: pa.Table, server: pa.Table, summary: dict[str, Any]) -> None:
         """Write all files of a finished run, the summary last."""
@@ -132,13 +148,12 @@ class RunFolder:
             return True
         return False
 
-    def _remove_empty_ledger(self) -> None:
-        """Of a run that ended before its first broadcast."""
-        if not self.ledger_path.stat().st_size:
+    def _remove_what_is_empty(self, folders: Sequence[Path]) -> None:
+        """The ledger of a run that ended before its first broadcast, and the folders that were made for nothing."""
+        only_a_ledger = {path.name for path in self.path.iterdir()} == {"ledger.jsonl"}
+        if only_a_ledger and not self.ledger_path.stat().st_size:
             self.ledger_path.unlink()
-
-    def _remove_empty_folders(self) -> None:
-        for folder in (self.path, self.path.parent, self.path.parent.parent):
+        for folder in folders:
             try:
                 folder.rmdir()
             except OSError:

@@ -1,10 +1,12 @@
 """make soak: SIGKILLs at random moments, so and so many of each kind; a table, exit code 1 if anything differs."""
 
 import argparse
+import io
 import logging
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import torch
@@ -75,14 +77,16 @@ def main() -> int:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     logging.basicConfig(level=logging.ERROR)
-    print(f"{'killed':<22} {'kills':>5}  {'identical records':<18} {'ledger complete':<16} {'seconds':>7}  notes")
-    passed = True
-    with tempfile.TemporaryDirectory(prefix="soak") as folder:
+    table, passed = sys.stdout, True
+    header = f"{'killed':<22} {'kills':>5}  {'identical records':<18} {'ledger complete':<16} {'seconds':>7}  notes"
+    print(header, file=table, flush=True)
+    # Ray reports each death on standard output
+    with tempfile.TemporaryDirectory(prefix="soak") as folder, redirect_stdout(io.StringIO()):
         for outcome in worlds(Path(folder), arguments.kills, arguments.seed):
             passed &= outcome.passed
             words = [("yes" if flag else "NO") for flag in (outcome.records, outcome.ledger)]
             line = f"{outcome.kind:<22} {outcome.kills:>5}  {words[0]:<18} {words[1]:<16} {outcome.seconds:>7.1f}  "
-            print(line + "; ".join(outcome.notes), flush=True)
+            print(line + "; ".join(outcome.notes), file=table, flush=True)
     print("passed" if passed else "FAILED", flush=True)
     return 0 if passed else 1
 

@@ -541,3 +541,15 @@ def test_a_release_is_kept_before_it_is_charged(tmp_path):
         server.round(0, MESSAGES)
     assert kept.load(0) is not None
     assert not (tmp_path / "l").exists()
+
+
+@pytest.mark.parametrize("n", [5, 6, 7, 12, 29, 64])
+def test_the_mean_of_a_round_is_the_same_after_it_was_kept(tmp_path, n):
+    """To the bit: sums depend on how the numbers lie in memory, and live records are views of wider tensors."""
+    checkpoint = Checkpoint(tmp_path)
+    for t in range(20):
+        wide = torch.randn(n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(t))
+        live = dataclasses.replace(record(t, n, 1), best=wide[:, 1:], regret=wide[:, 1:])
+        checkpoint.append(Round(live, None, None, {}))
+        back = checkpoint.read()[t].agents
+        assert (back.mean, back.standard_error) == (live.mean, live.standard_error)

@@ -1,10 +1,13 @@
 """SIGKILL at any moment, of an agent actor, of the server actor, of the driver: `make soak` does ten times as many."""
 
+
 import pytest
 
 from dpfbo.accounting.rdp import Rdp
 from dpfbo.ledger import Charge, Ledger
+from runners import results
 from runners.execute import execute
+from runners.results import RunFolder
 from tests.kill_world import (
     QUIET,
     RAY,
@@ -12,6 +15,7 @@ from tests.kill_world import (
     RUN,
     SHARDS,
     Kill,
+    Moment,
     Outcome,
     T,
     actor_kills,
@@ -85,12 +89,22 @@ def test_the_driver_on_ray_is_killed_and_its_orphans_go_away(tmp_path, expected)
 
 
 def test_the_driver_is_killed_and_its_noise_is_never_the_same(tmp_path):
-    outcome = kill_drivers(
-        "local, rng=os", driver_moments(2, 2, 0.0, finish=False)[1:], tmp_path, None, "privacy.rng=os"
-    )
-    assert outcome.kills == 1
+    moments = [Moment("charge", 5), Moment("charge", 12)]  # before the rounds of these charges are kept
+    outcome = kill_drivers("local, rng=os", moments, tmp_path, None, "privacy.rng=os")
+    assert outcome.kills == 2
     assert outcome.passed, outcome
     assert "20 charges, 20 broadcasts" in outcome.notes[-1], "what was kept is sent again, not made anew"
+
+
+def test_a_ledger_has_one_server_at_a_time(tmp_path, monkeypatch):
+    """The server of a killed driver may live on for a while; the next one waits until its process is gone."""
+    first = RunFolder(tmp_path).hold_ledger()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(results, "_SERVER_SECONDS", -1.0)
+        with pytest.raises(results.ResultsError, match="another server is writing"):
+            RunFolder(tmp_path).hold_ledger()
+    monkeypatch.setattr(results.time, "sleep", lambda seconds: first.close())  # its process ends while we wait
+    RunFolder(tmp_path).hold_ledger().close()
 
 
 def test_planned_kills_are_as_many_as_asked_for():

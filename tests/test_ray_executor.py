@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections import defaultdict
 from dataclasses import fields
 from itertools import product
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from runners import ray_actors, ray_cluster
 from runners.execute import execute
 from runners.executor import ExecutorError
 from runners.experiment import build
-from runners.ray_actors import AgentActor, ServerActor, ShardSums
+from runners.ray_actors import AgentActor, ShardSums
 from runners.ray_cluster import layout
 from runners.ray_executor import Actor, RayServer
 from tests.test_conf import compose
@@ -56,21 +57,20 @@ class Reused:
     """
 
     def __init__(self, monkeypatch):
-        self.parked = {AgentActor: [], ServerActor: []}
+        self.parked = defaultdict(list)  # by class and share of a GPU
         monkeypatch.setattr(Actor, "create", lambda actor: self.create(actor))
         monkeypatch.setattr(Actor, "kill", lambda actor: self.park(actor))
 
     def create(self, actor):
-        free = self.parked[actor.cls]
-        actor.handle = free.pop() if free else actor.cls.options(**self.options(actor)).remote(*actor.arguments)
+        gpus = actor.options.get("num_gpus", 0)
+        free = self.parked[actor.cls, gpus]
+        new = actor.cls.options(num_cpus=0, num_gpus=gpus)
+        actor.handle = free.pop() if free else new.remote(*actor.arguments)
         actor.handle.__ray_call__.remote(_anew, *actor.arguments)
-
-    def options(self, actor):
-        return {"num_cpus": 0}
 
     def park(self, actor):
         if actor.handle is not None:
-            self.parked[actor.cls].append(actor.handle)
+            self.parked[actor.cls, actor.options.get("num_gpus", 0)].append(actor.handle)
             actor.handle = None
 
 
@@ -96,9 +96,12 @@ def reused(started):
         yield Reused(monkeypatch)
 
 
+TENTH = ["executor=ray", "executor.num_gpus=0.1", "executor.device=cpu"]  # of the GPU in Ray's books
+
+
 def shards(k):
     """Overrides that cut six agents into 2 shards of three, or into 5 of which one has two agents."""
-    return ["executor=ray", *{2: ["executor.agents_per_actor=3"], 5: ["executor.num_cpus=3"]}[k]]
+    return [*TENTH, {2: "executor.agents_per_actor=3", 5: "executor.num_cpus=3"}[k]]
 
 
 def frames(folder):
@@ -144,11 +147,10 @@ def test_cluster_that_is_not_there(monkeypatch, capsys, tmp_path, given, address
 # All others share one Ray.
 
 
-def test_one_agent_an_actor_ten_on_one_gpu(started, tmp_path):
+def test_one_agent_an_actor_ten_on_one_gpu(reused, tmp_path):
     ten = [*GRID, "problem.n_agents=10"]
     _, local = run(tmp_path / "local", *ten)
-    alone = ["executor=ray", "executor.agents_per_actor=1", "executor.num_gpus=0.1", "executor.device=cpu"]
-    summary, folder = run(tmp_path / "ray", *ten, *alone)
+    summary, folder = run(tmp_path / "ray", *ten, *TENTH, "executor.agents_per_actor=1")
     assert same(local, folder)
     assert summary["executor"]["shards"] == 10
     assert summary["executor"]["num_gpus"] == 0.1
@@ -228,16 +230,15 @@ REFUSED = [
 
 @pytest.mark.parametrize(("override", "says"), REFUSED, ids=[o for o, _ in REFUSED])
 def test_bad_settings_are_one_sentence_and_leave_nothing(reused, monkeypatch, capsys, tmp_path, override, says):
-    refused(monkeypatch, capsys, tmp_path, ["executor=ray", "executor.agents_per_actor=3", override], says)
+    refused(monkeypatch, capsys, tmp_path, [*TENTH, "executor.agents_per_actor=3", override], says)
     assert ray.is_initialized()
 
 
 def test_gpu_that_torch_does_not_see(reused, monkeypatch, capsys, tmp_path):
     """Ray's books have a GPU, so `auto` means that one."""
-    monkeypatch.setattr(Reused, "options", lambda self, actor: {"num_cpus": 0, "num_gpus": 0.1})
-    reused.parked[AgentActor].clear()  # those were given none
-    given = ["executor=ray", "executor.agents_per_actor=6", "executor.num_gpus=0.1"]
-    refused(monkeypatch, capsys, tmp_path, given, "executor.device=auto needs a GPU here and torch sees none")
+    says = "executor.device=auto needs a GPU here and torch sees none"
+    auto = ["executor.device=auto", "executor.agents_per_actor=6"]
+    refused(monkeypatch, capsys, tmp_path, [*TENTH, *auto], says)
 
 
 @pytest.mark.parametrize(
@@ -245,15 +246,15 @@ def test_gpu_that_torch_does_not_see(reused, monkeypatch, capsys, tmp_path):
     [
         ({"agents_per_actor": 1, "num_gpus": 0.1}, 10),
         ({"agents_per_actor": 1, "num_gpus": 0.3}, 3),
-        ({"agents_per_actor": 1, "num_cpus": 0.1}, 20),
-        ({"num_cpus": 0.1}, 20),
-        ({"num_gpus": 0.1}, 2),  # auto: no more than the CPUs
-        ({}, 2),
-        ({"agents_per_actor": 1}, 33),  # by memory
+        ({"agents_per_actor": 1, "num_cpus": 0.07}, 100),  # 7 / 0.07 is a little less in floating point
+        ({"num_cpus": 0.1}, 70),
+        ({"num_gpus": 0.1}, 7),  # auto: no more than the CPUs
+        ({}, 7),
+        ({"agents_per_actor": 1}, 120),  # by memory
     ],
 )
 def test_as_many_actors_as_there_is_room_for(monkeypatch, overrides, actors):
-    there = {"CPU": 2.0, "GPU": 1.0, "memory": 33.5 * ray_cluster._ACTOR_BYTES}
+    there = {"CPU": 7.0, "GPU": 1.0, "memory": 120.5 * ray_cluster._ACTOR_BYTES}
     monkeypatch.setattr(ray, "cluster_resources", lambda: there)
 
     def cut(N):
@@ -270,7 +271,7 @@ def test_as_many_actors_as_there_is_room_for(monkeypatch, overrides, actors):
 
 
 @pytest.mark.parametrize("wanted", ["auto", 1, 3, 4, 7, 50])
-@pytest.mark.parametrize("cpus", [1, 3, 16])
+@pytest.mark.parametrize("cpus", [1, 2, 16])
 def test_every_agent_is_in_one_actor_and_actors_fit(monkeypatch, wanted, cpus):
     monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": float(cpus), "memory": 1e12})
     experiment = build(compose(*GRID, "problem.n_agents=7", "executor=ray", f"executor.agents_per_actor={wanted}"))

@@ -157,7 +157,7 @@ REFUSED = [
     ("tracker.wandb.mode=loud", 1, "tracker.wandb.mode must be one of online, offline, disabled, got 'loud'"),
     ("experiment_name=a/b", 1, "experiment_name must be a plain folder name"),
     ("problem=landmine", 1, "python -m runners.fetch landmine"),
-    ("~privacy.z", 1, "setting 'z' is missing in"),
+    ("~privacy.z", 1, "setting 'z' is missing"),
 ]
 
 
