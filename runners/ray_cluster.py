@@ -107,9 +107,8 @@ def layout(executor: dict[str, Any], experiment: Experiment) -> Layout:
     tree = aggregating and (
         executor["aggregation"] == "tree" or (executor["aggregation"] == "auto" and N * M > _TREE_NUMBERS)
     )
-    sentence = f"{k} actors of {N} agents, {num_cpus:g} CPUs and {executor['num_gpus']:g} GPUs each" + (
-        ", adding up for the server" if tree else ""
-    )
+    shape = f"{num_cpus:g} CPUs and {executor['num_gpus']:g} GPUs"
+    sentence = f"{N} agents in {k} actors with {shape} each" + (", which add up for the server" if tree else "")
     return Layout(list(pairwise(cuts)), num_cpus, tree, sentence)
 
 
