@@ -33,6 +33,7 @@ def connected(executor: dict[str, Any]) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # the other answers of an actor that died
     options = dict(executor["init"])
     if executor["runtime_env"]:
         options["runtime_env"] = executor["runtime_env"]
