@@ -6,9 +6,10 @@ agents are rebuilt from their queries and observations (`Shard.restore`), noise 
     round-00000.npz ..  written whole or not at all, after the round; a file that cannot be read counts as not there
     release.npz         `ReleaseFile`: the release of the round in progress, where its noise cannot be drawn again
 
-No file holds a seed, the state of a generator, or noise. They hold private data, like rounds.parquet.
+No file holds a seed, the state of a generator, or a noise vector. They hold private data, like rounds.parquet.
 """
 
+import io
 import json
 import shutil
 import zipfile
@@ -55,13 +56,30 @@ class Checkpoint:
         _write(self._path(done.agents.round), meta, arrays, durable=False)
 
     def read(self) -> list[Round]:
-        """The rounds 0..k that are there without a gap."""
+        """The rounds 0..k that are there without a gap.
+
+        Raises OSError if a file is there and cannot be opened: that may pass, and the rounds are not lost.
+        """
         rounds: list[Round] = []
         while True:
+            t = len(rounds)
             try:
-                rounds.append(_round(self._path(len(rounds)), len(rounds)))
+                content = self._path(t).read_bytes()
+            except FileNotFoundError:
+                return rounds
+            try:
+                rounds.append(_round(content, t))
             except _UNREADABLE:
                 return rounds
+
+    def forget_from(self, t: int) -> None:
+        """Drop the files of rounds t and later, which come after a gap; and a release of another round than t."""
+        for path in self.folder.glob("round-*.npz"):
+            if int(path.stem.partition("-")[2]) >= t:
+                path.unlink()
+        release = self.release_file()
+        if release.load(t) is None:
+            release.path.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Forget all rounds, and a release that was kept."""
@@ -99,7 +117,11 @@ class ReleaseFile:
     def load(self, round: int) -> Release | None:
         """The release of a round, if it is the one that is kept."""
         try:
-            meta, arrays = _read(self.path)
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            meta, arrays = _read(content)
             if meta["round"] != round:
                 return None
             return Release(torch.from_numpy(arrays["values"]), **meta["release"])
@@ -113,17 +135,12 @@ class ReleaseFile:
         meta = {"format": _FORMAT, "round": round, "release": numbers}
         _write(self.path, meta, {"values": release.values.numpy()}, durable=True)
 
-    def forget_unless(self, round: int) -> None:
-        """Drop what is kept unless it is of this round: a run that goes on elsewhere must not send it again."""
-        if self.load(round) is None:
-            self.path.unlink(missing_ok=True)
 
-
-def _round(path: Path, t: int) -> Round:
-    """Raises one of `_UNREADABLE`."""
-    meta, arrays = _read(path)
+def _round(content: bytes, t: int) -> Round:
+    """The round that a file holds. Raises one of `_UNREADABLE`."""
+    meta, arrays = _read(content)
     if meta["round"] != t:
-        raise ValueError(f"{path} is of round {meta['round']}")
+        raise ValueError(f"the file is of round {meta['round']}")
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     agents = RoundRecord(t, *(tensors[f.name] for f in fields(RoundRecord)[1:]))
     broadcast = _BROADCASTS[meta["broadcast"]](tensors["broadcast"]) if "broadcast" in meta else None
@@ -134,14 +151,15 @@ def _round(path: Path, t: int) -> Round:
     return Round(agents, server, broadcast, meta["seconds"])
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    with np.load(path, allow_pickle=False) as file:
+def _read(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     meta = json.loads(str(arrays.pop("meta")))
     if meta["format"] != _FORMAT:
-        raise ValueError(f"{path} has format {meta['format']}")
+        raise ValueError(f"the file has format {meta['format']}")
     return meta, arrays
 
 
 def _write(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], durable: bool) -> None:
-    replace_file(path, lambda file: np.savez(file, meta=np.array(json.dumps(meta)), **arrays), durable)  # type: ignore[arg-type]
+    content = {"meta": np.array(json.dumps(meta)), **arrays}
+    replace_file(path, lambda file: np.savez(file, **content), durable, mode=0o600)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool = True) -> None:
+def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool = True, mode: int = 0o644) -> None:
     """Write a file under another name and move it into place.
 
     durable: on disk when this returns; otherwise only the death of the process leaves it whole or absent.
@@ -19,7 +19,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool 
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)  # an interrupt may come when it is in place already

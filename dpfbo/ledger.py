@@ -59,18 +59,20 @@ class Ledger:
         self.path = path
         self.charges: list[Charge] = _read(path) if path is not None and path.exists() else []
         self.carried_over = len(self.charges)  # from earlier runs into the same file
-        self._folder_synced = False
+        self._synced = False  # what is in the file, and its entry in the folder
         self._known = {(c.round, c.digest) for c in self.charges}
 
     def charge(self, entry: Charge) -> bool:
         """Record a charge durably (written and synced when this returns). False if it was already there."""
-        if (entry.round, entry.digest) in self._known:
-            return False
-        if self.path is not None:
-            _append(self.path, json.dumps(entry.__dict__))
-            if not self._folder_synced:
+        known = (entry.round, entry.digest) in self._known
+        if self.path is not None and not (known and self._synced):
+            # one that was read may have been written by a process that was killed before it was on disk
+            _append(self.path, None if known else json.dumps(entry.__dict__), len(self.charges))
+            if not self._synced:
                 sync_folder(self.path.parent)
-                self._folder_synced = True
+                self._synced = True
+        if known:
+            return False
         self.charges.append(entry)
         self._known.add((entry.round, entry.digest))
         return True
@@ -100,15 +102,20 @@ def _parse(line: bytes) -> Charge | None:
         return None
 
 
-def _append(path: Path, line: str) -> None:
+def _append(path: Path, line: str | None, n_before: int) -> None:
+    """Write a line (None: nothing new) after at least n_before whole ones, and have all of the file on disk."""
     with open(path, "ab+") as file:
         file.seek(0)
         content = file.read()
         tail = content[content.rfind(b"\n") + 1 :]
-        if tail and _parse(tail) is None:
+        whole = _parse(tail) is not None
+        if content.count(b"\n") + whole < n_before:
+            raise LedgerError(f"ledger {path} has lost charges, refusing to release anything more")
+        if tail and not whole:
             file.truncate(len(content) - len(tail))
         elif tail:
             file.write(b"\n")
-        file.write(line.encode() + b"\n")
+        if line is not None:
+            file.write(line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

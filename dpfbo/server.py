@@ -16,7 +16,7 @@ from dpfbo.accounting import Accountant, finite_or_none
 from dpfbo.broadcast import AgentVectors, Broadcast, RegionVectors
 from dpfbo.dropout import Dropout
 from dpfbo.entropy import Entropy
-from dpfbo.ledger import Charge, Ledger, digest
+from dpfbo.ledger import Charge, Ledger, LedgerError, digest
 from dpfbo.mechanism import Mechanism, Messages, Release
 from dpfbo.regions import Regions
 from dpfbo.rng import Streams
@@ -71,7 +71,7 @@ class EpsilonCurve:
 
     def __init__(self, accountant: Accountant, planned: Sequence[dp_accounting.DpEvent], delta: float) -> None:
         self._accountant, self._delta = accountant, delta
-        self._events = list(planned)
+        self._planned, self._events = list(planned), list(planned)
 
     def prepare(self) -> None:
         """Compute the planned curve now rather than at the first charge."""
@@ -87,8 +87,8 @@ class EpsilonCurve:
             return 0.0
         k = len(charged)
         if list(charged) != self._events[:k]:
-            self._events = list(charged)
-            self._curve = _curve(self._accountant, tuple(charged), self._delta)  # type: ignore[arg-type]
+            self._events = [*charged, *self._planned]  # one more curve serves for the rest of the run
+            self._curve = _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
         return self._curve[k - 1]
 
 
@@ -123,11 +123,21 @@ class Server:
         """Algo. 1 lines 5 to 13. messages: N x M, or N vectors with None for a lost one, or their holders."""
         lost = self.dropout.lost(self.n_agents, t) | (False if late is None else late)
         release = self._release(t, [None] * self.n_agents if messages is None else messages, lost)
+        self._check_noise_is_new(t, release)
         q, z = _parameters(self.mechanism.dp_event(self.n_agents))
         self.ledger.charge(Charge(t, q, z, release.sigma, finite_or_none(release.sensitivity), digest(release.values)))
         # a reproducible run repeats what an earlier one left of it in the ledger; fresh noise adds to all of it
         spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
         return RegionVectors(release.values), ServerRecord(t, self.epsilon.after(spent), release, int(lost.sum()))
+
+    def _check_noise_is_new(self, t: int, release: Release) -> None:
+        """Raise LedgerError if the same noise was added to another sum before: the difference would be bare."""
+        others = [c for c in self.ledger.charges if c.round == t and c.digest != digest(release.values)]
+        if self.entropy.reproducible and release.sigma > 0 and others:
+            raise LedgerError(
+                f"ledger {self.ledger.path} holds another broadcast of round {t} with the same seeded noise (other "
+                "data, code or settings?): delete the folder to simulate anew, or use privacy.rng=os"
+            )
 
     def _release(self, t: int, messages: Messages, lost: Tensor) -> Release:
         """This round's release: the one that was kept when the server was killed in this round, else a new one."""

@@ -5,6 +5,7 @@ import logging
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,10 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
     folder = RunFolder(Path(settings["results_dir"]).absolute() / group / name / str(settings["seed"]))
     with folder.opened():
         checkpoint = Checkpoint(folder.checkpoint_path)
-        done = _resumed(experiment, checkpoint, folder)
+        done, before = _resumed(experiment, checkpoint, folder)
         label = f"{experiment.problem.name}-{settings['algorithm']['name']}-{name}-{settings['seed']}"
         tags = [experiment.problem.name, settings["algorithm"]["name"]]
-        tracker.start(settings, folder.path, label, group, tags, _commit(), experiment.epsilon_of_nothing)
+        tracker.start(settings, folder.path, label, group, tags, _commit(), before)
         result, noted = Result(), 0.0
 
         def show(round: Round) -> None:
@@ -83,18 +84,27 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
     return summary, folder.path
 
 
-def _resumed(experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder) -> list[Round]:
-    """The rounds that an interrupted run left, all of them in the ledger; says on the log what is unusual."""
-    if not experiment.settings["resume"]:
-        checkpoint.clear()
-    done = checkpoint.read()
-    checkpoint.release_file().forget_unless(len(done))
-    ledger = Ledger(folder.ledger_path)
-    check_charged(done, ledger)
+def _resumed(experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder) -> tuple[list[Round], float | None]:
+    """The rounds that an interrupted run left, all of them in the ledger, and the epsilon before the first of them.
+
+    Says on the log what is unusual.
+    """
+    with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext():  # an orphaned server is gone
+        if not experiment.settings["resume"]:
+            checkpoint.clear()
+        done = checkpoint.read()
+        checkpoint.forget_from(len(done))
+        ledger = Ledger(folder.ledger_path)
+        check_charged(done, ledger)
+        folder.begin(len(ledger.charges))
     if done:
         logger.warning("%s: going on after round %d of %d", folder.path, len(done) - 1, experiment.rounds)
-    _say_what_is_unusual(experiment, ledger, len(done))
-    return done
+    resumed = sum(round.server is not None for round in done)
+    _say_what_is_unusual(experiment, ledger, resumed)
+    earlier = ledger.events()[: len(ledger.charges) - resumed]
+    if earlier and experiment.settings["privacy"]["rng"] == "os":  # releases that this run adds to
+        return done, finite_or_none(experiment.epsilon.after(earlier))
+    return done, experiment.epsilon_of_nothing
 
 
 def _progress(experiment: Experiment, result: Result) -> Progress:
@@ -158,14 +168,16 @@ def _say_what_is_unusual(experiment: Experiment, ledger: Ledger, resumed: int) -
             logger.info("privacy.rng=seeded: a simulation; whoever knows the seed can remove the noise")
         if privacy["z"] == 0:
             logger.warning("privacy.z=0 adds no noise: there is no finite epsilon")
-    if ledger.carried_over and not resumed:
-        advice = "these releases are real, keep this ledger"
+    if ledger.carried_over > resumed:
+        how = "different ones add to epsilon; these releases are real, keep this ledger"
         if privacy["rng"] == "seeded":
-            advice = "delete the folder to start a new simulation"
+            how = "different ones are refused; delete the folder to start a new simulation"
         logger.warning(
-            "%s already holds %d broadcasts: equal ones are not charged again, different ones add to epsilon; %s",
-            ledger.path, ledger.carried_over, advice,
-        )  # fmt: skip
+            "%s already holds %d broadcasts: equal ones are not charged again, %s",
+            ledger.path,
+            ledger.carried_over,
+            how,
+        )
 
 
 @functools.cache  # the code that runs is the code that was imported

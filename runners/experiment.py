@@ -220,6 +220,13 @@ def _dropout(settings: dict[str, Any], streams: Streams) -> Dropout:
         checks.positive("dropout.deadline", deadline)
         if settings["executor"]["name"] != "ray":
             raise ValueError(f"dropout.deadline needs executor=ray, whose agents can be late, got {deadline!r}")
+        alone = settings["executor"]["agents_per_actor"] == 1
+        if settings["algorithm"]["private"] and settings["privacy"]["rng"] == "os" and not alone:
+            raise ValueError(
+                "dropout.deadline with privacy.rng=os needs executor.agents_per_actor=1, got "
+                f"{settings['executor']['agents_per_actor']!r}: agents of one actor are late together, and epsilon "
+                "covers one agent's messages"
+            )
     return Dropout(settings["dropout"]["probability"], streams)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from dpfbo.broadcast import Broadcast
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.ledger import Ledger
-from dpfbo.mechanism import Messages, PartialSum
+from dpfbo.mechanism import PartialSum
 from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 from dpfbo.shard import Shard
@@ -124,7 +124,11 @@ class ServerActor:
         """One round from the messages of all shards; None for those of a late one. sizes: agents of each."""
         if not parts:
             return self._server.round(t, None)
-        whole = [np.zeros((n, M)) if part is None else part for n, part in zip(sizes, parts, strict=True)]
+        # what has another shape would shift the agents after it: nobody's message, like one that is not finite
+        whole = [
+            part if isinstance(part, np.ndarray) and part.shape == (n, M) else np.full((n, M), np.nan)
+            for n, part in zip(sizes, parts, strict=True)
+        ]
         return self._server.round(t, torch.from_numpy(np.concatenate(whole)), _tensor(late))
 
     @ray.method(num_returns=2)
@@ -132,7 +136,7 @@ class ServerActor:
         self, t: int, late: np.ndarray | None, firsts: Sequence[int], shards: Sequence[Any]
     ) -> tuple[Broadcast, ServerRecord | None]:
         """One round from sums that the shards make of the messages that this server chose."""
-        return self._server.round(t, _sums(t, firsts, shards), _tensor(late))
+        return self._server.round(t, ShardSums(t, firsts, shards), _tensor(late))
 
     def spent(self) -> Spent:
         return Spent(self._experiment.epsilons(self._ledger), len(self._ledger.charges))
@@ -142,8 +146,8 @@ class ServerActor:
 class ShardSums:
     """The messages of a round where they are (`dpfbo.mechanism.Contributions`): tree aggregation.
 
-    firsts: first agent of each shard. The clip bound holds because the shards run this library; a sum that is not
-    finite counts as zero all the same.
+    firsts: first agent of each shard. The clip bound holds because the shards run this library, and they learn which
+    of their own agents were chosen: they are trusted with both. A sum that is not finite counts as zero all the same.
     """
 
     t: int
@@ -157,23 +161,20 @@ class ShardSums:
         for s in owner.unique().tolist():
             ids = chosen[owner == s]
             asked[s] = self.shards[s].add_up.remote(self.t, ids - firsts[s], weights[:, ids]), len(ids)
-        parts = [_accepted(part, (len(weights), n_features), k) for part, k in _arrived(asked)]
+        parts = [_accepted(part, (len(weights), n_features), k) for part, k in _answers(asked)]
         total = sum((p.total for p in parts), torch.zeros(len(weights), n_features, dtype=torch.float64))
         return PartialSum(total, sum(p.n_clipped for p in parts), sum(p.n_rejected for p in parts))
 
 
-def _sums(t: int, firsts: Sequence[int], shards: Sequence[Any]) -> Messages:
-    return ShardSums(t, firsts, shards)
-
-
-def _arrived(asked: dict[int, tuple[Any, int]]) -> list[tuple[PartialSum, int]]:
+def _answers(asked: dict[int, tuple[Any, int]]) -> list[tuple[PartialSum, int]]:
     parts = ray.get([ref for ref, _ in asked.values()])
     return [(part, k) for part, (_, k) in zip(parts, asked.values(), strict=True)]
 
 
 def _accepted(part: PartialSum, shape: tuple[int, int], k: int) -> PartialSum:
     """A shard's sum, or zero in place of one that is unusable, whose k messages then count as rejected."""
-    if part.total.shape == shape and bool(torch.isfinite(part.total).all()):
+    counts = 0 <= part.n_clipped <= k and 0 <= part.n_rejected <= k
+    if counts and part.total.shape == shape and bool(torch.isfinite(part.total).all()):
         return part
     return replace(part, total=torch.zeros(shape, dtype=torch.float64), n_clipped=0, n_rejected=k)
 

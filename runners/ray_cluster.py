@@ -4,8 +4,7 @@ import logging
 import math
 import os
 import socket
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +18,8 @@ from runners.experiment import Experiment
 
 _ACTOR_BYTES = 400e6  # of a process with torch and its share of the objects, on the generous side
 _CPU_STEP = 1e-3  # fractions of a CPU are rounded down to it
+_ROUNDING = 1e-9
+_MANY = 1_000_000  # actors on a node, where nothing limits them
 _CONNECT_SECONDS = 10.0  # for the head of a cluster to answer
 _TREE_NUMBERS = 2_000_000  # N x M from which on the shards add up for the server
 
@@ -88,10 +89,10 @@ def layout(executor: dict[str, Any], experiment: Experiment) -> Layout:
 
     Raises ExecutorError where they do not fit, with what was asked for and what there is.
     """
-    total = ray.cluster_resources()
-    cpus, gpus, memory = total.get("CPU", 0.0), total.get("GPU", 0.0), total.get("memory", math.inf)
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    cpus, gpus, memory = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU", "memory"))
     N = experiment.problem.n_agents
-    room = _room(executor, cpus, gpus, memory)
+    room = _room(executor, nodes)
     wanted = executor["agents_per_actor"]
     k = min(room, N) if wanted == "auto" else math.ceil(N / wanted)
     if k > room or k < 1:
@@ -102,7 +103,7 @@ def layout(executor: dict[str, Any], experiment: Experiment) -> Layout:
     cuts = [round(i * N / k) for i in range(k + 1)] if wanted == "auto" else [*range(0, N, wanted), N]
     num_cpus = executor["num_cpus"]
     if num_cpus is None:
-        num_cpus = min(1.0, math.floor(cpus / k / _CPU_STEP) * _CPU_STEP)
+        num_cpus = _fair_share(k, [node.get("CPU", 0.0) for node in nodes])
     M = experiment.agents.features.frequencies.shape[1]
     aggregating = experiment.server_kind == "aggregate"
     tree = aggregating and (
@@ -113,14 +114,20 @@ def layout(executor: dict[str, Any], experiment: Experiment) -> Layout:
     return Layout(list(pairwise(cuts)), num_cpus, tree, sentence)
 
 
-def _room(executor: dict[str, Any], cpus: float, gpus: float, memory: float) -> int:
-    """How many actors the cluster can hold."""
-    limits = [memory / _ACTOR_BYTES]
-    if executor["num_cpus"] is not None and executor["num_cpus"] > 0:
-        limits.append(cpus / executor["num_cpus"] + 1e-9)
-    elif executor["agents_per_actor"] == "auto":
-        limits.append(cpus)
-    if executor["num_gpus"] > 0:
-        limits.append(gpus / executor["num_gpus"] + 1e-9)
-    least = min(limits)
-    return sys.maxsize if math.isinf(least) else math.floor(least)
+def _room(executor: dict[str, Any], nodes: Sequence[dict[str, float]]) -> int:
+    """How many actors the nodes can hold, each on one of them."""
+    asked = {"memory": _ACTOR_BYTES, "GPU": executor["num_gpus"], "CPU": executor["num_cpus"] or 0.0}
+    if executor["num_cpus"] is None and executor["agents_per_actor"] == "auto":
+        asked["CPU"] = 1.0
+    room = 0
+    for node in nodes:
+        has = {"memory": math.inf, **node}  # a node that does not say
+        room += math.floor(min(_MANY, *(has.get(kind, 0.0) / n + _ROUNDING for kind, n in asked.items() if n)))
+    return room
+
+
+def _fair_share(k: int, cpus: Sequence[float]) -> float:
+    """The largest share of a CPU, at most 1, of which the nodes hold k; 0 where no node has a CPU."""
+    shares = {min(1.0, math.floor(c / j / _CPU_STEP) * _CPU_STEP) for c in set(cpus) for j in range(1, k + 1)}
+    fitting = [s for s in shares if s > 0 and sum(math.floor(c / s + _ROUNDING) for c in cpus) >= k]
+    return max(fitting, default=0.0)

@@ -32,6 +32,9 @@ from runners.results import RunFolder
 
 logger = logging.getLogger(__name__)
 
+_VAIN = 3  # calls that fail in a row although every actor answers: it is not a death, and will not pass
+_REASON = 400  # characters of Ray's own words
+
 
 @contextmanager
 def ray_deployment(experiment: Experiment, folder: RunFolder, done: Result) -> Iterator["RayDeployment"]:
@@ -96,7 +99,7 @@ class RayDeployment:
         self._server = Actor("the server", ServerActor, server_options, (worker, str(folder.path), here))
         self.population = self
         self.wheres: dict[str, Where] = {}
-        self.n_restarts = 0
+        self.n_restarts = self._in_vain = 0
 
     @property
     def has_server(self) -> bool:
@@ -123,9 +126,19 @@ class RayDeployment:
         for actor in [*self.shards, self._server]:
             actor.kill()
 
-    def heal(self) -> None:
-        """Place what has died anew. Raises ExecutorError when an actor dies too often or finds no place."""
+    def heal(self, error: RayError) -> None:
+        """Place what has died anew, after a call failed with `error`.
+
+        Raises ExecutorError when an actor dies too often or finds no place, or when calls fail and nobody is dead.
+        """
+        logger.debug("round %d: %s", len(self.done.rounds), error)
         dead = [actor for actor in self._actors() if not actor.alive()]
+        self._in_vain = 0 if dead else self._in_vain + 1
+        if self._in_vain > _VAIN:
+            reason = " ".join(str(error).split())[:_REASON]
+            raise ExecutorError(
+                f"Ray failed in round {len(self.done.rounds)} and no actor is dead: {reason}"
+            ) from error
         for actor in dead:
             actor.restarts += 1
             self.n_restarts += 1
@@ -139,6 +152,7 @@ class RayDeployment:
         self._start(dead)
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "RayStep":
+        self._in_vain = 0
         shared = None if broadcast is None else ray.put(broadcast)
         step = RayStep(self, t, shared, send)
         step.begin()
@@ -150,8 +164,8 @@ class RayDeployment:
         while True:
             try:
                 return _get(self._server.handle.spent.remote())
-            except RayError:
-                self.heal()
+            except RayError as error:
+                self.heal(error)
 
     def placed(self) -> dict[str, Any]:
         for actor in self._actors():
@@ -232,8 +246,8 @@ class RayStep:
         while self.whole is None:
             try:
                 reports: list[Report] = _get(self.reports)
-            except RayError:
-                self.deployment.heal()
+            except RayError as error:
+                self.deployment.heal(error)
                 self.begin()
                 continue
             for report in reports:
@@ -271,8 +285,8 @@ class RayServer:
             try:
                 broadcast, record = _get(list(self._ask(t, messages)))
                 return broadcast, record
-            except RayError:
-                self.deployment.heal()
+            except RayError as error:
+                self.deployment.heal(error)
                 if messages is not None:
                     messages.step.begin()  # waited for: the server's own calls to the shards must not overtake it
                     ray.wait(messages.step.reports, num_returns=len(messages.step.reports))

@@ -94,6 +94,24 @@ class RunFolder:
                 return lock
             lock.close()  # its holder removed it between our open and our lock: it locks nothing any more
 
+    def begin(self, n_charges: int) -> None:
+        """A run begins on a ledger of `n_charges`: a summary of an earlier one would soon tell too small an epsilon.
+
+        Raises ResultsError if that summary knows of more charges: the ledger was lost or cut.
+        """
+        summary = self.path / "summary.json"
+        try:
+            known = int(json.loads(summary.read_bytes())["n_charges"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            known = 0
+        if known > n_charges:
+            raise ResultsError(
+                f"ledger {self.ledger_path} has {n_charges} broadcasts and summary.json tells of {known}: "
+                "restore the ledger, or delete the folder"
+            )
+        summary.unlink(missing_ok=True)
+        sync_folder(self.path)
+
     def hold_ledger(self) -> BinaryIO:
         """The ledger, open, and nobody else's while it is; waits for a server whose driver was killed.
 

@@ -148,11 +148,6 @@ def pickled(file):
     np.savez(file, meta=np.array([{"format": 1}], dtype=object))
 
 
-def folder_in_its_place(file):
-    file.unlink()
-    file.mkdir()
-
-
 def no_array(name):
     def damage(file):
         with np.load(file) as whole:
@@ -170,7 +165,6 @@ DAMAGE = {
     "not a zip of arrays": lambda f: zipfile.ZipFile(f, "w").close(),
     "an array alone": lambda f: np.save(f.open("wb"), np.zeros(3)),
     "pickle": pickled,
-    "folder": folder_in_its_place,
     "format of tomorrow": with_meta(lambda m: {**m, "format": 2}),
     "no format": with_meta(lambda m: {k: v for k, v in m.items() if k != "format"}),
     "another round": with_meta(lambda m: {**m, "round": 7}),
@@ -397,18 +391,35 @@ def test_only_the_last_release_is_kept(tmp_path):
     assert [f.name for f in tmp_path.iterdir()] == ["release.npz"]
 
 
-def test_forget_unless(tmp_path):
-    kept = ReleaseFile(tmp_path / "release.npz")
-    kept.forget_unless(0)  # nothing there
+def test_forget_from(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    kept = checkpoint.release_file()
+    checkpoint.forget_from(0)  # nothing there
     kept.save(4, release())
-    kept.forget_unless(4)
+    checkpoint.forget_from(4)
     assert kept.load(4) is not None
-    kept.forget_unless(5)
+    checkpoint.forget_from(5)
     assert not kept.path.exists()
     kept.path.write_bytes(b"torn")
     assert kept.load(4) is None
-    kept.forget_unless(4)
+    checkpoint.forget_from(4)
     assert not kept.path.exists()
+
+
+def test_rounds_after_a_gap_are_dropped(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint.folder.mkdir()
+    for t in (0, 1, 3, 10, 100000):
+        (checkpoint.folder / f"round-{t:05d}.npz").write_bytes(b"")
+    checkpoint.forget_from(2)
+    assert sorted(p.name for p in checkpoint.folder.iterdir()) == ["round-00000.npz", "round-00001.npz"]
+
+
+def test_file_that_cannot_be_opened_is_not_a_gap(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    (checkpoint.folder / "round-00000.npz").mkdir(parents=True)  # opening a folder fails whoever asks
+    with pytest.raises(OSError, match="directory"):
+        checkpoint.read()
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more", b"\x93NUMPY", bytes(2000)])

@@ -15,7 +15,7 @@ from dpfbo.controls import RandomServer, SobolServer
 from dpfbo.draws import OwnDraw
 from dpfbo.entropy import SeededEntropy, SystemEntropy
 from dpfbo.features import shared_features
-from dpfbo.ledger import Ledger
+from dpfbo.ledger import Ledger, LedgerError
 from dpfbo.mechanism import SubsampledGaussian, WeightedAverage
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
@@ -300,3 +300,31 @@ def test_following_nobody_is_refused():
     problem, agents, streams = world()
     with pytest.raises(ValueError, match="never"):
         federation.run(federation.Together.of(problem, agents), None, T)
+
+
+def test_same_seeded_noise_on_other_numbers_is_refused():
+    """Else the difference of the two broadcasts would show the difference of the sums, without noise."""
+    problem, agents, _ = world()
+    messages = torch.randn(12, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    ledger, mechanism = Ledger(), SubsampledGaussian(1.0, 1.0, 2.0)
+    server_for(problem, agents, mechanism, ledger).round(0, messages)
+    with pytest.raises(LedgerError, match="another broadcast of round 0 with the same seeded noise"):
+        server_for(problem, agents, mechanism, ledger).round(0, 2 * messages.flip(0))
+    assert len(ledger.charges) == 1
+    server_for(problem, agents, mechanism, ledger, SystemEntropy()).round(0, messages)
+    assert len(ledger.charges) == 2
+
+
+def test_a_second_run_on_a_ledger_composes_its_curve_once():
+    class Counting(Pld):
+        computed = 0
+
+        def curve(self, events, delta):
+            Counting.computed += 1
+            return super().curve(events, delta)
+
+    event = SubsampledGaussian(0.5, 1.0, 2.0).dp_event(12)
+    curve = EpsilonCurve(Counting(), [event] * 4, 1e-2)
+    spent = [curve.after([event] * k) for k in range(1, 9)]
+    assert Counting.computed == 2
+    assert spent == pytest.approx(Pld().curve([event] * 8, 1e-2))

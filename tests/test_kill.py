@@ -1,6 +1,5 @@
 """SIGKILL at any moment, of an agent actor, of the server actor, of the driver: `make soak` does ten times as many."""
 
-
 import pytest
 
 from dpfbo.accounting.rdp import Rdp

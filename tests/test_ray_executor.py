@@ -147,12 +147,12 @@ def test_cluster_that_is_not_there(monkeypatch, capsys, tmp_path, given, address
 # All others share one Ray.
 
 
-def test_one_agent_an_actor_ten_on_one_gpu(reused, tmp_path):
-    ten = [*GRID, "problem.n_agents=10"]
-    _, local = run(tmp_path / "local", *ten)
-    summary, folder = run(tmp_path / "ray", *ten, *TENTH, "executor.agents_per_actor=1")
+def test_one_agent_an_actor_all_on_one_gpu(reused, tmp_path):
+    six = [*GRID, "problem.n_agents=6"]
+    _, local = run(tmp_path / "local", *six)
+    summary, folder = run(tmp_path / "ray", *six, *TENTH, "executor.agents_per_actor=1")
     assert same(local, folder)
-    assert summary["executor"]["shards"] == 10
+    assert summary["executor"]["shards"] == 6
     assert summary["executor"]["num_gpus"] == 0.1
     assert summary["executor"]["devices"] == ["cpu"]
     assert ray.is_initialized()  # it was not started by the run
@@ -205,8 +205,8 @@ def without_messages(ask):
 def test_messages_are_what_a_server_without_tree_gets(reused, monkeypatch, tmp_path):
     """The check of the test above does notice them."""
     monkeypatch.setattr(RayServer, "_ask", without_messages(RayServer._ask))
-    with pytest.raises(Exception, match="could not broadcast|dimension|concatenat"):
-        run(tmp_path, *GRID, *shards(2))
+    summary, folder = run(tmp_path, *GRID, *shards(2))
+    assert summary["n_rejected"] == frames(folder)[1]["n_chosen"].sum() > 0
 
 
 REFUSED = [
@@ -255,7 +255,7 @@ def test_gpu_that_torch_does_not_see(reused, monkeypatch, capsys, tmp_path):
 )
 def test_as_many_actors_as_there_is_room_for(monkeypatch, overrides, actors):
     there = {"CPU": 7.0, "GPU": 1.0, "memory": 120.5 * ray_cluster._ACTOR_BYTES}
-    monkeypatch.setattr(ray, "cluster_resources", lambda: there)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": there}])
 
     def cut(N):
         settings = [f"executor.{key}={value}" for key, value in overrides.items()]
@@ -273,7 +273,8 @@ def test_as_many_actors_as_there_is_room_for(monkeypatch, overrides, actors):
 @pytest.mark.parametrize("wanted", ["auto", 1, 3, 4, 7, 50])
 @pytest.mark.parametrize("cpus", [1, 2, 16])
 def test_every_agent_is_in_one_actor_and_actors_fit(monkeypatch, wanted, cpus):
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": float(cpus), "memory": 1e12})
+    there = {"CPU": float(cpus), "memory": 1e12}
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": there}])
     experiment = build(compose(*GRID, "problem.n_agents=7", "executor=ray", f"executor.agents_per_actor={wanted}"))
     cut = layout(experiment.settings["executor"], experiment)
     sizes = [b - a for a, b in cut.ranges]
@@ -284,7 +285,8 @@ def test_every_agent_is_in_one_actor_and_actors_fit(monkeypatch, wanted, cpus):
 
 
 def test_large_federations_add_up_in_the_shards(monkeypatch):
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 2.0, "memory": 1e12})
+    there = {"CPU": 2.0, "memory": 1e12}
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": there}])
 
     def tree(*overrides):
         experiment = build(compose("problem=branin", "executor=ray", *overrides))

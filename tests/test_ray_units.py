@@ -1,0 +1,83 @@
+"""Parts of executor=ray that need no Ray cluster."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray")
+
+from ray.exceptions import RaySystemError
+
+from runners import ray_cluster, ray_executor
+from runners.executor import ExecutorError
+from runners.ray_actors import ServerActor
+from tests.test_conf import compose
+
+
+@pytest.mark.parametrize(
+    ("k", "cpus", "share"),
+    [
+        (2, [2.0], 1.0),
+        (3, [1.0, 1.0], 0.5),
+        (29, [2.0], 0.068),
+        (1, [4.0], 1.0),
+        (3, [2.0, 0.0], 0.666),
+        (2, [0.0], 0.0),
+    ],
+)
+def test_fair_share_fits_on_the_nodes_one_by_one(k, cpus, share):
+    assert ray_cluster._fair_share(k, cpus) == pytest.approx(share, abs=1e-3)
+    if share:
+        assert sum(int(c / ray_cluster._fair_share(k, cpus) + 1e-9) for c in cpus) >= k
+
+
+@pytest.mark.parametrize(
+    ("settings", "room"),
+    [
+        ({"agents_per_actor": "auto"}, 3),
+        ({"num_cpus": 0.5}, 6),
+        ({"num_gpus": 0.1}, 10),
+        ({"num_cpus": 2}, 1),
+        ({}, 22),
+    ],
+)
+def test_room_is_counted_node_by_node(settings, room):
+    nodes = [{"CPU": 1.0, "GPU": 1.0, "memory": 9e9}, {"CPU": 2.0}]
+    if settings == {}:
+        nodes = [nodes[0]]
+    executor = {"agents_per_actor": 1, "num_cpus": None, "num_gpus": 0, **settings}
+    assert ray_cluster._room(executor, nodes) == room
+
+
+def test_calls_that_fail_although_nobody_is_dead_end_the_run():
+    deployment = object.__new__(ray_executor.RayDeployment)
+    deployment._in_vain, deployment._actors = 0, lambda: []
+    deployment.done = ray_executor.Result()
+    deployment._start = lambda actors: None
+    for _ in range(ray_executor._VAIN):
+        deployment.heal(RaySystemError("no room"))
+    with pytest.raises(ExecutorError, match="no actor is dead.*no room"):
+        deployment.heal(RaySystemError("no room"))
+
+
+def test_messages_of_another_shape_shift_nobody_elses():
+    class Server:
+        def round(self, t, messages, late):
+            self.got = messages.numpy()
+
+    actor = object.__new__(ServerActor.__ray_metadata__.modified_class)
+    actor._server = server = Server()
+    ones = np.ones((2, 3))
+    actor.round(0, None, 3, [2, 2, 2, 2, 2], ones, np.ones((5, 3)), np.ones((2, 4)), None, 2 * ones)
+    assert server.got.shape == (10, 3)
+    assert np.isnan(server.got[2:8]).all()
+    assert (server.got[:2] == 1).all() and (server.got[8:] == 2).all()
+
+
+def test_a_deadline_needs_agents_that_are_late_alone():
+    from runners.experiment import build
+
+    given = ["executor=ray", "dropout.deadline=1", "privacy.rng=os"]
+    with pytest.raises(ValueError, match="agents_per_actor=1"):
+        build(compose(*given))
+    build(compose(*given, "executor.agents_per_actor=1"))
+    build(compose(*given[:2]))
