@@ -50,7 +50,6 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
         done, before = _resumed(experiment, checkpoint, folder)
         label = f"{experiment.problem.name}-{settings['algorithm']['name']}-{name}-{settings['seed']}"
         tags = [experiment.problem.name, settings["algorithm"]["name"]]
-        tracker.start(settings, folder.path, label, group, tags, _commit(), before)
         result, noted = Result(), 0.0
 
         def show(round: Round) -> None:
@@ -68,8 +67,10 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
         try:
             for round in done:
                 result.add(round)
-                show(round)
             with deployed(experiment, folder, result) as deployment:
+                tracker.start(settings, folder.path, label, group, tags, _commit(), before)
+                for round in done:
+                    show(round)
                 federation.run(deployment.population, deployment.server, experiment.rounds, keep, result)
                 spent, placed = deployment.spent(), deployment.placed()
             summary = {**summarise(experiment, result, spent, name), "executor": placed}
