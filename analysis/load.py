@@ -68,7 +68,8 @@ class Run:
             raise LoadError(f"{self.path / 'server.parquet'} cannot be read: {error}") from error
         if released.empty:
             return [0.0] * len(self.curve)
-        return [0.0, *released.astype(float).fillna(float("inf"))]
+        spent = [0.0, *released.astype(float).fillna(float("inf"))]
+        return spent + [spent[-1]] * (len(self.curve) - len(spent))  # the broadcasts may stop before the run does
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from dpfbo.domain import Box, Domain
 from dpfbo.draws import OwnDraw
 from dpfbo.features import RandomFeatures
 from dpfbo.follow import FOLLOW_PROBABILITY
-from dpfbo.posterior import cholesky, extend_cholesky, sample_weights
+from dpfbo.posterior import cholesky, extend_cholesky, mean_weights, sample_weights
 from dpfbo.regions import Regions
 from dpfbo.rng import Streams
 
@@ -82,8 +82,9 @@ class Agents:
     """The settings that all agents share; state and randomness are passed to the methods.
 
     domain: where they search. regions: the P sub-regions. features: the shared map of the messages.
-    message_noise: lam of eq. 2. message: `sample` (a posterior draw, the paper). n_init: initial points,
-    uniform in the agent's own region. follow: name of `1 - p_t`. own_gp, own_draw: local Thompson sampling.
+    message_noise: lam of eq. 2. message: `sample` (a posterior draw, the paper) or `mean` (nu, without the draw's own
+    spread). n_init: initial points, uniform in the agent's own region. follow: name of `1 - p_t`. own_gp, own_draw:
+    local Thompson sampling.
     rounds: T, for the capacity of the buffers.
     """
 
@@ -98,11 +99,13 @@ class Agents:
     own_gp: gp.OwnGP = gp.OwnGP()
     own_draw: OwnDraw = OwnDraw()
     acquisition: Acquisition = Acquisition()
+    message: str = "sample"
 
     def __post_init__(self) -> None:
         checks.integer("rounds", self.rounds, minimum=1)
         checks.integer("n_init", self.n_init, minimum=1)
         checks.positive("algorithm.message_noise", self.message_noise)
+        checks.one_of("algorithm.message", self.message, ("sample", "mean"))
         checks.one_of("algorithm.follow", self.follow, FOLLOW_PROBABILITY)
         self.own_draw.check_against(self.domain)
 
@@ -129,10 +132,10 @@ class Agents:
     def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
         """Algo. 2 lines 5 to 9: the queries of round t >= 1.
 
-        broadcast: the last one; None for an algorithm without a server, whose `follow` must be `never`.
+        broadcast: the last one; None where there is no server, or it sends nothing any more: then p_t = 1.
         """
         coin = self.streams.uniform("follow", state.ids, t, 1)[:, 0]
-        follow = coin < FOLLOW_PROBABILITY[self.follow](t)
+        follow = coin < (0.0 if broadcast is None else FOLLOW_PROBABILITY[self.follow](t))
         u = torch.empty(len(state.ids), self.domain.dimension, dtype=torch.float64, device=follow.device)
         own, server = (
             rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
@@ -142,8 +145,7 @@ class Agents:
             with clock("own_draw"):
                 u[own] = self._own_queries(state, own, t)
         if len(server):
-            if broadcast is None:
-                raise ValueError(f"algorithm.follow must be 'never' without a server, got {self.follow!r}")
+            assert broadcast is not None  # nobody follows
             with clock("acquisition"):
                 u[server] = self._server_queries(state.ids[server], broadcast, t)
         source = torch.where(follow, int(Source.server), int(Source.own))
@@ -183,9 +185,11 @@ class Agents:
             return replace(state, hyper=gp.fit(x, y, start, self.own_gp.fit))
 
     def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
-        """Algo. 2 line 3 and 11: every agent's draw `omega_n` (eq. 2), n x M."""
+        """Algo. 2 line 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
         with clock("message"):
             t_obs, M = state.count, state.Phi.shape[2]
+            if self.message == "mean":
+                return mean_weights(state.Phi[:, :t_obs], state.L[:, :t_obs, :t_obs], state.y[:, :t_obs])
             w0 = self.streams.normal("message/weights", state.ids, t, M)
             e = self.message_noise**0.5 * self.streams.normal("message/noise", state.ids, t, t_obs)
             return sample_weights(state.Phi[:, :t_obs], state.L[:, :t_obs, :t_obs], state.y[:, :t_obs], w0, e)

@@ -27,3 +27,13 @@ class Points:
 
 
 Broadcast = RegionVectors | AgentVectors | Points
+
+
+def averaged(previous: Broadcast | None, new: Broadcast | None, momentum: float) -> Broadcast | None:
+    """What agents follow who average what they receive: `momentum * previous + (1 - momentum) * new`.
+
+    Post-processing of public vectors, it costs no privacy. Only region vectors are averaged.
+    """
+    if momentum == 0 or not isinstance(new, RegionVectors) or not isinstance(previous, RegionVectors):
+        return new
+    return RegionVectors(momentum * previous.values + (1 - momentum) * new.values)

@@ -17,6 +17,12 @@ def probability(name: str, value: object) -> None:
         raise ValueError(f"{name} must lie in (0, 1], got {value!r}")
 
 
+def real(name: str, value: object) -> None:
+    """Raise ValueError unless `value` is a finite number."""
+    if not _is_real(value) or not -math.inf < value < math.inf:  # type: ignore[operator]
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+
+
 def positive(name: str, value: object) -> None:
     """Raise ValueError unless `value` is a finite number above 0."""
     if not _is_real(value) or not 0 < value < math.inf:  # type: ignore[operator]
@@ -27,6 +33,12 @@ def non_negative(name: str, value: object) -> None:
     """Raise ValueError unless `value` is a finite number of at least 0."""
     if not _is_real(value) or not 0 <= value < math.inf:  # type: ignore[operator]
         raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
+
+
+def momentum(name: str, value: object) -> None:
+    """Raise ValueError unless `value` lies in [0, 1)."""
+    if not _is_real(value) or not 0 <= value < 1:  # type: ignore[operator]
+        raise ValueError(f"{name} must lie in [0, 1), got {value!r}")
 
 
 def one_of(name: str, value: object, allowed: Iterable[object]) -> None:

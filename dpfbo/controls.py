@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpfbo.broadcast import Broadcast, Points
 from dpfbo.domain import Domain, Grid
-from dpfbo.mechanism import Messages
+from dpfbo.messages import Messages
 from dpfbo.rng import Streams
 from dpfbo.server import ServerRecord
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import torch
 
 from dpfbo.agents import Agents, PhaseClock
-from dpfbo.broadcast import Broadcast
-from dpfbo.mechanism import Messages
+from dpfbo.broadcast import Broadcast, averaged
+from dpfbo.messages import Messages
 from dpfbo.problems import Problem
 from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
@@ -17,7 +17,7 @@ from dpfbo.shard import Shard, Turn
 
 @dataclass(frozen=True)
 class Round:
-    """One round of a run. broadcast: what the next round follows; server: None where nothing was released.
+    """One round of a run. broadcast: what the server sent, None for nothing; server: None where nothing was released.
 
     seconds: by phase; of shards that work at the same time, the slowest one's.
     """
@@ -30,8 +30,12 @@ class Round:
 
 @dataclass
 class Result:
-    """What a run knows so far: every round, and where the seconds went."""
+    """What a run knows so far: every round, and where the seconds went.
 
+    momentum: of the broadcasts. broadcast: what the next round follows, their running average.
+    """
+
+    momentum: float = 0.0
     rounds: list[RoundRecord] = field(default_factory=list)
     server: list[ServerRecord] = field(default_factory=list)
     broadcast: Broadcast | None = None
@@ -41,7 +45,7 @@ class Result:
         self.rounds.append(done.agents)
         if done.server is not None:
             self.server.append(done.server)
-        self.broadcast = done.broadcast
+        self.broadcast = averaged(self.broadcast, done.broadcast, self.momentum)
         for phase, seconds in done.seconds.items():
             self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
@@ -72,7 +76,7 @@ class Aggregator(Protocol):
     @property
     def uses_messages(self) -> bool: ...
 
-    def round(self, t: int, messages: Any) -> tuple[Broadcast, ServerRecord | None]: ...
+    def round(self, t: int, messages: Any) -> tuple[Broadcast | None, ServerRecord | None]: ...
 
 
 OnRound = Callable[[Round], None]
@@ -84,17 +88,21 @@ def run(
     rounds: int,
     on_round: OnRound = lambda done: None,
     result: Result | None = None,
+    broadcasts: int | None = None,
 ) -> Result:
     """Algorithms 1 and 2 together.
 
     Rounds 0..T-1 end with a broadcast, used in the next round; round T is the last query, after which nothing
     is sent. server: None for agents that work alone. on_round: called after every round, 0..T. result: of the
     rounds that are done already (a resumed run), and filled as the rounds go by; a new one otherwise.
+    broadcasts: how many there are at most (None: T); after them nothing is sent, and the agents go on alone, as they
+    do after a round in which the server sends nothing.
     """
     result = Result() if result is None else result
+    broadcasts = rounds if broadcasts is None else min(broadcasts, rounds)
     for t in range(len(result.rounds), rounds + 1):
         clock = PhaseClock()
-        to = server if t < rounds else None  # nothing is sent after the last query, and nothing charged
+        to = server if t < broadcasts else None  # nothing is sent after the last query, and nothing charged
         step = population.step(t, result.broadcast, send=to is not None and to.uses_messages)
         broadcast, released = None, None
         if to is not None:

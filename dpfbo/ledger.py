@@ -10,6 +10,7 @@ import dp_accounting
 import torch
 from torch import Tensor
 
+from dpfbo.accounting.events import round_event, round_parameters
 from dpfbo.files import sync_folder
 
 
@@ -22,7 +23,7 @@ class Charge:
     """One broadcast.
 
     q, z: of its event (z = None: not private). sensitivity: None where there is no finite one. digest: sha256 of
-    the released numbers.
+    the released numbers. subset: [k, N] where S_t was a subset of fixed size k of N agents.
     """
 
     round: int
@@ -31,12 +32,19 @@ class Charge:
     sigma: float
     sensitivity: float | None
     digest: str
+    subset: tuple[int, int] | None = None
+
+    @staticmethod
+    def of(
+        round: int, event: dp_accounting.DpEvent, sigma: float, sensitivity: float | None, values: Tensor
+    ) -> "Charge":
+        """The charge of a release `values` that is `event`."""
+        q, z, subset = round_parameters(event)
+        return Charge(round, q, z, sigma, sensitivity, digest(values), subset)
 
     def event(self) -> dp_accounting.DpEvent:
         """The event to account for, at its noise multiplier z."""
-        if self.z is None:
-            return dp_accounting.NonPrivateDpEvent()
-        return dp_accounting.PoissonSampledDpEvent(self.q, dp_accounting.GaussianDpEvent(self.z))
+        return round_event(self.q, self.z, None if self.subset is None else (self.subset[0], self.subset[1]))
 
 
 def digest(values: Tensor) -> str:
@@ -76,6 +84,10 @@ class Ledger:
         self.charges.append(entry)
         self._known.add((entry.round, entry.digest))
         return True
+
+    def holds(self, round: int, values: Tensor) -> bool:
+        """Whether these released numbers are charged already."""
+        return (round, digest(values)) in self._known
 
     def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:
         """All charged events, or those of rounds up to one, for an accountant."""

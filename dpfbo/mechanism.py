@@ -8,39 +8,20 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Protocol
 
 import dp_accounting
 import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.entropy import Entropy, gaussian
+from dpfbo.accounting.events import round_event
+from dpfbo.entropy import Entropy
+from dpfbo.messages import Contributions, Messages, PartialSum, accept, clip, scale_to
+from dpfbo.noise import Gaussian, Noise
+from dpfbo.schedule import Constant, Schedule
 
 _SMALLEST_MULTIPLIER = 0.01  # below it a round costs thousands of epsilon, beyond the accountants
-
-
-@dataclass(frozen=True)
-class PartialSum:
-    """What some of the chosen agents add to the joint vector.
-
-    total: P x M. n_clipped, n_rejected: counts among them, as in `Release`.
-    """
-
-    total: Tensor
-    n_clipped: int
-    n_rejected: int
-
-
-@runtime_checkable
-class Contributions(Protocol):
-    """Messages that stay where they are: their holders clip and add them up, the server gets P x M numbers."""
-
-    def add_up(self, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
-        """The mechanism's `add_up` of the chosen agents (k ids; weights: P x N)."""
-
-
-Messages = Tensor | Sequence[Tensor | None] | Contributions
 
 
 @dataclass(frozen=True)
@@ -68,7 +49,8 @@ class Mechanism(Protocol):
 
     def sensitivity(self, weights: Tensor) -> float: ...
 
-    def dp_event(self, n_agents: int) -> dp_accounting.DpEvent: ...
+    def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
+        """What the release of a round costs, for an accountant."""
 
     def add_up(
         self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
@@ -91,21 +73,21 @@ class Mechanism(Protocol):
 class SubsampledGaussian:
     """The subsampled Gaussian mechanism of DP-FTS-DE (Algo. 1 lines 5 to 12), on the joint vector of all regions.
 
-        omega^(i) = (1/q) sum_{n in S_t} phi_n^(i) clip(omega_n, S / sqrt(P)) + N(0, sigma^2 I_M),   i = 1..P
+        omega^(i) = (1/q) sum_{n in S_t} phi_n^(i) clip(omega_n, S / sqrt(P)) + N(0, sigma_t^2 I_M),   i = 1..P
 
-    sampling_probability: q. noise_multiplier: z; 0 adds no noise and has no finite epsilon. clip_norm: S, for
-    the joint vector; each message is clipped to `C = S / sqrt(P)`. calibration: `paper` or `tight`, see
-    `sensitivity`. sampling: `poisson` (each agent independently with probability q), or `fixed_size` (a uniform
-    subset of round(q N) agents).
+    sampling_probability: q. noise_multiplier: z; 0 adds no noise and has no finite epsilon. schedule: z_t over z.
+    clip_norm: S, for the joint vector; each message is clipped to `C = S / sqrt(P)`, or scaled to it with
+    `normalize` (then S only sets the scale of everything). calibration: `paper` or `tight`, see `sensitivity`.
+    charge: `nominal`, every round is charged at z_t; `effective`, at the multiplier that its noise really has, see
+    `charged_multiplier`. sampling: `poisson` (each agent independently with probability q), or `fixed_size` (a
+    uniform subset of round(q N) agents). noise: of `dpfbo.noise`.
 
     Guarantee. Relation: zero-out, one agent's messages of all rounds replaced by zero vectors (dp-accounting's
-    REPLACE_SPECIAL; the weights depend on N, so N is public). Event: one Gaussian of multiplier z a round on
-    the Poisson-sampled agents, `dp_event`; the P blocks are one joint vector and one event. Sensitivity:
+    REPLACE_SPECIAL; the weights depend on N, so N is public); with fixed_size replace-one. Event: `dp_event`, one
+    Gaussian a round on the sampled agents; the P blocks are one joint vector and one event. Sensitivity:
     `sensitivity()`, of the sum over the chosen agents, from which alone sigma is derived. Division is by q,
     never by |S_t|; an empty S_t, and messages that are missing, not finite or of the wrong shape, take the same
     path as zero vectors.
-
-    The accountants here analyse `poisson` sampling only: a run with `fixed_size` is refused.
 
     Raises ValueError for q outside (0, 1], z < 0, S <= 0 or an unknown name.
     """
@@ -115,40 +97,67 @@ class SubsampledGaussian:
     clip_norm: float
     calibration: str = "paper"
     sampling: str = "poisson"
+    normalize: bool = False
+    charge: str = "nominal"
+    schedule: Schedule = Constant()
+    noise: Noise = Gaussian()
 
     def __post_init__(self) -> None:
         checks.probability("privacy.q (sampling probability)", self.sampling_probability)
         checks.non_negative("privacy.z (noise multiplier)", self.noise_multiplier)
-        if 0 < self.noise_multiplier < _SMALLEST_MULTIPLIER:
-            raise ValueError(
-                f"privacy.z (noise multiplier) must be 0 or at least {_SMALLEST_MULTIPLIER}, "
-                f"got {self.noise_multiplier!r}"
-            )
         checks.positive("privacy.S (clip norm)", self.clip_norm)
         checks.one_of("privacy.sensitivity", self.calibration, ("paper", "tight"))
         checks.one_of("privacy.sampling", self.sampling, ("poisson", "fixed_size"))
+        checks.one_of("privacy.charge", self.charge, ("nominal", "effective"))
+        checks.one_of("algorithm.message_normalize", self.normalize, (True, False))
+        self.multiplier(0)
+
+    def multiplier(self, round: int) -> float:
+        """z_t, the noise of a round over its `sensitivity()`. Raises ValueError where accountants give up."""
+        z = self.noise_multiplier * self.schedule(round)
+        if self.noise_multiplier > 0 and not _SMALLEST_MULTIPLIER <= z < math.inf:
+            raise ValueError(
+                f"privacy.z (noise multiplier) must be 0 or at least {_SMALLEST_MULTIPLIER}, got {z!r} in round {round}"
+            )
+        return z
 
     def message_norm(self, P: int) -> float:
-        """The norm `C = S / sqrt(P)` that every message is clipped to."""
+        """The norm `C = S / sqrt(P)` that every message is clipped or scaled to."""
         return self.clip_norm / math.sqrt(P)
 
     def sensitivity(self, weights: Tensor) -> float:
-        """L2 sensitivity of the joint sum to one agent's message (weights: P x N).
+        """The bound on the joint sum's L2 sensitivity that the noise is calibrated to (weights: P x N).
 
-        Agent n adds `(phi_n^(1) c, .., phi_n^(P) c) / q` with `||c|| <= C`. `tight`: `C max_n ||phi_n||_2 / q`.
-        `paper`: its upper bound `S phi_max / q`, at most sqrt(P) larger.
+        `tight`: `tight_sensitivity`. `paper`: its upper bound `S phi_max / q`, at most sqrt(P) larger.
         """
-        q = self.sampling_probability
         if self.calibration == "tight":
-            return self.message_norm(len(weights)) * float(weights.norm(dim=0).max()) / q
-        return self.clip_norm * float(weights.max()) / q
+            return self.tight_sensitivity(weights)
+        return self.clip_norm * float(weights.max()) / self.sampling_probability
 
-    def sigma(self, weights: Tensor) -> float:
-        """Standard deviation of the noise: `z * sensitivity()`.
+    def tight_sensitivity(self, weights: Tensor) -> float:
+        """L2 sensitivity of the joint sum to one agent's message: `C max_n ||phi_n||_2 / q` (weights: P x N).
+
+        Agent n adds `(phi_n^(1) c, .., phi_n^(P) c) / q` with `||c|| <= C`.
+        """
+        return self.message_norm(len(weights)) * float(weights.norm(dim=0).max()) / self.sampling_probability
+
+    def charged_multiplier(self, weights: Tensor, round: int) -> float:
+        """What the round is charged at. `nominal`: z_t. `effective`: sigma_t over the tight sensitivity.
+
+        With the paper's calibration the effective one is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to
+        sqrt(P) larger; with the tight calibration they are the same.
+        """
+        z = self.multiplier(round)
+        if self.charge == "nominal":
+            return z
+        return max(z, z * self.sensitivity(weights) / self.tight_sensitivity(weights))
+
+    def sigma(self, weights: Tensor, round: int = 0) -> float:
+        """Standard deviation of a round's noise, before the noise's own inflation: `z_t * sensitivity()`.
 
         Raises ValueError where it is no ordinary number although there should be noise.
         """
-        sigma = self.noise_multiplier * self.sensitivity(weights)
+        sigma = self.multiplier(round) * self.sensitivity(weights)
         if self.noise_multiplier > 0 and not sys.float_info.min < sigma < math.inf:
             raise ValueError(
                 f"privacy.S (clip norm) {self.clip_norm!r} and privacy.q (sampling probability) "
@@ -156,14 +165,11 @@ class SubsampledGaussian:
             )
         return sigma
 
-    def dp_event(self, n_agents: int) -> dp_accounting.DpEvent:
-        """What one round costs, for an accountant."""
-        if self.noise_multiplier == 0:
-            return dp_accounting.NonPrivateDpEvent()
-        event = dp_accounting.GaussianDpEvent(self.noise_multiplier)
-        if self.sampling == "fixed_size":
-            return dp_accounting.SampledWithoutReplacementDpEvent(n_agents, self._subset_size(n_agents), event)
-        return dp_accounting.PoissonSampledDpEvent(self.sampling_probability, event)
+    def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
+        """What a round costs, for an accountant (weights: P x N)."""
+        N = weights.shape[1]
+        subset = (self._subset_size(N), N) if self.sampling == "fixed_size" else None
+        return round_event(self.sampling_probability, self.charged_multiplier(weights, round), subset)
 
     def choose(self, n_agents: int, entropy: Entropy, round: int) -> Tensor:
         """Which agents are in S_t: a boolean for each of the N agents."""
@@ -177,13 +183,18 @@ class SubsampledGaussian:
     def _subset_size(self, n_agents: int) -> int:
         return max(1, math.floor(self.sampling_probability * n_agents + 0.5))
 
+    def bounded(self, received: Tensor, P: int) -> tuple[Tensor, int]:
+        """Messages (k x M) of norm at most C, and how many were longer."""
+        clipped, n_clipped = clip(received, self.message_norm(P))
+        return (scale_to(received, self.message_norm(P)) if self.normalize else clipped), n_clipped
+
     def add_up(
         self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
     ) -> PartialSum:
         """Clip and sum: `(1/q) sum_n phi_n^(i) clip(omega_n, S / sqrt(P))` over n in `rows`, all regions."""
         received, n_rejected = accept(messages, rows, n_features)
-        clipped, n_clipped = clip(received, self.message_norm(len(weights)))
-        return PartialSum((weights / self.sampling_probability) @ clipped, n_clipped, n_rejected)
+        bounded, n_clipped = self.bounded(received, len(weights))
+        return PartialSum((weights / self.sampling_probability) @ bounded, n_clipped, n_rejected)
 
     def release(
         self,
@@ -200,23 +211,31 @@ class SubsampledGaussian:
         P, N = weights.shape
         chosen = self.choose(N, entropy, round).nonzero()[:, 0]  # |S_t|
         part, n_lost = _sum(self, messages, chosen, weights, n_features, lost)
-        sensitivity, sigma = self.sensitivity(weights), self.sigma(weights)
-        noise = sigma * gaussian(entropy, "noise", round, (P, n_features))
+        inflation = self.noise.inflation(P * n_features)
+        sensitivity, sigma = inflation * self.sensitivity(weights), inflation * self.sigma(weights, round)
+        values = part.total
+        if sigma > 0:
+            values = self.noise.add(part.total, sigma, self.tight_sensitivity(weights), entropy, round)
         return Release(
-            part.total + noise, sigma, sensitivity, float(part.total.norm()), float(noise.norm()), len(chosen),
+            values, sigma, sensitivity, float(part.total.norm()), float((values - part.total).norm()), len(chosen),
             part.n_clipped, part.n_rejected + n_lost,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class WeightedAverage:
-    """The step without privacy: `omega^(i) = sum_n phi_n^(i) omega_n` over all agents, nothing clipped, no noise."""
+    """The step without privacy: `omega^(i) = sum_n phi_n^(i) omega_n` over all agents, nothing clipped, no noise.
+
+    normalize: every message is scaled to norm 1 first.
+    """
+
+    normalize: bool = False
 
     def sensitivity(self, weights: Tensor) -> float:
         """Infinite: the messages are not bounded."""
         return math.inf
 
-    def dp_event(self, n_agents: int) -> dp_accounting.DpEvent:
+    def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
         return dp_accounting.NonPrivateDpEvent()
 
     def add_up(
@@ -224,7 +243,7 @@ class WeightedAverage:
     ) -> PartialSum:
         """`sum_n phi_n^(i) omega_n` over n in `rows`, all regions."""
         received, n_rejected = accept(messages, rows, n_features)
-        return PartialSum(weights @ received, 0, n_rejected)
+        return PartialSum(weights @ (scale_to(received, 1.0) if self.normalize else received), 0, n_rejected)
 
     def release(
         self,
@@ -254,41 +273,3 @@ def _sum(
     else:
         part = mechanism.add_up(messages, arrived, weights[:, arrived], n_features)
     return part, len(chosen) - len(arrived)
-
-
-def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_features: int) -> tuple[Tensor, int]:
-    """The chosen messages as `k x M` float64, and how many of them were unusable and became zero vectors.
-
-    Unusable: missing (None), not a plain vector of M real numbers, or with an entry that is not finite.
-    """
-    complete = len(chosen) == 0 or int(chosen.max()) < len(messages)
-    if _plain(messages) and messages.ndim == 2 and messages.shape[1] == n_features and complete:
-        received = messages.detach()[chosen].double()
-    else:
-        rows = messages.unbind(0) if _plain(messages) and messages.ndim > 0 else messages
-        received = torch.full((len(chosen), n_features), math.nan, dtype=torch.float64)
-        for row, n in enumerate(chosen.tolist()):
-            message = rows[n] if not isinstance(rows, Tensor) and n < len(rows) else None
-            if _plain(message) and message.shape == (n_features,):
-                received[row] = message.detach().double()
-    finite = torch.isfinite(received).all(1)
-    return torch.where(finite[:, None], received, 0.0), int((~finite).sum())
-
-
-def _plain(message: object) -> TypeGuard[Tensor]:
-    """Whether it is a dense tensor of real numbers with storage: nothing else can raise, or hide a part, later on."""
-    if not isinstance(message, Tensor) or message.layout != torch.strided or message.device.type == "meta":
-        return False
-    return not (message.is_complex() or message.is_quantized)
-
-
-def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
-    """Scale every message (k x M) down to L2 norm at most `norm`; also returns how many were longer.
-
-    Safe for entries whose square overflows: the length is taken after division by the largest entry.
-    """
-    largest = messages.abs().amax(1, keepdim=True).clamp(min=torch.finfo(messages.dtype).tiny)  # k x 1
-    unit = messages / largest
-    length = unit.norm(dim=1, keepdim=True)  # in units of `largest`, between 1 and sqrt(M)
-    longer = length > norm / largest
-    return torch.where(longer, unit * (norm / length), messages), int(longer.sum())

@@ -65,3 +65,9 @@ def sample_weights(Phi: Tensor, L: Tensor, y: Tensor, w0: Tensor, e: Tensor) -> 
     residual = y - (Phi @ w0.unsqueeze(-1)).squeeze(-1) - e  # N x t
     v = torch.cholesky_solve(residual.unsqueeze(-1), L)  # N x t x 1
     return w0 + (Phi.mT @ v).squeeze(-1)
+
+
+def mean_weights(Phi: Tensor, L: Tensor, y: Tensor) -> Tensor:
+    """Posterior means of the weights, `nu = Sigma^-1 Phi^T y = Phi^T K^-1 y`. Shapes as in `sample_weights`."""
+    v = torch.cholesky_solve(y.unsqueeze(-1), L)  # N x t x 1
+    return (Phi.mT @ v).squeeze(-1)

@@ -12,12 +12,14 @@ import dp_accounting
 import torch
 from torch import Tensor
 
+from dpfbo import checks
 from dpfbo.accounting import Accountant, finite_or_none
 from dpfbo.broadcast import AgentVectors, Broadcast, RegionVectors
 from dpfbo.dropout import Dropout
 from dpfbo.entropy import Entropy
 from dpfbo.ledger import Charge, Ledger, LedgerError, digest
-from dpfbo.mechanism import Mechanism, Messages, Release
+from dpfbo.mechanism import Mechanism, Release
+from dpfbo.messages import Messages
 from dpfbo.regions import Regions
 from dpfbo.rng import Streams
 from dpfbo.weights import Weighting
@@ -44,8 +46,8 @@ class AnyServer(Protocol):
 
     def round(
         self, t: int, messages: Messages | None, late: Tensor | None = None
-    ) -> tuple[Broadcast, ServerRecord | None]:
-        """One round. late: N, True for messages that did not arrive in time."""
+    ) -> tuple[Broadcast | None, ServerRecord | None]:
+        """One round; None: nothing is sent any more. late: N, True for messages that did not arrive in time."""
 
 
 class KeptRelease(Protocol):
@@ -92,14 +94,41 @@ class EpsilonCurve:
         return self._curve[k - 1]
 
 
+class BudgetSpent(RuntimeError):
+    """One more broadcast would cost more than the budget; nothing was released."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What all releases together may cost.
+
+    epsilon: the limit. spent: epsilon of the charges, at the budget's delta. when_spent: `refuse`, the round that would
+    go over it raises BudgetSpent; `stop`, nothing is released from it on, and the agents go on alone.
+
+    Raises ValueError for an epsilon that is not above 0 or another name.
+    """
+
+    epsilon: float
+    spent: EpsilonCurve
+    when_spent: str = "refuse"
+
+    def __post_init__(self) -> None:
+        checks.positive("privacy.budget.epsilon", self.epsilon)
+        checks.one_of("privacy.budget.when_spent", self.when_spent, ("refuse", "stop"))
+
+    def allows(self, events: Sequence[dp_accounting.DpEvent]) -> bool:
+        """Whether it pays for all of these."""
+        return self.spent.after(events) <= self.epsilon
+
+
 @dataclass(frozen=True)
 class Server:
     """The aggregating server of DP-FTS-DE and its family.
 
     Guarantee. Everything that `round` returns as a broadcast is a post-processing of the mechanism's joint
     releases, and every release is charged to the ledger, durably, before this method returns it; see the
-    mechanism for relation, event and sensitivity. The `ServerRecord` is for simulation: its release carries
-    private numbers.
+    mechanism for relation, event and sensitivity. No release is made that would take the ledger over the budget.
+    The `ServerRecord` is for simulation: its release carries private numbers.
 
     n_features: M. weighting: the weights of each round. dropout: messages that never arrive; they count as zero
     vectors, and q, noise and epsilon stay as they are. kept: for noise that cannot be drawn twice.
@@ -115,20 +144,46 @@ class Server:
     epsilon: EpsilonCurve
     dropout: Dropout = Dropout()
     kept: KeptRelease | None = None
+    budget: Budget | None = None
     uses_messages: bool = True
 
     def round(
         self, t: int, messages: Messages | None, late: Tensor | None = None
-    ) -> tuple[Broadcast, ServerRecord | None]:
-        """Algo. 1 lines 5 to 13. messages: N x M, or N vectors with None for a lost one, or their holders."""
+    ) -> tuple[Broadcast | None, ServerRecord | None]:
+        """Algo. 1 lines 5 to 13. messages: N x M, or N vectors with None for a lost one, or their holders.
+
+        Returns (None, None) where the budget is spent and `when_spent` is `stop`.
+        """
+        weights = self.weighting(t, self.regions.assign(torch.arange(self.n_agents)), self.regions.P)  # P x N
+        event = self.mechanism.dp_event(weights, t)
+        release = self.kept.load(t) if self.kept else None  # of a server that was killed in this round
+        if not self._affordable(t, event, release):
+            return None, None
         lost = self.dropout.lost(self.n_agents, t) | (False if late is None else late)
-        release = self._release(t, [None] * self.n_agents if messages is None else messages, lost)
+        if release is None:
+            messages = [None] * self.n_agents if messages is None else messages
+            release = self.mechanism.release(messages, weights, self.n_features, self.entropy, t, lost)
+            if self.kept:
+                self.kept.save(t, release)
         self._check_noise_is_new(t, release)
-        q, z = _parameters(self.mechanism.dp_event(self.n_agents))
-        self.ledger.charge(Charge(t, q, z, release.sigma, finite_or_none(release.sensitivity), digest(release.values)))
+        self.ledger.charge(Charge.of(t, event, release.sigma, finite_or_none(release.sensitivity), release.values))
         # a reproducible run repeats what an earlier one left of it in the ledger; fresh noise adds to all of it
         spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
         return RegionVectors(release.values), ServerRecord(t, self.epsilon.after(spent), release, int(lost.sum()))
+
+    def _affordable(self, t: int, event: dp_accounting.DpEvent, kept: Release | None) -> bool:
+        """Whether the budget pays for this round; raises BudgetSpent where it does not and must."""
+        if self.budget is None or (kept is not None and self.ledger.holds(t, kept.values)):
+            return True
+        spent = self.ledger.events(up_to_round=t - 1 if self.entropy.reproducible else None)
+        if self.budget.allows([*spent, event]):
+            return True
+        if self.budget.when_spent == "stop":
+            return False
+        raise BudgetSpent(
+            f"the broadcast of round {t} would cost more than privacy.budget.epsilon={self.budget.epsilon!r} "
+            f"with the {len(spent)} that are charged already"
+        )
 
     def _check_noise_is_new(self, t: int, release: Release) -> None:
         """Raise LedgerError if the same noise was added to another sum before: the difference would be bare."""
@@ -138,18 +193,6 @@ class Server:
                 f"ledger {self.ledger.path} holds another broadcast of round {t} with the same seeded noise (other "
                 "data, code or settings?): delete the folder to simulate anew, or use privacy.rng=os"
             )
-
-    def _release(self, t: int, messages: Messages, lost: Tensor) -> Release:
-        """This round's release: the one that was kept when the server was killed in this round, else a new one."""
-        kept = self.kept.load(t) if self.kept else None
-        if kept is not None:
-            return kept
-        assignment = self.regions.assign(torch.arange(self.n_agents))
-        weights = self.weighting(t, assignment, self.regions.P)  # P x N
-        release = self.mechanism.release(messages, weights, self.n_features, self.entropy, t, lost)
-        if self.kept:
-            self.kept.save(t, release)
-        return release
 
 
 @dataclass(frozen=True)
@@ -180,11 +223,3 @@ class PeerExchange:
         agents = torch.arange(self.n_agents)
         shift = 1 + (self.streams.uniform("peer", agents, t, 1)[:, 0] * (self.n_agents - 1)).long()
         return AgentVectors(torch.where(usable[:, None], messages, 0.0)[(agents + shift) % self.n_agents]), None
-
-
-def _parameters(event: dp_accounting.DpEvent) -> tuple[float, float | None]:
-    if isinstance(event, dp_accounting.PoissonSampledDpEvent) and isinstance(
-        event.event, dp_accounting.GaussianDpEvent
-    ):
-        return event.sampling_probability, event.event.noise_multiplier
-    return 1.0, None

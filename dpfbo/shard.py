@@ -13,7 +13,8 @@ from torch import Tensor
 from dpfbo import batches
 from dpfbo.agents import Agents, AgentsState, PhaseClock, Query
 from dpfbo.broadcast import Broadcast
-from dpfbo.mechanism import Mechanism, PartialSum
+from dpfbo.mechanism import Mechanism
+from dpfbo.messages import PartialSum
 from dpfbo.problems import Problem
 from dpfbo.records import RoundRecord
 

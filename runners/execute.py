@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import federation, records
-from dpfbo.accounting import RELATION, finite_or_none
+from dpfbo.accounting import finite_or_none
 from dpfbo.checkpoint import Checkpoint, check_charged
 from dpfbo.federation import Result, Round
 from dpfbo.ledger import Ledger
@@ -21,7 +21,7 @@ from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 from runners import picture
 from runners.executor import Spent, deployed
-from runners.experiment import Experiment, build, setting_hash
+from runners.experiment import Experiment, build, calibrated, setting_hash
 from runners.results import Progress, RunFolder
 from runners.trackers import WandbTracker
 
@@ -38,10 +38,11 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
     An interrupted run goes on after its last round. on_round is called for every round, those of before included.
     Raises before any work starts for bad settings, missing data or an unwritable folder; see `experiment.build`.
     """
+    cfg = calibrated(cfg)
     experiment = build(cfg)
     settings = experiment.settings
     wandb_settings = settings["tracker"]["wandb"]
-    tracker = WandbTracker(wandb_settings["mode"], wandb_settings["project"], wandb_settings["entity"])
+    tracker = WandbTracker(**wandb_settings)
     name = setting_hash(cfg)
     group = str(settings["experiment_name"])
     folder = RunFolder(Path(settings["results_dir"]).absolute() / group / name / str(settings["seed"]))
@@ -50,7 +51,7 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
         done, before = _resumed(experiment, checkpoint, folder)
         label = f"{experiment.problem.name}-{settings['algorithm']['name']}-{name}-{settings['seed']}"
         tags = [experiment.problem.name, settings["algorithm"]["name"]]
-        result, noted = Result(), 0.0
+        result, noted = Result(settings["algorithm"]["momentum"]), 0.0
 
         def show(round: Round) -> None:
             tracker.log_round(round.agents.round, _metrics(round))
@@ -71,7 +72,8 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
                 tracker.start(settings, folder.path, label, group, tags, _commit(), before)
                 for round in done:
                     show(round)
-                federation.run(deployment.population, deployment.server, experiment.rounds, keep, result)
+                T, broadcasts = experiment.rounds, experiment.broadcasts
+                federation.run(deployment.population, deployment.server, T, keep, result, broadcasts)
                 spent, placed = deployment.spent(), deployment.placed()
             summary = {**summarise(experiment, result, spent, name), "executor": placed}
             ids = torch.arange(experiment.problem.n_agents)
@@ -81,7 +83,9 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
             tracker.fail(f"{type(error).__name__}: {error}")
             raise
         checkpoint.clear()
-    tracker.finish(summary, lambda path: picture.draw(summary, [r.epsilon for r in result.server], path))
+    epsilons = [r.epsilon for r in result.server]
+    epsilons += epsilons[-1:] * (experiment.rounds - len(epsilons))  # the broadcasts may stop before the run does
+    tracker.finish(summary, lambda path: picture.draw(summary, epsilons, path))
     return summary, folder.path
 
 
@@ -97,10 +101,11 @@ def _resumed(experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder) 
         checkpoint.forget_from(len(done))
         ledger = Ledger(folder.ledger_path)
         check_charged(done, ledger)
+        resumed = sum(round.server is not None for round in done)
+        experiment.check_budget(ledger.events(), resumed)
         folder.begin(len(ledger.charges))
     if done:
         logger.warning("%s: going on after round %d of %d", folder.path, len(done) - 1, experiment.rounds)
-    resumed = sum(round.server is not None for round in done)
     _say_what_is_unusual(experiment, ledger, resumed)
     earlier = ledger.events()[: len(ledger.charges) - resumed]
     if earlier and experiment.settings["privacy"]["rng"] == "os":  # releases that this run adds to
@@ -132,8 +137,9 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
         "final": {"mean": mean[-1], "se": se[-1]},
         "private": bool(settings["algorithm"]["private"]),
         "delta": experiment.delta,
-        "relation": RELATION,
+        "relation": experiment.relation,
         "accountant": settings["privacy"]["accountant"],
+        "approximations": experiment.approximations,
         "epsilon": spent.epsilons,
         "epsilon_covers": "the ledger's broadcasts; not settings chosen by comparing runs on the same private data, "
         "nor other seeds and settings, whose ledgers add up",

@@ -20,8 +20,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import checks
-from dpfbo.accounting import finite_or_none
-from runners.experiment import CONF, Experiment, build, setting_hash
+from runners.experiment import CONF, Experiment, build, calibrated, setting_hash
 from runners.trackers import WandbTracker
 from runners.trials import Trial
 
@@ -52,6 +51,7 @@ class Setting:
     metric: str
     accountant: str
     delta: float
+    relation: str
     epsilon: dict[str, float | None]
 
     def trial(self, seed: int) -> Trial:
@@ -126,6 +126,7 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
             say(f"composing {number} of {len(combinations)}")
             cfg = hydra.compose("config", list(overrides))
             _adapt(cfg, options)
+            cfg = calibrated(cfg)
             found.setdefault(setting_hash(cfg), ([], cfg))[0].append(overrides)
     parsed_seeds = parse_seeds(seeds[-1] if seeds else OmegaConf.to_container(base).get("seeds"))  # type: ignore[union-attr]
     labels = _labels([group for group, _ in found.values()], [cfg for _, cfg in found.values()])
@@ -158,13 +159,7 @@ def predicted_epsilon(experiment: Experiment) -> dict[str, float | None]:
         return dict.fromkeys(experiment.accountants)
     if experiment.server_kind != "aggregate":
         return dict.fromkeys(experiment.accountants, 0.0)
-    events = [experiment.mechanism.dp_event(experiment.problem.n_agents)] * experiment.rounds
-    shown = experiment.settings["privacy"]["accountant"]
-    last = {
-        name: experiment.epsilon.after(events) if name == shown else accountant.curve(events, experiment.delta)[-1]
-        for name, accountant in experiment.accountants.items()
-    }
-    return {name: finite_or_none(value) for name, value in last.items()}
+    return experiment.epsilons_of(experiment.events)
 
 
 def _adapt(cfg: DictConfig, options: Options) -> None:
@@ -181,11 +176,11 @@ def _checked(label: str, overrides: tuple[str, ...], name: str, cfg: DictConfig,
     first = cfg.copy()
     first.seed = seed
     experiment = build(first)
-    wandb = experiment.settings["tracker"]["wandb"]
-    WandbTracker(wandb["mode"], wandb["project"], wandb["entity"])  # checks its settings
+    WandbTracker(**experiment.settings["tracker"]["wandb"])  # checks its settings
     return Setting(
         label, overrides, name, cfg, experiment.rounds, experiment.problem.metric,
-        experiment.settings["privacy"]["accountant"], experiment.delta, predicted_epsilon(experiment),
+        experiment.settings["privacy"]["accountant"], experiment.delta, experiment.relation,
+        predicted_epsilon(experiment),
     )  # fmt: skip
 
 

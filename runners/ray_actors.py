@@ -15,7 +15,7 @@ from torch import Tensor
 from dpfbo.broadcast import Broadcast
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.ledger import Ledger
-from dpfbo.mechanism import PartialSum
+from dpfbo.messages import PartialSum
 from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 from dpfbo.shard import Shard
@@ -120,7 +120,7 @@ class ServerActor:
     @ray.method(num_returns=2)
     def round(
         self, t: int, late: np.ndarray | None, M: int, sizes: Sequence[int], *parts: np.ndarray | None
-    ) -> tuple[Broadcast, ServerRecord | None]:
+    ) -> tuple[Broadcast | None, ServerRecord | None]:
         """One round from the messages of all shards; None for those of a late one. sizes: agents of each."""
         if not parts:
             return self._server.round(t, None)
@@ -134,7 +134,7 @@ class ServerActor:
     @ray.method(num_returns=2)
     def round_by_shards(
         self, t: int, late: np.ndarray | None, firsts: Sequence[int], shards: Sequence[Any]
-    ) -> tuple[Broadcast, ServerRecord | None]:
+    ) -> tuple[Broadcast | None, ServerRecord | None]:
         """One round from sums that the shards make of the messages that this server chose."""
         return self._server.round(t, ShardSums(t, firsts, shards), _tensor(late))
 
@@ -144,7 +144,7 @@ class ServerActor:
 
 @dataclass(frozen=True)
 class ShardSums:
-    """The messages of a round where they are (`dpfbo.mechanism.Contributions`): tree aggregation.
+    """The messages of a round where they are (`dpfbo.messages.Contributions`): tree aggregation.
 
     firsts: first agent of each shard. The clip bound holds because the shards run this library, and they learn which
     of their own agents were chosen: they are trusted with both. A sum that is not finite counts as zero all the same.

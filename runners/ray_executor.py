@@ -280,7 +280,7 @@ class RayServer:
     deployment: RayDeployment
     uses_messages: bool
 
-    def round(self, t: int, messages: RayMessages | None) -> tuple[Broadcast, ServerRecord | None]:
+    def round(self, t: int, messages: RayMessages | None) -> tuple[Broadcast | None, ServerRecord | None]:
         while True:
             try:
                 broadcast, record = _get(list(self._ask(t, messages)))

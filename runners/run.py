@@ -19,6 +19,7 @@ from dpfbo.data import MissingData
 from dpfbo.ledger import LedgerError
 from dpfbo.posterior import FactorisationError
 from dpfbo.problems.custom import EvaluationError
+from dpfbo.server import BudgetSpent
 from runners.execute import execute
 from runners.executor import ExecutorError
 from runners.experiment import CONF
@@ -26,7 +27,7 @@ from runners.results import ResultsError
 from runners.terminal import RoundProgress, print_summary, say_error
 
 USER_ERRORS = (
-    ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, FactorisationError, EvaluationError,
+    ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, BudgetSpent, FactorisationError, EvaluationError,
     ResultsError, ExecutorError, OmegaConfBaseException, OSError,
 )  # fmt: skip
 

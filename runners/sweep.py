@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from dpfbo.accounting import RELATION
 from runners import board as boards
 from runners.experiment import CONF
 from runners.grid import Grid, Setting, plan
@@ -177,8 +176,9 @@ def _preview(grid: Grid, states: States, as_json: bool) -> None:
     console = Console(highlight=False)
     console.print(table)
     at = f"at delta {deltas[0]}, " if len(set(deltas)) == 1 else ""
+    relations = " or ".join(dict.fromkeys(setting.relation for setting in grid.settings))
     console.print(
-        f"epsilon: predicted of one run of T rounds, {at}relation {RELATION}, user level; several runs add up"
+        f"epsilon: predicted of one run of T rounds, {at}relation {relations}, user level; several runs add up"
     )
     to_run = sum(_is_to_run(grid, s) for s in states.values())
     console.print(f"{len(grid.settings)} settings x {len(grid.seeds)} seeds = {len(states)} trials, {to_run} to run")
@@ -207,7 +207,7 @@ def _as_json(grid: Grid, states: States) -> dict[str, Any]:
         return {
             "label": trial.label, "overrides": trial.overrides, "setting": trial.setting, "seed": trial.seed,
             "rounds": trial.rounds, "metric": trial.metric, "to_run": _is_to_run(grid, known), **known.as_json(),
-            "predicted": {"epsilon": setting.epsilon, "delta": setting.delta, "relation": RELATION},
+            "predicted": {"epsilon": setting.epsilon, "delta": setting.delta, "relation": setting.relation},
         }  # fmt: skip
 
     trials = [entry(setting, trial) for setting, trial in grid.trials]

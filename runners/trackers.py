@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     import wandb
 
 MODES = ("online", "offline", "disabled")
+SHOWS = ("auto", "all", "released")
+# of summary.json: what follows from public settings and the ledger alone
+RELEASED_SUMMARY = (
+    "experiment", "setting", "problem", "algorithm", "seed", "n_agents", "rounds", "metric", "private", "delta",
+    "relation", "accountant", "approximations", "epsilon", "rng", "n_charges", "commit",
+)  # fmt: skip
 INIT_SECONDS = 20.0  # W&B's own limit for opening a run
 FINISH_SECONDS = 30.0  # W&B's own limit for the last upload
 ANSWER_SECONDS = 10.0  # for W&B's local service to answer; on top of the two above
@@ -69,22 +75,30 @@ class WandbTracker:
     Stop on the dashboard of an online run interrupts the process, as Ctrl-C does.
     """
 
-    def __init__(self, mode: str = "offline", project: str = "dpfbo", entity: str | None = None) -> None:
+    def __init__(
+        self, mode: str = "offline", project: str = "dpfbo", entity: str | None = None, show: str = "auto"
+    ) -> None:
         """Keep the settings; W&B is neither imported nor contacted yet.
 
         Args:
             mode: `online`, `offline` or `disabled`; goes before the variable WANDB_MODE.
             project: W&B project the run appears in.
             entity: W&B user or team; None for the key's default.
+            show: `all`, or `released`: nothing but what an outsider of a real deployment may see. `auto`: `released`
+                where the noise is a private run's own (privacy.rng=os), else `all`.
 
         Raises:
-            ValueError: mode is none of the three.
+            ValueError: mode or show is none of the three.
         """
+        if show not in SHOWS:
+            raise ValueError(f"tracker.wandb.show must be one of {', '.join(SHOWS)}, got {show!r}")
         if mode not in MODES:
             raise ValueError(f"tracker.wandb.mode must be one of {', '.join(MODES)}, got {mode!r}")
         self._mode = mode
         self._project = project
         self._entity = entity
+        self._show = show
+        self._released_only = show == "released"
         self._inert = mode == "disabled"
         self._run: wandb.Run | None = None
         self._spent: float | None = None
@@ -101,8 +115,8 @@ class WandbTracker:
     ) -> None:
         """Open the W&B run, in place of those not yet uploaded that earlier attempts left in the same folder.
 
-        The run gets the tag `simulation`, since it shows what nobody would see in a real deployment, and its config,
-        besides the settings, `commit` and `visibility`: which metrics are released and which simulation-only.
+        The run gets the tag `simulation` if it shows what nobody would see in a real deployment, else `released`; its
+        config has, besides the settings, `commit` and `visibility`: which metrics are released, which simulation-only.
 
         Args:
             config: resolved settings of the run; may be nested.
@@ -113,6 +127,10 @@ class WandbTracker:
             commit: git commit of the code; None if not known.
             epsilon: before the first broadcast: 0, or None if agents give away something without any protection.
         """
+
+        if self._show == "auto":
+            real = config.get("privacy", {}).get("rng") == "os" and config.get("algorithm", {}).get("private", False)
+            self._released_only = bool(real)
 
         def open_run() -> None:
             # Its error reports carry tracebacks, and hold up the exit when the server does not answer.
@@ -137,7 +155,7 @@ class WandbTracker:
                 resume="never",
                 name=name,
                 group=group or None,
-                tags=[*tags, "simulation"],
+                tags=[*tags, "released" if self._released_only else "simulation"],
                 reinit="create_new",  # whatever run the process has, or had, is left alone
                 settings=wandb.Settings(
                     console="off",
@@ -181,6 +199,8 @@ class WandbTracker:
             if REGRET in row:
                 row[TRADE_OFF] = row[REGRET]
             self._spent = metrics.get("epsilon", self._spent)
+        if self._released_only:
+            row = {key: value for key, value in row.items() if key in visibility()["released"]}
         self._attempt(lambda: run.log({**row, "round": int(round)}, step=int(round), commit=True), ANSWER_SECONDS)
 
     def finish(self, summary: dict, draw: Callable[[Path], object] | None = None) -> None:
@@ -190,6 +210,11 @@ class WandbTracker:
             summary: contents of summary.json; numbers, strings and booleans are kept, nested ones as `outer/inner`.
             draw: writes the figure of the run, a PNG file, to the path it is given; not called without a W&B run.
         """
+
+        def record_released(run: wandb.Run) -> None:
+            known = {key: summary[key] for key in RELEASED_SUMMARY if key in summary}
+            spent = {key: value for key, value in end_point(summary).items() if key == "final_epsilon"}
+            run.summary.update({**dict(_scalars(known)), **spent})
 
         def record(run: wandb.Run) -> None:
             import wandb
@@ -210,11 +235,15 @@ class WandbTracker:
                     draw(path)
                     run.log({FIGURE: wandb.Image(str(path))})  # copies the file
 
-        self._close(record, exit_code=0)
+        self._close(record_released if self._released_only else record, exit_code=0)
 
     def fail(self, message: str) -> None:
-        """Close the run as failed, with exit code 1 and `message` under `error` in its summary."""
-        self._close(lambda run: run.summary.update({"error": message}), exit_code=1)
+        """Close the run as failed, with exit code 1 and `message` under `error` in its summary.
+
+        Of a run that shows only what is released, the message, which may quote an agent's data, stays here.
+        """
+        shown = "the run failed; its own log says why" if self._released_only else message
+        self._close(lambda run: run.summary.update({"error": shown}), exit_code=1)
 
     def _close(self, record: Callable[[wandb.Run], None], exit_code: int) -> None:
         run = self._run

@@ -500,7 +500,7 @@ class Dying(Ledger):
 def server_on(ledger, kept, entropy, N=6, M=4):
     mechanism = SubsampledGaussian(0.5, 1.0, 2.0)
     problem, agents, _ = world(P=2, M=M)
-    curve = EpsilonCurve(Pld(), [mechanism.dp_event(N)] * 3, 1e-2)
+    curve = EpsilonCurve(Pld(), [mechanism.dp_event(torch.ones(1, N), 0)] * 3, 1e-2)
     whole = server_for(problem, agents, mechanism)
     return Server(N, M, agents.regions, whole.weighting, mechanism, entropy, ledger, curve, kept=kept)
 

@@ -27,7 +27,7 @@ PRIVATE = SubsampledGaussian(0.5, 1.0, 2.0**20)
 
 
 def server(mechanism=PRIVATE, dropout=Dropout(), seed=0):
-    curve = EpsilonCurve(Pld(), [mechanism.dp_event(N)] * T, 1e-2)
+    curve = EpsilonCurve(Pld(), [mechanism.dp_event(torch.ones(1, N), 0)] * T, 1e-2)
     entropy = SeededEntropy(Streams(seed))
     return Server(N, M, Regions(2, 1), Uniform(), mechanism, entropy, Ledger(), curve, dropout)
 

@@ -43,7 +43,7 @@ def world(problem=None, P=2, follow="inverse_sqrt", method="rff", seed=0, own_gp
 
 def server_for(problem, agents, mechanism, ledger=None, entropy=None):
     N, M = problem.n_agents, agents.features.frequencies.shape[1]
-    curve = EpsilonCurve(Pld(), [mechanism.dp_event(N)] * T, 1e-2)
+    curve = EpsilonCurve(Pld(), [mechanism.dp_event(torch.ones(1, N), 0)] * T, 1e-2)
     entropy = entropy or SeededEntropy(agents.streams)
     ledger = ledger if ledger is not None else Ledger()
     return Server(N, M, agents.regions, Softmax(Decay(3, 3)), mechanism, entropy, ledger, curve)
@@ -197,7 +197,7 @@ def test_repeating_a_seeded_run_is_not_charged_again_and_fresh_noise_is():
 
 def test_epsilon_of_the_records_is_the_accountants():
     result = run(SubsampledGaussian(0.5, 1.0, 2.0))
-    expected = Pld().curve([SubsampledGaussian(0.5, 1.0, 2.0).dp_event(12)] * T, 1e-2)
+    expected = Pld().curve([SubsampledGaussian(0.5, 1.0, 2.0).dp_event(torch.ones(1, 12), 0)] * T, 1e-2)
     assert [r.epsilon for r in result.server] == pytest.approx(expected)
 
 
@@ -296,10 +296,10 @@ def test_bad_settings_are_refused(settings, says):
         world(**settings)
 
 
-def test_following_nobody_is_refused():
+def test_without_a_server_everybody_asks_its_own_posterior():
     problem, agents, streams = world()
-    with pytest.raises(ValueError, match="never"):
-        federation.run(federation.Together.of(problem, agents), None, T)
+    result = federation.run(federation.Together.of(problem, agents), None, T)
+    assert all((record.source == Source.own).all() for record in result.rounds[1:])
 
 
 def test_same_seeded_noise_on_other_numbers_is_refused():
@@ -323,7 +323,7 @@ def test_a_second_run_on_a_ledger_composes_its_curve_once():
             Counting.computed += 1
             return super().curve(events, delta)
 
-    event = SubsampledGaussian(0.5, 1.0, 2.0).dp_event(12)
+    event = SubsampledGaussian(0.5, 1.0, 2.0).dp_event(torch.ones(1, 12), 0)
     curve = EpsilonCurve(Counting(), [event] * 4, 1e-2)
     spent = [curve.after([event] * k) for k in range(1, 9)]
     assert Counting.computed == 2

@@ -12,7 +12,8 @@ from scipy import stats
 
 from dpfbo.entropy import SeededEntropy, SystemEntropy
 from dpfbo.ledger import digest
-from dpfbo.mechanism import SubsampledGaussian, WeightedAverage, accept, clip
+from dpfbo.mechanism import SubsampledGaussian, WeightedAverage
+from dpfbo.messages import accept, clip
 from dpfbo.rng import Streams
 from dpfbo.weights import normalised
 from dpfbo.weights.decay import Decay
@@ -185,13 +186,20 @@ def test_single_precision_messages_are_taken():
 
 
 @given(
-    st.lists(st.sampled_from([math.nan, math.inf, -math.inf, 1e300, -1e308, 0.0, 1.0, 5e-324]), min_size=M, max_size=M)
+    st.lists(
+        st.one_of(
+            st.floats(width=64), st.sampled_from([math.nan, math.inf, -math.inf, 1e300, -1e308, 0.0, 1.0, 5e-324])
+        ),
+        min_size=0,
+        max_size=M + 2,
+    ),
+    st.booleans(),
 )
 @settings(max_examples=100, deadline=None, derandomize=True)
-def test_hostile_messages_move_the_broadcast_by_no_more_than_the_bound(entries):
-    mechanism, w = SubsampledGaussian(1.0, 1.0, 2.0, "tight"), weights()
-    sent = messages()
-    sent[4] = torch.tensor(entries, dtype=torch.float64)
+def test_hostile_messages_move_the_broadcast_by_no_more_than_the_bound(entries, normalize):
+    mechanism, w = SubsampledGaussian(1.0, 1.0, 2.0, "tight", normalize=normalize), weights()
+    sent = list(messages())
+    sent[4] = torch.tensor(entries, dtype=torch.float64)  # of any length
     without = messages()
     without[4] = 0
     moved = (release(mechanism, sent, w).values - release(mechanism, without, w).values).norm()
@@ -229,14 +237,46 @@ def test_fixed_size_choice():
     assert (chosen.sum(1) == 3).all()
     assert (chosen.double().mean(0) - 0.3).abs().max() < 4.5 * math.sqrt(0.21 / 3000)
     assert int(SubsampledGaussian(0.001, 1.0, 2.0, sampling="fixed_size").choose(10, ENTROPY, 0).sum()) == 1
-    assert mechanism.dp_event(10).sample_size == 3
+    assert mechanism.dp_event(torch.ones(1, 10), 0).sample_size == 3
 
 
 def test_events():
-    gaussian = dp_accounting.GaussianDpEvent(1.5)
-    assert SubsampledGaussian(0.3, 1.5, 2.0).dp_event(9) == dp_accounting.PoissonSampledDpEvent(0.3, gaussian)
-    assert SubsampledGaussian(0.3, 0, 2.0).dp_event(9) == dp_accounting.NonPrivateDpEvent()
-    assert WeightedAverage().dp_event(9) == dp_accounting.NonPrivateDpEvent()
+    gaussian, nine = dp_accounting.GaussianDpEvent(1.5), torch.ones(1, 9)
+    assert SubsampledGaussian(0.3, 1.5, 2.0).dp_event(nine, 0) == dp_accounting.PoissonSampledDpEvent(0.3, gaussian)
+    assert SubsampledGaussian(0.3, 0, 2.0).dp_event(nine, 0) == dp_accounting.NonPrivateDpEvent()
+    assert WeightedAverage().dp_event(nine, 0) == dp_accounting.NonPrivateDpEvent()
+    drawn = SubsampledGaussian(0.3, 1.5, 2.0, sampling="fixed_size").dp_event(nine, 0)
+    assert drawn == dp_accounting.SampledWithoutReplacementDpEvent(9, 3, dp_accounting.GaussianDpEvent(0.75))
+
+
+def test_effective_charge_is_what_the_noise_is_worth():
+    """`z sqrt(P) phi_max / max ||phi_n||` (spec): from z up to sqrt(P) z; tight has no more."""
+    for round in (0, 7, 30):
+        w = weights(round)
+        nominal, effective = (SubsampledGaussian(0.4, 1.3, 2.0, charge=c) for c in ("nominal", "effective"))
+        expected = 1.3 * math.sqrt(P) * float(w.max()) / float(w.norm(dim=0).max())
+        assert nominal.charged_multiplier(w, round) == 1.3
+        assert effective.charged_multiplier(w, round) == pytest.approx(expected, rel=1e-12)
+        assert effective.sigma(w) / effective.tight_sensitivity(w) == pytest.approx(expected, rel=1e-12)
+        tight = SubsampledGaussian(0.4, 1.3, 2.0, "tight", charge="effective")
+        assert tight.charged_multiplier(w, round) == 1.3
+    uniform, own = torch.full((P, N), 1 / N, dtype=torch.float64), torch.eye(P, N, dtype=torch.float64)
+    assert effective.charged_multiplier(uniform, 0) == pytest.approx(1.3)
+    assert effective.charged_multiplier(own, 0) == pytest.approx(1.3 * math.sqrt(P))
+
+
+def test_normalised_messages_have_the_clip_norm_whatever_they_were():
+    sent = messages()
+    sent[2], sent[3], sent[4] = 1e-200 * sent[2], 1e250 * sent[3], 0.0
+    mechanism = SubsampledGaussian(1.0, 0.0, 2.0, normalize=True)
+    bounded, _ = mechanism.bounded(sent, P)
+    norms = bounded.norm(dim=1)
+    assert norms[4] == 0
+    norms[4] = norms[0]
+    assert torch.allclose(norms, torch.full((N,), 2.0 / math.sqrt(P), dtype=torch.float64), rtol=1e-14, atol=0)
+    assert torch.allclose(torch.nn.functional.cosine_similarity(bounded[0], sent[0], 0), torch.ones(1).double())
+    average = release(WeightedAverage(normalize=True), sent).values
+    assert torch.allclose(average, weights() @ (bounded / (2.0 / math.sqrt(P))))
     assert WeightedAverage().sensitivity(weights()) == math.inf
 
 

@@ -15,7 +15,8 @@ import ray
 import torch
 
 from dpfbo.broadcast import RegionVectors
-from dpfbo.mechanism import PartialSum, SubsampledGaussian
+from dpfbo.mechanism import SubsampledGaussian
+from dpfbo.messages import PartialSum
 from dpfbo.shard import Shard
 from runners import ray_actors, ray_cluster
 from runners.execute import execute

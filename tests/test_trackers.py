@@ -559,7 +559,7 @@ def composed(tmp_path: Path, *overrides: str) -> Any:
 
 
 def test_executed_run_is_all_there(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
-    summary, folder = execute(composed(tmp_path, "experiment_name=mine", "privacy.rng=os"))
+    summary, folder = execute(composed(tmp_path, "experiment_name=mine", "privacy.rng=os", "tracker.wandb.show=all"))
     (run,) = of_kind(folder, "run")
     assert run.run_group == "mine"
     assert list(run.tags) == ["branin", "dp_fts_de", "simulation"]
@@ -634,3 +634,48 @@ def test_several_processes_at_once(tmp_path: Path) -> None:
     assert len(folders) == 4
     assert [len(of_kind(folder, "exit")) for folder in folders] == [1] * 4
     assert len({of_kind(folder, "run")[0].run_id for folder in folders}) == 4
+
+
+REAL = {"privacy": {"rng": "os"}, "algorithm": {"private": True}}
+
+
+@pytest.mark.parametrize(
+    ("show", "config", "released_only"),
+    [
+        ("auto", REAL, True),
+        ("auto", {"privacy": {"rng": "seeded"}, "algorithm": {"private": True}}, False),
+        ("auto", {"privacy": {"rng": "os"}, "algorithm": {"private": False}}, False),
+        ("released", {}, True),
+        ("all", REAL, False),
+    ],
+)
+def test_a_real_deployment_shows_what_is_released_and_nothing_else(tmp_path, show, config, released_only):
+    tracker = WandbTracker(show=show)
+    tracker.start(config, tmp_path, "run", "sweep", ["test"])
+    metrics = {"regret/mean": 0.25, "epsilon": 0.5, "server/sigma": 2.0, "server/snr": 0.125, "seconds/fit": 3.0}
+    tracker.log_round(0, metrics)
+    tracker.log_round(1, metrics)
+    tracker.finish({**SUMMARY, "clip_fraction": 0.75, "n_charges": 2}, draw)
+    logged, summary = {key for row in rows(tmp_path) for key in row}, summary_of(tmp_path)
+    private = {"regret/mean", "regret_vs_epsilon", "server/snr", "seconds/fit"}
+    assert logged & private == (set() if released_only else private)
+    assert {"round", "privacy/epsilon", "server/sigma"} <= logged
+    assert "n_charges" in summary and "final_epsilon" in summary
+    for key in ("final_regret", "final/mean", "clip_fraction"):
+        assert (key in summary) != released_only
+    (run,) = of_kind(tmp_path, "run")
+    assert ("released" if released_only else "simulation") in run.tags
+    assert bool(list(tmp_path.rglob("*.png"))) != released_only
+
+
+def test_a_failure_of_a_real_deployment_keeps_its_words_to_itself(tmp_path):
+    tracker = WandbTracker()
+    tracker.start(REAL, tmp_path, "run", "sweep", [])
+    tracker.fail("objective of agent 3 at x = 0.25 raised ValueError")
+    assert "agent 3" not in json.dumps(summary_of(tmp_path))
+    assert summary_of(tmp_path)["error"].startswith("the run failed")
+
+
+def test_what_to_show_is_checked():
+    with pytest.raises(ValueError, match=r"tracker\.wandb\.show must be one of auto, all, released, got 'some'"):
+        WandbTracker(show="some")

@@ -1,8 +1,9 @@
 """Accountants: epsilon of a sequence of events, after each of them. dp-accounting does the work.
 
-An accountant has `curve(events, delta) -> list of epsilons`, one after each event. The relation is zero-out
-(REPLACE_SPECIAL). One file each; its YAML in `conf/accountant/` names the class. An event that an accountant
-cannot analyse raises `UnsupportedEvent`, so that a run is refused before it starts.
+An accountant has `curve(events, delta) -> list of epsilons`, one after each event, and `epsilon(events, delta)`. The
+relation is zero-out (REPLACE_SPECIAL), with `fixed_size` replace-one. One file each; its YAML in `conf/accountant/`
+names the class. An event that an accountant cannot analyse raises `UnsupportedEvent`, so that a run is refused before
+it starts.
 """
 
 import math
@@ -12,7 +13,8 @@ from typing import Protocol
 
 import dp_accounting
 
-RELATION = "zero-out"
+ZERO_OUT = "zero-out"  # one agent's messages replaced by zero vectors
+REPLACE_ONE = "replace-one"  # one agent's messages replaced by any others
 
 
 class UnsupportedEvent(ValueError):
@@ -20,9 +22,25 @@ class UnsupportedEvent(ValueError):
 
 
 class Accountant(Protocol):
-    """Epsilon after each event of a run."""
+    """Epsilon of a sequence of events.
 
-    def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]: ...
+    relation: what its guarantee compares. approximation: its epsilon is none, and not a guarantee.
+    """
+
+    @property
+    def relation(self) -> str: ...
+
+    @property
+    def approximation(self) -> bool: ...
+
+    def check(self, event: dp_accounting.DpEvent) -> None:
+        """Raise UnsupportedEvent if it cannot analyse this event."""
+
+    def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
+        """After each event."""
+
+    def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
+        """After all of them, 0 for none; faster than the curve."""
 
 
 def default_delta(n_agents: int) -> float:
@@ -30,10 +48,10 @@ def default_delta(n_agents: int) -> float:
     return n_agents**-1.1 if n_agents > 1 else 0.1
 
 
-def check_delta(delta: object) -> None:
+def check_delta(delta: object, name: str = "privacy.delta") -> None:
     """Raise ValueError unless delta lies in (0, 1)."""
     if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < float(delta) < 1:
-        raise ValueError(f"privacy.delta must lie in (0, 1), got {delta!r}")
+        raise ValueError(f"{name} must lie in (0, 1), got {delta!r}")
 
 
 def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
@@ -48,8 +66,8 @@ def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
         if isinstance(inner, dp_accounting.GaussianDpEvent):
             return event.sampling_probability, inner.noise_multiplier
     raise UnsupportedEvent(
-        f"no accountant here analyses {type(event).__name__} under the {RELATION} relation, "
-        "use privacy.sampling=poisson"
+        f"moments, rdp, pld and gdp cannot analyse {type(event).__name__} under the {ZERO_OUT} relation: use "
+        "privacy.sampling=poisson, or privacy.accountant=fixed_size with privacy.sampling=fixed_size"
     )
 
 

@@ -4,12 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 import dp_accounting
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from dpfbo.accounting import check_delta, sampled_gaussian
+from dpfbo.accounting import ZERO_OUT, check_delta, sampled_gaussian
 
 _MOMENTS = np.arange(1, 33)
 
@@ -21,6 +22,12 @@ class Moments:
     What the paper prints beside its curves. Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events.
     """
 
+    relation: ClassVar[str] = ZERO_OUT
+    approximation: ClassVar[bool] = False
+
+    def check(self, event: dp_accounting.DpEvent) -> None:
+        sampled_gaussian(event)
+
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
         total, epsilons = np.zeros(len(_MOMENTS)), []
@@ -28,6 +35,9 @@ class Moments:
             total = total + log_moments(*sampled_gaussian(event))
             epsilons.append(float(np.min((total + math.log(1 / delta)) / _MOMENTS)))
         return epsilons
+
+    def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
+        return self.curve(events, delta)[-1] if events else 0.0
 
 
 @cache

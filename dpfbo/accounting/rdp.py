@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 import dp_accounting
 import numpy as np
 from absl import logging as absl_logging
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from dpfbo.accounting import check_delta, sampled_gaussian
+from dpfbo.accounting import ZERO_OUT, check_delta, sampled_gaussian
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,12 @@ class Rdp:
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events.
     """
 
+    relation: ClassVar[str] = ZERO_OUT
+    approximation: ClassVar[bool] = False
+
+    def check(self, event: dp_accounting.DpEvent) -> None:
+        sampled_gaussian(event)
+
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
         orders = np.array(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
@@ -27,6 +34,12 @@ class Rdp:
             total = total + _divergences(*sampled_gaussian(event))
             epsilons.append(_epsilon(orders, total, delta))
         return epsilons
+
+    def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
+        check_delta(delta)
+        total = sum((_divergences(*sampled_gaussian(event)) for event in events), np.zeros(1))
+        orders = np.array(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
+        return _epsilon(orders, total, delta) if events else 0.0
 
 
 def _epsilon(orders: np.ndarray, divergences: np.ndarray, delta: float) -> float:

@@ -1,0 +1,81 @@
+"""Messages as the server takes them: whatever an agent sends becomes M finite numbers of bounded norm."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeGuard, runtime_checkable
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class PartialSum:
+    """What some of the chosen agents add to the joint vector.
+
+    total: P x M. n_clipped, n_rejected: counts among them, as in `Release`.
+    """
+
+    total: Tensor
+    n_clipped: int
+    n_rejected: int
+
+
+@runtime_checkable
+class Contributions(Protocol):
+    """Messages that stay where they are: their holders clip and add them up, the server gets P x M numbers."""
+
+    def add_up(self, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
+        """The mechanism's `add_up` of the chosen agents (k ids; weights: P x N)."""
+
+
+Messages = Tensor | Sequence[Tensor | None] | Contributions
+
+
+def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_features: int) -> tuple[Tensor, int]:
+    """The chosen messages as `k x M` float64, and how many of them were unusable and became zero vectors.
+
+    Unusable: missing (None), not a plain vector of M real numbers, or with an entry that is not finite.
+    """
+    complete = len(chosen) == 0 or int(chosen.max()) < len(messages)
+    if _plain(messages) and messages.ndim == 2 and messages.shape[1] == n_features and complete:
+        received = messages.detach()[chosen].double()
+    else:
+        rows = messages.unbind(0) if _plain(messages) and messages.ndim > 0 else messages
+        received = torch.full((len(chosen), n_features), math.nan, dtype=torch.float64)
+        for row, n in enumerate(chosen.tolist()):
+            message = rows[n] if not isinstance(rows, Tensor) and n < len(rows) else None
+            if _plain(message) and message.shape == (n_features,):
+                received[row] = message.detach().double()
+    finite = torch.isfinite(received).all(1)
+    return torch.where(finite[:, None], received, 0.0), int((~finite).sum())
+
+
+def _plain(message: object) -> TypeGuard[Tensor]:
+    """Whether it is a dense tensor of real numbers with storage: nothing else can raise, or hide a part, later on."""
+    if not isinstance(message, Tensor) or message.layout != torch.strided or message.device.type == "meta":
+        return False
+    return not (message.is_complex() or message.is_quantized)
+
+
+def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
+    """Scale every message (k x M) down to L2 norm at most `norm`; also returns how many were longer.
+
+    Safe for entries whose square overflows: the length is taken after division by the largest entry.
+    """
+    unit, length, largest = _direction(messages)
+    longer = length > norm / largest
+    return torch.where(longer, unit * (norm / length), messages), int(longer.sum())
+
+
+def scale_to(messages: Tensor, norm: float) -> Tensor:
+    """Scale every message (k x M) to L2 norm `norm`; one that is zero, or hardly more, to zero."""
+    unit, length, _ = _direction(messages)
+    return torch.where(length >= 0.5, unit * (norm / length.clamp(min=0.5)), 0.0)
+
+
+def _direction(messages: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Messages (k x M) over their largest entries, the length of that (1 to sqrt(M); 0 for 0), and those entries."""
+    largest = messages.abs().amax(1, keepdim=True).clamp(min=torch.finfo(messages.dtype).tiny)  # k x 1
+    unit = messages / largest
+    return unit, unit.norm(dim=1, keepdim=True), largest

@@ -1,0 +1,49 @@
+"""How the noise multiplier changes from round to round: `z_t = z * factor(t)`. One YAML each in conf/privacy/schedule.
+
+Every round is charged at its own z_t. A schedule is public and fixed before the run.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dpfbo import checks
+
+Schedule = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """z_t = z (the paper)."""
+
+    def __call__(self, round: int) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Power:
+    """z_t = z (t + 1)^exponent, t = 0 for the first broadcast. Above 0: early broadcasts are the precise ones."""
+
+    exponent: float = 0.5
+
+    def __post_init__(self) -> None:
+        checks.real("privacy.schedule.exponent", self.exponent)
+
+    def __call__(self, round: int) -> float:
+        return float((round + 1) ** self.exponent)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """z_t = z factors[t]; the last factor holds for all later rounds."""
+
+    factors: Sequence[float]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.factors, str) or not isinstance(self.factors, Sequence) or not self.factors:
+            raise ValueError(f"privacy.schedule.factors must be a list of numbers, got {self.factors!r}")
+        for factor in self.factors:
+            checks.positive("privacy.schedule.factors", factor)
+        object.__setattr__(self, "factors", tuple(self.factors))
+
+    def __call__(self, round: int) -> float:
+        return float(self.factors[min(round, len(self.factors) - 1)])
