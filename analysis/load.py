@@ -161,7 +161,8 @@ def label(config: dict[str, Any]) -> str:
     if a["P"] > 1:
         parts.append(f"P = {a['P']}")
     if a["private"]:
-        parts.append(f"z = {config['privacy']['z']:g}")
+        target = config["privacy"].get("epsilon")
+        parts.append(f"z = {config['privacy']['z']:g}" if target is None else f"ε = {target:g}")
     return ", ".join(parts)
 
 

@@ -65,10 +65,12 @@ def table(groups: Sequence[Setting], rounds: Sequence[int]) -> Table:
     result.add_column("setting", no_wrap=True)
     for t in rounds:
         result.add_column(f"t = {t}", min_width=8)  # may break before the error
-    result.add_column("ε " + " / ".join(s["epsilon"]), no_wrap=True)
+    names = accountants(groups)
+    rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
+    result.add_column("ε " + " / ".join(f"{name} (≈)" if name in rough else name for name in names), no_wrap=True)
     for g, row in zip(groups, rows(groups, rounds), strict=True):
         regret = [_with_error(row["regret"][str(t)]) for t in rounds]
-        result.add_row(g.label, *regret, epsilon_in_words(g))
+        result.add_row(g.label, *regret, epsilon_in_words(g, names))
     return result
 
 
@@ -77,22 +79,30 @@ def caption(groups: Sequence[Setting]) -> list[str]:
     s = groups[0].first.summary
     several = max(len(g.runs) for g in groups) > 1
     deltas = ", ".join(f"{delta:.3g}" for delta in sorted({g.first.summary["delta"] for g in groups}))
+    relations = " or ".join(sorted({g.first.summary["relation"] for g in groups}))
     seeded = any(g.private and g.first.summary["rng"] == "seeded" for g in groups)
     return [
         f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}",
-        f"ε at δ = {deltas}, relation {s['relation']}, user level; it covers {s['epsilon_covers']}"
+        f"ε at δ = {deltas}, relation {relations}, user level; it covers {s['epsilon_covers']}"
         + ("; simulation: a known seed voids it" if seeded else ""),
     ]
 
 
-def epsilon_in_words(group: Setting) -> str:
-    """Epsilon by each accountant, or why there is only one answer."""
-    values = [group.epsilon(name) for name in group.first.summary["epsilon"]]
+def accountants(groups: Sequence[Setting]) -> list[str]:
+    """Those that any of the settings has an epsilon by."""
+    return list(dict.fromkeys(name for g in groups for name in g.first.summary["epsilon"]))
+
+
+def epsilon_in_words(group: Setting, names: Sequence[str]) -> str:
+    """Epsilon by each of the accountants (– for one that does not apply), or why there is only one answer."""
+    known = group.first.summary["epsilon"]
+    values = [group.epsilon(name) for name in known]
     if all(v is None for v in values):
         return "∞ (no noise)" if group.private else "∞ (not private)"
     if group.first.summary["n_charges"] == 0:
         return "0 (nothing shared)"
-    return " / ".join("∞" if v is None else f"{v:.2f}" for v in values)
+    shown = {name: "∞" if v is None else f"{v:.2f}" for name, v in zip(known, values, strict=True)}
+    return " / ".join(shown.get(name, "–") for name in names)
 
 
 def _cell(group: Setting, t: int) -> dict[str, float | None] | None:

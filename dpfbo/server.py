@@ -89,9 +89,14 @@ class EpsilonCurve:
             return 0.0
         k = len(charged)
         if list(charged) != self._events[:k]:
-            self._events = [*charged, *self._planned]  # one more curve serves for the rest of the run
+            self._events = [*charged, *self._planned[self._begun(charged) :]]  # serves for the rest of the run
             self._curve = _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
         return self._curve[k - 1]
+
+    def _begun(self, charged: Sequence[dp_accounting.DpEvent]) -> int:
+        """How many of the planned events the charged ones end with, which are those of earlier runs and of this one."""
+        lengths = range(1, min(len(charged), len(self._planned)) + 1)
+        return next((n for n in lengths if list(charged[-n:]) == self._planned[:n]), 0)
 
 
 class BudgetSpent(RuntimeError):

@@ -102,19 +102,20 @@ def _resumed(experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder) 
         ledger = Ledger(folder.ledger_path)
         check_charged(done, ledger)
         resumed = sum(round.server is not None for round in done)
-        experiment.check_budget(ledger.events(), resumed)
+        if experiment.settings["privacy"]["rng"] == "os":  # fresh noise adds to what is there
+            experiment.accounts.check_budget(ledger.events(), resumed)
         folder.begin(len(ledger.charges))
     if done:
         logger.warning("%s: going on after round %d of %d", folder.path, len(done) - 1, experiment.rounds)
     _say_what_is_unusual(experiment, ledger, resumed)
     earlier = ledger.events()[: len(ledger.charges) - resumed]
     if earlier and experiment.settings["privacy"]["rng"] == "os":  # releases that this run adds to
-        return done, finite_or_none(experiment.epsilon.after(earlier))
-    return done, experiment.epsilon_of_nothing
+        return done, finite_or_none(experiment.accounts.epsilon.after(earlier))
+    return done, experiment.accounts.nothing
 
 
 def _progress(experiment: Experiment, result: Result) -> Progress:
-    epsilon = finite_or_none(result.server[-1].epsilon) if result.server else experiment.epsilon_of_nothing
+    epsilon = finite_or_none(result.server[-1].epsilon) if result.server else experiment.accounts.nothing
     return Progress(result.rounds[-1].round, experiment.rounds, result.rounds[-1].mean, epsilon)
 
 
@@ -136,10 +137,10 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
         "curve": {"round": list(range(len(mean))), "mean": mean, "se": se, "se_over": "agents"},
         "final": {"mean": mean[-1], "se": se[-1]},
         "private": bool(settings["algorithm"]["private"]),
-        "delta": experiment.delta,
-        "relation": experiment.relation,
+        "delta": experiment.accounts.delta,
+        "relation": experiment.accounts.relation,
         "accountant": settings["privacy"]["accountant"],
-        "approximations": experiment.approximations,
+        "approximations": experiment.accounts.approximations,
         "epsilon": spent.epsilons,
         "epsilon_covers": "the ledger's broadcasts; not settings chosen by comparing runs on the same private data, "
         "nor other seeds and settings, whose ledgers add up",

@@ -93,7 +93,7 @@ class LocalDeployment:
         return LocalDeployment(experiment, Together(shard), server, ledger)
 
     def spent(self) -> Spent:
-        return Spent(self.experiment.epsilons(self.ledger), len(self.ledger.charges))
+        return Spent(self.experiment.accounts.epsilons(self.ledger.events()), len(self.ledger.charges))
 
     def placed(self) -> dict[str, Any]:
         return {"name": "local", "shards": 1}

@@ -20,7 +20,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import checks
-from runners.experiment import CONF, Experiment, build, calibrated, setting_hash
+from runners.experiment import CONF, build, calibrated, setting_hash
 from runners.trackers import WandbTracker
 from runners.trials import Trial
 
@@ -153,15 +153,6 @@ def parse_seeds(given: object) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def predicted_epsilon(experiment: Experiment) -> dict[str, float | None]:
-    """Epsilon of all broadcasts of a whole run, by each accountant; None where there is no finite one."""
-    if experiment.server_kind == "peer":
-        return dict.fromkeys(experiment.accountants)
-    if experiment.server_kind != "aggregate":
-        return dict.fromkeys(experiment.accountants, 0.0)
-    return experiment.epsilons_of(experiment.events)
-
-
 def _adapt(cfg: DictConfig, options: Options) -> None:
     """Make a composed configuration that of a trial, which runs in another process beside others."""
     OmegaConf.set_struct(cfg, False)
@@ -179,8 +170,8 @@ def _checked(label: str, overrides: tuple[str, ...], name: str, cfg: DictConfig,
     WandbTracker(**experiment.settings["tracker"]["wandb"])  # checks its settings
     return Setting(
         label, overrides, name, cfg, experiment.rounds, experiment.problem.metric,
-        experiment.settings["privacy"]["accountant"], experiment.delta, experiment.relation,
-        predicted_epsilon(experiment),
+        experiment.settings["privacy"]["accountant"], experiment.accounts.delta, experiment.accounts.relation,
+        experiment.accounts.epsilons(experiment.accounts.events),
     )  # fmt: skip
 
 

@@ -139,7 +139,7 @@ class ServerActor:
         return self._server.round(t, ShardSums(t, firsts, shards), _tensor(late))
 
     def spent(self) -> Spent:
-        return Spent(self._experiment.epsilons(self._ledger), len(self._ledger.charges))
+        return Spent(self._experiment.accounts.epsilons(self._ledger.events()), len(self._ledger.charges))
 
 
 @dataclass(frozen=True)

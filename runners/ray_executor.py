@@ -160,7 +160,7 @@ class RayDeployment:
 
     def spent(self) -> Spent:
         if not self.has_server:
-            return Spent(dict.fromkeys(self.experiment.accountants, 0.0), 0)
+            return Spent(self.experiment.accounts.epsilons([]), 0)
         while True:
             try:
                 return _get(self._server.handle.spent.remote())

@@ -79,7 +79,10 @@ def epsilon_sentence(summary: dict[str, Any]) -> str:
     values = summary["epsilon"]
     if summary["n_charges"] == 0 and None not in values.values():
         return "epsilon 0: nothing is sent or released"
-    shown = ", ".join(f"{name} {'none' if v is None else format(v, '.2f')}" for name, v in values.items())
+    rough = dict.fromkeys(summary["approximations"], " (an approximation, no guarantee)")
+    shown = ", ".join(
+        f"{name} {'none' if v is None else format(v, '.2f')}{rough.get(name, '')}" for name, v in values.items()
+    )
     suffix = (
         f"delta {summary['delta']:.3g}, relation {summary['relation']}, user level, {summary['n_charges']} broadcasts"
     )

@@ -196,7 +196,18 @@ def test_no_noise_and_used_ledger_in_words(tmp_path):
     write_run(tmp_path, "a", 0, [1.0, 0.5], "dp_fts", True, z=0.0, epsilon=dict.fromkeys(TWO_ROUNDS))
     write_run(tmp_path, "b", 0, [1.0, 0.5], "dp_fts", True, epsilon=TWO_ROUNDS)
     write_run(tmp_path, "b", 1, [1.0, 0.5], "dp_fts", True, epsilon={"moments": 6.0, "rdp": 5.0, "pld": 4.0})
-    assert [tables.epsilon_in_words(g) for g in read(tmp_path)] == ["∞ (no noise)", "6.00 / 5.00 / 4.00"]
+    write_run(tmp_path, "c", 0, [1.0, 0.5], "dp_fts", True, z=2.0, epsilon={"fixed_size": 7.0})
+    groups = read(tmp_path)
+    names = tables.accountants(groups)
+    assert names == ["moments", "rdp", "pld", "fixed_size"]
+    assert [tables.epsilon_in_words(g, names) for g in groups] == [
+        "∞ (no noise)", "6.00 / 5.00 / 4.00 / –", "– / – / – / 7.00",
+    ]  # fmt: skip
+
+
+def test_broadcasts_that_stop_keep_their_epsilon(tmp_path):
+    write_run(tmp_path, "a", 0, [1.0, 0.5, 0.4, 0.3], "dp_fts", True, epsilon=TWO_ROUNDS, spent=(2.0, 4.0))
+    assert read(tmp_path)[0].first.epsilon_spent() == [0.0, 2.0, 4.0, 4.0]
 
 
 @pytest.mark.parametrize("module", [tables, figures])

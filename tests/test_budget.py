@@ -17,7 +17,7 @@ SIX = [*SMALL, *QUIET]  # six broadcasts
 
 def curve(*overrides):
     experiment = build(compose(*SIX, *overrides))
-    return [experiment.epsilon.after(experiment.events[: k + 1]) for k in range(6)]
+    return [experiment.accounts.epsilon.after(experiment.accounts.events[: k + 1]) for k in range(6)]
 
 
 def sources(folder, round):
@@ -122,7 +122,7 @@ def test_broadcasts_end_when_asked(tmp_path, algorithm):
 def test_a_target_epsilon_is_met(target):
     cfg = calibrated(compose(*SIX, f"privacy.epsilon={target}", "privacy.charge=effective"))
     experiment = build(cfg)
-    spent = experiment.epsilon.after(experiment.events)
+    spent = experiment.accounts.epsilon.after(experiment.accounts.events)
     assert 0.99 * target <= spent <= target
     assert setting_hash(calibrated(cfg)) == setting_hash(cfg)  # a second time changes nothing
 

@@ -328,3 +328,8 @@ def test_a_second_run_on_a_ledger_composes_its_curve_once():
     spent = [curve.after([event] * k) for k in range(1, 9)]
     assert Counting.computed == 2
     assert spent == pytest.approx(Pld().curve([event] * 8, 1e-2))
+    unlike = [SubsampledGaussian(0.5, z, 2.0).dp_event(torch.ones(1, 12), 0) for z in (1.0, 1.5, 2.0, 3.0)]
+    curve, Counting.computed = EpsilonCurve(Counting(), unlike, 1e-2), 0
+    spent = [curve.after([*unlike, *unlike[:k]]) for k in range(1, 5)]
+    assert Counting.computed == 1
+    assert spent == pytest.approx(Pld().curve([*unlike, *unlike], 1e-2)[4:])

@@ -175,6 +175,16 @@ def test_records_do_not_depend_on_the_executor(reused, tmp_path, algorithm, prob
     assert set(summary["seconds"]) == set(expected["seconds"])
 
 
+def test_options_of_the_message_path_do_not_depend_on_the_executor(reused, tmp_path):
+    means = ["algorithm.message=mean", "algorithm.message_normalize=true", "privacy.sensitivity=tight"]
+    path = ["algorithm.momentum=0.5", "algorithm.broadcasts=4", "privacy/schedule=power", "algorithm.follow=always"]
+    _, local = run(tmp_path / "local", *BOX, *means, *path)
+    summary, folder = run(tmp_path / "ray", *BOX, *means, *path, *shards(5))
+    assert same(local, folder)
+    assert summary["n_charges"] == 4
+    assert set(frames(folder)[0].query("round == 6")["source"]) == {"own"}
+
+
 @pytest.mark.parametrize(
     ("algorithm", "problem", "k"),
     [("dp_fts_de", "grid", 5), ("dp_fts_de", "box", 5), ("dp_fts_de", "box", 2), ("fts_de", "box", 5)],

@@ -15,6 +15,7 @@ import dp_accounting
 
 ZERO_OUT = "zero-out"  # one agent's messages replaced by zero vectors
 REPLACE_ONE = "replace-one"  # one agent's messages replaced by any others
+_LARGEST_MULTIPLIER = 1e6  # more noise is accounted for as this much: squares stay ordinary numbers
 
 
 class UnsupportedEvent(ValueError):
@@ -55,7 +56,7 @@ def check_delta(delta: object, name: str = "privacy.delta") -> None:
 
 
 def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
-    """(q, z) of a Poisson-sampled Gaussian event; z = 0 for one without noise.
+    """(q, z) of a Poisson-sampled Gaussian event; z = 0 for one without noise, at most 1e6.
 
     Raises UnsupportedEvent for any other event.
     """
@@ -64,7 +65,7 @@ def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         inner = event.event
         if isinstance(inner, dp_accounting.GaussianDpEvent):
-            return event.sampling_probability, inner.noise_multiplier
+            return event.sampling_probability, min(inner.noise_multiplier, _LARGEST_MULTIPLIER)
     raise UnsupportedEvent(
         f"moments, rdp, pld and gdp cannot analyse {type(event).__name__} under the {ZERO_OUT} relation: use "
         "privacy.sampling=poisson, or privacy.accountant=fixed_size with privacy.sampling=fixed_size"

@@ -1,15 +1,18 @@
 """Planning: the noise, sampling probability or number of rounds that meets a target epsilon.
 
-All three are searched by bisection on what an accountant says; the answer is always on the private side of the target.
+All three search by bisection on what an accountant says, which must not grow with noise, nor fall with sampling or
+rounds. The answer is on the private side: `epsilon_of(answer) <= target`.
 """
 
 import math
 from collections.abc import Callable
 
+from dpfbo import checks
+
 DIGITS = 4  # significant digits of an answer
 SMALLEST_NOISE, LARGEST_NOISE = 0.01, 1e4  # multipliers that the accountants can handle
 SMALLEST_PROBABILITY = 1e-6
-MOST_ROUNDS = 10_000_000
+MOST_ROUNDS = 100_000
 
 EpsilonOf = Callable[[float], float]
 
@@ -19,20 +22,18 @@ def noise_multiplier(epsilon_of: EpsilonOf, target: float) -> float:
 
     Raises ValueError if none between `SMALLEST_NOISE` and `LARGEST_NOISE` is.
     """
-    if epsilon_of(LARGEST_NOISE) > target:
-        raise ValueError(
-            f"epsilon {target:g} cannot be met: noise multiplier {LARGEST_NOISE:g} still costs "
-            f"{epsilon_of(LARGEST_NOISE):.4g} by this accountant"
-        )
-    good, bad = 1.0, 1.0
-    while epsilon_of(good) > target:
-        bad, good = good, min(2 * good, LARGEST_NOISE)
-    if bad == good:
-        while bad > SMALLEST_NOISE and epsilon_of(bad) <= target:
-            good, bad = bad, max(bad / 2, SMALLEST_NOISE)
-        if epsilon_of(bad) <= target:
+    checks.positive("epsilon", target)
+    good = 1.0
+    while (epsilon := epsilon_of(good)) > target:
+        if good == LARGEST_NOISE:
+            raise ValueError(f"epsilon {target:g} cannot be met: noise multiplier {good:g} still costs {epsilon:.4g}")
+        good = min(2 * good, LARGEST_NOISE)
+    bad = good / 2
+    while epsilon_of(bad) <= target:
+        if bad == SMALLEST_NOISE:
             return bad
-    return _bisect(epsilon_of, target, bad, good, up=True)
+        good, bad = bad, max(bad / 2, SMALLEST_NOISE)
+    return _bisect(epsilon_of, target, bad, good)
 
 
 def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
@@ -40,36 +41,41 @@ def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
 
     Raises ValueError if not even `SMALLEST_PROBABILITY` is.
     """
+    checks.positive("epsilon", target)
     if epsilon_of(1.0) <= target:
         return 1.0
-    if epsilon_of(SMALLEST_PROBABILITY) > target:
-        raise ValueError(
-            f"epsilon {target:g} cannot be met: sampling probability {SMALLEST_PROBABILITY:g} still costs "
-            f"{epsilon_of(SMALLEST_PROBABILITY):.4g} by this accountant"
-        )
-    return _bisect(epsilon_of, target, 1.0, SMALLEST_PROBABILITY, up=False)
+    bad, good = 1.0, 0.1
+    while (epsilon := epsilon_of(good)) > target:
+        if good == SMALLEST_PROBABILITY:
+            raise ValueError(
+                f"epsilon {target:g} cannot be met: sampling probability {good:g} still costs {epsilon:.4g}"
+            )
+        bad, good = good, max(good / 10, SMALLEST_PROBABILITY)
+    return _bisect(epsilon_of, target, bad, good)
 
 
-def rounds(epsilon_of: Callable[[int], float], target: float) -> int:
-    """The largest number of rounds whose epsilon is at most the target (0 if one round costs more).
+def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_ROUNDS) -> int:
+    """The largest number of rounds whose epsilon is at most the target.
 
-    Raises ValueError if that is more than `MOST_ROUNDS`.
+    Raises ValueError if not even one round is, or more than `most` are.
     """
-    if epsilon_of(1) > target:
-        return 0
+    checks.positive("epsilon", target)
+    if (first := epsilon_of(1)) > target:
+        raise ValueError(f"epsilon {target:g} does not pay for one round, which costs {first:.4g}")
     good, bad = 1, 2
     while epsilon_of(bad) <= target:
-        if bad > MOST_ROUNDS:
-            raise ValueError(f"epsilon {target:g} pays for more than {MOST_ROUNDS} rounds")
-        good, bad = bad, 2 * bad
+        if bad > most:
+            raise ValueError(f"epsilon {target:g} pays for more than {most} rounds")
+        good, bad = bad, min(2 * bad, most + 1)
     while bad - good > 1:
         middle = (good + bad) // 2
         good, bad = (middle, bad) if epsilon_of(middle) <= target else (good, middle)
     return good
 
 
-def _bisect(epsilon_of: EpsilonOf, target: float, bad: float, good: float, up: bool) -> float:
+def _bisect(epsilon_of: EpsilonOf, target: float, bad: float, good: float) -> float:
     """The value next to `bad` that meets the target, with `DIGITS` digits, rounded towards `good`."""
+    up = good > bad
     while abs(math.log(good / bad)) > 0.5 * 10.0**-DIGITS:
         middle = math.sqrt(good * bad)
         good, bad = (middle, bad) if epsilon_of(middle) <= target else (good, middle)

@@ -1,19 +1,26 @@
-"""Privacy-loss-distribution accountant, the default: usually the tightest of the three."""
+"""Privacy-loss-distribution accountant, the default: usually the tightest."""
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import dp_accounting
-from dp_accounting.pld import privacy_loss_distribution
+import numpy as np
+from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
 
 from dpfbo.accounting import ZERO_OUT, check_delta, sampled_gaussian
 
-_INTERVAL = 1e-3  # of the discretised loss, finer where the loss itself is small; rounding is upwards
+_INTERVAL = 1e-3  # of the discretised loss; rounding is upwards
 _FINEST = 1e-6
+_MOST_POINTS = 1_000_000  # of a round's loss
+_PRECISION = 1e-9  # of an epsilon, rounded upwards
 
 
 @dataclass(frozen=True)
@@ -31,39 +38,102 @@ class Pld:
 
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
-        one, total, epsilons = _one_round_each(events), None, []
+        one, total, epsilons = _one_round_each(events), None, [0.0]
         for event in events:
-            if event not in one or math.inf in epsilons:
+            if event not in one or epsilons[-1] == math.inf:
                 epsilons.append(math.inf)
                 continue
             total = one[event] if total is None else total.compose(one[event])
-            epsilons.append(float(total.get_epsilon_for_delta(delta)))
-        return epsilons
+            epsilons.append(_epsilon(total, delta, at_least=epsilons[-1]))
+        return epsilons[1:]
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         check_delta(delta)
-        one, total = _one_round_each(events), None
-        if any(event not in one for event in events):
+        counts, total = Counter(events), None
+        one = _one_round_each(counts)
+        if any(event not in one for event in counts):
             return math.inf
-        for event, times in Counter(events).items():
-            several = one[event].self_compose(times)
+        for event, times in counts.items():
+            several = one[event] if times == 1 else one[event].self_compose(times)
             total = several if total is None else total.compose(several)
-        return 0.0 if total is None else float(total.get_epsilon_for_delta(delta))
+        return 0.0 if total is None else _epsilon(total, delta)
 
 
-def _one_round_each(events: Sequence[dp_accounting.DpEvent]) -> dict[dp_accounting.DpEvent, PrivacyLossDistribution]:
+class _SampledGaussian(GaussianPrivacyLoss):
+    """The loss of a round with q = sampling_prob and z = standard_deviation, in one direction of the relation.
+
+    dp-accounting's own; but its divergence is of a whole grid at once, where dp-accounting goes point by point.
+    """
+
+    def get_delta_for_epsilon(self, epsilon: np.ndarray) -> np.ndarray:
+        """`delta(eps) = U(x) - e^eps L(x)`, distribution functions at the x where the loss `log(U'/L')` is eps.
+
+        remove: `U = q N(-1, z^2) + (1 - q) N(0, z^2)`, `L = N(0, z^2)`, `x = -1/2 - z^2 g(eps)`; add, its mirror:
+        `U = N(0, z^2)`, `L = q N(1, z^2) + (1 - q) N(0, z^2)`, `x = 1/2 + z^2 g(-eps)`; g of `_without_sampling`.
+        """
+        q, z = self.sampling_prob, self.standard_deviation
+        if self.adjacency_type == AdjacencyType.REMOVE:
+            x = -0.5 - z * z * _without_sampling(epsilon, q)
+            upper, log_lower = (1 - q) * ndtr(x / z) + q * ndtr((x + 1) / z), log_ndtr(x / z)
+        else:
+            x = 0.5 + z * z * _without_sampling(-epsilon, q)
+            log_lower = np.logaddexp(math.log1p(-q) + log_ndtr(x / z), math.log(q) + log_ndtr((x - 1) / z))
+            upper = ndtr(x / z)
+        return np.clip(upper - np.exp(epsilon + log_lower), 0.0, 1.0)
+
+    @cached_property
+    def span(self) -> tuple[float, float]:
+        """Least and largest loss that get a point of their own."""
+        bounds = self.connect_dots_bounds()
+        return bounds.epsilon_lower, bounds.epsilon_upper
+
+    def discretised(self, interval: float) -> pld_pmf.PLDPmf:
+        """The loss on multiples of the interval, never smaller than it is."""
+        first, last = math.floor(self.span[0] / interval), math.ceil(self.span[1] / interval)
+        deltas = self.get_delta_for_epsilon(np.arange(first, last + 1) * interval)
+        return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, first, last, deltas)
+
+
+def _without_sampling(epsilon: np.ndarray, q: float) -> np.ndarray:
+    """`g(eps) = log((e^eps - (1 - q)) / q)`, -inf up to log(1 - q): below it no sampled round's loss can be."""
+    with np.errstate(divide="ignore"):
+        return epsilon - math.log(q) + np.log(np.maximum(-np.expm1(np.log1p(-q) - epsilon), 0.0))
+
+
+def _one_round_each(events: Iterable[dp_accounting.DpEvent]) -> dict[dp_accounting.DpEvent, PrivacyLossDistribution]:
     """The loss of each kind of event that has noise, all on one grid."""
     settings = {event: sampled_gaussian(event) for event in events}
-    finite = {event: (q, z) for event, (q, z) in settings.items() if z > 0}
-    finest = max(
-        _FINEST, min([_INTERVAL] + [0.05 * q / z for q, z in finite.values()])
-    )  # q / z: size of a round's loss
-    interval = max([finest] + [_INTERVAL / (2 * z) ** 2 for _, z in finite.values() if z < 0.5])
-    return {event: _one_round(q, z, interval) for event, (q, z) in finite.items()}
+    losses = {event: _losses(q, z) for event, (q, z) in settings.items() if z > 0}
+    interval = _interval([loss for both in losses.values() for loss in both])
+    return {
+        event: PrivacyLossDistribution(*(loss.discretised(interval) for loss in both)) for event, both in losses.items()
+    }
 
 
-def _one_round(q: float, z: float, interval: float) -> PrivacyLossDistribution:
-    return privacy_loss_distribution.from_gaussian_mechanism(
-        z, sampling_prob=q, value_discretization_interval=interval,
-        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
-    )  # fmt: skip
+def _losses(q: float, z: float) -> list[_SampledGaussian]:
+    """One round's loss, in both directions of the relation; without sampling they are the same, and one is given."""
+    directions = (AdjacencyType.REMOVE, AdjacencyType.ADD) if q < 1 else (AdjacencyType.REMOVE,)
+    return [_SampledGaussian(z, sampling_prob=q, adjacency_type=direction) for direction in directions]
+
+
+def _interval(losses: Sequence[_SampledGaussian]) -> float:
+    """Fine enough for the smallest loss, of size q / z, unless the largest would then have too many points."""
+    fine = min([_INTERVAL, *(0.05 * loss.sampling_prob / loss.standard_deviation for loss in losses)])
+    coarse = [_INTERVAL / (2 * loss.standard_deviation) ** 2 for loss in losses if loss.standard_deviation < 0.5]
+    return max([fine, _FINEST, *coarse, *((loss.span[1] - loss.span[0]) / _MOST_POINTS for loss in losses)])
+
+
+def _epsilon(total: PrivacyLossDistribution, delta: float, at_least: float = 0.0) -> float:
+    """The least epsilon, from `at_least` on, whose divergence is at most delta; inf if none is."""
+
+    def excess(epsilon: float) -> float:
+        return float(total.get_delta_for_epsilon(epsilon)) - delta
+
+    if excess(math.inf) > 0:
+        return math.inf
+    if excess(at_least) <= 0:
+        return at_least
+    low, high = at_least, at_least + 1.0
+    while excess(high) > 0:
+        low, high = high, 2 * high
+    return float(brentq(excess, low, high, xtol=_PRECISION)) + _PRECISION
