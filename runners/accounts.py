@@ -79,6 +79,11 @@ def accounts_of(settings: dict[str, Any], n_agents: int, mechanism: Mechanism, w
     events = _events(settings, mechanism, weighting, n_agents)
     accountants = _accountants(p, set(events))
     chosen = accountants[p["accountant"]]
+    if chosen.approximation and p["rng"] == "os" and settings["algorithm"]["private"]:
+        raise ValueError(
+            f"privacy.accountant={p['accountant']} is an approximation: with privacy.rng=os, whose releases are real, "
+            "choose one whose epsilon is a guarantee"
+        )
     budget, events = _within_budget(settings, chosen, events, delta)
     nothing = None if settings["algorithm"]["server"] == "peer" else 0.0
     return Accounts(accountants, p["accountant"], events, EpsilonCurve(chosen, events, delta), budget, delta, nothing)

@@ -15,7 +15,10 @@ from runners.trials import PHASES, Phase, Trial, TrialState
 
 _UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
 
-ACCOUNTANTS = {"moments": "moments accountant", "rdp": "Rényi", "pld": "privacy-loss distributions"}
+ACCOUNTANTS = {
+    "moments": "moments accountant", "rdp": "Rényi", "pld": "privacy-loss distributions",
+    "fixed_size": "Rényi, subsets of fixed size", "gdp": "Gaussian approximation (no guarantee)",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

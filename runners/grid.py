@@ -41,6 +41,7 @@ class Setting:
     """A setting, composed and checked; seed by seed it is a trial.
 
     epsilon: predicted of a whole run, by each accountant at `delta`; None where there is no finite one.
+    approximations: the accountants whose epsilon is no guarantee.
     """
 
     label: str
@@ -53,6 +54,7 @@ class Setting:
     delta: float
     relation: str
     epsilon: dict[str, float | None]
+    approximations: list[str]
 
     def trial(self, seed: int) -> Trial:
         return Trial(self.label, self.overrides, self.name, seed, self.rounds, self.metric)
@@ -171,7 +173,7 @@ def _checked(label: str, overrides: tuple[str, ...], name: str, cfg: DictConfig,
     return Setting(
         label, overrides, name, cfg, experiment.rounds, experiment.problem.metric,
         experiment.settings["privacy"]["accountant"], experiment.accounts.delta, experiment.accounts.relation,
-        experiment.accounts.epsilons(experiment.accounts.events),
+        experiment.accounts.epsilons(experiment.accounts.events), experiment.accounts.approximations,
     )  # fmt: skip
 
 

@@ -163,14 +163,20 @@ def _preview(grid: Grid, states: States, as_json: bool) -> None:
         print(json.dumps(_as_json(grid, states), indent=1))
         return
     accountants = list(dict.fromkeys(name for setting in grid.settings for name in setting.epsilon))
+    rough = {name for setting in grid.settings for name in setting.approximations}
     deltas = [f"{setting.delta:.3g}" for setting in grid.settings]
     table = Table()
     for name in ("setting", "seeds"):
         table.add_column(name, overflow="fold", min_width=12)
-    for name in ("T", *(f"epsilon\n{name}" for name in accountants), *(["delta"] if len(set(deltas)) > 1 else [])):
+    for name in (
+        "T",
+        *(f"epsilon\n{name}{' (≈)' * (name in rough)}" for name in accountants),
+        *(["delta"] if len(set(deltas)) > 1 else []),
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     for setting, delta in zip(grid.settings, deltas, strict=True):
-        epsilons = [boards.epsilon_in_words(setting.epsilon.get(name)) for name in accountants]
+        known = setting.epsilon
+        epsilons = [boards.epsilon_in_words(known[name]) if name in known else "–" for name in accountants]
         seeds = _seeds_by_state(grid, setting, states)
         table.add_row(setting.label, seeds, str(setting.rounds), *epsilons, *([delta] if len(set(deltas)) > 1 else []))
     console = Console(highlight=False)
@@ -204,10 +210,14 @@ def _in_words(grid: Grid, known: TrialState) -> str:
 def _as_json(grid: Grid, states: States) -> dict[str, Any]:
     def entry(setting: Setting, trial: Trial) -> dict[str, Any]:
         known = states[trial.key]
+        predicted = {
+            "epsilon": setting.epsilon, "delta": setting.delta, "relation": setting.relation,
+            "approximations": setting.approximations,
+        }  # fmt: skip
         return {
             "label": trial.label, "overrides": trial.overrides, "setting": trial.setting, "seed": trial.seed,
             "rounds": trial.rounds, "metric": trial.metric, "to_run": _is_to_run(grid, known), **known.as_json(),
-            "predicted": {"epsilon": setting.epsilon, "delta": setting.delta, "relation": setting.relation},
+            "predicted": predicted,
         }  # fmt: skip
 
     trials = [entry(setting, trial) for setting, trial in grid.trials]
