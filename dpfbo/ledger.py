@@ -1,17 +1,22 @@
 """The privacy ledger: an append-only record of every broadcast, durable before the broadcast leaves."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import dp_accounting
 import torch
 from torch import Tensor
 
 from dpfbo.accounting.events import round_event, round_parameters
 from dpfbo.files import sync_folder
+
+if TYPE_CHECKING:
+    import dp_accounting
 
 
 class LedgerError(RuntimeError):
@@ -35,9 +40,7 @@ class Charge:
     subset: tuple[int, int] | None = None
 
     @staticmethod
-    def of(
-        round: int, event: dp_accounting.DpEvent, sigma: float, sensitivity: float | None, values: Tensor
-    ) -> "Charge":
+    def of(round: int, event: dp_accounting.DpEvent, sigma: float, sensitivity: float | None, values: Tensor) -> Charge:
         """The charge of a release `values` that is `event`."""
         q, z, subset = round_parameters(event)
         return Charge(round, q, z, sigma, sensitivity, digest(values), subset)

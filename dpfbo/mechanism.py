@@ -4,13 +4,14 @@
 Both take all the messages of a round and give one vector a region; neither knows where the messages come from.
 """
 
+from __future__ import annotations
+
 import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import dp_accounting
 import torch
 from torch import Tensor
 
@@ -20,6 +21,9 @@ from dpfbo.entropy import Entropy
 from dpfbo.messages import Contributions, Messages, PartialSum, accept, clip, scale_to
 from dpfbo.noise import Gaussian, Noise
 from dpfbo.schedule import Constant, Schedule
+
+if TYPE_CHECKING:
+    import dp_accounting
 
 _SMALLEST_MULTIPLIER = 0.01  # below it a round costs thousands of epsilon, beyond the accountants
 
@@ -150,7 +154,7 @@ class SubsampledGaussian:
         z = self.multiplier(round)
         if self.charge == "nominal":
             return z
-        return max(z, z * self.sensitivity(weights) / self.tight_sensitivity(weights))
+        return z * max(1.0, self.sensitivity(weights) / self.tight_sensitivity(weights))
 
     def sigma(self, weights: Tensor, round: int = 0) -> float:
         """Standard deviation of a round's noise, before the noise's own inflation: `z_t * sensitivity()`.
@@ -236,7 +240,7 @@ class WeightedAverage:
         return math.inf
 
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
-        return dp_accounting.NonPrivateDpEvent()
+        return round_event(1.0, None)
 
     def add_up(
         self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int

@@ -3,12 +3,13 @@
 Also here: the peer exchange of the original FTS, which has no aggregating server.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import dp_accounting
 import torch
 from torch import Tensor
 
@@ -23,6 +24,9 @@ from dpfbo.messages import Messages
 from dpfbo.regions import Regions
 from dpfbo.rng import Streams
 from dpfbo.weights import Weighting
+
+if TYPE_CHECKING:
+    import dp_accounting
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """What a run costs in privacy: its mechanism, the event of each broadcast, the accountants, and the budget."""
 
-from dataclasses import dataclass
-from typing import Any
+from __future__ import annotations
 
-import dp_accounting
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from dpfbo import checks
@@ -14,6 +15,9 @@ from dpfbo.regions import Regions
 from dpfbo.server import Budget, BudgetSpent, EpsilonCurve
 from dpfbo.weights import Weighting
 from runners.instantiate import instantiate
+
+if TYPE_CHECKING:
+    import dp_accounting
 
 
 @dataclass(frozen=True)

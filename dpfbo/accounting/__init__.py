@@ -6,16 +6,21 @@ names the class. An event that an accountant cannot analyse raises `UnsupportedE
 it starts.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import dp_accounting
+if TYPE_CHECKING:
+    import dp_accounting
+
 
 ZERO_OUT = "zero-out"  # one agent's messages replaced by zero vectors
 REPLACE_ONE = "replace-one"  # one agent's messages replaced by any others
 _LARGEST_MULTIPLIER = 1e6  # more noise is accounted for as this much: squares stay ordinary numbers
+_DIGITS = 8  # of a noise multiplier
 
 
 class UnsupportedEvent(ValueError):
@@ -55,17 +60,28 @@ def check_delta(delta: object, name: str = "privacy.delta") -> None:
         raise ValueError(f"{name} must lie in (0, 1), got {delta!r}")
 
 
+def accounted_multiplier(z: float) -> float:
+    """A noise multiplier rounded down to 8 digits: rounds that differ by rounding errors alone are of one kind."""
+    z = min(z, _LARGEST_MULTIPLIER)
+    nearest = float(f"{z:.{_DIGITS}g}")
+    if nearest <= z:
+        return nearest
+    return float(f"{nearest - 10.0 ** (math.floor(math.log10(z)) - _DIGITS + 1):.{_DIGITS}g}")
+
+
 def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
-    """(q, z) of a Poisson-sampled Gaussian event; z = 0 for one without noise, at most 1e6.
+    """(q, z) of a Poisson-sampled Gaussian event, z `accounted_multiplier`; z = 0 for one without noise.
 
     Raises UnsupportedEvent for any other event.
     """
+    import dp_accounting  # here, because it takes SciPy with it, and an agent's process needs neither
+
     if isinstance(event, dp_accounting.NonPrivateDpEvent):
         return 1.0, 0.0
     if isinstance(event, dp_accounting.PoissonSampledDpEvent):
         inner = event.event
         if isinstance(inner, dp_accounting.GaussianDpEvent):
-            return event.sampling_probability, min(inner.noise_multiplier, _LARGEST_MULTIPLIER)
+            return event.sampling_probability, accounted_multiplier(inner.noise_multiplier)
     raise UnsupportedEvent(
         f"moments, rdp, pld and gdp cannot analyse {type(event).__name__} under the {ZERO_OUT} relation: use "
         "privacy.sampling=poisson, or privacy.accountant=fixed_size with privacy.sampling=fixed_size"

@@ -1,8 +1,13 @@
 """The event that one round of the mechanism is, in dp-accounting's words, and back."""
 
-import dp_accounting
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from dpfbo.accounting import UnsupportedEvent
+
+if TYPE_CHECKING:
+    import dp_accounting
 
 
 def round_event(q: float, z: float | None, subset: tuple[int, int] | None = None) -> dp_accounting.DpEvent:
@@ -12,6 +17,8 @@ def round_event(q: float, z: float | None, subset: tuple[int, int] | None = None
     relation is replace-one, and two clipped messages differ by twice what one differs from zero: the
     event's multiplier is z / 2.
     """
+    import dp_accounting  # here, because it takes SciPy with it, and an agent's process needs neither
+
     if not z:
         return dp_accounting.NonPrivateDpEvent()
     if subset is None:
@@ -22,6 +29,8 @@ def round_event(q: float, z: float | None, subset: tuple[int, int] | None = None
 
 def round_parameters(event: dp_accounting.DpEvent) -> tuple[float, float | None, tuple[int, int] | None]:
     """(q, z, subset) of `round_event`. Raises UnsupportedEvent for any other event."""
+    import dp_accounting
+
     if isinstance(event, dp_accounting.NonPrivateDpEvent):
         return 1.0, None, None
     inner = getattr(event, "event", None)

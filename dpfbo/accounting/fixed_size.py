@@ -9,7 +9,7 @@ from typing import ClassVar
 import dp_accounting
 import numpy as np
 
-from dpfbo.accounting import REPLACE_ONE, UnsupportedEvent, check_delta
+from dpfbo.accounting import REPLACE_ONE, UnsupportedEvent, accounted_multiplier, check_delta
 from dpfbo.accounting.rdp import divergences_of, epsilon_of
 
 # whole orders, since between two the bound is a straight line; below 2, only where nothing is left out
@@ -47,8 +47,8 @@ class FixedSize:
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         check_delta(delta)
         total = np.zeros(len(ORDERS))
-        for event, times in Counter(events).items():
-            total = total + times * _divergences(*_subset(event))
+        for kind, times in Counter(map(_subset, events)).items():
+            total = total + times * _divergences(*kind)
         return epsilon_of(ORDERS, total, delta) if events else 0.0
 
 
@@ -71,9 +71,11 @@ def _subset(event: dp_accounting.DpEvent) -> tuple[int, int, float]:
     if isinstance(event, dp_accounting.NonPrivateDpEvent):
         return 1, 1, 0.0
     if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
-        inner = event.event
+        inner, N, k = event.event, event.source_dataset_size, event.sample_size
+        if not 1 <= k <= N:
+            raise UnsupportedEvent(f"fixed_size needs a subset of 1 to {N} of {N} agents, got {k}")
         if isinstance(inner, dp_accounting.GaussianDpEvent):
-            return event.source_dataset_size, event.sample_size, inner.noise_multiplier
+            return N, k, accounted_multiplier(inner.noise_multiplier)
     raise UnsupportedEvent(
         f"fixed_size cannot analyse {type(event).__name__} under the {REPLACE_ONE} relation: use "
         "privacy.sampling=fixed_size, or another privacy.accountant"

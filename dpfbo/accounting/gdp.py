@@ -31,12 +31,13 @@ class Gdp:
 
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
-        log_mu2 = np.logaddexp.accumulate([_log_mu2(*sampled_gaussian(event)) for event in events]) if events else []
-        return [_epsilon(float(total), delta) for total in log_mu2]
+        terms = np.array([_log_mu2(*sampled_gaussian(event)) for event in events])
+        return [_epsilon(total, delta) for total in np.logaddexp.accumulate(terms).tolist()]
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         check_delta(delta)
-        terms = [math.log(times) + _log_mu2(*sampled_gaussian(event)) for event, times in Counter(events).items()]
+        kinds = Counter(map(sampled_gaussian, events))
+        terms = [math.log(times) + _log_mu2(*kind) for kind, times in kinds.items()]
         return _epsilon(float(np.logaddexp.reduce(terms)), delta) if terms else 0.0
 
 

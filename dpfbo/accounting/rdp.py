@@ -41,8 +41,8 @@ class Rdp:
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         check_delta(delta)
         total = np.zeros(len(ORDERS))
-        for event, times in Counter(events).items():
-            total = total + times * _divergences(*sampled_gaussian(event))
+        for kind, times in Counter(map(sampled_gaussian, events)).items():
+            total = total + times * _divergences(*kind)
         return epsilon_of(ORDERS, total, delta) if events else 0.0
 
 

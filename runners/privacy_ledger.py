@@ -1,0 +1,78 @@
+"""Ledgers of one or several runs on the same data, added up."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dpfbo import checks
+from dpfbo.accounting.calibrate import SMALLEST_NOISE
+from dpfbo.ledger import Charge, Ledger, LedgerError
+from runners.privacy_plan import analysing, spent
+
+COVERS = (
+    "the broadcasts in these ledgers; not settings chosen by comparing runs on the same private data, nor runs whose "
+    "ledgers are not given"
+)
+SEVERAL = (
+    "several ledgers add up if their runs drew their noise independently; runs with one seed and privacy.rng=seeded "
+    "share their noise, and then no epsilon covers them together (a ledger does not say how its noise was drawn)"
+)
+
+
+def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
+    """Epsilon of all charges in these files by every accountant that applies.
+
+    A release that is in several of them, byte for byte the same, counts once: it was learnt once.
+
+    Raises LedgerError for a file that is not there, is no ledger, or cannot be added to the others.
+    """
+    files = {str(path): read(path) for path in paths}
+    once = {(c.round, c.digest): c for charges in files.values() for c in charges}
+    events = [charge.event() for charge in once.values()]
+    if not analysing(events):
+        raise LedgerError(
+            f"{', '.join(map(str, paths))}: some charges are of Poisson sampling and some of subsets of a fixed size, "
+            "and no accountant covers both under one relation"
+        )
+    return {
+        "files": [{"path": path, "charges": len(charges)} for path, charges in files.items()],
+        "charges": len(events),
+        "repeated": sum(map(len, files.values())) - len(events),
+        **spent(events, delta),
+        "covers": COVERS,
+        "note": SEVERAL if len(files) > 1 else None,
+    }
+
+
+def read(path: Path) -> list[Charge]:
+    """The charges of one ledger file, all of them checked. Raises LedgerError."""
+    if not path.is_file():
+        raise LedgerError(f"ledger {path} is not there, or no file")
+    try:
+        charges = Ledger(path).charges
+    except OSError as error:
+        raise LedgerError(f"ledger {path} cannot be read: {error.strerror}") from error
+    if not charges and path.read_bytes().strip():
+        raise LedgerError(f"ledger {path} holds no whole charge: it is none, or was torn in its first line")
+    for number, charge in enumerate(charges, start=1):
+        try:
+            _check(charge)
+        except (ValueError, TypeError) as error:
+            raise LedgerError(f"ledger {path} charge {number} is none: {error}") from error
+    return charges
+
+
+def _check(charge: Charge) -> None:
+    checks.integer("round", charge.round, minimum=0)
+    checks.probability("q", charge.q)
+    if charge.z is not None:
+        checks.real("z", charge.z)
+        if charge.z < SMALLEST_NOISE:
+            raise ValueError(f"z must be null or at least {SMALLEST_NOISE}, got {charge.z!r}")
+    if not isinstance(charge.digest, str):
+        raise ValueError(f"digest must be a text, got {charge.digest!r}")
+    if charge.subset is not None:
+        if not isinstance(charge.subset, list | tuple) or len(charge.subset) != 2:
+            raise ValueError(f"subset must be [k, N], got {charge.subset!r}")
+        checks.integer("k of subset", charge.subset[0], minimum=1)
+        checks.integer("N of subset", charge.subset[1], minimum=charge.subset[0])
