@@ -1,5 +1,6 @@
 """Accountant for subsets of a fixed size, drawn without replacement, by Rényi divergences."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ ORDERS = (
     1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48,
     64, 128, 512,
 )  # fmt: skip
+_LARGEST_PRECISION = 1e8  # beyond it there is no use in a number
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,9 @@ class FixedSize:
     Sensitivity: z of settings and ledgers is sigma over the distance `D = C max_n ||phi_n|| / q` of one message from
     zero. Two messages are up to 2 D apart, so the event that `events.round_event` makes has multiplier z / 2, and
     nothing here halves it again. Epsilon is an upper bound, and not comparable with one for zero-out.
+
+    It is never above the exact epsilon of the plain Gaussians, `1 / m^2 = sum_t 1 / m_t^2`: subset by subset the two
+    outcomes are theirs or the same.
     """
 
     relation: ClassVar[str] = REPLACE_ONE
@@ -38,18 +43,31 @@ class FixedSize:
 
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
-        total, epsilons = np.zeros(len(ORDERS)), []
+        total, plain, epsilons = np.zeros(len(ORDERS)), 0.0, []
         for event in events:
-            total = total + _divergences(*_subset(event))
-            epsilons.append(epsilon_of(ORDERS, total, delta))
+            kind = _subset(event)
+            total, plain = total + _divergences(*kind), plain + _precision(kind)
+            epsilons.append(min(epsilon_of(ORDERS, total, delta), _epsilon_of_plain(plain, delta)))
         return epsilons
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         check_delta(delta)
-        total = np.zeros(len(ORDERS))
+        total, plain = np.zeros(len(ORDERS)), 0.0
         for kind, times in Counter(map(_subset, events)).items():
-            total = total + times * _divergences(*kind)
-        return epsilon_of(ORDERS, total, delta) if events else 0.0
+            total, plain = total + times * _divergences(*kind), plain + times * _precision(kind)
+        return min(epsilon_of(ORDERS, total, delta), _epsilon_of_plain(plain, delta)) if events else 0.0
+
+
+def _precision(kind: tuple[int, int, float]) -> float:
+    """`1 / m^2` of an event's multiplier m; inf without noise."""
+    return kind[2] ** -2 if kind[2] > 0 else math.inf
+
+
+def _epsilon_of_plain(precision: float, delta: float) -> float:
+    """Exact epsilon of Gaussians whose precisions add up to this (Balle, Wang 2018)."""
+    if not precision <= _LARGEST_PRECISION:
+        return math.inf
+    return float(dp_accounting.get_epsilon_gaussian(precision**-0.5, delta))
 
 
 @lru_cache(maxsize=4096)
