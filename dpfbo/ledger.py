@@ -113,7 +113,7 @@ def _parse(line: bytes) -> Charge | None:
     """The charge of a line; None if it is not a whole one."""
     try:
         return Charge(**json.loads(line))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 

@@ -25,6 +25,7 @@ from dpfbo.schedule import Constant, Schedule
 if TYPE_CHECKING:
     import dp_accounting
 
+_SMALLEST_PROBABILITY = 1e-12  # uniform numbers have 53 bits: a smaller one would be met too often
 _SMALLEST_MULTIPLIER = 0.01  # below it a round costs thousands of epsilon, beyond the accountants
 
 
@@ -108,6 +109,11 @@ class SubsampledGaussian:
 
     def __post_init__(self) -> None:
         checks.probability("privacy.q (sampling probability)", self.sampling_probability)
+        if self.sampling_probability < _SMALLEST_PROBABILITY:
+            raise ValueError(
+                f"privacy.q (sampling probability) must be at least {_SMALLEST_PROBABILITY}, "
+                f"got {self.sampling_probability!r}"
+            )
         checks.non_negative("privacy.z (noise multiplier)", self.noise_multiplier)
         checks.positive("privacy.S (clip norm)", self.clip_norm)
         checks.one_of("privacy.sensitivity", self.calibration, ("paper", "tight"))
@@ -136,7 +142,7 @@ class SubsampledGaussian:
         """
         if self.calibration == "tight":
             return self.tight_sensitivity(weights)
-        return self.clip_norm * float(weights.max()) / self.sampling_probability
+        return self.clip_norm * float(weights.abs().max()) / self.sampling_probability
 
     def tight_sensitivity(self, weights: Tensor) -> float:
         """L2 sensitivity of the joint sum to one agent's message: `C max_n ||phi_n||_2 / q` (weights: P x N).
@@ -167,6 +173,8 @@ class SubsampledGaussian:
                 f"privacy.S (clip norm) {self.clip_norm!r} and privacy.q (sampling probability) "
                 f"{self.sampling_probability!r} give noise of standard deviation {sigma!r}, which is no ordinary number"
             )
+        if sigma > 0:
+            self.noise.check(sigma, self.tight_sensitivity(weights))
         return sigma
 
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:

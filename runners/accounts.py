@@ -57,18 +57,23 @@ class Accounts:
         }
         return {name: finite_or_none(value) for name, value in spent.items()}
 
-    def check_budget(self, spent: list[dp_accounting.DpEvent], done: int) -> None:
-        """Raise BudgetSpent if the budget must pay for the rest of a run after `done` of its broadcasts, and cannot.
+    def affordable(self, spent: list[dp_accounting.DpEvent], done: int) -> int:
+        """How many broadcasts a run may make, `done` of them made before, if fresh noise adds to what was `spent`.
 
-        spent: all that the ledger holds, releases of other runs included.
+        spent: all that the ledger holds, releases of other runs included. Raises BudgetSpent if that is not all and
+        the budget must pay for all.
         """
-        if self.budget is None or self.budget.when_spent == "stop":
-            return
-        if not self.budget.allows([*spent, *self.events[done:]]):
+        if self.budget is None:
+            return len(self.events)
+        paid = done
+        while paid < len(self.events) and self.budget.allows([*spent, *self.events[done : paid + 1]]):
+            paid += 1
+        if paid < len(self.events) and self.budget.when_spent == "refuse":
             raise BudgetSpent(
                 f"{len(self.events) - done} more broadcasts would cost more than privacy.budget.epsilon="
                 f"{self.budget.epsilon!r} with the {len(spent)} that the ledger holds already"
             )
+        return paid
 
 
 def accounts_of(settings: dict[str, Any], n_agents: int, mechanism: Mechanism, weighting: Weighting) -> Accounts:
@@ -106,8 +111,8 @@ def mechanism_of(settings: dict[str, Any]) -> Mechanism:
     return private if a["private"] else WeightedAverage(a["message_normalize"])
 
 
-def multiplier_for(settings: dict[str, Any], n_agents: int) -> float:
-    """The smallest noise multiplier z with which a private run costs `privacy.epsilon`; that of `privacy.z` if it does.
+def multiplier_for(settings: dict[str, Any], n_agents: int, weighting: Weighting) -> float:
+    """The smallest noise multiplier z, to four digits, with which a private run costs at most `privacy.epsilon`.
 
     Raises ValueError for a target that cannot be met.
     """
@@ -115,19 +120,16 @@ def multiplier_for(settings: dict[str, Any], n_agents: int) -> float:
     target, delta = p["epsilon"], default_delta(n_agents) if p["delta"] is None else p["delta"]
     checks.positive("privacy.epsilon", target)
     check_delta(delta)
-    checks.one_of("privacy.accountant", p["accountant"], p["accountants"])
-    accountant, weighting = instantiate(p["accountants"][p["accountant"]]), instantiate(settings["weights"])
+    accountant, schedule = instantiate(p["accountants"][p["accountant"]]), instantiate(p["schedule"])
 
     def epsilon_of(z: float) -> float:
         mechanism = mechanism_of({**settings, "privacy": {**p, "z": z}})
         return accountant.epsilon(_events(settings, mechanism, weighting, n_agents), delta)
 
-    try:
-        if 0.99 * target <= epsilon_of(p["z"]) <= target:  # calibrated before
-            return p["z"]
-    except ValueError:  # no multiplier at all
-        pass
-    return calibrate.noise_multiplier(epsilon_of, target)
+    least = min(schedule(t) for t in range(settings["rounds"]))  # z times it must not be below the smallest multiplier
+    if calibrate.is_noise_multiplier(p["z"], epsilon_of, target, least):
+        return p["z"]
+    return calibrate.noise_multiplier(epsilon_of, target, least)
 
 
 def _events(

@@ -48,7 +48,7 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
     folder = RunFolder(Path(settings["results_dir"]).absolute() / group / name / str(settings["seed"]))
     with folder.opened():
         checkpoint = Checkpoint(folder.checkpoint_path)
-        done, before = _resumed(experiment, checkpoint, folder)
+        done, before, broadcasts = _resumed(experiment, checkpoint, folder)
         label = f"{experiment.problem.name}-{settings['algorithm']['name']}-{name}-{settings['seed']}"
         tags = [experiment.problem.name, settings["algorithm"]["name"]]
         result, noted = Result(settings["algorithm"]["momentum"]), 0.0
@@ -72,7 +72,7 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
                 tracker.start(settings, folder.path, label, group, tags, _commit(), before)
                 for round in done:
                     show(round)
-                T, broadcasts = experiment.rounds, experiment.broadcasts
+                T = experiment.rounds
                 federation.run(deployment.population, deployment.server, T, keep, result, broadcasts)
                 spent, placed = deployment.spent(), deployment.placed()
             summary = {**summarise(experiment, result, spent, name), "executor": placed}
@@ -89,8 +89,11 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
     return summary, folder.path
 
 
-def _resumed(experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder) -> tuple[list[Round], float | None]:
-    """The rounds that an interrupted run left, all of them in the ledger, and the epsilon before the first of them.
+def _resumed(
+    experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder
+) -> tuple[list[Round], float | None, int]:
+    """The rounds that an interrupted run left, all of them in the ledger, the epsilon before the first of them, and how
+    many broadcasts the whole run makes.
 
     Says on the log what is unusual.
     """
@@ -102,16 +105,30 @@ def _resumed(experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder) 
         ledger = Ledger(folder.ledger_path)
         check_charged(done, ledger)
         resumed = sum(round.server is not None for round in done)
-        if experiment.settings["privacy"]["rng"] == "os":  # fresh noise adds to what is there
-            experiment.accounts.check_budget(ledger.events(), resumed)
+        broadcasts = _broadcasts(experiment, checkpoint, ledger, len(done), resumed)
         folder.begin(len(ledger.charges))
     if done:
         logger.warning("%s: going on after round %d of %d", folder.path, len(done) - 1, experiment.rounds)
     _say_what_is_unusual(experiment, ledger, resumed)
     earlier = ledger.events()[: len(ledger.charges) - resumed]
     if earlier and experiment.settings["privacy"]["rng"] == "os":  # releases that this run adds to
-        return done, finite_or_none(experiment.accounts.epsilon.after(earlier))
-    return done, experiment.accounts.nothing
+        return done, finite_or_none(experiment.accounts.epsilon.after(earlier)), broadcasts
+    return done, experiment.accounts.nothing, broadcasts
+
+
+def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, done: int, resumed: int) -> int:
+    """How many broadcasts the run makes, `resumed` of them in the `done` rounds before it was interrupted.
+
+    Fewer than planned where the noise is fresh, so that it adds to the ledger, and its budget ends before.
+    """
+    if experiment.settings["privacy"]["rng"] == "seeded" or experiment.accounts.budget is None:
+        return experiment.broadcasts
+    if resumed < min(done, experiment.broadcasts):  # they had ended already
+        return resumed
+    spent, kept = ledger.events(), checkpoint.release_file().load(done)
+    if kept is not None and ledger.holds(done, kept.values):  # charged already, and to be sent again
+        spent = spent[:-1]
+    return experiment.accounts.affordable(spent, resumed)
 
 
 def _progress(experiment: Experiment, result: Result) -> Progress:

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -122,10 +124,17 @@ def build(cfg: DictConfig) -> Experiment:
     """
     for key in sorted(OmegaConf.missing_keys(cfg)):
         raise ValueError(f"{key} must be given")
-    try:
+    with _settings_there():
         experiment = assemble(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
         experiment.accounts  # noqa: B018
         return experiment
+
+
+@contextmanager
+def _settings_there() -> Iterator[None]:
+    """A setting that was deleted, or is no group any more, as one sentence."""
+    try:
+        yield
     except KeyError as error:
         raise ValueError(f"setting {error} is missing; --cfg job shows all settings") from error
 
@@ -133,6 +142,8 @@ def build(cfg: DictConfig) -> Experiment:
 def assemble(settings: dict[str, Any]) -> Experiment:
     """`build` from settings that are resolved already, as a worker process gets them, without its accounts."""
     a, p = settings["algorithm"], settings["privacy"]
+    if not isinstance(p["budget"], dict):
+        raise ValueError(f"privacy.budget must have epsilon, delta and when_spent, got {p['budget']!r}")
     checks.integer("rounds", settings["rounds"], minimum=1)
     checks.one_of("algorithm.server", a["server"], SERVERS)
     check_executor(settings["executor"])
@@ -140,6 +151,7 @@ def assemble(settings: dict[str, Any]) -> Experiment:
     checks.one_of("resume", settings["resume"], (True, False))
     checks.one_of("algorithm.private", a["private"], (True, False))
     checks.momentum("algorithm.momentum", a["momentum"])
+    _check_effect(a)
     if a["private"] and a["server"] != "aggregate":
         raise ValueError(f"algorithm.private needs algorithm.server=aggregate, got {a['server']!r}")
     folder = str(settings["experiment_name"])
@@ -166,16 +178,22 @@ def assemble(settings: dict[str, Any]) -> Experiment:
 def calibrated(cfg: DictConfig) -> DictConfig:
     """The same settings with `privacy.z` such that a run costs `privacy.epsilon`, where that is given.
 
-    Raises ValueError for a target that cannot be met.
+    Raises ValueError for a target that cannot be met, or a z that is given beside it.
     """
-    if cfg.privacy.epsilon is None or not cfg.algorithm.private or OmegaConf.missing_keys(cfg):
+    p = cfg.get("privacy", {})
+    if p.get("epsilon") is None or not cfg.algorithm.get("private") or OmegaConf.missing_keys(cfg):
         return cfg
+    given = None if OmegaConf.is_interpolation(p, "z") else p.get("z")  # on the command line, or calibrated before
     settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
-    problem = instantiate({k: v for k, v in settings["problem"].items() if k != "preset"})
-    z = multiplier_for(settings, problem.n_agents)
-    if z != settings["privacy"]["z"]:
-        cfg = cfg.copy()
-        cfg.privacy.z = z
+    with _settings_there():
+        experiment = assemble({**settings, "privacy": {**settings["privacy"], "z": 0.0}})
+        z = multiplier_for(settings, experiment.problem.n_agents, experiment.weighting)
+    if given is not None and given != z:
+        raise ValueError(
+            f"privacy.z must be left out where privacy.epsilon={p.epsilon!r} says what it is, got {given!r}"
+        )
+    cfg = cfg.copy()
+    cfg.privacy.z = z
     return cfg
 
 
@@ -212,6 +230,19 @@ def check_executor(executor: dict[str, Any]) -> None:
     checks.one_of("executor.aggregation", executor["aggregation"], ("auto", "messages", "tree"))
     checks.integer("executor.max_restarts", executor["max_restarts"], minimum=0)
     checks.positive("executor.placement_timeout", executor["placement_timeout"])
+
+
+def _check_effect(a: dict[str, Any]) -> None:
+    """Raise ValueError for settings of messages and broadcasts that an algorithm has no use for."""
+    sends, averages = a["server"] in ("aggregate", "peer"), a["server"] == "aggregate"
+    unused = [
+        *(["message"] if a["message"] != "sample" and not sends else []),
+        *(["message_normalize"] if a["message_normalize"] is True and not averages else []),
+        *(["momentum"] if a["momentum"] and not averages else []),
+        *(["broadcasts"] if a["broadcasts"] is not None and a["server"] == "none" else []),
+    ]
+    for name in unused:
+        raise ValueError(f"algorithm.{name} has no effect on algorithm={a['name']}: leave it out, got {a[name]!r}")
 
 
 def _dropout(settings: dict[str, Any], streams: Streams) -> Dropout:

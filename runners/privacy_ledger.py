@@ -22,14 +22,18 @@ SEVERAL = (
 def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
     """Epsilon of all charges in these files by every accountant that applies.
 
-    A release that is in several of them, byte for byte the same, counts once: it was learnt once.
+    A release that is in several of them, byte for byte the same, counts once, since it was learnt once: at the least
+    noise that it is charged at.
 
     Raises LedgerError for a file that is not there, is no ledger, or cannot be added to the others.
     """
     files = {str(path): read(path) for path in paths}
-    once = {(c.round, c.digest): c for charges in files.values() for c in charges}
+    everything = [charge for charges in files.values() for charge in charges]
+    once: dict[tuple[int, str], Charge] = {}
+    for charge in sorted(everything, key=_noise, reverse=True):
+        once[charge.round, charge.digest] = charge
     events = [charge.event() for charge in once.values()]
-    if not analysing(events):
+    if not analysing([charge.event() for charge in everything]):
         raise LedgerError(
             f"{', '.join(map(str, paths))}: some charges are of Poisson sampling and some of subsets of a fixed size, "
             "and no accountant covers both under one relation"
@@ -42,6 +46,11 @@ def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
         "covers": COVERS,
         "note": SEVERAL if len(files) > 1 else None,
     }
+
+
+def _noise(charge: Charge) -> tuple[float, float]:
+    """What makes a charge of the same numbers cheap: much noise, and a small sampling probability."""
+    return charge.z or 0.0, -charge.q
 
 
 def read(path: Path) -> list[Charge]:

@@ -29,7 +29,7 @@ COVERS = (
     "whose ledgers add up, nor what an agent publishes itself"
 )
 GIVEN = ("epsilon", "q", "z", "rounds")  # three of these decide the fourth
-MOST_AGENTS = 1_000_000  # where their weights count
+MOST_AGENTS = 10_000_000
 MOST_ROUNDS = 1_000_000
 MOST_DIFFERENT_ROUNDS = 1_000  # that a search for a number of rounds goes through
 
@@ -85,8 +85,8 @@ class Plan:
                 checks.integer(name, value, minimum)
             elif self.weights_matter:
                 raise ValueError(f"{name} must be given with --charge effective and several regions, got none")
-        if self.weights_matter and self.agents > MOST_AGENTS:
-            raise ValueError(f"--agents must be at most {MOST_AGENTS} with --charge effective, got {self.agents}")
+        if self.agents > MOST_AGENTS:
+            raise ValueError(f"--agents must be at most {MOST_AGENTS}, got {self.agents}")
 
     def _check_growth(self) -> None:
         checks.real("--growth", self.growth)
@@ -201,7 +201,8 @@ def solved(plan: Plan, unknown: str, target: float, accountant: Accountant) -> P
     """
     checks.positive("--epsilon", target)
     if unknown == "z":
-        z = calibrate.noise_multiplier(lambda z: replace(plan, z=z).epsilon(accountant), target)
+        least = min(1.0, plan.rounds**plan.growth)
+        z = calibrate.noise_multiplier(lambda z: replace(plan, z=z).epsilon(accountant), target, least)
         return replace(plan, z=z)
     if unknown == "q":
         q = calibrate.sampling_probability(lambda q: replace(plan, q=q).epsilon(accountant), target)

@@ -39,7 +39,9 @@ def run(cfg: DictConfig) -> None:
         warn_about_ignored_privacy(cfg)
         title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
         epsilon = None if cfg.algorithm.server == "peer" else 0.0
-        with RoundProgress(title, int(cfg.rounds), "mean", bool(cfg.progress), epsilon) as progress:
+        with RoundProgress(
+            title, cfg.rounds if isinstance(cfg.rounds, int) else 1, "mean", bool(cfg.progress), epsilon
+        ) as progress:
             summary, folder = execute(cfg, progress)
     except KeyboardInterrupt:
         say_error("interrupted; the same command goes on after the last round, and the ledger holds every broadcast")

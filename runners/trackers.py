@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MODES = ("online", "offline", "disabled")
 SHOWS = ("auto", "all", "released")
+PATHS = ("results_dir", "data_dir")  # settings that tell of a machine
 # of summary.json: what follows from public settings and the ledger alone
 RELEASED_SUMMARY = (
     "experiment", "setting", "problem", "algorithm", "seed", "n_agents", "rounds", "metric", "private", "delta",
@@ -102,6 +103,7 @@ class WandbTracker:
         self._inert = mode == "disabled"
         self._run: wandb.Run | None = None
         self._spent: float | None = None
+        self._held: list[dict[str, float]] = []  # rows of a run that shows only what is released
 
     def start(
         self,
@@ -173,7 +175,10 @@ class WandbTracker:
                 run.define_metric(metric, step_metric=axis, summary=summary)
             self._run = run
 
-        self._spent = epsilon
+        if self._released_only:
+            config = {key: value for key, value in config.items() if key not in PATHS}
+            config["problem"] = {k: v for k, v in config.get("problem", {}).items() if k not in PATHS}
+        self._spent, self._held = epsilon, []
         self._attempt(open_run, INIT_SECONDS + ANSWER_SECONDS)
 
     def log_round(self, round: int, metrics: dict[str, float | None]) -> None:
@@ -199,8 +204,9 @@ class WandbTracker:
             if REGRET in row:
                 row[TRADE_OFF] = row[REGRET]
             self._spent = metrics.get("epsilon", self._spent)
-        if self._released_only:
-            row = {key: value for key, value in row.items() if key in visibility()["released"]}
+        if self._released_only:  # at the end, since W&B stamps a row with the time, which agents' data decide
+            self._held.append({key: row[key] for key in row if key in visibility()["released"]} | {"round": int(round)})
+            return
         self._attempt(lambda: run.log({**row, "round": int(round)}, step=int(round), commit=True), ANSWER_SECONDS)
 
     def finish(self, summary: dict, draw: Callable[[Path], object] | None = None) -> None:
@@ -212,6 +218,7 @@ class WandbTracker:
         """
 
         def record_released(run: wandb.Run) -> None:
+            self._log_held(run)
             known = {key: summary[key] for key in RELEASED_SUMMARY if key in summary}
             spent = {key: value for key, value in end_point(summary).items() if key == "final_epsilon"}
             run.summary.update({**dict(_scalars(known)), **spent})
@@ -242,8 +249,19 @@ class WandbTracker:
 
         Of a run that shows only what is released, the message, which may quote an agent's data, stays here.
         """
-        shown = "the run failed; its own log says why" if self._released_only else message
-        self._close(lambda run: run.summary.update({"error": shown}), exit_code=1)
+        if not self._released_only:
+            self._close(lambda run: run.summary.update({"error": message}), exit_code=1)
+            return
+
+        def record(run: wandb.Run) -> None:
+            self._log_held(run)
+            run.summary.update({"error": "the run failed; its own log says why"})
+
+        self._close(record, exit_code=1)
+
+    def _log_held(self, run: wandb.Run) -> None:
+        for row in self._held:
+            run.log(row, step=int(row["round"]), commit=True)
 
     def _close(self, record: Callable[[wandb.Run], None], exit_code: int) -> None:
         run = self._run

@@ -286,3 +286,21 @@ def test_curves_change_no_input():
 def test_moments_stop_at_32():
     """Where sampling is rare the largest moment binds, and with it `log(1/delta) / 32` is all that is left."""
     assert Moments().curve([event(1e-7, 10.0)], 1e-3)[-1] == pytest.approx(math.log(1e3) / 32, rel=1e-6)
+
+
+@pytest.mark.parametrize(("z", "T", "delta"), [(3.0, 1000, 1e-12), (3.0, 300, 1e-11), (1.0, 40, 1e-13)])
+def test_pld_bounds_the_exact_epsilon_of_many_rounds_at_a_small_delta(z, T, delta):
+    """Where the FFT's own errors are as large as delta; without sampling T rounds are one Gaussian."""
+    exact = dp_accounting.get_epsilon_gaussian(z / math.sqrt(T), delta)
+    spent = Pld().epsilon([event(1.0, z)] * T, delta)
+    assert exact <= spent <= 1.2 * exact
+
+
+def test_pld_curve_of_a_long_run_is_solved_here_and_there_and_never_too_small():
+    events = [event(0.1, 2.0)] * 350
+    curve = Pld().curve(events, 1e-3)
+    assert len(curve) == 350
+    assert curve == sorted(curve)
+    for k in (1, 50, 200, 347, 350):
+        assert Pld().epsilon(events[:k], 1e-3) - 2e-9 <= curve[k - 1] <= Pld().epsilon(events[: k + 6], 1e-3) + 2e-9
+    assert curve[-1] == pytest.approx(Pld().epsilon(events, 1e-3), abs=2e-9)

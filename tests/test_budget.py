@@ -77,6 +77,40 @@ def test_with_stop_a_spent_ledger_gets_nothing_more(tmp_path):
     assert pd.read_parquet(folder / "server.parquet").empty
 
 
+def test_broadcasts_that_stopped_do_not_begin_again(tmp_path):
+    """Later rounds with more noise may be cheap enough; the agents would go back and forth."""
+    falling = [
+        "privacy/schedule=steps",
+        "privacy.schedule.factors=[0.6,0.7,1,2,6,20]",
+        "privacy.rng=os",
+        "privacy.q=0.5",
+    ]
+    stop = ["privacy.budget.when_spent=stop", "privacy.budget.epsilon=12", f"results_dir={tmp_path}"]
+    for _ in range(3):
+        summary, folder = execute(compose(*SIX, *falling, *stop))
+        assert summary["epsilon"]["pld"] <= 12
+    rounds = [charge.round for charge in Ledger(folder / "ledger.jsonl").charges]
+    runs = "".join(map(str, rounds)).split("0")[1:]
+    assert len(runs) >= 2  # the second run had something left, and not for all
+    assert all("12345".startswith(run) for run in runs)
+
+
+def test_a_budget_pays_for_a_release_that_is_sent_again_once(tmp_path):
+    """Killed after a charge and before the checkpoint: exactly what a whole run costs is enough to end it."""
+    exact = [*SIX, "privacy.rng=os", f"privacy.budget.epsilon={curve()[-1] * (1 + 1e-9)}", f"results_dir={tmp_path}"]
+
+    def stop(agents, server):
+        if agents.round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(compose(*exact), stop)
+    (last,) = tmp_path.rglob("round-00003.npz")
+    last.unlink()  # as if the process had died before it was there
+    summary, folder = execute(compose(*exact))
+    assert summary["n_charges"] == 6
+
+
 def test_seeded_runs_repeat_within_their_budget(tmp_path):
     seeded = [*SIX, f"privacy.budget.epsilon={curve()[-1] * 1.001}", f"results_dir={tmp_path}"]
     for _ in range(2):
@@ -127,10 +161,16 @@ def test_a_target_epsilon_is_met(target):
     assert setting_hash(calibrated(cfg)) == setting_hash(cfg)  # a second time changes nothing
 
 
+def test_a_target_with_noise_that_falls_from_round_to_round():
+    falling = ["privacy/schedule=power", "privacy.schedule.exponent=-1.5", "rounds=60", "privacy.epsilon=5"]
+    experiment = build(calibrated(compose(*SIX, *falling)))
+    assert 4.9 <= experiment.accounts.epsilon.after(experiment.accounts.events) <= 5
+
+
 def test_a_run_with_a_target_says_what_it_cost(tmp_path):
     summary, folder = execute(compose(*SIX, "privacy.epsilon=2", f"results_dir={tmp_path}"))
     assert 1.98 <= summary["epsilon"]["pld"] <= 2
-    assert json.loads((folder / "ledger.jsonl").read_text().splitlines()[0])["z"] == 0.6437
+    assert json.loads((folder / "ledger.jsonl").read_text().splitlines()[0])["z"] == 0.6436
 
 
 @pytest.mark.parametrize(
@@ -144,6 +184,9 @@ def test_a_run_with_a_target_says_what_it_cost(tmp_path):
         (["privacy.budget.epsilon=1", "privacy.accountant=gdp"], "privacy.budget needs an accountant whose epsilon is"),
         (["privacy.accountant=gdp", "privacy.rng=os"], "privacy.accountant=gdp is an approximation"),
         (["privacy.epsilon=-1"], "privacy.epsilon must be a finite number above 0, got -1"),
+        (["privacy.epsilon=2", "privacy.z=7"], "privacy.z must be left out where privacy.epsilon=2 says what it is"),
+        (["privacy.epsilon=2", "~privacy.q"], "setting 'q' is missing"),
+        (["privacy.budget=null"], "privacy.budget must have epsilon, delta and when_spent, got None"),
         (["privacy.epsilon=0.02", "privacy.accountant=moments"], "cannot be met"),
     ],
 )

@@ -191,3 +191,10 @@ def test_digest_is_that_of_the_float64_bytes_in_order():
     assert digest(values.T.contiguous().T) == digest(values)
     assert digest(values.T) != digest(values)
     assert digest(torch.tensor([0.0])) != digest(torch.tensor([-0.0]))
+
+
+def test_a_deeply_nested_line_is_no_charge(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    path.write_text("[" * 100_000 + "\n" + "{}")
+    with pytest.raises(LedgerError, match="line 1 cannot be read"):
+        Ledger(path)

@@ -67,7 +67,25 @@ def test_discrete_noise_has_no_seed():
     build(compose("privacy/noise=discrete", "privacy.rng=os"))
 
 
-@pytest.mark.parametrize("bits", [19, 41, 2.5, True, "many"])
+def test_noise_beyond_its_integers_is_refused():
+    """Saturated noise would be a constant, and the release the bare sum."""
+    noise = DiscreteGaussian(30)
+    with pytest.raises(ValueError, match=r"bits=30 cannot draw noise of 1e\+13 sensitivities"):
+        noise.add(total(), 1e13, 1.0, SystemEntropy(), 0)
+    with pytest.raises(ValueError, match="would overflow"):
+        build(compose("privacy/noise=discrete", "privacy.rng=os", "privacy.z=1e9"))
+    drawn = torch.stack([noise.add(total(), 2.0**25, 1.0, SystemEntropy(), 0) for _ in range(20)])
+    assert len(drawn.unique()) > 0.99 * drawn.numel()
+    assert float(drawn.std()) == pytest.approx(2.0**25, rel=0.1)
+
+
+def test_a_huge_sum_is_clamped_before_the_noise():
+    out = DiscreteGaussian(30).add(torch.full((2, 50), 1e300, dtype=torch.float64), 1.0, 1.0, SystemEntropy(), 0)
+    assert torch.isfinite(out).all()
+    assert len(out.unique()) > 90
+
+
+@pytest.mark.parametrize("bits", [19, 33, 2.5, True, "many"])
 def test_bits_that_are_no_grid(bits):
     with pytest.raises(ValueError, match=r"privacy\.noise\.bits"):
         DiscreteGaussian(bits)
@@ -97,6 +115,11 @@ def test_schedules():
         (["algorithm.message=median"], "algorithm.message must be one of sample, mean, got 'median'"),
         (["algorithm.momentum=1"], r"algorithm.momentum must lie in \[0, 1\), got 1"),
         (["algorithm.broadcasts=0"], "algorithm.broadcasts must be an integer of at least 1, got 0"),
+        (["algorithm=fts_original", "algorithm.momentum=0.5"], "algorithm.momentum has no effect on algorithm=fts"),
+        (["algorithm=ts", "algorithm.message=mean"], "algorithm.message has no effect on algorithm=ts"),
+        (["algorithm=ts", "algorithm.broadcasts=3"], "algorithm.broadcasts has no effect on algorithm=ts"),
+        (["algorithm=random_server", "algorithm.message_normalize=true"], "message_normalize has no effect on"),
+        (["privacy.q=1e-13"], "must be at least 1e-12, got 1e-13"),
         (["algorithm.message_normalize=maybe"], "algorithm.message_normalize must be one of True, False, got 'maybe'"),
     ],
 )  # fmt: skip

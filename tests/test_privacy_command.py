@@ -148,10 +148,10 @@ class TestCalibrate:
         assert Moments().epsilon(events[:T], 29**-1.1) <= 2 < Moments().epsilon(events, 29**-1.1)
 
     def test_fixed_size_plans_by_its_accountant(self, capsys):
-        got = answer(capsys, *self.argv("epsilon", "z", "rounds", z="5", rounds="5"), "--sampling", "fixed_size")
+        got = answer(capsys, *self.argv("epsilon", "z", "rounds", z="3", rounds="5"), "--sampling", "fixed_size")
         assert got["by"] == "fixed_size"
         k = got["subset"][0]
-        cost = lambda k: FixedSize().epsilon([round_event(k / 29, 5.0, (k, 29))] * 5, 29**-1.1)
+        cost = lambda k: FixedSize().epsilon([round_event(k / 29, 3.0, (k, 29))] * 5, 29**-1.1)
         assert 1 <= k < 29
         assert cost(k) <= 2 < cost(k + 1)
 
@@ -228,6 +228,11 @@ class TestLedger:
         got = answer(capsys, "ledger", str(one), str(tmp_path / "copy.jsonl"), str(one), "--delta", "0.01")
         assert (got["charges"], got["repeated"], len(got["files"])) == (4, 4, 2)
         assert got["epsilon"]["pld"] == pytest.approx(Pld().epsilon([round_event(0.35, 1.0)] * 4, 0.01))
+
+    def test_one_release_that_was_charged_twice_counts_at_its_least_noise_in_any_order(self, capsys, tmp_path):
+        files = [str(ledger(tmp_path / f"{z}.jsonl", 4, z=z)) for z in (1.0, 2.0)]  # nominal and effective, one seed
+        answers = [answer(capsys, "ledger", *f, "--delta", "0.01")["epsilon"] for f in (files, files[::-1])]
+        assert answers[0] == answers[1] == answer(capsys, "ledger", files[0], "--delta", "0.01")["epsilon"]
 
     def test_fixed_size_and_no_noise_and_nothing(self, capsys, tmp_path):
         subset = ledger(tmp_path / "s.jsonl", 3, z=4.0, subset=(10, 29))

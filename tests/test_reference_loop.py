@@ -391,9 +391,9 @@ def test_settings_of_the_library_alone_are_refused() -> None:
 @pytest.mark.parametrize(
     ("problem", "algorithm", "overrides", "seeds"),
     [
-        ("synthetic", "ts", SMOOTH, 25),
-        ("synthetic", "dp_fts_de", [*SMOOTH, "privacy.z=0.1"], 25),
-        ("branin", "dp_fts_de", [*BRANIN, "privacy.z=0.1"], 16),
+        ("synthetic", "ts", SMOOTH, 10),
+        ("synthetic", "dp_fts_de", [*SMOOTH, "privacy.z=0.1"], 16),
+        ("branin", "dp_fts_de", [*BRANIN, "privacy.z=0.1"], 8),
     ],
 )
 def test_runs_end_as_those_of_the_library(problem: str, algorithm: str, overrides: list[str], seeds: int) -> None:

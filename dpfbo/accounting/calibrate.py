@@ -17,23 +17,36 @@ MOST_ROUNDS = 100_000
 EpsilonOf = Callable[[float], float]
 
 
-def noise_multiplier(epsilon_of: EpsilonOf, target: float) -> float:
-    """The smallest noise multiplier, to `DIGITS` digits, whose epsilon is at most the target.
+def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
+    """The smallest noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target.
 
-    Raises ValueError if none between `SMALLEST_NOISE` and `LARGEST_NOISE` is.
+    least: the smallest noise of any round over z. Raises ValueError if no z up to `LARGEST_NOISE` with at least
+    `SMALLEST_NOISE` in every round is.
     """
     checks.positive("epsilon", target)
-    good = 1.0
+    smallest = _rounded(max(SMALLEST_NOISE, SMALLEST_NOISE / least), up=True)
+    good = max(1.0, smallest)
     while (epsilon := epsilon_of(good)) > target:
-        if good == LARGEST_NOISE:
+        if good >= LARGEST_NOISE:
             raise ValueError(f"epsilon {target:g} cannot be met: noise multiplier {good:g} still costs {epsilon:.4g}")
         good = min(2 * good, LARGEST_NOISE)
-    bad = good / 2
+    bad = max(good / 2, smallest)
     while epsilon_of(bad) <= target:
-        if bad == SMALLEST_NOISE:
+        if bad == smallest:
             return bad
-        good, bad = bad, max(bad / 2, SMALLEST_NOISE)
+        good, bad = bad, max(bad / 2, smallest)
     return _bisect(epsilon_of, target, bad, good)
+
+
+def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> bool:
+    """Whether z is what `noise_multiplier` gives, by two epsilons only."""
+    smallest = _rounded(max(SMALLEST_NOISE, SMALLEST_NOISE / least), up=True)
+    if isinstance(z, bool) or not isinstance(z, int | float) or not smallest <= z <= LARGEST_NOISE:
+        return False
+    if z != _rounded(z, up=True) or epsilon_of(z) > target:
+        return False
+    below = _next(z, down=True)
+    return below < smallest or epsilon_of(below) > target
 
 
 def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
@@ -74,11 +87,27 @@ def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_R
 
 
 def _bisect(epsilon_of: EpsilonOf, target: float, bad: float, good: float) -> float:
-    """The value next to `bad` that meets the target, with `DIGITS` digits, rounded towards `good`."""
+    """The value with `DIGITS` digits that meets the target and is the last one to do so on the way from good to bad."""
     up = good > bad
     while abs(math.log(good / bad)) > 0.5 * 10.0**-DIGITS:
         middle = math.sqrt(good * bad)
         good, bad = (middle, bad) if epsilon_of(middle) <= target else (good, middle)
-    step = 10.0 ** (math.floor(math.log10(good)) - DIGITS + 1)
-    rounded = (math.ceil if up else math.floor)(good / step) * step
-    return float(f"{rounded:.{DIGITS}g}")
+    answer = _rounded(good, up)
+    while (nearer := _next(answer, down=up)) > 0 and epsilon_of(nearer) <= target:
+        answer = nearer
+    return answer
+
+
+def _rounded(value: float, up: bool) -> float:
+    """To `DIGITS` significant digits."""
+    step = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
+    steps = value / step
+    if abs(steps - round(steps)) > 1e-6:
+        steps = math.ceil(steps) if up else math.floor(steps)
+    return float(f"{round(steps) * step:.{DIGITS}g}")
+
+
+def _next(value: float, down: bool) -> float:
+    """The next number of `DIGITS` digits."""
+    little = 0.1**DIGITS / 2
+    return _rounded(value * (1 - little if down else 1 + little), up=not down)

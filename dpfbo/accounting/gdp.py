@@ -52,5 +52,7 @@ def _epsilon(log_mu2: float, delta: float) -> float:
     """Epsilon of a Gaussian mechanism with multiplier 1/mu."""
     if log_mu2 > _LARGEST_LOG_MU2:
         return math.inf
+    if log_mu2 < -_LARGEST_LOG_MU2:
+        return 0.0
     with np.errstate(divide="ignore"):  # tails that are 0
         return float(dp_accounting.get_epsilon_gaussian(math.exp(-log_mu2 / 2), delta))
