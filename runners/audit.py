@@ -4,10 +4,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from dpfbo.audit import bounds, faults, two_world
 from dpfbo.audit.examine import CHECKS
 from runners import audit_report
+from runners.arguments import Parser, at_least
 from runners.audit_run import Step, audit, compose
 from runners.experiment import build, use_threads
 from runners.run import USER_ERRORS, one_sentence
@@ -117,31 +118,23 @@ def _progress(title: str, steps: int) -> Iterator[Step]:
         yield step
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        say_error(f"{message}; see {self.prog} --help")
-        sys.exit(UNKNOWN)
-
-
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m runners.audit", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add: Any = parser.add_argument
     add("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as of python -m runners.run")
-    add("--rounds", type=_at_least(1), default=1, metavar="T", help="broadcasts of a replayed run (default: 1)")
+    add("--rounds", type=at_least(1), default=1, metavar="T", help="broadcasts of a replayed run (default: 1)")
     add(
         "--trials",
-        type=_at_least(0),
+        type=at_least(0),
         metavar="K",
         help=f"runs in each world (default: {TRIALS}; with --faults {FAULT_TRIALS}; 0: checks alone)",
     )
-    add("--repetitions", type=_at_least(1), default=1, metavar="R", help="of the two worlds (default: 1)")
+    add("--repetitions", type=at_least(1), default=1, metavar="R", help="of the two worlds (default: 1)")
     add("--confidence", type=_share, default=0.95, metavar="C", help="of a repetition's bounds (default: 0.95)")
     add("--others", choices=two_world.OTHERS, default="zero", help="what all other agents send (default: zero)")
-    add("--seed", type=_at_least(0), default=0, help="of everything random (default: 0); none where privacy.rng=os")
+    add("--seed", type=at_least(0), default=0, help="of everything random (default: 0); none where privacy.rng=os")
     add(
         "--out",
         type=Path,
@@ -156,15 +149,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if args.trials is not None and 0 < args.trials < bounds.FEWEST:
         parser.error(f"argument --trials: must be 0 or at least {bounds.FEWEST}, got {args.trials}")
     return args
-
-
-def _at_least(minimum: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < minimum:
-            raise argparse.ArgumentTypeError(f"must be an integer of at least {minimum}, got {text!r}")
-        return int(text)
-
-    return parse
 
 
 def _share(text: str) -> float:

@@ -3,7 +3,6 @@
 import io
 import math
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -13,18 +12,13 @@ from matplotlib.figure import Figure
 from dpfbo.audit.bounds import Verdict
 from dpfbo.audit.two_world import Replay
 from dpfbo.files import replace_file
+from runners import picture
 
 SIZE, DPI = (10.2, 4.6), 150  # inches, pixels an inch
 WITHOUT, WITH, CLAIM = "#0072B2", "#D55E00", "#000000"
 BINS = 60
 
-LOOK: dict[Any, Any] = {
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "font.size": 10,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-}
+LOOK = {**picture.LOOK, "axes.grid": False, "legend.frameon": False}
 
 
 def draw(replay: Replay, verdict: Verdict, title: str, path: Path) -> Path:

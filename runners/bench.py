@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import hydra
 import torch
@@ -25,6 +25,7 @@ from dpfbo import federation
 from dpfbo.data import MissingData
 from dpfbo.ledger import Ledger
 from runners import bench_ray, reference_loop
+from runners.arguments import Parser, at_least
 from runners.executor import ExecutorError
 from runners.experiment import CONF, Experiment, build
 from runners.terminal import say_error
@@ -222,39 +223,22 @@ def _progress(title: str, rounds: int) -> Iterator[OnRound]:
         yield on_round
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        say_error(f"{message}; see {self.prog} --help")
-        sys.exit(2)
-
-
-def _at_least(minimum: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.isdecimal() or int(text) < minimum:
-            raise argparse.ArgumentTypeError(f"must be an integer of at least {minimum}, got {text!r}")
-        return int(text)
-
-    return parse
-
-
 def _overhead_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--problem", choices=(*PROBLEMS, "both"), default="both", help="what to optimise (default: both)")
-    add("--rounds", type=_at_least(1), metavar="K", help="rounds of dpfbo (default: as configured)")
-    add("--plain-rounds", type=_at_least(1), metavar="K", help="rounds of the plain loop (default: the same)")
-    add("--seed", type=_at_least(0), default=0, help="of everything random (default: 0)")
-    add("--threads", type=_at_least(1), default=1, metavar="K", help="of torch and NumPy (default: 1)")
+    add("--rounds", type=at_least(1), metavar="K", help="rounds of dpfbo (default: as configured)")
+    add("--plain-rounds", type=at_least(1), metavar="K", help="rounds of the plain loop (default: the same)")
+    add("--seed", type=at_least(0), default=0, help="of everything random (default: 0)")
+    add("--threads", type=at_least(1), default=1, metavar="K", help="of torch and NumPy (default: 1)")
     add("--json", action="store_true", help="print JSON instead of tables")
 
 
 def _ray_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--agents", type=_at_least(2), default=29, metavar="N", help="agents (default: 29)")
-    add("--actors", type=_at_least(1), default=2, metavar="K", help="actors that they are packed into (default: 2)")
-    add("--rounds", type=_at_least(2), default=40, metavar="T", help="rounds of a run (default: 40)")
-    add("--repeats", type=_at_least(1), default=3, metavar="R", help="runs, of which the fastest counts (default: 3)")
+    add("--agents", type=at_least(2), default=29, metavar="N", help="agents (default: 29)")
+    add("--actors", type=at_least(1), default=2, metavar="K", help="actors that they are packed into (default: 2)")
+    add("--rounds", type=at_least(2), default=40, metavar="T", help="rounds of a run (default: 40)")
+    add("--repeats", type=at_least(1), default=3, metavar="R", help="runs, of which the fastest counts (default: 3)")
     add("--json", action="store_true", help="print JSON instead of a table")
 
 
@@ -266,7 +250,7 @@ SUITES: dict[str, Suite] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv`; the exit code is 0, 1 for an error, 2 for bad arguments, 130 when interrupted."""
-    parser = _Parser(prog="python -m runners.bench", description="Measure how long things take on this machine.")
+    parser = Parser(prog="python -m runners.bench", description="Measure how long things take on this machine.")
     suites = parser.add_subparsers(dest="suite", required=True, metavar="SUITE")
     for name, suite in SUITES.items():
         suite.add_arguments(suites.add_parser(name, help=suite.purpose, description=suite.purpose))

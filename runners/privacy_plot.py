@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfbo.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
+from runners import picture
 from runners.privacy_plan import MOST_ROUNDS, Plan
 
 if TYPE_CHECKING:
@@ -28,17 +29,7 @@ LOOKS = {  # Okabe and Ito; told apart without colour too
 SAMPLING = {"poisson": "Poisson sampling", "fixed_size": "subsets of fixed size"}
 LABELS = {"z": "noise multiplier z", "q": "sampling probability q", "rounds": "rounds T"}
 
-LOOK: dict[Any, Any] = {
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "font.size": 10,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "lines.linewidth": 1.6,
-    "pdf.fonttype": 42,
-}
+LOOK = {**picture.LOOK, "legend.frameon": False, "pdf.fonttype": 42}
 
 
 @dataclass(frozen=True)
