@@ -1,4 +1,7 @@
-"""python -m analysis.figures NAME: regret against the iteration, and regret against epsilon, as PNG and PDF."""
+"""python -m analysis.figures NAME: regret against the iteration, and regret against epsilon, as PNG and PDF.
+
+Runs that were calibrated to target epsilons make one picture, of regret against the target; see `analysis.frontier`.
+"""
 
 import argparse
 import math
@@ -18,7 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from analysis.load import LoadError, Setting, by_metric, load, metric_label, seeds_phrase, settings
+from analysis import frontier
+from analysis.load import LoadError, Run, Setting, by_metric, load, metric_label, seeds_phrase, settings
 
 ACCOUNTANT = "pld"
 FORMATS = ("png", "pdf")
@@ -140,6 +144,15 @@ def draw(groups: Sequence[Setting], out: Path, prefix: str, t: int | None) -> li
         return [_save(figure, out / f"{prefix}_{name}.{kind}") for name, figure in pictures.items() for kind in FORMATS]
 
 
+def draw_frontier(runs: Sequence[Run], out: Path, prefix: str, t: int | None) -> list[Path]:
+    """Draw regret against the target epsilons that the runs were calibrated to, with its numbers; the files written."""
+    found = frontier.panels(runs, t)
+    with mpl.rc_context(LOOK):
+        picture = frontier.figure(found)
+        paths = [_save(picture, out / f"{prefix}.{kind}") for kind in FORMATS]
+    return [*paths, frontier.write_table(found, out / f"{prefix}.csv")]
+
+
 def caption(groups: Sequence[Setting]) -> str:
     """What a reader needs to know of the settings: N, P, q, delta, and what the errors are over."""
     s = groups[0].first.summary
@@ -235,7 +248,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Draw the pictures and print their paths; the exit code is 0, or 1 when there is nothing to draw."""
     args = _parse(argv)
     try:
-        tables = [settings(runs) for runs in by_metric(load(args.results_dir, args.name))]
+        runs = load(args.results_dir, args.name)
+        if frontier.has_targets(runs):
+            for path in draw_frontier(runs, args.out, args.name, args.round):
+                print(path)
+            return 0
+        tables = [settings(group) for group in by_metric(runs)]
         for groups in tables:
             prefix = args.name if len(tables) == 1 else f"{args.name}_{slug(groups)}"
             for path in draw(groups, args.out, prefix, args.round):

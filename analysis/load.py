@@ -17,6 +17,7 @@ NAMES = {
     "fts_de": "FTS-DE",
     "dp_fts": "DP-FTS",
     "dp_fts_de": "DP-FTS-DE",
+    "dp_fts_de_plus": "DP-FTS-DE+",
     "random_server": "random server",
     "sobol_server": "Sobol server",
 }
