@@ -20,8 +20,8 @@ from matplotlib.transforms import ScaledTranslation
 
 from analysis.load import NAMES, LoadError, Run, metric_label
 
-WIDTH, PANEL_HEIGHT, ABOVE, BELOW = 7.2, 2.8, 1.0, 1.0  # inches
-LEFT, GAP, TITLE = 0.75, 0.75, 0.85  # left margin, between the two panels, between rows
+WIDTH, PANEL_HEIGHT, ABOVE, BELOW = 7.8, 2.8, 1.0, 1.0  # inches
+LEFT, GAP, TITLE = 0.95, 0.85, 0.85  # left margin, between the two panels, between rows
 ASIDE = 0.05  # inches between the points of two algorithms at one epsilon
 LINES = ("-", "--", "-.")
 MARKERS = ("o", "s", "^", "D", "v")
@@ -29,7 +29,7 @@ COLOURS = {
     "dp_fts": "#0072B2", "dp_fts_de": "#D55E00", "dp_fts_de_plus": "#009E73",
     "random_server": "#000000", "ts": "#CC79A7", "fts": "#E69F00", "fts_de": "#666666",
 }  # fmt: skip
-CAPTION_COLUMNS = 112
+CAPTION_COLUMNS = 118
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ def figure(found: Sequence[Panel]) -> Figure:
                 ((LEFT + column * (wide + GAP)) / WIDTH, bottom / height, wide / WIDTH, PANEL_HEIGHT / height)
             )
             _draw(axes, result, panel, values)
-            axes.set_title(what, fontsize=10)
+            axes.set_title(f"{panel.title}: {what}", fontsize=9)
             if column == 0:
-                axes.set_ylabel(f"{panel.title}: {metric_label(panel.metric)}")
+                axes.set_ylabel(metric_label(panel.metric))
             axes.set_xlabel("target privacy loss ε of the whole run")
     handles, labels = result.axes[0].get_legend_handles_labels()
     result.legend(

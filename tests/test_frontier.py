@@ -133,8 +133,9 @@ def test_labels_say_what_epsilon_is(tmp_path):
     picture = frontier.figure(found)
     average, last = picture.axes
     assert average.get_xlabel() == "target privacy loss ε of the whole run"
-    assert average.get_ylabel() == "synthetic: simple regret"
-    assert [axes.get_title() for axes in (average, last)] == ["mean over rounds 1 to 2", "after round 2"]
+    assert average.get_ylabel() == "simple regret"
+    means = ["synthetic: mean over rounds 1 to 2", "synthetic: after round 2"]
+    assert [axes.get_title() for axes in (average, last)] == means
     assert [tick.get_text() for tick in average.get_xticklabels()] == ["0.5", "1", "4"]
     caption = " ".join(picture.texts[-1].get_text().split())
     assert "standard error over 3 seeds" in caption
