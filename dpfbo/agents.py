@@ -83,8 +83,9 @@ class Agents:
 
     domain: where they search. regions: the P sub-regions. features: the shared map of the messages.
     message_noise: lam of eq. 2. message: `sample` (a posterior draw, the paper) or `mean` (nu, without the draw's own
-    spread). n_init: initial points, uniform in the agent's own region. follow: name of `1 - p_t`. own_gp, own_draw:
-    local Thompson sampling.
+    spread). message_center: of the observations less the agent's own mean; the constant, on which no argmax depends,
+    then takes no part of the message's bounded norm. n_init: initial points, uniform in the agent's own region.
+    follow: name of `1 - p_t`. own_gp, own_draw: local Thompson sampling.
     rounds: T, for the capacity of the buffers.
     """
 
@@ -100,12 +101,14 @@ class Agents:
     own_draw: OwnDraw = OwnDraw()
     acquisition: Acquisition = Acquisition()
     message: str = "sample"
+    message_center: bool = False
 
     def __post_init__(self) -> None:
         checks.integer("rounds", self.rounds, minimum=1)
         checks.integer("n_init", self.n_init, minimum=1)
         checks.positive("algorithm.message_noise", self.message_noise)
         checks.one_of("algorithm.message", self.message, ("sample", "mean"))
+        checks.one_of("algorithm.message_center", self.message_center, (True, False))
         checks.one_of("algorithm.follow", self.follow, FOLLOW_PROBABILITY)
         self.own_draw.check_against(self.domain)
 
@@ -188,11 +191,14 @@ class Agents:
         """Algo. 2 line 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
         with clock("message"):
             t_obs, M = state.count, state.Phi.shape[2]
+            Phi, L, y = state.Phi[:, :t_obs], state.L[:, :t_obs, :t_obs], state.y[:, :t_obs]
+            if self.message_center:
+                y = y - y.mean(1, keepdim=True)
             if self.message == "mean":
-                return mean_weights(state.Phi[:, :t_obs], state.L[:, :t_obs, :t_obs], state.y[:, :t_obs])
+                return mean_weights(Phi, L, y)
             w0 = self.streams.normal("message/weights", state.ids, t, M)
             e = self.message_noise**0.5 * self.streams.normal("message/noise", state.ids, t, t_obs)
-            return sample_weights(state.Phi[:, :t_obs], state.L[:, :t_obs, :t_obs], state.y[:, :t_obs], w0, e)
+            return sample_weights(Phi, L, y, w0, e)
 
     def _own_queries(self, state: AgentsState, rows: Tensor, t: int) -> Tensor:
         x, y = state.x[rows, : state.count], state.y[rows, : state.count]

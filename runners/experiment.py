@@ -237,6 +237,7 @@ def _check_effect(a: dict[str, Any]) -> None:
     sends, averages = a["server"] in ("aggregate", "peer"), a["server"] == "aggregate"
     unused = [
         *(["message"] if a["message"] != "sample" and not sends else []),
+        *(["message_center"] if a["message_center"] is True and not sends else []),
         *(["message_normalize"] if a["message_normalize"] is True and not averages else []),
         *(["momentum"] if a["momentum"] and not averages else []),
         *(["broadcasts"] if a["broadcasts"] is not None and a["server"] == "none" else []),
@@ -288,6 +289,7 @@ def _agents(settings: dict[str, Any], problem: Problem, regions: Regions, stream
         own_draw=instantiate({"_target_": f"{OwnDraw.__module__}.OwnDraw", **a["own_draw"]}),
         acquisition=instantiate({"_target_": f"{Acquisition.__module__}.Acquisition", **settings["acquisition"]}),
         message=a["message"],
+        message_center=a["message_center"],
     )
 
 

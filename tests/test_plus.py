@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from dpfbo import federation
+from dpfbo.agents import PhaseClock
 from dpfbo.ledger import Ledger
 from runners.experiment import CONF, build, setting_hash
 
@@ -19,7 +20,7 @@ def compose(*overrides):
 def test_preset_is_dp_fts_de_with_other_messages_and_tight_noise(problem):
     plus, paper = (compose(f"problem={problem}", f"algorithm={name}") for name in ("dp_fts_de_plus", "dp_fts_de"))
     changed = {key for key in paper.algorithm if plus.algorithm[key] != paper.algorithm[key]}
-    assert changed == {"name", "message", "message_normalize"}
+    assert changed == {"name", "message", "message_center", "message_normalize"}
     assert (plus.algorithm.message, plus.algorithm.message_normalize) == ("mean", True)
     assert {key for key in paper.privacy if plus.privacy[key] != paper.privacy[key]} == {"sensitivity"}
     assert (plus.privacy.sensitivity, paper.privacy.sensitivity) == ("tight", "paper")
@@ -51,6 +52,24 @@ def test_messages_are_means_of_one_norm():
     bounded, _ = experiment.mechanism.bounded(sent, 2)
     assert bounded.norm(dim=1).numpy() == pytest.approx(11 / 2**0.5)
     assert (sent.norm(dim=1) - 11 / 2**0.5).abs().min() > 0.1  # as sent, they have other lengths
+
+
+def test_centred_messages_do_not_depend_on_a_constant():
+    """Observations that are all higher by the same amount make the same message if it is centred, another if not."""
+    gains = {}
+    for center in (True, False):
+        experiment = build(compose("algorithm=dp_fts_de_plus", f"algorithm.message_center={center}", "rounds=1"))
+        agents = experiment.agents
+        state = agents.initial_state(torch.arange(4))
+        u = agents.initial_query(state).u
+        y = torch.linspace(0, 1, u.shape[1], dtype=torch.float64).expand(4, -1)
+        sent = []
+        for shift in (0.0, 5.0):
+            seen = agents.observe(agents.initial_state(torch.arange(4)), u, y + shift, PhaseClock())
+            sent.append(agents.messages(seen, 0, PhaseClock()))
+        gains[center] = (sent[1] - sent[0]).norm() / sent[0].norm()
+    assert gains[True] < 1e-12
+    assert gains[False] > 1
 
 
 def test_preset_beats_the_paper_at_equal_epsilon(tmp_path):

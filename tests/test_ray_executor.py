@@ -176,7 +176,7 @@ def test_records_do_not_depend_on_the_executor(reused, tmp_path, algorithm, prob
 
 
 def test_options_of_the_message_path_do_not_depend_on_the_executor(reused, tmp_path):
-    means = ["algorithm.message=mean", "algorithm.message_normalize=true", "privacy.sensitivity=tight"]
+    means = ["algorithm=dp_fts_de_plus"]  # posterior means, centred and normalised, and tight noise
     path = ["algorithm.momentum=0.5", "algorithm.broadcasts=4", "privacy/schedule=power", "algorithm.follow=always"]
     _, local = run(tmp_path / "local", *BOX, *means, *path)
     summary, folder = run(tmp_path / "ray", *BOX, *means, *path, *shards(5))
