@@ -84,7 +84,8 @@ class Agents:
     domain: where they search. regions: the P sub-regions. features: the shared map of the messages.
     message_noise: lam of eq. 2. message: `sample` (a posterior draw, the paper) or `mean` (nu, without the draw's own
     spread). message_center: of the observations less the agent's own mean; the constant, on which no argmax depends,
-    then takes no part of the message's bounded norm. n_init: initial points, uniform in the agent's own region.
+    then takes no part of the message's bounded norm. n_init: initial points, uniform in the agent's own region
+    (local_initialisation, the paper), or in the whole domain.
     follow: name of `1 - p_t`. own_gp, own_draw: local Thompson sampling.
     rounds: T, for the capacity of the buffers.
     """
@@ -102,6 +103,7 @@ class Agents:
     acquisition: Acquisition = Acquisition()
     message: str = "sample"
     message_center: bool = False
+    local_initialisation: bool = True
 
     def __post_init__(self) -> None:
         checks.integer("rounds", self.rounds, minimum=1)
@@ -109,6 +111,7 @@ class Agents:
         checks.positive("algorithm.message_noise", self.message_noise)
         checks.one_of("algorithm.message", self.message, ("sample", "mean"))
         checks.one_of("algorithm.message_center", self.message_center, (True, False))
+        checks.one_of("algorithm.local_initialisation", self.local_initialisation, (True, False))
         checks.one_of("algorithm.follow", self.follow, FOLLOW_PROBABILITY)
         self.own_draw.check_against(self.domain)
 
@@ -126,10 +129,11 @@ class Agents:
         return AgentsState(ids, x, y, Phi, L, 0, self.own_gp.start(n, ids.device))
 
     def initial_query(self, state: AgentsState) -> Query:
-        """Algo. 2 line 2: `n_init` points uniform in the agent's own region."""
+        """Algo. 2 line 2: `n_init` points uniform in the agent's own region, or without them in the whole domain."""
         n, D = len(state.ids), self.domain.dimension
         u = self.streams.uniform("initial", state.ids, 0, self.n_init * D).view(n, self.n_init, D)
-        points = self.regions.uniform_points(self.regions.assign(state.ids), u, self.domain)
+        regions = self.regions if self.local_initialisation else Regions(1, D)
+        points = regions.uniform_points(regions.assign(state.ids), u, self.domain)
         return Query(points, torch.full((n, self.n_init), int(Source.initial), device=points.device))
 
     def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:

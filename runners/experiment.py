@@ -47,6 +47,7 @@ _NOT_A_SETTING = (
     "tracker",
     "resume",
     "seeds",
+    "scale",
     "sweep",
 )
 
@@ -239,6 +240,7 @@ def _check_effect(a: dict[str, Any]) -> None:
         *(["message"] if a["message"] != "sample" and not sends else []),
         *(["message_center"] if a["message_center"] is True and not sends else []),
         *(["message_normalize"] if a["message_normalize"] is True and not averages else []),
+        *(["local_initialisation"] if a["local_initialisation"] is False and a["P"] == 1 else []),
         *(["momentum"] if a["momentum"] and not averages else []),
         *(["broadcasts"] if a["broadcasts"] is not None and a["server"] == "none" else []),
     ]
@@ -290,6 +292,7 @@ def _agents(settings: dict[str, Any], problem: Problem, regions: Regions, stream
         acquisition=instantiate({"_target_": f"{Acquisition.__module__}.Acquisition", **settings["acquisition"]}),
         message=a["message"],
         message_center=a["message_center"],
+        local_initialisation=a["local_initialisation"],
     )
 
 

@@ -25,10 +25,12 @@ from runners.trackers import WandbTracker
 from runners.trials import Trial
 
 MAX_SEEDS = 100_000
+SCALES = ("quick", "paper")
 
 # keys of the sweep as a whole: one value, and no part of a setting's label
 _OF_THE_SWEEP = (
-    "experiment", "experiment_name", "results_dir", "data_dir", "progress", "sweep", "executor", "tracker", "resume",
+    "experiment", "experiment_name", "results_dir", "data_dir", "progress", "scale", "sweep", "executor", "tracker",
+    "resume",
 )  # fmt: skip
 
 
@@ -55,6 +57,11 @@ class Setting:
     relation: str
     epsilon: dict[str, float | None]
     approximations: list[str]
+
+    @property
+    def folder(self) -> Path:
+        """Of its experiment."""
+        return Path(self.cfg.results_dir) / str(self.cfg.experiment_name)
 
     def trial(self, seed: int) -> Trial:
         return Trial(self.label, self.overrides, self.name, seed, self.rounds, self.metric)
@@ -122,21 +129,22 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
         given = _parsed(rest)
         base = hydra.compose("config", [v for key, vs in given.items() if _of_the_sweep(key) for v in vs])
         options = _options(base)
+        scaled_seeds, entries = _scaled(base)
         found: dict[str, tuple[list[tuple[str, ...]], DictConfig]] = {}
-        combinations = _combinations(base.sweep.settings, given)
+        combinations = _combinations(entries, given)
         for number, overrides in enumerate(combinations, start=1):
             say(f"composing {number} of {len(combinations)}")
             cfg = hydra.compose("config", list(overrides))
             _adapt(cfg, options)
             cfg = calibrated(cfg)
             found.setdefault(setting_hash(cfg), ([], cfg))[0].append(overrides)
-    parsed_seeds = parse_seeds(seeds[-1] if seeds else OmegaConf.to_container(base).get("seeds"))  # type: ignore[union-attr]
+    parsed_seeds = parse_seeds(seeds[-1] if seeds else scaled_seeds)
     labels = _labels([group for group, _ in found.values()], [cfg for _, cfg in found.values()])
     settings = []
     for number, (name, (group, cfg)) in enumerate(found.items(), start=1):
         say(f"checking setting {number} of {len(found)}")
         settings.append(_checked(labels[number - 1], group[0], name, cfg, parsed_seeds[0]))
-    folder = Path(settings[0].cfg.results_dir) / str(settings[0].cfg.experiment_name)
+    folder = settings[0].folder
     return Grid(folder.name, folder, tuple(settings), parsed_seeds, options)
 
 
@@ -158,7 +166,7 @@ def parse_seeds(given: object) -> tuple[int, ...]:
 def _adapt(cfg: DictConfig, options: Options) -> None:
     """Make a composed configuration that of a trial, which runs in another process beside others."""
     OmegaConf.set_struct(cfg, False)
-    del cfg["seeds"], cfg["sweep"]
+    del cfg["seeds"], cfg["scale"], cfg["sweep"]
     cfg.results_dir = str(Path(str(cfg.results_dir)).absolute())
     if cfg.problem.get("n_jobs") == -1:  # all cores means all that a trial has
         cfg.problem.n_jobs = max(1, int(options.cpus_per_trial))
@@ -184,6 +192,26 @@ def _options(base: DictConfig) -> Options:
     limit = s["max_concurrent"] if s["max_concurrent"] is not None or not on_ray else 1
     address = s["address"] if s["address"] is not None or not on_ray else base.executor.address
     return Options(limit, cpus, s["gpus_per_trial"], s["retry_failed"], address)
+
+
+def _scaled(base: DictConfig) -> tuple[Any, Any]:
+    """Seeds and settings of the experiment at its scale."""
+    checks.one_of("scale", base.scale, SCALES)
+    sweep: dict[str, Any] = OmegaConf.to_container(base.sweep, resolve=True)  # type: ignore[assignment]
+    seeds, settings = base.get("seeds"), sweep["settings"]
+    if sweep["scales"] is None:
+        if base.scale != SCALES[0]:
+            raise GridError(f"scale={base.scale} needs an experiment that has sweep.scales")
+        return 0 if seeds is None else seeds, settings
+    if seeds is not None:
+        raise GridError("an experiment with sweep.scales has its seeds there")
+    try:
+        chosen = sweep["scales"][base.scale]
+        return chosen["seeds"], [*(settings or []), *chosen.get("also", [])] or None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise GridError(
+            f"sweep.scales must have seeds, and perhaps also, for {' and '.join(SCALES)}, got {sweep['scales']!r}"
+        ) from error
 
 
 def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, ...]]:

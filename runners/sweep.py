@@ -18,8 +18,9 @@ from rich.table import Table
 
 from runners import board as boards
 from runners.experiment import CONF
-from runners.grid import Grid, Setting, plan
+from runners.grid import Grid, Setting
 from runners.run import USER_ERRORS, one_sentence
+from runners.several import plan_all, spread
 from runners.terminal import say_error
 from runners.trials import Trial, TrialState, seeds_in_words, state, write_plan
 
@@ -32,6 +33,8 @@ skipped and interrupted ones go on: after a Ctrl-C or a crash, give the same com
 
 Examples
   python -m runners.sweep experiment=fig2c                           a figure of the paper
+  python -m runners.sweep experiment=fig2c scale=paper               with all its seeds
+  python -m runners.sweep experiment=fig2a,fig2b,fig2c               several; what they share runs once
   python -m runners.sweep experiment=fig2c --dry-run                 what would run, at which epsilon
   python -m runners.sweep problem=branin algorithm=ts,dp_fts_de privacy.z=1,2 seeds=0..4 experiment_name=mine
   python -m runners.sweep experiment=fig2c rounds=10 results_dir=try overrides for every trial
@@ -42,6 +45,7 @@ KEYS = """Values to sweep over (commas multiply)
   key=a,b   key=range(1,5)   key=choice(a,b)   group=glob(dp_*)      as in runners.run -m
 
 Keys of a sweep
+  scale                    quick or paper: the seeds, and perhaps more settings, of an experiment that has scales
   seeds                    0..4 (both ends count), 3, or 0,1,5
   sweep.max_concurrent     trials at a time; null: as many as fit
   sweep.cpus_per_trial     null: 1, or with executor=ray 0, since its actors have their own
@@ -65,12 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     begin = time.monotonic()
     try:
         with _busy(console, "composing") as say:
-            grid = plan(args.overrides, say)
-        states = {trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials}
+            grids = plan_all(args.overrides, say)
+        found = [{trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials} for grid in grids]
         if args.dry_run:
-            _preview(grid, states, args.json)
+            _print(grids, found, args.json, _preview)
             return 0
-        after, warnings = _sweep(grid, states, console)
+        after, warnings = _sweep(grids, found, console)
     except KeyboardInterrupt:
         say_error("interrupted; the same command goes on, finished trials are kept, begun ones resume")
         return 130
@@ -82,18 +86,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    _conclude(grid, after, args.json, time.monotonic() - begin)
-    return int(any(s.phase != "done" for s in after.values()))
+    _print(grids, after, args.json, _conclude)
+    if not args.json:
+        Console(highlight=False).print(f"{time.monotonic() - begin:.0f} s")
+    return int(any(s.phase != "done" for states in after for s in states.values()))
 
 
-def _sweep(grid: Grid, states: States, console: Console) -> tuple[States, list[str]]:
-    """Run what is not finished; returns all states afterwards, and the trials' warnings."""
-    trials = [trial for _, trial in grid.trials]
-    todo = [(setting, trial) for setting, trial in grid.trials if _is_to_run(grid, states[trial.key])]
-    todo.sort(key=lambda pair: states[pair[1].key].phase == "running")  # busy elsewhere: perhaps done by then
-    _say_what_is_skipped(grid, states, console)
+def _sweep(grids: Sequence[Grid], found: Sequence[States], console: Console) -> tuple[list[States], list[str]]:
+    """Run what no experiment has finished, each trial once; returns all states afterwards, and the trials' warnings."""
+    known: States = {}  # of a trial that several experiments have: done, if it is so in one of them
+    for states in found:
+        known |= {key: s for key, s in states.items() if key not in known or s.phase == "done"}
+    planned = {trial.key: (setting, trial) for grid in reversed(grids) for setting, trial in grid.trials}
+    trials = [trial for _, trial in planned.values()]
+    todo = [pair for key, pair in planned.items() if _is_to_run(grids[0], known[key])]
+    todo.sort(key=lambda pair: known[pair[1].key].phase == "running")  # busy elsewhere: perhaps done by then
+    _say_what_is_skipped(grids[0], known, console)
     if not todo:
-        return states, []
+        return spread(grids, found, known), []
     os.environ.setdefault("WANDB_MODE", str(todo[0][0].cfg.tracker.wandb.mode))  # nothing may ask for a key
     with ExitStack() as stack:
         with _busy(console, "starting Ray"):
@@ -101,12 +111,13 @@ def _sweep(grid: Grid, states: States, console: Console) -> tuple[States, list[s
                 from runners import tuning
             except ImportError as error:
                 raise ValueError(f"a sweep needs Ray ({error}): pip install 'dpfbo[ray]'") from error
-            stack.enter_context(tuning.cluster(grid.options))
-        write_plan(grid.folder, trials)
-        board = boards.Board(trials, {**states, **{trial.key: TrialState("waiting") for _, trial in todo}}, console)
+            stack.enter_context(tuning.cluster(grids[0].options))
+        for grid in grids:
+            write_plan(grid.folder, [trial for _, trial in grid.trials])
+        board = boards.Board(trials, {**known, **{trial.key: TrialState("waiting") for _, trial in todo}}, console)
         with _shown(board, console):
-            warnings = tuning.run_trials(todo, grid.options, board)
-    return board.states, warnings
+            warnings = tuning.run_trials(todo, grids[0].options, board)
+    return spread(grids, found, board.states), warnings
 
 
 @contextmanager
@@ -142,26 +153,31 @@ def _say_what_is_skipped(grid: Grid, states: States, console: Console) -> None:
         console.print(f"{failed} failed before and are skipped; sweep.retry_failed=true runs them again")
 
 
-def _conclude(grid: Grid, states: States, as_json: bool, seconds: float) -> None:
+def _print(
+    grids: Sequence[Grid], found: Sequence[States], as_json: bool, show: Callable[[Grid, States, Console], None]
+) -> None:
+    """The experiments one after another; as JSON an object, or a list of them where there are several."""
+    if as_json:
+        content = [_as_json(grid, states) for grid, states in zip(grids, found, strict=True)]
+        print(json.dumps(content if len(content) > 1 else content[0], indent=1))
+        return
+    for grid, states in zip(grids, found, strict=True):
+        show(grid, states, Console(highlight=False))
+
+
+def _conclude(grid: Grid, states: States, console: Console) -> None:
     """The table at the end, and the trials that failed."""
     trials = [trial for _, trial in grid.trials]
-    if as_json:
-        print(json.dumps(_as_json(grid, states), indent=1))
-        return
-    console, rows = Console(highlight=False), boards.rows(trials, states)
+    rows = boards.rows(trials, states)
     console.print(boards.table(rows))
     console.print(boards.footnote(rows))
     if (failed := boards.failures(trials, states)) is not None:
         console.print(failed)
-    console.print(f"{boards.counts(rows)}, {seconds:.0f} s")
-    console.print(f"results: {grid.folder}", soft_wrap=True)
+    console.print(f"{boards.counts(rows)}; results: {grid.folder}", soft_wrap=True)
 
 
-def _preview(grid: Grid, states: States, as_json: bool) -> None:
+def _preview(grid: Grid, states: States, console: Console) -> None:
     """What a sweep would run and what it would cost in privacy."""
-    if as_json:
-        print(json.dumps(_as_json(grid, states), indent=1))
-        return
     accountants = list(dict.fromkeys(name for setting in grid.settings for name in setting.epsilon))
     rough = {name for setting in grid.settings for name in setting.approximations}
     deltas = [f"{setting.delta:.3g}" for setting in grid.settings]
@@ -179,7 +195,6 @@ def _preview(grid: Grid, states: States, as_json: bool) -> None:
         epsilons = [boards.epsilon_in_words(known[name]) if name in known else "–" for name in accountants]
         seeds = _seeds_by_state(grid, setting, states)
         table.add_row(setting.label, seeds, str(setting.rounds), *epsilons, *([delta] if len(set(deltas)) > 1 else []))
-    console = Console(highlight=False)
     console.print(table)
     at = f"at delta {deltas[0]}, " if len(set(deltas)) == 1 else ""
     relations = " or ".join(dict.fromkeys(setting.relation for setting in grid.settings))

@@ -85,9 +85,10 @@ def run_trials(todo: Sequence[tuple[Setting, Trial]], options: Options, board: B
 
     Raises ConnectionError if the cluster is lost.
     """
-    texts = {OmegaConf.to_yaml(OmegaConf.create(setting.config(trial.seed))): trial for setting, trial in todo}
-    folder = Path(todo[0][0].cfg.results_dir) / str(todo[0][0].cfg.experiment_name)
-    listener = _Listener(board, texts, folder)
+    texts = {
+        OmegaConf.to_yaml(OmegaConf.create(setting.config(trial.seed))): (setting, trial) for setting, trial in todo
+    }
+    listener = _Listener(board, texts)
     bundle = {"CPU": options.cpus_per_trial, "GPU": options.gpus_per_trial}
     held = {name: count for name, count in bundle.items() if count} or {"memory": 1.0}  # Tune must hold something
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # errors of trials come to the listener
@@ -161,8 +162,8 @@ def _failed(folder: RunFolder, error: Exception) -> TrialState:
 class _Listener(tune.Callback):
     """Passes on to the board what Tune tells of the trials."""
 
-    def __init__(self, board: Board, trials: Mapping[str, Trial], experiment: Path) -> None:
-        self._board, self._trials, self._experiment = board, trials, experiment
+    def __init__(self, board: Board, trials: Mapping[str, tuple[Setting, Trial]]) -> None:
+        self._board, self._trials = board, trials
         self._warnings: dict[str, list[str]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,7 +182,8 @@ class _Listener(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
         """The process of a trial died, so nobody but us can write that down."""
-        folder = self._trial(trial).folder(self._experiment)
+        setting, ours = self._trials[trial.config["cfg"]]
+        folder = ours.folder(setting.folder)
         now = state(folder)
         if now.phase != "done":
             text = Path(trial.error_file).read_text() if trial.error_file else ""
@@ -191,14 +193,14 @@ class _Listener(tune.Callback):
             with suppress(OSError):
                 record_failure(folder, reason, text)
             now = TrialState("failed", error=reason)
-        self._board.update(self._trial(trial), now)
+        self._board.update(ours, now)
 
     def warnings(self) -> list[str]:
         """One of each kind, with how often it came."""
         return [f"{texts[0]} ({len(texts)} times)" if texts[1:] else texts[0] for texts in self._warnings.values()]
 
     def _trial(self, trial: TuneTrial) -> Trial:
-        return self._trials[trial.config["cfg"]]
+        return self._trials[trial.config["cfg"]][1]
 
 
 class _Collector(logging.Handler):

@@ -117,7 +117,8 @@ def test_configuration_survives_the_way_to_a_worker():
 def test_figure_2c():
     grid = plan(["experiment=fig2c"])
     assert [s.label for s in grid.settings] == [
-        "ts", "random_server P=2", "dp_fts_de P=2 q=0.15", "dp_fts_de P=2 q=0.25", "dp_fts_de P=2 q=0.5",
+        "ts", "random_server P=2", "dp_fts_de P=2 q=0.15 z=1", "dp_fts_de P=2 q=0.25 z=1",
+        "dp_fts_de P=2 q=0.5 z=1",
     ]  # fmt: skip
     assert grid.seeds == (0, 1, 2, 3, 4)
     for setting in grid.settings[2:]:
@@ -140,7 +141,7 @@ REFUSED = [
     ("privacy.q=0.2,1.4", 1, "privacy.q (sampling probability) must lie in (0, 1], got 1.4"),
     ("privacy.zz=1,2", 2, "unknown override 'privacy.zz' (did you mean 'privacy.z'?)"),
     ("algorithm=ts,dp_fst", 2, "unknown algorithm 'dp_fst': choose one of"),
-    ("experiment=fig2c,demo", 2, "experiment must have one value for the whole sweep"),
+    ("experiment=fig2c,demo", 2, "experiment_name cannot be given to several experiments"),
     ("executor.threads=1,2", 2, "executor.threads must have one value for the whole sweep"),
     ("executor.threads=0", 1, "executor.threads must be an integer of at least 1, got 0"),
     ("privacy.q=interval(0,1)", 2, "privacy.q must be a list of values"),

@@ -1,0 +1,99 @@
+"""Several experiments in one sweep: what they have in common runs once and is copied into the others' folders.
+
+Figures share settings, and one setting with one seed is one run, whichever experiment asks for it. Real noise
+(privacy.rng=os) is never shared: its releases happened once; `plan_all` refuses it.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import yaml
+from omegaconf import OmegaConf
+
+from runners.grid import Grid, GridError, plan
+from runners.results import RunFolder
+from runners.trials import FAILURE, TrialState, state, write_plan
+
+States = dict[tuple[str, int], TrialState]
+
+COPIED = ("ledger.jsonl", "rounds.parquet", "server.parquet")
+
+
+def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> list[Grid]:
+    """`plan` for each of the experiments that the command line names, as in experiment=fig2a,fig2b.
+
+    Raises GridError where several of them do not go together.
+    """
+    named = [a.partition("=")[2] for a in arguments if a.partition("=")[0] == "experiment"]
+    names = [name.strip() for name in named[-1].split(",")] if named else []
+    if len(names) < 2:
+        return [plan(arguments, say)]
+    if any(a.partition("=")[0] == "experiment_name" for a in arguments):
+        raise GridError("experiment_name cannot be given to several experiments, each has its own")
+    rest = [a for a in arguments if a.partition("=")[0] != "experiment"]
+    grids = []
+    for name in names:
+        say(f"composing {name}")
+        grids.append(plan([f"experiment={name}", *rest]))
+    if len({grid.folder for grid in grids}) < len(grids):
+        raise GridError(f"experiments must have folders of their own, got {', '.join(g.experiment for g in grids)}")
+    for key, values in (
+        ("sweep's resources", {grid.options for grid in grids}),
+        ("executor", {str(grid.settings[0].cfg.executor) for grid in grids}),
+    ):
+        if len(values) > 1:
+            raise GridError(f"several experiments must have one {key}: give it on the command line")
+    for cfg in (setting.cfg for grid in grids for setting in grid.settings):
+        for key, needed in (("tracker.wandb.mode", "disabled"), ("privacy.rng", "seeded")):
+            if (got := OmegaConf.select(cfg, key)) != needed:
+                raise GridError(
+                    f"several experiments share their runs, which needs {key}={needed}, got {got!r} "
+                    f"in {cfg.experiment_name}"
+                )
+    return grids
+
+
+def spread(grids: Sequence[Grid], found: Sequence[States], known: States) -> list[States]:
+    """Copy what is done in one experiment to the others that ask for it; returns the states of each one's trials.
+
+    found: what each experiment had. known: of every trial, wherever it is.
+    """
+    after = [dict(states) for states in found]
+    for grid, states in zip(grids, after, strict=True):
+        if len(grids) > 1:
+            write_plan(grid.folder, [trial for _, trial in grid.trials])
+        for _, trial in grid.trials:
+            if states[trial.key].phase == "done":
+                continue
+            states[trial.key] = known[trial.key]
+            folders = [trial.folder(folder) for folder in (grid.folder, *(other.folder for other in grids))]
+            if known[trial.key].phase == "done" and state(folders[0]).phase != "done":
+                copy(next(folder.path for folder in folders[1:] if state(folder).phase == "done"), folders[0])
+    return after
+
+
+def copy(source: Path, target: RunFolder) -> None:
+    """Copy the finished run in the folder `source` to another experiment, whose name it then bears.
+
+    What was begun there is replaced. Like every run, it has its summary last.
+    """
+    name = target.path.parent.parent.name
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    config = yaml.load((source / "config.yaml").read_bytes(), loader)
+    summary = json.loads((source / "summary.json").read_bytes())
+    files = {file: (source / file).read_bytes() for file in COPIED}
+    config["experiment_name"] = summary["experiment"] = name
+    files["config.yaml"] = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
+    files["summary.json"] = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
+    with target.opened():
+        shutil.rmtree(target.checkpoint_path, ignore_errors=True)
+        for file in ("progress.json", FAILURE):
+            (target.path / file).unlink(missing_ok=True)
+        for file, content in files.items():
+            _write(target, file, content)
+
+
+def _write(folder: RunFolder, name: str, content: bytes) -> None:
+    folder.replace(name, lambda file: file.write(content), durable=name == "summary.json")
