@@ -9,7 +9,6 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,17 +17,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from analysis.load import NAMES, LoadError, Run, metric_label
+from analysis.labels import NAMES, metric_label
+from analysis.load import LoadError, Run
+from analysis.looks import of_algorithm
 
 WIDTH, PANEL_HEIGHT, ABOVE, BELOW = 7.8, 2.8, 1.0, 1.0  # inches
 LEFT, GAP, TITLE = 0.95, 0.85, 0.85  # left margin, between the two panels, between rows
 ASIDE = 0.05  # inches between the points of two algorithms at one epsilon
 LINES = ("-", "--", "-.")
 MARKERS = ("o", "s", "^", "D", "v")
-COLOURS = {
-    "dp_fts": "#0072B2", "dp_fts_de": "#D55E00", "dp_fts_de_plus": "#009E73",
-    "random_server": "#000000", "ts": "#CC79A7", "fts": "#E69F00", "fts_de": "#666666",
-}  # fmt: skip
 CAPTION_COLUMNS = 118
 
 
@@ -141,23 +138,16 @@ def figure(found: Sequence[Panel]) -> Figure:
     return result
 
 
-def write_table(found: Sequence[Panel], path: Path) -> Path:
-    """The CSV behind the figure."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table(found).to_csv(path, index=False, float_format="%.6g")
-    return path
-
-
 def _draw(axes: Axes, drawn_in: Figure, panel: Panel, values: str) -> None:
     for i, p in enumerate(panel.references):
         mean, se = getattr(p, values)
-        colour = COLOURS.get(p.name, "#999999")
+        colour = of_algorithm(p.name).colour
         why = "not private" if p.epsilon is None else "ε = 0"
         axes.axhline(mean, color=colour, linestyle=(0, (1 + 2 * i, 1.5)), linewidth=1.3, label=f"{p.label} ({why})")
         axes.axhspan(mean - _shown(se), mean + _shown(se), color=colour, alpha=0.1, linewidth=0)
     curves = panel.curves
     for i, points in enumerate(curves):
-        look = COLOURS.get(points[0].name, "#999999")
+        look = of_algorithm(points[0].name).colour
         x = np.array([p.target for p in points], float)
         mean, se = np.array([getattr(p, values) for p in points]).T
         shift = ScaledTranslation((i - (len(curves) - 1) / 2) * ASIDE, 0, drawn_in.dpi_scale_trans)

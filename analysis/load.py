@@ -10,31 +10,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-NAMES = {
-    "ts": "TS",
-    "fts_original": "FTS (2020)",
-    "fts": "FTS",
-    "fts_de": "FTS-DE",
-    "dp_fts": "DP-FTS",
-    "dp_fts_de": "DP-FTS-DE",
-    "dp_fts_de_plus": "DP-FTS-DE+",
-    "random_server": "random server",
-    "sobol_server": "Sobol server",
-}
-
-_NOT_A_SETTING = (
-    "seed",
-    "seeds",
-    "sweep",
-    "results_dir",
-    "data_dir",
-    "experiment_name",
-    "progress",
-    "resume",
-    "executor",
-    "tracker",
-    "problem.preset",
-)
+from analysis.labels import FOLLOW, NAMES, flat, label, labels
+from analysis.labels import metric_label as metric_label
 
 
 class LoadError(RuntimeError):
@@ -60,6 +37,11 @@ class Run:
     def own_function(self) -> bool:
         """Whether the objectives follow the seed: another seed, other functions."""
         return self.config["problem"].get("function_seed") == self.seed
+
+    @property
+    def flat(self) -> dict[str, Any]:
+        """What belongs to the setting, by dotted name."""
+        return flat(self.config, self.own_function)
 
     def epsilon_spent(self) -> list[float]:
         """Epsilon of what was released before the query of each round 0..T, by the run's accountant; may be inf."""
@@ -136,13 +118,15 @@ def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def settings(runs: Sequence[Run]) -> list[Setting]:
-    """The runs grouped by setting: local, shared, private; then by P, z, q and S."""
+    """The runs grouped by setting: local, shared, private; then by P, z, q, S and how often the server is followed."""
     by_hash: dict[str, list[Run]] = {}
     for run in runs:
         by_hash.setdefault(run.setting, []).append(run)
-    groups = sorted(by_hash.values(), key=_order)
-    labels = _labels([group[0] for group in groups])
-    return [Setting(label, tuple(group)) for label, group in zip(labels, groups, strict=True)]
+    groups = list(by_hash.values())
+    firsts = [group[0] for group in groups]
+    named = labels([run.config for run in firsts], [run.flat for run in firsts], [run.setting for run in firsts])
+    found = [Setting(name, tuple(group)) for name, group in zip(named, groups, strict=True)]
+    return sorted(found, key=lambda setting: (*_order(setting.runs), setting.label))
 
 
 def curves(groups: Iterable[Setting]) -> pd.DataFrame:
@@ -153,23 +137,6 @@ def curves(groups: Iterable[Setting]) -> pd.DataFrame:
         for run in g.runs
     ]
     return pd.concat(frames, ignore_index=True)
-
-
-def label(config: dict[str, Any]) -> str:
-    """A setting in words: the algorithm, P if there are sub-regions, z if it is private."""
-    a = config["algorithm"]
-    parts = [NAMES.get(a["name"], a["name"])]
-    if a["P"] > 1:
-        parts.append(f"P = {a['P']}")
-    if a["private"]:
-        target = config["privacy"].get("epsilon")
-        parts.append(f"z = {config['privacy']['z']:g}" if target is None else f"ε = {target:g}")
-    return ", ".join(parts)
-
-
-def metric_label(metric: str) -> str:
-    """The metric in words."""
-    return {"one_minus_auc": "1 − AUC"}.get(metric, metric.replace("_", " "))
 
 
 def seeds_phrase(groups: Sequence[Setting]) -> str:
@@ -210,56 +177,11 @@ def _parsed(file: Path, parse: Callable[[str], Any]) -> Any:
         ) from error
 
 
-def _order(group: list[Run]) -> tuple[Any, ...]:
+def _order(group: Sequence[Run]) -> tuple[Any, ...]:
     config = group[0].config
     a = config["algorithm"]
     names = list(NAMES)
     rank = names.index(a["name"]) if a["name"] in names else len(names)
     noise = [config["privacy"][key] for key in ("z", "q", "S")] if a["private"] else []
-    return rank, a["name"], a["P"], noise, group[0].setting
-
-
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """One label for each setting; settings that would share one are told apart by what differs between them."""
-    short = [label(run.config) for run in runs]
-    flat = [_flat(run) for run in runs]
-    result = []
-    for i, run in enumerate(runs):
-        alike = [j for j in range(len(runs)) if short[j] == short[i]]
-        keys = [k for k in flat[i] if any(flat[j].get(k) != flat[i][k] for j in alike)]
-        shown = [f"{_key_in_words(k)} = {_value_in_words(flat[i][k])}" for k in keys]
-        named = 1 <= len(keys) <= 3 or len(alike) == 1
-        result.append(", ".join([short[i], *(shown if named else [run.setting[:6]])]))
-    if len(set(result)) < len(result):
-        result = [f"{text}, {run.setting[:6]}" for text, run in zip(result, runs, strict=True)]
-    return result
-
-
-def _flat(run: Run) -> dict[str, Any]:
-    """The settings by dotted name, without those that do not belong to a setting or have no effect."""
-    ignored = _NOT_A_SETTING if run.config["algorithm"]["private"] else (*_NOT_A_SETTING, "privacy")
-    flat: dict[str, Any] = {}
-
-    def walk(node: dict[str, Any], prefix: str) -> None:
-        for key, value in node.items():
-            name = f"{prefix}{key}"
-            if name in ignored or (name == "problem.function_seed" and run.own_function):
-                continue
-            if isinstance(value, dict):
-                walk(value, f"{name}.")
-            else:
-                flat[name] = value
-
-    walk(run.config, "")
-    return flat
-
-
-def _key_in_words(key: str) -> str:
-    parts = key.split(".")
-    return parts[-2] if parts[-1] == "_target_" else parts[-1]
-
-
-def _value_in_words(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return value.rsplit(".", 1)[-1] if isinstance(value, str) else str(value)
+    follow = list(FOLLOW).index(a["follow"]) if a.get("follow") in FOLLOW else -1
+    return rank, a["name"], a["P"], noise, follow

@@ -11,7 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from analysis.load import LoadError, Setting, by_metric, load, metric_label, seeds_phrase, settings
+from analysis.labels import metric_label
+from analysis.load import LoadError, Setting, by_metric, load, seeds_phrase, settings
 
 ROUNDS = (5, 20, 40)
 WIDTH = 100  # columns, where there is no terminal to ask

@@ -5,6 +5,7 @@ rounds.parquet  one row for each agent and query
 server.parquet  one row for each broadcast
 ledger.jsonl    every charge, written before its broadcast
 summary.json    written last: a folder with it is a finished run
+theory.json     by `runners.theory`, of a finished run
 checkpoint/     while it runs, or after it was interrupted: the rounds that are done
 progress.json   likewise: how far it is
 """
@@ -110,6 +111,7 @@ class RunFolder:
                 "restore the ledger, or delete the folder"
             )
         summary.unlink(missing_ok=True)
+        (self.path / "theory.json").unlink(missing_ok=True)
         sync_folder(self.path)
 
     def hold_ledger(self) -> BinaryIO:

@@ -85,11 +85,12 @@ def copy(source: Path, target: RunFolder) -> None:
     summary = json.loads((source / "summary.json").read_bytes())
     files = {file: (source / file).read_bytes() for file in COPIED}
     config["experiment_name"] = summary["experiment"] = name
-    files["config.yaml"] = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    files["config.yaml"] = yaml.dump(config, Dumper=dumper, sort_keys=False, allow_unicode=True).encode()
     files["summary.json"] = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
     with target.opened():
         shutil.rmtree(target.checkpoint_path, ignore_errors=True)
-        for file in ("progress.json", FAILURE):
+        for file in ("progress.json", "theory.json", FAILURE):
             (target.path / file).unlink(missing_ok=True)
         for file, content in files.items():
             _write(target, file, content)

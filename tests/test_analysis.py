@@ -5,12 +5,10 @@ import json
 import math
 from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from PIL import Image
 
 from analysis import figures, load, tables
 
@@ -56,17 +54,21 @@ def write_run(
     return folder
 
 
-@pytest.fixture
-def results(tmp_path):
+def write_all(folder):
     """TS, FTS-DE and one private setting, three seeds each."""
     for seed, curve in CURVES.items():
-        write_run(tmp_path, "aaa", seed, curve)
+        write_run(folder, "aaa", seed, curve)
         no_epsilon = dict.fromkeys(TWO_ROUNDS)
-        write_run(tmp_path, "bbb", seed, curve, "fts_de", P=2, epsilon=no_epsilon, spent=[math.nan] * 2)
+        write_run(folder, "bbb", seed, curve, "fts_de", P=2, epsilon=no_epsilon, spent=[math.nan] * 2)
         write_run(
-            tmp_path, "ccc", seed, [2 * y for y in curve], "dp_fts_de", True, P=2, epsilon=TWO_ROUNDS, spent=[1.5, 2.0]
+            folder, "ccc", seed, [2 * y for y in curve], "dp_fts_de", True, P=2, epsilon=TWO_ROUNDS, spent=[1.5, 2.0]
         )
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def results(tmp_path):
+    return write_all(tmp_path)
 
 
 def read(results, experiment="made_up"):
@@ -108,7 +110,7 @@ def test_settings_of_one_label_are_told_apart(tmp_path):
     write_run(tmp_path, "c", 0, [1.0, 0.5, 0.4], "ts")
     write_run(tmp_path, "d", 3, [1.0, 0.5], "ts")
     assert [g.label for g in read(tmp_path)] == [
-        "TS, rounds = 2", "TS, rounds = 1",
+        "TS, rounds = 1", "TS, rounds = 2",
         "FTS, 0bbbbb", "FTS, 1bbbbb", "FTS, 2bbbbb",
         "DP-FTS, z = 1, q = 0.25, S = 3", "DP-FTS, z = 1, q = 0.25, S = 11", "DP-FTS, z = 1, q = 0.5, S = 3",
     ]  # fmt: skip
@@ -138,16 +140,6 @@ def test_seeds_phrase(tmp_path):
     write_run(tmp_path, "a", 2, [1.0, 0.5], function_seed=0)
     write_run(tmp_path, "b", 0, [1.0, 0.5], "fts")
     assert load.seeds_phrase(read(tmp_path)) == "1 to 3 seeds"
-
-
-def test_different_metrics_share_no_axis(tmp_path):
-    write_run(tmp_path, "a", 0, [1.0, 0.5])
-    write_run(tmp_path, "b", 0, [1.0, 0.5], problem="branin")
-    write_run(tmp_path, "c", 0, [1.0, 0.5], "fts")
-    runs = load.by_metric(load.load(tmp_path, "made_up"))
-    assert sorted([run.setting for run in group] for group in runs) == [["a", "c"], ["b"]]
-    assert figures.main(["made_up", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
-    assert len(list((tmp_path / "out").iterdir())) == 8
 
 
 def test_table_numbers(results, capfd):
@@ -245,131 +237,6 @@ def test_refused_rounds(results, capfd):
     with pytest.raises(SystemExit) as stop:
         tables.main([*arguments, "--rounds", "5,a"])
     assert stop.value.code == 2
-
-
-def test_figure_files(results, tmp_path, capfd):
-    out = tmp_path / "out" / "deep"
-    assert figures.main(["made_up", "--results-dir", str(results), "--out", str(out)]) == 0
-    printed = [Path(line) for line in capfd.readouterr().out.splitlines()]
-    assert sorted(printed) == sorted(out.iterdir())  # no temporary file is left
-    assert {path.name for path in printed} == {
-        f"made_up_regret_by_{x}.{kind}" for x in ("iteration", "epsilon") for kind in ("png", "pdf")
-    }
-    for path in printed:
-        if path.suffix == ".png":
-            with Image.open(path) as image:
-                assert image.width == 1800
-                assert len(set(image.convert("RGB").resize((200, 150)).get_flattened_data())) > 50
-        else:
-            assert path.read_bytes().startswith(b"%PDF") and path.stat().st_size > 5000
-
-
-def test_failed_picture_leaves_the_old_one(results, tmp_path, monkeypatch, capfd):
-    old = tmp_path / "out" / "made_up_regret_by_iteration.png"
-    old.parent.mkdir()
-    old.write_text("old")
-
-    def fail(self, path, **settings):
-        Path(path).write_text("half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(figures.Figure, "savefig", fail)
-    assert figures.main(["made_up", "--results-dir", str(results), "--out", str(old.parent)]) == 1
-    assert "No space left" in capfd.readouterr().err
-    assert [path.read_text() for path in old.parent.iterdir()] == ["old"]
-
-
-def test_lines_by_iteration(results):
-    groups = read(results)
-    (axes,) = figures.regret_by_iteration(groups).axes
-    assert axes.get_yscale() == "log"
-    for line, group in zip(axes.lines, groups, strict=True):
-        np.testing.assert_allclose(line.get_xdata(), [0, 1, 2])
-        np.testing.assert_allclose(line.get_ydata(), group.curve()["mean"])
-    assert len(axes.collections) == 3
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == [g.label for g in groups]
-
-
-@pytest.mark.parametrize(("t", "epsilon"), [(2, 2.0), (1, 1.5)])
-def test_points_lie_at_the_epsilon_of_the_summary(results, t, epsilon):
-    groups = read(results)
-    (axes,) = figures.regret_by_epsilon(groups, t).axes
-    (point,) = axes.containers
-    np.testing.assert_allclose(point.lines[0].get_xydata(), [[epsilon, groups[2].at(t)[0]]])
-    ((_, low), (_, high)) = point.lines[2][0].get_segments()[0]
-    assert (high - low) / 2 == pytest.approx(groups[2].at(t)[1])
-    horizontal = [line for line in axes.lines if list(line.get_xdata()) == [0, 1]]
-    assert [line.get_ydata()[0] for line in horizontal] == pytest.approx([groups[0].at(t)[0], groups[1].at(t)[0]])
-    (way,) = [line for line in axes.lines if line.get_alpha() is not None and line.get_alpha() < 1]
-    np.testing.assert_allclose(way.get_xdata(), [0.0, 1.5, 2.0][: t + 1])
-    np.testing.assert_allclose(way.get_ydata(), groups[2].curve()["mean"][: t + 1])
-    labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels[:2] == ["TS (ε = 0, nothing shared)", "FTS-DE, P = 2 (not private)"]
-    assert "PLD" in axes.get_xlabel() and "δ = 0.01" in axes.get_xlabel()
-
-
-def test_points_at_one_epsilon_are_drawn_apart(results):
-    for seed, curve in CURVES.items():
-        write_run(results, "ddd", seed, curve, "dp_fts", True, epsilon=TWO_ROUNDS, spent=[1.5, 2.0])
-    figure = figures.regret_by_epsilon(read(results), 2)
-    points = [container.lines[0] for container in figure.axes[0].containers]
-    assert [point.get_xdata().tolist() for point in points] == [[2.0], [2.0]]
-    shown = [point.get_transform().transform(point.get_xydata())[0, 0] for point in points]
-    assert shown[1] - shown[0] == pytest.approx(figures.ASIDE * figure.dpi)
-    assert sum(shown) / 2 == pytest.approx(figure.axes[0].transData.transform((2.0, 1.0))[0])
-
-
-def test_epsilon_of_another_accountant_is_not_drawn(tmp_path, capfd):
-    write_run(tmp_path, "a", 0, [1.0, 0.5, 0.4], "dp_fts", True, epsilon=TWO_ROUNDS, spent=[1.9, 2.5], accountant="rdp")
-    (axes,) = figures.regret_by_epsilon(read(tmp_path), 2).axes
-    assert [line.get_xdata().tolist() for line in axes.lines if len(line.get_xdata()) > 1] == []
-    arguments = ["made_up", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]
-    assert figures.main([*arguments, "--round", "1"]) == 1
-    assert "pld epsilon at the end only" in capfd.readouterr().err
-    write_run(tmp_path, "b", 0, [1.0, 0.5, 0.4], "dp_fts_de", True, epsilon={"moments": 1.0})
-    assert figures.main(arguments) == 1
-    assert "without the accountant 'pld'" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("curve", "lower_is_better", "scale"),
-    [([0.5, 0.2, 0.0], True, "log"), ([0.0, 0.0, 0.0], True, "linear"), ([-1.0, 0.5, 0.7], False, "linear")],
-)
-def test_scale_fits_the_metric(curve, lower_is_better, scale, tmp_path):
-    write_run(tmp_path, "a", 0, curve, lower_is_better=lower_is_better, metric="best_value")
-    groups = read(tmp_path)
-    for figure in (figures.regret_by_iteration(groups), figures.regret_by_epsilon(groups, 1)):
-        assert figure.axes[0].get_yscale() == scale
-        figure.draw_without_rendering()
-
-
-@pytest.mark.parametrize("n", [1, 6, 9])
-@pytest.mark.parametrize("z", [1.0, 1.23456])
-def test_nothing_overlaps(n, z, tmp_path):
-    for i in range(n):
-        long = i % 2 and z != 1.0
-        write_run(
-            tmp_path, f"{i}", 0, [1.0, 0.5, 0.4], "dp_fts_de", True, P=2 + i, z=z, epsilon=TWO_ROUNDS, spent=[1, 2],
-            S=100 + i if long else 8,
-        )  # fmt: skip
-    groups = read(tmp_path)
-    with mpl.rc_context(figures.LOOK):
-        for figure in (figures.regret_by_iteration(groups), figures.regret_by_epsilon(groups, 2)):
-            figure.draw_without_rendering()
-            (axes,) = figure.axes
-            title, caption = (text.get_window_extent() for text in figure.texts)
-            legend, label = axes.get_legend().get_window_extent(), axes.xaxis.label.get_window_extent()
-            height, width = figure.bbox.height, figure.bbox.width
-            tops = [0, caption.y0, caption.y1, label.y0, label.y1, axes.bbox.y0, axes.bbox.y1, legend.y0, legend.y1]
-            assert tops == sorted(tops)
-            assert legend.y1 < title.y0 + 1 and title.y1 <= height
-            assert max(box.x1 for box in (title, caption, legend, label)) < width
-            assert axes.get_tightbbox().x0 >= 0
-
-
-def test_settings_look_different_without_colour():
-    looks = [(figures.style(i).line, figures.style(i).marker) for i in range(12)]
-    assert len(set(looks)) == 12
 
 
 @pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.csv")), ids=lambda p: p.name)

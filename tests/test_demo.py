@@ -171,4 +171,4 @@ def test_feeds_table_and_figures(finished, tmp_path, capfd):
         "TS", "FTS-DE, P = 2", "DP-FTS, z = 1", "DP-FTS, z = 2", "DP-FTS-DE, P = 2, z = 1", "DP-FTS-DE, P = 2, z = 2",
     ]  # fmt: skip
     assert figures.main(["demo", "--results-dir", str(finished), "--out", str(tmp_path / "figures")]) == 0
-    assert len(list((tmp_path / "figures").iterdir())) == 4
+    assert len(list((tmp_path / "figures").iterdir())) == 6

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from analysis import figures, frontier, load
+from analysis import figures, frontier, load, page
 from analysis.load import LoadError
 
 TARGETS = (0.5, 1.0, 4.0)
@@ -111,7 +111,7 @@ def test_command_draws_picture_and_table(tmp_path, capsys, seeds):
     files = [tmp_path / "out" / f"frontier.{kind}" for kind in ("png", "pdf", "csv")]
     assert capsys.readouterr().out.split() == [str(file) for file in files]
     with Image.open(files[0]) as image:
-        assert image.size[0] == round(frontier.WIDTH * figures.DPI)
+        assert image.size[0] == round(frontier.WIDTH * page.DPI)
         assert len(set(image.convert("RGB").resize((90, 60)).getdata())) > 20  # something was drawn
     frame = pd.read_csv(files[2])
     assert list(frame.columns) == [

@@ -1,0 +1,172 @@
+"""The table of verdicts: Markdown and CSV on disk, and on the terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analysis import verdicts
+from analysis.verdicts import FAILS, HOLDS, LEVEL, NOT_RUN, OPEN, VERDICTS
+
+if TYPE_CHECKING:
+    from analysis.claims import Finding
+
+Found = Sequence[tuple["Finding", float | None]]
+
+WIDTH = 150  # columns, where there is no terminal to ask
+COLOURS = {HOLDS: "green", FAILS: "red", OPEN: "yellow", NOT_RUN: "dim"}
+
+RULE = f"""How a verdict is reached. The unit is an independent function, or a seed where the data are the same for
+all; a unit's number is the mean over its agents. Settings are compared seed by seed. Student's t with n − 1 degrees of
+freedom, one-sided at {LEVEL:g}: significantly as claimed, "holds"; significantly the other way, "does not hold". "Beats
+servers that query blindly" must hold against every control that was run. A claim of no difference holds where the
+difference is significantly inside the stated margin, and does not where it is significantly outside. A published number
+does not hold where it is excluded at {LEVEL:g} (two-sided, both errors, corrected for the number of rounds compared;
+without a published error, our spread over the published number of runs), and holds where it is not, ours is over as
+many units, and our error is at most twice the published one. An effect whose published size is excluded does not hold
+unless it is significant as claimed. All else is "not decided": with few units that is the common answer, and says
+nothing against a claim. The t test takes differences to be without much skew: where a few functions decide, verdicts
+by chance are more than one in a hundred in one direction and fewer in the other. Standard errors: the estimate in its
+own, positive in support of the claim; inside a margin, to its nearer end; of a published number, minus the distance."""
+
+
+def counts(found: Found) -> dict[str, int]:
+    """How many findings have each verdict."""
+    return {verdict: sum(f.verdict == verdict for f, _ in found) for verdict in VERDICTS}
+
+
+def summary(found: Found) -> str:
+    """`12 hold, 3 do not hold, 5 are not decided, 80 were not run`."""
+    n = counts(found)
+    return (
+        f"{n[HOLDS]} hold{'s' * (n[HOLDS] == 1)}, {n[FAILS]} do{'es' * (n[FAILS] == 1)} not hold, "
+        f"{n[OPEN]} {'is' if n[OPEN] == 1 else 'are'} not decided, {n[NOT_RUN]} {'was' if n[NOT_RUN] == 1 else 'were'} "
+        "not run"
+    )
+
+
+def notes(found: Found) -> list[str]:
+    """What a reader must know of this many tests at once, and of these data."""
+    distinct = {(f.ours, f.verdict, p) for f, p in found if p is not None and f.standard_errors is not None}
+    result = []
+    if distinct:
+        n, held = len(distinct), sum(verdict == HOLDS for _, verdict, _ in distinct)
+        result.append(
+            f"{n} different test{'s' * (n > 1)} of an effect (figures that share runs repeat some): with no effect "
+            f"anywhere {n * LEVEL:.1f} would hold by chance. {held} {'holds' if held == 1 else 'hold'}; "
+            f"{verdicts.holm([p for _, _, p in distinct])} if one wrong verdict among all is to have a chance of 0.05 "
+            "(Holm)."
+        )
+    if any("same data" in f.units for f, _ in found):
+        result.append("Seeds on the same data: a verdict is about these data sets, not about others like them.")
+    if any(f.verdict != NOT_RUN and f.source == "paper" for f, _ in found):
+        result.append(
+            "Published effects were published because they were seen: smaller ones here are to be expected. The "
+            "wording of claims is a summary of each figure's message, not a quotation."
+        )
+    return result
+
+
+def markdown(found: Found) -> str:
+    """The table, with the summary above, and below the rule, the notes, and what was not run."""
+    head = ("figure", "claim", "published", "ours ± SE", "n", "standard errors", "verdict")
+    lines = ["# Claims", "", f"{summary(found)}.", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for f, _ in found:
+        if f.verdict != NOT_RUN:
+            cells = (f.figure, f.claim + _source(f), f.published, f.ours, f.units, _errors(f), f"**{f.verdict}**")
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    lines += ["", " ".join(RULE.split()), *(f"\n{note}" for note in notes(found))]
+    missing = _not_run(found)
+    if missing:
+        lines += ["", "## Not run", "", *(f"- {line}" for line in missing)]
+    return "\n".join(lines) + "\n"
+
+
+def as_csv(found: Found) -> str:
+    """One row for each finding, with all its fields and p."""
+    file = io.StringIO()
+    rows = [{**asdict(f), "p": p} for f, p in found]
+    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def write(found: Found, out: Path) -> list[Path]:
+    """claims.md and claims.csv in `out`, both whole or none of them."""
+    texts = {out / "claims.md": markdown(found), out / "claims.csv": as_csv(found)}
+    out.mkdir(parents=True, exist_ok=True)
+    temporary: dict[str, Path] = {}
+    try:
+        for path, text in texts.items():
+            descriptor, name = tempfile.mkstemp(dir=out, prefix=f".{path.name}.")
+            temporary[name] = path
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+            os.chmod(name, 0o644)
+        for name, path in temporary.items():
+            os.replace(name, path)
+    finally:
+        for name in temporary:
+            Path(name).unlink(missing_ok=True)
+    return list(texts)
+
+
+def show(found: Found, paths: Sequence[Path]) -> None:
+    """The findings with a verdict, on the terminal."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=max(WIDTH, console.width))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("claim", ratio=5)
+    table.add_column("published", ratio=2)
+    table.add_column("ours ± SE", ratio=4)
+    table.add_column("n", ratio=1)
+    table.add_column("SEs", no_wrap=True, justify="right")
+    table.add_column("verdict", no_wrap=True)
+    shown = [f for f, _ in found if f.verdict != NOT_RUN]
+    for k, f in enumerate(shown):
+        if not k or shown[k - 1].figure != f.figure:
+            table.add_section()
+            table.add_row(Text(f.figure, "bold"))
+        cells = (f.claim + _source(f), f.published, f.ours, f.units, _errors(f))
+        table.add_row(*map(Text, cells), Text(f.verdict, COLOURS[f.verdict]))
+    if shown:
+        console.print(table)
+    console.print(summary(found))
+    for note in notes(found):
+        console.print(note, markup=False, soft_wrap=not console.is_terminal)
+    for path in paths:
+        console.print(str(path), markup=False, soft_wrap=True)
+
+
+def _not_run(found: Found) -> list[str]:
+    """A line for each claim that was not run, one for all of an experiment without any verdict."""
+    begun = {f.experiment for f, _ in found if f.verdict != NOT_RUN}
+    lines = []
+    for f, _ in found:
+        if f.verdict != NOT_RUN:
+            continue
+        n = sum(other.experiment == f.experiment for other, _ in found)
+        whole = f"{f.figure}: {n} claim{'s' * (n > 1)} about {f.experiment}"
+        lines.append(f"{f.figure}: {f.claim}{_source(f)} ({f.ours})" if f.experiment in begun else whole)
+    return list(dict.fromkeys(lines))
+
+
+def _source(finding: Finding) -> str:
+    return "" if finding.source == "paper" else f" ({finding.source})"
+
+
+def _errors(finding: Finding) -> str:
+    return "–" if finding.standard_errors is None else f"{finding.standard_errors:+.1f}".replace("-", "−")

@@ -1,0 +1,80 @@
+"""Regret by iteration: one line with its band for each setting, mean and standard error over the seeds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from analysis.axes import metric_axis, title
+from analysis.captions import settings_in_words
+from analysis.load import Setting
+from analysis.page import page
+from analysis.published import WORDS, Published, published
+from analysis.sweeps import Curve, panels
+
+BEFORE = 6  # a linear axis may leave out what is higher than all rounds after the first sixth
+PUBLISHED_LINE: dict[str, Any] = {"linestyle": ":", "linewidth": 0.9, "markerfacecolor": "white", "markersize": 4.5}
+
+
+def regret_by_iteration(groups: Sequence[Setting], claims: str = "") -> Figure:
+    """claims: the end of the caption."""
+    parts, known = panels(groups), published(groups)
+    caption = f"{settings_in_words(groups)} {claims}".strip()
+    shared = [_entry(c) for c in parts[0].curves if c.everywhere]
+    if known:
+        shared.append(Line2D([], [], color="#444444", marker="o", label=WORDS, **PUBLISHED_LINE))
+    heads = [(part.title, [_entry(c) for c in part.curves if not c.everywhere]) for part in parts]
+    figure, found = page(title(groups, "by iteration"), shared, heads, caption)
+    values, late = _values(groups, known, 0), _values(groups, known, max(g.rounds for g in groups) // BEFORE)
+    for axes, part in zip(found, parts, strict=True):
+        for i, curve in enumerate(part.curves):
+            _draw(axes, curve, (i, len(part.curves)), known.get(curve.setting.label))
+        axes.set_xlabel("iteration t (rounds after the initial points)")
+        axes.set_xlim(0, max(g.rounds for g in groups) * 1.01)
+        metric_axis(axes, groups, values, headroom=1.3, late=late)
+    for axes in found[1:]:
+        axes.set_ylabel("")
+    return figure
+
+
+def table(groups: Sequence[Setting]) -> pd.DataFrame:
+    """The numbers of the picture: one row for each setting and round; published values have no error."""
+    frames = [
+        group.curve().reset_index().assign(setting=group.label, seeds=len(group.runs), source="run") for group in groups
+    ]
+    for label, values in published(groups).items():
+        frames.append(pd.DataFrame({"round": values.rounds, "mean": values.values, "setting": label, "source": WORDS}))
+    columns = ["setting", "source", "round", "mean", "se", "seeds"]
+    return pd.concat(frames, ignore_index=True)[columns].astype({"seeds": "Int64"})
+
+
+def _values(groups: Sequence[Setting], known: dict[str, Published], since: int) -> np.ndarray:
+    """All that is drawn, from a round on."""
+    drawn = [g.curve()["mean"].to_numpy()[since:] for g in groups]
+    shown = [[value for t, value in zip(p.rounds, p.values, strict=True) if t >= since] for p in known.values()]
+    return np.concatenate([*drawn, *shown])
+
+
+def _draw(axes: Axes, curve: Curve, marks: tuple[int, int], known: Published | None) -> None:
+    look, frame = curve.style, curve.setting.curve()
+    x, mean, se = frame.index.to_numpy(), frame["mean"].to_numpy(), frame["se"].to_numpy()
+    first, n = marks
+    axes.plot(
+        x, mean, label=curve.label, color=look.colour, linestyle=look.line, marker=look.marker,
+        markevery=(first, max(n, curve.setting.rounds // 5)),
+    )  # fmt: skip
+    if len(curve.setting.runs) > 1:
+        axes.fill_between(x, mean - se, mean + se, color=look.colour, alpha=0.12, linewidth=0)
+    if known is not None:
+        axes.plot(
+            known.rounds, known.values, color=look.colour, marker=look.marker, zorder=3, **PUBLISHED_LINE
+        )  # fmt: skip
+
+
+def _entry(curve: Curve) -> Line2D:
+    look = curve.style
+    return Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, label=curve.label)

@@ -1,0 +1,142 @@
+"""Settings, metrics and keys of the configuration in words."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+NAMES = {
+    "ts": "TS",
+    "fts_original": "FTS (2020)",
+    "fts": "FTS",
+    "fts_de": "FTS-DE",
+    "dp_fts": "DP-FTS",
+    "dp_fts_de": "DP-FTS-DE",
+    "dp_fts_de_plus": "DP-FTS-DE+",
+    "random_server": "random server",
+    "sobol_server": "Sobol server",
+}
+
+FOLLOW: dict[Any, str] = {
+    "never": "1 − p_t = 0",
+    "inverse_square": "1 − p_t = 1/t²",
+    "inverse": "1 − p_t = 1/t",
+    "inverse_sqrt": "1 − p_t = 1/√t",
+    "always": "1 − p_t = 1",
+}  # from the least to the most often that an agent takes the server's query
+
+_NOT_A_SETTING = (
+    "seed",
+    "seeds",
+    "scale",
+    "sweep",
+    "results_dir",
+    "data_dir",
+    "problem.data_dir",
+    "experiment_name",
+    "progress",
+    "resume",
+    "executor",
+    "tracker",
+    "problem.preset",
+)
+
+_VALUES: dict[str, dict[Any, str]] = {
+    "algorithm.follow": FOLLOW,
+    "algorithm.message": {"sample": "sends draws", "mean": "sends means"},
+    "algorithm.message_center": {True: "centred", False: "not centred"},
+    "algorithm.message_normalize": {True: "messages scaled to the clip norm", False: "messages clipped"},
+    "privacy.sampling": {"poisson": "Poisson sampling", "fixed_size": "fixed-size sampling"},
+    "weights._target_": {"Softmax": "softmax weights", "Uniform": "uniform weights", "Power": "power weights"},
+    "weights.decay.hold": {None: "weights never decay"},
+}
+_KEYS = {
+    "algorithm.lengthscale": "length-scale",
+    "weights.decay.hold": "decay after",
+    "problem.n_agents": "N",
+}
+
+
+def label(config: dict[str, Any]) -> str:
+    """A setting in words: the algorithm, P where there may be sub-regions, z if it is private."""
+    a = config["algorithm"]
+    parts = [NAMES.get(a["name"], a["name"])]
+    if a["P"] > 1 or "_de" in a["name"]:
+        parts.append(f"P = {a['P']}")
+    if a["private"]:
+        target = config["privacy"].get("epsilon")
+        parts.append(f"z = {config['privacy']['z']:g}" if target is None else f"ε = {target:g}")
+    return ", ".join(parts)
+
+
+def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], hashes: Sequence[str]) -> list[str]:
+    """One label for each setting; settings that would share one are told apart by what differs between them."""
+    short = [label(config) for config in configs]
+    result = []
+    for i, text in enumerate(short):
+        keys = telling([flat for flat, other in zip(flats, short, strict=True) if other == text])
+        result.append(", ".join([text, *(in_words(key, flats[i][key]) for key in keys if key in flats[i])]))
+    return [
+        text if result.count(text) == 1 else f"{text}, {name[:6]}" for text, name in zip(result, hashes, strict=True)
+    ]
+
+
+def flat(config: dict[str, Any], own_function: bool) -> dict[str, Any]:
+    """The settings by dotted name, without those that do not belong to a setting or have no effect."""
+    ignored = _NOT_A_SETTING if config["algorithm"]["private"] else (*_NOT_A_SETTING, "privacy")
+    found: dict[str, Any] = {}
+
+    def walk(node: dict[str, Any], prefix: str) -> None:
+        for key, value in node.items():
+            name = f"{prefix}{key}"
+            if name in ignored or (name == "problem.function_seed" and own_function):
+                continue
+            if isinstance(value, dict):
+                walk(value, f"{name}.")
+            else:
+                found[name] = str(value) if isinstance(value, list) else value
+
+    walk(config, "")
+    return found
+
+
+def telling(flats: Sequence[dict[str, Any]]) -> list[str]:
+    """The fewest keys, in the order of the configuration, that tell settings apart: one that only follows another
+    (an accountant that goes with a way of sampling) is left out."""
+    keys = dict.fromkeys(key for one in flats for key in one)
+    found: list[str] = []
+    groups: list[tuple[Any, ...]] = [()] * len(flats)
+    for key in sorted(keys, key=lambda key: not key.endswith("_target_")):
+        split = [(*group, one.get(key)) for group, one in zip(groups, flats, strict=True)]
+        if len(set(split)) > len(set(groups)):
+            groups = split
+            found.append(key)
+    return [key for key in keys if key in found]
+
+
+def in_words(key: str, value: object) -> str:
+    """A key of the configuration with its value: `q = 0.25`, `1 − p_t = 1/√t`, `uniform weights`."""
+    known = value.rsplit(".", 1)[-1] if key.endswith("_target_") and isinstance(value, str) else value
+    if key in _VALUES and known in _VALUES[key]:
+        return _VALUES[key][known]
+    return f"{key_in_words(key)} = {value_in_words(value)}"
+
+
+def key_in_words(key: str) -> str:
+    parts = key.split(".")
+    return _KEYS.get(key, (parts[-2] if parts[-1] == "_target_" else parts[-1]).replace("_", " "))
+
+
+def value_in_words(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value.rsplit(".", 1)[-1] if isinstance(value, str) else str(value)
+
+
+def metric_label(metric: str) -> str:
+    """The metric in words."""
+    return {"one_minus_auc": "1 − AUC"}.get(metric, metric.replace("_", " "))
+
+
+def several(values: Iterable[float]) -> str:
+    """`1`, `1 or 2`, or `1, 2 or 4`."""
+    texts = [f"{value:.3g}" for value in sorted(set(values))]
+    return " or ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)

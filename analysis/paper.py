@@ -1,0 +1,213 @@
+"""The claims of the paper on its synthetic problem, figure by figure, with a prototype's findings beside them.
+
+Wording after the published figures' message. What is measured is stated with each claim; the mean over rounds 1..T is
+the choice where a figure shows whole curves. Sizes: App. B.1.1 (N = 200, T = 40) and B.1.4 (N = 50).
+"""
+
+from collections.abc import Callable, Iterable
+
+from analysis import reference
+from analysis.comparisons import Agreement, BetterThanAll, Printed, Test, better, between, no_worse, trend
+from analysis.family import Claim, anywhere, controls, dp, following, fts, non_adaptive, ts
+from analysis.selection import LATE, OVERALL, Case, Measure, Where
+from analysis.verdicts import PublishedMean
+
+SYNTHETIC = Case(200, 40, "regret")
+RUNS = 5  # of a published synthetic curve
+
+CLIPPED = Measure("clipped messages in % of the chosen ones", lambda run: 100 * run.summary["clip_fraction"])
+
+DP_FTS = dp(1, 0.25, 1, 8)
+STANDARD = dp(2, 0.25, 1, 11)  # DP-FTS-DE as most figures have it
+RULES = ("inverse_sqrt", "inverse", "inverse_square")
+
+
+def claims() -> tuple[Claim, ...]:
+    """All of them, in the order of the figures."""
+    parts = (_fig2a(), _fig2b(), _fig2c(), _fig2d(), _fig4(), _fig5(), _fig6(), _fig7(), _fig12a(), _control())
+    return tuple(claim for part in parts for claim in part)
+
+
+def _claim(
+    experiment: str, name: str, words: str, published: str, test: Test, source: str = "paper", case: Case = SYNTHETIC
+) -> Claim:
+    figure = "control" if experiment == "control" else f"Fig. {experiment.removeprefix('fig')}"
+    return Claim(f"{experiment}.{name}", experiment, figure, case, words, published, test, source)
+
+
+def _prototype_curve(experiment: str, name: str, where: Where, setting: str) -> Claim:
+    test = Agreement(where, reference.prototype_curve(setting))
+    return _claim(
+        experiment, f"prototype_{name}", f"{where.words}: the regret is that of an independent implementation",
+        "its curve ± SE over 15 functions", test, "prototype",
+    )  # fmt: skip
+
+
+def _shared_helps(experiment: str, name: str, where: Where, blind: tuple[Where, ...], case: Case = SYNTHETIC) -> Claim:
+    words = f"Sharing helps: {where.words} beats servers that query blindly"
+    test = BetterThanAll(where, blind, OVERALL)
+    return _claim(experiment, f"control_{name}", words, "implied, not tested", test, case=case)
+
+
+def _epsilons(experiment: str, of: Callable[[reference.PrivacyLoss], bool]) -> Iterable[Claim]:
+    for row in filter(of, reference.privacy_losses("synthetic")):
+        words = f"The privacy loss at q = {row.q:g}, z = {row.z:g} is the published one"
+        test = Printed(dp(2, row.q, row.z, 11), row.epsilon)
+        yield _claim(experiment, f"epsilon_q{row.q:g}_z{row.z:g}", words, f"{row.epsilon:.2f}", test)
+
+
+def _fig2a() -> Iterable[Claim]:
+    yield _claim(
+        "fig2a", "fts_beats_ts", "FTS beats TS", "FTS lower (prototype: by 4.7 SE)", better(fts(), ts(), OVERALL)
+    )
+    for P in (2, 3, 4):
+        test = better(fts(P), fts(), OVERALL)
+        yield _claim("fig2a", f"de{P}_beats_fts", f"FTS-DE with P = {P} beats FTS", "FTS-DE lower", test)
+    yield _shared_helps("fig2a", "de2", fts(2), controls(2))
+    test = trend([fts(P) for P in (4, 3, 2)], OVERALL)
+    yield _claim("fig2a", "more_regions", "FTS-DE gets better from P = 2 to 3 to 4, by step", "lower with P", test)
+    for name, where, setting in (
+        ("ts", ts(), "TS"), ("fts", fts(), "FTS"), ("de2", fts(2), "FTS-DE P2"), ("de3", fts(3), "FTS-DE P3")
+    ):  # fmt: skip
+        yield _prototype_curve("fig2a", name, where, setting)
+
+
+def _fig2b() -> Iterable[Claim]:
+    small, large = dp(2, 0.25, 1, 3), dp(2, 0.25, 1, 40)
+    yield _claim(
+        "fig2b", "small_hurts", "A too small S hurts: S = 11 beats S = 3", "S = 11 lower",
+        better(STANDARD, small, OVERALL),
+    )  # fmt: skip
+    yield _claim(
+        "fig2b", "large_hurts", "A too large S hurts: S = 11 beats S = 40", "S = 11 lower",
+        better(STANDARD, large, OVERALL),
+    )  # fmt: skip
+    yield _claim(
+        "fig2b", "small_harmless", "A small S does not hurt: S = 3 is at most 5 % above S = 11", "never hurts",
+        no_worse(small, STANDARD, 0.05, OVERALL), "prototype",
+    )  # fmt: skip
+    yield _claim(
+        "fig2b", "clipped", "S = 11 clips about 0.8 %", "0.80 % (prototype: 0.8 to 2.1 % by the draw of the features)",
+        Agreement(STANDARD, ((CLIPPED, PublishedMean(0.80, None, RUNS)),)),
+    )  # fmt: skip
+    for S in (3, 6, 11, 15, 22, 40):
+        yield _shared_helps("fig2b", f"s{S}", dp(2, 0.25, 1, S), controls(2))
+
+
+def _fig2c() -> Iterable[Claim]:
+    qs = (0.5, 0.25, 0.15)
+    test = trend([dp(2, q, 1, 11) for q in qs], OVERALL)
+    yield _claim(
+        "fig2c",
+        "larger_q",
+        "A larger q is better: 0.5, 0.25, 0.15, by step",
+        "lower with q (prototype: 3 to 5 SE)",
+        test,
+    )
+    yield from _epsilons("fig2c", lambda row: row.z == 1)
+    for q in qs:
+        yield _shared_helps("fig2c", f"q{q:g}", dp(2, q, 1, 11), controls(2))
+    yield _prototype_curve("fig2c", "q0.25", STANDARD, "DP-FTS-DE P2 q.25 z1 S11")
+    yield _prototype_curve("fig2c", "q0.15", dp(2, 0.15, 1, 11), "DP-FTS-DE P2 q.15 z1 S11")
+
+
+def _fig2d() -> Iterable[Claim]:
+    zs = (1.0, 1.2, 1.5)
+    test = trend([dp(2, 0.25, z, 11) for z in zs], OVERALL)
+    yield _claim(
+        "fig2d",
+        "smaller_z",
+        "A smaller z is better: 1, 1.2, 1.5, by step",
+        "higher with z (prototype: 3 to 5 SE)",
+        test,
+    )
+    yield from _epsilons("fig2d", lambda row: row.q == 0.25)
+    for z in zs:
+        yield _shared_helps("fig2d", f"z{z:g}", dp(2, 0.25, z, 11), controls(2))
+    yield _prototype_curve("fig2d", "z1.2", dp(2, 0.25, 1.2, 11), "DP-FTS-DE P2 q.25 z1.2 S11")
+
+
+def _fig4() -> Iterable[Claim]:
+    yield _claim(
+        "fig4", "de_helps", "DE helps under DP: DP-FTS-DE (P = 2, S = 11) beats DP-FTS (S = 8)", "DP-FTS-DE lower",
+        better(STANDARD, DP_FTS, OVERALL),
+    )  # fmt: skip
+    yield _claim(
+        "fig4", "de_hurts", "DP-FTS (S = 8) beats DP-FTS-DE (P = 2, S = 11) at the same privacy",
+        "DP-FTS lower by 3.7 SE", better(DP_FTS, STANDARD, OVERALL), "prototype",
+    )  # fmt: skip
+    yield _claim(
+        "fig4", "clipped", "S = 8 at P = 1 clips 0.31 %", "0.31 % (prototype: 0.3 to 0.9 %)",
+        Agreement(DP_FTS, ((CLIPPED, PublishedMean(0.31, None, RUNS)),)),
+    )  # fmt: skip
+    yield _shared_helps("fig4", "dp_fts", DP_FTS, controls(1))
+    yield _shared_helps("fig4", "dp_fts_de", STANDARD, controls(2))
+    yield _prototype_curve("fig4", "dp_fts", DP_FTS, "DP-FTS q.25 z1 S8")
+
+
+def _fig5() -> Iterable[Claim]:
+    no_weights = STANDARD.but(", uniform weights", {"weights._target_": "Uniform"})
+    for name, words, other in (
+        ("weights", "The weights matter: DP-FTS-DE beats itself with uniform weights", no_weights),
+        ("initialisation", "Local initialisation matters: DP-FTS-DE beats itself without", anywhere(STANDARD)),
+    ):
+        yield _claim("fig5", name, words, "whole DE lower", better(STANDARD, other, OVERALL))
+    yield _shared_helps("fig5", "dp_fts_de", STANDARD, controls(2))
+    yield _shared_helps("fig5", "no_weights", no_weights, controls(2))
+    blind = tuple(anywhere(server) for server in controls(2))
+    yield _shared_helps("fig5", "no_initialisation", anywhere(STANDARD), blind)
+
+
+def _fig6() -> Iterable[Claim]:
+    by_P = {P: dp(P, 0.25, 1, 11) for P in (1, 2, 3, 4)}
+    for P, words in ((1, "none are too few"), (4, "4 are too many")):
+        yield _claim(
+            "fig6", f"not_p{P}", f"A trade-off in P: 2 or 3 sub-regions (their mean) beat P = {P}, {words}",
+            "trade-off", between((by_P[2], by_P[3]), by_P[P], OVERALL),
+        )  # fmt: skip
+    for P, where in by_P.items():
+        yield _shared_helps("fig6", f"p{P}", where, controls(P))
+
+
+def _fig7() -> Iterable[Claim]:
+    for experiment, alpha in (("fig7a", 0.7), ("fig7b", 1.0)):
+        case = Case(50, 40, "regret", (("alpha", alpha),))
+        for rule in RULES:
+            where = following(fts(2), rule)
+            yield _claim(
+                experiment, f"{rule}_beats_ts", f"Robust to heterogeneity α = {alpha:g}: {where.words}, beats TS",
+                "FTS-DE lower", better(where, ts(), OVERALL), case=case,
+            )  # fmt: skip
+            blind = tuple(following(server, rule) for server in controls(2))
+            yield _shared_helps(experiment, rule, where, blind, case)
+        slow, fast = following(fts(2), "inverse_sqrt"), following(fts(2), "inverse_square")
+        yield _claim(
+            experiment, "faster_decay", "Agents that differ should follow the server less: 1 − p_t = 1/t² beats 1/√t",
+            "faster decay lower", better(fast, slow, OVERALL), case=case,
+        )  # fmt: skip
+        if alpha == 0.7:
+            yield _claim(
+                experiment, "worse_than_ts", "At α = 0.7 FTS-DE with 1 − p_t = 1/√t is worse than TS", "FTS-DE higher",
+                better(ts(), slow, OVERALL), "prototype", case,
+            )  # fmt: skip
+
+
+def _fig12a() -> Iterable[Claim]:
+    yield _claim(
+        "fig12a", "adaptive", "Weights that become uniform beat non-adaptive ones late",
+        "adaptive lower (prototype: 5 SE)", better(STANDARD, non_adaptive(STANDARD), LATE),
+    )  # fmt: skip
+    yield _shared_helps("fig12a", "adaptive", STANDARD, controls(2))
+    yield _shared_helps("fig12a", "non_adaptive", non_adaptive(STANDARD), controls(2))
+
+
+def _control() -> Iterable[Claim]:
+    for P, S, q, z in (
+        *((P, S, q, 1.0) for P, S in ((1, 8), (2, 11)) for q in (0.15, 0.25, 0.5)),
+        *((P, S, 0.25, z) for P, S in ((1, 8), (2, 11)) for z in (1.2, 1.5)),
+        (3, 11, 0.25, 1.0),
+        (4, 11, 0.25, 1.0),
+    ):
+        yield _shared_helps("control", f"p{P}_q{q:g}_z{z:g}", dp(P, q, z, S), controls(P))
+    random, _ = controls(1)
+    yield _prototype_curve("control", "random", random, "random server")

@@ -1,0 +1,98 @@
+"""What a figure sweeps: its panels, and the label and look of each setting in them.
+
+Settings of one algorithm that differ share its line and get a ramp of colours. A private algorithm swept over two
+keys around a centre (z at one q, q at one z) makes two panels, which share all other settings.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.labels import FOLLOW, NAMES, in_words, key_in_words, telling
+from analysis.load import Setting
+from analysis.looks import Style, sequence
+
+TITLES = {"privacy.z": "noise multiplier z", "privacy.q": "sampling probability q", "privacy.S": "clip norm S"}
+
+SWEPT = 2  # settings beside the centre that make a sweep
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A setting in a panel. everywhere: whether all panels have it, so that one legend entry does."""
+
+    setting: Setting
+    label: str
+    style: Style
+    everywhere: bool
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Settings on one pair of axes. title: empty where there is one panel."""
+
+    title: str
+    curves: tuple[Curve, ...]
+
+
+def panels(groups: Sequence[Setting]) -> list[Panel]:
+    """The panels of a figure: one, or one for each key swept around a centre."""
+    families = _families(groups)
+    looks = {}
+    for name, family in families.items():
+        keys = telling([g.first.flat for g in family])
+        for group, look in zip(family, sequence(name, len(family), _ordered(family, keys)), strict=True):
+            looks[group.label] = look
+    for name, family in families.items():
+        keys = telling([g.first.flat for g in family])
+        centre = _centre(family, keys) if family[0].private and len(keys) == 2 else None
+        if centre is not None:
+            rest = [Curve(g, g.label, looks[g.label], True) for g in groups if g not in family]
+            return [_swept(name, family, centre, key, keys, rest) for key in keys]
+    return [Panel("", tuple(Curve(g, g.label, looks[g.label], True) for g in groups))]
+
+
+def _families(groups: Sequence[Setting]) -> dict[str, list[Setting]]:
+    found: dict[str, list[Setting]] = {}
+    for group in groups:
+        found.setdefault(group.first.config["algorithm"]["name"], []).append(group)
+    return found
+
+
+def _swept(
+    name: str, family: Sequence[Setting], centre: Setting, key: str, keys: Sequence[str], rest: Sequence[Curve]
+) -> Panel:
+    """The panel of one key. The ramp begins at the centre where that is an end of the sweep: one look in all panels."""
+    line = [g for g in family if all(g.first.flat[k] == centre.first.flat[k] for k in keys if k != key)]
+    ordered = _ordered(line, [key])
+    if ordered:
+        line.sort(key=lambda g: _value(g, key))
+    if line[-1] is centre:
+        line.reverse()
+    styles = sequence(name, len(line), ordered)
+    own = tuple(Curve(g, in_words(key, g.first.flat[key]), look, False) for g, look in zip(line, styles, strict=True))
+    P = centre.first.config["algorithm"]["P"]
+    fixed = [NAMES.get(name, name), *([f"P = {P}"] if P > 1 and "algorithm.P" not in keys else [])]
+    fixed += [in_words(k, centre.first.flat[k]) for k in keys if k != key]
+    title = TITLES.get(key, key_in_words(key))
+    return Panel(f"{title} ({', '.join(fixed)})", (*rest, *own))
+
+
+def _centre(family: Sequence[Setting], keys: Sequence[str]) -> Setting | None:
+    """The setting that every other differs from in one key only, if sweeps over both keys go through it."""
+    for candidate in family:
+        at = candidate.first.flat
+        apart = [[k for k in keys if g.first.flat.get(k) != at.get(k)] for g in family if g is not candidate]
+        if all(len(differ) == 1 for differ in apart) and all(apart.count([k]) >= SWEPT for k in keys):
+            return candidate
+    return None
+
+
+def _ordered(family: Sequence[Setting], keys: Sequence[str]) -> bool:
+    """Whether the settings of a family differ in numbers (or in how often the server is followed)."""
+    return all(isinstance(_value(g, key), int | float) for g in family for key in keys)
+
+
+def _value(group: Setting, key: str) -> Any:
+    value = group.first.flat.get(key)
+    return list(FOLLOW).index(value) if key == "algorithm.follow" and value in FOLLOW else value

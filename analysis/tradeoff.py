@@ -1,0 +1,192 @@
+"""Regret by epsilon: a point with its error bar for each private setting, a horizontal line for the others."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter
+from matplotlib.transforms import ScaledTranslation
+
+from analysis.axes import metric_axis, title
+from analysis.captions import deltas, settings_in_words
+from analysis.load import LoadError, Setting
+from analysis.page import page
+from analysis.published import LAST, WORDS, published
+from analysis.sweeps import Curve, panels
+
+ACCOUNTANT = "pld"
+LOGARITHMIC_FROM = 12.0  # ratio of the largest to the smallest epsilon
+ASIDE = 0.12  # inches between points at the same epsilon
+
+
+HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markersize": 6.0, "linewidth": 0.9}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A setting after round t. accountant: the axis', or the run's own where the axis' does not apply to it."""
+
+    setting: Setting
+    epsilon: float | None
+    accountant: str
+    mean: float
+    se: float
+
+    @property
+    def horizontal(self) -> bool:
+        return not self.epsilon  # 0, or none finite
+
+    @property
+    def x(self) -> float:
+        return self.epsilon or 0.0
+
+
+def points(groups: Sequence[Setting], t: int, accountant: str) -> dict[str, Point]:
+    """By label. Raises LoadError where no private setting was run with the accountant."""
+    names = {name for g in groups for name in g.first.summary["epsilon"]}
+    if accountant not in names:
+        raise LoadError(f"accountant must be one that the runs have ({', '.join(sorted(names))}), got {accountant!r}")
+    found = {}
+    for group in groups:
+        own = accountant if accountant in group.first.summary["epsilon"] else group.first.summary["accountant"]
+        mean, se = group.at(t)
+        found[group.label] = Point(group, epsilon_at(group, t, own), own, mean, se or 0.0)
+    return found
+
+
+def regret_by_epsilon(groups: Sequence[Setting], t: int, accountant: str = ACCOUNTANT, claims: str = "") -> Figure:
+    """The points at the epsilon spent by round t; the way there, faintly. claims: the end of the caption."""
+    parts, found = panels(groups), points(groups, t, accountant)
+    known = {label: value for label, p in published(groups).items() if (value := p.at(t)) is not None}
+    shared = [_entry(c, found, accountant) for c in parts[0].curves if c.everywhere]
+    if known:
+        shared.append(Line2D([], [], color="#444444", marker="o", linestyle=":", label=WORDS, **HOLLOW))
+    heads = [(p.title, [_entry(c, found, accountant) for c in p.curves if not c.everywhere]) for p in parts]
+    what = f"after {t} rounds, against privacy loss"
+    caption = f"{settings_in_words(groups)} {_note(t, found, known, accountant)} {claims}".strip()
+    figure, all_axes = page(title(groups, what), shared, heads, caption)
+    ends = [end for p in found.values() for end in (p.mean - p.se, p.mean, p.mean + p.se)]
+    ends += known.values()
+    for axes, part in zip(all_axes, parts, strict=True):
+        _draw(figure, axes, [(c, found[c.setting.label]) for c in part.curves], t)
+        for curve in part.curves:
+            if curve.setting.label in known:
+                _draw_published(axes, curve, found[curve.setting.label], known[curve.setting.label])
+        axes.set_xlabel(f"privacy loss ε ({_in_words(accountant)} accountant, δ = {deltas(groups)})")
+        _epsilon_axis(axes, [p.x for p in found.values() if not p.horizontal])
+        metric_axis(axes, groups, np.array(ends), headroom=2.0)
+    for axes in all_axes[1:]:
+        axes.set_ylabel("")
+    return figure
+
+
+def table(groups: Sequence[Setting], t: int, accountant: str = ACCOUNTANT) -> pd.DataFrame:
+    """The numbers of the picture: the points (round t) and the rounds before, where their epsilon is known."""
+    known, rows = published(groups), []
+    for label, point in points(groups, t, accountant).items():
+        group, curve = point.setting, point.setting.curve()
+        common = {"setting": label, "source": "run", "accountant": point.accountant, "seeds": len(group.runs)}
+        common["delta"] = group.first.summary["delta"] if group.private else None
+        way = [] if point.horizontal else list(enumerate(trajectory(group, t, point.accountant)[0]))[:t]
+        for round, epsilon in [*way, (t, point.epsilon)]:
+            at = {"round": round, "epsilon": epsilon, "mean": curve["mean"][round], "se": curve["se"][round]}
+            rows.append({**common, **at})
+        if label in known and (value := known[label].at(t)) is not None:
+            spent = known[label].epsilon if t == LAST else None
+            moments = {} if spent is None else {"accountant": "moments", "epsilon": spent}
+            rows.append({"setting": label, "source": WORDS, "round": t, "mean": value, **moments})
+    columns = ["setting", "source", "round", "epsilon", "accountant", "delta", "mean", "se", "seeds"]
+    return pd.DataFrame(rows)[columns].astype({"seeds": "Int64"})
+
+
+def epsilon_at(group: Setting, t: int, accountant: str) -> float | None:
+    """Epsilon by an accountant of all that was released before the query of round t; None: none finite."""
+    epsilon = group.epsilon(accountant)
+    if t == group.rounds or not epsilon:
+        return epsilon
+    if group.first.summary["accountant"] != accountant:
+        raise LoadError(f"{group.label!r} has its {accountant} epsilon at the end only: leave out --round")
+    return max(run.epsilon_spent()[t] for run in group.runs)
+
+
+def trajectory(group: Setting, t: int, accountant: str = ACCOUNTANT) -> tuple[list[float], list[float]]:
+    """Epsilon spent and regret at rounds 0..t; empty where another accountant than this reported the rounds."""
+    if group.first.summary["accountant"] != accountant:
+        return [], []
+    return group.first.epsilon_spent()[: t + 1], group.curve()["mean"].tolist()[: t + 1]
+
+
+def _epsilon_axis(axes: Axes, epsilons: Sequence[float]) -> None:
+    """From 0; logarithmic where the points would not be told apart."""
+    low, high = (min(epsilons), max(epsilons)) if epsilons else (1.0, 1.0)
+    if high / low > LOGARITHMIC_FROM:
+        axes.set_xscale("log")
+        axes.set_xlim(low / 2, 1.4 * high)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        axes.set_xlim(0, 1.1 * high)
+
+
+def _draw(figure: Figure, axes: Axes, drawn: Sequence[tuple[Curve, Point]], t: int) -> None:
+    epsilons = [point.epsilon for _, point in drawn]
+    for i, (curve, point) in enumerate(drawn):
+        look = curve.style
+        if point.horizontal:
+            axes.axhline(point.mean, color=look.colour, linestyle=look.line, zorder=1.5)
+            axes.axhspan(point.mean - point.se, point.mean + point.se, color=look.colour, alpha=0.08, linewidth=0)
+            continue
+        way = trajectory(curve.setting, t, point.accountant)
+        axes.plot(*way, color=look.colour, linestyle=look.line, alpha=0.45, linewidth=1.2)
+        aside = epsilons[:i].count(point.epsilon) - (epsilons.count(point.epsilon) - 1) / 2
+        shift = ScaledTranslation(aside * ASIDE, 0, figure.dpi_scale_trans)
+        axes.errorbar(
+            [point.x], [point.mean], [point.se], color=look.colour, marker=look.marker, markersize=7,
+            capsize=3, linestyle="", transform=axes.transData + shift, zorder=3,
+        )  # fmt: skip
+
+
+def _draw_published(axes: Axes, curve: Curve, point: Point, value: float) -> None:
+    """A hollow marker at the epsilon that the setting has here; a dotted line where it is not private."""
+    look = {"color": curve.style.colour, "marker": curve.style.marker, **HOLLOW}
+    if point.horizontal:
+        axes.axhline(value, color=curve.style.colour, linestyle=":", linewidth=0.9, zorder=1.4)
+        axes.plot([0.985], [value], transform=axes.get_yaxis_transform(), **look)
+    else:
+        axes.plot([point.x], [value], linestyle="", zorder=3.5, **look)
+
+
+def _entry(curve: Curve, found: dict[str, Point], accountant: str) -> Line2D:
+    look, point = curve.style, found[curve.setting.label]
+    if point.horizontal:
+        nothing = "ε = 0, nothing shared"
+        why = nothing if point.epsilon == 0 else "no noise" if curve.setting.private else "not private"
+        return Line2D([], [], color=look.colour, linestyle=look.line, label=f"{curve.label} ({why})")
+    relation = point.setting.first.summary["relation"]
+    by = "" if point.accountant == accountant else f" ({_in_words(point.accountant)} accountant, {relation})"
+    return Line2D([], [], color=look.colour, linestyle="", marker=look.marker, markersize=7, label=curve.label + by)
+
+
+def _note(t: int, found: dict[str, Point], known: dict[str, float], accountant: str) -> str:
+    private = [point for point in found.values() if not point.horizontal]
+    if not private:
+        return f"Horizontal lines: after {t} rounds."
+    text = f"Points and horizontal lines: after {t} rounds"
+    epsilons = [point.epsilon for point in private]
+    if len(set(epsilons)) < len(epsilons):
+        text += "; points at one ε are drawn side by side"
+    text += "."
+    if any(len(trajectory(point.setting, t, point.accountant)[0]) for point in private):
+        text += " Faint lines: the rounds before, as ε is spent."
+    if known:
+        text += " Hollow: published"
+        text += "." if accountant == "moments" else ", at the ε of the same q and z here (its own is by moments)."
+    return text
+
+
+def _in_words(accountant: str) -> str:
+    return accountant.upper() if len(accountant) == 3 else accountant.replace("_", "-")

@@ -1,0 +1,163 @@
+"""From an estimate and its error to a verdict: one rule for every claim.
+
+The unit is what is independent: another function, or another seed on the same data (an agent is not one). A claim about
+settings is a linear contrast of theirs, computed unit by unit over the units that all of them have, so that what the
+settings share cancels. With `n` units its mean `d` has the standard error `s / sqrt(n)`, and `t = d / se` is held
+against Student's t with `n - 1` degrees of freedom, one-sided, at `LEVEL`. One unit decides nothing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.01  # of every test, one-sided
+
+HOLDS = "holds"
+FAILS = "does not hold"
+OPEN = "not decided"
+NOT_RUN = "not run"
+VERDICTS = (HOLDS, FAILS, OPEN, NOT_RUN)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its standard error and degrees of freedom; both None where there is one unit."""
+
+    value: float
+    se: float | None
+    df: float | None
+    n: int
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value) or (self.se is not None and not 0 <= self.se < math.inf):
+            raise ValueError(f"an estimate must be finite with a finite error of at least 0, got {self}")
+
+    @property
+    def standard_errors(self) -> float | None:
+        """value / se; None without an error, or with one of 0."""
+        return self.value / self.se if self.se else None
+
+    @property
+    def p(self) -> float:
+        """Of the one-sided test against "not above 0"; 1 where nothing can be tested."""
+        if self.se is None or self.df is None:
+            return 1.0
+        if self.se == 0:
+            return 0.0 if self.value > 0 else 1.0
+        return float(stats.t.sf(self.value / self.se, self.df))
+
+    def negated(self) -> "Estimate":
+        return Estimate(-self.value, self.se, self.df, self.n)
+
+
+@dataclass(frozen=True)
+class PublishedMean:
+    """A number to agree with. se: its standard error, over `runs` runs; None: not published, taken from our spread."""
+
+    value: float
+    se: float | None
+    runs: int
+
+    def __post_init__(self) -> None:
+        if self.runs < 2:
+            raise ValueError(f"a published mean must be over at least 2 runs, got {self.runs}")
+
+
+def mean_of(values: Sequence[float]) -> Estimate:
+    """The mean over independent units."""
+    if not values:
+        raise ValueError("a mean must be over at least one unit, got none")
+    array, n = np.asarray(values, dtype=float), len(values)
+    se = float(array.std(ddof=1)) / math.sqrt(n) if n > 1 else None
+    if se is not None and se < 1e-12 * float(np.abs(array).max()):
+        se = 0.0  # equal but for rounding
+    return Estimate(float(array.mean()), se, n - 1 if n > 1 else None, n)
+
+
+def contrast(terms: Sequence[tuple[float, Mapping[int, float]]]) -> Estimate | None:
+    """Mean of `sum_k weight_k y_k[unit]` over the units that every term has; None if there is no such unit."""
+    shared = sorted(set.intersection(*(set(values) for _, values in terms)))
+    if not shared:
+        return None
+    return mean_of([sum(weight * values[unit] for weight, values in terms) for unit in shared])
+
+
+def above_zero(d: Estimate, level: float = LEVEL) -> str:
+    """`HOLDS` where d is significantly above 0, `FAILS` where it is significantly below, else `OPEN`."""
+    if d.p <= level:
+        return HOLDS
+    return FAILS if d.negated().p <= level else OPEN
+
+
+def above_all(ds: Sequence[Estimate]) -> str:
+    """Whether every one is above 0: each must pass at `LEVEL`, which needs no correction (intersection-union test).
+
+    That one is below counts at LEVEL / len(ds), so that the chance of a wrong `FAILS` stays LEVEL.
+    """
+    if all(d.p <= LEVEL for d in ds):
+        return HOLDS
+    return FAILS if any(d.negated().p <= LEVEL / len(ds) for d in ds) else OPEN
+
+
+def within(low: Estimate, high: Estimate) -> str:
+    """Equivalence by two one-sided tests. low, high: the distances to both ends of the margin, above 0 inside.
+
+    `HOLDS` where both are significantly above 0; `FAILS` where one is significantly below; else `OPEN`.
+    """
+    return above_all([low, high])
+
+
+def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, float | None]:
+    """(ours - published) in standard errors of the difference, and its degrees of freedom.
+
+    They are the fewer of both, not Welch's: two seeds that happen to agree would else pass for an exact number. A
+    published mean without an error is taken to have our spread over its number of runs.
+    """
+    if ours.se is None or ours.df is None:
+        return None, None
+    if published.se is None:
+        se, df = ours.se * math.sqrt(1 + ours.n / published.runs), ours.df
+    else:
+        se, df = math.hypot(ours.se, published.se), min(ours.df, published.runs - 1)
+    distance = ours.value - published.value
+    if se == 0:
+        return (math.copysign(math.inf, distance) if distance else 0.0), df
+    return distance / se, df
+
+
+def excluded(ours: Estimate, published: PublishedMean, tests: int = 1) -> bool:
+    """Whether the published number is excluded at `LEVEL`, two-sided, as one of `tests` numbers (Bonferroni)."""
+    z, df = deviation(ours, published)
+    if z is None or df is None:
+        return False
+    return bool(2 * stats.t.sf(abs(z), df) <= LEVEL / tests)
+
+
+def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> str:
+    """Whether published numbers are reproduced.
+
+    `FAILS` where one is excluded; `HOLDS` where none is, and ours are means over as many units with errors at most
+    twice theirs (a large error agrees with anything, and that of a few units may be small by chance); else `OPEN`.
+    """
+    if any(excluded(ours, published, len(pairs)) for ours, published in pairs):
+        return FAILS
+    return HOLDS if all(_as_precise(ours, published) for ours, published in pairs) else OPEN
+
+
+def _as_precise(ours: Estimate, published: PublishedMean) -> bool:
+    if ours.se is None or ours.n < published.runs:
+        return False
+    return published.se is None or ours.se <= 2 * published.se
+
+
+def holm(ps: Sequence[float], level: float = 0.05) -> int:
+    """How many of the tests stand when the chance of a single wrong one among all is to be `level` (Holm, 1979)."""
+    rejected = 0
+    for k, p in enumerate(sorted(ps)):
+        if p > level / (len(ps) - k):
+            break
+        rejected += 1
+    return rejected

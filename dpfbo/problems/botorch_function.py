@@ -1,0 +1,195 @@
+"""BoTorch's synthetic test functions, shifted and perturbed for each agent."""
+
+import difflib
+import inspect
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpfbo import batches, checks, optimize
+from dpfbo.domain import Box
+from dpfbo.problems import observation_noise
+from dpfbo.rng import Streams
+
+MAX_DIMENSION = 10
+_SAMPLE = 4096  # Sobol points whose mean and standard deviation give the function its unit
+_WAVES, _LENGTHSCALE = 64, 0.3  # of an agent's perturbation, in the unit cube
+_BLOCK = 512  # points evaluated at once: too few for a loop that threads share
+
+
+@dataclass(frozen=True)
+class BotorchFunction:
+    """Maximise `y_n(u) = top - (top - f(fold(u - shift_n))) exp(perturbation g_n(u) / top)`, u in the unit cube.
+
+    f: BoTorch's `function` (its negative where BoTorch minimises), less its mean and divided by its standard deviation
+    over a Sobol sequence. top: the maximum of f, its published maximiser polished; where BoTorch states none, the best
+    of the sequence. fold: reflection at the faces of the cube. shift_n: uniform in [-shift, shift]^D, a fraction of the
+    axes, of which only what keeps the maximiser inside. g_n: a smooth random function, N(0, 1) at a point, of the
+    length-scale 0.3; where f is near its mean 0 it adds about -perturbation g_n. The factor is positive: every
+    agent's maximum is `top`, at a place of its own.
+
+    Metric: simple regret in these units; for a function without a stated maximiser the best value so far, noiseless.
+    dim: D, at most 10, None for the function's own. x is in BoTorch's bounds. Values are computed on the CPU.
+    Raises ValueError for a function or a dimension that BoTorch does not have, or if it is not installed.
+    """
+
+    function: str
+    dim: int | None = None
+    n_agents: int = 20
+    shift: float = 0.05
+    perturbation: float = 0.1
+    noise_variance: float = 0.01
+    function_seed: int = 0
+    name: str = "botorch"
+
+    def __post_init__(self) -> None:
+        if self.dim is not None:
+            checks.integer("problem.dim", self.dim, minimum=1)
+        checks.integer("problem.n_agents", self.n_agents, minimum=1)
+        checks.non_negative("problem.shift", self.shift)
+        checks.non_negative("problem.perturbation", self.perturbation)
+        checks.non_negative("problem.noise_variance", self.noise_variance)
+        checks.integer("problem.function_seed", self.function_seed, minimum=0)
+        if self.shift > 1:
+            raise ValueError(f"problem.shift must be at most 1, got {self.shift!r}")
+        if not self._unit[1] > 0:
+            raise ValueError(f"problem.dim must be larger for {self.function}, which is constant for {self.dim}")
+
+    @cached_property
+    def domain(self) -> Box:
+        lower, upper = self._botorch.bounds.tolist()
+        return Box(tuple(lower), tuple(upper))
+
+    @property
+    def metric(self) -> str:
+        return "best_value" if self._maximiser is None else "simple_regret"
+
+    @property
+    def lower_is_better(self) -> bool:
+        return self._maximiser is not None
+
+    @property
+    def reference(self) -> Tensor | None:
+        if self._maximiser is None:
+            return None
+        return torch.full((self.n_agents,), self._top, dtype=torch.float64, device="cpu")
+
+    def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
+        noise = observation_noise(self.noise_variance, agents, (x.shape[0], x.shape[1]), streams, round)
+        return self.true_value(agents, x, noise) + noise
+
+    def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        agents = agents.cpu()
+        low, high = self._botorch.bounds
+        u = (x.cpu() - low) / (high - low)  # n x k x D
+        inner = 1 - (1 - (u - self._shifts(agents)[:, None]).abs()).abs()
+        mean, sd = self._unit
+        gap = self._top - (self._raw(inner) - mean) / sd
+        factor = torch.exp(self.perturbation / self._top * self._perturbations(agents, u))
+        return (self._top - gap * factor).to(x.device)
+
+    @cached_property
+    def _botorch(self) -> Any:
+        """The function, on the CPU."""
+        with torch.device("cpu"):
+            return _test_function(self.function, self.dim)
+
+    def _raw(self, u: Tensor) -> Tensor:
+        """Its values at unit-cube points, larger are better, `... x D -> ...`; the same whatever points are beside."""
+        points = self.domain.to_natural(u).flatten(0, -2).clamp(*self._botorch.bounds)
+        n = len(points)
+        whole = math.ceil(n / batches.ROWS) * batches.ROWS  # what is left over of a vector is rounded otherwise
+        full = points[batches.filled(n, whole, points.device)]
+        with torch.device("cpu"):
+            values = torch.cat([self._botorch.evaluate_true(block) for block in full.split(_BLOCK)])
+        return (-values if self._botorch.is_minimization_problem else values)[:n].unflatten(0, u.shape[:-1])
+
+    @cached_property
+    def _sample(self) -> Tensor:
+        """Values at the Sobol sequence."""
+        with torch.device("cpu"):
+            points = torch.quasirandom.SobolEngine(self.domain.dimension).draw(_SAMPLE, dtype=torch.float64)
+        return self._raw(points)
+
+    @cached_property
+    def _unit(self) -> tuple[float, float]:
+        """Mean and standard deviation over the sequence."""
+        return float(self._sample.mean()), float(self._sample.std())
+
+    @cached_property
+    def _maximiser(self) -> Tensor | None:
+        """Where the published maximisers lead uphill, the best of them, in the unit cube; D. None if none is known."""
+        if self._botorch._optimizers is None:
+            return None
+        low, high = self._botorch.bounds
+        start = (self._botorch.optimizers - low) / (high - low)
+
+        def negative(u: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, None]:
+            u = u.clone().requires_grad_()
+            with torch.enable_grad():
+                value = -self._raw(u) / self._unit[1]
+            return value.detach(), torch.autograd.grad(value.sum(), u)[0].nan_to_num(0, 0, 0), None
+
+        zero = torch.zeros_like(start)
+        stopping = optimize.Stopping(gradient=1e-9, relative_decrease=1e-15)
+        u, value = optimize.minimize(negative, start, zero, zero + 1, zero[:, 0] + 1e-4, stopping)
+        return u[value.argmin()]
+
+    @cached_property
+    def _top(self) -> float:
+        mean, sd = self._unit
+        best = self._sample.max() if self._maximiser is None else self._raw(self._maximiser[None])[0]
+        return (float(best) - mean) / sd
+
+    def _shifts(self, agents: Tensor) -> Tensor:
+        """`shift_n`, n x D."""
+        low = torch.full((self.domain.dimension,), -self.shift, dtype=torch.float64, device="cpu")
+        high = -low
+        if self._maximiser is not None:
+            low, high = low.maximum(-self._maximiser), high.minimum(1 - self._maximiser)
+        return low + Streams(self.function_seed).uniform("problem/shift", agents, 0, len(low)) * (high - low)
+
+    def _perturbations(self, agents: Tensor, u: Tensor) -> Tensor:
+        """`g_n(u) = sqrt(2 / F) sum_f cos(s_f . u + b_f)`, a draw of random Fourier features, n x k."""
+        D, streams = u.shape[-1], Streams(self.function_seed)
+        s = streams.normal("problem/frequencies", agents, 0, _WAVES * D).view(-1, 1, _WAVES, D) / _LENGTHSCALE
+        angle = 2 * math.pi * streams.uniform("problem/phases", agents, 0, _WAVES)[:, None]
+        for d in range(D):
+            angle = angle + u[..., d, None] * s[..., d]  # n x k x F
+        return math.sqrt(2 / _WAVES) * angle.cos().sum(-1)
+
+
+def _test_function(name: str, dim: int | None) -> Any:
+    """BoTorch's function `name` in `dim` dimensions (None: its own). Raises ValueError."""
+    try:
+        from botorch.test_functions import synthetic
+    except ImportError as error:
+        raise ValueError(f"problem=botorch needs BoTorch ({error}): pip install 'dpfbo[botorch]'") from error
+    kinds: dict[str, Any] = {
+        key: kind
+        for key, kind in vars(synthetic).items()
+        if inspect.isclass(kind) and issubclass(kind, synthetic.SyntheticTestFunction) and not inspect.isabstract(kind)
+        if not issubclass(kind, synthetic.ConstrainedBaseTestProblem)
+    }
+    if name not in kinds:
+        close = difflib.get_close_matches(str(name), kinds) or sorted(kinds)
+        raise ValueError(
+            "problem.function must be an unconstrained synthetic test function of BoTorch, "
+            f"such as {', '.join(close)}, got {name!r}"
+        )
+    kind = kinds[name]
+    if "dim" not in inspect.signature(kind).parameters and dim not in (None, kind.dim):
+        raise ValueError(f"problem.dim must be {kind.dim} for {name}, got {dim}")
+    try:
+        function = kind(dim=dim) if dim not in (None, getattr(kind, "dim", None)) else kind()
+    except Exception as error:
+        raise ValueError(f"problem.dim is not one that BoTorch's {name} takes, got {dim}: {error}") from error
+    if function.discrete_inds or function.categorical_inds:
+        raise ValueError(f"problem.function must have continuous inputs only, got {name!r}")
+    if function.dim > MAX_DIMENSION:
+        raise ValueError(f"problem.dim must be at most {MAX_DIMENSION}, got {function.dim} for {name}")
+    return function

@@ -1,0 +1,131 @@
+"""The verdict rule: what it says, and how often it is wrong."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis import verdicts
+from analysis.verdicts import FAILS, HOLDS, LEVEL, OPEN, Estimate, PublishedMean, mean_of
+
+REPEATS = 2000
+
+
+def share(count, of=REPEATS):
+    """A share with its binomial error at the level that is claimed."""
+    return count / of, math.sqrt(LEVEL * (1 - LEVEL) / of)
+
+
+def test_mean_and_error_by_hand():
+    estimate = mean_of([1.0, 2.0, 6.0])
+    assert (estimate.value, estimate.n, estimate.df) == (3.0, 3, 2)
+    assert estimate.se == pytest.approx(math.sqrt(7 / 3))
+    assert estimate.p == pytest.approx(stats.ttest_1samp([1.0, 2.0, 6.0], 0, alternative="greater").pvalue)
+
+
+def test_pairs_are_the_units_that_all_have():
+    d = verdicts.contrast([(1.0, {0: 5.0, 1: 7.0, 2: 100.0}), (-1.0, {1: 4.0, 0: 4.0, 3: -100.0})])
+    assert (d.value, d.n) == (2.0, 2)
+    assert verdicts.contrast([(1.0, {0: 1.0}), (-1.0, {1: 1.0})]) is None
+
+
+def test_one_unit_decides_nothing():
+    for value in (-5.0, 5.0):
+        assert verdicts.above_zero(mean_of([value])) == OPEN
+    assert verdicts.agrees([(mean_of([5.0]), PublishedMean(0.0, 0.1, 10))]) == OPEN
+
+
+def test_two_units_need_thirty_standard_errors():
+    assert verdicts.above_zero(Estimate(31.0, 1.0, 1, 2)) == OPEN
+    assert verdicts.above_zero(Estimate(32.0, 1.0, 1, 2)) == HOLDS
+
+
+def test_equal_differences():
+    """Without spread the sign decides, and no difference stays undecided: runs may be identical."""
+    assert verdicts.above_zero(mean_of([0.1, 0.1, 0.1])) == HOLDS
+    assert verdicts.above_zero(mean_of([-0.1, -0.1])) == FAILS
+    assert verdicts.above_zero(mean_of([0.0, 0.0])) == OPEN
+    assert verdicts.excluded(mean_of([0.0, 0.0]), PublishedMean(0.8, None, 5))
+
+
+@pytest.mark.parametrize("n", [2, 5, 20])
+def test_no_effect_holds_and_fails_at_the_level(n):
+    samples = np.random.default_rng(n).normal(size=(REPEATS, n))
+    found = [verdicts.above_zero(mean_of(list(row))) for row in samples]
+    for verdict in (HOLDS, FAILS):
+        rate, se = share(found.count(verdict))
+        assert abs(rate - LEVEL) < 4 * se
+
+
+def test_one_control_that_is_level_is_enough_to_refuse():
+    rng = np.random.default_rng(0)
+    found = [
+        verdicts.above_all([mean_of(list(rng.normal(3, 1, 6))), mean_of(list(rng.normal(0, 1, 6)))])
+        for _ in range(REPEATS)
+    ]
+    holds, se = share(found.count(HOLDS))
+    assert holds < LEVEL + 4 * se
+    assert found.count(FAILS) / REPEATS < LEVEL
+
+
+def test_equivalence_at_the_edge_of_its_margin():
+    """True difference = margin: wrong either way at most at the level."""
+    rng = np.random.default_rng(1)
+    found = []
+    for _ in range(REPEATS):
+        d, margin = rng.normal(1.0, 0.3, 8), 1.0
+        found.append(verdicts.within(mean_of(list(d + margin)), mean_of(list(margin - d))))
+    for verdict in (HOLDS, FAILS):
+        rate, se = share(found.count(verdict))
+        assert rate < LEVEL + 4 * se
+
+
+def test_equivalence_decides():
+    close, far = Estimate(1.0, 0.1, 9, 10), Estimate(-1.0, 0.1, 9, 10)
+    assert verdicts.within(close, close) == HOLDS
+    assert verdicts.within(close, far) == FAILS
+    assert verdicts.within(close, Estimate(0.1, 0.1, 9, 10)) == OPEN
+
+
+@pytest.mark.parametrize("n", [2, 10])
+@pytest.mark.parametrize("published_se", [True, False])
+def test_a_right_number_is_excluded_at_most_at_the_level(n, published_se):
+    """Both means come from the same law, theirs over 5 runs. Two units of ours may agree by chance."""
+    rng = np.random.default_rng(2)
+    wrong = 0
+    for _ in range(REPEATS):
+        theirs, ours = rng.normal(size=5), rng.normal(size=n)
+        se = theirs.std(ddof=1) / math.sqrt(5) if published_se else None
+        wrong += verdicts.excluded(mean_of(list(ours)), PublishedMean(theirs.mean(), se, 5))
+    rate, se = share(wrong)
+    assert rate < LEVEL + 4 * se
+    if not published_se:  # then the test is exact
+        assert rate > LEVEL - 4 * se
+
+
+def test_several_rounds_are_corrected_for():
+    ours = Estimate(3.1, 1.0, 1000, 1001)
+    exact = PublishedMean(0.0, 1e-9, 1001)
+    assert verdicts.agrees([(ours, exact)]) == FAILS
+    assert verdicts.agrees([(ours, exact)] * 20) != FAILS
+
+
+def test_agreement_needs_as_many_units_and_a_like_error():
+    theirs = PublishedMean(0.0, 1.0, 10)
+    assert verdicts.agrees([(Estimate(0.5, 1.0, 9, 10), theirs)]) == HOLDS
+    assert verdicts.agrees([(Estimate(0.5, 1.0, 4, 5), theirs)]) == OPEN
+    assert verdicts.agrees([(Estimate(0.5, 3.0, 9, 10), theirs)]) == OPEN
+    assert verdicts.agrees([(Estimate(9.0, 1.0, 9, 10), theirs)]) == FAILS
+
+
+def test_holm():
+    assert verdicts.holm([0.001, 0.5, 0.02, 0.04]) == 1
+    assert verdicts.holm([0.001, 0.011, 0.02, 0.04]) == 4
+    assert verdicts.holm([]) == 0
+
+
+@pytest.mark.parametrize("bad", [lambda: mean_of([]), lambda: mean_of([math.nan, 1.0]), lambda: PublishedMean(1, 1, 1)])
+def test_bad_numbers_are_refused(bad):
+    with pytest.raises(ValueError):
+        bad()
