@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis import claims_table, paper, paper_real
-from analysis.comparisons import Outcome
-from analysis.family import Claim
+from analysis.evidence import paper, paper_real
+from analysis.evidence import table as claims_table
+from analysis.evidence.comparisons import Outcome
+from analysis.evidence.family import Claim
+from analysis.evidence.selection import NotRun
+from analysis.evidence.verdicts import NOT_RUN
 from analysis.load import LoadError, Run, load
-from analysis.selection import NotRun
-from analysis.verdicts import NOT_RUN
 
 HELP = """A verdict on every claim of the paper, and on the findings of a prototype, from the runs that are there.
 

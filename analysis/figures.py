@@ -2,7 +2,7 @@
 
 An experiment's figures are regret against the iteration and, with private runs, against epsilon, for each problem and
 metric in it. Runs that were calibrated to target epsilons make one figure, of regret against the target
-(`analysis.frontier`); the experiment `cost` makes one of the seconds that a query takes.
+(`analysis.drawing.frontier`); the experiment `cost` makes one of the seconds that a query takes.
 """
 
 import argparse
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from analysis import cost, curves, frontier, tradeoff
-from analysis.captions import verdicts
 from analysis.claims import findings
+from analysis.drawing import cost, curves, frontier, tradeoff
+from analysis.drawing.captions import verdicts
+from analysis.drawing.looks import LOOK
+from analysis.drawing.page import FORMATS, save
 from analysis.load import LoadError, Run, Setting, by_metric, load, settings
-from analysis.looks import LOOK
-from analysis.page import FORMATS, save
 
 
 def draw(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 DATA_DIR_VARIABLE = "DPFBO_DATA"
@@ -20,25 +21,27 @@ def data_root(data_dir: str | Path | None = None) -> Path:
     return Path(os.path.abspath(os.path.expanduser(chosen)))
 
 
-def data_file(data_dir: str | Path | None, relative: str, fetch_name: str) -> Path:
+def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_name: str | None) -> Path:
     """Path of the data file `relative` under `data_root(data_dir)`.
 
     Args:
         data_dir: folder that holds the data; None for DPFBO_DATA, else `data`.
-        relative: path inside that folder, for example `landmine/LandmineData.mat`.
-        fetch_name: what `python -m runners.fetch` calls the file.
+        relative: path inside that folder, for example `landmine/LandmineData.mat`; of several the first that is there.
+        fetch_name: what `python -m runners.fetch` calls the (first) file; None if it cannot be fetched.
 
     Raises:
         MissingData: there is no such file.
     """
     root = data_root(data_dir)
-    path = root / relative
-    if path.is_file():
-        return path
-    command = f"python -m runners.fetch {fetch_name}"
-    if root != data_root():
-        command += f" --data-dir {shlex.quote(str(root))}"
+    paths = [root / name for name in ([relative] if isinstance(relative, str) else relative)]
+    for path in paths:
+        if path.is_file():
+            return path
+    fetch = ""
+    if fetch_name is not None:
+        elsewhere = f" --data-dir {shlex.quote(str(root))}" if root != data_root() else ""
+        fetch = f'run "python -m runners.fetch {fetch_name}{elsewhere}", or '
     raise MissingData(
-        f'data file {path} is missing: run "{command}", '
-        f"or point data_dir (or {DATA_DIR_VARIABLE}) at the folder that holds it"
+        f"data file {' or '.join(map(str, paths))} is missing: "
+        f"{fetch}point data_dir (or {DATA_DIR_VARIABLE}) at the folder that holds it"
     )

@@ -1,7 +1,8 @@
 """Download the data files: `python -m runners.fetch landmine`; without a name, list them.
 
 A file appears at its place only whole and with the right checksum. Until then its bytes are in
-`<file>.part` beside it, from which the next attempt, or the same command later, goes on.
+`<file>.part` beside it, from which the next attempt, or the same command later, goes on. Of an archive
+(federated EMNIST) the one member that is needed is unpacked, and the archive deleted.
 Run one fetch of a file at a time: two would write to the same part.
 """
 
@@ -29,49 +30,12 @@ from rich.table import Table
 from rich.text import Text
 
 from dpfbo.data import data_root
+from runners.data_files import DATA_FILES, DataFile
+from runners.unpack import unpack
 
 CHUNK_BYTES = 1 << 16
 Response = http.client.HTTPResponse | urllib.error.HTTPError
 TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """One file that can be fetched.
-
-    Attributes:
-        name: what the command line calls it.
-        path: where it goes, relative to the data folder.
-        url: where it comes from.
-        sha256: hex digest of the whole file.
-        bytes: size of the file; None when unknown.
-        description: what it is.
-        licence: under what terms it is published.
-    """
-
-    name: str
-    path: str
-    url: str
-    sha256: str
-    bytes: int | None
-    description: str
-    licence: str
-
-
-DATA_FILES: dict[str, DataFile] = {
-    "landmine": DataFile(
-        name="landmine",
-        path="landmine/LandmineData.mat",
-        url=(
-            "https://raw.githubusercontent.com/daizhongxiang/"
-            "Differentially-Private-Federated-Bayesian-Optimization/main/LandmineData.mat"
-        ),
-        sha256="2163ab20a80e33a8b65593c48cf283c540599dcb291105e63fa4af2ce24c2bea",
-        bytes=1_085_456,
-        description="landmine detection, 29 fields, 9 radar features, mine or not (Xue et al., 2007)",
-        licence="none stated; published by Duke University for research",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -112,7 +76,7 @@ def fetch(
     Args:
         file: what to fetch.
         root: the data folder; created when absent.
-        force: replace a file whose checksum is wrong.
+        force: replace a file whose checksum is wrong, or that has none because it was unpacked.
         patience: attempts, waits and timeouts.
         console: where progress is shown; standard error by default.
 
@@ -123,8 +87,8 @@ def fetch(
     part = target.with_name(target.name + ".part")
     try:
         if target.exists():
-            got = sha256_of(target)
-            if got == file.sha256:
+            got = None if file.member else sha256_of(target)  # of what was unpacked, no checksum is published
+            if got == file.sha256 or (got is None and not force):
                 return False
             if not force:
                 raise FetchError(
@@ -132,8 +96,9 @@ def fetch(
                     "move it away, or replace it with --force"
                 )
         target.parent.mkdir(parents=True, exist_ok=True)
-        _download(file, part, patience, console or Console(stderr=True))
-        _put_in_place(file, part, target)
+        console = console or Console(stderr=True)
+        _download(file, part, patience, console)
+        _put_in_place(file, part, target, console)
     except OSError as error:
         where = error.filename or part
         raise FetchError(f"cannot store {file.name} at {where}: {error.strerror or error}") from error
@@ -146,14 +111,24 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def _put_in_place(file: DataFile, part: Path, target: Path) -> None:
-    """Move the finished `part` to `target`, on disk and with the right checksum, or delete it."""
+def _put_in_place(file: DataFile, part: Path, target: Path, console: Console) -> None:
+    """Move the finished `part`, or its member, to `target`, on disk and with the right checksum, or delete it."""
     got = sha256_of(part)
     if got != file.sha256:
         part.unlink()
         raise FetchError(
             f"{file.name} from {file.url} has checksum {got}, expected {file.sha256}: the download was deleted"
         )
+    if file.member:
+        console.print(f"{file.name}: unpacking {file.member}", markup=False, highlight=False, soft_wrap=True)
+        try:
+            unpack(part, file.member, target)
+        except ValueError as error:
+            part.unlink()
+            what = f"{file.member} of {file.name} from {file.url}"
+            raise FetchError(f"cannot unpack {what}: {error}; the download was deleted") from error
+        part.unlink()
+        return
     with part.open("r+b") as handle:
         os.fsync(handle.fileno())
     os.replace(part, target)
@@ -265,7 +240,7 @@ def state_of(file: DataFile, root: Path) -> str:
     """Whether the file is `present`, `different` (wrong checksum), `partial` or `missing` under `root`."""
     target = root / file.path
     if target.exists():
-        return "present" if sha256_of(target) == file.sha256 else "different"
+        return "present" if file.member or sha256_of(target) == file.sha256 else "different"
     return "partial" if target.with_name(target.name + ".part").exists() else "missing"
 
 
@@ -291,15 +266,18 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
     parser.add_argument("--data-dir", help="data folder (default: DPFBO_DATA, else data)")
     parser.add_argument("--url", help="address to fetch the one NAME from; its checksum stays the same")
-    parser.add_argument("--force", action="store_true", help="replace a file whose checksum is wrong")
+    parser.add_argument("--sha256", metavar="HEX", help="checksum of the one NAME instead of the one known here")
+    parser.add_argument("--force", action="store_true", help="replace a file whose checksum is wrong or not known")
     args = parser.parse_args(argv)
     unknown = [name for name in args.names if name not in DATA_FILES]
     if unknown:
         parser.error(f"unknown name {', '.join(unknown)}: the known names are {', '.join(DATA_FILES)}")
     if args.names and (args.list or args.json):
         parser.error("--list and --json take no NAME")
-    if args.url and len(args.names) != 1:
-        parser.error("--url needs exactly one NAME")
+    if (args.url or args.sha256) and len(args.names) != 1:
+        parser.error("--url and --sha256 need exactly one NAME")
+    if args.sha256 and not re.fullmatch("[0-9a-fA-F]{64}", args.sha256):
+        parser.error(f"--sha256 must be 64 hexadecimal digits, got {args.sha256}")
     return args
 
 
@@ -312,7 +290,10 @@ def main(argv: Sequence[str] | None = None, patience: Patience = Patience()) -> 
         if not args.names:
             show_list(root, args.json)
         for name in args.names:
-            file = replace(DATA_FILES[name], url=args.url or DATA_FILES[name].url)
+            known = DATA_FILES[name]
+            checksum = args.sha256.lower() if args.sha256 else known.sha256
+            size = None if args.sha256 else known.bytes
+            file = replace(known, url=args.url or known.url, sha256=checksum, bytes=size)
             try:
                 new = fetch(file, root, force=args.force, patience=patience)
             except FetchError as error:

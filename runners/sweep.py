@@ -97,7 +97,9 @@ def _sweep(grids: Sequence[Grid], found: Sequence[States], console: Console) -> 
     known: States = {}  # of a trial that several experiments have: done, if it is so in one of them
     for states in found:
         known |= {key: s for key, s in states.items() if key not in known or s.phase == "done"}
-    planned = {trial.key: (setting, trial) for grid in reversed(grids) for setting, trial in grid.trials}
+    planned: dict[tuple[str, int], tuple[Setting, Trial]] = {}
+    for pair in (pair for grid in grids for pair in grid.trials):
+        planned.setdefault(pair[1].key, pair)
     trials = [trial for _, trial in planned.values()]
     todo = [pair for key, pair in planned.items() if _is_to_run(grids[0], known[key])]
     todo.sort(key=lambda pair: known[pair[1].key].phase == "running")  # busy elsewhere: perhaps done by then

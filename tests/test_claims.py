@@ -11,12 +11,13 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from analysis import claims, paper_real, reference
-from analysis.comparisons import CheaperThan, Contrast, Equivalent, better
-from analysis.family import controls, dp, fts, ts
+from analysis import claims
+from analysis.evidence import paper_real, reference
+from analysis.evidence.comparisons import CheaperThan, Contrast, Equivalent, better
+from analysis.evidence.family import controls, dp, fts, ts
+from analysis.evidence.selection import LATE, OVERALL
+from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.load import LoadError, Run, load
-from analysis.selection import LATE, OVERALL
-from analysis.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from runners.experiment import CONF
 
 SIZES = {"synthetic": (200, 40), "landmine": (29, 60)}

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from runners import fetch
-from runners.fetch import DataFile, Patience, main
+from runners.data_files import DataFile
+from runners.fetch import Patience, main
 
 CONTENT = random.Random(0).randbytes(400_000)
 HALF = len(CONTENT) // 2
@@ -76,19 +78,26 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep the test output quiet."""
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Behaviour]:
-    """A running server; the registry's one entry, `sample`, points at it."""
-    behaviour = Behaviour()
+@contextmanager
+def serving(behaviour: Behaviour) -> Iterator[str]:
+    """The address of a local server that behaves so."""
     handler = type("Handler", (_Handler,), {"behaviour": behaviour})
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    _register(monkeypatch, f"http://127.0.0.1:{httpd.server_address[1]}/sample.bin")
-    yield behaviour
+    yield f"http://127.0.0.1:{httpd.server_address[1]}"
     httpd.shutdown()
     thread.join()
     httpd.server_close()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Behaviour]:
+    """A running server; the registry's one entry, `sample`, points at it."""
+    behaviour = Behaviour()
+    with serving(behaviour) as address:
+        _register(monkeypatch, f"{address}/sample.bin")
+        yield behaviour
 
 
 def _register(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
@@ -260,6 +269,17 @@ def test_url_replaces_the_address_and_keeps_the_checksum(server: Behaviour, tmp_
     assert _fetch(tmp_path / "other", "--url", mirror) == 1
 
 
+def test_a_given_checksum_replaces_the_known_one_and_the_size_with_it(
+    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.content = b"a newer edition" * 50_000
+    checksum = hashlib.sha256(server.content).hexdigest()
+    assert _fetch(tmp_path, "--sha256", checksum.upper()) == 0
+    assert _target(tmp_path).read_bytes() == server.content
+    assert _fetch(tmp_path / "other", "--sha256", "0" * 64) == 1
+    assert f"has checksum {checksum}, expected {'0' * 64}" in _error(capsys)
+
+
 def test_a_present_file_is_not_fetched_again(
     server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -330,7 +350,9 @@ def test_an_interrupt_keeps_the_part_and_the_same_command_resumes(
     [
         (["sample", "smaple"], "unknown name smaple: the known names are sample"),
         (["sample", "--json"], "take no NAME"),
-        (["--url", "http://127.0.0.1/"], "--url needs exactly one NAME"),
+        (["--url", "http://127.0.0.1/"], "--url and --sha256 need exactly one NAME"),
+        (["--sha256", "0" * 64], "--url and --sha256 need exactly one NAME"),
+        (["sample", "--sha256", "0" * 63], "--sha256 must be 64 hexadecimal digits"),
     ],
 )
 def test_wrong_usage_is_code_2_and_fetches_nothing(
@@ -363,7 +385,7 @@ def test_without_a_name_the_shipped_entries_are_listed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "runners.fetch", "--data-dir", str(tmp_path)]
     root = Path(fetch.__file__).parents[1]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    assert "landmine" in done.stdout and "missing" in done.stdout
+    assert all(name in done.stdout for name in ("landmine", "har", "emnist")) and "missing" in done.stdout
 
 
 @pytest.mark.parametrize("file", fetch.DATA_FILES.values(), ids=lambda file: file.name)

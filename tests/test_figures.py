@@ -11,12 +11,14 @@ import pytest
 import yaml
 from PIL import Image
 
-from analysis import cost, curves, figures, load, page, published, sweeps, tradeoff
-from analysis.captions import settings_in_words, verdicts
+from analysis import figures, load
 from analysis.claims import Finding
+from analysis.drawing import cost, curves, page, sweeps, tradeoff
+from analysis.drawing import overlay as published
+from analysis.drawing.captions import settings_in_words, verdicts
+from analysis.drawing.looks import ALGORITHMS, LOOK, sequence
 from analysis.labels import in_words
 from analysis.load import LoadError
-from analysis.looks import ALGORITHMS, LOOK, sequence
 from tests.test_analysis import CURVES, TWO_ROUNDS, read, write_all, write_run
 
 FIG3 = [(0.35, z) for z in (1.0, 1.6, 2.0, 3.0, 4.0)] + [(q, 1.0) for q in (0.1, 0.15, 0.2, 0.25)]

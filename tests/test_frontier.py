@@ -8,7 +8,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from analysis import figures, frontier, load, page
+from analysis import figures, load
+from analysis.drawing import frontier, page
 from analysis.load import LoadError
 
 TARGETS = (0.5, 1.0, 4.0)

@@ -234,10 +234,12 @@ def test_dry_run_tells_all_and_leaves_nothing(tmp_path, monkeypatch, capsys):
 # --- on Ray: 24 trials, 20 of `good` and 4 of `bad`
 
 OBJECTIVE = """
-import os, signal, time
+import glob, os, signal, time
 
 def good(agent, x):
     time.sleep(0.004)
+    while os.path.exists("hold") and len(glob.glob("results/mine/*/*/summary.json")) >= 8:
+        time.sleep(0.05)  # however slow the machine is, the sweep does not end before it is killed
     try:
         os.unlink("deadly")
     except FileNotFoundError:
@@ -262,6 +264,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "sweep_objective.py").write_text(OBJECTIVE)
     (folder / "broken").touch()
+    (folder / "hold").touch()
     return folder
 
 
@@ -281,6 +284,7 @@ def killed(folder):
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     out, err = process.communicate()
+    (folder / "hold").unlink()
     return {"finished": summaries(folder), "seen": seen, "out": out, "err": err}
 
 

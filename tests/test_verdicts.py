@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis import verdicts
-from analysis.verdicts import FAILS, HOLDS, LEVEL, OPEN, Estimate, PublishedMean, mean_of
+from analysis.evidence import verdicts
+from analysis.evidence.verdicts import FAILS, HOLDS, LEVEL, OPEN, Estimate, PublishedMean, mean_of
 
 REPEATS = 2000
 

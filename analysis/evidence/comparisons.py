@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from analysis import verdicts
+from analysis.evidence import verdicts
+from analysis.evidence.selection import Measure, NotRun, Where, units_in_words
+from analysis.evidence.verdicts import Estimate, PublishedMean
 from analysis.load import LoadError, Run
-from analysis.selection import Measure, NotRun, Where, units_in_words
-from analysis.verdicts import Estimate, PublishedMean
 
 
 @dataclass(frozen=True)

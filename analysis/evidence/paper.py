@@ -6,11 +6,11 @@ the choice where a figure shows whole curves. Sizes: App. B.1.1 (N = 200, T = 40
 
 from collections.abc import Callable, Iterable
 
-from analysis import reference
-from analysis.comparisons import Agreement, BetterThanAll, Printed, Test, better, between, no_worse, trend
-from analysis.family import Claim, anywhere, controls, dp, following, fts, non_adaptive, ts
-from analysis.selection import LATE, OVERALL, Case, Measure, Where
-from analysis.verdicts import PublishedMean
+from analysis.evidence import reference
+from analysis.evidence.comparisons import Agreement, BetterThanAll, Printed, Test, better, between, no_worse, trend
+from analysis.evidence.family import Claim, anywhere, controls, dp, following, fts, non_adaptive, ts
+from analysis.evidence.selection import LATE, OVERALL, Case, Measure, Where
+from analysis.evidence.verdicts import PublishedMean
 
 SYNTHETIC = Case(200, 40, "regret")
 RUNS = 5  # of a published synthetic curve

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
+from analysis.drawing.looks import of_algorithm
 from analysis.labels import NAMES, metric_label
 from analysis.load import LoadError, Run
-from analysis.looks import of_algorithm
 
 WIDTH, PANEL_HEIGHT, ABOVE, BELOW = 7.8, 2.8, 1.0, 1.0  # inches
 LEFT, GAP, TITLE = 0.95, 0.85, 0.85  # left margin, between the two panels, between rows

@@ -12,12 +12,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from analysis.axes import metric_axis, title
-from analysis.captions import deltas, settings_in_words
+from analysis.drawing.axes import metric_axis, title
+from analysis.drawing.captions import deltas, settings_in_words
+from analysis.drawing.overlay import LAST, WORDS, published
+from analysis.drawing.page import page
+from analysis.drawing.sweeps import Curve, panels
 from analysis.load import LoadError, Setting
-from analysis.page import page
-from analysis.published import LAST, WORDS, published
-from analysis.sweeps import Curve, panels
 
 ACCOUNTANT = "pld"
 LOGARITHMIC_FROM = 12.0  # ratio of the largest to the smallest epsilon

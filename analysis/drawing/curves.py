@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.axes import metric_axis, title
-from analysis.captions import settings_in_words
+from analysis.drawing.axes import metric_axis, title
+from analysis.drawing.captions import settings_in_words
+from analysis.drawing.overlay import WORDS, Published, published
+from analysis.drawing.page import page
+from analysis.drawing.sweeps import Curve, panels
 from analysis.load import Setting
-from analysis.page import page
-from analysis.published import WORDS, Published, published
-from analysis.sweeps import Curve, panels
 
 BEFORE = 6  # a linear axis may leave out what is higher than all rounds after the first sixth
 PUBLISHED_LINE: dict[str, Any] = {"linestyle": ":", "linewidth": 0.9, "markerfacecolor": "white", "markersize": 4.5}

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from analysis.selection import LAST, Measure, at
-from analysis.verdicts import PublishedMean
+from analysis.evidence.selection import LAST, Measure, at
+from analysis.evidence.verdicts import PublishedMean
 
-FOLDER = Path(__file__).parent / "published"
+FOLDER = Path(__file__).parent.parent / "published"
 
 LANDMINE_SE, LANDMINE_RUNS = 0.0027, 10  # of every point of the published curves: about, over the authors' 10 runs
 PROTOTYPE_FUNCTIONS = 15

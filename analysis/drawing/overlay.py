@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.load import Setting
 
-FOLDER = Path(__file__).parent / "published"
+FOLDER = Path(__file__).parent.parent / "published"
 N_AGENTS, REGIONS, LAST = 29, 4, 60  # the published landmine runs; LAST: the round of fig3a's points
 WORDS = "published"
 

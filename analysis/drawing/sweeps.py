@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analysis.drawing.looks import Style, sequence
 from analysis.labels import FOLLOW, NAMES, in_words, key_in_words, telling
 from analysis.load import Setting
-from analysis.looks import Style, sequence
 
 TITLES = {"privacy.z": "noise multiplier z", "privacy.q": "sampling probability q", "privacy.S": "clip norm S"}
 

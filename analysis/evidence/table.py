@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis import verdicts
-from analysis.verdicts import FAILS, HOLDS, LEVEL, NOT_RUN, OPEN, VERDICTS
+from analysis.evidence import verdicts
+from analysis.evidence.verdicts import FAILS, HOLDS, LEVEL, NOT_RUN, OPEN, VERDICTS
 
 if TYPE_CHECKING:
     from analysis.claims import Finding

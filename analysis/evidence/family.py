@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from analysis.comparisons import Test
-from analysis.selection import Case, Where
+from analysis.evidence.comparisons import Test
+from analysis.evidence.selection import Case, Where
 
 
 @dataclass(frozen=True)

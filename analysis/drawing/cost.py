@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
+from analysis.drawing.looks import sequence
+from analysis.drawing.page import page
 from analysis.load import LoadError, Setting, seeds_phrase
-from analysis.looks import sequence
-from analysis.page import page
 
 EXPERIMENT = "cost"
 PUBLISHED = 1.24  # P = 4 over P = 1, as the paper says

@@ -1,0 +1,71 @@
+"""The privacy of every private setting, beside the epsilon that the paper prints for it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.html.table import Group, Table, epsilon
+from analysis.load import Setting
+
+PUBLISHED = Path(__file__).parent.parent / "published" / "privacy_losses.csv"
+COLUMNS = ("setting", "q", "z")  # always in the table
+SYMBOLS = ("S", "N", "T", "δ")
+
+
+def row(group: Setting) -> dict[str, str]:
+    """One private setting, by column."""
+    s, p = group.first.summary, group.first.config["privacy"]
+    return {
+        "setting": group.label,
+        "ε moments": epsilon(group, "moments"),
+        "ε moments, published": _published(group),
+        **{f"ε {name}": epsilon(group, name) for name in s["epsilon"] if name != "moments"},
+        **{key: f"{p[key]:.4g}" for key in ("q", "z", "S")},
+        "N": str(s["n_agents"]),
+        "T": str(s["rounds"]),
+        "releases": str(s["n_charges"]),
+        "δ": f"{s['delta']:.3g}",
+        "relation": s["relation"],
+        "rng": s["rng"],
+        **{key: str(p.get(key, "–")) for key in ("sampling", "sensitivity", "charge")},
+        **{key: str(p.get(key, {}).get("_target_", "–")).rsplit(".", 1)[-1] for key in ("noise", "schedule")},
+    }
+
+
+def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> Table | None:
+    """All rows, by experiment. What is the same in all rows is said once, above, or once for each experiment."""
+    rows = [row for _, group in by_experiment for row in group]
+    if not rows:
+        return None
+    values = {key: {row.get(key, "–") for row in rows} for key in dict.fromkeys(key for row in rows for key in row)}
+    named = [key for key in values if key not in COLUMNS and not key.startswith("ε")]
+    same = [key for key in named if len(values[key]) == 1]
+    steady = [
+        key
+        for key in named
+        if key not in same and all(len({row[key] for row in rows}) == 1 for _, rows in by_experiment)
+    ]
+    shown = [key for key in values if key not in (*same, *steady) and values[key] != {"–"}]
+    groups = tuple(
+        Group(tuple(tuple(row.get(key, "–") for key in shown) for row in rows), name, _listed(rows[0], steady))
+        for name, rows in by_experiment
+    )
+    return Table(f"In all rows: {_listed(rows[0], same)}." if same else "", tuple(shown), groups)
+
+
+def _listed(row: dict[str, str], keys: Sequence[str]) -> str:
+    """`N = 200, T = 40, sampling poisson`"""
+    return ", ".join(f"{key} = {row[key]}" if key in SYMBOLS else f"{key} {row[key]}" for key in keys)
+
+
+def _published(group: Setting) -> str:
+    """Epsilon that the paper prints for this problem, N, T, q and z, with Poisson sampling; – for none."""
+    s, p = group.first.summary, group.first.config["privacy"]
+    if p.get("sampling", "poisson") != "poisson" or s["n_charges"] != s["rounds"]:
+        return "–"
+    ours = (s["n_agents"], s["rounds"], p["q"], p["z"])
+    printed = pd.read_csv(PUBLISHED)
+    alike = (printed["experiment"] == s["problem"]) & np.isclose(printed[["N", "T", "q", "z"]], ours).all(axis=1)
+    return f"{printed['epsilon_moments'][alike].iloc[0]:.2f}" if alike.any() else "–"

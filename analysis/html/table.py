@@ -1,0 +1,58 @@
+"""A table of the report, as text, and how its values are written."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from analysis.load import Setting
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of cells, the first of each its heading. experiment: that they belong to, or empty; words: about all."""
+
+    rows: tuple[tuple[str, ...], ...]
+    experiment: str = ""
+    words: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text. caption: above it, may be empty."""
+
+    caption: str
+    columns: tuple[str, ...]
+    groups: tuple[Group, ...]
+
+
+def with_error(cell: dict[str, float | None] | None) -> str:
+    """`0.1234 ± 0.0012`, or – for a round that is not there."""
+    if cell is None:
+        return "–"
+    return f"{cell['mean']:.4f}" + ("" if cell["se"] is None else f" ± {cell['se']:.4f}")
+
+
+def epsilon(group: Setting, accountant: str) -> str:
+    """Epsilon of a setting: ∞ where none is finite, – where the accountant does not apply."""
+    if accountant not in group.first.summary["epsilon"]:
+        return "–"
+    value = group.epsilon(accountant)
+    return "∞" if value is None else f"{value:.2f}" if value else "0"
+
+
+def number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else "–"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0–4, 7` for 0, 1, 2, 3, 4, 7."""
+    spans: list[list[int]] = []
+    for n in sorted(set(numbers)):
+        if spans and n == spans[-1][1] + 1:
+            spans[-1][1] = n
+        else:
+            spans.append([n, n])
+    return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in spans)
+
+
+def spaced(name: str) -> str:
+    return name.replace("_", " ")

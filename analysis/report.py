@@ -1,0 +1,215 @@
+"""python -m analysis.report: one HTML file with every figure, table and verdict; it needs no network and no script."""
+
+import argparse
+import os
+import platform
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from analysis.claims import Finding, claims, tested
+from analysis.evidence import table as claims_table
+from analysis.evidence.table import Found
+from analysis.evidence.verdicts import NOT_RUN
+from analysis.html import privacy as report_privacy
+from analysis.html.sections import Section, section
+from analysis.load import LoadError
+
+TEMPLATE = Path(__file__).parent / "html" / "report.html.j2"
+PACKAGES = ("torch", "numpy", "scipy", "gpytorch", "scikit-learn", "dp-accounting", "matplotlib")
+
+HELP = """One HTML file with the figures, tables, privacy and verdicts of all experiments in the results folder.
+It needs no network and no script, and may be sent as it is."""
+
+EXIT_CODES = """Exit code: 0; 1 where there is nothing to show (no file is written), or where the report says of an
+experiment that it cannot be read or drawn; 2 for unknown options."""
+
+
+def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
+    """The experiments with finished runs, all or the named ones, in the order of the paper.
+
+    Raises LoadError if there is none, or a named one is missing.
+    """
+    found = sorted({path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")}, key=_natural)
+    if not found:
+        raise LoadError(f"no finished run in {results_dir}: run python -m runners.sweep experiment=NAME")
+    for name in names:
+        if name not in found:
+            raise LoadError(f"no finished run of {name!r} in {results_dir} (there are results of {', '.join(found)})")
+    return [name for name in found if not names or name in names]
+
+
+def judged(results_dir: Path, names: Sequence[str], unread: Sequence[str]) -> tuple[Found, list[str]]:
+    """The claims, all or those of the named experiments, in the order of the paper, and what could not be judged.
+
+    unread: experiments that cannot be read, which are left out.
+    """
+    found: list[tuple[Finding, float | None]] = []
+    notes = []
+    for name in dict.fromkeys(claim.experiment for claim in claims(names or None)):
+        try:
+            found += [] if name in unread else tested(results_dir, [name])
+        except LoadError as error:
+            notes.append(f"the claims about {name} are left out: {error}")
+    return found, notes
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The claims about one experiment."""
+
+    experiment: str
+    findings: tuple[Finding, ...]
+    counts: dict[str, int]
+    summary: str
+
+    @property
+    def figures(self) -> str:
+        return " and ".join(dict.fromkeys(f.figure for f in self.findings))
+
+    @property
+    def run(self) -> bool:
+        return any(f.verdict != NOT_RUN for f in self.findings)
+
+
+def render(sections: Sequence[Section], found: Found, notes: Sequence[str], made: datetime) -> str:
+    """The page. notes: what is missing in it, and why."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["whole"] = _whole
+    by_experiment: dict[str, list[tuple[Finding, float | None]]] = {}
+    for finding, p in found:
+        by_experiment.setdefault(finding.experiment, []).append((finding, p))
+    private = [(s.experiment, s.private) for s in sections if s.private]
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        made=made.strftime("%Y-%m-%d %H:%M UTC"),
+        sections=sections,
+        anchors={s.experiment: s.anchor for s in sections},
+        notes=notes,
+        commits=_commits(sections),
+        counts=claims_table.counts(found),
+        summary=claims_table.summary(found),
+        rule=claims_table.RULE,
+        remarks=claims_table.notes(found),
+        claims={
+            name: Judged(name, tuple(f for f, _ in pairs), claims_table.counts(pairs), claims_table.summary(pairs))
+            for name, pairs in by_experiment.items()
+        },
+        privacy=report_privacy.table(private),
+        covers=sorted({run.summary["epsilon_covers"] for s in sections for run in s.runs if run.summary["private"]}),
+        executors=_executors(sections),
+        machine=_machine(),
+    )
+
+
+def _whole(text: str) -> str:
+    """No line ends in `P = 2` or after ε."""
+    return text.replace(" = ", "\u00a0=\u00a0").replace("ε ", "ε\u00a0")
+
+
+def write(page: str, path: Path) -> None:
+    """Write the page whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(page)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
+    """fig2c before fig10."""
+    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"\d+|\D+", name))
+
+
+def _commits(sections: Sequence[Section]) -> list[tuple[str, bool, int]]:
+    """Commit (12 characters, empty if not recorded), whether there were changes beside it, number of runs."""
+    counts = Counter(run.summary.get("commit") or "" for s in sections for run in s.runs)
+    return [(name.rstrip("+")[:12], name.endswith("+"), n) for name, n in counts.most_common()]
+
+
+def _executors(sections: Sequence[Section]) -> list[tuple[str, int]]:
+    """Where the agents were computed, and the number of runs."""
+    found: Counter[str] = Counter()
+    for s in sections:
+        for run in s.runs:
+            executor = run.config.get("executor", {})
+            parts = [str(executor.get("name", "not recorded")), str(executor.get("device", ""))]
+            found[", ".join(filter(None, parts))] += 1
+    return found.most_common()
+
+
+def _machine() -> list[tuple[str, str]]:
+    """Of the machine that makes the report."""
+    known = [("Python", platform.python_version())]
+    for package in PACKAGES:
+        try:
+            known.append((package, version(package)))
+        except PackageNotFoundError:
+            known.append((package, "not installed"))
+    system = f"{platform.system()} {platform.release()}, {platform.machine()}"
+    return [*known, ("system", system), ("CPUs", str(os.cpu_count()))]
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m analysis.report", description=HELP, epilog=EXIT_CODES)
+    parser.add_argument(
+        "experiments", metavar="EXPERIMENT", nargs="*", help="folders in the results folder (default: all)"
+    )
+    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="results folder (default: results)")
+    parser.add_argument("--out", type=Path, default=Path("report.html"), help="file (default: report.html)")
+    return parser.parse_args(argv)
+
+
+def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:
+    """Read and draw, with a bar on stderr."""
+    console = Console(file=sys.stderr)  # held: what figures say goes elsewhere meanwhile
+    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
+    progress = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    with progress:
+        task, sections = progress.add_task("", total=len(names)), []
+        for name in names:
+            progress.update(task, description=name.replace("[", r"\["))
+            sections.append(section(results_dir, name))
+            progress.advance(task)
+    return sections
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the report and print its path; the exit code is 0, or 1 when something or all is missing."""
+    args = _parse(argv)
+    try:
+        if args.out.is_dir():
+            raise LoadError(f"--out must be a file, and {args.out} is a folder")
+        names = experiments(args.results_dir, args.experiments)
+        sections = _collect(args.results_dir, names)
+        unread = [s.experiment for s in sections if not s.runs]
+        found, not_judged = judged(args.results_dir, args.experiments, unread)
+        notes = [*(note for s in sections for note in s.notes), *not_judged]
+        write(render(sections, found, notes, datetime.now(UTC)), args.out)
+    except (LoadError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    for note in notes:
+        print(f"error: {note}", file=sys.stderr)
+    print(args.out)
+    return 1 if notes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Human activity recognition (paper, Sec. 5.2): each agent tunes a classifier of its own subject's movements."""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.data import data_file
+from dpfbo.domain import Box
+from dpfbo.har import ACTIVITIES, ARCHIVE, COMPACT, load_subjects
+from dpfbo.rng import Streams
+from dpfbo.softmax_regression import DataSets, Settings, data_sets, fit, validation_accuracy
+
+_FILES = {"auto": (ARCHIVE, COMPACT), "official": (ARCHIVE,), "recomputed": (COMPACT,)}
+
+
+@dataclass(frozen=True)
+class Activity:
+    """30 subjects of UCI HAR (Anguita et al. 2013); x = (rows a batch, L2, learning rate) of logistic regression.
+
+    One agent is one subject, its windows split in halves, stratified by activity and standardised on the training
+    half; y = accuracy on the other half of multinomial logistic regression trained by plain mini-batch SGD from zero
+    for `epochs` epochs with a constant learning rate (`dpfbo.softmax_regression`). The orders of the rows come from
+    the stream `sgd_order`. Accuracy counts 0 where the training diverges. Metric: validation error, 1 - y.
+
+    The paper gives the ranges, batch size [128, 512], L2 [1e-6, 10], learning rate [1e-6, 1], neither the scale
+    of the axes nor the epochs; both are our choice. scale: `log`, L2 and learning rate are searched, and recorded in
+    x, as log10 in [-6, 1] and [-6, 0]; `linear`, in their own units, where training diverges in more than half of
+    the box (learning rate times L2 above 2). A batch size is rounded to an integer; a subject has at most 204
+    training rows, so most batch sizes mean gradient descent on all of them.
+
+    n_agents: the first so many subjects. features: `official`, the archive of the UCI repository; `recomputed`, the
+    compact file with "UCI HAR, recomputed features" (`dpfbo.har`); `auto`, the archive if it is there, else the
+    compact file; `name` says which. data_dir: see `dpfbo.data`. Raises MissingData if there is no file.
+    """
+
+    n_agents: int = 30
+    scale: str = "log"
+    epochs: int = 100
+    split_seed: int = 0
+    features: str = "auto"
+    data_dir: str | None = None
+    metric: str = "validation_error"
+    lower_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        checks.integer("problem.n_agents", self.n_agents, minimum=1)
+        checks.one_of("problem.scale", self.scale, ("log", "linear"))
+        checks.integer("problem.epochs", self.epochs, minimum=1)
+        checks.integer("problem.split_seed", self.split_seed, minimum=0)
+        checks.one_of("problem.features", self.features, tuple(_FILES))
+        subjects = len(load_subjects(self._path, self.split_seed))
+        if self.n_agents > subjects:
+            raise ValueError(f"problem.n_agents must be at most {subjects} for activity, got {self.n_agents}")
+
+    @cached_property
+    def _path(self) -> Path:
+        return data_file(self.data_dir, _FILES[self.features], None if self.features == "recomputed" else "har")
+
+    @property
+    def name(self) -> str:
+        return f"activity_{'official' if self._path.suffix == '.zip' else 'recomputed'}"
+
+    @property
+    def domain(self) -> Box:
+        if self.scale == "log":
+            return Box((128.0, -6.0, -6.0), (512.0, 1.0, 0.0))
+        return Box((128.0, 1e-6, 1e-6), (512.0, 10.0, 1.0))
+
+    @property
+    def noise_variance(self) -> float | None:
+        return None
+
+    @property
+    def reference(self) -> Tensor:
+        return torch.ones(self.n_agents, dtype=torch.float64, device="cpu")
+
+    def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
+        data = _data(self._path, self.split_seed, x.device)[agents]
+        shape = (*x.shape[:2], self.epochs, data.gram.shape[-1])
+        order = streams.uniform("sgd_order", agents, round, shape[1] * shape[2] * shape[3]).view(shape)
+        rates = 10 ** x[..., 1:] if self.scale == "log" else x[..., 1:]
+        l2, learning_rate = rates.float().unbind(-1)
+        settings = Settings(x[..., 0].round().long(), l2, learning_rate)
+        return validation_accuracy(data, *fit(data, settings, self.epochs, order))
+
+    def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return y
+
+
+@cache
+def _data(path: Path, split_seed: int, device: torch.device) -> DataSets:
+    """All subjects of the file, so that shapes, and with them rounding, do not depend on who takes part."""
+    subjects = load_subjects(path, split_seed)
+    training = [(s.X_train, s.y_train) for s in subjects]
+    validation = [(s.X_validation, s.y_validation) for s in subjects]
+    return data_sets(training, validation, ACTIVITIES).to(device)

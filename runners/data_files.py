@@ -1,0 +1,77 @@
+"""The files that `python -m runners.fetch` knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file that can be fetched.
+
+    Attributes:
+        name: what the command line calls it.
+        path: where it goes, relative to the data folder.
+        url: where it comes from.
+        sha256: hex digest of what the address sends.
+        bytes: size of that; None when unknown.
+        description: what it is.
+        licence: under what terms it is published.
+        member: the file to unpack from the tar.bz2 that the address sends; None: what it sends is the file.
+    """
+
+    name: str
+    path: str
+    url: str
+    sha256: str
+    bytes: int | None
+    description: str
+    licence: str
+    member: str | None = None
+
+
+_FILES = (
+    DataFile(
+        name="landmine",
+        path="landmine/LandmineData.mat",
+        url=(
+            "https://raw.githubusercontent.com/daizhongxiang/"
+            "Differentially-Private-Federated-Bayesian-Optimization/main/LandmineData.mat"
+        ),
+        sha256="2163ab20a80e33a8b65593c48cf283c540599dcb291105e63fa4af2ce24c2bea",
+        bytes=1_085_456,
+        description="landmine detection, 29 fields, 9 radar features, mine or not (Xue et al., 2007)",
+        licence="none stated; published by Duke University for research",
+    ),
+    DataFile(
+        name="har",
+        path="har/human+activity+recognition+using+smartphones.zip",
+        url="https://archive.ics.uci.edu/static/public/240/human+activity+recognition+using+smartphones.zip",
+        # The site states no checksum; this one is on record in many projects that downloaded the file.
+        sha256="c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031",
+        bytes=61_005_872,
+        description="human activity recognition, 30 subjects, 561 features, 6 activities (Anguita et al., 2013)",
+        licence="CC BY 4.0; its README asks for a citation and excludes commercial use",
+    ),
+    DataFile(
+        name="emnist",
+        path="emnist_digits/fed_emnist_digitsonly_train.h5",
+        url="https://storage.googleapis.com/tff-datasets-public/fed_emnist_digitsonly.tar.bz2",
+        # Of the archive, as TensorFlow Federated checked it (tff.simulation.datasets.emnist, up to 2020).
+        sha256="55333deb8546765427c385710ca5e7301e16f4ed8b60c1dc5ae224b42bd5b14b",
+        bytes=None,
+        description="federated EMNIST, digits by 3383 writers, training part (Caldas et al., 2018)",
+        licence="none stated; made from NIST Special Database 19",
+        member="fed_emnist_digitsonly_train.h5",
+    ),
+    DataFile(
+        name="school",
+        path="school/school.mat",
+        url="https://raw.githubusercontent.com/jiayuzhou/MALSAR/ca3d55b878cc4113f0d9603e8ac46538aeb1ecd9/data/school.mat",
+        sha256="57fb3238fdd03a9aa17276e2ce18d9bbb5d128c3261e794fe6233b58b6909068",
+        bytes=44_759,
+        description="exam scores in 139 London schools, 28 features (Inner London Education Authority, 1985 to 1987)",
+        licence="distributed for research and teaching; the repository GPL-2",
+    ),
+)
+DATA_FILES = {file.name: file for file in _FILES}
