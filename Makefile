@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 RESULTS ?= results
 
-.PHONY: setup demo test soak lint wandb-sync clean
+.PHONY: setup demo synthetic test soak lint wandb-sync clean
 
 setup: $(READY)
 
@@ -21,6 +21,17 @@ demo: $(READY)
 	@$(BIN)/python -m runners.demo
 	@$(BIN)/python -m analysis.tables demo
 	@$(BIN)/python -m analysis.figures demo
+
+SYNTHETIC := fig2a fig2b fig2c fig2d fig4 fig5 fig6 fig7a fig7b fig12a
+space := $(subst ,, )
+comma := ,
+
+# the paper's synthetic figures at scale=quick: five functions each
+synthetic: $(READY)
+	@$(BIN)/python -m runners.sweep experiment=$(subst $(space),$(comma),$(SYNTHETIC)) results_dir=$(RESULTS)
+	@$(BIN)/python -m analysis.figures $(SYNTHETIC) --results-dir $(RESULTS)
+	@$(BIN)/python -m analysis.claims $(SYNTHETIC) --results-dir $(RESULTS)
+	@$(BIN)/python -m analysis.report $(SYNTHETIC) --results-dir $(RESULTS)
 
 test: $(READY)
 	@$(BIN)/python -m pytest

@@ -1,5 +1,6 @@
 """Human activity recognition (paper, Sec. 5.2): each agent tunes a classifier of its own subject's movements."""
 
+import math
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -82,7 +83,8 @@ class Activity:
         data = _data(self._path, self.split_seed, x.device)[agents]
         shape = (*x.shape[:2], self.epochs, data.gram.shape[-1])
         order = streams.uniform("sgd_order", agents, round, shape[1] * shape[2] * shape[3]).view(shape)
-        rates = 10 ** x[..., 1:] if self.scale == "log" else x[..., 1:]
+        # torch.pow rounds by where a number lies in its tensor, and so by which agents share the call
+        rates = (math.log(10) * x[..., 1:]).exp() if self.scale == "log" else x[..., 1:]
         l2, learning_rate = rates.float().unbind(-1)
         settings = Settings(x[..., 0].round().long(), l2, learning_rate)
         return validation_accuracy(data, *fit(data, settings, self.epochs, order))
