@@ -179,8 +179,11 @@ def assemble(settings: dict[str, Any]) -> Experiment:
 def calibrated(cfg: DictConfig) -> DictConfig:
     """The same settings with `privacy.z` such that a run costs `privacy.epsilon`, where that is given.
 
-    Raises ValueError for a target that cannot be met, or a z that is given beside it.
+    They also say which data were found, where that was left open.
+
+    Raises ValueError for a target that cannot be met, or a z that is given beside it, MissingData without data.
     """
+    cfg = _with_data_found(cfg)
     p = cfg.get("privacy", {})
     if p.get("epsilon") is None or not cfg.algorithm.get("private") or OmegaConf.missing_keys(cfg):
         return cfg
@@ -195,6 +198,19 @@ def calibrated(cfg: DictConfig) -> DictConfig:
         )
     cfg = cfg.copy()
     cfg.privacy.z = z
+    return cfg
+
+
+def _with_data_found(cfg: DictConfig) -> DictConfig:
+    """The same settings with the data that were found where they say `auto`: others are another setting."""
+    plain: dict[str, Any] = OmegaConf.to_container(cfg.problem)  # type: ignore[assignment]
+    if "auto" not in plain.values() or OmegaConf.missing_keys(cfg):
+        return cfg
+    settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    problem = instantiate({k: v for k, v in settings["problem"].items() if k != "preset"})
+    cfg = cfg.copy()
+    for key in (key for key, value in plain.items() if value == "auto" and hasattr(problem, "found")):
+        cfg.problem[key] = problem.found
     return cfg
 
 

@@ -82,6 +82,7 @@ class Options:
     gpus_per_trial: float
     retry_failed: bool
     address: str | None
+    alone: bool
 
     def __post_init__(self) -> None:
         if self.max_concurrent is not None:
@@ -92,6 +93,7 @@ class Options:
             if count > 1 and not float(count).is_integer():
                 raise ValueError(f"sweep.{name}_per_trial above 1 must be a whole number, got {count!r}")
         checks.one_of("sweep.retry_failed", self.retry_failed, (True, False))
+        checks.one_of("sweep.alone", self.alone, (True, False))
         if not isinstance(self.address, str | None):
             raise ValueError(f"sweep.address must be the address of a Ray cluster, got {self.address!r}")
         if "://" in (self.address or ""):  # Tune, and with it the table, would run in another process
@@ -191,7 +193,7 @@ def _options(base: DictConfig) -> Options:
     cpus = s["cpus_per_trial"] if s["cpus_per_trial"] is not None else float(not on_ray)
     limit = s["max_concurrent"] if s["max_concurrent"] is not None or not on_ray else 1
     address = s["address"] if s["address"] is not None or not on_ray else base.executor.address
-    return Options(limit, cpus, s["gpus_per_trial"], s["retry_failed"], address)
+    return Options(limit, cpus, s["gpus_per_trial"], s["retry_failed"], address, s["alone"])
 
 
 def _scaled(base: DictConfig) -> tuple[Any, Any]:

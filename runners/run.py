@@ -36,6 +36,7 @@ USER_ERRORS = (
 def run(cfg: DictConfig) -> None:
     """Run the composed experiment; exit code 0, 1 for an error, 130 when interrupted."""
     try:
+        check_is_a_run(cfg)
         warn_about_ignored_privacy(cfg)
         title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
         epsilon = None if cfg.algorithm.server == "peer" else 0.0
@@ -51,6 +52,18 @@ def run(cfg: DictConfig) -> None:
         sys.exit(1)
     if cfg.progress:
         print_summary(summary, folder)
+
+
+def check_is_a_run(cfg: DictConfig) -> None:
+    """Raise ValueError for what only a sweep understands, and a single run would ignore."""
+    if cfg.sweep.settings is not None or cfg.sweep.scales is not None:
+        raise ValueError(
+            f"experiment={cfg.experiment_name} is a sweep of several settings: "
+            f"python -m runners.sweep experiment={cfg.experiment_name}"
+        )
+    for override in HydraConfig.get().overrides.task:
+        if override.lstrip("+~").partition("=")[0].partition(".")[0] in ("seeds", "scale", "sweep"):
+            raise ValueError(f"{override} is for runners.sweep; a run has one seed, or several with -m seed=0,1,2")
 
 
 def warn_about_ignored_privacy(cfg: DictConfig) -> None:

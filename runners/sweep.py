@@ -20,7 +20,7 @@ from runners import board as boards
 from runners.experiment import CONF
 from runners.grid import Grid, Setting
 from runners.run import USER_ERRORS, one_sentence
-from runners.several import plan_all, spread
+from runners.several import plan_all, spread, together
 from runners.terminal import say_error
 from runners.trials import Trial, TrialState, seeds_in_words, state, write_plan
 
@@ -73,6 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = [{trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials} for grid in grids]
         if args.dry_run:
             _print(grids, found, args.json, _preview)
+            if len(grids) > 1 and not args.json:
+                planned, known = together(grids, found)
+                to_run = sum(_is_to_run(grids[0], s) for s in known.values())
+                print(f"together, without what they share: {len(planned)} trials, {to_run} to run")
             return 0
         after, warnings = _sweep(grids, found, console)
     except KeyboardInterrupt:
@@ -94,12 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _sweep(grids: Sequence[Grid], found: Sequence[States], console: Console) -> tuple[list[States], list[str]]:
     """Run what no experiment has finished, each trial once; returns all states afterwards, and the trials' warnings."""
-    known: States = {}  # of a trial that several experiments have: done, if it is so in one of them
-    for states in found:
-        known |= {key: s for key, s in states.items() if key not in known or s.phase == "done"}
-    planned: dict[tuple[str, int], tuple[Setting, Trial]] = {}
-    for pair in (pair for grid in grids for pair in grid.trials):
-        planned.setdefault(pair[1].key, pair)
+    planned, known = together(grids, found)
     trials = [trial for _, trial in planned.values()]
     todo = [pair for key, pair in planned.items() if _is_to_run(grids[0], known[key])]
     todo.sort(key=lambda pair: known[pair[1].key].phase == "running")  # busy elsewhere: perhaps done by then
@@ -117,9 +116,12 @@ def _sweep(grids: Sequence[Grid], found: Sequence[States], console: Console) -> 
         for grid in grids:
             write_plan(grid.folder, [trial for _, trial in grid.trials])
         board = boards.Board(trials, {**known, **{trial.key: TrialState("waiting") for _, trial in todo}}, console)
-        with _shown(board, console):
-            warnings = tuning.run_trials(todo, grids[0].options, board)
-    return spread(grids, found, board.states), warnings
+        try:
+            with _shown(board, console):
+                warnings = tuning.run_trials(todo, grids[0].options, board)
+        finally:  # also what an interrupted sweep has done belongs to all of its experiments
+            after = spread(grids, found, board.states)
+    return after, warnings
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from dpfbo import cnn
 from dpfbo.data import MissingData, data_root
 from dpfbo.problems.digits import Digits
 from dpfbo.rng import Streams
-from runners.experiment import build
+from runners.experiment import build, calibrated, setting_hash
 from tests.test_conf import compose
 from tests.test_writers import write_compact, write_federated
 
@@ -166,8 +166,17 @@ def test_more_than_fifty_agents_need_the_larger_compact_file(tmp_path):
 
 @pytest.mark.parametrize("source", ["auto", "federated_emnist", "mnist_by_writer"])
 def test_missing_files_say_what_to_do_and_nothing_else_is_read(tmp_path, source):
-    with pytest.raises(MissingData, match="python -m runners.fetch emnist.*problem.source=sklearn"):
+    with pytest.raises(MissingData, match="point data_dir.*problem.source=sklearn") as error:
         Digits(source=source, data_dir=str(tmp_path))
+    assert ("python -m runners.fetch emnist" in str(error.value)) == (source != "mnist_by_writer")  # not fetched by us
+
+
+def test_the_source_that_was_found_belongs_to_the_setting(tmp_path):
+    write_compact(tmp_path / "emnist_digits" / "mnist_by_writer_50.npz", (20,) * 3)
+    overrides = ["problem=digits", "problem.n_agents=3", f"data_dir={tmp_path}", "algorithm=ts"]
+    found, named = compose(*overrides), compose(*overrides, "problem.source=mnist_by_writer")
+    assert calibrated(found).problem.source == "mnist_by_writer"
+    assert setting_hash(calibrated(found)) == setting_hash(named) != setting_hash(found)
 
 
 @pytest.mark.parametrize(

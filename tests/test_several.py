@@ -10,7 +10,8 @@ from omegaconf import OmegaConf
 
 from runners import sweep
 from runners.grid import plan
-from runners.several import plan_all
+from runners.results import Progress
+from runners.several import plan_all, spread, together
 from runners.trials import known_trials, state
 
 TINY = [
@@ -67,6 +68,29 @@ def test_what_experiments_share_runs_once(here, tmp_path, capsys):
     assert (grids[1].folder / setting / str(seed) / "summary.json").exists()
 
 
+def test_begun_trials_go_on_where_they_were_begun_and_busy_folders_do_not_lose_the_rest(here, tmp_path, capsys):
+    command = [*BOTH, "seeds=0", f"results_dir={tmp_path}"]
+    grids = plan_all(command)
+    begun, busy = (next(t for s, t in grids[1].trials if s.label.startswith(name)) for name in ("ts", "random_server"))
+    folder = begun.folder(grids[1].folder)
+    folder.path.mkdir(parents=True)
+    folder.note_progress(Progress(0, 2, 0.5, 0.0))
+    states = [{trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials} for grid in grids]
+    planned, known = together(grids, states)
+    assert planned[begun.key][0].folder == grids[1].folder
+    assert known[begun.key].phase == "interrupted"
+    assert planned[busy.key][0].folder == grids[0].folder
+    assert sweep.main(["experiment=fig2c", *command[1:], "progress=false"]) == 0
+    states = [{trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials} for grid in grids]
+    known = together(grids, states)[1]
+    with busy.folder(grids[1].folder).opened():
+        after = spread(grids, states, known)
+    assert after[0] == states[0]
+    assert "another run is writing to" in after[1][busy.key].error
+    assert [s.phase for s in after[1].values()].count("done") == 2  # ts, whose begun run is replaced, and z = 1
+    assert spread(grids, after, known)[1][busy.key].phase == "done"
+
+
 def test_as_json_a_list(tmp_path, capsys):
     assert sweep.main([*BOTH, f"results_dir={tmp_path}", "--dry-run", "--json"]) == 0
     assert [report["experiment"] for report in json.loads(capsys.readouterr().out)] == ["fig2c", "fig2d"]
@@ -76,7 +100,8 @@ def test_as_json_a_list(tmp_path, capsys):
     ("overrides", "says"),
     [
         (["experiment=fig2c,fig2d", "experiment_name=mine"], "experiment_name cannot be given to several experiments"),
-        (["experiment=fig2c,fig2c"], "experiments must have folders of their own, got fig2c, fig2c"),
+        (["experiment=fig2c,fig2c"], "experiments must be different names between commas, got 'fig2c,fig2c'"),
+        (["experiment=fig2c,"], "experiments must be different names between commas, got 'fig2c,'"),
         (["experiment=fig2c,fig99"], "unknown experiment 'fig99'"),
         (
             ["experiment=fig2c,fig2d", "tracker.wandb.mode=offline"],

@@ -65,7 +65,7 @@ class Digits:
         checks.integer("problem.split_seed", self.split_seed, minimum=0)
         checks.integer("problem.steps", self.steps, minimum=1)
         checks.integer("problem.network_seed", self.network_seed, minimum=0)
-        object.__setattr__(self, "name", f"digits_{self._found[0]}")
+        object.__setattr__(self, "name", f"digits_{self.found}")
         _ = self._sets  # the data are there and fit, before any work starts
 
     @property
@@ -88,26 +88,30 @@ class Digits:
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return y
 
+    @property
+    def found(self) -> str:
+        """Which source it is, never `auto`."""
+        if self._path is None:
+            return "sklearn"
+        return "federated_emnist" if self._path.suffix == ".h5" else "mnist_by_writer"
+
     @cached_property
-    def _found(self) -> tuple[str, Path | None]:
-        """Which source it is, never `auto`, and its file."""
+    def _path(self) -> Path | None:
         if self.source == "sklearn":
-            return "sklearn", None
+            return None
         compact = _COMPACT.format(50 if self.n_agents <= 50 else 500)
         files = {"federated_emnist": (_FEDERATED,), "mnist_by_writer": (compact,), "auto": (_FEDERATED, compact)}
         try:
-            path = data_file(self.data_dir, files[self.source], "emnist")
+            return data_file(self.data_dir, files[self.source], None if self.source == "mnist_by_writer" else "emnist")
         except MissingData as error:
             raise MissingData(f"{error}; problem.source=sklearn needs no file") from None
-        return "federated_emnist" if path.suffix == ".h5" else "mnist_by_writer", path
 
     def _writers(self) -> list[Writer]:
-        source, path = self._found
-        if path is None:
+        if self._path is None:
             return load_pseudo_writers(self.n_agents, self.split_seed)
-        if source == "federated_emnist":
-            return load_federated_emnist(path, self.n_agents, self.min_images)
-        return load_mnist_by_writer(path, self.n_agents)
+        if self.found == "federated_emnist":
+            return load_federated_emnist(self._path, self.n_agents, self.min_images)
+        return load_mnist_by_writer(self._path, self.n_agents)
 
     @cached_property
     def _sets(self) -> ImageSets:
