@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 DATA_DIR_VARIABLE = "DPFBO_DATA"
@@ -45,3 +46,17 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
         f"data file {' or '.join(map(str, paths))} is missing: "
         f"{fetch}point data_dir (or {DATA_DIR_VARIABLE}) at the folder that holds it"
     )
+
+
+@contextmanager
+def reading(path: Path, otherwise: str) -> Iterator[None]:
+    """Around the code that reads a file: what it raises becomes a ValueError, `<path> <otherwise> (<why>)`.
+
+    The readers of zip, HDF5 and MATLAB files raise errors of many kinds on damaged bytes.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} {otherwise} ({' '.join(str(error).split())})") from error

@@ -7,7 +7,6 @@ because the authors' own could not be had; say so when reporting numbers from it
 
 import io
 import zipfile
-import zlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from sklearn.model_selection import train_test_split
+
+from dpfbo.data import reading
 
 ARCHIVE = "har/human+activity+recognition+using+smartphones.zip"
 COMPACT = "har/har_features561.npz"
@@ -59,10 +60,8 @@ def read_windows(path: Path) -> Windows:
 
     Raises ValueError if the file is not in its format.
     """
-    try:
+    with reading(path, "is not a file of UCI HAR"):
         return _from_archive(path) if path.suffix == ".zip" else _from_compact(path)
-    except (KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise ValueError(f"{path} is not a file of UCI HAR: {error}") from error
 
 
 @cache

@@ -11,6 +11,8 @@ from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
+from dpfbo.data import reading
+
 _FEATURES = 28
 _PERCENTAGES = [3, 4]  # of the features; the others are 0 or 1
 _ABILITY = [7, 8, 9]  # the band of the student's verbal reasoning test, one-hot
@@ -64,11 +66,9 @@ def load_schools(path: Path, split_seed: int) -> Schools:
 
     Raises ValueError if the file is not in the published format.
     """
-    try:
+    with reading(path, "is not a school file: it needs the cells 'X' and 'Y'"):
         data = loadmat(path)
         pairs = [_checked(x, y) for x, y in zip(data["X"][0], data["Y"][0], strict=True)]
-    except (KeyError, IndexError, ValueError, TypeError, NotImplementedError) as error:
-        raise ValueError(f"{path} is not a school file: it needs the cells 'X' and 'Y' ({error})") from error
     halves = [train_test_split(x, y, test_size=0.5, random_state=split_seed) for x, y in pairs]
     N, t, v = len(halves), max(len(h[0]) for h in halves), max(len(h[1]) for h in halves)
     within, across = np.full((N, 2, t, t), np.inf), np.full((N, 2, v, t), np.inf)

@@ -14,6 +14,8 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
+from dpfbo.data import reading
+
 Field = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 _FITS_PER_TASK = 4  # sent to a worker at once
@@ -35,13 +37,9 @@ def load_fields(path: Path, split_seed: int) -> list[Field]:
 
     Raises ValueError if the file is not in the published format.
     """
-    try:
+    with reading(path, "is not a landmine file: it needs the cells 'feature' and 'label'"):
         data = loadmat(path)
         pairs = [(x, y.ravel()) for x, y in zip(data["feature"][0], data["label"][0], strict=True)]
-    except (KeyError, ValueError, TypeError, NotImplementedError) as error:
-        raise ValueError(
-            f"{path} is not a landmine file: it needs the cells 'feature' and 'label' ({error})"
-        ) from error
     return [tuple(train_test_split(x, y, test_size=0.5, stratify=y, random_state=split_seed)) for x, y in pairs]  # type: ignore[misc]
 
 

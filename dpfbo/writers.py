@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
+from dpfbo.data import reading
 from dpfbo.rng import Streams
 
 DIGITS = 10
@@ -30,13 +30,10 @@ def load_mnist_by_writer(path: Path, n_agents: int) -> list[Writer]:
 
     Raises ValueError if the file is another one, or has fewer writers.
     """
-    try:
-        with np.load(path) as file:
-            images, labels, writer = (file[key] for key in ("images", "label", "writer"))
-    except (KeyError, ValueError, TypeError, EOFError, BadZipFile) as error:
-        raise ValueError(
-            f"{path} is not a file of digits by writer: it needs images, label and writer ({error})"
-        ) from error
+    with reading(path, "is not a file of digits by writer: it needs images, label and writer"), np.load(path) as file:
+        images, labels, writer = (file[key] for key in ("images", "label", "writer"))
+    if images.dtype != np.uint8:
+        raise ValueError(f"{path}: images must be uint8, got {images.dtype}")
     if not len(images) == len(labels) == len(writer):
         raise ValueError(
             f"{path}: images, label and writer must be equally long, got {len(images)}, {len(labels)}, {len(writer)}"
@@ -61,18 +58,15 @@ def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Wr
         import h5py
     except ModuleNotFoundError as error:
         raise ValueError(f"the federated EMNIST file needs h5py ({error}): pip install 'dpfbo[emnist]'") from error
-    writers: list[Writer] = []
-    try:
-        with h5py.File(path, "r") as file:
-            examples: Any = file["examples"]
-            for i in sorted(examples):
-                if len(writers) < n_agents and len(examples[i]["label"]) >= min_images:
-                    pixels, labels = examples[i]["pixels"][()], examples[i]["label"][()]
-                    writers.append(_writer(path, f"writer {i}", 1 - pixels.astype(np.float32), labels.reshape(-1)))
-    except (OSError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"{path} is not a federated EMNIST file: it needs examples/<writer>/pixels and label ({error})"
-        ) from error
+    found: list[tuple[str, np.ndarray, np.ndarray]] = []
+    needs = "is not a federated EMNIST file: it needs examples/<writer>/pixels and label"
+    with reading(path, needs), h5py.File(path, "r") as file:
+        examples: Any = file["examples"]
+        for i in sorted(examples):
+            if len(found) < n_agents and len(examples[i]["label"]) >= min_images:
+                pixels, labels = examples[i]["pixels"][()], examples[i]["label"][()]
+                found.append((f"writer {i}", 1 - pixels.astype(np.float32), labels.reshape(-1)))
+    writers = [_writer(path, name, pixels, labels) for name, pixels, labels in found]
     _check_enough(path, len(writers), n_agents, f" with at least {min_images} images")
     return writers
 
@@ -101,7 +95,8 @@ def split(labels: np.ndarray, train_fraction: float, generator: np.random.Genera
     training = np.zeros(len(labels), dtype=bool)
     for digit in np.unique(labels):
         rows = order[labels[order] == digit]
-        training[rows[: math.ceil(train_fraction * len(rows) - 1e-9)]] = True  # .55 * 20 is more than 11 in floats
+        some = math.ceil(train_fraction * len(rows) - 1e-9)  # .55 * 20 is more than 11 in floats
+        training[rows[: max(1, some)]] = True
     return np.flatnonzero(training), np.flatnonzero(~training)
 
 

@@ -87,18 +87,24 @@ def fetch(
     part = target.with_name(target.name + ".part")
     try:
         if target.exists():
-            got = None if file.member else sha256_of(target)  # of what was unpacked, no checksum is published
-            if got == file.sha256 or (got is None and not force):
+            if not force and state_of(file, root) == "present":
                 return False
             if not force:
                 raise FetchError(
-                    f"{target} is there with checksum {got}, expected {file.sha256}: "
+                    f"{target} is there and is not what is fetched (checksum {file.sha256}): "
                     "move it away, or replace it with --force"
                 )
         target.parent.mkdir(parents=True, exist_ok=True)
         console = console or Console(stderr=True)
+        resumed = part.exists()
         _download(file, part, patience, console)
-        _put_in_place(file, part, target, console)
+        try:
+            _put_in_place(file, part, target, console)
+        except FetchError:
+            if not resumed:
+                raise
+            _download(file, part, patience, console)  # what was there may have come from another address
+            _put_in_place(file, part, target, console)
     except OSError as error:
         where = error.filename or part
         raise FetchError(f"cannot store {file.name} at {where}: {error.strerror or error}") from error
@@ -240,7 +246,9 @@ def state_of(file: DataFile, root: Path) -> str:
     """Whether the file is `present`, `different` (wrong checksum), `partial` or `missing` under `root`."""
     target = root / file.path
     if target.exists():
-        return "present" if file.member or sha256_of(target) == file.sha256 else "different"
+        if file.member:  # of what was unpacked, no checksum is published
+            return "present" if target.is_file() and target.stat().st_size else "different"
+        return "present" if sha256_of(target) == file.sha256 else "different"
     return "partial" if target.with_name(target.name + ".part").exists() else "missing"
 
 

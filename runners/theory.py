@@ -69,6 +69,8 @@ def _found(summary: Path, labels: dict[str, str]) -> Found:
         s, skipped = json.loads(summary.read_bytes()), None
         if not s["private"]:
             skipped = "it shares nothing, or not privately: nothing is clipped"
+        elif s["rng"] == "os":
+            skipped = "its releases are real, and who was clipped is not among them"
         elif not s["n_charges"]:
             skipped = "it released nothing"
         label = labels.get(s["setting"], f"{s['algorithm']} {s['setting'][:6]}")
@@ -120,28 +122,34 @@ def main(argv: Sequence[str] | None = None) -> int:
         checks.positive("--norm-bound", args.norm_bound)
         runs = finished(args.results_dir / args.experiment, args.seeds)
         skipped = [run for run in runs if run.skipped]
-        done = _compute([run for run in runs if not run.skipped], args)
+        done, failed = _compute([run for run in runs if not run.skipped], args)
         (_print_json if args.json else _print_table)(done, skipped)
+        for message in failed:
+            say_error(message)
+        return int(bool(failed))
     except (TheoryError, ValueError, OSError) as error:
         say_error(str(error))
         return 1
     except KeyboardInterrupt:
         say_error("interrupted")
         return 130
-    return 0
 
 
-def _compute(runs: Sequence[Found], args: argparse.Namespace) -> list[tuple[Found, dict[str, Any]]]:
-    """The terms of all runs, each written beside its records."""
-    console, done = Console(stderr=True), []
+def _compute(runs: Sequence[Found], args: argparse.Namespace) -> tuple[list[tuple[Found, dict[str, Any]]], list[str]]:
+    """The terms of all runs, each written beside its records, and why there are none of some."""
+    console, failed = Console(stderr=True), []
+    done: list[tuple[Found, dict[str, Any]]] = []
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         for run in bar.track(runs, description="replaying"):
-            content = terms(read(run.folder, args.data_dir), args.norm_bound)
-            text = json.dumps(content, indent=1, allow_nan=False).encode() + b"\n"
-            _write(RunFolder(run.folder), text)
+            try:
+                content = terms(read(run.folder, args.data_dir), args.norm_bound)
+                _write(RunFolder(run.folder), json.dumps(content, indent=1, allow_nan=False).encode() + b"\n")
+            except TheoryError as error:
+                failed.append(str(error))
+                continue
             done.append((run, content))
-    return done
+    return done, failed
 
 
 def _write(folder: RunFolder, content: bytes) -> None:

@@ -129,6 +129,20 @@ def test_what_is_unpacked_is_fetched_again_only_by_force(
     assert len(server.asked) == asked
     assert run(tmp_path, "emnist", "--force") == 0
     assert (tmp_path / DATA_FILES["emnist"].path).read_bytes() == b"two"
+    (tmp_path / DATA_FILES["emnist"].path).write_bytes(b"")
+    assert state() == "different"
+    assert run(tmp_path, "emnist") == 1
+    assert "or replace it with --force" in capsys.readouterr().err
+
+
+def test_the_beginning_of_another_download_costs_one_more_try(serve: Serve, tmp_path: Path) -> None:
+    archive = tar_bz2({TRAIN: b"right"})
+    serve("emnist", archive)
+    target = tmp_path / DATA_FILES["emnist"].path
+    target.parent.mkdir(parents=True)
+    target.with_name(target.name + ".part").write_bytes(b"x" * (len(archive) // 2))
+    assert run(tmp_path, "emnist") == 0
+    assert target.read_bytes() == b"right"
 
 
 def damaged(archive: bytes) -> bytes:

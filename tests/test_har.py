@@ -164,7 +164,7 @@ def test_another_format_is_one_sentence(
     path = saved(tmp_path / name, content(some_windows()))
     with pytest.raises(ValueError, match=reason) as caught:
         load_subjects(path, 0)
-    assert str(caught.value).startswith(f"{path} is not a file of UCI HAR: ")
+    assert str(caught.value).startswith(f"{path} is not a file of UCI HAR (")
     assert len(str(caught.value).splitlines()) == 1
 
 

@@ -136,6 +136,9 @@ REFUSED = [
     ("algorithm=dp_fts_d", "(did you mean 'dp_fts_de'?)"),
     ("privacy.zz=1", "unknown override 'privacy.zz' (did you mean 'privacy.z'?)"),
     ("privcy.z=1", "unknown override 'privcy.z' (did you mean 'privacy.z'?)"),
+    ("experiment=fig2c", "is a sweep of several settings: python -m runners.sweep experiment="),
+    ("seeds=0..3", "seeds=0..3 is for runners.sweep; a run has one seed"),
+    ("scale=paper", "scale=paper is for runners.sweep"),
     ("privacy.q=[", "no viable alternative at input '['"),
 ]
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -223,3 +224,16 @@ class TestCommand:
         assert not list(tmp_path.rglob("*theory.json*"))
         (copy / "rounds.parquet").write_bytes(b"torn")
         assert "cannot be replayed" in self.refusal(capsys, "box", "--results-dir", tmp_path)
+
+    def test_one_torn_run_does_not_stop_the_others_and_real_releases_are_left_alone(self, runs, capsys, tmp_path):
+        results, _ = runs
+        folder = only(results, "grid", "summary.json").parent
+        for seed in "012":
+            shutil.copytree(folder, tmp_path / "grid" / "setting" / seed, ignore=lambda *_: ["theory.json"])
+        (tmp_path / "grid" / "setting" / "0" / "rounds.parquet").write_bytes(b"torn")
+        real = tmp_path / "grid" / "setting" / "2" / "summary.json"
+        real.write_text(json.dumps({**json.loads(real.read_text()), "rng": "os"}))
+        assert command.main(["grid", "--results-dir", str(tmp_path)]) == 1
+        shown = capsys.readouterr()
+        assert "cannot be replayed" in shown.err and "its releases are real" in shown.out
+        assert [path.parent.name for path in tmp_path.rglob("theory.json")] == ["1"]
