@@ -130,6 +130,7 @@ def test_what_is_unpacked_is_fetched_again_only_by_force(
     assert run(tmp_path, "emnist", "--force") == 0
     assert (tmp_path / DATA_FILES["emnist"].path).read_bytes() == b"two"
     (tmp_path / DATA_FILES["emnist"].path).write_bytes(b"")
+    capsys.readouterr()
     assert state() == "different"
     assert run(tmp_path, "emnist") == 1
     assert "or replace it with --force" in capsys.readouterr().err
