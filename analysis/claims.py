@@ -12,30 +12,33 @@ from typing import Any
 
 from analysis.evidence import paper, paper_real
 from analysis.evidence import table as claims_table
-from analysis.evidence.comparisons import Outcome
-from analysis.evidence.family import Claim
-from analysis.evidence.selection import NotRun
-from analysis.evidence.verdicts import NOT_RUN
+from analysis.evidence.comparisons import AGREEMENT, EPSILON, Outcome, Test
+from analysis.evidence.family import CONTROL, PAPER, Claim
+from analysis.evidence.selection import Case, NotRun, Unclear
+from analysis.evidence.verdicts import NOT_RUN, OPEN
 from analysis.load import LoadError, Run, load
 
 HELP = """A verdict on every claim of the paper, and on the findings of a prototype, from the runs that are there.
 
 Examples
   python -m analysis.claims                          all experiments in results; writes figures/claims.md and .csv
-  python -m analysis.claims fig2a fig4 --json        two of them, for a program
+  python -m analysis.claims fig2a                    one of them, printed; written only with --out
+  python -m analysis.claims fig2a fig4 --json        two of them, for a program; the same
   python -m analysis.claims --results-dir elsewhere --out elsewhere/figures
 
-Exit code: 0, 1 where there are no results (nothing is written), 2 for unknown options."""
+Exit code: 0, 1 where there are no results (nothing is written) or some cannot be read, 2 for unknown options."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """A claim and what became of it.
 
-    source: "paper" or "prototype". published: what was seen there. ours: estimate ± standard error, a difference
-    positive where it supports the claim. standard_errors: the estimate in its standard errors, positive in support;
-    of a number to agree with, minus the distance; None where there is no error. units: what n counts.
-    verdict: one of `analysis.verdicts.VERDICTS`.
+    source: "paper", "prototype" or "control". published: what was seen there. ours: estimate ± standard error, a
+    difference positive where it supports the claim. standard_errors: the estimate in its standard errors, positive in
+    support; of a number to agree with, minus the distance; None where there is no error. units: what n counts.
+    verdict: one of `analysis.evidence.verdicts.VERDICTS`. kind: "effect", "agreement", "epsilon" or "control".
+    form: of the test, "superiority", "margin", "agreement" or "epsilon". repeats: id of an earlier claim with the same
+    settings and test. reverse_of: id of the published claim of the contrary. Both empty where there is none.
     """
 
     id: str
@@ -48,26 +51,43 @@ class Finding:
     standard_errors: float | None
     units: str
     verdict: str
+    kind: str = "effect"
+    form: str = "superiority"
+    repeats: str = ""
+    reverse_of: str = ""
 
 
 def findings(results_dir: Path, experiment: str | None = None) -> list[Finding]:
     """What became of every claim, or of those of one experiment, in the order of the paper; none for other experiments.
 
-    A claim whose settings have no finished run is "not run". Raises LoadError where runs cannot be read, or a claim
-    could be about several settings.
+    A claim whose settings have no finished run, or none that can be read, is "not run"; one that could be about several
+    settings is "not decided".
     """
     return [finding for finding, _ in tested(results_dir, None if experiment is None else [experiment])]
 
 
 def tested(results_dir: Path, experiments: Sequence[str] | None) -> list[tuple[Finding, float | None]]:
     """The findings, each with the p of the test that would make it hold; None where there was none."""
-    found, runs = [], {}
+    return _judged(results_dir, experiments)[0]
+
+
+def _judged(
+    results_dir: Path, experiments: Sequence[str] | None
+) -> tuple[list[tuple[Finding, float | None]], list[str]]:
+    """The findings with their p, and why experiments could not be read."""
+    found, unread = [], []
+    runs: dict[str, list[Run] | LoadError] = {}
+    related = _relations()
     for claim in claims(experiments):
         if claim.experiment not in runs:
-            runs[claim.experiment] = _runs(results_dir, claim.experiment)
+            try:
+                runs[claim.experiment] = _runs(results_dir, claim.experiment)
+            except LoadError as error:
+                runs[claim.experiment] = error
+                unread.append(f"the claims about {claim.experiment} were not judged: {error}")
         outcome = _outcome(claim, runs[claim.experiment])
-        found.append((_finding(claim, outcome), outcome.p))
-    return found
+        found.append((_finding(claim, outcome, *related[claim.id]), outcome.p))
+    return found, unread
 
 
 def claims(experiments: Sequence[str] | None = None) -> list[Claim]:
@@ -88,44 +108,72 @@ def _runs(results_dir: Path, experiment: str) -> list[Run]:
     return load(results_dir, experiment)
 
 
-def _outcome(claim: Claim, runs: Sequence[Run]) -> Outcome:
+def _relations() -> dict[str, tuple[str, str]]:
+    """By id: the claim that it repeats, and the published one whose contrary it is."""
+    known = claims()
+    first: dict[tuple[Case, Test], str] = {}
+    for claim in known:
+        first.setdefault(claim.tested, claim.id)
+    found = {}
+    for claim in known:
+        repeats = first[claim.tested]
+        contrary = "" if claim.contrary is None or claim.source == PAPER else first.get(claim.contrary, "")
+        found[claim.id] = ("" if repeats == claim.id else repeats, contrary)
+    return found
+
+
+def _outcome(claim: Claim, runs: Sequence[Run] | LoadError) -> Outcome:
+    if isinstance(runs, LoadError):
+        return Outcome(f"results cannot be read: {runs}", None, "–", NOT_RUN, None)
     if not runs:
         return Outcome(f"no finished run of {claim.experiment}", None, "–", NOT_RUN, None)
     try:
         return claim.test.outcome([run for run in runs if run in claim.case])
     except NotRun as error:
         return Outcome(f"no finished run of {error} ({claim.case})", None, "–", NOT_RUN, None)
+    except Unclear as error:
+        return Outcome(str(error), None, "–", OPEN, None)
 
 
-def _finding(claim: Claim, outcome: Outcome) -> Finding:
-    words = f"{claim.claim}; {claim.test.words}".format(metric=claim.case.metric, T=claim.case.T)
+def _finding(claim: Claim, outcome: Outcome, repeats: str, reverse_of: str) -> Finding:
+    case, test = claim.case, claim.test
+    words = f"{claim.claim}; {test.words}".format(metric=case.metric_in_words, T=case.T)
+    form = test.form
+    kind = CONTROL if claim.source == CONTROL else form if form in (AGREEMENT, EPSILON) else "effect"
     return Finding(
         claim.id, claim.figure, claim.experiment, words, claim.source, claim.published, outcome.ours,
-        outcome.standard_errors, outcome.units, outcome.verdict,
+        outcome.standard_errors, outcome.units, outcome.verdict, kind, form, repeats, reverse_of,
     )  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write and print the table; the exit code is 0, or 1 when there is nothing to judge."""
+    """Print the table, and write it if it is whole or a folder is named.
+
+    The exit code is 0, or 1 when there is nothing to judge or an experiment cannot be read.
+    """
     args = _parse(argv)
+    out = args.out or (None if args.experiments or args.json else Path("figures"))
     try:
-        found = tested(args.results_dir, _checked(args))
-        paths = claims_table.write(found, args.out)
+        found, unread = _judged(args.results_dir, _checked(args))
+        paths = [] if out is None else claims_table.write(found, out)
         if args.json:
             print(json.dumps(_as_json(found), indent=1, ensure_ascii=False))
-            return 0
-        claims_table.show(found, paths)
+        else:
+            claims_table.show(found, paths)
     except (LoadError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0
+    for reason in unread:
+        print(f"error: {reason}", file=sys.stderr)
+    return 1 if unread else 0
 
 
 def _as_json(found: Sequence[tuple[Finding, float | None]]) -> dict[str, Any]:
     return {
         "summary": claims_table.counts(found),
+        "kinds": dict(claims_table.kinds(found)),
         "notes": claims_table.notes(found),
         "findings": [{**asdict(finding), "p": p} for finding, p in found],
     }
@@ -150,7 +198,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
     parser.add_argument("--results-dir", type=Path, default=Path("results"), help="results folder (default: results)")
-    parser.add_argument("--out", type=Path, default=Path("figures"), help="folder of the tables (default: figures)")
+    parser.add_argument(
+        "--out", type=Path, help="folder of the tables (default: figures; nothing for some experiments, or --json)"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     return parser.parse_args(argv)
 

@@ -8,52 +8,71 @@ metric in it. Runs that were calibrated to target epsilons make one figure, of r
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis.claims import findings
 from analysis.drawing import cost, curves, frontier, tradeoff
 from analysis.drawing.captions import verdicts
 from analysis.drawing.looks import LOOK
-from analysis.drawing.page import FORMATS, save
+from analysis.drawing.page import FORMATS, save, writable
 from analysis.load import LoadError, Run, Setting, by_metric, load, settings
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A picture, the numbers behind it, and its name: that of its files. claims: the end of its caption."""
+
+    name: str
+    figure: Figure
+    table: pd.DataFrame
+    claims: str = ""
+
+
 def draw(
-    groups: Sequence[Setting], out: Path, prefix: str, t: int | None, accountant: str = tradeoff.ACCOUNTANT,
-    claims: str = "",
-) -> list[Path]:  # fmt: skip
-    """Draw regret of settings that share a metric, against epsilon too if one is private; the files written."""
+    groups: Sequence[Setting], prefix: str, t: int | None, accountant: str = tradeoff.ACCOUNTANT, claims: str = ""
+) -> list[Drawn]:
+    """Regret of settings that share a metric, against epsilon too if one is private. claims: the end of the caption."""
     last = min(g.rounds for g in groups)
     if t is not None and not 1 <= t <= last:
         raise LoadError(f"round {t} cannot be drawn: all settings have rounds 1 to {last}")
     t = t or last
-    pictures = {"regret_by_iteration": (curves.regret_by_iteration(groups, claims), curves.table(groups))}
-    if any(group.private for group in groups):
-        points = tradeoff.regret_by_epsilon(groups, t, accountant, claims)
-        pictures["regret_by_epsilon"] = points, tradeoff.table(groups, t, accountant)
-    return [path for name, (figure, table) in pictures.items() for path in save(figure, table, out, f"{prefix}_{name}")]
+    lines = Drawn(
+        f"{prefix}_regret_by_iteration", curves.regret_by_iteration(groups, claims), curves.table(groups), claims
+    )
+    if not any(group.private for group in groups):
+        return [lines]
+    points = tradeoff.regret_by_epsilon(groups, t, accountant, claims)
+    return [lines, Drawn(f"{prefix}_regret_by_epsilon", points, tradeoff.table(groups, t, accountant), claims)]
 
 
-def draw_experiment(name: str, args: argparse.Namespace) -> list[Path]:
-    """Draw all figures of an experiment; the files written. Raises LoadError where there is nothing to draw."""
-    runs: list[Run] = load(args.results_dir, name)
+def draw_experiment(
+    results_dir: Path, name: str, t: int | None = None, accountant: str = tradeoff.ACCOUNTANT
+) -> list[Drawn]:
+    """All figures of an experiment. Raises LoadError where there is nothing to draw.
+
+    With several problems or metrics in it, no picture names claims: which of them each is about, findings do not say.
+    """
+    runs: list[Run] = load(results_dir, name)
     with mpl.rc_context(LOOK):  # figures of their own, without pyplot: no display, nothing to close
         if frontier.has_targets(runs):
-            found = frontier.panels(runs, args.round)
-            return save(frontier.figure(found), frontier.table(found), args.out, name)
-        claims = verdicts(findings(args.results_dir, name))
+            found = frontier.panels(runs, t)
+            return [Drawn(name, frontier.figure(found), frontier.table(found))]
         tables = [settings(group) for group in by_metric(runs)]
-        paths = []
+        claims = verdicts(findings(results_dir, name)) if len(tables) == 1 else ""
+        drawn = []
         for groups in tables:
             prefix = name if len(tables) == 1 else f"{name}_{slug(groups)}"
             if name == cost.EXPERIMENT:
                 picture = cost.seconds_per_query(groups, claims)
-                paths += save(picture, cost.table(groups), args.out, f"{prefix}_seconds_per_query")
+                drawn.append(Drawn(f"{prefix}_seconds_per_query", picture, cost.table(groups), claims))
             else:
-                paths += draw(groups, args.out, prefix, args.round, args.accountant, claims)
-        return paths
+                drawn += draw(groups, prefix, t, accountant, claims)
+        return drawn
 
 
 def slug(groups: Sequence[Setting]) -> str:
@@ -97,10 +116,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: no finished run in {args.results_dir}: run python -m runners.demo", file=sys.stderr)
     for name in dict.fromkeys(names):
         try:
-            for path in draw_experiment(name, args):
-                print(path)
+            writable(args.out)
+            for drawn in draw_experiment(args.results_dir, name, args.round, args.accountant):
+                with mpl.rc_context(LOOK):
+                    paths = save(drawn.figure, drawn.table, args.out, drawn.name)
+                print(*paths, sep="\n")
         except (LoadError, OSError) as error:
-            print(f"error: {error}" if len(names) == 1 else f"error: {name}: {error}", file=sys.stderr)
+            said = str(error)
+            if isinstance(error, OSError):
+                said = (
+                    f"nothing can be written to {args.out} ({error.strerror or error}): give another place with --out"
+                )
+            print(f"error: {said}" if len(names) == 1 else f"error: {name}: {said}", file=sys.stderr)
             failed = True
         except KeyboardInterrupt:
             return 130

@@ -41,6 +41,7 @@ _NOT_A_SETTING = (
 
 _VALUES: dict[str, dict[Any, str]] = {
     "algorithm.follow": FOLLOW,
+    "algorithm.local_initialisation": {True: "local initial points", False: "initial points anywhere"},
     "algorithm.message": {"sample": "sends draws", "mean": "sends means"},
     "algorithm.message_center": {True: "centred", False: "not centred"},
     "algorithm.message_normalize": {True: "messages scaled to the clip norm", False: "messages clipped"},

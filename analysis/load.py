@@ -1,6 +1,7 @@
 """Finished runs of an experiment, read from `results/<experiment>/<setting-hash>/<seed>/`."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,20 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from analysis.labels import FOLLOW, NAMES, flat, label, labels
+from analysis.labels import FOLLOW, NAMES, flat, labels
+from analysis.labels import label as label
 from analysis.labels import metric_label as metric_label
+
+SUMMARY = {
+    **dict.fromkeys(("experiment", "setting", "problem", "algorithm", "metric"), "text"),
+    **dict.fromkeys(("relation", "accountant", "rng", "epsilon_covers"), "text"),
+    **dict.fromkeys(("seed", "n_agents", "rounds", "n_charges"), "integer"),
+    **dict.fromkeys(("lower_is_better", "private"), "true or false"),
+    **dict.fromkeys(("epsilon", "seconds", "curve"), "table"),
+    "delta": "number",
+}  # what summary.json must have
+CONFIG = dict.fromkeys(("algorithm", "privacy", "problem"), "table")
+NOISE = ("z", "q", "S")
 
 
 class LoadError(RuntimeError):
@@ -45,10 +58,14 @@ class Run:
 
     def epsilon_spent(self) -> list[float]:
         """Epsilon of what was released before the query of each round 0..T, by the run's accountant; may be inf."""
+        file = self.path / "server.parquet"
         try:
-            released = pd.read_parquet(self.path / "server.parquet", columns=["epsilon"])["epsilon"]
+            released = pd.read_parquet(file, columns=["epsilon"])["epsilon"]
         except (OSError, ValueError, KeyError) as error:
-            raise LoadError(f"{self.path / 'server.parquet'} cannot be read: {error}") from error
+            why = getattr(error, "strerror", None) or (
+                "not there" if not file.exists() else " ".join(str(error).split())
+            )
+            raise LoadError(f"{file} cannot be read ({why}): delete its folder and run it again") from error
         if released.empty:
             return [0.0] * len(self.curve)
         spent = [0.0, *released.astype(float).fillna(float("inf"))]
@@ -160,12 +177,57 @@ def _read(folder: Path) -> Run:
     config = _parsed(
         folder / "config.yaml", lambda text: yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     )
-    try:
-        run = Run(summary["setting"], int(summary["seed"]), config, summary, folder)
-        label(config), summary["epsilon"], summary["metric"], run.curve[summary["rounds"]]
-    except (TypeError, KeyError, IndexError, AttributeError) as error:
-        raise LoadError(f"{folder} was not written by this version ({error!r}): delete it and run it again") from error
-    return run
+    wrong = _wrong(summary, config)
+    if wrong:
+        raise LoadError(f"{folder} was not written by this version ({wrong}): delete it and run it again")
+    return Run(summary["setting"], summary["seed"], config, summary, folder)
+
+
+def _wrong(summary: Any, config: Any) -> str | None:
+    """What tables, pictures, claims and the report need and the files do not have, in words; None if all is there."""
+    wrong = _lacking(summary, SUMMARY, "summary.json") or _lacking(config, CONFIG, "config.yaml")
+    if wrong:
+        return wrong
+    s = summary
+    wrong = (
+        _lacking(s["seconds"], {"objective": "number", "total": "number"}, "summary.json: seconds")
+        or _lacking(config["algorithm"], {"name": "text", "private": "true or false", "P": "integer"}, "algorithm")
+        or _lacking(
+            config["privacy"],
+            dict.fromkeys(NOISE, "number") if s["private"] or config["algorithm"]["private"] else {},
+            "privacy",
+        )
+    )
+    if wrong:
+        return wrong
+    if s["accountant"] not in s["epsilon"]:
+        return f"summary.json: epsilon has no {s['accountant']}"
+    if not all(value is None or _is(value, "number") for value in s["epsilon"].values()):
+        return "summary.json: epsilon has values that are no numbers"
+    if s["private"] and "clip_fraction" not in s:
+        return "summary.json has no 'clip_fraction'"
+    curve = s["curve"].get("mean")
+    if not isinstance(curve, list) or len(curve) != s["rounds"] + 1 or not all(_is(y, "number") for y in curve):
+        return f"summary.json: curve.mean must be {s['rounds'] + 1} finite numbers"
+    return None
+
+
+def _lacking(found: Any, needed: dict[str, str], where: str) -> str | None:
+    if not isinstance(found, dict):
+        return f"{where} has no settings"
+    for key, kind in needed.items():
+        if key not in found:
+            return f"{where} has no {key!r}"
+        if not _is(found[key], kind):
+            return f"{where}: {key} must be of kind {kind}, got {found[key]!r}"
+    return None
+
+
+def _is(value: object, kind: str) -> bool:
+    if kind in ("number", "integer"):
+        kinds = (int,) if kind == "integer" else (int, float)
+        return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, {"text": str, "true or false": bool, "table": dict}[kind])
 
 
 def _parsed(file: Path, parse: Callable[[str], Any]) -> Any:
@@ -182,6 +244,6 @@ def _order(group: Sequence[Run]) -> tuple[Any, ...]:
     a = config["algorithm"]
     names = list(NAMES)
     rank = names.index(a["name"]) if a["name"] in names else len(names)
-    noise = [config["privacy"][key] for key in ("z", "q", "S")] if a["private"] else []
+    noise = [config["privacy"][key] for key in NOISE] if a["private"] else []
     follow = list(FOLLOW).index(a["follow"]) if a.get("follow") in FOLLOW else -1
     return rank, a["name"], a["P"], noise, follow

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from analysis.claims import Finding, claims, tested
+from analysis.drawing.page import unbroken, writable
 from analysis.evidence import table as claims_table
 from analysis.evidence.table import Found
 from analysis.evidence.verdicts import NOT_RUN
@@ -40,7 +41,7 @@ def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
 
     Raises LoadError if there is none, or a named one is missing.
     """
-    found = sorted({path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")}, key=_natural)
+    found = sorted({path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")}, key=_as_in_paper)
     if not found:
         raise LoadError(f"no finished run in {results_dir}: run python -m runners.sweep experiment=NAME")
     for name in names:
@@ -70,8 +71,7 @@ class Judged:
 
     experiment: str
     findings: tuple[Finding, ...]
-    counts: dict[str, int]
-    summary: str
+    kinds: Sequence[tuple[str, dict[str, int]]]
 
     @property
     def figures(self) -> str:
@@ -96,12 +96,11 @@ def render(sections: Sequence[Section], found: Found, notes: Sequence[str], made
         anchors={s.experiment: s.anchor for s in sections},
         notes=notes,
         commits=_commits(sections),
-        counts=claims_table.counts(found),
-        summary=claims_table.summary(found),
+        kinds=claims_table.kinds(found),
         rule=claims_table.RULE,
         remarks=claims_table.notes(found),
         claims={
-            name: Judged(name, tuple(f for f, _ in pairs), claims_table.counts(pairs), claims_table.summary(pairs))
+            name: Judged(name, tuple(f for f, _ in pairs), claims_table.kinds(pairs))
             for name, pairs in by_experiment.items()
         },
         privacy=report_privacy.table(private),
@@ -112,8 +111,8 @@ def render(sections: Sequence[Section], found: Found, notes: Sequence[str], made
 
 
 def _whole(text: str) -> str:
-    """No line ends in `P = 2` or after ε."""
-    return text.replace(" = ", "\u00a0=\u00a0").replace("ε ", "ε\u00a0")
+    """No line ends in `P = 2`, in `1 − p_t` or after ε."""
+    return unbroken(text).replace("ε ", "ε\u00a0")
 
 
 def write(page: str, path: Path) -> None:
@@ -130,9 +129,10 @@ def write(page: str, path: Path) -> None:
         raise
 
 
-def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    """fig2c before fig10."""
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.findall(r"\d+|\D+", name))
+def _as_in_paper(name: str) -> tuple[bool, tuple[tuple[int, int | str], ...]]:
+    """fig2c before fig10, and what is no figure last."""
+    parts = re.findall(r"\d+|\D+", name)
+    return not name.startswith("fig"), tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts)
 
 
 def _commits(sections: Sequence[Section]) -> list[tuple[str, bool, int]]:
@@ -194,14 +194,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if args.out.is_dir():
             raise LoadError(f"--out must be a file, and {args.out} is a folder")
+        writable(args.out.parent)
         names = experiments(args.results_dir, args.experiments)
         sections = _collect(args.results_dir, names)
         unread = [s.experiment for s in sections if not s.runs]
         found, not_judged = judged(args.results_dir, args.experiments, unread)
         notes = [*(note for s in sections for note in s.notes), *not_judged]
         write(render(sections, found, notes, datetime.now(UTC)), args.out)
-    except (LoadError, OSError) as error:
+    except LoadError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(
+            f"error: {args.out} cannot be written ({error.strerror or error}): give another file with --out",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         return 130

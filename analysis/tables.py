@@ -10,12 +10,15 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from analysis.labels import metric_label
 from analysis.load import LoadError, Setting, by_metric, load, seeds_phrase, settings
 
-ROUNDS = (5, 20, 40)
-WIDTH = 100  # columns, where there is no terminal to ask
+ROUNDS = (5, 20, 40)  # the table's, with T
+NUMBER_WIDTH = 8  # columns of `0.1234 ±`
+NAME_WIDTH = 18  # columns that a setting has at least, before numbers break before their error
+WIDTH = 120  # columns, where there is no terminal to ask
 
 
 def rows(groups: Sequence[Setting], rounds: Sequence[int]) -> list[dict[str, Any]]:
@@ -36,10 +39,10 @@ def rows(groups: Sequence[Setting], rounds: Sequence[int]) -> list[dict[str, Any
 
 
 def default_rounds(groups: Sequence[Setting]) -> list[int]:
-    """5, 20 and 40 if every setting has them, else T / 8, T / 2 and T."""
-    if min(g.rounds for g in groups) >= ROUNDS[-1]:
-        return list(ROUNDS)
+    """5, 20, 40 and T if every setting has 40 rounds, else T / 8, T / 2 and T."""
     T = max(g.rounds for g in groups)
+    if min(g.rounds for g in groups) >= ROUNDS[-1]:
+        return sorted({*ROUNDS, T})
     return sorted({max(1, T // 8), max(1, T // 2), T})
 
 
@@ -51,27 +54,31 @@ def check_rounds(groups: Sequence[Setting], rounds: Sequence[int]) -> None:
             raise LoadError(f"round {t} is not in the results of {groups[0].first.summary['experiment']}: 0 to {T} are")
 
 
-def table(groups: Sequence[Setting], rounds: Sequence[int]) -> Table:
-    """The table of settings that share a metric."""
+def table(groups: Sequence[Setting], rounds: Sequence[int], width: int = WIDTH) -> Table:
+    """The table of settings that share a metric. width: columns that there are."""
     s = groups[0].first.summary
     better = "lower is better" if s["lower_is_better"] else "higher is better"
     of = f"{metric_label(s['metric'])} ({better}) on {s['problem']}, {s['n_agents']} agents"
     result = Table(
-        title=f"{s['experiment']}: {of}",
+        title=Text(f"{s['experiment']}: {of}"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    result.add_column("setting", no_wrap=True)
-    for t in rounds:
-        result.add_column(f"t = {t}", min_width=8)  # may break before the error
     names = accountants(groups)
     rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
-    result.add_column("ε " + " / ".join(f"{name} (≈)" if name in rough else name for name in names), no_wrap=True)
-    for g, row in zip(groups, rows(groups, rounds), strict=True):
-        regret = [_with_error(row["regret"][str(t)]) for t in rounds]
-        result.add_row(g.label, *regret, epsilon_in_words(g, names))
+    heading = "ε " + " / ".join(f"{name} (≈)" if name in rough else name for name in names)
+    epsilons = [epsilon_in_words(g, names) for g in groups]
+    regrets = [[_with_error(row["regret"][str(t)]) for t in rounds] for row in rows(groups, rounds)]
+    room = width - NAME_WIDTH - max(map(len, [heading, *epsilons])) - 2
+    longest = max(len(text) for texts in regrets for text in texts)
+    result.add_column("setting", overflow="fold")
+    for t in rounds:
+        result.add_column(f"t = {t}", width=longest if (longest + 1) * len(rounds) <= room else NUMBER_WIDTH)
+    result.add_column(Text(heading), no_wrap=True)
+    for g, regret, epsilon in zip(groups, regrets, epsilons, strict=True):
+        result.add_row(Text(g.label), *regret, Text(epsilon))
     return result
 
 
@@ -152,7 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not console.is_terminal:
             console = Console(width=max(WIDTH, console.width))
         for groups, shown in zip(tables, rounds, strict=True):
-            console.print(table(groups, shown))
+            console.print(table(groups, shown, console.width))
             for line in caption(groups):
                 console.print(line, highlight=False, markup=False)
     except LoadError as error:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from analysis import figures, load, tables
+from analysis.drawing import curves
 
 PUBLISHED = Path(load.__file__).parent / "published"
 CURVES = {0: [0.8, 0.4, 0.2], 1: [0.9, 0.5, 0.1], 2: [0.7, 0.6, 0.6]}
@@ -46,6 +47,7 @@ def write_run(
         "delta": 0.01, "relation": "zero-out", "accountant": accountant, "rng": "seeded",
         "n_charges": 2 if epsilon else 0,
         "epsilon": epsilon or dict.fromkeys(TWO_ROUNDS, 0.0), "epsilon_covers": "the ledger's broadcasts",
+        "clip_fraction": 0.0, "seconds": {"objective": 0.0, "total": 1.0},
     }  # fmt: skip
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
     server = pd.DataFrame({"round": np.arange(len(spent)), "epsilon": np.array(spent, float)})
@@ -177,7 +179,7 @@ def test_one_seed_has_no_error(tmp_path, capfd):
 
 def test_rounds_of_the_table(tmp_path):
     write_run(tmp_path, "a", 0, [1.0] * 61)
-    assert tables.default_rounds(read(tmp_path)) == [5, 20, 40]
+    assert tables.default_rounds(read(tmp_path)) == [5, 20, 40, 60]
     write_run(tmp_path, "b", 0, [1.0] * 17, "fts")
     groups = read(tmp_path)
     assert tables.default_rounds(groups) == [7, 30, 60]
@@ -188,7 +190,7 @@ def test_no_noise_and_used_ledger_in_words(tmp_path):
     write_run(tmp_path, "a", 0, [1.0, 0.5], "dp_fts", True, z=0.0, epsilon=dict.fromkeys(TWO_ROUNDS))
     write_run(tmp_path, "b", 0, [1.0, 0.5], "dp_fts", True, epsilon=TWO_ROUNDS)
     write_run(tmp_path, "b", 1, [1.0, 0.5], "dp_fts", True, epsilon={"moments": 6.0, "rdp": 5.0, "pld": 4.0})
-    write_run(tmp_path, "c", 0, [1.0, 0.5], "dp_fts", True, z=2.0, epsilon={"fixed_size": 7.0})
+    write_run(tmp_path, "c", 0, [1.0, 0.5], "dp_fts", True, z=2.0, epsilon={"fixed_size": 7.0}, accountant="fixed_size")
     groups = read(tmp_path)
     names = tables.accountants(groups)
     assert names == ["moments", "rdp", "pld", "fixed_size"]
@@ -226,6 +228,56 @@ def test_damaged_file(file, content, results, capfd):
     assert tables.main(["made_up", "--results-dir", str(results)]) == 1
     err = capfd.readouterr().err
     assert str(path.parent) in err and "run it again" in err and err.startswith("error: ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "words"),
+    [
+        ("summary.json", {"relation": None}, "summary.json: relation must be of kind text, got None"),
+        ("summary.json", {"seed": "0"}, "summary.json: seed must be of kind integer, got '0'"),
+        ("summary.json", {"seconds": {"total": 1.0}}, "summary.json: seconds has no 'objective'"),
+        ("summary.json", {"curve": {"mean": [0.8, 0.4]}}, "curve.mean must be 3 finite numbers"),
+        ("summary.json", {"curve": {"mean": [0.8, math.nan, 0.4]}}, "curve.mean must be 3 finite numbers"),
+        ("summary.json", {"accountant": "gdp"}, "summary.json: epsilon has no gdp"),
+        ("config.yaml", {"problem": "synthetic"}, "config.yaml: problem must be of kind table, got 'synthetic'"),
+        ("config.yaml", {"algorithm": {"name": "ts", "private": False}}, "algorithm has no 'P'"),
+    ],
+)
+def test_files_are_checked_when_they_are_read(file, changes, words, results):
+    path = results / "made_up" / "ccc" / "1" / file
+    path.write_text(json.dumps({**yaml.safe_load(path.read_text()), **changes}))
+    with pytest.raises(load.LoadError) as refused:
+        load.load(results, "made_up")
+    said = str(refused.value)
+    assert said.startswith(f"{path.parent} was not written by this version (") and f"{words}): delete it" in said
+
+
+def test_settings_that_older_runs_lack(tmp_path):
+    for setting, more in (("a", {}), ("b", {"local_initialisation": False}), ("c", {"local_initialisation": True})):
+        file = write_run(tmp_path, setting, 0, [1.0, 0.5], "dp_fts", True, epsilon=TWO_ROUNDS) / "config.yaml"
+        config = yaml.safe_load(file.read_text())
+        config["algorithm"] |= more
+        file.write_text(yaml.safe_dump(config))
+    groups = read(tmp_path)
+    labels = ["DP-FTS, z = 1", "DP-FTS, z = 1, initial points anywhere", "DP-FTS, z = 1, local initial points"]
+    assert [g.label for g in groups] == labels
+    assert curves.regret_by_iteration(groups).axes
+
+
+def test_server_file_that_is_not_there(results):
+    (results / "made_up" / "ccc" / "0" / "server.parquet").unlink()
+    with pytest.raises(load.LoadError) as refused:
+        read(results)[2].first.epsilon_spent()
+    assert str(refused.value).count("server.parquet") == 1 and "run it again" in str(refused.value)
+
+
+def test_labels_are_no_markup_and_long_ones_leave_room(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("COLUMNS", "80")
+    write_run(tmp_path, "a", 0, [0.5, 0.25], "[/red]" + "long" * 40)
+    assert tables.main(["made_up", "--results-dir", str(tmp_path)]) == 0
+    out = capfd.readouterr().out
+    assert "[/red]long" in out and "0.2500" in out and "0 (nothing shared)" in out
+    assert "".join(line.split()[0] for line in out.splitlines() if "long" in line) == "[/red]" + "long" * 40
 
 
 def test_refused_rounds(results, capfd):

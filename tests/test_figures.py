@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -332,23 +333,93 @@ def test_what_differs_in_words(tmp_path):
     assert in_words("privacy.S", 11) == "S = 11"
 
 
-def test_caption_says_which_claims_hold(results):
-    def finding(claim, errors, verdict, source="paper", units="20 functions"):
-        return Finding("id", "Fig. 2a", "fig2a", claim, source, "", "", errors, units, verdict)
+def finding(claim, errors, verdict, source="paper", kind="effect", units="20 functions", id=""):
+    return Finding(id or claim, "Fig. 2a", "fig2a", claim, source, "", "", errors, units, verdict, kind)
 
+
+def test_caption_says_which_claims_hold(results):
     found = [
-        finding("FTS beats TS", 5.12, "holds"), finding("DE beats FTS", -0.04, "not decided"),
-        finding("more with P", None, "not run"), finding("S = 3 hurts", -3.7, "does not hold", "prototype", "9 seeds"),
+        finding("the print; moments", None, "holds", kind="epsilon", units="exact"),
+        finding("S = 3 hurts", -3.7, "does not hold", "prototype", units="9 seeds"),
+        finding("DE beats FTS; regret", -0.04, "not decided"), finding("FTS beats TS; regret", 5.12, "holds"),
+        finding("P = 2 beats P = 1; regret", 3.0, "holds"), finding("more with P", None, "not run"),
+        finding("Sharing helps: FTS beats blind servers; regret", 2.9, "holds", "control", "control"),
+        *(finding(f"Sharing helps: {i}", 0.1, "not decided", "control", "control") for i in range(2)),
     ]  # fmt: skip
     assert verdicts(found) == (
-        "Claims of the paper. FTS beats TS: holds (5.1 standard errors, 20 functions). "
-        "DE beats FTS: not decided (0.0). Claims of the prototype. S = 3 hurts: does not hold (−3.7, 9 seeds)."
+        "Claims of the paper: FTS beats TS; regret: holds (5.1 standard errors, 20 functions). P = 2 beats P = 1: "
+        "holds (3.0). Against servers that query blindly: FTS beats blind servers; regret: holds (2.9). Findings of "
+        "the prototype: S = 3 hurts: does not hold (−3.7, 9 seeds). Also 1 more published effect: not decided; 2 more "
+        "controls: none decided; 1 printed epsilon: holds."
     )
-    assert verdicts([finding("x", 1.0, "holds")] * 9).endswith("X: holds (1.0); and 3 more in claims.md.")
-    assert verdicts([found[2]]) == ""
+    many = verdicts([finding(f"{i}", 1.0, "holds" if i else "does not hold") for i in range(9)])
+    assert many.startswith("Claims of the paper: 0: does not hold") and many.endswith(
+        "Also 3 more published effects: all hold."
+    )
+    assert verdicts([found[5]]) == ""
+    assert verdicts([found[3], replace(found[3], id="again", repeats=found[3].id)]).count("FTS") == 1
     assert "q = 0.25, S = 8, δ = 0.01 (zero-out, user level)" in settings_in_words(read(results))
-    text = curves.regret_by_iteration(read(results), verdicts(found)).texts[-1].get_text()
-    assert "FTS beats TS: holds" in " ".join(text.split())
+    figure = curves.regret_by_iteration(read(results), verdicts(found))
+    assert "FTS beats TS; regret: holds" in " ".join(figure.texts[-1].get_text().split())
+    words, above = page.apart(figure)
+    assert words.endswith(verdicts(found))
+    assert figure.texts[-1].get_window_extent().y1 / figure.dpi <= above.y0 < above.y1 == figure.get_size_inches()[1]
+
+
+def test_claims_stand_below_no_figure_of_several_problems(results, monkeypatch):
+    monkeypatch.setattr(figures, "findings", lambda folder, name: [finding("FTS beats TS", 5.12, "holds")])
+    (first, _) = figures.draw_experiment(results, "made_up")
+    assert "FTS beats TS" in page.apart(first.figure)[0]
+    write_run(results, "d", 0, [1.0, 0.5], problem="branin")
+    assert not any("FTS beats TS" in page.apart(one.figure)[0] for one in figures.draw_experiment(results, "made_up"))
+
+
+def test_a_formula_in_a_name_is_drawn_as_it_is(tmp_path, small):
+    write_run(
+        tmp_path, "a", 0, [1.0, 0.5, 0.4], "$\\frac{$", True, epsilon=TWO_ROUNDS, spent=[1, 2], problem="a$^b$",
+        metric="$\\x$",
+    )  # fmt: skip
+    assert figures.main(["made_up", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert len(list((tmp_path / "out").iterdir())) == 4
+
+
+def test_long_titles_fit(fig3):
+    for folder in (fig3 / "made_up").glob("[5-9a-f]*/*"):
+        shutil.rmtree(folder)  # one panel
+    with mpl.rc_context(LOOK):
+        figure = tradeoff.regret_by_epsilon(read(fig3), 60)
+    figure.draw_without_rendering()
+    title = figure.texts[0].get_window_extent()
+    assert (
+        len(figure.axes) == 1 and title.x1 < figure.bbox.width and title.y0 > figure.legends[0].get_window_extent().y1
+    )
+
+
+def test_caption_says_what_is_cut_off(tmp_path):
+    write_run(tmp_path, "a", 0, [0.9] * 3 + [0.32] * 57 + [0.3], "fts")
+    assert "The first 2 rounds are above the picture." in page.apart(curves.regret_by_iteration(read(tmp_path)))[0]
+    write_run(tmp_path, "b", 0, [0.9] * 5 + [0.32] * 55 + [0.31])
+    assert "The first 2 to 4 rounds are above" in page.apart(curves.regret_by_iteration(read(tmp_path)))[0]
+    write_run(tmp_path, "c", 0, [0.32] * 61, "fts_de")
+    words = page.apart(curves.regret_by_iteration(read(tmp_path)))[0]
+    assert "Of some lines the first 4 rounds are above the picture." in words
+
+
+def test_many_points_at_one_epsilon_stay_together(tmp_path):
+    for i in range(12):
+        write_run(tmp_path, f"{i}", 0, [1.0, 0.5, 0.4], "dp_fts", True, S=i, epsilon=TWO_ROUNDS, spent=[1, 2])
+    figure = tradeoff.regret_by_epsilon(read(tmp_path), 2)
+    points = [container.lines[0] for container in figure.axes[0].containers]
+    shown = [point.get_transform().transform(point.get_xydata())[0, 0] / figure.dpi for point in points]
+    assert max(shown) - min(shown) == pytest.approx(tradeoff.FAN)
+
+
+def test_what_cannot_be_written_is_said_before_drawing(results, monkeypatch, capfd):
+    (results / "file").write_text("")
+    monkeypatch.setattr(figures, "draw_experiment", None)
+    assert figures.main(["made_up", "--results-dir", str(results), "--out", str(results / "file" / "out")]) == 1
+    err = capfd.readouterr().err
+    assert "file is a file; give another place with --out" in err and err.count("\n") == 1
 
 
 def test_all_experiments(results, tmp_path, small, capfd):

@@ -33,7 +33,8 @@ def write_run(
         "experiment": "frontier", "setting": setting, "problem": "synthetic", "algorithm": algorithm, "seed": seed,
         "n_agents": 7, "rounds": len(curve) - 1, "metric": "simple_regret", "lower_is_better": True,
         "private": private, "curve": {"mean": curve}, "delta": 0.01, "relation": "zero-out", "accountant": "pld",
-        "epsilon": {"pld": epsilon}, "rng": "seeded", "n_charges": 2,
+        "epsilon": {"pld": epsilon}, "rng": "seeded", "n_charges": 2, "epsilon_covers": "the broadcasts",
+        "clip_fraction": 0.0, "seconds": {"objective": 0.0, "total": 1.0},
     }  # fmt: skip
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     (folder / "summary.json").write_text(json.dumps(summary))

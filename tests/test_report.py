@@ -47,7 +47,7 @@ def write_run(results, experiment, setting, seed, algorithm="ts", q=0.25, privat
         "curve": {"round": list(range(T + 1)), "mean": mean, "se": [0.01] * (T + 1), "se_over": "agents"},
         "delta": 0.00294, "relation": "zero-out", "accountant": "pld", "rng": "seeded",
         "n_charges": T if private else 0, "epsilon": epsilon, "epsilon_covers": "the ledger's broadcasts",
-        "commit": commit,
+        "commit": commit, "clip_fraction": 0.0, "seconds": {"objective": 0.0, "total": 1.0},
     }  # fmt: skip
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     (folder / "summary.json").write_text(json.dumps(summary))
@@ -128,6 +128,7 @@ def made(results, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "claims", lambda names: [SimpleNamespace(experiment=name) for name in ("fig2c", "fig5")])
         patch.setattr(report, "tested", fabricated)
+        patch.setattr(report_pictures.figures, "findings", lambda d, name: [f for f, _ in fabricated(d, [name])])
         code = report.main(["--results-dir", str(results), "--out", str(file)])
     return file.read_text(encoding="utf-8"), code
 
@@ -140,7 +141,7 @@ def page(made):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Drawing takes a second, and most tests look at something else."""
-    monkeypatch.setattr(report_pictures.figures, "main", lambda argv: 0)
+    monkeypatch.setattr(report_pictures.figures, "draw_experiment", lambda results_dir, experiment: [])
 
 
 def test_one_file_that_loads_nothing(page):
@@ -208,7 +209,8 @@ def test_commits(page):
 
 
 def test_verdicts_in_words(page):
-    assert "Of 5 claims 1 holds, 1 does not hold, 1 is not decided, 2 were not run." in page.words
+    assert "Published effects ✓ 1 holds ✗ 1 does not hold ? 1 not decided ○ 1 not run" in page.words
+    assert "of the prototype ○ 1 not run" in page.words
     claims = [[" ".join(cell.split()) for cell in row] for row in page.rows if "claim " in row[0]]
     assert [row[0] for row in claims] == [f"{HOSTILE}, claim {i}" for i in range(4)]
     assert [row[1] for row in claims] == ["✓ holds", "✗ does not hold", "? not decided", "○ not run"]
@@ -235,14 +237,13 @@ def test_only_what_is_named(results, undrawn, tmp_path):
 
 
 def test_what_cannot_be_drawn_or_judged_is_said(results, monkeypatch, tmp_path, capsys):
-    def no_picture(argv):
-        report_pictures.figures.sys.stderr.write("error: no space\n")
-        return 1
+    def no_picture(results_dir, experiment):
+        raise LoadError("no space")
 
     def not_judged(results_dir, names):
         raise LoadError("two settings could be meant")
 
-    monkeypatch.setattr(report_pictures.figures, "main", no_picture)
+    monkeypatch.setattr(report_pictures.figures, "draw_experiment", no_picture)
     monkeypatch.setattr(report, "tested", not_judged)
     assert report.main(["fig2c", "--results-dir", str(results), "--out", str(tmp_path / "r.html")]) == 1
     page, err = Page((tmp_path / "r.html").read_text(encoding="utf-8")), capsys.readouterr().err
@@ -253,10 +254,10 @@ def test_what_cannot_be_drawn_or_judged_is_said(results, monkeypatch, tmp_path, 
 
 
 def test_whatever_drawing_trips_over_is_said(results, monkeypatch, tmp_path, capsys):
-    def broken(argv):
+    def broken(results_dir, experiment):
         raise ValueError("unbalanced $")
 
-    monkeypatch.setattr(report_pictures.figures, "main", broken)
+    monkeypatch.setattr(report_pictures.figures, "draw_experiment", broken)
     assert report.main(["fig10x", "--results-dir", str(results), "--out", str(tmp_path / "r.html")]) == 1
     assert "error: fig10x cannot be drawn: ValueError: unbalanced $" in capsys.readouterr().err
 
@@ -267,7 +268,10 @@ def test_runs_of_another_version_are_said(undrawn, tmp_path, capsys):
     del summary["relation"]
     (folder / "summary.json").write_text(json.dumps(summary))
     assert report.main(["--results-dir", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 1
-    assert "x is left out, with the claims about it: its files have no 'relation'" in capsys.readouterr().err
+    assert (
+        f"x is left out, with the claims about it: {folder} was not written by this version (summary.json has no "
+        in capsys.readouterr().err
+    )
 
 
 def test_theory_that_cannot_be_read_is_said(undrawn, tmp_path, capsys):
@@ -307,6 +311,22 @@ def test_a_report_is_replaced_whole_or_kept(results, undrawn, tmp_path, monkeypa
     assert report.main(["fig2c", "--results-dir", str(results), "--out", str(file)]) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
     assert file.read_text() == "old"
+
+
+def test_experiments_as_in_the_paper(tmp_path):
+    names = ["fig2a", "fig3_activity", "fig3_landmine", "fig10", "fig12b", "control", "cost", "frontier", "school"]
+    for name in sorted(names):
+        write_run(tmp_path, name, "a", 0)
+    assert report.experiments(tmp_path, []) == names
+
+
+def test_captions_stand_below_the_pictures(made, page):
+    """As text, and not in the picture too; verdicts once an experiment."""
+    captions = [text for text in page.text if text.strip().startswith("N\u00a0=")]
+    assert len(captions) == 3
+    assert ["Claims of the paper:" in text for text in captions] == [True, False, False]
+    heights = [int(a["height"]) / int(a["width"]) for a in page.all("img")]
+    assert len(heights) == 3 and max(heights) < 0.75
 
 
 def test_ranges():

@@ -36,20 +36,22 @@ def test_one_unit_decides_nothing():
     assert verdicts.agrees([(mean_of([5.0]), PublishedMean(0.0, 0.1, 10))]) == OPEN
 
 
-def test_two_units_need_thirty_standard_errors():
-    assert verdicts.above_zero(Estimate(31.0, 1.0, 1, 2)) == OPEN
-    assert verdicts.above_zero(Estimate(32.0, 1.0, 1, 2)) == HOLDS
+def test_two_units_decide_nothing_and_three_need_seven_standard_errors():
+    assert verdicts.above_zero(Estimate(1e6, 1.0, 1, 2)) == OPEN
+    assert verdicts.above_zero(Estimate(6.9, 1.0, 2, 3)) == OPEN
+    assert verdicts.above_zero(Estimate(7.0, 1.0, 2, 3)) == HOLDS
 
 
 def test_equal_differences():
-    """Without spread the sign decides, and no difference stays undecided: runs may be identical."""
-    assert verdicts.above_zero(mean_of([0.1, 0.1, 0.1])) == HOLDS
-    assert verdicts.above_zero(mean_of([-0.1, -0.1])) == FAILS
-    assert verdicts.above_zero(mean_of([0.0, 0.0])) == OPEN
-    assert verdicts.excluded(mean_of([0.0, 0.0]), PublishedMean(0.8, None, 5))
+    """Without spread nothing is known of the error, whatever the mean is."""
+    for value in (0.1, -0.1, 0.0):
+        assert verdicts.above_zero(mean_of([value] * 3)) == OPEN
+        assert verdicts.above_all([Estimate(9.0, 1.0, 9, 10), mean_of([value] * 10)]) == OPEN
+    for published in (PublishedMean(0.8, None, 5), PublishedMean(0.1, 0.1, 5)):
+        assert verdicts.agrees([(mean_of([0.1] * 5), published)]) == OPEN
 
 
-@pytest.mark.parametrize("n", [2, 5, 20])
+@pytest.mark.parametrize("n", [3, 5, 20])
 def test_no_effect_holds_and_fails_at_the_level(n):
     samples = np.random.default_rng(n).normal(size=(REPEATS, n))
     found = [verdicts.above_zero(mean_of(list(row))) for row in samples]
@@ -75,7 +77,7 @@ def test_equivalence_at_the_edge_of_its_margin():
     found = []
     for _ in range(REPEATS):
         d, margin = rng.normal(1.0, 0.3, 8), 1.0
-        found.append(verdicts.within(mean_of(list(d + margin)), mean_of(list(margin - d))))
+        found.append(verdicts.above_all([mean_of(list(d + margin)), mean_of(list(margin - d))]))
     for verdict in (HOLDS, FAILS):
         rate, se = share(found.count(verdict))
         assert rate < LEVEL + 4 * se
@@ -83,9 +85,9 @@ def test_equivalence_at_the_edge_of_its_margin():
 
 def test_equivalence_decides():
     close, far = Estimate(1.0, 0.1, 9, 10), Estimate(-1.0, 0.1, 9, 10)
-    assert verdicts.within(close, close) == HOLDS
-    assert verdicts.within(close, far) == FAILS
-    assert verdicts.within(close, Estimate(0.1, 0.1, 9, 10)) == OPEN
+    assert verdicts.above_all([close, close]) == HOLDS
+    assert verdicts.above_all([close, far]) == FAILS
+    assert verdicts.above_all([close, Estimate(0.1, 0.1, 9, 10)]) == OPEN
 
 
 @pytest.mark.parametrize("n", [2, 10])
@@ -117,6 +119,19 @@ def test_agreement_needs_as_many_units_and_a_like_error():
     assert verdicts.agrees([(Estimate(0.5, 1.0, 4, 5), theirs)]) == OPEN
     assert verdicts.agrees([(Estimate(0.5, 3.0, 9, 10), theirs)]) == OPEN
     assert verdicts.agrees([(Estimate(9.0, 1.0, 9, 10), theirs)]) == FAILS
+
+
+@pytest.mark.parametrize(("distance", "expected"), [(1.9, HOLDS), (2.1, OPEN), (9.0, FAILS)])
+def test_agreement_is_within_two_errors_at_every_point(distance, expected):
+    """0.6 and 0.8 make 1. Between two errors and the level is room for neither."""
+    good, theirs = Estimate(0.0, 0.6, 99, 100), PublishedMean(0.0, 0.8, 100)
+    assert verdicts.agrees([(good, theirs), (Estimate(-distance, 0.6, 99, 100), theirs)]) == expected
+
+
+def test_a_number_without_an_error_needs_a_small_one_of_ours():
+    theirs = PublishedMean(1.0, None, 5)
+    assert verdicts.agrees([(Estimate(1.1, 0.14, 19, 20), theirs)]) == HOLDS
+    assert verdicts.agrees([(Estimate(1.1, 0.16, 19, 20), theirs)]) == OPEN
 
 
 def test_holm():

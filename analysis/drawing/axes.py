@@ -1,11 +1,13 @@
 """The axis of the metric, and how a picture names it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from analysis.drawing.looks import plain
 from analysis.labels import metric_label
 from analysis.load import Setting
 
@@ -20,28 +22,59 @@ def title(groups: Sequence[Setting], what: str) -> str:
     return f"{metric[0].upper()}{metric[1:]} {what}: {of}"
 
 
-def metric_axis(
-    axes: Axes, groups: Sequence[Setting], values: np.ndarray, headroom: float, late: np.ndarray | None = None
-) -> None:
-    """The vertical axis, spanned by `values`, finite ones; logarithmic where they allow it and need it.
+@dataclass(frozen=True)
+class Span:
+    """What the axis of the metric shows. logarithmic: where the values allow it and need it."""
+
+    logarithmic: bool
+    low: float
+    high: float
+
+
+def span(groups: Sequence[Setting], values: np.ndarray, headroom: float, late: np.ndarray | None = None) -> Span:
+    """Of the axis for `values`, finite ones.
 
     headroom: factor above the largest value on a logarithmic axis; its half, of the span, on a linear one. late: the
     values of late rounds, which alone span a linear axis, so that the first rounds do not flatten the others.
     """
-    s = groups[0].first.summary
-    axes.set_ylabel(f"{metric_label(s['metric'])} (mean over agents)")
-    positive = values[values > 0]
-    high = float(values.max())
-    if s["lower_is_better"] and (values >= 0).all() and positive.size and high / positive.min() >= LOGARITHMIC_FROM:
-        low = float(positive.min())
+    positive, high = values[values > 0], float(values.max())
+    lower_is_better = groups[0].first.summary["lower_is_better"]
+    if lower_is_better and (values >= 0).all() and positive.size and high / positive.min() >= LOGARITHMIC_FROM:
+        return Span(True, float(positive.min()) / 1.3, high * headroom)
+    spanning = values if late is None or not late.size else late
+    low, high = float(spanning.min()), float(spanning.max())
+    size = high - low or abs(high) or 1.0
+    return Span(False, low - 0.08 * size, high + (headroom - 1) / 2 * size)
+
+
+def metric_axis(axes: Axes, groups: Sequence[Setting], shown: Span) -> None:
+    """Set the vertical axis."""
+    axes.set_ylabel(plain(f"{metric_label(groups[0].first.summary['metric'])} (mean over agents)"))
+    if shown.logarithmic:
         axes.set_yscale("log", nonpositive="clip")
-        axes.set_ylim(low / 1.3, high * headroom)
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 1e3 else (1.0,)))
+        axes.set_ylim(shown.low, shown.high)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if shown.high / shown.low < 1e3 else (1.0,)))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
-        spanning = values if late is None or not late.size else late
-        low, high = float(spanning.min()), float(spanning.max())
-        span = high - low or abs(high) or 1.0
-        axes.set_ylim(low - 0.08 * span, high + (headroom - 1) / 2 * span)
+        axes.set_ylim(shown.low, shown.high)
         axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def cut_off(groups: Sequence[Setting], shown: Span) -> str:
+    """`The first 8 rounds are above the picture.`; empty where all is in it."""
+    means = [g.curve()["mean"].to_numpy() for g in groups]
+    above, below = [_leading(mean > shown.high) for mean in means], [_leading(mean < shown.low) for mean in means]
+    for counts, side in ((above, "above"), (below, "below")):
+        fewest, most = min(counts), max(counts)
+        if most:
+            rounds = f"first {max(1, fewest - 1)} to {most - 1} rounds are"
+            if fewest in (0, most) or most <= 2:
+                rounds = {1: "start is", 2: "first round is"}.get(most, f"first {most - 1} rounds are")
+            return f"{'The' if fewest else 'Of some lines the'} {rounds} {side} the picture."
+    return ""
+
+
+def _leading(outside: np.ndarray) -> int:
+    """How many of the rounds 0, 1, ... are outside, up to the first that is not."""
+    return int(outside.size if outside.all() else outside.argmin())

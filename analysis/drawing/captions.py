@@ -1,12 +1,31 @@
 """What stands below a figure: its settings, and which published claims hold here."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from analysis.claims import Finding
+from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.labels import several
 from analysis.load import Setting, seeds_phrase
 
-MOST = 6  # claims in a caption
+SHARING = "Sharing helps: "  # begins every claim about a control, and the heading says as much
+MOST = 6  # claims in a caption that are told one by one
+
+
+class Kind(NamedTuple):
+    """A kind of claim: before those that are told, and as one of those that are counted."""
+
+    heading: str
+    name: str
+
+
+KINDS = {
+    "effect": Kind("Claims of the paper", "published effect"),
+    "control": Kind("Against servers that query blindly", "control"),
+    "agreement": Kind("Numbers of the paper", "published number"),
+    "prototype": Kind("Findings of the prototype", "prototype finding"),
+    "epsilon": Kind("Printed epsilons", "printed epsilon"),
+}
 
 
 def settings_in_words(groups: Sequence[Setting]) -> str:
@@ -30,22 +49,66 @@ def deltas(groups: Sequence[Setting]) -> str:
 
 
 def verdicts(findings: Sequence[Finding]) -> str:
-    """`Claims of the paper: FTS beats TS: holds (5.1 standard errors, 20 functions).`; those not run are left out."""
-    known = [f for f in findings if f.verdict != "not run"]
-    text, source, units = "", None, None
-    for number, finding in enumerate(known[:MOST]):
-        if finding.source != source:
-            text += f" Claims of the {finding.source}."
-        claim = finding.claim.rstrip(".")
-        text += f" {claim[0].upper()}{claim[1:]}: {finding.verdict}"
+    """The decided claims one by one, effects first; the others counted by kind; neither those not run nor repeats.
+
+    `Claims of the paper: FTS beats TS: holds (5.1 standard errors, 20 functions). Also 9 controls: none decided.`
+    """
+    ids = {f.id for f in findings}
+    known = [f for f in findings if f.verdict != NOT_RUN and f.repeats not in ids]
+    told = sorted((f for f in known if _is_told(f)), key=lambda f: (list(KINDS).index(_kind(f)), f.verdict != FAILS))
+    told = told[:MOST]
+    rest = [_counted(kind, known, told) for kind in KINDS]
+    return " ".join(filter(None, (_one_by_one(told), _also([part for part in rest if part]))))
+
+
+def _one_by_one(told: Sequence[Finding]) -> str:
+    text, before, measure, units = "", None, None, None
+    for number, finding in enumerate(told):
+        if _kind(finding) != before:
+            before, measure = _kind(finding), None
+            text += f" {KINDS[before].heading}:"
+        claim, _, by = finding.claim.removeprefix(SHARING).rstrip(".").rpartition("; ")
+        words = by if not claim else claim if by == measure else f"{claim}; {by}"  # said once for claims in a row
+        measure = by if claim else None
+        text += f" {words[0].upper()}{words[1:]}: {finding.verdict}"
         evidence = [] if finding.standard_errors is None else [_errors(finding.standard_errors, number == 0)]
         if finding.units != units:
             evidence.append(finding.units)
         text += f" ({', '.join(evidence)})." if any(evidence) else "."
-        source, units = finding.source, finding.units
-    if len(known) > MOST:
-        text = f"{text[:-1]}; and {len(known) - MOST} more in claims.md."
+        units = finding.units
     return text.strip()
+
+
+def _kind(finding: Finding) -> str:
+    return finding.kind if finding.source == "paper" else finding.source
+
+
+def _is_told(finding: Finding) -> bool:
+    """A printed epsilon that holds is one of many alike."""
+    return finding.verdict == FAILS or (finding.verdict == HOLDS and _kind(finding) != "epsilon")
+
+
+def _counted(kind: str, known: Sequence[Finding], told: Sequence[Finding]) -> str:
+    """`9 controls: none decided`, of what is not told."""
+    rest = [f for f in known if _kind(f) == kind and f not in told]
+    if not rest:
+        return ""
+    counts = {verdict: sum(f.verdict == verdict for f in rest) for verdict in (HOLDS, FAILS, OPEN)}
+    more = "more " * any(_kind(f) == kind for f in told)
+    name = f"{len(rest)} {more}{KINDS[kind].name}{'s' * (len(rest) > 1)}"
+    if len(rest) == 1:
+        return f"{name}: {rest[0].verdict}"
+    if counts[OPEN] == len(rest):
+        return f"{name}: none decided"
+    if counts[HOLDS] == len(rest):
+        return f"{name}: all hold"
+    one, many = {HOLDS: "holds", FAILS: "does not hold"}, {HOLDS: "hold", FAILS: "do not hold"}
+    words = [f"{n} {(one if n == 1 else many).get(v, v)}" for v, n in counts.items() if n]
+    return f"{name}: {', '.join(words)}"
+
+
+def _also(parts: Sequence[str]) -> str:
+    return f"Also {'; '.join(parts)}." if parts else ""
 
 
 def _errors(value: float, first: bool) -> str:

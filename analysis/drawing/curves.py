@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from analysis.drawing.axes import metric_axis, title
+from analysis.drawing.axes import cut_off, metric_axis, span, title
 from analysis.drawing.captions import settings_in_words
 from analysis.drawing.overlay import WORDS, Published, published
 from analysis.drawing.page import page
@@ -23,19 +23,20 @@ PUBLISHED_LINE: dict[str, Any] = {"linestyle": ":", "linewidth": 0.9, "markerfac
 def regret_by_iteration(groups: Sequence[Setting], claims: str = "") -> Figure:
     """claims: the end of the caption."""
     parts, known = panels(groups), published(groups)
-    caption = f"{settings_in_words(groups)} {claims}".strip()
+    values, late = _values(groups, known, 0), _values(groups, known, max(g.rounds for g in groups) // BEFORE)
+    shown = span(groups, values, headroom=1.3, late=late)
+    caption = " ".join(filter(None, (settings_in_words(groups), cut_off(groups, shown), claims)))
     shared = [_entry(c) for c in parts[0].curves if c.everywhere]
     if known:
         shared.append(Line2D([], [], color="#444444", marker="o", label=WORDS, **PUBLISHED_LINE))
     heads = [(part.title, [_entry(c) for c in part.curves if not c.everywhere]) for part in parts]
     figure, found = page(title(groups, "by iteration"), shared, heads, caption)
-    values, late = _values(groups, known, 0), _values(groups, known, max(g.rounds for g in groups) // BEFORE)
     for axes, part in zip(found, parts, strict=True):
         for i, curve in enumerate(part.curves):
             _draw(axes, curve, (i, len(part.curves)), known.get(curve.setting.label))
         axes.set_xlabel("iteration t (rounds after the initial points)")
         axes.set_xlim(0, max(g.rounds for g in groups) * 1.01)
-        metric_axis(axes, groups, values, headroom=1.3, late=late)
+        metric_axis(axes, groups, shown)
     for axes in found[1:]:
         axes.set_ylabel("")
     return figure

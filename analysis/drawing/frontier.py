@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from analysis.drawing.looks import of_algorithm
-from analysis.labels import NAMES, metric_label
+from analysis.drawing.looks import of_algorithm, plain
+from analysis.drawing.page import write_below
+from analysis.labels import NAMES, metric_label, value_in_words
 from analysis.load import LoadError, Run
 
 WIDTH, PANEL_HEIGHT, ABOVE, BELOW = 7.8, 2.8, 1.0, 1.0  # inches
@@ -122,19 +123,17 @@ def figure(found: Sequence[Panel]) -> Figure:
                 ((LEFT + column * (wide + GAP)) / WIDTH, bottom / height, wide / WIDTH, PANEL_HEIGHT / height)
             )
             _draw(axes, result, panel, values)
-            axes.set_title(f"{panel.title}: {what}", fontsize=9)
+            axes.set_title(plain(f"{panel.title}: {what}"), fontsize=9)
             if column == 0:
-                axes.set_ylabel(metric_label(panel.metric))
+                axes.set_ylabel(plain(metric_label(panel.metric)))
             axes.set_xlabel("target privacy loss ε of the whole run")
     handles, labels = result.axes[0].get_legend_handles_labels()
     result.legend(
         handles, labels, loc="upper left", bbox_to_anchor=(0.55 / WIDTH, 1 - 0.05 / height), ncols=3, handlelength=3.0,
         fontsize=9, columnspacing=1.2,
     )  # fmt: skip
-    result.text(
-        0.12, 0.08, textwrap.fill(_caption(found), CAPTION_COLUMNS), fontsize=8.5, color="#444444",
-        transform=result.dpi_scale_trans, verticalalignment="bottom",
-    )  # fmt: skip
+    caption = _caption(found)
+    write_below(result, textwrap.wrap(caption, CAPTION_COLUMNS), caption)
     return result
 
 
@@ -143,7 +142,9 @@ def _draw(axes: Axes, drawn_in: Figure, panel: Panel, values: str) -> None:
         mean, se = getattr(p, values)
         colour = of_algorithm(p.name).colour
         why = "not private" if p.epsilon is None else "ε = 0"
-        axes.axhline(mean, color=colour, linestyle=(0, (1 + 2 * i, 1.5)), linewidth=1.3, label=f"{p.label} ({why})")
+        axes.axhline(
+            mean, color=colour, linestyle=(0, (1 + 2 * i, 1.5)), linewidth=1.3, label=plain(f"{p.label} ({why})")
+        )
         axes.axhspan(mean - _shown(se), mean + _shown(se), color=colour, alpha=0.1, linewidth=0)
     curves = panel.curves
     for i, points in enumerate(curves):
@@ -153,7 +154,7 @@ def _draw(axes: Axes, drawn_in: Figure, panel: Panel, values: str) -> None:
         shift = ScaledTranslation((i - (len(curves) - 1) / 2) * ASIDE, 0, drawn_in.dpi_scale_trans)
         axes.errorbar(
             x, mean, np.nan_to_num(se), color=look, linestyle=LINES[i % len(LINES)], marker=MARKERS[i % len(MARKERS)],
-            capsize=3, label=points[0].label, transform=axes.transData + shift, zorder=3,
+            capsize=3, label=plain(points[0].label), transform=axes.transData + shift, zorder=3,
         )  # fmt: skip
     targets = sorted({p.target for p in panel.points if p.target is not None})
     axes.set_xscale("log")
@@ -197,7 +198,7 @@ def _panel(runs: Sequence[Run], name_lengthscale: bool, t: int | None) -> Panel:
     last = t or rounds
     title = first["problem"].replace("_", " ")
     if name_lengthscale:
-        title += f", length-scale {runs[0].config['algorithm']['lengthscale']:g}"
+        title += f", length-scale {value_in_words(runs[0].config['algorithm'].get('lengthscale'))}"
     by_point: dict[tuple[str, int, float | None], list[Run]] = {}
     for run in runs:
         a, target = run.config["algorithm"], _target(run)

@@ -72,6 +72,11 @@ def sequence(name: str, n: int, ordered: bool) -> list[Style]:
     return [Style(colour, line, MARKERS[i % len(MARKERS)]) for i, colour in enumerate(colours)]
 
 
+def plain(text: str) -> str:
+    """Text that is drawn as it is: `$` begins no formula."""
+    return text.replace("$", r"\$")
+
+
 def _tone(colour: str, position: float) -> str:
     """From light (0) over the colour itself (.5) to dark (1)."""
     towards, share = (1.0, 0.5 - position) if position < 0.5 else (0.0, position - 0.5)

@@ -63,17 +63,19 @@ def _swept(
     name: str, family: Sequence[Setting], centre: Setting, key: str, keys: Sequence[str], rest: Sequence[Curve]
 ) -> Panel:
     """The panel of one key. The ramp begins at the centre where that is an end of the sweep: one look in all panels."""
-    line = [g for g in family if all(g.first.flat[k] == centre.first.flat[k] for k in keys if k != key)]
+    line = [g for g in family if all(g.first.flat.get(k) == centre.first.flat.get(k) for k in keys if k != key)]
     ordered = _ordered(line, [key])
     if ordered:
         line.sort(key=lambda g: _value(g, key))
     if line[-1] is centre:
         line.reverse()
     styles = sequence(name, len(line), ordered)
-    own = tuple(Curve(g, in_words(key, g.first.flat[key]), look, False) for g, look in zip(line, styles, strict=True))
+    own = tuple(
+        Curve(g, in_words(key, g.first.flat.get(key)), look, False) for g, look in zip(line, styles, strict=True)
+    )
     P = centre.first.config["algorithm"]["P"]
     fixed = [NAMES.get(name, name), *([f"P = {P}"] if P > 1 and "algorithm.P" not in keys else [])]
-    fixed += [in_words(k, centre.first.flat[k]) for k in keys if k != key]
+    fixed += [in_words(k, centre.first.flat.get(k)) for k in keys if k != key]
     title = TITLES.get(key, key_in_words(key))
     return Panel(f"{title} ({', '.join(fixed)})", (*rest, *own))
 

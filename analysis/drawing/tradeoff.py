@@ -12,8 +12,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 from matplotlib.transforms import ScaledTranslation
 
-from analysis.drawing.axes import metric_axis, title
+from analysis.drawing.axes import Span, metric_axis, span, title
 from analysis.drawing.captions import deltas, settings_in_words
+from analysis.drawing.looks import plain
 from analysis.drawing.overlay import LAST, WORDS, published
 from analysis.drawing.page import page
 from analysis.drawing.sweeps import Curve, panels
@@ -21,7 +22,7 @@ from analysis.load import LoadError, Setting
 
 ACCOUNTANT = "pld"
 LOGARITHMIC_FROM = 12.0  # ratio of the largest to the smallest epsilon
-ASIDE = 0.12  # inches between points at the same epsilon
+ASIDE, FAN = 0.12, 0.6  # inches between points at the same epsilon, and at most from the first to the last
 
 
 HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markersize": 6.0, "linewidth": 0.9}
@@ -68,18 +69,18 @@ def regret_by_epsilon(groups: Sequence[Setting], t: int, accountant: str = ACCOU
         shared.append(Line2D([], [], color="#444444", marker="o", linestyle=":", label=WORDS, **HOLLOW))
     heads = [(p.title, [_entry(c, found, accountant) for c in p.curves if not c.everywhere]) for p in parts]
     what = f"after {t} rounds, against privacy loss"
-    caption = f"{settings_in_words(groups)} {_note(t, found, known, accountant)} {claims}".strip()
-    figure, all_axes = page(title(groups, what), shared, heads, caption)
     ends = [end for p in found.values() for end in (p.mean - p.se, p.mean, p.mean + p.se)]
-    ends += known.values()
+    shown = span(groups, np.array([*ends, *known.values()]), headroom=2.0)
+    caption = f"{settings_in_words(groups)} {_note(t, found, known, accountant, shown)} {claims}".strip()
+    figure, all_axes = page(title(groups, what), shared, heads, caption)
     for axes, part in zip(all_axes, parts, strict=True):
         _draw(figure, axes, [(c, found[c.setting.label]) for c in part.curves], t)
         for curve in part.curves:
             if curve.setting.label in known:
                 _draw_published(axes, curve, found[curve.setting.label], known[curve.setting.label])
-        axes.set_xlabel(f"privacy loss ε ({_in_words(accountant)} accountant, δ = {deltas(groups)})")
+        axes.set_xlabel(plain(f"privacy loss ε ({_in_words(accountant)} accountant, δ = {deltas(groups)})"))
         _epsilon_axis(axes, [p.x for p in found.values() if not p.horizontal])
-        metric_axis(axes, groups, np.array(ends), headroom=2.0)
+        metric_axis(axes, groups, shown)
     for axes in all_axes[1:]:
         axes.set_ylabel("")
     return figure
@@ -142,8 +143,9 @@ def _draw(figure: Figure, axes: Axes, drawn: Sequence[tuple[Curve, Point]], t: i
             continue
         way = trajectory(curve.setting, t, point.accountant)
         axes.plot(*way, color=look.colour, linestyle=look.line, alpha=0.45, linewidth=1.2)
-        aside = epsilons[:i].count(point.epsilon) - (epsilons.count(point.epsilon) - 1) / 2
-        shift = ScaledTranslation(aside * ASIDE, 0, figure.dpi_scale_trans)
+        beside = epsilons.count(point.epsilon) - 1
+        aside = (epsilons[:i].count(point.epsilon) - beside / 2) * min(ASIDE, FAN / max(1, beside))
+        shift = ScaledTranslation(aside, 0, figure.dpi_scale_trans)
         axes.errorbar(
             [point.x], [point.mean], [point.se], color=look.colour, marker=look.marker, markersize=7,
             capsize=3, linestyle="", transform=axes.transData + shift, zorder=3,
@@ -171,7 +173,7 @@ def _entry(curve: Curve, found: dict[str, Point], accountant: str) -> Line2D:
     return Line2D([], [], color=look.colour, linestyle="", marker=look.marker, markersize=7, label=curve.label + by)
 
 
-def _note(t: int, found: dict[str, Point], known: dict[str, float], accountant: str) -> str:
+def _note(t: int, found: dict[str, Point], known: dict[str, float], accountant: str, shown: Span) -> str:
     private = [point for point in found.values() if not point.horizontal]
     if not private:
         return f"Horizontal lines: after {t} rounds."
@@ -180,12 +182,18 @@ def _note(t: int, found: dict[str, Point], known: dict[str, float], accountant: 
     if len(set(epsilons)) < len(epsilons):
         text += "; points at one ε are drawn side by side"
     text += "."
-    if any(len(trajectory(point.setting, t, point.accountant)[0]) for point in private):
-        text += " Faint lines: the rounds before, as ε is spent."
+    ways = [trajectory(point.setting, t, point.accountant)[1] for point in private]
+    if any(ways):
+        text += " Faint lines: the rounds before, as ε is spent"
+        text += "; the first are outside the picture." if _cut(ways, shown) else "."
     if known:
         text += " Hollow: published"
         text += "." if accountant == "moments" else ", at the ε of the same q and z here (its own is by moments)."
     return text
+
+
+def _cut(ways: Sequence[Sequence[float]], shown: Span) -> bool:
+    return any(not shown.low <= value <= shown.high for way in ways for value in way)
 
 
 def _in_words(accountant: str) -> str:

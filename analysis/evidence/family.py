@@ -1,16 +1,19 @@
 """The algorithms that claims are about, by what makes them so (not by the name they were run under), and the claim."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from analysis.evidence.comparisons import Test
-from analysis.evidence.selection import Case, Where
+from analysis.evidence.comparisons import EPSILON, BetterThanAll, Contrast, Test
+from analysis.evidence.selection import Case, Measure, Where
+
+PAPER, PROTOTYPE, CONTROL = "paper", "prototype", "control"
+SOURCES = (PAPER, PROTOTYPE, CONTROL)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A published claim, or a finding of a prototype, and its test.
+    """A published claim, a finding of a prototype, or a control of ours that nobody published; and its test.
 
-    figure: "" for the experiment's own. published: what was seen, in words and numbers. case: the size it was seen at.
+    published: what was seen, in words and numbers. case: the problem and size it was seen at.
     """
 
     id: str
@@ -20,11 +23,21 @@ class Claim:
     claim: str
     published: str
     test: Test
-    source: str = "paper"
+    source: str = PAPER
 
     def __post_init__(self) -> None:
-        if self.source not in ("paper", "prototype"):
-            raise ValueError(f"source must be paper or prototype, got {self.source!r}")
+        if self.source not in SOURCES:
+            raise ValueError(f"source must be one of {', '.join(SOURCES)}, got {self.source!r}")
+
+    @property
+    def tested(self) -> tuple[Case, Test]:
+        """What is tested, equal for claims of several figures that ask the same; an epsilon needs no data."""
+        return replace(self.case, variant=()) if self.test.form == EPSILON else self.case, self.test
+
+    @property
+    def contrary(self) -> tuple[Case, Test] | None:
+        """What is tested by a claim of the contrary; None where there is no such thing."""
+        return (self.case, self.test.reversed()) if isinstance(self.test, Contrast) else None
 
 
 def _named(words: str, server: str, private: bool, P: int | None, **more: object) -> Where:
@@ -55,6 +68,12 @@ def controls(P: int) -> tuple[Where, ...]:
     return tuple(
         _named(f"{words} server{regions}", kind, False, P) for kind, words in (("random", "random"), ("sobol", "Sobol"))
     )
+
+
+def sharing_helps(where: Where, blind: tuple[Where, ...], measure: Measure) -> tuple[str, str, Test, str]:
+    """The claim that a setting beats its controls: words, what was published, test, source."""
+    words = f"Sharing helps: {where.words} beats blind servers"
+    return words, "not tested there", BetterThanAll(where, blind[0], blind[1:], measure), CONTROL
 
 
 def following(where: Where, rule: str) -> Where:

@@ -7,12 +7,26 @@ the choice where a figure shows whole curves. Sizes: App. B.1.1 (N = 200, T = 40
 from collections.abc import Callable, Iterable
 
 from analysis.evidence import reference
-from analysis.evidence.comparisons import Agreement, BetterThanAll, Printed, Test, better, between, no_worse, trend
-from analysis.evidence.family import Claim, anywhere, controls, dp, following, fts, non_adaptive, ts
+from analysis.evidence.comparisons import Test, better, between, trend
+from analysis.evidence.family import (
+    PAPER,
+    PROTOTYPE,
+    Claim,
+    anywhere,
+    controls,
+    dp,
+    following,
+    fts,
+    non_adaptive,
+    sharing_helps,
+    ts,
+)
+from analysis.evidence.margins import NoWorse
+from analysis.evidence.numbers import Agreement, Printed
 from analysis.evidence.selection import LATE, OVERALL, Case, Measure, Where
 from analysis.evidence.verdicts import PublishedMean
 
-SYNTHETIC = Case(200, 40, "regret")
+SYNTHETIC = Case("synthetic", 200, 40, "simple_regret")
 RUNS = 5  # of a published synthetic curve
 
 CLIPPED = Measure("clipped messages in % of the chosen ones", lambda run: 100 * run.summary["clip_fraction"])
@@ -29,7 +43,7 @@ def claims() -> tuple[Claim, ...]:
 
 
 def _claim(
-    experiment: str, name: str, words: str, published: str, test: Test, source: str = "paper", case: Case = SYNTHETIC
+    experiment: str, name: str, words: str, published: str, test: Test, source: str = PAPER, case: Case = SYNTHETIC
 ) -> Claim:
     figure = "control" if experiment == "control" else f"Fig. {experiment.removeprefix('fig')}"
     return Claim(f"{experiment}.{name}", experiment, figure, case, words, published, test, source)
@@ -39,14 +53,12 @@ def _prototype_curve(experiment: str, name: str, where: Where, setting: str) -> 
     test = Agreement(where, reference.prototype_curve(setting))
     return _claim(
         experiment, f"prototype_{name}", f"{where.words}: the regret is that of an independent implementation",
-        "its curve ± SE over 15 functions", test, "prototype",
+        "its curve ± SE over 15 functions", test, PROTOTYPE,
     )  # fmt: skip
 
 
 def _shared_helps(experiment: str, name: str, where: Where, blind: tuple[Where, ...], case: Case = SYNTHETIC) -> Claim:
-    words = f"Sharing helps: {where.words} beats servers that query blindly"
-    test = BetterThanAll(where, blind, OVERALL)
-    return _claim(experiment, f"control_{name}", words, "implied, not tested", test, case=case)
+    return _claim(experiment, f"control_{name}", *sharing_helps(where, blind, OVERALL), case)
 
 
 def _epsilons(experiment: str, of: Callable[[reference.PrivacyLoss], bool]) -> Iterable[Claim]:
@@ -63,9 +75,10 @@ def _fig2a() -> Iterable[Claim]:
     for P in (2, 3, 4):
         test = better(fts(P), fts(), OVERALL)
         yield _claim("fig2a", f"de{P}_beats_fts", f"FTS-DE with P = {P} beats FTS", "FTS-DE lower", test)
+    yield _shared_helps("fig2a", "fts", fts(), controls(1))
     yield _shared_helps("fig2a", "de2", fts(2), controls(2))
     test = trend([fts(P) for P in (4, 3, 2)], OVERALL)
-    yield _claim("fig2a", "more_regions", "FTS-DE gets better from P = 2 to 3 to 4, by step", "lower with P", test)
+    yield _claim("fig2a", "more_regions", "FTS-DE gets better from P = 2 to 3 to 4", "lower with P", test)
     for name, where, setting in (
         ("ts", ts(), "TS"), ("fts", fts(), "FTS"), ("de2", fts(2), "FTS-DE P2"), ("de3", fts(3), "FTS-DE P3")
     ):  # fmt: skip
@@ -82,10 +95,11 @@ def _fig2b() -> Iterable[Claim]:
         "fig2b", "large_hurts", "A too large S hurts: S = 11 beats S = 40", "S = 11 lower",
         better(STANDARD, large, OVERALL),
     )  # fmt: skip
-    yield _claim(
-        "fig2b", "small_harmless", "A small S does not hurt: S = 3 is at most 5 % above S = 11", "never hurts",
-        no_worse(small, STANDARD, 0.05, OVERALL), "prototype",
-    )  # fmt: skip
+    for S, name in ((3, "small_harmless"), (6, "small_harmless_s6")):
+        yield _claim(
+            "fig2b", name, f"A small S does not hurt: S = {S} is at most 5 % above S = 11", "never hurts",
+            NoWorse(dp(2, 0.25, 1, S), STANDARD, 0.05, OVERALL), PROTOTYPE,
+        )  # fmt: skip
     yield _claim(
         "fig2b", "clipped", "S = 11 clips about 0.8 %", "0.80 % (prototype: 0.8 to 2.1 % by the draw of the features)",
         Agreement(STANDARD, ((CLIPPED, PublishedMean(0.80, None, RUNS)),)),
@@ -100,7 +114,7 @@ def _fig2c() -> Iterable[Claim]:
     yield _claim(
         "fig2c",
         "larger_q",
-        "A larger q is better: 0.5, 0.25, 0.15, by step",
+        "A larger q is better: 0.5, 0.25, 0.15",
         "lower with q (prototype: 3 to 5 SE)",
         test,
     )
@@ -117,7 +131,7 @@ def _fig2d() -> Iterable[Claim]:
     yield _claim(
         "fig2d",
         "smaller_z",
-        "A smaller z is better: 1, 1.2, 1.5, by step",
+        "A smaller z is better: 1, 1.2, 1.5",
         "higher with z (prototype: 3 to 5 SE)",
         test,
     )
@@ -134,7 +148,7 @@ def _fig4() -> Iterable[Claim]:
     )  # fmt: skip
     yield _claim(
         "fig4", "de_hurts", "DP-FTS (S = 8) beats DP-FTS-DE (P = 2, S = 11) at the same privacy",
-        "DP-FTS lower by 3.7 SE", better(DP_FTS, STANDARD, OVERALL), "prototype",
+        "DP-FTS lower by 3.7 SE", better(DP_FTS, STANDARD, OVERALL), PROTOTYPE,
     )  # fmt: skip
     yield _claim(
         "fig4", "clipped", "S = 8 at P = 1 clips 0.31 %", "0.31 % (prototype: 0.3 to 0.9 %)",
@@ -171,7 +185,7 @@ def _fig6() -> Iterable[Claim]:
 
 def _fig7() -> Iterable[Claim]:
     for experiment, alpha in (("fig7a", 0.7), ("fig7b", 1.0)):
-        case = Case(50, 40, "regret", (("alpha", alpha),))
+        case = Case("synthetic_heterogeneous", 50, 40, "simple_regret", (("alpha", alpha),))
         for rule in RULES:
             where = following(fts(2), rule)
             yield _claim(
@@ -188,7 +202,7 @@ def _fig7() -> Iterable[Claim]:
         if alpha == 0.7:
             yield _claim(
                 experiment, "worse_than_ts", "At α = 0.7 FTS-DE with 1 − p_t = 1/√t is worse than TS", "FTS-DE higher",
-                better(ts(), slow, OVERALL), "prototype", case,
+                better(ts(), slow, OVERALL), PROTOTYPE, case,
             )  # fmt: skip
 
 

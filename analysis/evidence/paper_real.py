@@ -8,26 +8,30 @@ import math
 from collections.abc import Iterable
 
 from analysis.evidence import reference
-from analysis.evidence.comparisons import (
-    Agreement,
-    BetterThanAll,
-    CheaperThan,
-    Equivalent,
-    Printed,
-    Test,
-    better,
-    trend,
+from analysis.evidence.comparisons import Test, better, trend
+from analysis.evidence.family import (
+    PAPER,
+    PROTOTYPE,
+    Claim,
+    controls,
+    dp,
+    fixed_size,
+    fts,
+    non_adaptive,
+    sharing_helps,
+    ts,
 )
-from analysis.evidence.family import Claim, controls, dp, fixed_size, fts, non_adaptive, ts
+from analysis.evidence.margins import CheaperThan, Equivalent
+from analysis.evidence.numbers import Agreement, Printed
 from analysis.evidence.selection import LAST, LATE, OVERALL, Case, Measure, Where
 from analysis.evidence.verdicts import PublishedMean
 from analysis.load import Run
 
-MARGIN = Case(29, 60, "1 − AUC", (("score", "margin"),))
-PLATT = Case(29, 60, "1 − AUC", (("score", "platt"),))
-ACTIVITY = Case(30, 60, "validation error", (("scale", "log"),))
-ACTIVITY_LINEAR = Case(30, 60, "validation error", (("scale", "linear"),))
-DIGITS = Case(50, 60, "validation error")
+MARGIN = Case("landmine", 29, 60, "one_minus_auc", (("score", "margin"),))
+PLATT = Case("landmine", 29, 60, "one_minus_auc", (("score", "platt"),))
+ACTIVITY = Case("activity_", 30, 60, "validation_error", (("scale", "log"),))
+ACTIVITY_LINEAR = Case("activity_", 30, 60, "validation_error", (("scale", "linear"),))
+DIGITS = Case("digits_", 50, 60, "validation_error")
 
 LITTLE = 0.013  # of 1 - AUC: half of what FTS-DE gains on TS in Fig. 3a (0.0061 of 0.2314)
 
@@ -66,8 +70,8 @@ def claims() -> tuple[Claim, ...]:
 def _trade_off(experiment: str, figure: str, case: Case) -> Iterable[Claim]:
     """What Fig. 3 says of every data set. Its claims end with the metric after T rounds, but for one."""
 
-    def claim(name: str, words: str, published: str, test: Test) -> Claim:
-        return Claim(f"{experiment}.{name}", experiment, figure, case, words, published, test)
+    def claim(name: str, words: str, published: str, test: Test, source: str = PAPER) -> Claim:
+        return Claim(f"{experiment}.{name}", experiment, figure, case, words, published, test, source)
 
     S = 22.0 if case.N == 29 else None
     for name, words, good, bad, columns in (
@@ -81,14 +85,14 @@ def _trade_off(experiment: str, figure: str, case: Case) -> Iterable[Claim]:
     ):  # fmt: skip
         gain = reference.landmine_gain(*columns) if case == PLATT else None
         published = "lower" if gain is None else f"lower by {gain.value:.4f} ± {gain.se:.4f}"
-        yield claim(name, words, published, better(good, bad, LAST, gain))
+        yield claim(name, words, published, better(good, bad, LAST))
     yield claim("fts_de_faster", "FTS-DE beats TS over the whole run", "lower", better(fts(4), ts(), OVERALL))
     yield claim(
-        "smaller_z", "A smaller z is better: 1, 1.6, 2, 3, 4 at q = 0.35, by step", "higher with z",
+        "smaller_z", "A smaller z is better: 1, 1.6, 2, 3, 4 at q = 0.35", "higher with z",
         trend([dp(4, 0.35, z, S) for z in ZS], LAST),
     )  # fmt: skip
     yield claim(
-        "larger_q", "A larger q is better: 0.35, 0.25, 0.2, 0.15, 0.1 at z = 1, by step", "lower with q",
+        "larger_q", "A larger q is better: 0.35, 0.25, 0.2, 0.15, 0.1 at z = 1", "lower with q",
         trend([dp(4, q, 1, S) for q in QS], LAST),
     )  # fmt: skip
     if case.N == 29:
@@ -99,12 +103,7 @@ def _trade_off(experiment: str, figure: str, case: Case) -> Iterable[Claim]:
             )
     for q, z in (*((0.35, z) for z in ZS), *((q, 1.0) for q in QS[1:])):
         where = dp(4, q, z, S)
-        yield claim(f"control_q{q:g}_z{z:g}", *_shared_helps(where, controls(4), LAST))
-
-
-def _shared_helps(where: Where, blind: tuple[Where, ...], measure: Measure) -> tuple[str, str, Test]:
-    words = f"Sharing helps: {where.words} beats servers that query blindly"
-    return words, "implied, not tested", BetterThanAll(where, blind, measure)
+        yield claim(f"control_q{q:g}_z{z:g}", *sharing_helps(where, controls(4), LAST))
 
 
 def _platt_curves() -> Iterable[Claim]:
@@ -131,7 +130,7 @@ def _margin_prototype() -> Iterable[Claim]:
     def claim(name: str, words: str, published: str, test: Test) -> Claim:
         return Claim(
             f"fig3_landmine.prototype_{name}", "fig3_landmine", "Fig. 3a, 3d (margin score)", MARGIN, words, published,
-            test, "prototype",
+            test, PROTOTYPE,
         )  # fmt: skip
 
     random, _ = controls(4)
@@ -157,9 +156,9 @@ def _margin_prototype() -> Iterable[Claim]:
 def _landmine_variants() -> Iterable[Claim]:
     """Fig. 8 to 12 and the cost, all on landmine."""
 
-    def claim(experiment: str, name: str, words: str, published: str, test: Test) -> Claim:
+    def claim(experiment: str, name: str, words: str, published: str, test: Test, source: str = PAPER) -> Claim:
         figure = "cost" if experiment == "cost" else f"Fig. {experiment.removeprefix('fig')}"
-        return Claim(f"{experiment}.{name}", experiment, figure, MARGIN, words, published, test)
+        return Claim(f"{experiment}.{name}", experiment, figure, MARGIN, words, published, test, source)
 
     yield claim(
         "fig8", "de_helps", "DE helps under DP: DP-FTS-DE (P = 4, S = 22) beats DP-FTS (S = 11)", "DP-FTS-DE lower",
@@ -180,7 +179,7 @@ def _landmine_variants() -> Iterable[Claim]:
         better(fixed_size(STANDARD), ts(), OVERALL),
     )  # fmt: skip
     yield claim(
-        "fig11", "smaller_z", "A smaller z is better with subsets of a fixed size: 1, 2, 4, by step", "higher with z",
+        "fig11", "smaller_z", "A smaller z is better with subsets of a fixed size: 1, 2, 4", "higher with z",
         trend([fixed_size(dp(4, 0.35, z, 22)) for z in (1, 2, 4)], OVERALL),
     )  # fmt: skip
     yield claim(
@@ -188,7 +187,7 @@ def _landmine_variants() -> Iterable[Claim]:
         better(STANDARD, non_adaptive(STANDARD), LATE),
     )  # fmt: skip
     for experiment, name, where, P in _with_controls():
-        yield claim(experiment, f"control_{name}", *_shared_helps(where, controls(P), OVERALL))
+        yield claim(experiment, f"control_{name}", *sharing_helps(where, controls(P), OVERALL))
     yield claim(
         "cost", "p4", "A query at P = 4 costs at most 1.24 times one at P = 1", "1.24 times",
         CheaperThan(STANDARD, dp(1, 0.35, 1, 22), 1.24, SECONDS),

@@ -1,12 +1,13 @@
 """Which runs a claim is about: settings chosen by their configuration, and the independent units among their seeds."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from analysis.load import LoadError, Run
+from analysis.load import Run
 
 # Where a claim does not say otherwise it is about the paper's algorithm as its problem's preset has it. A setting that
 # lacks one of these keys (another weighting has no `a`) is not excluded by it.
@@ -15,24 +16,33 @@ _PAPER = {
     "algorithm.message": "sample",
     "algorithm.message_center": False,
     "algorithm.message_normalize": False,
+    "algorithm.paired": False,
     "algorithm.momentum": 0.0,
     "algorithm.broadcasts": None,
     "weights._target_": "Softmax",
     "weights.a": 15.0,
     "privacy.schedule._target_": "Constant",
+    "privacy.noise._target_": "Gaussian",
     "privacy.epsilon": None,
     "privacy.sensitivity": "paper",
+    "privacy.charge": "nominal",
     "privacy.sampling": "poisson",
     "dropout.probability": 0.0,
+    "dropout.deadline": None,
+    "problem.split_seed": 0,
 }
 _PRESET = {
     "algorithm.follow": "follow",
     "algorithm.M": "message.M",
     "algorithm.lengthscale": "message.lengthscale",
+    "algorithm.message_noise": "message.noise",
+    **{f"algorithm.own_gp.{key}": f"own_gp.{key}" for key in ("fit", "every", "lengthscale", "variance", "noise")},
     "algorithm.own_draw.method": "own_draw",
     "weights.decay.hold": "decay.hold",
+    "weights.decay.steps": "decay.steps",
     "n_init": "n_init",
 }
+_METRICS = {"simple_regret": "regret", "one_minus_auc": "1 − AUC", "validation_error": "validation error"}
 _ABSENT = object()
 
 
@@ -40,25 +50,42 @@ class NotRun(Exception):
     """A setting has no finished run; its words."""
 
 
+class Unclear(Exception):
+    """There are runs, and no telling what they say: why, in words."""
+
+
 @dataclass(frozen=True)
 class Case:
-    """What a published claim is about: N agents, T rounds, a metric in words. Other runs do not count.
+    """What a published claim is about: a problem with N agents, T rounds and a metric. Other runs do not count.
 
-    variant: of the problem, by the names of its settings.
+    problem: its name, or with `_` at the end how the name begins. variant: by the names of the problem's settings.
     """
 
+    problem: str
     N: int
     T: int
     metric: str
     variant: tuple[tuple[str, Any], ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.metric not in _METRICS:
+            raise ValueError(f"metric must be one of {', '.join(_METRICS)}, got {self.metric!r}")
+
+    @property
+    def metric_in_words(self) -> str:
+        return _METRICS[self.metric]
+
     def __str__(self) -> str:
         return ", ".join([f"N = {self.N}", f"T = {self.T}", *(f"{key} = {value}" for key, value in self.variant)])
 
     def __contains__(self, run: Run) -> bool:
-        size = run.summary["n_agents"], run.summary["rounds"]
-        problem = run.config["problem"]
-        return size == (self.N, self.T) and all(_alike(k, _value(problem, k), value) for k, value in self.variant)
+        found = [run.summary.get(key) for key in ("n_agents", "rounds", "metric", "lower_is_better")]
+        if found != [self.N, self.T, self.metric, True] or not self._about(str(run.summary.get("problem"))):
+            return False
+        return all(_alike(k, _value(run.config, f"problem.{k}"), value) for k, value in self.variant)
+
+    def _about(self, problem: str) -> bool:
+        return problem.startswith(self.problem) if self.problem.endswith("_") else problem == self.problem
 
 
 @dataclass(frozen=True)
@@ -77,11 +104,10 @@ class Where:
         config = run.config
         if not all(_alike(key, _value(config, key), wanted) for key, wanted in given.items()):
             return False
-        preset = config["problem"].get("preset", {})
-        defaults = _PAPER | {key: _value(preset, name) for key, name in _PRESET.items()}
-        for key, wanted in defaults.items():
+        private = _value(config, "algorithm.private") is True
+        for key, wanted in _defaults(config).items():
             found = _value(config, key)
-            idle = key.startswith("privacy.") and not config["algorithm"]["private"]
+            idle = key.startswith("privacy.") and not private
             if key in given or idle or _ABSENT in (found, wanted):
                 continue
             if not _alike(key, found, wanted):
@@ -89,15 +115,13 @@ class Where:
         return True
 
     def among(self, runs: Sequence[Run]) -> list[Run]:
-        """Its runs. Raises NotRun if there is none, LoadError if several settings are meant."""
+        """Its runs. Raises NotRun if there is none, Unclear if several settings could be meant."""
         found = [run for run in runs if self.matches(run)]
         if not found:
             raise NotRun(self.words)
         if len(names := sorted({run.setting for run in found})) > 1:
-            raise LoadError(
-                f"{found[0].summary['experiment']}: {len(names)} settings are {self.words!r} ({', '.join(names)}): "
-                "move the folders of all but one away"
-            )
+            number = "two" if len(names) == 2 else str(len(names))
+            raise Unclear(f"{number} settings could be meant: {', '.join(names)} are all {self.words}")
         return found
 
 
@@ -109,11 +133,23 @@ class Measure:
     of: Callable[[Run], float]
 
     def by_unit(self, runs: Sequence[Run]) -> dict[int, float]:
-        """By independent unit: several starts of one function are one unit, their mean."""
+        """By independent unit: several starts of one function are one unit, their mean.
+
+        Raises Unclear if a run lacks the number.
+        """
         grouped: dict[int, list[float]] = {}
         for run in runs:
-            grouped.setdefault(unit(run), []).append(self.of(run))
+            grouped.setdefault(unit(run), []).append(self._number(run))
         return {key: float(np.mean(values)) for key, values in grouped.items()}
+
+    def _number(self, run: Run) -> float:
+        try:
+            value = float(self.of(run))
+        except (KeyError, IndexError, TypeError, ZeroDivisionError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise Unclear(f"a run without what is compared: {run.setting}, seed {run.seed}")
+        return value
 
 
 OVERALL = Measure("mean {metric} over rounds 1 to {T}", lambda run: float(np.mean(run.curve[1:])))
@@ -139,6 +175,14 @@ def units_in_words(n: int, runs: Sequence[Run]) -> str:
     if runs[0].config["problem"].get("function_seed") is not None:
         return f"{n} function{'s' * (n != 1)}"
     return f"{n} seed{'s' * (n != 1)}, same data"
+
+
+def _defaults(config: dict[str, Any]) -> dict[str, Any]:
+    """What the paper and the problem's preset say of a setting, by dotted name; `_ABSENT` where they say nothing."""
+    preset = _value(config, "problem.preset")
+    P, S = _value(config, "algorithm.P"), _value(preset, "S")
+    by_P = S.get(P, S.get("default", _ABSENT)) if isinstance(S, dict) else _ABSENT
+    return _PAPER | {key: _value(preset, name) for key, name in _PRESET.items()} | {"privacy.S": by_P}
 
 
 def _value(node: Any, dotted: str) -> Any:

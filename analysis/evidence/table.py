@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.evidence import verdicts
-from analysis.evidence.verdicts import FAILS, HOLDS, LEVEL, NOT_RUN, OPEN, VERDICTS
+from analysis.evidence.verdicts import FAILS, HOLDS, LEVEL, NEAR, NOT_RUN, OPEN, SHARP, VERDICTS
 
 if TYPE_CHECKING:
     from analysis.claims import Finding
@@ -29,26 +29,64 @@ COLOURS = {HOLDS: "green", FAILS: "red", OPEN: "yellow", NOT_RUN: "dim"}
 
 RULE = f"""How a verdict is reached. The unit is an independent function, or a seed where the data are the same for
 all; a unit's number is the mean over its agents. Settings are compared seed by seed. Student's t with n − 1 degrees of
-freedom, one-sided at {LEVEL:g}: significantly as claimed, "holds"; significantly the other way, "does not hold". "Beats
-servers that query blindly" must hold against every control that was run. A claim of no difference holds where the
-difference is significantly inside the stated margin, and does not where it is significantly outside. A published number
-does not hold where it is excluded at {LEVEL:g} (two-sided, both errors, corrected for the number of rounds compared;
-without a published error, our spread over the published number of runs), and holds where it is not, ours is over as
-many units, and our error is at most twice the published one. An effect whose published size is excluded does not hold
-unless it is significant as claimed. All else is "not decided": with few units that is the common answer, and says
-nothing against a claim. The t test takes differences to be without much skew: where a few functions decide, verdicts
-by chance are more than one in a hundred in one direction and fewer in the other. Standard errors: the estimate in its
-own, positive in support of the claim; inside a margin, to its nearer end; of a published number, minus the distance."""
+freedom, one-sided at {LEVEL:g}: significantly as claimed, "holds"; significantly the other way, "does not hold". A
+slope per step is the least-squares slope over the ranks of the settings, the best as claimed first. "Beats blind
+servers" must hold against the random server and against the Sobol server where it was run on at least half of the
+units (and two); n and standard errors are those of the comparison that decides. A claim of no difference, or of no
+harm, holds where the difference is significantly inside the stated margin, and does not where it is significantly
+outside. A published number holds where all its points are within {NEAR:g} standard errors of the difference (both
+errors; without a published one, our spread over the published number of runs) and we are as precise: as many units,
+and at most twice the published error, or without one less than {100 * SHARP:g} % of the number. It does not hold where
+a point is excluded at {LEVEL:g} (two-sided, corrected for the number of points). All else is "not decided": with few
+units that is the common answer, and says nothing against a claim. Fewer than three units decide nothing, nor do units
+that are all equal. The t test takes differences to be without much skew: where a few functions decide, verdicts by
+chance are more than one in a hundred in one direction and fewer in the other. Standard errors: the estimate in its own,
+positive in support of the claim; inside a margin, to its nearer end; of a published number, minus the distance."""
+
+
+def distinct(found: Found) -> Found:
+    """One of the claims that ask the same of the same settings: the one over the most controls, then the most units."""
+    best: dict[str, tuple[Finding, float | None]] = {}
+    for f, p in found:
+        asked = f.repeats or f.id
+        if asked not in best or _evidence(f) > _evidence(best[asked][0]):
+            best[asked] = (f, p)
+    return list(best.values())
+
+
+def _evidence(finding: Finding) -> tuple[bool, int, int]:
+    n = finding.units.split()[0]
+    return finding.verdict != NOT_RUN, finding.ours.count("±"), int(n) if n.isdecimal() else 0
 
 
 def counts(found: Found) -> dict[str, int]:
-    """How many findings have each verdict."""
-    return {verdict: sum(f.verdict == verdict for f, _ in found) for verdict in VERDICTS}
+    """How many findings have each verdict; those that ask the same of the same settings count once."""
+    once = distinct(found)
+    return {verdict: sum(f.verdict == verdict for f, _ in once) for verdict in VERDICTS}
+
+
+def kinds(found: Found) -> list[tuple[str, dict[str, int]]]:
+    """The counts for each kind of claim, in words: effects, agreement, printed losses, prototype, controls."""
+    ids = {f.id for f, _ in found}
+    contrary = sum(f.reverse_of in ids for f, _ in found)
+    aside = f" ({contrary} the contrary of a published effect: one test, in both lines)" if contrary else ""
+    of: dict[str, list[tuple[Finding, float | None]]] = {
+        "published effects": [], "agreement with published numbers": [], "printed privacy losses": [],
+        f"findings and numbers of the prototype{aside}": [], "controls: sharing against blind servers": [],
+    }  # fmt: skip
+    effects, agreement, losses, prototype, controls = of.values()
+    by_kind = {"effect": effects, "agreement": agreement, "epsilon": losses, "control": controls}
+    for f, p in found:
+        (prototype if f.source == "prototype" else by_kind[f.kind]).append((f, p))
+    return [(words, counts(pairs)) for words, pairs in of.items() if pairs]
 
 
 def summary(found: Found) -> str:
     """`12 hold, 3 do not hold, 5 are not decided, 80 were not run`."""
-    n = counts(found)
+    return _in_words(counts(found))
+
+
+def _in_words(n: Mapping[str, int]) -> str:
     return (
         f"{n[HOLDS]} hold{'s' * (n[HOLDS] == 1)}, {n[FAILS]} do{'es' * (n[FAILS] == 1)} not hold, "
         f"{n[OPEN]} {'is' if n[OPEN] == 1 else 'are'} not decided, {n[NOT_RUN]} {'was' if n[NOT_RUN] == 1 else 'were'} "
@@ -56,17 +94,33 @@ def summary(found: Found) -> str:
     )
 
 
+def by_kind(found: Found) -> list[str]:
+    """`Published effects: 12 hold, ...`, a line for each kind."""
+    return [f"{words[0].upper()}{words[1:]}: {_in_words(n)}." for words, n in kinds(found)]
+
+
 def notes(found: Found) -> list[str]:
     """What a reader must know of this many tests at once, and of these data."""
-    distinct = {(f.ours, f.verdict, p) for f, p in found if p is not None and f.standard_errors is not None}
-    result = []
-    if distinct:
-        n, held = len(distinct), sum(verdict == HOLDS for _, verdict, _ in distinct)
+    once, result = distinct(found), []
+    if n := len(found) - len(once):
         result.append(
-            f"{n} different test{'s' * (n > 1)} of an effect (figures that share runs repeat some): with no effect "
-            f"anywhere {n * LEVEL:.1f} would hold by chance. {held} {'holds' if held == 1 else 'hold'}; "
-            f"{verdicts.holm([p for _, _, p in distinct])} if one wrong verdict among all is to have a chance of 0.05 "
-            "(Holm)."
+            f"{n} claim{'s ask' if n > 1 else ' asks'} what another figure's claim asks, of the same settings: it "
+            "counts once, with the answer over most controls and units."
+        )
+    better = [
+        (f.verdict, p) for f, p in once if f.form == "superiority" and p is not None and f.standard_errors is not None
+    ]
+    if better:
+        n, held = len(better), sum(verdict == HOLDS for verdict, _ in better)
+        result.append(
+            f"{n} test{'s' * (n > 1)} that something is better: with no effect anywhere at most {n * LEVEL:.1f} would "
+            f"hold by chance. {held} {'holds' if held == 1 else 'hold'}; {verdicts.holm([p for _, p in better])} if "
+            "one wrong verdict among all is to have a chance of 0.05 (Holm)."
+        )
+    if n := sum(f.form == "margin" and p is not None for f, p in once):
+        result.append(
+            f"Tests of no difference, no harm or no higher cost are not among these: {n}, each wrong with a "
+            f"chance of at most {LEVEL:g} where the truth is outside its margin."
         )
     if any("same data" in f.units for f, _ in found):
         result.append("Seeds on the same data: a verdict is about these data sets, not about others like them.")
@@ -79,9 +133,10 @@ def notes(found: Found) -> list[str]:
 
 
 def markdown(found: Found) -> str:
-    """The table, with the summary above, and below the rule, the notes, and what was not run."""
+    """The table, with the counts above, and below the rule, the notes, and what was not run."""
     head = ("figure", "claim", "published", "ours ± SE", "n", "standard errors", "verdict")
-    lines = ["# Claims", "", f"{summary(found)}.", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines = ["# Claims", "", *(f"- {line}" for line in by_kind(found)), ""]
+    lines += [f"All together: {summary(found)}.", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for f, _ in found:
         if f.verdict != NOT_RUN:
             cells = (f.figure, f.claim + _source(f), f.published, f.ours, f.units, _errors(f), f"**{f.verdict}**")
@@ -144,7 +199,8 @@ def show(found: Found, paths: Sequence[Path]) -> None:
         table.add_row(*map(Text, cells), Text(f.verdict, COLOURS[f.verdict]))
     if shown:
         console.print(table)
-    console.print(summary(found))
+    for line in [*by_kind(found), f"All together: {summary(found)}."]:
+        console.print(line, markup=False, soft_wrap=not console.is_terminal)
     for note in notes(found):
         console.print(note, markup=False, soft_wrap=not console.is_terminal)
     for path in paths:
@@ -160,6 +216,8 @@ def _not_run(found: Found) -> list[str]:
             continue
         n = sum(other.experiment == f.experiment for other, _ in found)
         whole = f"{f.figure}: {n} claim{'s' * (n > 1)} about {f.experiment}"
+        if f.ours.startswith("results cannot be read"):
+            whole += f" ({f.ours})"
         lines.append(f"{f.figure}: {f.claim}{_source(f)} ({f.ours})" if f.experiment in begun else whole)
     return list(dict.fromkeys(lines))
 

@@ -3,7 +3,8 @@
 The unit is what is independent: another function, or another seed on the same data (an agent is not one). A claim about
 settings is a linear contrast of theirs, computed unit by unit over the units that all of them have, so that what the
 settings share cancels. With `n` units its mean `d` has the standard error `s / sqrt(n)`, and `t = d / se` is held
-against Student's t with `n - 1` degrees of freedom, one-sided, at `LEVEL`. One unit decides nothing.
+against Student's t with `n - 1` degrees of freedom, one-sided, at `LEVEL`. Fewer than `FEWEST` units decide
+nothing (two may differ by the same amount by chance), nor do units that are all equal.
 """
 
 import math
@@ -14,12 +15,16 @@ import numpy as np
 from scipy import stats
 
 LEVEL = 0.01  # of every test, one-sided
+FEWEST = 3  # units that can decide
 
 HOLDS = "holds"
 FAILS = "does not hold"
 OPEN = "not decided"
 NOT_RUN = "not run"
 VERDICTS = (HOLDS, FAILS, OPEN, NOT_RUN)
+
+NEAR = 2.0  # standard errors of the difference, within which a published number is reproduced
+SHARP = 0.15  # of a published number without an error: the largest standard error of ours that can confirm it
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,8 @@ class Estimate:
     @property
     def p(self) -> float:
         """Of the one-sided test against "not above 0"; 1 where nothing can be tested."""
-        if self.se is None or self.df is None:
+        if not self.se or self.df is None or self.n < FEWEST:
             return 1.0
-        if self.se == 0:
-            return 0.0 if self.value > 0 else 1.0
         return float(stats.t.sf(self.value / self.se, self.df))
 
     def negated(self) -> "Estimate":
@@ -102,30 +105,19 @@ def above_all(ds: Sequence[Estimate]) -> str:
     return FAILS if any(d.negated().p <= LEVEL / len(ds) for d in ds) else OPEN
 
 
-def within(low: Estimate, high: Estimate) -> str:
-    """Equivalence by two one-sided tests. low, high: the distances to both ends of the margin, above 0 inside.
-
-    `HOLDS` where both are significantly above 0; `FAILS` where one is significantly below; else `OPEN`.
-    """
-    return above_all([low, high])
-
-
 def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, float | None]:
-    """(ours - published) in standard errors of the difference, and its degrees of freedom.
+    """(ours - published) in standard errors of the difference, and its degrees of freedom; None without our spread.
 
     They are the fewer of both, not Welch's: two seeds that happen to agree would else pass for an exact number. A
     published mean without an error is taken to have our spread over its number of runs.
     """
-    if ours.se is None or ours.df is None:
+    if not ours.se or ours.df is None:
         return None, None
     if published.se is None:
         se, df = ours.se * math.sqrt(1 + ours.n / published.runs), ours.df
     else:
         se, df = math.hypot(ours.se, published.se), min(ours.df, published.runs - 1)
-    distance = ours.value - published.value
-    if se == 0:
-        return (math.copysign(math.inf, distance) if distance else 0.0), df
-    return distance / se, df
+    return (ours.value - published.value) / se, df
 
 
 def excluded(ours: Estimate, published: PublishedMean, tests: int = 1) -> bool:
@@ -139,18 +131,24 @@ def excluded(ours: Estimate, published: PublishedMean, tests: int = 1) -> bool:
 def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> str:
     """Whether published numbers are reproduced.
 
-    `FAILS` where one is excluded; `HOLDS` where none is, and ours are means over as many units with errors at most
-    twice theirs (a large error agrees with anything, and that of a few units may be small by chance); else `OPEN`.
+    `FAILS` where one is excluded; `HOLDS` where all are within `NEAR` standard errors of the difference and ours are as
+    precise: means over as many units, with errors at most twice theirs, or below `SHARP` of a number without one (a
+    large error agrees with anything, and that of a few units may be small by chance); else `OPEN`.
     """
     if any(excluded(ours, published, len(pairs)) for ours, published in pairs):
         return FAILS
-    return HOLDS if all(_as_precise(ours, published) for ours, published in pairs) else OPEN
+    return HOLDS if all(_near(*pair) and _as_precise(*pair) for pair in pairs) else OPEN
+
+
+def _near(ours: Estimate, published: PublishedMean) -> bool:
+    z, _ = deviation(ours, published)
+    return z is not None and abs(z) <= NEAR
 
 
 def _as_precise(ours: Estimate, published: PublishedMean) -> bool:
     if ours.se is None or ours.n < published.runs:
         return False
-    return published.se is None or ours.se <= 2 * published.se
+    return ours.se < SHARP * abs(published.value) if published.se is None else ours.se <= 2 * published.se
 
 
 def holm(ps: Sequence[float], level: float = 0.05) -> int:

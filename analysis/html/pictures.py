@@ -2,15 +2,14 @@
 
 import base64
 import io
-import tempfile
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 
-from analysis import figures, tables
+from analysis import figures
+from analysis.drawing.page import DPI, apart
 from analysis.html.table import spaced
 from analysis.load import LoadError, Setting
 
@@ -19,47 +18,39 @@ COLOURS = 256  # of an embedded picture: half its size or less; with 128, lines 
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG in base64, its size in pixels, and its words for who does not see it."""
+    """A PNG in base64, its size in pixels, its words for who does not see it, and the caption below it."""
 
     alt: str
     png: str
     width: int
     height: int
+    caption: str
 
 
 def pictures(results_dir: Path, experiment: str, groups: Sequence[Setting]) -> tuple[Picture, ...]:
-    """What `analysis.figures` draws of an experiment.
+    """What `analysis.figures` draws of an experiment, each caption apart from its picture.
 
-    Raises LoadError with its sentence where it draws nothing.
+    Claims stand below the first picture only. Raises LoadError where nothing can be drawn.
     """
-    said = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder:
-        with redirect_stdout(io.StringIO()), redirect_stderr(said):
-            code = _draw(["--results-dir", str(results_dir), "--out", folder, "--", experiment])
-        if code == 130:
-            raise KeyboardInterrupt
-        if code:
-            raise LoadError(said.getvalue().strip().removeprefix("error: "))
-        return tuple(_embedded(path, experiment, groups) for path in sorted(Path(folder).glob("*.png"), key=_order))
-
-
-def _draw(arguments: list[str]) -> int:
     try:
-        return figures.main(arguments)
+        drawn = figures.draw_experiment(results_dir, experiment)
+        return tuple(_embedded(one, experiment, groups, told=bool(i)) for i, one in enumerate(drawn))
+    except LoadError:
+        raise
     except Exception as error:  # whatever a picture trips over, the tables can be shown
         raise LoadError(f"{type(error).__name__}: {error}") from error
 
 
-def _order(path: Path) -> tuple[bool, str]:
-    """Regret by iteration comes first."""
-    return "by_iteration" not in path.stem, path.name
-
-
-def _embedded(path: Path, experiment: str, groups: Sequence[Setting]) -> Picture:
-    small = io.BytesIO()
-    with Image.open(path) as image:
+def _embedded(drawn: figures.Drawn, experiment: str, groups: Sequence[Setting], told: bool) -> Picture:
+    """told: whether the claims stand below another picture."""
+    large, small = io.BytesIO(), io.BytesIO()
+    caption, above = apart(drawn.figure)
+    drawn.figure.savefig(large, format="png", dpi=DPI, bbox_inches=above)
+    with Image.open(large) as image:
         palette = image.convert("RGB").quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     palette.save(small, "PNG", optimize=True)
-    what = spaced(path.stem.removeprefix(experiment)).strip() or "regret"
-    alt = f"{experiment}, {what}: {'; '.join(g.label for g in groups)}. {'. '.join(tables.caption(groups))}."
-    return Picture(alt, base64.b64encode(small.getvalue()).decode(), *palette.size)
+    if told:
+        caption = caption.removesuffix(drawn.claims).strip()
+    what = spaced(drawn.name.removeprefix(experiment)).strip() or "regret"
+    alt = f"{experiment}, {what}: {'; '.join(g.label for g in groups)}."
+    return Picture(alt, base64.b64encode(small.getvalue()).decode(), *palette.size, caption)

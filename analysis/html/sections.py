@@ -42,8 +42,6 @@ def section(results_dir: Path, experiment: str) -> Section:
         found, groups = _read(results_dir, experiment)
     except LoadError as error:
         return _left_out(experiment, str(error))
-    except KeyError as error:
-        return _left_out(experiment, f"its files have no {error}: another version wrote them")
     try:
         found = replace(found, bounds=tuple(b for g in groups if (b := bounds(g)) is not None))
     except LoadError as error:
