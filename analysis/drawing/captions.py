@@ -58,7 +58,9 @@ def verdicts(findings: Sequence[Finding]) -> str:
     told = sorted((f for f in known if _is_told(f)), key=lambda f: (list(KINDS).index(_kind(f)), f.verdict != FAILS))
     told = told[:MOST]
     rest = [_counted(kind, known, told) for kind in KINDS]
-    return " ".join(filter(None, (_one_by_one(told), _also([part for part in rest if part]))))
+    others = "; ".join(part for part in rest if part)
+    also = f"{'Also ' if told else ''}{others}." if others else ""
+    return " ".join(filter(None, (_one_by_one(told), also)))
 
 
 def _one_by_one(told: Sequence[Finding]) -> str:
@@ -105,10 +107,6 @@ def _counted(kind: str, known: Sequence[Finding], told: Sequence[Finding]) -> st
     one, many = {HOLDS: "holds", FAILS: "does not hold"}, {HOLDS: "hold", FAILS: "do not hold"}
     words = [f"{n} {(one if n == 1 else many).get(v, v)}" for v, n in counts.items() if n]
     return f"{name}: {', '.join(words)}"
-
-
-def _also(parts: Sequence[str]) -> str:
-    return f"Also {'; '.join(parts)}." if parts else ""
 
 
 def _errors(value: float, first: bool) -> str:
