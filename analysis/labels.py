@@ -134,7 +134,7 @@ def value_in_words(value: object) -> str:
 
 def metric_label(metric: str) -> str:
     """The metric in words."""
-    return {"one_minus_auc": "1 − AUC"}.get(metric, metric.replace("_", " "))
+    return {"one_minus_auc": "1 − AUC", "nmse": "normalised MSE"}.get(metric, metric.replace("_", " "))
 
 
 def several(values: Iterable[float]) -> str:
