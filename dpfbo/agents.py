@@ -35,6 +35,7 @@ class Source(IntEnum):
     own = 1
     server = 2
     random = 3  # replaced a repeated query
+    modeler = 4  # of a curator: the modeler's (`dpfbo.outsourced`)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpfbo.broadcast import AgentVectors, Broadcast, Points, RegionVectors
+from dpfbo.broadcast import AgentVectors, Broadcast, Points, RegionVectors, ReleasedTable
 from dpfbo.federation import Round
 from dpfbo.files import replace_file
 from dpfbo.ledger import Ledger, LedgerError, digest
@@ -31,7 +31,7 @@ from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 
 _FORMAT = 1
-_BROADCASTS: dict[str, type[Broadcast]] = {c.__name__: c for c in (RegionVectors, AgentVectors, Points)}
+_BROADCASTS: dict[str, type[Broadcast]] = {c.__name__: c for c in (RegionVectors, AgentVectors, Points, ReleasedTable)}
 # RuntimeError: zipfile, about archives that it cannot read (encrypted, an unknown compression)
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 

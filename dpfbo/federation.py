@@ -32,16 +32,20 @@ class Round:
 class Result:
     """What a run knows so far: every round, and where the seconds went.
 
-    momentum: of the broadcasts. broadcast: what the next round follows, their running average.
+    momentum: of the broadcasts. broadcast: what the next round follows, their running average. first_broadcast: that of
+    round 0, the only one of an outsourced run.
     """
 
     momentum: float = 0.0
     rounds: list[RoundRecord] = field(default_factory=list)
     server: list[ServerRecord] = field(default_factory=list)
     broadcast: Broadcast | None = None
+    first_broadcast: Broadcast | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, done: Round) -> None:
+        if not self.rounds:
+            self.first_broadcast = done.broadcast
         self.rounds.append(done.agents)
         if done.server is not None:
             self.server.append(done.server)

@@ -28,7 +28,7 @@ ROUNDS_SCHEMA = pa.schema(
         _column("agent", pa.int32(), _SIM, "agent id, 0..N-1"),
         _column("round", pa.int32(), _SIM, "t; 0 for the initial points"),
         _column("region", pa.int16(), _SIM, "region of the query"),
-        _column("source", pa.dictionary(pa.int8(), pa.string()), _SIM, "initial, own, server or random"),
+        _column("source", pa.dictionary(pa.int8(), pa.string()), _SIM, "initial, own, server, random, or modeler"),
         _column("x", pa.list_(pa.float64()), _SIM, "the query, in the problem's units"),
         _column("y", pa.float64(), _SIM, "what the agent observed"),
         _column("best", pa.float64(), _SIM, "largest objective value (noiseless if known) queried so far"),

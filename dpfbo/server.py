@@ -174,7 +174,7 @@ class Server:
             release = self.mechanism.release(messages, weights, self.n_features, self.entropy, t, lost)
             if self.kept:
                 self.kept.save(t, release)
-        self._check_noise_is_new(t, release)
+        check_noise_is_new(self.ledger, t, release, self.entropy)
         self.ledger.charge(Charge.of(t, event, release.sigma, finite_or_none(release.sensitivity), release.values))
         # a reproducible run repeats what an earlier one left of it in the ledger; fresh noise adds to all of it
         spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
@@ -194,14 +194,15 @@ class Server:
             f"with the {len(spent)} that are charged already"
         )
 
-    def _check_noise_is_new(self, t: int, release: Release) -> None:
-        """Raise LedgerError if the same noise was added to another sum before: the difference would be bare."""
-        others = [c for c in self.ledger.charges if c.round == t and c.digest != digest(release.values)]
-        if self.entropy.reproducible and release.sigma > 0 and others:
-            raise LedgerError(
-                f"ledger {self.ledger.path} holds another broadcast of round {t} with the same seeded noise (other "
-                "data, code or settings?): delete the folder to simulate anew, or use privacy.rng=os"
-            )
+
+def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entropy) -> None:
+    """Raise LedgerError if the same noise was added to other numbers before: the difference would be bare."""
+    others = [c for c in ledger.charges if c.round == t and c.digest != digest(release.values)]
+    if entropy.reproducible and release.sigma > 0 and others:
+        raise LedgerError(
+            f"ledger {ledger.path} holds another broadcast of round {t} with the same seeded noise (other "
+            "data, code or settings?): delete the folder to simulate anew, or use privacy.rng=os"
+        )
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from dpfbo.ledger import Ledger
 from runners import bench_ray, reference_loop
 from runners.arguments import Parser, at_least
 from runners.executor import ExecutorError
-from runners.experiment import CONF, Experiment, build
+from runners.experiment import CONF, Experiment, build, federated
 from runners.terminal import say_error
 
 PHASES = ("objective", "message", "server", "fit", "acquisition", "own_draw")
@@ -69,7 +69,7 @@ def compose(problem: str, seed: int, rounds: int | None, *overrides: str) -> Exp
     given = [] if rounds is None else [f"rounds={rounds}"]
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = hydra.compose("config", [f"problem={problem}", "algorithm=dp_fts_de", f"seed={seed}", *given, *overrides])
-    return build(cfg)
+    return federated(build(cfg))
 
 
 def time_dpfbo(experiment: Experiment, on_round: OnRound) -> Timing:

@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from dpfbo.accounting import in_words
 from runners.trials import PHASES, Phase, Trial, TrialState
 
 _UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
@@ -107,8 +108,8 @@ def footnote(board: Sequence[Row]) -> str:
         for s in row.states
         if s.accountant and s.relation and s.delta
     }
-    by = " or ".join(f"{name} at delta {delta}, relation {relation}" for name, relation, delta in sorted(known))
-    some = f"; epsilon of one run, user level, by {by}" if by else ""
+    by = " or ".join(f"{name} at delta {delta}, {in_words(relation)}" for name, relation, delta in sorted(known))
+    some = f"; epsilon of one run by {by}" if by else ""
     so_far = "; in brackets: so far, no seed is finished" if any(row.mean().startswith("(") for row in board) else ""
     return f"mean of the finished seeds ± standard error{some}{so_far}"
 

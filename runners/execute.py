@@ -21,7 +21,8 @@ from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 from runners import picture
 from runners.executor import Spent, deployed
-from runners.experiment import Experiment, build, calibrated, setting_hash
+from runners.experiment import AnyExperiment, build, calibrated, setting_hash
+from runners.outsourced import Outsourced
 from runners.results import Progress, RunFolder
 from runners.trackers import WandbTracker
 
@@ -51,7 +52,7 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
         done, before, broadcasts = _resumed(experiment, checkpoint, folder)
         label = f"{experiment.problem.name}-{settings['algorithm']['name']}-{name}-{settings['seed']}"
         tags = [experiment.problem.name, settings["algorithm"]["name"]]
-        result, noted = Result(settings["algorithm"]["momentum"]), 0.0
+        result, noted = Result(experiment.momentum), 0.0
 
         def show(round: Round) -> None:
             tracker.log_round(round.agents.round, _metrics(round))
@@ -90,7 +91,7 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
 
 
 def _resumed(
-    experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder
+    experiment: AnyExperiment, checkpoint: Checkpoint, folder: RunFolder
 ) -> tuple[list[Round], float | None, int]:
     """The rounds that an interrupted run left, all of them in the ledger, the epsilon before the first of them, and how
     many broadcasts the whole run makes.
@@ -116,7 +117,7 @@ def _resumed(
     return done, experiment.accounts.nothing, broadcasts
 
 
-def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, done: int, resumed: int) -> int:
+def _broadcasts(experiment: AnyExperiment, checkpoint: Checkpoint, ledger: Ledger, done: int, resumed: int) -> int:
     """How many broadcasts the run makes, `resumed` of them in the `done` rounds before it was interrupted.
 
     Fewer than planned where the noise is fresh, so that it adds to the ledger, and its budget ends before.
@@ -131,12 +132,12 @@ def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, 
     return experiment.accounts.affordable(spent, resumed)
 
 
-def _progress(experiment: Experiment, result: Result) -> Progress:
+def _progress(experiment: AnyExperiment, result: Result) -> Progress:
     epsilon = finite_or_none(result.server[-1].epsilon) if result.server else experiment.accounts.nothing
     return Progress(result.rounds[-1].round, experiment.rounds, result.rounds[-1].mean, epsilon)
 
 
-def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -> dict[str, Any]:
+def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str) -> dict[str, Any]:
     """The contents of summary.json; null stands for "no finite value"."""
     settings = experiment.settings
     chosen = sum(r.release.n_chosen for r in result.server)
@@ -153,14 +154,14 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
         "lower_is_better": experiment.problem.lower_is_better,
         "curve": {"round": list(range(len(mean))), "mean": mean, "se": se, "se_over": "agents"},
         "final": {"mean": mean[-1], "se": se[-1]},
-        "private": bool(settings["algorithm"]["private"]),
+        "private": experiment.private,
         "delta": experiment.accounts.delta,
         "relation": experiment.accounts.relation,
         "accountant": settings["privacy"]["accountant"],
         "approximations": experiment.accounts.approximations,
         "epsilon": spent.epsilons,
-        "epsilon_covers": "the ledger's broadcasts; not settings chosen by comparing runs on the same private data, "
-        "nor other seeds and settings, whose ledgers add up",
+        "epsilon_covers": experiment.covers,
+        **({"published_claim": experiment.published_claim} if isinstance(experiment, Outsourced) else {}),
         "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "n_dropped", "seconds"],
         "rng": settings["privacy"]["rng"],
         "n_charges": spent.n_charges,
@@ -186,12 +187,12 @@ def _metrics(done: Round) -> dict[str, float | None]:
     return metrics
 
 
-def _say_what_is_unusual(experiment: Experiment, ledger: Ledger, resumed: int) -> None:
+def _say_what_is_unusual(experiment: AnyExperiment, ledger: Ledger, resumed: int) -> None:
     privacy = experiment.settings["privacy"]
-    if experiment.settings["algorithm"]["private"]:
+    if experiment.private:
         if privacy["rng"] == "seeded":
             logger.info("privacy.rng=seeded: a simulation; whoever knows the seed can remove the noise")
-        if privacy["z"] == 0:
+        if privacy.get("z") == 0:
             logger.warning("privacy.z=0 adds no noise: there is no finite epsilon")
     if ledger.carried_over > resumed:
         how = "different ones add to epsilon; these releases are real, keep this ledger"

@@ -10,8 +10,10 @@ import torch
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federation import Aggregator, Population, Result, Together
 from dpfbo.ledger import Ledger
+from dpfbo.outsourced.parties import ModelerHere, Parties
 from dpfbo.shard import Shard
-from runners.experiment import Experiment, use_threads
+from runners.experiment import AnyExperiment, Experiment, use_threads
+from runners.outsourced import Outsourced
 from runners.results import RunFolder
 
 
@@ -43,19 +45,25 @@ class Deployment(Protocol):
 
 
 @contextmanager
-def deployed(experiment: Experiment, folder: RunFolder, done: Result) -> Iterator[Deployment]:
+def deployed(experiment: AnyExperiment, folder: RunFolder, done: Result) -> Iterator[Deployment]:
     """Place the agents and the server of an experiment whose rounds `done` are over; taken down at the end."""
     executor = experiment.settings["executor"]
     if executor["name"] == "ray":
         try:
-            from runners.ray_executor import ray_deployment
+            if isinstance(experiment, Outsourced):
+                from runners.ray_outsourced import ray_deployment
+            else:
+                from runners.ray_executor import ray_deployment  # type: ignore[assignment]
         except ModuleNotFoundError as error:
             raise ExecutorError(f"executor=ray needs Ray ({error}): pip install 'dpfbo[ray]'") from error
         with ray_deployment(experiment, folder, done) as deployment:
             yield deployment
     else:
         with folder.hold_ledger():
-            yield LocalDeployment.of(experiment, folder, done)
+            if isinstance(experiment, Outsourced):
+                yield LocalParties.of(experiment, folder, done)
+            else:
+                yield LocalDeployment.of(experiment, folder, done)
 
 
 def device(wanted: str, given_gpu: bool) -> torch.device:
@@ -91,6 +99,32 @@ class LocalDeployment:
         ledger = Ledger(folder.ledger_path)
         server = experiment.server(ledger, Checkpoint(folder.checkpoint_path).release_file())
         return LocalDeployment(experiment, Together(shard), server, ledger)
+
+    def spent(self) -> Spent:
+        return Spent(self.experiment.accounts.epsilons(self.ledger.events()), len(self.ledger.charges))
+
+    def placed(self) -> dict[str, Any]:
+        return {"name": "local", "shards": 1}
+
+
+@dataclass(frozen=True)
+class LocalParties:
+    """Curator and modeler of an outsourced run in this process."""
+
+    experiment: Outsourced
+    population: Parties
+    server: Aggregator
+    ledger: Ledger
+
+    @staticmethod
+    def of(experiment: Outsourced, folder: RunFolder, done: Result) -> "LocalParties":
+        use_threads(experiment.settings["executor"]["threads"])
+        ledger = Ledger(folder.ledger_path)
+        curator = experiment.curator(ledger, Checkpoint(folder.checkpoint_path).release_file())
+        modeler = ModelerHere(experiment.brief())
+        parties = Parties(experiment.problem, curator, modeler, experiment.streams, experiment.n_init)
+        parties.restore(done.rounds, done.first_broadcast)
+        return LocalParties(experiment, parties, curator, ledger)
 
     def spent(self) -> Spent:
         return Spent(self.experiment.accounts.epsilons(self.ledger.events()), len(self.ledger.charges))

@@ -31,9 +31,10 @@ from dpfbo.server import AnyServer, KeptRelease, PeerExchange, Server
 from dpfbo.weights import Weighting
 from runners.accounts import Accounts, accounts_of, mechanism_of, multiplier_for
 from runners.instantiate import instantiate
+from runners.outsourced import Outsourced, assemble_outsourced, is_outsourced
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
-SERVERS = ("none", "aggregate", "peer", "random", "sobol")
+SERVERS = ("none", "aggregate", "peer", "random", "sobol", "curator")
 EXECUTORS = ("local", "ray")
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -77,6 +78,23 @@ class Experiment:
     def server_kind(self) -> str:
         return self.settings["algorithm"]["server"]
 
+    @property
+    def private(self) -> bool:
+        return bool(self.settings["algorithm"]["private"])
+
+    @property
+    def momentum(self) -> float:
+        """Of the broadcasts, as agents follow them."""
+        return self.settings["algorithm"]["momentum"]
+
+    @property
+    def covers(self) -> str:
+        """What epsilon is about."""
+        return (
+            "the ledger's broadcasts; not settings chosen by comparing runs on the same private data, nor other seeds "
+            "and settings, whose ledgers add up"
+        )
+
     def server(self, ledger: Ledger, kept: KeptRelease | None = None) -> AnyServer | None:
         """The server of this algorithm, charging to `ledger`; None for agents that work alone.
 
@@ -117,7 +135,10 @@ class Experiment:
         return self.rounds if stop is None else min(stop, self.rounds)
 
 
-def build(cfg: DictConfig) -> Experiment:
+AnyExperiment = Experiment | Outsourced
+
+
+def build(cfg: DictConfig) -> AnyExperiment:
     """Validate the settings and build the experiment.
 
     Raises ValueError (one sentence) for a bad setting, MissingData for a data file that is not there,
@@ -125,6 +146,7 @@ def build(cfg: DictConfig) -> Experiment:
     """
     for key in sorted(OmegaConf.missing_keys(cfg)):
         raise ValueError(f"{key} must be given")
+    _check_fits(cfg)
     with _settings_there():
         experiment = assemble(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
         experiment.accounts  # noqa: B018
@@ -140,7 +162,29 @@ def _settings_there() -> Iterator[None]:
         raise ValueError(f"setting {error} is missing; --cfg job shows all settings") from error
 
 
-def assemble(settings: dict[str, Any]) -> Experiment:
+def federated(experiment: AnyExperiment) -> Experiment:
+    """The experiment, if it has agents and a server. Raises ValueError for an outsourced one."""
+    if isinstance(experiment, Outsourced):
+        name = experiment.settings["algorithm"]["name"]
+        raise ValueError(f"algorithm={name} has no agents and no server that adds up their messages")
+    return experiment
+
+
+def _check_fits(cfg: DictConfig) -> None:
+    """Raise ValueError for an algorithm with a problem of the other kind, whose settings it could not even resolve."""
+    preset, a = cfg.problem.get("preset", {}), cfg.algorithm
+    if is_outsourced(cfg) != ("message" not in preset):
+        kinds = ("a table of candidates", "agents")
+        wanted, found = kinds if is_outsourced(cfg) else kinds[::-1]
+        name = str(cfg.problem.get("_target_")).rsplit(".", 1)[-1]
+        raise ValueError(f"algorithm={a.name} needs a problem with {wanted}, and {name} has {found}")
+    if is_outsourced(cfg) != ("q" not in (cfg.get("privacy") or {"q": None})):
+        raise ValueError(f"algorithm={a.name} needs privacy={'outsourced' if is_outsourced(cfg) else 'default'}")
+    if not is_outsourced(cfg) and cfg.get("transform") is not None:
+        raise ValueError(f"transform is for outsourced algorithms such as po_gp_ucb, got algorithm={a.name}")
+
+
+def assemble(settings: dict[str, Any]) -> AnyExperiment:
     """`build` from settings that are resolved already, as a worker process gets them, without its accounts."""
     a, p = settings["algorithm"], settings["privacy"]
     if not isinstance(p["budget"], dict):
@@ -151,16 +195,21 @@ def assemble(settings: dict[str, Any]) -> Experiment:
     checks.one_of("progress", settings["progress"], (True, False))
     checks.one_of("resume", settings["resume"], (True, False))
     checks.one_of("algorithm.private", a["private"], (True, False))
-    checks.momentum("algorithm.momentum", a["momentum"])
-    _check_effect(a)
-    if a["private"] and a["server"] != "aggregate":
-        raise ValueError(f"algorithm.private needs algorithm.server=aggregate, got {a['server']!r}")
     folder = str(settings["experiment_name"])
     if not folder or Path(folder).name != folder:
         raise ValueError(f"experiment_name must be a plain folder name, got {folder!r}")
     checks.one_of("privacy.rng", p["rng"], ("seeded", "os"))
-    checks.one_of("privacy.accountant", p["accountant"], p["accountants"])
     streams = Streams(settings["seed"])
+    return (assemble_outsourced if is_outsourced(settings) else _assemble_federated)(settings, streams)
+
+
+def _assemble_federated(settings: dict[str, Any], streams: Streams) -> Experiment:
+    a, p = settings["algorithm"], settings["privacy"]
+    checks.momentum("algorithm.momentum", a["momentum"])
+    _check_effect(a)
+    if a["private"] and a["server"] != "aggregate":
+        raise ValueError(f"algorithm.private needs algorithm.server=aggregate, got {a['server']!r}")
+    checks.one_of("privacy.accountant", p["accountant"], p["accountants"])
     problem = instantiate({k: v for k, v in settings["problem"].items() if k != "preset"})
     regions = Regions(a["P"], problem.domain.dimension)
     regions.check_against(problem.domain, problem.n_agents)
@@ -183,14 +232,15 @@ def calibrated(cfg: DictConfig) -> DictConfig:
 
     Raises ValueError for a target that cannot be met, or a z that is given beside it, MissingData without data.
     """
+    _check_fits(cfg)
     cfg = _with_data_found(cfg)
-    p = cfg.get("privacy", {})
-    if p.get("epsilon") is None or not cfg.algorithm.get("private") or OmegaConf.missing_keys(cfg):
+    p, private = cfg.get("privacy", {}), cfg.algorithm.get("private") and not is_outsourced(cfg)
+    if p.get("epsilon") is None or not private or OmegaConf.missing_keys(cfg):
         return cfg
     given = None if OmegaConf.is_interpolation(p, "z") else p.get("z")  # on the command line, or calibrated before
     settings: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
     with _settings_there():
-        experiment = assemble({**settings, "privacy": {**settings["privacy"], "z": 0.0}})
+        experiment = _assemble_federated({**settings, "privacy": {**settings["privacy"], "z": 0.0}}, Streams(0))
         z = multiplier_for(settings, experiment.problem.n_agents, experiment.weighting)
     if given is not None and given != z:
         raise ValueError(
@@ -228,6 +278,8 @@ def setting_hash(cfg: DictConfig) -> str:
         resolved["problem"].pop(key, None)
     if not resolved["algorithm"]["private"]:
         del resolved["privacy"]
+    if resolved.get("transform") is None:
+        resolved.pop("transform", None)
     return hashlib.sha256(json.dumps(_numbers_alike(resolved), sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpfbo.accounting import in_words
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -65,10 +67,14 @@ def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> P
 
 def without_epsilon(summary: Mapping[str, Any], spent: np.ndarray, rounds: int) -> str:
     """Why there is no curve against epsilon; empty if there is one."""
+    if summary.get("published_claim"):
+        return "no finite ε: the published claim is not a guarantee"
     if summary["epsilon"][summary["accountant"]] is None or not np.isfinite(spent).all():
         return "no finite ε: what is shared is not protected by noise"
     if len(spent) != rounds:
         return "ε = 0: nothing is sent or released"
+    if "published_claim" in summary:
+        return f"ε = {spent[-1]:.3g} at δ = {summary['delta']:.3g}, of one release before the first round"
     return ""
 
 
@@ -102,7 +108,7 @@ def _epsilon_axis(axes: "Axes", summary: Mapping[str, Any], spent: np.ndarray, f
 
     label = (
         f"ε spent before the round, {summary['accountant'].upper()} accountant\n"
-        f"(δ = {summary['delta']:.3g}, {summary['relation']}, user level)"
+        f"(δ = {summary['delta']:.3g}, {in_words(summary['relation'])})"
     )
     first, last = spent[1], spent[-1]
     if far:
@@ -120,4 +126,4 @@ def _epsilon_axis(axes: "Axes", summary: Mapping[str, Any], spent: np.ndarray, f
 def _title(summary: Mapping[str, Any]) -> str:
     N = summary["n_agents"]
     setting = f"{summary['problem'].replace('_', ' ')} · {summary['algorithm']} · seed {summary['seed']}"
-    return f"{setting} · {N} agent{'s' * (N != 1)}"
+    return setting if "published_claim" in summary else f"{setting} · {N} agent{'s' * (N != 1)}"

@@ -20,7 +20,7 @@ from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 from dpfbo.shard import Shard
 from runners.executor import Spent, device
-from runners.experiment import assemble, use_threads
+from runners.experiment import assemble, federated, use_threads
 from runners.results import RunFolder
 
 
@@ -71,7 +71,7 @@ class AgentActor:
     def start(self, history: Sequence[RoundRecord]) -> Where:
         """Build the agents, who know these rounds. Not in the constructor, whose errors reach nobody as they are."""
         _enter(self._settings, self._working_directory)
-        self._experiment = assemble(self._settings)
+        self._experiment = federated(assemble(self._settings))
         self._device = device(self._settings["executor"]["device"], bool(ray.get_gpu_ids()))
         ids = torch.arange(*self._range, device=self._device)
         self._shard = Shard(self._experiment.problem, self._experiment.agents, ids)
@@ -106,7 +106,7 @@ class ServerActor:
         _enter(self._settings, self._working_directory)
         files = RunFolder(Path(self._folder))
         self._held = files.hold_ledger()
-        self._experiment = assemble(self._settings)
+        self._experiment = federated(assemble(self._settings))
         self._ledger = Ledger(files.ledger_path)
         server = self._experiment.server(self._ledger, Checkpoint(files.checkpoint_path).release_file())
         if server is None:

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from dpfbo.accounting import in_words
 from runners import board as boards
 from runners.experiment import CONF
 from runners.grid import Grid, Setting
@@ -201,9 +202,9 @@ def _preview(grid: Grid, states: States, console: Console) -> None:
         table.add_row(setting.label, seeds, str(setting.rounds), *epsilons, *([delta] if len(set(deltas)) > 1 else []))
     console.print(table)
     at = f"at delta {deltas[0]}, " if len(set(deltas)) == 1 else ""
-    relations = " or ".join(dict.fromkeys(setting.relation for setting in grid.settings))
+    relations = dict.fromkeys(in_words(s.relation) for s in grid.settings if s.relation)
     console.print(
-        f"epsilon: predicted of one run of T rounds, {at}relation {relations}, user level; several runs add up"
+        f"epsilon: predicted of one run of T rounds, {at}{' or '.join(relations) or 'none finite'}; several runs add up"
     )
     to_run = sum(_is_to_run(grid, s) for s in states.values())
     console.print(f"{len(grid.settings)} settings x {len(grid.seeds)} seeds = {len(states)} trials, {to_run} to run")

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from dpfbo.accounting import in_words
 from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 
@@ -57,17 +58,19 @@ def _in_words(epsilon: float) -> str:
 def print_summary(summary: dict[str, Any], folder: object) -> None:
     """The table at the end of a run."""
     T, curve = summary["rounds"], summary["curve"]
+    alone = "published_claim" in summary  # one curator, whose standard error over agents says nothing
     table = Table()
     table.add_column("round")
     table.add_column(summary["metric"])
     for t in sorted({0, T // 4, T // 2, 3 * T // 4, T}):
-        table.add_row(str(t), f"{curve['mean'][t]:.4f} ± {curve['se'][t]:.4f}")
+        table.add_row(str(t), f"{curve['mean'][t]:.4f}" + ("" if alone else f" ± {curve['se'][t]:.4f}"))
     console = Console()
     console.print(f"{summary['problem']} · {summary['algorithm']} · seed {summary['seed']}", highlight=False)
     console.print(table)
-    console.print(f"{summary['n_agents']} agents, mean ± standard error over agents", highlight=False)
+    who = "one curator, one modeler" if alone else f"{summary['n_agents']} agents, mean ± standard error over agents"
+    console.print(who, highlight=False)
     console.print(epsilon_sentence(summary), highlight=False)
-    if summary["clip_fraction"] is not None and summary["private"]:
+    if summary["clip_fraction"] is not None and summary["private"] and not alone:
         console.print(f"clipped {summary['clip_fraction']:.1%} of the chosen messages", highlight=False)
     seconds = ", ".join(f"{phase} {s:.2f}" for phase, s in summary["seconds"].items())
     console.print(f"seconds: {seconds}", highlight=False)
@@ -77,17 +80,32 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
 def epsilon_sentence(summary: dict[str, Any]) -> str:
     """Epsilon with all that it needs beside it: delta, relation, accountants."""
     values = summary["epsilon"]
+    if "published_claim" in summary:
+        return _epsilon_of_release(summary)
     if summary["n_charges"] == 0 and None not in values.values():
         return "epsilon 0: nothing is sent or released"
     rough = dict.fromkeys(summary["approximations"], " (an approximation, no guarantee)")
     shown = ", ".join(
         f"{name} {'none' if v is None else format(v, '.2f')}{rough.get(name, '')}" for name, v in values.items()
     )
-    suffix = (
-        f"delta {summary['delta']:.3g}, relation {summary['relation']}, user level, {summary['n_charges']} broadcasts"
-    )
+    suffix = f"delta {summary['delta']:.3g}, {in_words(summary['relation'])}, {summary['n_charges']} broadcasts"
     seeded = "; simulation: a known seed voids it" if summary["private"] and summary["rng"] == "seeded" else ""
     return f"epsilon: {shown} ({suffix}{seeded})"
+
+
+def _epsilon_of_release(summary: dict[str, Any]) -> str:
+    """The same of a curator's release: a guarantee, or what was published instead of one."""
+    value, limits = summary["epsilon"][summary["accountant"]], "the measurements are not covered"
+    if summary["published_claim"] is not None:
+        return f"epsilon: none; {summary['published_claim']}; {limits}"
+    if summary["n_charges"] == 0:
+        return f"epsilon 0: nothing is released; {limits}"
+    if value is None:
+        return "epsilon: none, the rows are released as they are"
+    seeded = "; simulation: a known seed voids it" if summary["rng"] == "seeded" else ""
+    charges = f"{summary['n_charges']} release{'s' * (summary['n_charges'] > 1)}"
+    told = f"delta {summary['delta']:.3g}, {in_words(summary['relation'])}, {charges}, {summary['accountant']}"
+    return f"epsilon: {value:.4g} ({told}{seeded}); {limits}"
 
 
 def say_error(message: str) -> None:

@@ -20,7 +20,7 @@ from yaml import YAMLError
 from dpfbo import theory
 from dpfbo.entropy import SeededEntropy
 from dpfbo.mechanism import SubsampledGaussian
-from runners.experiment import CONF, Experiment, assemble
+from runners.experiment import CONF, Experiment, assemble, federated
 
 
 class TheoryError(RuntimeError):
@@ -72,7 +72,7 @@ def read(folder: Path, data_dir: Path | None = None) -> Finished:
         settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
         if data_dir is not None and "data_dir" in settings["problem"]:
             settings["problem"]["data_dir"] = str(data_dir)
-        e = assemble(_completed(settings))
+        e = federated(assemble(_completed(settings)))
         queries = pq.read_table(folder / "rounds.parquet", columns=["x", "y"])
         server = pq.read_table(folder / "server.parquet").to_pydict()
         if not isinstance(e.mechanism, SubsampledGaussian):

@@ -17,8 +17,17 @@ def options(group):
     return sorted(f.stem for f in (CONF / group).glob("[a-z]*.yaml"))
 
 
-@pytest.mark.parametrize("algorithm", options("algorithm"))
-@pytest.mark.parametrize("problem", ["synthetic", "synthetic_heterogeneous", "branin"])
+OUTSOURCED = [name for name in options("algorithm") if compose(f"algorithm={name}").algorithm.server == "curator"]
+FEDERATED = [name for name in options("algorithm") if name not in OUTSOURCED]
+
+
+@pytest.mark.parametrize(
+    ("problem", "algorithm"),
+    [
+        *((p, a) for p in ("synthetic", "synthetic_heterogeneous", "branin") for a in FEDERATED),
+        *((p, a) for p in ("grid_gp", "branin_grid") for a in OUTSOURCED),
+    ],
+)
 def test_every_algorithm_builds_on_every_problem(problem, algorithm):
     cfg = compose(f"problem={problem}", f"algorithm={algorithm}")
     experiment = build(cfg)
@@ -29,7 +38,7 @@ def test_every_algorithm_builds_on_every_problem(problem, algorithm):
 @pytest.mark.parametrize("group", ["weights", "acquisition", "executor", "tracker", "privacy"])
 def test_every_option_builds(group):
     for option in options(group):
-        build(compose(f"{group}={option}"))
+        build(compose(f"{group}={option}", *(["algorithm=po_gp_ucb"] if option == "outsourced" else [])))
 
 
 @pytest.mark.parametrize("experiment", options("experiment"))

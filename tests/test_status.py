@@ -85,7 +85,7 @@ def test_table_and_errors(sweep, capsys):
     assert "3 / 4 stopped" in out
     assert "0.2500" in out
     assert "sensor off" in out
-    assert "privacy-loss distributions at delta 0.01, relation zero-out" in out
+    assert "privacy-loss distributions at delta 0.01, relation zero-out, user level" in " ".join(out.split())
 
 
 def test_json(sweep, capsys):

@@ -49,6 +49,11 @@ class Accountant(Protocol):
         """After all of them, 0 for none; faster than the curve."""
 
 
+def in_words(relation: str) -> str:
+    """What epsilon compares: a relation of the federated family is about all messages of a user."""
+    return f"relation {relation}, user level" if relation in (ZERO_OUT, REPLACE_ONE) else f"neighbours: {relation}"
+
+
 def default_delta(n_agents: int) -> float:
     """delta = N^-1.1 (paper, Sec. 5); 0.1 for a single agent, where that would be 1."""
     return n_agents**-1.1 if n_agents > 1 else 0.1

@@ -1,0 +1,124 @@
+"""The curator: holds the table, releases it once, and measures what it is asked to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpfbo.accounting import finite_or_none
+from dpfbo.broadcast import ReleasedTable
+from dpfbo.entropy import Entropy
+from dpfbo.ledger import Charge, Ledger
+from dpfbo.messages import Messages
+from dpfbo.outsourced import Transform
+from dpfbo.outsourced.table import CandidateProblem
+from dpfbo.rng import Streams
+from dpfbo.server import EpsilonCurve, KeptRelease, ServerRecord, check_noise_is_new
+
+_CURATOR = torch.zeros(1, dtype=torch.long)  # whose stretch of the streams
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured in one round. y: the answers; rows: whose they are, which only the curator knows."""
+
+    y: list[float]
+    rows: list[int]
+
+
+class Curator:
+    """One curator; it is the `Aggregator` of a run, and its release the only broadcast.
+
+    Guarantee. The transform's release is all that leaves of the rows but measurements, and it is charged to the
+    ledger, durably, before `round` returns it. Measurements are not covered: each tells the objective at a row of the
+    modeler's choice.
+
+    kept: for noise that cannot be drawn twice.
+    """
+
+    uses_messages = False
+
+    def __init__(
+        self,
+        problem: CandidateProblem,
+        transform: Transform,
+        streams: Streams,
+        entropy: Entropy,
+        ledger: Ledger,
+        epsilon: EpsilonCurve,
+        kept: KeptRelease | None = None,
+    ) -> None:
+        self._table, self._noise = problem.table, problem.noise_variance**0.5
+        self._transform, self._streams, self._entropy = transform, streams, entropy
+        self._ledger, self._epsilon, self._kept = ledger, epsilon, kept
+        self._released: tuple[ReleasedTable, ServerRecord | None] | None = None
+        self._values: Tensor | None = None
+        self._behind: list[Tensor] | None = None
+        self._answers: list[Measured] = []
+        self._seen: set[int] = set()
+
+    def round(
+        self, t: int, messages: Messages | None, late: Tensor | None = None
+    ) -> tuple[ReleasedTable | None, ServerRecord | None]:
+        """The release, in round 0; repeating it returns the same."""
+        if t != 0:
+            raise ValueError(f"a curator releases in round 0 only, got round {t}")
+        if self._released is None:
+            release = self._kept.load(0) if self._kept else None  # of a curator that was killed in this round
+            if release is None:
+                release = self._transform.release(self._table, self._entropy)
+                if self._kept:
+                    self._kept.save(0, release)
+            event, record = self._transform.event(self._table.public), None
+            if event is not None:
+                check_noise_is_new(self._ledger, 0, release, self._entropy)
+                sensitivity = finite_or_none(release.sensitivity)
+                self._ledger.charge(Charge.of(0, event, release.sigma, sensitivity, release.values))
+                spent = self._ledger.events(up_to_round=0 if self._entropy.reproducible else None)
+                record = ServerRecord(0, self._epsilon.after(spent), release)
+            self.resume(release.values)
+            self._released = ReleasedTable(release.values), record
+        return self._released
+
+    def resume(self, values: Tensor) -> None:
+        """Know what was released."""
+        self._values, self._behind = values, self._transform.rows(values, self._table)
+
+    @property
+    def n_candidates(self) -> int:
+        return len(self._table.rows) if self._behind is None else len(self._behind)
+
+    def measure(self, t: int, indices: Sequence[int]) -> Measured:
+        """Measure the candidates of round t; repeating the last round gives the same answers.
+
+        Raises ValueError for an index that is none, a round out of order, or before anything was released.
+        """
+        if self._values is None:
+            raise ValueError("a curator measures nothing before it has released")
+        if t == len(self._answers) - 1:
+            return self._answers[t]
+        if t != len(self._answers):
+            raise ValueError(f"the curator is at round {len(self._answers)}, got {t}")
+        for index in indices:
+            if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < self.n_candidates:
+                last = self.n_candidates - 1
+                raise ValueError(f"the modeler's index must be an integer from 0 to {last}, got {index!r}")
+        picks = self._streams.uniform("curator/row", _CURATOR, t, len(indices))[0].tolist()
+        rows = [self._row(index, pick) for index, pick in zip(indices, picks, strict=True)]
+        noise = self._noise * self._streams.normal("observation", _CURATOR, t, len(indices))[0]
+        answer = Measured((self._table.values[rows] + noise).tolist(), rows)
+        self._answers.append(answer)
+        return answer
+
+    def _row(self, index: int, pick: float) -> int:
+        """The row to measure for a candidate: of several, one that was not measured before if there is any."""
+        if self._behind is None:
+            return index
+        rows = self._behind[index].tolist()
+        rows = [row for row in rows if row not in self._seen] or rows
+        row = rows[int(pick * len(rows))]
+        self._seen.add(row)
+        return row

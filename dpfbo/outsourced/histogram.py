@@ -1,0 +1,100 @@
+"""A transform with a guarantee that spends it on counts: how many rows lie in each public cell."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.accounting import check_delta
+from dpfbo.accounting.analytic_gaussian import noise_multiplier
+from dpfbo.accounting.events import round_event
+from dpfbo.entropy import Entropy
+from dpfbo.mechanism import Release
+from dpfbo.noise import Gaussian, Noise
+from dpfbo.outsourced import Candidates
+from dpfbo.outsourced.cells import Cells
+from dpfbo.outsourced.table import Public, Table
+
+if TYPE_CHECKING:
+    import dp_accounting
+
+SENSITIVITY = math.sqrt(2)  # one count less, another one more
+_LEAST_ROWS = 5.0  # of an average cell, in standard deviations of the noise
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Noisy counts of the rows in public cells; the modeler keeps the cells whose count stands out, and optimises over
+    their centres. To measure a candidate is to measure a random row of its cell, one that was not measured before if
+    there is any; the nearest row if the cell is empty.
+
+    Guarantee: (eps, delta) for the release of the counts. Relation: tables of n rows that differ in one row, by any
+    distance, which includes the neighbours of the paper. Sensitivity sqrt(2), analytic Gaussian mechanism. Cells,
+    threshold and centres are public or post-processing. Not covered: measurements.
+
+    cells: on the longest axis, others in proportion; None for as many as leave an average cell 5 standard deviations of
+    the noise. threshold: in standard deviations of the noise, below which a cell counts as empty.
+
+    Raises ValueError for eps <= 0, delta outside (0, 1), cells < 2, or a negative threshold.
+    """
+
+    epsilon: float
+    delta: float
+    cells: int | None = None
+    threshold: float = 3.0
+    noise: Noise = Gaussian()
+    private: ClassVar[bool] = True
+    relation: ClassVar[str] = "one row replaced by any other"
+
+    def __post_init__(self) -> None:
+        checks.positive("privacy.epsilon", self.epsilon)
+        check_delta(self.delta)
+        if self.cells is not None:
+            checks.integer("transform.cells", self.cells, minimum=2)
+        checks.non_negative("transform.threshold", self.threshold)
+
+    def event(self, public: Public) -> dp_accounting.DpEvent:
+        self.noise.check(self.sigma(public), SENSITIVITY)
+        return round_event(1.0, noise_multiplier(self.epsilon, self.delta))
+
+    def grid(self, public: Public) -> Cells:
+        """The cells; how many follows from public settings."""
+        if self.cells is not None:
+            return Cells(public, self.cells)
+        return Cells.with_rows(public, _LEAST_ROWS * noise_multiplier(self.epsilon, self.delta) * SENSITIVITY)
+
+    def sigma(self, public: Public) -> float:
+        """Standard deviation of the noise in every count."""
+        return noise_multiplier(self.epsilon, self.delta) * SENSITIVITY * self.noise.inflation(len(self.grid(public)))
+
+    def scale(self, table: Table) -> float:
+        return self.grid(table.public).scale
+
+    def release(self, table: Table, entropy: Entropy) -> Release:
+        grid, sigma = self.grid(table.public), self.sigma(table.public)
+        cell, n_moved = grid.of(table)
+        counts = torch.bincount(cell, minlength=len(grid)).to(torch.float64)
+        noisy = self.noise.add(counts, sigma, SENSITIVITY, entropy, 0)
+        signal, noise = float(torch.linalg.norm(counts)), float(torch.linalg.norm(noisy - counts))
+        return Release(noisy[:, None], sigma, SENSITIVITY, signal, noise, len(table.rows), n_moved, 0)
+
+    def candidates(self, values: Tensor, public: Public) -> Candidates:
+        grid = self.grid(public)
+        return Candidates(grid.centres()[self.kept(values, public)], grid.widths.square() / 12, fresh=True)
+
+    def kept(self, values: Tensor, public: Public) -> Tensor:
+        """The numbers of the cells that stand out; the fullest one where none does."""
+        counts = values[:, 0]
+        kept = (counts > self.threshold * self.sigma(public)).nonzero()[:, 0]
+        return kept if len(kept) else counts.argmax()[None]
+
+    def rows(self, values: Tensor, table: Table) -> list[Tensor] | None:
+        return self.grid(table.public).rows(table, self.kept(values, table.public))
+
+    def published_claim(self, public: Public) -> str | None:
+        return None

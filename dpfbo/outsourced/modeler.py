@@ -1,0 +1,121 @@
+"""The modeler (Algo. 2): GP-UCB over the released candidates. It never sees a row, a seed, or a setting of the curator.
+
+At step t it asks for a measurement of
+
+    argmax mean(z) + sqrt(beta_t) sd(z),    beta_t = 2 ln(m t^2 pi^2 / (6 delta')),    delta' = delta_ucb / 2
+
+over all m candidates (Srinivas et al. 2010, Theorem 1, finite domains).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from dpfbo import checks
+from dpfbo.outsourced import Candidates
+from dpfbo.outsourced.fit import Fitted, fit
+from dpfbo.outsourced.posterior import CandidatePosterior, Kernel, aware
+
+POLICIES = ("gp_ucb", "random")
+FITS = ("given", "ml")
+_SMALLEST_NOISE = 1e-6  # that a fit starts from, relative to the variance
+
+
+@dataclass(frozen=True)
+class Belief:
+    """The GP that the modeler is given: SE kernel in the units of the candidates. variance: of the objective; noise:
+    variance of a measurement; mean: of the objective."""
+
+    lengthscale: float
+    variance: float
+    noise: float
+    mean: float
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How the modeler chooses.
+
+    policy: `gp_ucb`, or `random`, a uniform candidate (the control). delta_ucb: of beta_t. noise_aware: whether what is
+    known of the inputs (`Candidates.input_variance`) enters the kernel. repeat: whether a candidate may be measured
+    again. fit: `given`, the belief all along; `ml`, maximum likelihood of the measurements so far (their points as
+    released) whenever their number is a multiple of `every`.
+
+    Raises ValueError for another policy or fit, delta_ucb outside (0, 1], every < 2.
+    """
+
+    policy: str = "gp_ucb"
+    delta_ucb: float = 0.05
+    noise_aware: bool = True
+    repeat: bool = True
+    fit: str = "given"
+    every: int = 5
+
+    def __post_init__(self) -> None:
+        checks.one_of("algorithm.modeler.policy", self.policy, POLICIES)
+        checks.probability("algorithm.modeler.delta_ucb", self.delta_ucb)
+        for name in ("noise_aware", "repeat"):
+            checks.one_of(f"algorithm.modeler.{name}", getattr(self, name), (True, False))
+        checks.one_of("algorithm.modeler.fit", self.fit, FITS)
+        checks.integer("algorithm.modeler.every", self.every, minimum=2)
+
+
+def beta(t: int, m: int, delta_ucb: float) -> float:
+    """Of step t >= 1 over m candidates."""
+    return 2 * math.log(m * t**2 * math.pi**2 / (6 * delta_ucb / 2))
+
+
+class Modeler:
+    """One modeler, between its proposals. capacity: measurements that it will make."""
+
+    def __init__(self, candidates: Candidates, belief: Belief, policy: Policy, capacity: int) -> None:
+        self._candidates, self._belief, self._policy, self._capacity = candidates, belief, policy, capacity
+        self._indices: list[int] = []
+        self._y: list[float] = []
+        self._steps = 0
+        self._measured = torch.zeros(len(candidates.points), dtype=torch.bool)
+        self._posterior = self._prior() if policy.policy == "gp_ucb" else None
+
+    def propose(self, uniform: float) -> int:
+        """The candidate to measure next. uniform: a random number in [0, 1), for the random policy."""
+        m = len(self._measured)
+        free = ~self._measured
+        if self._policy.repeat or not bool(free.any()):
+            free = torch.ones(m, dtype=torch.bool)
+        self._steps += 1
+        if self._posterior is None:
+            return int(free.nonzero()[int(uniform * int(free.sum())), 0])
+        width = math.sqrt(beta(self._steps, m, self._policy.delta_ucb))
+        score = self._posterior.mean + width * self._posterior.variance.clamp(min=0).sqrt()
+        return int(torch.where(free, score, -torch.inf).argmax())
+
+    def observe(self, index: int, y: float) -> None:
+        """Learn a measurement."""
+        self._indices.append(index)
+        self._y.append(y)
+        self._measured[index] = True
+        if self._posterior is None:
+            return
+        if self._policy.fit == "ml" and len(self._y) % self._policy.every == 0:
+            self._posterior = self._fitted()
+        else:
+            self._posterior.observe(index, y)
+
+    def _prior(self) -> CandidatePosterior:
+        b = self._belief
+        candidates = self._candidates if self._policy.noise_aware else Candidates(self._candidates.points)
+        points, kernel = aware(candidates, b.lengthscale, b.variance, b.noise, b.mean)
+        return CandidatePosterior(points, kernel, self._capacity)
+
+    def _fitted(self) -> CandidatePosterior:
+        """With the hyper-parameters that the measurements suggest: noise in the points is part of what they fit."""
+        points, b = self._candidates.points, self._belief
+        start = Fitted((b.lengthscale,) * points.shape[1], b.variance, max(b.noise, _SMALLEST_NOISE * b.variance))
+        y = torch.tensor(self._y, dtype=torch.float64)
+        found = fit(points[self._indices], y, start, ard=False)
+        lengthscales = torch.tensor(found.lengthscales, dtype=points.dtype)
+        kernel = Kernel(found.variance, 0.0, found.noise, found.mean)
+        posterior = CandidatePosterior(points / lengthscales, kernel, self._capacity)
+        posterior.refit(self._indices, self._y)
+        return posterior

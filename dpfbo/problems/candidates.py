@@ -1,0 +1,74 @@
+"""What the problems of outsourced optimisation share: their settings, and how a table of candidates is made."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.outsourced.table import Table
+from dpfbo.rng import Streams
+
+
+def table_of(
+    features: Tensor,
+    bounds: Sequence[tuple[float, ...]],
+    lengthscales: Sequence[float],
+    values: Tensor,
+    names: tuple[str, ...],
+    natural: Tensor | None = None,
+) -> Table:
+    """The table of n candidates with d features.
+
+    features: n x d, those that the GP sees; bounds: d pairs (lowest, highest), public; lengthscales: d, in the
+    features' units; values: n; natural: n x d, the features as users know them, if others.
+    """
+    low, high = torch.tensor(bounds, dtype=torch.float64).T
+    unit = torch.tensor(lengthscales, dtype=torch.float64)
+    edge = tuple(((high - low) / 2 / unit).tolist())
+    rows = (features - (low + high) / 2) / unit
+    return Table(rows, features if natural is None else natural, values, names, tuple(-e for e in edge), edge)
+
+
+def square_grid(bounds: Sequence[tuple[float, float]], side_points: int) -> Tensor:
+    """A grid over a rectangle, its corners among the points; side_points^2 x 2, the second coordinate fastest."""
+    axes = (torch.linspace(low, high, side_points, dtype=torch.float64) for low, high in bounds)
+    return torch.cartesian_prod(*axes)
+
+
+def subset(n: int, n_rows: int | None, seed: int, problem: str) -> np.ndarray:
+    """Indices of n_rows out of n rows, ascending, drawn with a seed of their own; None: all.
+
+    Raises ValueError if there are not so many.
+    """
+    if n_rows is None:
+        return np.arange(n)
+    if n_rows > n:
+        raise ValueError(f"problem.n_rows must be at most {n} for {problem}, got {n_rows}")
+    return np.sort(Streams(seed).generator("problem/subset").choice(n, n_rows, replace=False))
+
+
+def check_subset(n_rows: object, seed: object) -> None:
+    """Raise ValueError unless these are settings of `subset`."""
+    if n_rows is not None:
+        checks.integer("problem.n_rows", n_rows, minimum=2)
+    checks.integer("problem.subset_seed", seed, minimum=0)
+
+
+def check_lengthscales(lengthscales: object, names: tuple[str, ...]) -> None:
+    """Raise ValueError unless there is a positive number for each feature."""
+    if not isinstance(lengthscales, Sequence) or isinstance(lengthscales, str) or len(lengthscales) != len(names):
+        raise ValueError(f"problem.lengthscales must be a number for each of {', '.join(names)}, got {lengthscales!r}")
+    for lengthscale in lengthscales:
+        checks.positive("problem.lengthscales", lengthscale)
+
+
+def check_bounds(name: str, bounds: object) -> None:
+    """Raise ValueError unless `bounds` are two finite numbers, the first below the second."""
+    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
+        raise ValueError(f"{name} must be two numbers [lowest, highest], got {bounds!r}")
+    for bound in bounds:
+        checks.real(name, bound)
+    if not bounds[0] < bounds[1]:
+        raise ValueError(f"{name} must have its lowest value first, got {list(bounds)}")

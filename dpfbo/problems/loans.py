@@ -1,0 +1,105 @@
+"""Loans (Kharkovskii et al. 2020, Sec. 5): a bank looks for the loan with the largest return on investment."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+import torch
+
+from dpfbo import checks
+from dpfbo.data import data_file
+from dpfbo.outsourced.table import Prior, Table
+from dpfbo.problems.candidates import check_bounds, check_lengthscales, check_subset, subset, table_of
+from dpfbo.problems.csv_table import read_columns, refuse
+
+FILE = "loans/lendingclub_2007_2011.csv.gz"
+
+_FEATURES = ("funded_amnt_inv", "int_rate", "annual_inc")
+_BOUNDS = ("amount", "rate", "income")
+_PAID = "total_pymnt_inv"
+_STATUS = "loan_status"
+_FINISHED = ("Fully Paid", "Charged Off")  # the status ends so, also after "Does not meet the credit policy."
+
+
+@dataclass(frozen=True)
+class Loans:
+    """Stand-in: LendingClub's loans of 2007 to 2011. Which 36000 loans the paper used, and how it cut them, is not
+    known.
+
+    A candidate is a finished loan; its features are the logarithms of the amount committed by investors (USD), the
+    interest rate (percent) and the annual income (USD); its value is the investors' return on investment, (paid back -
+    committed) / committed. Left out: loans that still ran, whose return is not known; loans without a stated income;
+    loans in which investors had less than the smallest `amount`, which is the smallest loan there was (the rest was
+    the lender's, and returns on a few cents are rounding). n_rows of the others, drawn with subset_seed; null: all.
+
+    amount, rate, income: public bounds (lowest, highest) of the features; rows outside stay in the table. mean,
+    signal_sd, noise_sd: of the GP for the return; lengthscales: for the logarithms of the three features.
+    data_dir: see `dpfbo.data`.
+
+    Metric: simple regret in units of signal_sd. As in the authors' code a measurement is the loan's own return, the
+    same whenever it is asked for, and the regret is against the largest return in the table. Most of a return is
+    chance, which the features do not tell (noise_sd is several times signal_sd): compare methods with each other and
+    with a random choice, not with zero.
+
+    Raises MissingData if the file is not there; ValueError for bad settings or another file.
+    """
+
+    n_rows: int | None = 36000
+    subset_seed: int = 0
+    amount: Sequence[float] = (500.0, 35000.0)
+    rate: Sequence[float] = (5.0, 25.0)
+    income: Sequence[float] = (5000.0, 500000.0)
+    lengthscales: Sequence[float] = (3.5, 0.94, 1.16)
+    mean: float = 0.08
+    signal_sd: float = 0.041
+    noise_sd: float = 0.282
+    data_dir: str | None = None
+    name: str = "loans"
+    metric: str = "simple_regret"
+    lower_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        check_subset(self.n_rows, self.subset_seed)
+        for name in _BOUNDS:
+            check_bounds(f"problem.{name}", getattr(self, name))
+            checks.positive(f"problem.{name}", getattr(self, name)[0])
+        check_lengthscales(self.lengthscales, _BOUNDS)
+        checks.real("problem.mean", self.mean)
+        checks.positive("problem.signal_sd", self.signal_sd)
+        checks.positive("problem.noise_sd", self.noise_sd)
+        _ = self.table  # what is wrong with the file is said here
+
+    @property
+    def n_agents(self) -> int:
+        return 1
+
+    @property
+    def noise_variance(self) -> float:
+        return 0.0
+
+    @property
+    def prior(self) -> Prior:
+        return Prior(variance=1.0, noise=(self.noise_sd / self.signal_sd) ** 2, mean=0.0)
+
+    @cached_property
+    def table(self) -> Table:
+        loans = self._finished()
+        loans = loans.iloc[subset(len(loans), self.n_rows, self.subset_seed, self.name)]
+        natural = torch.from_numpy(loans[list(_FEATURES)].to_numpy(copy=True))  # n x 3
+        bounds = [tuple(math.log(bound) for bound in getattr(self, name)) for name in _BOUNDS]
+        profit = torch.from_numpy((loans[_PAID] / loans[_FEATURES[0]] - 1).to_numpy(copy=True))
+        values = (profit - self.mean) / self.signal_sd
+        return table_of(natural.log(), bounds, tuple(self.lengthscales), values, _BOUNDS, natural)
+
+    def _finished(self) -> pd.DataFrame:
+        path = data_file(self.data_dir, FILE, None)
+        loans = read_columns(path, (*_FEATURES, _PAID), (_STATUS,))
+        for name in ("funded_amnt_inv", "int_rate", _PAID):
+            refuse(path, name, loans[name].isna(), "a finite number")
+        for name in ("int_rate", "annual_inc"):
+            refuse(path, name, loans[name] <= 0, "above 0")
+        kept = loans[_STATUS].str.endswith(_FINISHED, na=False)
+        kept &= loans["annual_inc"].notna() & (loans["funded_amnt_inv"] >= self.amount[0])
+        return loans[kept]

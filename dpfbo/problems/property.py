@@ -1,0 +1,177 @@
+"""Property (Kharkovskii et al. 2020, Sec. 5): where is a square metre cheapest?"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from dpfbo import checks
+from dpfbo.data import MissingData, data_file
+from dpfbo.outsourced.table import Prior, Table
+from dpfbo.problems.candidates import check_bounds, check_subset, subset, table_of
+from dpfbo.problems.csv_table import read_columns, refuse
+
+_KM_A_DEGREE = 111.32  # of latitude
+
+
+@dataclass(frozen=True)
+class Area:
+    """What is public: bounds in degrees, and the GP for the logarithm of the price; lengthscale in km."""
+
+    lon: Sequence[float]
+    lat: Sequence[float]
+    lengthscale: float
+    mean: float
+    signal_sd: float
+    noise_sd: float
+
+    def __post_init__(self) -> None:
+        for name, pole in (("lon", 180), ("lat", 90)):
+            bounds = getattr(self, name)
+            check_bounds(f"problem.{name}", bounds)
+            if not -pole <= bounds[0] < bounds[1] <= pole:
+                raise ValueError(f"problem.{name} must lie in [-{pole}, {pole}] degrees, got {list(bounds)}")
+        for name in ("lengthscale", "signal_sd", "noise_sd"):
+            checks.positive(f"problem.{name}", getattr(self, name))
+        checks.real("problem.mean", self.mean)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file below the data folder, and its column with the price of a square metre."""
+
+    name: str
+    file: str
+    price: str
+    area: Area
+
+
+# GPs by maximum likelihood (`dpfbo.outsourced.fit`, one length-scale) on 1500 random locations of each file
+SOURCES = {
+    "king_county": Source(
+        "property_king_county",
+        "property/king_county_2014_2015.csv.gz",
+        "price_per_sqm",
+        Area((-122.55, -121.3), (47.1, 47.8), lengthscale=6.1, mean=7.76, signal_sd=0.239, noise_sd=0.236),
+    ),
+    "singapore": Source(
+        "property_singapore_hdb",
+        "property/singapore_hdb_resale_2023.csv.gz",
+        "price_per_sqm",
+        Area((103.6, 104.1), (1.15, 1.48), lengthscale=0.3, mean=8.67, signal_sd=0.153, noise_sd=0.088),
+    ),
+}
+OWN_FILE = "csv"
+
+
+@dataclass(frozen=True)
+class Property:
+    """Locations of property sold; the value is the logarithm of the mean price of a square metre there, minimised.
+
+    The paper's data, 2004 private properties in Singapore, are not public. source: what stands in for them,
+    `king_county`, stand-in: house sales in King County (Seattle), 2014 to 2015; `singapore`, stand-in: resales of
+    public housing in Singapore, 2023; or `csv`, a file of your own with the columns lon, lat (degrees) and price.
+    `name` says which it is. file: path of that file. n_rows: so many distinct locations, drawn with subset_seed; null:
+    all.
+
+    lon, lat: public bounds (lowest, highest) in degrees; rows outside stay in the table. lengthscale (km), mean,
+    signal_sd, noise_sd: of the GP for the logarithm of the price. null: those of the source (`SOURCES`); csv has none,
+    so they must be given, from what is publicly known and not from the file. data_dir: see `dpfbo.data`.
+
+    Features are km east and north of the centre of the public box (a degree of longitude counts as at its middle
+    latitude). Metric: simple regret in units of signal_sd. As in the authors' code a measurement is the table's own
+    price, the same whenever it is asked for, and the regret is against the cheapest location in the table: what is
+    noise to the GP counts too.
+
+    Raises MissingData if the file is not there; ValueError for bad settings or another file.
+    """
+
+    source: str = "king_county"
+    file: str | None = None
+    n_rows: int | None = 2004
+    subset_seed: int = 0
+    lon: Sequence[float] | None = None
+    lat: Sequence[float] | None = None
+    lengthscale: float | None = None
+    mean: float | None = None
+    signal_sd: float | None = None
+    noise_sd: float | None = None
+    data_dir: str | None = None
+    area: Area = field(init=False)
+    name: str = field(init=False, default="property")
+    metric: str = "simple_regret"
+    lower_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        checks.one_of("problem.source", self.source, (*SOURCES, OWN_FILE))
+        if (self.file is None) == (self.source == OWN_FILE):
+            raise ValueError(f"problem.file must be given for source=csv and for no other, got {self.file!r}")
+        name = f"property_{OWN_FILE}" if self.source == OWN_FILE else SOURCES[self.source].name
+        object.__setattr__(self, "name", name)
+        check_subset(self.n_rows, self.subset_seed)
+        object.__setattr__(self, "area", self._area())
+        _ = self.table  # what is wrong with the file is said here
+
+    @property
+    def n_agents(self) -> int:
+        return 1
+
+    @property
+    def noise_variance(self) -> float:
+        return 0.0
+
+    @property
+    def prior(self) -> Prior:
+        return Prior(variance=1.0, noise=(self.area.noise_sd / self.area.signal_sd) ** 2, mean=0.0)
+
+    @cached_property
+    def table(self) -> Table:
+        locations, area = self._locations(), self.area
+        natural = torch.from_numpy(locations[["lon", "lat"]].to_numpy(copy=True))  # n x 2
+        price = torch.from_numpy(locations["price"].to_numpy(copy=True))
+        east = _KM_A_DEGREE * math.cos(math.radians((area.lat[0] + area.lat[1]) / 2))
+        lengthscales = (area.lengthscale / east, area.lengthscale / _KM_A_DEGREE)  # degrees
+        values = (area.mean - price.log()) / area.signal_sd
+        return table_of(natural, [tuple(area.lon), tuple(area.lat)], lengthscales, values, ("lon", "lat"))
+
+    def _area(self) -> Area:
+        """The source's own, but for what is given."""
+        known = {} if self.source == OWN_FILE else vars(SOURCES[self.source].area)
+        names = [part.name for part in fields(Area)]
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        absent = [f"problem.{name}" for name in names if name not in {**known, **given}]
+        if absent:
+            raise ValueError(f"source={self.source} needs {', '.join(absent)}, got none")
+        return Area(**{**known, **given})
+
+    def _locations(self) -> pd.DataFrame:
+        """Some distinct locations, each with the mean price there, by lon and lat."""
+        path, column = self._file
+        sold = read_columns(path, ("lon", "lat", column))
+        for name in sold:
+            refuse(path, str(name), sold[name].isna(), "a finite number")
+        refuse(path, column, sold[column] <= 0, "above 0")
+        prices = sold.groupby(["lon", "lat"])[column].mean().rename("price").reset_index()
+        for name in prices:
+            if prices[name].nunique() < 2:
+                raise ValueError(f"{path}, column {name}: must have at least 2 different values, got {len(sold)} rows")
+        lon, lat = self.area.lon, self.area.lat
+        inside = prices["lon"].between(lon[0], lon[1]) & prices["lat"].between(lat[0], lat[1])
+        if not inside.any():
+            raise ValueError(f"{path}: some locations must lie within problem.lon and problem.lat, none of them does")
+        return prices.iloc[subset(len(prices), self.n_rows, self.subset_seed, self.name)]
+
+    @property
+    def _file(self) -> tuple[Path, str]:
+        """The csv file, and its column with the price."""
+        if self.file is None:
+            source = SOURCES[self.source]
+            return data_file(self.data_dir, source.file, None), source.price
+        path = Path(self.file).expanduser()
+        if not path.is_file():
+            raise MissingData(f"problem.file must be a csv file, there is none at {path}")
+        return path, "price"
