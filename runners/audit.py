@@ -14,12 +14,13 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dpfbo.audit import bounds, faults, two_world
+from dpfbo.audit import bounds, faults, outsourced, two_world
 from dpfbo.audit.examine import CHECKS
-from runners import audit_report
+from runners import audit_outsourced, audit_report
 from runners.arguments import Parser, at_least
 from runners.audit_run import Step, audit, compose
 from runners.experiment import build, use_threads
+from runners.outsourced import Outsourced
 from runners.run import USER_ERRORS, one_sentence
 from runners.terminal import say_error
 
@@ -39,6 +40,8 @@ Examples
   python -m runners.audit privacy.sensitivity=tight --rounds 5 --repetitions 5 --out results/audit_tight
   python -m runners.audit --trials 0                                  the checks alone
   python -m runners.audit --faults                                    planted faults, and what finds each
+  python -m runners.audit transform=random_projection                 an outsourced table: two attacks on its release
+  python -m runners.audit transform=gaussian problem=grid_gp
 
 Overrides are those of python -m runners.run. Files: audit.json and audit.png in the folder --out.
 Exit code: 0 nothing found, 1 bad input (with --faults: a fault is not found), 2 unknown options or overrides,
@@ -63,7 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _audit(args: argparse.Namespace) -> int:
-    experiment = build(compose(args.overrides))
+    experiment = build(compose(audit_outsourced.completed(args.overrides)))
+    if isinstance(experiment, Outsourced):
+        return _audit_outsourced(experiment, args)
+    if args.move is not None:
+        raise ValueError(f"--move needs an outsourced table such as algorithm=po_gp_ucb, got {args.move!r}")
     trials = TRIALS if args.trials is None else args.trials
     args.out.mkdir(parents=True, exist_ok=True)  # now rather than after minutes
     with _progress("audit", len(CHECKS) + trials * args.repetitions) as step:
@@ -74,6 +81,28 @@ def _audit(args: argparse.Namespace) -> int:
         print(json.dumps(answer, indent=1))
     else:
         audit_report.show(found, files)
+    return NOTHING if found.sound else FOUND
+
+
+def _audit_outsourced(experiment: Outsourced, args: argparse.Namespace) -> int:
+    for name, usual in (("rounds", 1), ("others", "zero")):
+        if getattr(args, name) != usual:
+            raise ValueError(f"--{name} has no effect on an outsourced table, which is released once: leave it out")
+    if args.trials == 0:
+        raise ValueError(f"--trials must be at least {bounds.FEWEST} for an outsourced table, got 0")
+    audit_outsourced.check_claims(experiment)
+    trials = audit_outsourced.trials_of(experiment, args.confidence) if args.trials is None else args.trials
+    move = outsourced.MOVE if args.move is None else args.move
+    attacks = outsourced.attacks(experiment.transform, experiment.problem.table, move)
+    args.out.mkdir(parents=True, exist_ok=True)
+    with _progress("audit", trials * args.repetitions * len(attacks)) as step:
+        found = audit_outsourced.audit(experiment, attacks, trials, args.repetitions, args.seed, args.confidence, step)
+    answer = audit_outsourced.as_json(found, args.overrides)
+    files = audit_outsourced.write(found, answer, args.out)
+    if args.json:
+        print(json.dumps(answer, indent=1))
+    else:
+        audit_outsourced.show(found, files)
     return NOTHING if found.sound else FOUND
 
 
@@ -129,11 +158,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--trials",
         type=at_least(0),
         metavar="K",
-        help=f"runs in each world (default: {TRIALS}; with --faults {FAULT_TRIALS}; 0: checks alone)",
+        help=f"runs in each world (default: {TRIALS}; --faults: {FAULT_TRIALS}; outsourced: as needed; 0: checks)",
     )
     add("--repetitions", type=at_least(1), default=1, metavar="R", help="of the two worlds (default: 1)")
     add("--confidence", type=_share, default=0.95, metavar="C", help="of a repetition's bounds (default: 0.95)")
     add("--others", choices=two_world.OTHERS, default="zero", help="what all other agents send (default: zero)")
+    add("--move", type=float, metavar="D", help=f"outsourced: how far a row moves, of 25 (default: {outsourced.MOVE})")
     add("--seed", type=at_least(0), default=0, help="of everything random (default: 0); none where privacy.rng=os")
     add(
         "--out",

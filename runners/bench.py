@@ -3,6 +3,7 @@
 overhead: what an optimiser costs for each agent and round, everything but the objective. dpfbo, and the plain loop of
 `runners.reference_loop` on the same problem with the same settings.
 ray: start-up, time and memory of agents in Ray actors, beside the same run in one process.
+outsourced: a modeler's run over all rows of a released table, beside refitting its GP in every step.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from dpfbo import federation
 from dpfbo.data import MissingData
 from dpfbo.ledger import Ledger
-from runners import bench_ray, reference_loop
+from runners import bench_outsourced, bench_ray, reference_loop
 from runners.arguments import Parser, at_least
 from runners.executor import ExecutorError
 from runners.experiment import CONF, Experiment, build, federated
@@ -242,9 +243,21 @@ def _ray_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print JSON instead of a table")
 
 
+def _outsourced_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--rows", type=at_least(2), default=36_000, metavar="N", help="rows of the table (default: 36000)")
+    add("--columns", type=at_least(1), default=15, metavar="R", help="columns of the release (default: 15)")
+    add("--rounds", type=at_least(1), default=50, metavar="T", help="measurements of a run (default: 50)")
+    add("--repeats", type=at_least(1), default=5, metavar="K", help="runs, of which the fastest counts (default: 5)")
+    add("--seed", type=at_least(0), default=0, help="of everything random (default: 0)")
+    add("--threads", type=at_least(1), default=1, metavar="K", help="of torch (default: 1)")
+    add("--json", action="store_true", help="print JSON instead of a table")
+
+
 SUITES: dict[str, Suite] = {
     "overhead": Suite("cost of an agent and round without the objective", _overhead_arguments, overhead),
     "ray": Suite("cost of agents in Ray actors beside one process", _ray_arguments, bench_ray.run),
+    "outsourced": Suite("a modeler's run over a released table", _outsourced_arguments, bench_outsourced.run),
 }
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from dpfbo import checks
 from dpfbo.accounting import check_delta, default_delta
 from dpfbo.ledger import LedgerError
-from runners import privacy_ledger, privacy_plot
+from runners import privacy_ledger, privacy_plot, privacy_projection
 from runners.privacy_plan import ACCOUNTANTS, GIVEN, Plan, accountant_of, solved
 from runners.privacy_report import by_accountant, caption, grid, title
 from runners.terminal import say_error
@@ -29,6 +29,7 @@ Examples
   python -m runners.privacy table --agents 200 --rounds 40 --q 0.15,0.25,0.5 --z 1,2
   python -m runners.privacy plot --agents 29 --rounds 60 --q 0.35 --z 1 --out landmine.png
   python -m runners.privacy ledger results/single/*/0/ledger.jsonl --agents 29          what was spent
+  python -m runners.privacy projection --problem grid_gp                                PO-GP-UCB: how large r may be
 
 Each has its own --help. For the composed settings of runs: python -m runners.sweep ... --dry-run.
 Exit code: 0, 1 for a value that is refused, 2 for unknown options."""
@@ -50,6 +51,7 @@ EXAMPLES = {
     "ledger": """Examples; the second: all runs on the same data together
   python -m runners.privacy ledger results/single/0a1b2c3d4e5f/0/ledger.jsonl --agents 29
   python -m runners.privacy ledger results/*/*/*/ledger.jsonl --delta 0.001 --json""",
+    "projection": privacy_projection.EXAMPLE,
 }
 
 
@@ -139,6 +141,15 @@ def ledger(args: argparse.Namespace) -> None:
     _say(args, answer, lambda: [words, by_accountant(answer), *caption(answer), *note])
 
 
+def projection(args: argparse.Namespace) -> None:
+    """PO-GP-UCB: the largest r of a random projection with sigma_min >= w."""
+    epsilons = None if args.epsilon is None else _several("epsilon", args.epsilon)
+    answer = privacy_projection.projection(
+        args.sigma_min, args.problem, args.overrides, epsilons, args.delta, args.r_max
+    )
+    _say(args, answer, lambda: privacy_projection.shown(answer))
+
+
 def _plan(args: argparse.Namespace, **instead: Any) -> Plan:
     """The plan of the command line, with some of its values replaced."""
     values = {name: getattr(args, name) for name in Plan.__dataclass_fields__ if hasattr(args, name)} | instead
@@ -191,13 +202,16 @@ def _parser() -> argparse.ArgumentParser:
     looks: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
     parser = argparse.ArgumentParser(prog="python -m runners.privacy", description=HELP, **looks)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (epsilon, calibrate, table, plot, ledger):
+    for command in (epsilon, calibrate, table, plot, ledger, projection):
         name = command.__name__
         sub = commands.add_parser(
             name, help=command.__doc__, description=command.__doc__, epilog=EXAMPLES[name], **looks
         )
         sub.set_defaults(command=command)
         sub.add_argument("--json", action="store_true", help="the answer for a program, on standard output")
+        if command is projection:
+            privacy_projection.add_options(sub, _number)
+            continue
         sub.add_argument("--agents", type=_number, metavar="N", help="agents")
         sub.add_argument("--delta", type=_number, metavar="D", help="default: N^-1.1")
         if command is ledger:

@@ -10,5 +10,7 @@ neighbours   runs with equal randomness that differ in one message: deterministi
 randomness   the law of the noise and of the choice of S_t
 charging     what the ledger says beside what was released
 one_run      many canaries in a single run (Steinke, Nasr, Jagielski 2023)
+outsourced   which of two neighbouring tables a curator released
+reconstruction rows of a table from its release
 faults       servers with one thing wrong each, for an audit of the audit
 """

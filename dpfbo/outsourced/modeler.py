@@ -80,15 +80,14 @@ class Modeler:
     def propose(self, uniform: float) -> int:
         """The candidate to measure next. uniform: a random number in [0, 1), for the random policy."""
         m = len(self._measured)
-        free = ~self._measured
-        if self._policy.repeat or not bool(free.any()):
-            free = torch.ones(m, dtype=torch.bool)
+        barred = None if self._policy.repeat or bool(self._measured.all()) else self._measured
         self._steps += 1
         if self._posterior is None:
-            return int(free.nonzero()[int(uniform * int(free.sum())), 0])
+            free = torch.arange(m) if barred is None else (~barred).nonzero()[:, 0]
+            return int(free[int(uniform * len(free))])
         width = math.sqrt(beta(self._steps, m, self._policy.delta_ucb))
         score = self._posterior.mean + width * self._posterior.variance.clamp(min=0).sqrt()
-        return int(torch.where(free, score, -torch.inf).argmax())
+        return int((score if barred is None else score.masked_fill_(barred, -torch.inf)).argmax())
 
     def observe(self, index: int, y: float) -> None:
         """Learn a measurement."""

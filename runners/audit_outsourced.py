@@ -1,0 +1,220 @@
+"""The audit of an outsourced table's release: from composed settings to what two attacks find, shown and written."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table as Shown
+
+from dpfbo.accounting import finite_or_none
+from dpfbo.audit import outsourced, reconstruction
+from dpfbo.audit.bounds import Claim
+from dpfbo.audit.outsourced import Attack, Told
+from dpfbo.audit.reconstruction import Reconstruction
+from dpfbo.audit.target import seeded
+from dpfbo.entropy import SystemEntropy
+from dpfbo.files import replace_file
+from dpfbo.noise import DiscreteGaussian
+from dpfbo.outsourced import NORM
+from dpfbo.outsourced.cover import Cover
+from dpfbo.outsourced.histogram import Histogram
+from dpfbo.outsourced.plain import Plain
+from runners import audit_outsourced_picture
+from runners.outsourced import Outsourced
+
+ALGORITHMS = {
+    "random_projection": "po_gp_ucb", "gaussian": "gaussian_gp_ucb", "histogram": "histogram_gp_ucb",
+    "none": "gp_ucb", "cover": "cover_gp_ucb",
+}  # fmt: skip
+FEW, TRIALS = 400, 5_000  # releases of each table: where nothing overlaps, and where there is noise
+SLOW = 100  # with discrete noise, where a release takes a quarter of a second
+MARGIN = 1.2  # claims that the bound of a test without errors reaches
+
+
+@dataclass(frozen=True)
+class OutsourcedAudit:
+    """All that one command finds out. told: each attack, as often as it was repeated; sigma: 0 without noise."""
+
+    experiment: Outsourced
+    claim: Claim
+    told: tuple[Told, ...]
+    reconstructions: tuple[Reconstruction, ...]
+    sigma: float
+    seconds: float
+
+    @property
+    def sound(self) -> bool:
+        return all(t.holds for t in self.told)
+
+
+def completed(overrides: Sequence[str]) -> list[str]:
+    """The same overrides, with the algorithm that a transform belongs to where they name none."""
+    given = dict(o.split("=", 1) for o in overrides if "=" in o)
+    chosen = ALGORITHMS.get(given.get("transform", ""))
+    return [*([] if chosen is None or "algorithm" in given else [f"algorithm={chosen}"]), *overrides]
+
+
+def check_claims(experiment: Outsourced) -> None:
+    """Raise ValueError where nothing is claimed of a release, or nothing released."""
+    name = experiment.settings["algorithm"]["name"]
+    if isinstance(experiment.transform, Cover):
+        raise ValueError(f"algorithm={name} releases nothing of the table: there is nothing to audit")
+    if isinstance(experiment.transform, Plain):
+        raise ValueError(f"algorithm={name} claims no privacy: there is nothing to audit")
+
+
+def trials_of(experiment: Outsourced, confidence: float) -> int:
+    """As many releases of each table as the attacks need, where the user leaves it open."""
+    claim = outsourced.claim_of(experiment.transform, experiment.problem.table)
+    if isinstance(getattr(experiment.transform, "noise", None), DiscreteGaussian):
+        return SLOW
+    if claim.family is not None:
+        return TRIALS
+    trials = FEW
+    while outsourced.most_shown(claim, trials, confidence) < MARGIN * claim.epsilon and trials < TRIALS:
+        trials *= 2
+    return min(trials, TRIALS)
+
+
+def audit(
+    experiment: Outsourced, attacks: Sequence[Attack], trials: int, repetitions: int, seed: int, confidence: float,
+    on_step: Callable[[], None],
+) -> OutsourcedAudit:  # fmt: skip
+    """Every attack, as often as asked, then the rows from one release.
+
+    on_step: called after each trial.
+    """
+    begin, transform, table = time.monotonic(), experiment.transform, experiment.problem.table
+    system = experiment.settings["privacy"]["rng"] == "os"
+    told = [
+        outsourced.told_apart(transform, table, attack, trials, seed, repetition, confidence, system, on_step)
+        for attack in attacks
+        for repetition in range(repetitions)
+    ]
+    release = transform.release(table, SystemEntropy() if system else seeded("reconstruction", seed))
+    found: list[Reconstruction] = []
+    if not isinstance(transform, Histogram):
+        rows = transform.scale(table) * table.rows
+        found = [
+            reconstruction.from_known_rows(release.values, rows), reconstruction.best_affine(release.values, rows),
+            reconstruction.blind(rows),
+        ]  # fmt: skip
+    claim, seconds = outsourced.claim_of(transform, table), time.monotonic() - begin
+    return OutsourcedAudit(experiment, claim, tuple(told), tuple(found), release.sigma, seconds)
+
+
+def show(audit: OutsourcedAudit, files: Sequence[Path]) -> None:
+    """Print what was found."""
+    console = Console(highlight=False)
+    n, d = audit.experiment.problem.table.rows.shape
+    console.print(f"{_title(audit)}: {n} rows, {d} features, released once")
+    console.print(_told(audit))
+    if audit.reconstructions:
+        console.print(_reconstructed(audit))
+    for line in _notes(audit):
+        console.print(line, soft_wrap=True)
+    for file in files:
+        console.print(f"written: {file}", soft_wrap=True)
+    console.print("nothing found" if audit.sound else "the claim does NOT hold", style=None if audit.sound else "bold")
+
+
+def _title(audit: OutsourcedAudit) -> str:
+    return f"{audit.experiment.settings['algorithm']['name']} on {audit.experiment.problem.name}"
+
+
+def _told(audit: OutsourcedAudit) -> Shown:
+    shown = Shown(
+        title=f"the table or a neighbour: which was released? (scaled to norm {NORM:g})", title_justify="left"
+    )
+    for column in ("attack", "neighbour", "told apart", "claimed", "bound", "by fit", "claim"):
+        shown.add_column(column, justify="left" if column in ("attack", "neighbour", "claim") else "right")
+    for t in audit.told:
+        v = t.verdict
+        fit = "–" if v.fit_epsilon is None else f"{v.fit_epsilon:.3f}"
+        words = "holds" if t.holds else "[bold]VIOLATED[/bold]"
+        numbers = (f"{t.accuracy:.1%}", f"{v.claim.epsilon:.3f}", f"{v.epsilon:.3f}", fit)
+        shown.add_row(t.attack.name, t.attack.words, *numbers, words)
+    return shown
+
+
+def _reconstructed(audit: OutsourcedAudit) -> Shown:
+    title = "all rows from one release: distances from the truth"
+    shown = Shown(title=title, title_justify="left")
+    for column in ("attacker", "rows known", "largest", "root mean square", "in sigma"):
+        shown.add_column(column, justify="left" if column == "attacker" else "right")
+    for r in audit.reconstructions:
+        ratio = f"{r.per_sigma(audit.sigma):.3f}" if audit.sigma else "–"
+        shown.add_row(r.attacker, str(len(r.known)), f"{r.largest:.3g}", f"{r.rms:.3g}", ratio)
+    return shown
+
+
+def _notes(audit: OutsourcedAudit) -> list[str]:
+    claim, v = audit.claim, audit.told[0].verdict
+    most = outsourced.most_shown(claim, v.trials, v.confidence)
+    notes = [
+        audit.experiment.published_claim
+        or f"claimed: epsilon {claim.epsilon:.3f}, delta {claim.delta:.3g}, relation: {claim.relation}",
+        f"bounds: {v.trials} releases of each table, Clopper-Pearson, confidence {v.confidence:.0%} for all of a row; "
+        f"without a single error they would show epsilon {most:.2f}",
+    ]
+    if any(t.disjoint for t in audit.told):
+        notes.append(
+            "in every trial the release lay in the column space of its own table and far outside the other's: no "
+            "bound is needed to see that delta is 1 for every epsilon"
+        )
+    if audit.sigma:
+        notes.append(
+            f"sigma {audit.sigma:.4g}; in sigma: of one coordinate, 1 for the release itself"
+            if audit.reconstructions
+            else f"sigma {audit.sigma:.4g} of every count; no row is released, so that none is reconstructed"
+        )
+    return notes
+
+
+def as_json(audit: OutsourcedAudit, overrides: Sequence[str]) -> dict[str, Any]:
+    """The whole audit for a program."""
+    experiment, claim = audit.experiment, audit.claim
+    n, d = experiment.problem.table.rows.shape
+    return {
+        "algorithm": experiment.settings["algorithm"]["name"], "problem": experiment.problem.name,
+        "overrides": list(overrides), "rows": n, "features": d,
+        "claimed_epsilon": finite_or_none(claim.epsilon), "delta": claim.delta, "relation": claim.relation,
+        "published_claim": experiment.published_claim, "sound": audit.sound,
+        "told_apart": [_told_as_json(t) for t in audit.told],
+        "reconstruction": [
+            {
+                "attacker": r.attacker, "known_rows": r.known.tolist(), "largest_error": r.largest,
+                "root_mean_square": r.rms, "in_sigma": r.per_sigma(audit.sigma) if audit.sigma else None,
+            }
+            for r in audit.reconstructions
+        ],
+        "sigma": audit.sigma, "seconds": round(audit.seconds, 2),
+    }  # fmt: skip
+
+
+def _told_as_json(t: Told) -> dict[str, Any]:
+    v = t.verdict
+    most = outsourced.most_shown(v.claim, v.trials, v.confidence)
+    return {
+        "attack": t.attack.name, "neighbour": t.attack.words, "accuracy": t.accuracy, "trials": v.trials,
+        "bound": v.epsilon, "bound_by_fit": v.fit_epsilon, "most_shown": most if math.isfinite(most) else None,
+        "confidence": v.confidence, "disjoint": t.disjoint, "holds": t.holds,
+    }  # fmt: skip
+
+
+def write(audit: OutsourcedAudit, answer: dict[str, Any], folder: Path) -> list[Path]:
+    """Write audit.json and audit.png; returns their paths."""
+    text = json.dumps(answer, indent=1) + "\n"
+    path = folder / "audit.json"
+    replace_file(path, lambda file: file.write(text.encode()))
+    kind = "published claim" if audit.experiment.published_claim else "claimed"
+    title = f"{_title(audit)}: {kind} ε = {audit.claim.epsilon:.3f}, δ = {audit.claim.delta:.3g}"
+    first = {t.attack.name: t for t in reversed(audit.told)}  # the first repetition of each
+    told = [t for t in audit.told if first[t.attack.name] is t]
+    rebuilt = audit.reconstructions[0] if audit.reconstructions else None
+    return [path, audit_outsourced_picture.draw(told, rebuilt, title, folder / "audit.png")]
