@@ -172,7 +172,12 @@ def federated(experiment: AnyExperiment) -> Experiment:
 
 def _check_fits(cfg: DictConfig) -> None:
     """Raise ValueError for an algorithm with a problem of the other kind, whose settings it could not even resolve."""
-    preset, a = cfg.problem.get("preset", {}), cfg.algorithm
+    preset, a = cfg.problem.get("preset") or {}, cfg.algorithm
+    checks.one_of("algorithm.server", a.get("server"), SERVERS)
+    if is_outsourced(cfg):
+        for name in ("weights", "acquisition"):
+            if cfg.get(name) is not None:
+                raise ValueError(f"{name} has no effect on algorithm={a.name}: leave it out")
     if is_outsourced(cfg) != ("message" not in preset):
         kinds = ("a table of candidates", "agents")
         wanted, found = kinds if is_outsourced(cfg) else kinds[::-1]
@@ -190,7 +195,6 @@ def assemble(settings: dict[str, Any]) -> AnyExperiment:
     if not isinstance(p["budget"], dict):
         raise ValueError(f"privacy.budget must have epsilon, delta and when_spent, got {p['budget']!r}")
     checks.integer("rounds", settings["rounds"], minimum=1)
-    checks.one_of("algorithm.server", a["server"], SERVERS)
     check_executor(settings["executor"])
     checks.one_of("progress", settings["progress"], (True, False))
     checks.one_of("resume", settings["resume"], (True, False))
@@ -277,7 +281,11 @@ def setting_hash(cfg: DictConfig) -> str:
     for key in ("preset", "data_dir", "n_jobs"):
         resolved["problem"].pop(key, None)
     if not resolved["algorithm"]["private"]:
-        del resolved["privacy"]
+        privacy = resolved.pop("privacy")
+        if is_outsourced(resolved) and privacy["rng"] == "os":  # a random release, private or not
+            resolved["privacy"] = {"rng": "os"}
+    if is_outsourced(resolved):
+        del resolved["algorithm"]["transform"]  # says no more than the transform
     if resolved.get("transform") is None:
         resolved.pop("transform", None)
     return hashlib.sha256(json.dumps(_numbers_alike(resolved), sort_keys=True).encode()).hexdigest()[:12]

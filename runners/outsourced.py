@@ -118,19 +118,20 @@ def assemble_outsourced(settings: dict[str, Any], streams: Streams) -> Outsource
     checks.integer("n_init", settings["n_init"], minimum=1)
     if settings["dropout"]["probability"] or settings["dropout"]["deadline"] is not None:
         raise ValueError("dropout is about agents' messages: an outsourced run has none, leave it out")
+    if settings["executor"]["device"] == "cuda":
+        raise ValueError("executor.device=cuda is for agents: curator and modeler work on the CPU, leave it out")
     if p["budget"]["when_spent"] != "refuse":
         raise ValueError(
             "privacy.budget.when_spent must be refuse for an outsourced run, which cannot do without its release, "
             f"got {p['budget']['when_spent']!r}"
         )
+    if not isinstance(a["modeler"], dict):
+        raise ValueError(f"algorithm.modeler must hold the settings of a modeler, got {a['modeler']!r}")
     transform: Transform = instantiate(settings["transform"])
     if isinstance(getattr(transform, "noise", None), DiscreteGaussian) and p["rng"] != "os":
         raise ValueError(f"privacy/noise=discrete needs privacy.rng=os, got {p['rng']!r}: its noise has no seed")
-    if transform.private is not a["private"]:
-        raise ValueError(
-            f"algorithm={a['name']} says private={a['private']!r} and its transform is "
-            f"{'' if transform.private else 'not '}private: choose the transform by the algorithm"
-        )
+    if (found := type(transform).__name__) != a["transform"] or transform.private is not a["private"]:
+        raise ValueError(f"algorithm={a['name']} is that with the transform {a['transform']}, got {found}")
     policy = instantiate({"_target_": f"{Policy.__module__}.Policy", **a["modeler"]})
     problem = instantiate({k: v for k, v in settings["problem"].items() if k != "preset"})
     transform.event(problem.table.public)

@@ -69,6 +69,9 @@ def check_is_a_run(cfg: DictConfig) -> None:
 def warn_about_ignored_privacy(cfg: DictConfig) -> None:
     """Say so when the command line sets privacy for an algorithm that has none."""
     given = [o for o in HydraConfig.get().overrides.task if o.lstrip("+~").startswith("privacy.")]
+    if "epsilon" in (cfg.get("transform") or {}):  # the published claim's, and the randomness of its release
+        effective = ("privacy.epsilon", "privacy.delta", "privacy.rng")
+        given = [o for o in given if o.lstrip("+~").partition("=")[0] not in effective]
     if given and not cfg.algorithm.private:
         print(f"note: algorithm={cfg.algorithm.name} is not private, {', '.join(given)} has no effect", file=sys.stderr)
 

@@ -14,6 +14,8 @@ from dpfbo.accounting import UnsupportedEvent, accounted_multiplier, check_delta
 if TYPE_CHECKING:
     import dp_accounting
 
+_LARGEST_EPSILON = 1e6  # beyond it the search for z fails, and nothing is private
+
 
 @dataclass(frozen=True)
 class AnalyticGaussian:
@@ -53,6 +55,8 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 
     checks.positive("privacy.epsilon", epsilon)
     check_delta(delta)
+    if epsilon > _LARGEST_EPSILON:
+        raise ValueError(f"privacy.epsilon must be at most {_LARGEST_EPSILON:g}, got {epsilon!r}")
     z = float(dp_accounting.get_sigma_gaussian(epsilon, delta))
     step = 10.0 ** (math.floor(math.log10(z)) - 7)
     for ulps in range(1, 1000):

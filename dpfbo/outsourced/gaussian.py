@@ -67,7 +67,8 @@ class GaussianNoise:
         scaled, sigma = inside * self.scale(table), self.sigma(table.public)
         Z = self.noise.add(scaled, sigma, SENSITIVITY, entropy, 0)
         signal, noise = float(torch.linalg.norm(scaled)), float(torch.linalg.norm(Z - scaled))
-        return Release(Z, sigma, SENSITIVITY, signal, noise, len(Z), n_moved, 0)
+        sensitivity = SENSITIVITY * self.noise.inflation(Z.numel())
+        return Release(Z, sigma, sensitivity, signal, noise, len(Z), n_moved, 0)
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         return Candidates(values, torch.full((public.dimension,), self.sigma(public) ** 2, dtype=torch.float64))

@@ -81,7 +81,8 @@ class Histogram:
         counts = torch.bincount(cell, minlength=len(grid)).to(torch.float64)
         noisy = self.noise.add(counts, sigma, SENSITIVITY, entropy, 0)
         signal, noise = float(torch.linalg.norm(counts)), float(torch.linalg.norm(noisy - counts))
-        return Release(noisy[:, None], sigma, SENSITIVITY, signal, noise, len(table.rows), n_moved, 0)
+        sensitivity = SENSITIVITY * self.noise.inflation(len(grid))
+        return Release(noisy[:, None], sigma, sensitivity, signal, noise, len(table.rows), n_moved, 0)
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         grid = self.grid(public)

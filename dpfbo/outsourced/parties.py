@@ -119,7 +119,7 @@ class Parties:
             t, y = record.round, record.y[0].tolist()
             indices = self._ask(t)
             measured = self._curator.measure(t, indices)
-            if measured.y != y:
+            if measured.y != y or not torch.equal(self._table.natural[measured.rows], record.x[0]):
                 raise ValueError(f"round {t} is not repeated as the checkpoint has it: delete the folder to start anew")
             self._modeler.observe(t, indices, y)
         self._best = float(history[-1].best[0, -1])
