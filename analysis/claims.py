@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.evidence import paper, paper_real
+from analysis.evidence import outsourced, paper, paper_real
 from analysis.evidence import table as claims_table
-from analysis.evidence.comparisons import AGREEMENT, EPSILON, Outcome, Test
-from analysis.evidence.family import CONTROL, PAPER, Claim
+from analysis.evidence.comparisons import AGREEMENT, BAND, EPSILON, Outcome, Test
+from analysis.evidence.family import CONTROL, OWN, PAPER, Claim
 from analysis.evidence.selection import Case, NotRun, Unclear
 from analysis.evidence.verdicts import NOT_RUN, OPEN
 from analysis.load import LoadError, Run, load
@@ -33,12 +33,13 @@ Exit code: 0, 1 where there are no results (nothing is written) or some cannot b
 class Finding:
     """A claim and what became of it.
 
-    source: "paper", "prototype" or "control". published: what was seen there. ours: estimate ± standard error, a
+    source: "paper", "prototype", "control" or "own". published: what was seen there. ours: estimate ± standard error, a
     difference positive where it supports the claim. standard_errors: the estimate in its standard errors, positive in
     support; of a number to agree with, minus the distance; None where there is no error. units: what n counts.
-    verdict: one of `analysis.evidence.verdicts.VERDICTS`. kind: "effect", "agreement", "epsilon" or "control".
-    form: of the test, "superiority", "margin", "agreement" or "epsilon". repeats: id of an earlier claim with the same
-    settings and test. reverse_of: id of the published claim of the contrary. Both empty where there is none.
+    verdict: one of `analysis.evidence.verdicts.VERDICTS`. kind: "effect", "agreement", "epsilon", "control" or
+    "own". form: of the test, "superiority", "margin", "band", "agreement" or "epsilon". repeats: id of an earlier claim
+    with the same settings and test. reverse_of: id of the published claim of the contrary. Both empty where there is
+    none.
     """
 
     id: str
@@ -92,7 +93,7 @@ def _judged(
 
 def claims(experiments: Sequence[str] | None = None) -> list[Claim]:
     """The list, or what it has on some experiments."""
-    known = sorted([*paper.claims(), *paper_real.claims()], key=_figure_number)
+    known = sorted([*paper.claims(), *paper_real.claims(), *outsourced.claims()], key=_figure_number)
     return known if experiments is None else [claim for claim in known if claim.experiment in experiments]
 
 
@@ -139,7 +140,8 @@ def _finding(claim: Claim, outcome: Outcome, repeats: str, reverse_of: str) -> F
     case, test = claim.case, claim.test
     words = f"{claim.claim}; {test.words}".format(metric=case.metric_in_words, T=case.T)
     form = test.form
-    kind = CONTROL if claim.source == CONTROL else form if form in (AGREEMENT, EPSILON) else "effect"
+    of_form = AGREEMENT if form in (AGREEMENT, BAND) else EPSILON if form == EPSILON else "effect"
+    kind = claim.source if claim.source in (CONTROL, OWN) else of_form
     return Finding(
         claim.id, claim.figure, claim.experiment, words, claim.source, claim.published, outcome.ours,
         outcome.standard_errors, outcome.units, outcome.verdict, kind, form, repeats, reverse_of,

@@ -2,7 +2,8 @@
 
 An experiment's figures are regret against the iteration and, with private runs, against epsilon, for each problem and
 metric in it. Runs that were calibrated to target epsilons make one figure, of regret against the target
-(`analysis.drawing.frontier`); the experiment `cost` makes one of the seconds that a query takes.
+(`analysis.drawing.frontier`); the experiment `cost` makes one of the seconds that a query takes. Outsourced runs are
+drawn by iteration, against epsilon, claimed and guaranteed apart, and against r.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.claims import findings
-from analysis.drawing import cost, curves, frontier, tradeoff
+from analysis.drawing import columns, cost, curves, frontier, outsourced, release_epsilon, tradeoff
 from analysis.drawing.captions import verdicts
 from analysis.drawing.looks import LOOK
 from analysis.drawing.page import FORMATS, save, writable
@@ -37,10 +38,7 @@ def draw(
     groups: Sequence[Setting], prefix: str, t: int | None, accountant: str = tradeoff.ACCOUNTANT, claims: str = ""
 ) -> list[Drawn]:
     """Regret of settings that share a metric, against epsilon too if one is private. claims: the end of the caption."""
-    last = min(g.rounds for g in groups)
-    if t is not None and not 1 <= t <= last:
-        raise LoadError(f"round {t} cannot be drawn: all settings have rounds 1 to {last}")
-    t = t or last
+    t = _checked(groups, t)
     lines = Drawn(
         f"{prefix}_regret_by_iteration", curves.regret_by_iteration(groups, claims), curves.table(groups), claims
     )
@@ -48,6 +46,28 @@ def draw(
         return [lines]
     points = tradeoff.regret_by_epsilon(groups, t, accountant, claims)
     return [lines, Drawn(f"{prefix}_regret_by_epsilon", points, tradeoff.table(groups, t, accountant), claims)]
+
+
+def draw_outsourced(groups: Sequence[Setting], prefix: str, t: int | None, claims: str = "") -> list[Drawn]:
+    """Regret of outsourced settings by iteration, against epsilon and against r. claims: the end of the caption."""
+    t = _checked(groups, t)
+    by_round, at_t = curves.table(groups), release_epsilon.table(groups, t)
+    drawn = [
+        Drawn(f"{prefix}_{name}", figure, by_round, claims) for name, figure in outsourced.by_iteration(groups, claims)
+    ]
+    if any(g.private or g.first.claimed_epsilon is not None for g in groups):
+        picture = release_epsilon.by_epsilon(groups, t, claims)
+        drawn.append(Drawn(f"{prefix}_regret_by_epsilon", picture, at_t, claims))
+    by_r = columns.by_columns(groups, t, claims)
+    return drawn if by_r is None else [*drawn, Drawn(f"{prefix}_regret_by_r", by_r, at_t, claims)]
+
+
+def _checked(groups: Sequence[Setting], t: int | None) -> int:
+    """The round of points; the last where none is given. Raises LoadError for one that a setting does not have."""
+    last = min(g.rounds for g in groups)
+    if t is not None and not 1 <= t <= last:
+        raise LoadError(f"round {t} cannot be drawn: all settings have rounds 1 to {last}")
+    return t or last
 
 
 def draw_experiment(
@@ -59,7 +79,7 @@ def draw_experiment(
     """
     runs: list[Run] = load(results_dir, name)
     with mpl.rc_context(LOOK):  # figures of their own, without pyplot: no display, nothing to close
-        if frontier.has_targets(runs):
+        if frontier.has_targets([run for run in runs if not run.outsourced]):
             found = frontier.panels(runs, t)
             return [Drawn(name, frontier.figure(found), frontier.table(found))]
         tables = [settings(group) for group in by_metric(runs)]
@@ -70,6 +90,8 @@ def draw_experiment(
             if name == cost.EXPERIMENT:
                 picture = cost.seconds_per_query(groups, claims)
                 drawn.append(Drawn(f"{prefix}_seconds_per_query", picture, cost.table(groups), claims))
+            elif groups[0].first.outsourced:
+                drawn += draw_outsourced(groups, prefix, t, claims)
             else:
                 drawn += draw(groups, prefix, t, accountant, claims)
         return drawn

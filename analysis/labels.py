@@ -13,6 +13,12 @@ NAMES = {
     "dp_fts_de_plus": "DP-FTS-DE+",
     "random_server": "random server",
     "sobol_server": "Sobol server",
+    "gp_ucb": "GP-UCB",
+    "po_gp_ucb": "PO-GP-UCB",
+    "gaussian_gp_ucb": "GP-UCB on Gaussian rows",
+    "histogram_gp_ucb": "GP-UCB on histogram",
+    "cover_gp_ucb": "cover (nothing released)",
+    "random_rows": "random rows",
 }
 
 FOLLOW: dict[Any, str] = {
@@ -22,6 +28,8 @@ FOLLOW: dict[Any, str] = {
     "inverse_sqrt": "1 − p_t = 1/√t",
     "always": "1 − p_t = 1",
 }  # from the least to the most often that an agent takes the server's query
+
+AWARE: dict[Any, str] = {True: "noise-aware", False: "unaware"}  # of the noise in the released rows
 
 _NOT_A_SETTING = (
     "seed",
@@ -48,6 +56,9 @@ _VALUES: dict[str, dict[Any, str]] = {
     "privacy.sampling": {"poisson": "Poisson sampling", "fixed_size": "fixed-size sampling"},
     "weights._target_": {"Softmax": "softmax weights", "Uniform": "uniform weights", "Power": "power weights"},
     "weights.decay.hold": {None: "weights never decay"},
+    "algorithm.modeler.noise_aware": AWARE,
+    "algorithm.modeler.repeat": {True: "candidates may repeat", False: "no candidate twice"},
+    "transform.inflation": {"paper": "σ raised to √(σ² + w²)", "authors": "σ raised to σ + w"},
 }
 _KEYS = {
     "algorithm.lengthscale": "length-scale",
@@ -57,7 +68,12 @@ _KEYS = {
 
 
 def label(config: dict[str, Any]) -> str:
-    """A setting in words: the algorithm, P where there may be sub-regions, z if it is private."""
+    """A setting in words: the algorithm, P where there may be sub-regions, z if it is private.
+
+    Of an outsourced one: the algorithm, r, and its epsilon; one that was published and is no guarantee is a claimed ε.
+    """
+    if is_outsourced(config):
+        return _outsourced_label(config)
     a = config["algorithm"]
     parts = [NAMES.get(a["name"], a["name"])]
     if a["P"] > 1 or "_de" in a["name"]:
@@ -66,6 +82,34 @@ def label(config: dict[str, Any]) -> str:
         target = config["privacy"].get("epsilon")
         parts.append(f"z = {config['privacy']['z']:g}" if target is None else f"ε = {target:g}")
     return ", ".join(parts)
+
+
+def is_outsourced(config: dict[str, Any]) -> bool:
+    """Whether a setting is a curator's and a modeler's."""
+    return config["algorithm"].get("server") == "curator"
+
+
+def claimed_epsilon(config: dict[str, Any]) -> float | None:
+    """The epsilon of an outsourced setting whose release has one without a guarantee; None for others."""
+    return None if config["algorithm"]["private"] else config["transform"].get("epsilon")
+
+
+def _outsourced_label(config: dict[str, Any]) -> str:
+    a, transform = config["algorithm"], config["transform"]
+    name, claimed = NAMES.get(a["name"], a["name"]), claimed_epsilon(config)
+    parts = [f"{name} ({AWARE[a['modeler']['noise_aware']]})" if adds_noise(config) else name]
+    if "r" in transform:
+        parts.append(f"r = {transform['r']}")
+    if claimed is not None:
+        parts.append(f"claimed ε = {claimed:.2f}")
+    elif a["private"]:
+        parts.append(f"ε = {config['privacy']['epsilon']:.2f}")
+    return ", ".join(parts)
+
+
+def adds_noise(config: dict[str, Any]) -> bool:
+    """Whether the released rows are noisy, so that the modeler may know of it or not."""
+    return str(config["transform"]["_target_"]).endswith(".GaussianNoise")
 
 
 def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], hashes: Sequence[str]) -> list[str]:
@@ -135,6 +179,11 @@ def value_in_words(value: object) -> str:
 def metric_label(metric: str) -> str:
     """The metric in words."""
     return {"one_minus_auc": "1 − AUC", "nmse": "normalised MSE"}.get(metric, metric.replace("_", " "))
+
+
+def problem_label(problem: str) -> str:
+    """The problem in words."""
+    return {"grid_gp": "GP grid", "branin_grid": "Branin-Hoo grid"}.get(problem, problem.replace("_", " "))
 
 
 def several(values: Iterable[float]) -> str:

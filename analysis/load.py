@@ -1,7 +1,6 @@
 """Finished runs of an experiment, read from `results/<experiment>/<setting-hash>/<seed>/`."""
 
 import json
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,20 +10,10 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from analysis.labels import FOLLOW, NAMES, flat, labels
+from analysis.labels import FOLLOW, NAMES, claimed_epsilon, flat, is_outsourced, labels
 from analysis.labels import label as label
 from analysis.labels import metric_label as metric_label
-
-SUMMARY = {
-    **dict.fromkeys(("experiment", "setting", "problem", "algorithm", "metric"), "text"),
-    **dict.fromkeys(("relation", "accountant", "rng", "epsilon_covers"), "text"),
-    **dict.fromkeys(("seed", "n_agents", "rounds", "n_charges"), "integer"),
-    **dict.fromkeys(("lower_is_better", "private"), "true or false"),
-    **dict.fromkeys(("epsilon", "seconds", "curve"), "table"),
-    "delta": "number",
-}  # what summary.json must have
-CONFIG = dict.fromkeys(("algorithm", "privacy", "problem"), "table")
-NOISE = ("z", "q", "S")
+from analysis.schema import NOISE, lacking
 
 
 class LoadError(RuntimeError):
@@ -50,6 +39,16 @@ class Run:
     def own_function(self) -> bool:
         """Whether the objectives follow the seed: another seed, other functions."""
         return self.config["problem"].get("function_seed") == self.seed
+
+    @property
+    def outsourced(self) -> bool:
+        """Whether a curator and a modeler ran it, not a server and agents."""
+        return is_outsourced(self.config)
+
+    @property
+    def claimed_epsilon(self) -> float | None:
+        """What was published about the release and is no guarantee; None where there is no such claim."""
+        return claimed_epsilon(self.config) if self.summary.get("published_claim") else None
 
     @property
     def flat(self) -> dict[str, Any]:
@@ -135,7 +134,10 @@ def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def settings(runs: Sequence[Run]) -> list[Setting]:
-    """The runs grouped by setting: local, shared, private; then by P, z, q, S and how often the server is followed."""
+    """The runs grouped by setting: local, shared, private; then by P, z, q, S and how often the server is followed.
+
+    Outsourced ones by algorithm, then by epsilon, guaranteed or claimed, and r.
+    """
     by_hash: dict[str, list[Run]] = {}
     for run in runs:
         by_hash.setdefault(run.setting, []).append(run)
@@ -177,57 +179,10 @@ def _read(folder: Path) -> Run:
     config = _parsed(
         folder / "config.yaml", lambda text: yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     )
-    wrong = _wrong(summary, config)
+    wrong = lacking(summary, config)
     if wrong:
         raise LoadError(f"{folder} was not written by this version ({wrong}): delete it and run it again")
     return Run(summary["setting"], summary["seed"], config, summary, folder)
-
-
-def _wrong(summary: Any, config: Any) -> str | None:
-    """What tables, pictures, claims and the report need and the files do not have, in words; None if all is there."""
-    wrong = _lacking(summary, SUMMARY, "summary.json") or _lacking(config, CONFIG, "config.yaml")
-    if wrong:
-        return wrong
-    s = summary
-    wrong = (
-        _lacking(s["seconds"], {"objective": "number", "total": "number"}, "summary.json: seconds")
-        or _lacking(config["algorithm"], {"name": "text", "private": "true or false", "P": "integer"}, "algorithm")
-        or _lacking(
-            config["privacy"],
-            dict.fromkeys(NOISE, "number") if s["private"] or config["algorithm"]["private"] else {},
-            "privacy",
-        )
-    )
-    if wrong:
-        return wrong
-    if s["accountant"] not in s["epsilon"]:
-        return f"summary.json: epsilon has no {s['accountant']}"
-    if not all(value is None or _is(value, "number") for value in s["epsilon"].values()):
-        return "summary.json: epsilon has values that are no numbers"
-    if s["private"] and "clip_fraction" not in s:
-        return "summary.json has no 'clip_fraction'"
-    curve = s["curve"].get("mean")
-    if not isinstance(curve, list) or len(curve) != s["rounds"] + 1 or not all(_is(y, "number") for y in curve):
-        return f"summary.json: curve.mean must be {s['rounds'] + 1} finite numbers"
-    return None
-
-
-def _lacking(found: Any, needed: dict[str, str], where: str) -> str | None:
-    if not isinstance(found, dict):
-        return f"{where} has no settings"
-    for key, kind in needed.items():
-        if key not in found:
-            return f"{where} has no {key!r}"
-        if not _is(found[key], kind):
-            return f"{where}: {key} must be of kind {kind}, got {found[key]!r}"
-    return None
-
-
-def _is(value: object, kind: str) -> bool:
-    if kind in ("number", "integer"):
-        kinds = (int,) if kind == "integer" else (int, float)
-        return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
-    return isinstance(value, {"text": str, "true or false": bool, "table": dict}[kind])
 
 
 def _parsed(file: Path, parse: Callable[[str], Any]) -> Any:
@@ -244,6 +199,9 @@ def _order(group: Sequence[Run]) -> tuple[Any, ...]:
     a = config["algorithm"]
     names = list(NAMES)
     rank = names.index(a["name"]) if a["name"] in names else len(names)
+    if group[0].outsourced:
+        transform, aware = config["transform"], a["modeler"]["noise_aware"]
+        return rank, a["name"], not aware, [transform.get("epsilon") or 0.0, transform.get("r") or 0]
     noise = [config["privacy"][key] for key in NOISE] if a["private"] else []
     follow = list(FOLLOW).index(a["follow"]) if a.get("follow") in FOLLOW else -1
     return rank, a["name"], a["P"], noise, follow

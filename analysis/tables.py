@@ -33,6 +33,7 @@ def rows(groups: Sequence[Setting], rounds: Sequence[int]) -> list[dict[str, Any
             "se_over": "seeds",
             "epsilon": {name: g.epsilon(name) for name in g.first.summary["epsilon"]},
             **{key: g.first.summary[key] for key in ("delta", "relation", "epsilon_covers")},
+            **({"published_claim": g.first.summary["published_claim"]} if g.first.outsourced else {}),
         }
         for g in groups
     ]  # fmt: skip
@@ -58,7 +59,7 @@ def table(groups: Sequence[Setting], rounds: Sequence[int], width: int = WIDTH) 
     """The table of settings that share a metric. width: columns that there are."""
     s = groups[0].first.summary
     better = "lower is better" if s["lower_is_better"] else "higher is better"
-    of = f"{metric_label(s['metric'])} ({better}) on {s['problem']}, {s['n_agents']} agents"
+    of = f"{metric_label(s['metric'])} ({better}) on {s['problem']}, {parties(groups)}"
     result = Table(
         title=Text(f"{s['experiment']}: {of}"),
         title_justify="left",
@@ -82,17 +83,34 @@ def table(groups: Sequence[Setting], rounds: Sequence[int], width: int = WIDTH) 
     return result
 
 
+def parties(groups: Sequence[Setting]) -> str:
+    """Who takes part: `200 agents`, or a curator and a modeler."""
+    first = groups[0].first
+    return "one curator and one modeler" if first.outsourced else f"{first.summary['n_agents']} agents"
+
+
+def no_guarantees(groups: Sequence[Setting]) -> list[str]:
+    """Of releases whose epsilon is a published claim, whatever its value: why that is no guarantee."""
+    said = [g.first.summary["published_claim"] for g in groups if g.first.claimed_epsilon is not None]
+    return list(dict.fromkeys(text.partition("; ")[2] or text for text in said))
+
+
 def caption(groups: Sequence[Setting]) -> list[str]:
     """What the errors are over, and all that epsilon needs beside it."""
     s = groups[0].first.summary
     several = max(len(g.runs) for g in groups) > 1
     deltas = ", ".join(f"{delta:.3g}" for delta in sorted({g.first.summary["delta"] for g in groups}))
-    relations = " or ".join(sorted({g.first.summary["relation"] for g in groups}))
-    seeded = any(g.private and g.first.summary["rng"] == "seeded" for g in groups)
+    outsourced = groups[0].first.outsourced
+    guaranteed = [g for g in groups if g.private]
+    related = guaranteed if outsourced and guaranteed else groups
+    relations = " or ".join(sorted({g.first.summary["relation"] for g in related}))
+    level = "" if outsourced else ", user level"
+    seeded = any(g.first.summary["rng"] == "seeded" for g in guaranteed)
     return [
         f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}",
-        f"ε at δ = {deltas}, relation {relations}, user level; it covers {s['epsilon_covers']}"
+        f"ε at δ = {deltas}, relation {relations}{level}; it covers {s['epsilon_covers']}"
         + ("; simulation: a known seed voids it" if seeded else ""),
+        *(f"claimed ε: published, {reason}" for reason in no_guarantees(groups)),
     ]
 
 
@@ -105,10 +123,12 @@ def epsilon_in_words(group: Setting, names: Sequence[str]) -> str:
     """Epsilon by each of the accountants (– for one that does not apply), or why there is only one answer."""
     known = group.first.summary["epsilon"]
     values = [group.epsilon(name) for name in known]
+    if (claimed := group.first.claimed_epsilon) is not None:
+        return f"claimed {claimed:.2f}, no guarantee"
     if all(v is None for v in values):
         return "∞ (no noise)" if group.private else "∞ (not private)"
     if group.first.summary["n_charges"] == 0:
-        return "0 (nothing shared)"
+        return f"0 (nothing {'released' if group.first.outsourced else 'shared'})"
     shown = {name: "∞" if v is None else f"{v:.2f}" for name, v in zip(known, values, strict=True)}
     return " / ".join(shown.get(name, "–") for name in names)
 

@@ -161,8 +161,8 @@ def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str
         "approximations": experiment.accounts.approximations,
         "epsilon": spent.epsilons,
         "epsilon_covers": experiment.covers,
-        **({"published_claim": experiment.published_claim} if isinstance(experiment, Outsourced) else {}),
-        "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "n_dropped", "seconds"],
+        **_of_release(experiment),
+        "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "n_dropped", "release", "seconds"],
         "rng": settings["privacy"]["rng"],
         "n_charges": spent.n_charges,
         "clip_fraction": sum(r.release.n_clipped for r in result.server) / chosen if chosen else None,
@@ -171,6 +171,12 @@ def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str
         "seconds": {**result.seconds, "total": sum(result.seconds.values())},
         "commit": _commit(),
     }
+
+
+def _of_release(experiment: AnyExperiment) -> dict[str, Any]:
+    if not isinstance(experiment, Outsourced):
+        return {}
+    return {"published_claim": experiment.published_claim, "release": experiment.known_of_release()}
 
 
 def _metrics(done: Round) -> dict[str, float | None]:

@@ -56,7 +56,7 @@ def deployed(experiment: AnyExperiment, folder: RunFolder, done: Result) -> Iter
                 from runners.ray_executor import ray_deployment  # type: ignore[assignment]
         except ModuleNotFoundError as error:
             raise ExecutorError(f"executor=ray needs Ray ({error}): pip install 'dpfbo[ray]'") from error
-        with ray_deployment(experiment, folder, done) as deployment:
+        with ray_deployment(experiment, folder, done) as deployment:  # type: ignore[arg-type]
             yield deployment
     else:
         with folder.hold_ledger():

@@ -17,6 +17,7 @@ from dpfbo.outsourced import Transform
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.modeler import Belief, Policy
 from dpfbo.outsourced.parties import Brief
+from dpfbo.outsourced.random_projection import RandomProjection, singular_values, threshold
 from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.rng import Streams
 from dpfbo.server import Budget, EpsilonCurve, KeptRelease
@@ -53,6 +54,14 @@ class Outsourced:
     def covers(self) -> str:
         """What epsilon is about."""
         return COVERS
+
+    def known_of_release(self) -> dict[str, Any]:
+        """What the curator alone knows of its release (simulation-only)."""
+        if not isinstance(self.transform, RandomProjection):
+            return {}
+        smallest = float(singular_values(self.problem.table.rows).min())
+        w = threshold(self.transform.r, self.transform.epsilon, self.transform.delta)
+        return {"sigma_min": smallest, "w": w, "raised": smallest < w}
 
     @property
     def published_claim(self) -> str | None:
@@ -118,8 +127,11 @@ def assemble_outsourced(settings: dict[str, Any], streams: Streams) -> Outsource
     checks.integer("n_init", settings["n_init"], minimum=1)
     if settings["dropout"]["probability"] or settings["dropout"]["deadline"] is not None:
         raise ValueError("dropout is about agents' messages: an outsourced run has none, leave it out")
-    if settings["executor"]["device"] == "cuda":
-        raise ValueError("executor.device=cuda is for agents: curator and modeler work on the CPU, leave it out")
+    executor = settings["executor"]
+    for name in ("device", "num_gpus"):
+        if executor.get(name) not in (None, 0, "cpu", "auto"):
+            asked = f"executor.{name}={executor[name]}"
+            raise ValueError(f"{asked} is for agents: curator and modeler work on the CPU, leave it out")
     if p["budget"]["when_spent"] != "refuse":
         raise ValueError(
             "privacy.budget.when_spent must be refuse for an outsourced run, which cannot do without its release, "

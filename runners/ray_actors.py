@@ -1,7 +1,5 @@
 """The Ray actors of a run: some agents each, and the server."""
 
-import os
-import resource
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,18 +18,9 @@ from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 from dpfbo.shard import Shard
 from runners.executor import Spent, device
-from runners.experiment import assemble, federated, use_threads
+from runners.experiment import assemble, federated
+from runners.ray_process import Where, enter, where
 from runners.results import RunFolder
-
-
-@dataclass(frozen=True)
-class Where:
-    """A process of the run. memory: bytes, pages that processes share counted in parts where the system tells."""
-
-    node: str
-    pid: int
-    device: str
-    memory: int
 
 
 @dataclass(frozen=True)
@@ -40,25 +29,6 @@ class Report:
 
     record: RoundRecord
     seconds: dict[str, float]
-
-
-def _enter(settings: dict[str, Any], folder: str) -> None:
-    """Make this process like the driver's: working directory (for files and a custom objective), threads."""
-    if os.path.isdir(folder):
-        os.chdir(folder)
-    use_threads(settings["executor"]["threads"])
-
-
-def _where(on: str) -> Where:
-    return Where(ray.get_runtime_context().get_node_id(), os.getpid(), on, _memory())
-
-
-def _memory() -> int:
-    try:
-        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-    except (OSError, StopIteration):  # not on Linux
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 @ray.remote
@@ -70,16 +40,16 @@ class AgentActor:
 
     def start(self, history: Sequence[RoundRecord]) -> Where:
         """Build the agents, who know these rounds. Not in the constructor, whose errors reach nobody as they are."""
-        _enter(self._settings, self._working_directory)
+        enter(self._working_directory, self._settings["executor"]["threads"])
         self._experiment = federated(assemble(self._settings))
         self._device = device(self._settings["executor"]["device"], bool(ray.get_gpu_ids()))
         ids = torch.arange(*self._range, device=self._device)
         self._shard = Shard(self._experiment.problem, self._experiment.agents, ids)
         self._shard.restore(history)
-        return _where(str(self._device))
+        return where(str(self._device))
 
     def where(self) -> Where:
-        return _where(str(self._device))
+        return where(str(self._device))
 
     @ray.method(num_returns=2)
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> tuple[Report, np.ndarray | None]:
@@ -103,7 +73,7 @@ class ServerActor:
 
     def start(self) -> Where:
         """Open the ledger and build the server on it."""
-        _enter(self._settings, self._working_directory)
+        enter(self._working_directory, self._settings["executor"]["threads"])
         files = RunFolder(Path(self._folder))
         self._held = files.hold_ledger()
         self._experiment = federated(assemble(self._settings))
@@ -112,10 +82,10 @@ class ServerActor:
         if server is None:
             raise ValueError("agents that work alone need no server")
         self._server = server
-        return _where("cpu")
+        return where("cpu")
 
     def where(self) -> Where:
-        return _where("cpu")
+        return where("cpu")
 
     @ray.method(num_returns=2)
     def round(

@@ -143,7 +143,8 @@ def _nearest(name: str, known: list[str]) -> str:
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    logging.getLogger("runners.ray_executor").setLevel(logging.INFO)  # what it chose
+    for name in ("runners.ray_executor", "runners.ray_outsourced"):
+        logging.getLogger(name).setLevel(logging.INFO)  # what it chose
     check_composes(sys.argv[1:])
     run()
 

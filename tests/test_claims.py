@@ -298,7 +298,7 @@ def test_every_finding_has_its_kind(tmp_path):
     by_kind = {(f.kind, f.source) for f in claims.findings(tmp_path)}
     assert by_kind == {
         ("effect", "paper"), ("agreement", "paper"), ("epsilon", "paper"), ("control", "control"),
-        ("effect", "prototype"), ("agreement", "prototype"),
+        ("effect", "prototype"), ("agreement", "prototype"), ("own", "own"),
     }  # fmt: skip
     assert sum(sum(n.values()) for _, n in claims_table.kinds(claims.tested(tmp_path, None))) == sum(
         claims_table.counts(claims.tested(tmp_path, None)).values()

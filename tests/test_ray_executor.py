@@ -24,7 +24,8 @@ from runners.executor import ExecutorError
 from runners.experiment import build
 from runners.ray_actors import AgentActor, ShardSums
 from runners.ray_cluster import layout
-from runners.ray_executor import Actor, RayServer
+from runners.ray_executor import RayServer
+from runners.ray_lives import Actor
 from tests.test_conf import compose
 from tests.test_run import QUIET, call
 

@@ -7,7 +7,7 @@ pytest.importorskip("ray")
 
 from ray.exceptions import RaySystemError
 
-from runners import ray_cluster, ray_executor
+from runners import ray_cluster, ray_executor, ray_lives
 from runners.executor import ExecutorError
 from runners.ray_actors import ServerActor
 from tests.test_conf import compose
@@ -53,7 +53,7 @@ def test_calls_that_fail_although_nobody_is_dead_end_the_run():
     deployment._in_vain, deployment._actors = 0, lambda: []
     deployment.done = ray_executor.Result()
     deployment._start = lambda actors: None
-    for _ in range(ray_executor._VAIN):
+    for _ in range(ray_lives._VAIN):
         deployment.heal(RaySystemError("no room"))
     with pytest.raises(ExecutorError, match="no actor is dead.*no room"):
         deployment.heal(RaySystemError("no room"))

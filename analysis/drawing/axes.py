@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from analysis.drawing.looks import plain
-from analysis.labels import metric_label
+from analysis.labels import metric_label, problem_label
 from analysis.load import Setting
 
 LOGARITHMIC_FROM = 4.0  # ratio of the largest to the smallest value
@@ -18,7 +18,7 @@ def title(groups: Sequence[Setting], what: str) -> str:
     """`1 − AUC by iteration: landmine problem, platt score`."""
     s, score = groups[0].first.summary, groups[0].first.config["problem"].get("score")
     metric = metric_label(s["metric"])
-    of = f"{s['problem'].replace('_', ' ')} problem" + (f", {score} score" if score else "")
+    of = f"{problem_label(s['problem'])} problem" + (f", {score} score" if score else "")
     return f"{metric[0].upper()}{metric[1:]} {what}: {of}"
 
 
@@ -49,7 +49,8 @@ def span(groups: Sequence[Setting], values: np.ndarray, headroom: float, late: n
 
 def metric_axis(axes: Axes, groups: Sequence[Setting], shown: Span) -> None:
     """Set the vertical axis."""
-    axes.set_ylabel(plain(f"{metric_label(groups[0].first.summary['metric'])} (mean over agents)"))
+    of = "units of σ_y" if groups[0].first.outsourced else "mean over agents"
+    axes.set_ylabel(plain(f"{metric_label(groups[0].first.summary['metric'])} ({of})"))
     if shown.logarithmic:
         axes.set_yscale("log", nonpositive="clip")
         axes.set_ylim(shown.low, shown.high)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from analysis.claims import Finding
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
-from analysis.labels import several
+from analysis.labels import NAMES, several
 from analysis.load import Setting, seeds_phrase
 
 SHARING = "Sharing helps: "  # begins every claim about a control, and the heading says as much
@@ -25,6 +25,7 @@ KINDS = {
     "agreement": Kind("Numbers of the paper", "published number"),
     "prototype": Kind("Findings of the prototype", "prototype finding"),
     "epsilon": Kind("Printed epsilons", "printed epsilon"),
+    "own": Kind("Own findings", "own finding"),
 }
 
 
@@ -42,6 +43,23 @@ def settings_in_words(groups: Sequence[Setting]) -> str:
     if max(len(g.runs) for g in groups) == 1:
         return f"{text}Mean over the agents, one seed."
     return f"{text}Mean ± standard error over {seeds_phrase(groups)}."
+
+
+def release_in_words(groups: Sequence[Setting]) -> str:
+    """The same of outsourced settings: what is claimed, what is guaranteed to which neighbours."""
+    parts = [f"One curator, one modeler, T = {several({g.rounds for g in groups})} rounds after the first measurement."]
+    claimed = [g for g in groups if g.first.claimed_epsilon is not None]
+    if claimed:
+        delta = several({g.first.config["transform"]["delta"] for g in claimed})
+        parts.append(f"Dashed: claimed ε as published (δ = {delta}), no guarantee.")
+    guaranteed = [g for g in groups if g.private]
+    if guaranteed:
+        relations = {g.first.summary["relation"]: NAMES.get(g.first.summary["algorithm"], "") for g in guaranteed}
+        neighbours = " or ".join(f"{relation} ({name})" for relation, name in relations.items())
+        parts.append(f"Guaranteed ε at δ = {deltas(groups)} for neighbours with {neighbours}.")
+    if max(len(g.runs) for g in groups) == 1:
+        return " ".join([*parts, "One seed."])
+    return " ".join([*parts, f"Mean ± standard error over {seeds_phrase(groups)}."])
 
 
 def deltas(groups: Sequence[Setting]) -> str:

@@ -26,14 +26,14 @@ def regret_by_iteration(groups: Sequence[Setting], claims: str = "") -> Figure:
     values, late = _values(groups, known, 0), _values(groups, known, max(g.rounds for g in groups) // BEFORE)
     shown = span(groups, values, headroom=1.3, late=late)
     caption = " ".join(filter(None, (settings_in_words(groups), cut_off(groups, shown), claims)))
-    shared = [_entry(c) for c in parts[0].curves if c.everywhere]
+    shared = [entry(c) for c in parts[0].curves if c.everywhere]
     if known:
         shared.append(Line2D([], [], color="#444444", marker="o", label=WORDS, **PUBLISHED_LINE))
-    heads = [(part.title, [_entry(c) for c in part.curves if not c.everywhere]) for part in parts]
+    heads = [(part.title, [entry(c) for c in part.curves if not c.everywhere]) for part in parts]
     figure, found = page(title(groups, "by iteration"), shared, heads, caption)
     for axes, part in zip(found, parts, strict=True):
         for i, curve in enumerate(part.curves):
-            _draw(axes, curve, (i, len(part.curves)), known.get(curve.setting.label))
+            draw_line(axes, curve, (i, len(part.curves)), known.get(curve.setting.label))
         axes.set_xlabel("iteration t (rounds after the initial points)")
         axes.set_xlim(0, max(g.rounds for g in groups) * 1.01)
         metric_axis(axes, groups, shown)
@@ -60,7 +60,8 @@ def _values(groups: Sequence[Setting], known: dict[str, Published], since: int) 
     return np.concatenate([*drawn, *shown])
 
 
-def _draw(axes: Axes, curve: Curve, marks: tuple[int, int], known: Published | None) -> None:
+def draw_line(axes: Axes, curve: Curve, marks: tuple[int, int], known: Published | None) -> None:
+    """A setting with its band, and its published values. marks: its place among the lines, and how many there are."""
     look, frame = curve.style, curve.setting.curve()
     x, mean, se = frame.index.to_numpy(), frame["mean"].to_numpy(), frame["se"].to_numpy()
     first, n = marks
@@ -76,6 +77,7 @@ def _draw(axes: Axes, curve: Curve, marks: tuple[int, int], known: Published | N
         )  # fmt: skip
 
 
-def _entry(curve: Curve) -> Line2D:
+def entry(curve: Curve) -> Line2D:
+    """Of the legend."""
     look = curve.style
     return Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, label=curve.label)

@@ -44,6 +44,15 @@ ALGORITHMS = {
     "dp_fts_de": Style("#D55E00", (0, ()), "o"),
     "dp_fts_de_plus": Style("#009E73", (0, (3, 1)), "X"),
 }  # Okabe and Ito's colours, without yellow, and three more
+OUTSOURCED = {
+    "gp_ucb": Style("#000000", (0, (1, 1)), "D"),
+    "random_rows": Style("#8C8C8C", (0, (1, 2.5)), "v"),
+    "cover_gp_ucb": Style("#A6761D", (0, (5, 1.5, 1, 1.5)), "p"),
+    "po_gp_ucb": Style("#D55E00", (0, (5, 2)), "o"),
+    "gaussian_gp_ucb": Style("#0072B2", (0, ()), "s"),
+    "histogram_gp_ucb": Style("#009E73", (0, ()), "^"),
+}  # dashed: a claimed epsilon; solid: a guaranteed one
+UNAWARE = Style("#56B4E9", (0, ()), "X")  # of the noise in Gaussian rows
 UNKNOWN = Style("#CC79A7", (0, (3, 1, 1, 1)), "h")
 QUALITATIVE = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#882255", "#E69F00", "#56B4E9")
 PRIVATE_RAMP, RAMP_END = "plasma", 0.78  # its last part is too light for lines on white
@@ -51,7 +60,7 @@ PRIVATE_RAMP, RAMP_END = "plasma", 0.78  # its last part is too light for lines 
 
 def of_algorithm(name: str) -> Style:
     """The look of an algorithm that a figure has one setting of."""
-    return ALGORITHMS.get(name, UNKNOWN)
+    return (ALGORITHMS | OUTSOURCED).get(name, UNKNOWN)
 
 
 def sequence(name: str, n: int, ordered: bool) -> list[Style]:
@@ -65,11 +74,16 @@ def sequence(name: str, n: int, ordered: bool) -> list[Style]:
     if not ordered:
         colours: Sequence[str] = [QUALITATIVE[i % len(QUALITATIVE)] for i in range(n)]
     elif name == "dp_fts_de":
-        ramp = mpl.colormaps[PRIVATE_RAMP]
-        colours = [to_hex(ramp(RAMP_END * i / (n - 1))) for i in range(n)]
+        colours = hues(n)
     else:
         colours = [_tone(of_algorithm(name).colour, i / (n - 1)) for i in range(n)]
     return [Style(colour, line, MARKERS[i % len(MARKERS)]) for i, colour in enumerate(colours)]
+
+
+def hues(n: int) -> list[str]:
+    """Colours of the ramp with many hues, from dark to light."""
+    ramp = mpl.colormaps[PRIVATE_RAMP]
+    return [to_hex(ramp(RAMP_END * i / max(1, n - 1))) for i in range(n)]
 
 
 def plain(text: str) -> str:

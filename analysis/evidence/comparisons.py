@@ -10,7 +10,8 @@ from analysis.evidence.selection import Measure, NotRun, Where, units_in_words
 from analysis.evidence.verdicts import Estimate
 from analysis.load import Run
 
-SUPERIORITY, MARGIN, AGREEMENT, EPSILON = "superiority", "margin", "agreement", "epsilon"  # forms of a test
+# forms of a test
+SUPERIORITY, MARGIN, BAND, AGREEMENT, EPSILON = "superiority", "margin", "band", "agreement", "epsilon"
 
 
 @dataclass(frozen=True)

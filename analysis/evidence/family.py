@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from analysis.evidence.comparisons import EPSILON, BetterThanAll, Contrast, Test
 from analysis.evidence.selection import Case, Measure, Where
 
-PAPER, PROTOTYPE, CONTROL = "paper", "prototype", "control"
-SOURCES = (PAPER, PROTOTYPE, CONTROL)
+PAPER, PROTOTYPE, CONTROL, OWN = "paper", "prototype", "control", "own"
+SOURCES = (PAPER, PROTOTYPE, CONTROL, OWN)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A published claim, a finding of a prototype, or a control of ours that nobody published; and its test.
+    """A published claim, a finding of a prototype, or of ours: a control of sharing, or another; and its test.
 
     published: what was seen, in words and numbers. case: the problem and size it was seen at.
     """

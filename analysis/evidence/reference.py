@@ -13,6 +13,7 @@ FOLDER = Path(__file__).parent.parent / "published"
 
 LANDMINE_SE, LANDMINE_RUNS = 0.0027, 10  # of every point of the published curves: about, over the authors' 10 runs
 PROTOTYPE_FUNCTIONS = 15
+OUTSOURCED_FUNCTIONS = {"table1": 1, "prototype": 50}  # Table 1: 50 starts on it; the prototype's: a guess
 
 Points = tuple[tuple[Measure, PublishedMean], ...]
 
@@ -57,6 +58,29 @@ def prototype_curve(setting: str) -> Points:
     return tuple(
         (at(t), PublishedMean(float(row[f"t{t}"]), float(row[f"t{t}_se"]), PROTOTYPE_FUNCTIONS)) for t in rounds
     )
+
+
+@dataclass(frozen=True)
+class Outsourced:
+    """A simple regret after 50 rounds on the synthetic grid. epsilon: of PO-GP-UCB the claimed one."""
+
+    epsilon: float | None
+    r: int | None
+    noise_aware: bool | None
+    mean: PublishedMean
+
+
+def outsourced(source: str) -> list[Outsourced]:
+    """`table1`, of the paper, or `prototype`."""
+    return [
+        Outsourced(
+            math.exp(float(row["ln_epsilon"])) if row["ln_epsilon"] else None,
+            int(row["r"]) if row["r"] else None,
+            row["noise_aware"] == "true" if row["noise_aware"] else None,
+            PublishedMean(float(row["simple_regret_T50"]), None, OUTSOURCED_FUNCTIONS[source]),
+        )
+        for row in _rows(f"po_synthetic_{source}.csv")
+    ]
 
 
 def _landmine(value: float) -> PublishedMean:

@@ -30,6 +30,13 @@ _PAPER = {
     "dropout.probability": 0.0,
     "dropout.deadline": None,
     "problem.split_seed": 0,
+    "algorithm.modeler.policy": "gp_ucb",
+    "algorithm.modeler.delta_ucb": 0.05,
+    "algorithm.modeler.noise_aware": True,
+    "algorithm.modeler.fit": "given",
+    "transform.inflation": "paper",
+    "transform.cells": None,
+    "transform.threshold": 3.0,
 }
 _PRESET = {
     "algorithm.follow": "follow",
@@ -41,6 +48,8 @@ _PRESET = {
     "weights.decay.hold": "decay.hold",
     "weights.decay.steps": "decay.steps",
     "n_init": "n_init",
+    "transform.delta": "delta",
+    "algorithm.modeler.repeat": "repeat",
 }
 _METRICS = {"simple_regret": "regret", "one_minus_auc": "1 − AUC", "validation_error": "validation error"}
 _ABSENT = object()

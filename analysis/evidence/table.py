@@ -27,21 +27,23 @@ Found = Sequence[tuple["Finding", float | None]]
 WIDTH = 150  # columns, where there is no terminal to ask
 COLOURS = {HOLDS: "green", FAILS: "red", OPEN: "yellow", NOT_RUN: "dim"}
 
-RULE = f"""How a verdict is reached. The unit is an independent function, or a seed where the data are the same for
-all; a unit's number is the mean over its agents. Settings are compared seed by seed. Student's t with n − 1 degrees of
+RULE = f"""How a verdict is reached. The unit is an independent function, or a seed where the data are the same for all;
+a unit's number is the mean over its agents. Settings are compared seed by seed. Student's t with n − 1 degrees of
 freedom, one-sided at {LEVEL:g}: significantly as claimed, "holds"; significantly the other way, "does not hold". A
 slope per step is the least-squares slope over the ranks of the settings, the best as claimed first. "Beats blind
-servers" must hold against the random server and against the Sobol server where it was run on at least half of the
-units (and two); n and standard errors are those of the comparison that decides. A claim of no difference, or of no
-harm, holds where the difference is significantly inside the stated margin, and does not where it is significantly
-outside. A published number holds where all its points are within {NEAR:g} standard errors of the difference (both
-errors; without a published one, our spread over the published number of runs) and we are as precise: as many units,
-and at most twice the published error, or without one less than {100 * SHARP:g} % of the number. It does not hold where
-a point is excluded at {LEVEL:g} (two-sided, corrected for the number of points). All else is "not decided": with few
-units that is the common answer, and says nothing against a claim. Fewer than three units decide nothing, nor do units
-that are all equal. The t test takes differences to be without much skew: where a few functions decide, verdicts by
-chance are more than one in a hundred in one direction and fewer in the other. Standard errors: the estimate in its own,
-positive in support of the claim; inside a margin, to its nearer end; of a published number, minus the distance."""
+servers" must hold against the random server and against the Sobol server where it was run on at least half of the units
+(and two); n and standard errors are those of the comparison that decides. A claim of no difference, or of no harm,
+holds where the difference is significantly inside the stated margin, and does not where it is significantly outside. A
+number lies in a band ("above", "below") where its mean is significantly inside each end, and does not where it is
+significantly outside one (the level divided by the number of ends). A published number holds where all its points are
+within {NEAR:g} standard errors of the difference (both errors; without a published one, our spread over the published
+number of runs, or of functions where ours differ) and we are as precise: as many units, and at most twice the published
+error, or without one less than {100 * SHARP:g} % of the number. It does not hold where a point is excluded at {LEVEL:g}
+(two-sided, corrected for the number of points). All else is "not decided": with few units that is the common answer,
+and says nothing against a claim. Fewer than three units decide nothing, nor do units that are all equal. The t test
+takes differences to be without much skew: where a few functions decide, verdicts by chance are more than one in a
+hundred in one direction and fewer in the other. Standard errors: the estimate in its own, positive in support of the
+claim; inside a margin or a band, to its nearer end; of a published number, minus the distance."""
 
 
 def distinct(found: Found) -> Found:
@@ -66,16 +68,17 @@ def counts(found: Found) -> dict[str, int]:
 
 
 def kinds(found: Found) -> list[tuple[str, dict[str, int]]]:
-    """The counts for each kind of claim, in words: effects, agreement, printed losses, prototype, controls."""
+    """The counts for each kind of claim, in words: effects, agreement, printed losses, prototype, controls, own."""
     ids = {f.id for f, _ in found}
     contrary = sum(f.reverse_of in ids for f, _ in found)
     aside = f" ({contrary} the contrary of a published effect: one test, in both lines)" if contrary else ""
     of: dict[str, list[tuple[Finding, float | None]]] = {
         "published effects": [], "agreement with published numbers": [], "printed privacy losses": [],
         f"findings and numbers of the prototype{aside}": [], "controls: sharing against blind servers": [],
+        "own findings on outsourced optimisation": [],
     }  # fmt: skip
-    effects, agreement, losses, prototype, controls = of.values()
-    by_kind = {"effect": effects, "agreement": agreement, "epsilon": losses, "control": controls}
+    effects, agreement, losses, prototype, controls, own = of.values()
+    by_kind = {"effect": effects, "agreement": agreement, "epsilon": losses, "control": controls, "own": own}
     for f, p in found:
         (prototype if f.source == "prototype" else by_kind[f.kind]).append((f, p))
     return [(words, counts(pairs)) for words, pairs in of.items() if pairs]
@@ -121,6 +124,11 @@ def notes(found: Found) -> list[str]:
         result.append(
             f"Tests of no difference, no harm or no higher cost are not among these: {n}, each wrong with a "
             f"chance of at most {LEVEL:g} where the truth is outside its margin."
+        )
+    if n := sum(f.form == "band" and p is not None for f, p in once):
+        result.append(
+            f"Tests that a number, or a difference, lies in a band are not among these: {n}, each wrong with a chance "
+            f"of at most {LEVEL:g} where the truth is outside."
         )
     if any("same data" in f.units for f, _ in found):
         result.append("Seeds on the same data: a verdict is about these data sets, not about others like them.")

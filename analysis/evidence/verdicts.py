@@ -58,15 +58,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PublishedMean:
-    """A number to agree with. se: its standard error, over `runs` runs; None: not published, taken from our spread."""
+    """A number to agree with. se: its standard error, over `runs` independent runs; None: not published, taken from our
+    spread. Starts on one function are one run where ours are over functions."""
 
     value: float
     se: float | None
     runs: int
 
     def __post_init__(self) -> None:
-        if self.runs < 2:
-            raise ValueError(f"a published mean must be over at least 2 runs, got {self.runs}")
+        if self.runs < (1 if self.se is None else 2):
+            raise ValueError(f"a published mean with an error must be over at least 2 runs, got {self.runs}")
 
 
 def mean_of(values: Sequence[float]) -> Estimate:

@@ -17,6 +17,8 @@ SYMBOLS = ("S", "N", "T", "δ")
 def row(group: Setting) -> dict[str, str]:
     """One private setting, by column."""
     s, p = group.first.summary, group.first.config["privacy"]
+    if group.first.outsourced:
+        return _release(group)
     return {
         "setting": group.label,
         "ε moments": epsilon(group, "moments"),
@@ -31,6 +33,21 @@ def row(group: Setting) -> dict[str, str]:
         "rng": s["rng"],
         **{key: str(p.get(key, "–")) for key in ("sampling", "sensitivity", "charge")},
         **{key: str(p.get(key, {}).get("_target_", "–")).rsplit(".", 1)[-1] for key in ("noise", "schedule")},
+    }
+
+
+def _release(group: Setting) -> dict[str, str]:
+    """One setting whose curator's release has a guarantee."""
+    s, p = group.first.summary, group.first.config["privacy"]
+    return {
+        "setting": group.label,
+        **{f"ε {name}": epsilon(group, name) for name in s["epsilon"]},
+        "T": str(s["rounds"]),
+        "releases": str(s["n_charges"]),
+        "δ": f"{s['delta']:.3g}",
+        "relation": s["relation"],
+        "rng": s["rng"],
+        "noise": str(p.get("noise", {}).get("_target_", "–")).rsplit(".", 1)[-1],
     }
 
 

@@ -10,14 +10,15 @@ from analysis import tables
 from analysis.html import privacy as report_privacy
 from analysis.html.bounds import Bounds, bounds
 from analysis.html.pictures import Picture, pictures
-from analysis.html.table import Group, Table, epsilon, ranges, spaced, with_error
-from analysis.labels import metric_label, several, value_in_words
+from analysis.html.table import Group, Table, epsilon, ranges, with_error
+from analysis.labels import metric_label, problem_label, several, value_in_words
 from analysis.load import LoadError, Run, Setting, by_metric, load, seeds_phrase, settings
 
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment. private: its rows of the privacy table; notes: what is missing here, and why."""
+    """One experiment. private: its rows of the privacy table; claimed: why published epsilons are no guarantee;
+    notes: what is missing here, and why."""
 
     experiment: str
     title: str = ""
@@ -28,6 +29,7 @@ class Section:
     differing: Table | None = None
     common: tuple[tuple[str, str], ...] = ()
     private: tuple[dict[str, str], ...] = ()
+    claimed: tuple[str, ...] = ()
     bounds: tuple[Bounds, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -70,13 +72,14 @@ def _read(results_dir: Path, experiment: str) -> tuple[Section, list[Setting]]:
         differing=differing,
         common=common,
         private=tuple(report_privacy.row(g) for g in groups if g.private),
+        claimed=tuple(tables.no_guarantees(groups)),
     )
     return found, groups
 
 
 def _title(groups: Sequence[Setting]) -> str:
     s = groups[0].first.summary
-    return f"{metric_label(s['metric'])} on {spaced(s['problem'])}, {s['n_agents']} agents"
+    return f"{metric_label(s['metric'])} on {problem_label(s['problem'])}, {tables.parties(groups)}"
 
 
 def _seeds(groups: Sequence[Setting]) -> str:
@@ -107,8 +110,11 @@ def _caption(groups: Sequence[Setting]) -> str:
     private = [g.first.summary for g in groups if g.private]
     if private:
         deltas = several(s["delta"] for s in private)
-        text += f" ε at δ = {deltas}, {' or '.join(sorted({s['relation'] for s in private}))} relation, user level."
-    if any(g.epsilon(name) is None for g in groups for name in g.first.summary["epsilon"]):
+        relations = " or ".join(sorted({s["relation"] for s in private}))
+        level = f"relation {relations}" if groups[0].first.outsourced else f"{relations} relation, user level"
+        text += f" ε at δ = {deltas}, {level}."
+    unclaimed = [g for g in groups if g.first.claimed_epsilon is None]
+    if any(g.epsilon(name) is None for g in unclaimed for name in g.first.summary["epsilon"]):
         text += " ∞: not private, or without noise."
     return text
 

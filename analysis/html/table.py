@@ -32,7 +32,9 @@ def with_error(cell: dict[str, float | None] | None) -> str:
 
 
 def epsilon(group: Setting, accountant: str) -> str:
-    """Epsilon of a setting: ∞ where none is finite, – where the accountant does not apply."""
+    """Epsilon of a setting: ∞ where none is finite, – where the accountant does not apply; or what is only claimed."""
+    if (claimed := group.first.claimed_epsilon) is not None:
+        return f"claimed {claimed:.2f}, no guarantee"
     if accountant not in group.first.summary["epsilon"]:
         return "–"
     value = group.epsilon(accountant)

@@ -1,0 +1,60 @@
+"""The settings that claims about outsourced optimisation name: what the curator releases, and to which epsilon."""
+
+import math
+from dataclasses import dataclass
+
+from analysis.evidence.selection import Where
+
+
+@dataclass(frozen=True)
+class Near:
+    """A number to the four digits that settings are given with (e^1.1 is run as 3.0042)."""
+
+    value: float
+
+    def __call__(self, found: object) -> bool:
+        return isinstance(found, int | float) and math.isclose(found, self.value, rel_tol=1e-4)
+
+
+def gp_ucb() -> Where:
+    """On the rows themselves, not private."""
+    return _released("GP-UCB on the rows", "Plain", {"algorithm.modeler.policy": "gp_ucb"})
+
+
+def random_rows() -> Where:
+    """The control without a model."""
+    more = {"algorithm.modeler.policy": "random", "algorithm.modeler.repeat": False}
+    return _released("random rows", "Plain", more)
+
+
+def po(r: int, epsilon: float) -> Where:
+    """PO-GP-UCB. epsilon: of the published claim, which is no guarantee."""
+    more = {"transform.r": r, "transform.epsilon": Near(epsilon)}
+    return _released(f"PO-GP-UCB, r = {r}, claimed ε = {epsilon:.2f}", "RandomProjection", more)
+
+
+def gaussian(epsilon: float, aware: bool = True) -> Where:
+    """Rows with Gaussian noise, guaranteed epsilon; the unaware modeler may measure a candidate again."""
+    more = {
+        "privacy.epsilon": Near(epsilon),
+        "algorithm.modeler.noise_aware": aware,
+        "algorithm.modeler.repeat": not aware,
+    }
+    return _released(
+        f"Gaussian rows ({'noise-aware' if aware else 'unaware'}), ε = {epsilon:.2f}", "GaussianNoise", more
+    )
+
+
+def histogram(epsilon: float) -> Where:
+    """Noisy counts of cells, guaranteed epsilon."""
+    more = {"privacy.epsilon": Near(epsilon), "algorithm.modeler.repeat": True}
+    return _released(f"histogram, ε = {epsilon:.2f}", "Histogram", more)
+
+
+def cover() -> Where:
+    """Public cells, nothing released."""
+    return _released("cover (nothing released)", "Cover", {"algorithm.modeler.repeat": True})
+
+
+def _released(words: str, transform: str, more: dict[str, object]) -> Where:
+    return Where(words, tuple({"algorithm.server": "curator", "transform._target_": transform, **more}.items()))
