@@ -180,6 +180,20 @@ def test_with_repeats_gp_ucb_measures_the_best_again():
     assert asked.count(4) == max(asked.count(k) for k in range(9)) > 12
 
 
+@pytest.mark.parametrize("policy", ["gp_ucb", "random"])
+def test_a_candidate_is_asked_for_as_often_as_it_seems_to_have_inputs(policy):
+    """Noisy counts: 0.4 and below count as one; when all are used up, everything may be asked for again."""
+    counts = torch.tensor([2.6, -1.0, 0.4, 1.2], dtype=torch.float64)
+    candidates = Candidates(points(4), torch.full((2,), 0.1, dtype=torch.float64), fresh=True, counts=counts)
+    modeler = Modeler(candidates, Belief(1.0, 1.0, 1e-2, 0.0), Policy(policy=policy), 7)
+    asked = []
+    for k in range(7):
+        asked.append(modeler.propose(k / 7))
+        modeler.observe(asked[-1], 1.0 if asked[-1] == 0 else -1.0)
+    assert sorted(asked[:6]) == [0, 0, 0, 1, 2, 3]
+    assert 0 <= asked[6] < 4
+
+
 def test_a_random_candidate_is_uniform():
     modeler = Modeler(Candidates(points(7)), BELIEF, Policy(policy="random"), 1)
     drawn = [modeler.propose(u) for u in np.random.default_rng(4).uniform(size=7000).tolist()]

@@ -32,11 +32,13 @@ class Candidates:
 
     points: m x r. input_variance: r, of what separates a point from the input that is measured there; None for
     nothing. fresh: whether every measurement of a candidate is of another input near it; else it is the same.
+    counts: m, how many inputs there seem to be near each candidate; None if nothing is known of that.
     """
 
     points: Tensor
     input_variance: Tensor | None = None
     fresh: bool = False
+    counts: Tensor | None = None
 
 
 class Transform(Protocol):

@@ -30,8 +30,10 @@ _LEAST_ROWS = 5.0  # of an average cell, in standard deviations of the noise
 @dataclass(frozen=True)
 class Histogram:
     """Noisy counts of the rows in public cells; the modeler keeps the cells whose count stands out, and optimises over
-    their centres. To measure a candidate is to measure a random row of its cell, one that was not measured before if
-    there is any; the nearest row if the cell is empty.
+    their centres.
+
+    To measure a candidate is to measure a random row of its cell, one that was not measured before if there is any; the
+    nearest row if the cell is empty. The modeler asks for no more of them than there seem to be.
 
     Guarantee: (eps, delta) for the release of the counts. Relation: tables of n rows that differ in one row, by any
     distance, which includes the neighbours of the paper. Sensitivity sqrt(2), analytic Gaussian mechanism. Cells,
@@ -46,7 +48,7 @@ class Histogram:
     epsilon: float
     delta: float
     cells: int | None = None
-    threshold: float = 3.0
+    threshold: float = 2.0
     noise: Noise = Gaussian()
     private: ClassVar[bool] = True
     relation: ClassVar[str] = "one row replaced by any other"
@@ -85,8 +87,8 @@ class Histogram:
         return Release(noisy[:, None], sigma, sensitivity, signal, noise, len(table.rows), n_moved, 0)
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
-        grid = self.grid(public)
-        return Candidates(grid.centres()[self.kept(values, public)], grid.widths.square() / 12, fresh=True)
+        grid, kept = self.grid(public), self.kept(values, public)
+        return Candidates(grid.centres()[kept], grid.widths.square() / 12, fresh=True, counts=values[kept, 0])
 
     def kept(self, values: Tensor, public: Public) -> Tensor:
         """The numbers of the cells that stand out; the fullest one where none does."""

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.outsourced import Candidates
@@ -39,8 +40,9 @@ class Policy:
 
     policy: `gp_ucb`, or `random`, a uniform candidate (the control). delta_ucb: of beta_t. noise_aware: whether what is
     known of the inputs (`Candidates.input_variance`) enters the kernel. repeat: whether a candidate may be measured
-    again. fit: `given`, the belief all along; `ml`, maximum likelihood of the measurements so far (their points as
-    released) whenever their number is a multiple of `every`.
+    again, as often as `Candidates.counts` says that there is something new. fit: `given`, the belief all along; `ml`,
+    maximum likelihood of the measurements so far (their points as released) whenever their number is a multiple of
+    `every`.
 
     Raises ValueError for another policy or fit, delta_ucb outside (0, 1], every < 2.
     """
@@ -74,13 +76,15 @@ class Modeler:
         self._indices: list[int] = []
         self._y: list[float] = []
         self._steps = 0
-        self._measured = torch.zeros(len(candidates.points), dtype=torch.bool)
+        self._measured = torch.zeros(len(candidates.points), dtype=torch.long)
+        self._most = self._limits()
         self._posterior = self._prior() if policy.policy == "gp_ucb" else None
 
     def propose(self, uniform: float) -> int:
         """The candidate to measure next. uniform: a random number in [0, 1), for the random policy."""
         m = len(self._measured)
-        barred = None if self._policy.repeat or bool(self._measured.all()) else self._measured
+        barred = None if self._most is None else self._measured >= self._most
+        barred = None if barred is None or bool(barred.all()) else barred
         self._steps += 1
         if self._posterior is None:
             free = torch.arange(m) if barred is None else (~barred).nonzero()[:, 0]
@@ -93,13 +97,20 @@ class Modeler:
         """Learn a measurement."""
         self._indices.append(index)
         self._y.append(y)
-        self._measured[index] = True
+        self._measured[index] += 1
         if self._posterior is None:
             return
         if self._policy.fit == "ml" and len(self._y) % self._policy.every == 0:
             self._posterior = self._fitted()
         else:
             self._posterior.observe(index, y)
+
+    def _limits(self) -> Tensor | None:
+        """How often each candidate may be measured: once without `repeat`, else as often as there seem to be inputs."""
+        if not self._policy.repeat:
+            return torch.ones_like(self._measured)
+        counts = self._candidates.counts
+        return None if counts is None else counts.round().clamp(min=1).long()
 
     def _prior(self) -> CandidatePosterior:
         b = self._belief
