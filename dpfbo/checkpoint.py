@@ -5,6 +5,7 @@ agents are rebuilt from their queries and observations (`Shard.restore`), noise 
 
     round-00000.npz ..  written whole or not at all, after the round; a file that cannot be read counts as not there
     release.npz         `ReleaseFile`: the release of the round in progress, where its noise cannot be drawn again
+    curator.npz         the same of a curator, with the order of its rows
 
 No file holds a seed, the state of a generator, or a noise vector. They hold private data, like rounds.parquet.
 """
@@ -92,6 +93,10 @@ class Checkpoint:
     def release_file(self) -> "ReleaseFile":
         """Where this run keeps a release that cannot be drawn again."""
         return ReleaseFile(self.folder / "release.npz")
+
+    def curator_file(self) -> "ReleaseFile":
+        """The same of a curator, who needs it until the run is over."""
+        return ReleaseFile(self.folder / "curator.npz")
 
     def _path(self, t: int) -> Path:
         return self.folder / f"round-{t:05d}.npz"

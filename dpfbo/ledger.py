@@ -28,7 +28,9 @@ class Charge:
     """One broadcast.
 
     q, z: of its event (z = None: not private). sensitivity: None where there is no finite one. digest: sha256 of
-    the released numbers. subset: [k, N] where S_t was a subset of fixed size k of N agents.
+    the released numbers. subset: [k, N] where S_t was a subset of fixed size k of N agents. relation: the neighbours
+    that an outsourced release compares; None in the federated family, where the accountant says it, and where nothing
+    is claimed.
     """
 
     round: int
@@ -38,16 +40,27 @@ class Charge:
     sensitivity: float | None
     digest: str
     subset: tuple[int, int] | None = None
+    relation: str | None = None
 
     @staticmethod
-    def of(round: int, event: dp_accounting.DpEvent, sigma: float, sensitivity: float | None, values: Tensor) -> Charge:
+    def of(
+        round: int, event: dp_accounting.DpEvent, sigma: float, sensitivity: float | None, values: Tensor,
+        relation: str | None = None,
+    ) -> Charge:  # fmt: skip
         """The charge of a release `values` that is `event`."""
         q, z, subset = round_parameters(event)
-        return Charge(round, q, z, sigma, sensitivity, digest(values), subset)
+        return Charge(round, q, z, sigma, sensitivity, digest(values), subset, relation)
 
     def event(self) -> dp_accounting.DpEvent:
         """The event to account for, at its noise multiplier z."""
         return round_event(self.q, self.z, None if self.subset is None else (self.subset[0], self.subset[1]))
+
+    def line(self) -> str:
+        """As JSON; a relation that is None is left out."""
+        entries = dict(self.__dict__)
+        if self.relation is None:
+            del entries["relation"]
+        return json.dumps(entries)
 
 
 def digest(values: Tensor) -> str:
@@ -78,7 +91,7 @@ class Ledger:
         known = (entry.round, entry.digest) in self._known
         if self.path is not None and not (known and self._synced):
             # one that was read may have been written by a process that was killed before it was on disk
-            _append(self.path, None if known else json.dumps(entry.__dict__), len(self.charges))
+            _append(self.path, None if known else entry.line(), len(self.charges))
             if not self._synced:
                 sync_folder(self.path.parent)
                 self._synced = True

@@ -35,8 +35,9 @@ class Release:
 
     values: P x M, the only part that is broadcast. sigma, sensitivity: public. signal, noise: L2 norms of the
     sum and of the noise. n_chosen: |S_t|. n_clipped: chosen messages longer than the clip norm. n_rejected:
-    chosen messages that were missing, of a wrong shape, or not finite, and counted as zero. All but `values`,
-    sigma and sensitivity are private.
+    chosen messages that were missing, of a wrong shape, or not finite, and counted as zero. order: of a curator that
+    released its rows in a secret order, which row stands behind each. All but `values`, sigma and sensitivity are
+    private.
     """
 
     values: Tensor
@@ -47,6 +48,7 @@ class Release:
     n_chosen: int
     n_clipped: int
     n_rejected: int
+    order: Sequence[int] | None = None
 
 
 class Mechanism(Protocol):

@@ -174,7 +174,7 @@ class Server:
             release = self.mechanism.release(messages, weights, self.n_features, self.entropy, t, lost)
             if self.kept:
                 self.kept.save(t, release)
-        check_noise_is_new(self.ledger, t, release, self.entropy)
+        check_noise_is_new(self.ledger, t, release, self.entropy, release.sigma > 0)
         self.ledger.charge(Charge.of(t, event, release.sigma, finite_or_none(release.sensitivity), release.values))
         # a reproducible run repeats what an earlier one left of it in the ledger; fresh noise adds to all of it
         spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
@@ -195,10 +195,13 @@ class Server:
         )
 
 
-def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entropy) -> None:
-    """Raise LedgerError if the same noise was added to other numbers before: the difference would be bare."""
+def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entropy, random: bool) -> None:
+    """Raise LedgerError if the same random numbers served other data before: the difference would be bare.
+
+    random: whether the release draws any.
+    """
     others = [c for c in ledger.charges if c.round == t and c.digest != digest(release.values)]
-    if entropy.reproducible and release.sigma > 0 and others:
+    if entropy.reproducible and random and others:
         raise LedgerError(
             f"ledger {ledger.path} holds another broadcast of round {t} with the same seeded noise (other "
             "data, code or settings?): delete the folder to simulate anew, or use privacy.rng=os"

@@ -40,7 +40,7 @@ Examples
   python -m runners.audit privacy.sensitivity=tight --rounds 5 --repetitions 5 --out results/audit_tight
   python -m runners.audit --trials 0                                  the checks alone
   python -m runners.audit --faults                                    planted faults, and what finds each
-  python -m runners.audit transform=random_projection                 an outsourced table: two attacks on its release
+  python -m runners.audit transform=random_projection                 an outsourced table: attacks and checks
   python -m runners.audit transform=gaussian problem=grid_gp
 
 Overrides are those of python -m runners.run. Files: audit.json and audit.png in the folder --out.

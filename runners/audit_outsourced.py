@@ -1,10 +1,10 @@
-"""The audit of an outsourced table's release: from composed settings to what two attacks find, shown and written."""
+"""The audit of an outsourced table's release: from composed settings to what attacks and checks find."""
 
 import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,18 @@ from rich.console import Console
 from rich.table import Table as Shown
 
 from dpfbo.accounting import finite_or_none
-from dpfbo.audit import outsourced, reconstruction
+from dpfbo.audit import outsourced, outsourced_checks, reconstruction
+from dpfbo.audit.bench import Finding
 from dpfbo.audit.bounds import Claim
 from dpfbo.audit.outsourced import Attack, Told
+from dpfbo.audit.outsourced_scores import in_table_order
 from dpfbo.audit.reconstruction import Reconstruction
 from dpfbo.audit.target import seeded
 from dpfbo.entropy import SystemEntropy
 from dpfbo.files import replace_file
 from dpfbo.noise import DiscreteGaussian
 from dpfbo.outsourced import NORM
-from dpfbo.outsourced.cover import Cover
+from dpfbo.outsourced.gaussian import GaussianNoise
 from dpfbo.outsourced.histogram import Histogram
 from dpfbo.outsourced.plain import Plain
 from runners import audit_outsourced_picture
@@ -29,7 +31,7 @@ from runners.outsourced import Outsourced
 
 ALGORITHMS = {
     "random_projection": "po_gp_ucb", "gaussian": "gaussian_gp_ucb", "histogram": "histogram_gp_ucb",
-    "none": "gp_ucb", "cover": "cover_gp_ucb",
+    "none": "gp_ucb", "cover": "cover_gp_ucb", "indices": "random_rows",
 }  # fmt: skip
 FEW, TRIALS = 400, 5_000  # releases of each table: where nothing overlaps, and where there is noise
 SLOW = 100  # with discrete noise, where a release takes a quarter of a second
@@ -38,18 +40,24 @@ MARGIN = 1.2  # claims that the bound of a test without errors reaches
 
 @dataclass(frozen=True)
 class OutsourcedAudit:
-    """All that one command finds out. told: each attack, as often as it was repeated; sigma: 0 without noise."""
+    """All that one command finds out. findings: none for what was published; told: each attack, as often as it was
+    repeated; sigma: 0 without noise."""
 
     experiment: Outsourced
     claim: Claim
+    findings: tuple[Finding, ...]
     told: tuple[Told, ...]
     reconstructions: tuple[Reconstruction, ...]
     sigma: float
     seconds: float
 
     @property
+    def title(self) -> str:
+        return f"{self.experiment.settings['algorithm']['name']} on {self.experiment.problem.name}"
+
+    @property
     def sound(self) -> bool:
-        return all(t.holds for t in self.told)
+        return all(f.holds for f in self.findings) and all(t.holds for t in self.told)
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
@@ -62,7 +70,7 @@ def completed(overrides: Sequence[str]) -> list[str]:
 def check_claims(experiment: Outsourced) -> None:
     """Raise ValueError where nothing is claimed of a release, or nothing released."""
     name = experiment.settings["algorithm"]["name"]
-    if isinstance(experiment.transform, Cover):
+    if experiment.transform.event(experiment.problem.table.public) is None:
         raise ValueError(f"algorithm={name} releases nothing of the table: there is nothing to audit")
     if isinstance(experiment.transform, Plain):
         raise ValueError(f"algorithm={name} claims no privacy: there is nothing to audit")
@@ -85,34 +93,37 @@ def audit(
     experiment: Outsourced, attacks: Sequence[Attack], trials: int, repetitions: int, seed: int, confidence: float,
     on_step: Callable[[], None],
 ) -> OutsourcedAudit:  # fmt: skip
-    """Every attack, as often as asked, then the rows from one release.
+    """The checks, every attack as often as asked, then the rows from one release.
 
     on_step: called after each trial.
     """
     begin, transform, table = time.monotonic(), experiment.transform, experiment.problem.table
     system = experiment.settings["privacy"]["rng"] == "os"
+    findings = outsourced_checks.examine(transform, table, seed, system)
     told = [
-        outsourced.told_apart(transform, table, attack, trials, seed, repetition, confidence, system, on_step)
+        outsourced.told_apart(transform, attack, trials, seed, repetition, confidence, system, on_step)
         for attack in attacks
         for repetition in range(repetitions)
     ]
     release = transform.release(table, SystemEntropy() if system else seeded("reconstruction", seed))
     found: list[Reconstruction] = []
     if not isinstance(transform, Histogram):
-        rows = transform.scale(table) * table.rows
+        rows, values = transform.scale(table) * table.rows, in_table_order(release)
         found = [
-            reconstruction.from_known_rows(release.values, rows), reconstruction.best_affine(release.values, rows),
+            reconstruction.from_known_rows(values, rows), reconstruction.best_affine(values, rows),
             reconstruction.blind(rows),
         ]  # fmt: skip
     claim, seconds = outsourced.claim_of(transform, table), time.monotonic() - begin
-    return OutsourcedAudit(experiment, claim, tuple(told), tuple(found), release.sigma, seconds)
+    return OutsourcedAudit(experiment, claim, findings, tuple(told), tuple(found), release.sigma, seconds)
 
 
 def show(audit: OutsourcedAudit, files: Sequence[Path]) -> None:
     """Print what was found."""
     console = Console(highlight=False)
     n, d = audit.experiment.problem.table.rows.shape
-    console.print(f"{_title(audit)}: {n} rows, {d} features, released once")
+    console.print(f"{audit.title}: {n} rows, {d} features, released once")
+    if audit.findings:
+        console.print(_checks(audit.findings))
     console.print(_told(audit))
     if audit.reconstructions:
         console.print(_reconstructed(audit))
@@ -123,8 +134,13 @@ def show(audit: OutsourcedAudit, files: Sequence[Path]) -> None:
     console.print("nothing found" if audit.sound else "the claim does NOT hold", style=None if audit.sound else "bold")
 
 
-def _title(audit: OutsourcedAudit) -> str:
-    return f"{audit.experiment.settings['algorithm']['name']} on {audit.experiment.problem.name}"
+def _checks(findings: Sequence[Finding]) -> Shown:
+    shown = Shown(title=f"checks of {outsourced_checks.RELEASES} releases", title_justify="left")
+    for column in ("check", "", "worst that was seen"):
+        shown.add_column(column)
+    for f in findings:
+        shown.add_row(f.check, "holds" if f.holds else "[bold]FAILS[/bold]", f.words)
+    return shown
 
 
 def _told(audit: OutsourcedAudit) -> Shown:
@@ -162,6 +178,8 @@ def _notes(audit: OutsourcedAudit) -> list[str]:
         f"bounds: {v.trials} releases of each table, Clopper-Pearson, confidence {v.confidence:.0%} for all of a row; "
         f"without a single error they would show epsilon {most:.2f}",
     ]
+    if isinstance(audit.experiment.transform, GaussianNoise):
+        notes.append("attackers know the secret order of the released rows, which the release itself does not tell")
     if any(t.disjoint for t in audit.told):
         notes.append(
             "in every trial the release lay in the column space of its own table and far outside the other's: no "
@@ -185,6 +203,7 @@ def as_json(audit: OutsourcedAudit, overrides: Sequence[str]) -> dict[str, Any]:
         "overrides": list(overrides), "rows": n, "features": d,
         "claimed_epsilon": finite_or_none(claim.epsilon), "delta": claim.delta, "relation": claim.relation,
         "published_claim": experiment.published_claim, "sound": audit.sound,
+        "checks": [{**asdict(f), "measured": finite_or_none(f.measured)} for f in audit.findings],
         "told_apart": [_told_as_json(t) for t in audit.told],
         "reconstruction": [
             {
@@ -213,8 +232,7 @@ def write(audit: OutsourcedAudit, answer: dict[str, Any], folder: Path) -> list[
     path = folder / "audit.json"
     replace_file(path, lambda file: file.write(text.encode()))
     kind = "published claim" if audit.experiment.published_claim else "claimed"
-    title = f"{_title(audit)}: {kind} ε = {audit.claim.epsilon:.3f}, δ = {audit.claim.delta:.3g}"
-    first = {t.attack.name: t for t in reversed(audit.told)}  # the first repetition of each
-    told = [t for t in audit.told if first[t.attack.name] is t]
+    title = f"{audit.title}: {kind} ε = {audit.claim.epsilon:.3f}, δ = {audit.claim.delta:.3g}"
+    told = list({id(t.attack): t for t in reversed(audit.told)}.values())[::-1]  # the first repetition of each
     rebuilt = audit.reconstructions[0] if audit.reconstructions else None
     return [path, audit_outsourced_picture.draw(told, rebuilt, title, folder / "audit.png")]

@@ -126,7 +126,8 @@ def _broadcasts(experiment: AnyExperiment, checkpoint: Checkpoint, ledger: Ledge
         return experiment.broadcasts
     if resumed < min(done, experiment.broadcasts):  # they had ended already
         return resumed
-    spent, kept = ledger.events(), checkpoint.release_file().load(done)
+    file = checkpoint.curator_file() if isinstance(experiment, Outsourced) else checkpoint.release_file()
+    spent, kept = ledger.events(), file.load(done)
     if kept is not None and ledger.holds(done, kept.values):  # charged already, and to be sent again
         spent = spent[:-1]
     return experiment.accounts.affordable(spent, resumed)
@@ -176,7 +177,11 @@ def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str
 def _of_release(experiment: AnyExperiment) -> dict[str, Any]:
     if not isinstance(experiment, Outsourced):
         return {}
-    return {"published_claim": experiment.published_claim, "release": experiment.known_of_release()}
+    return {
+        "published_claim": experiment.published_claim,
+        "release": experiment.private_facts,
+        "stand_in": experiment.problem.stand_in,
+    }
 
 
 def _metrics(done: Round) -> dict[str, float | None]:
@@ -203,7 +208,7 @@ def _say_what_is_unusual(experiment: AnyExperiment, ledger: Ledger, resumed: int
     if ledger.carried_over > resumed:
         how = "different ones add to epsilon; these releases are real, keep this ledger"
         if privacy["rng"] == "seeded":
-            how = "different ones are refused; delete the folder to start a new simulation"
+            how = "different ones with the same random numbers are refused; delete the folder to start anew"
         logger.warning(
             "%s already holds %d broadcasts: equal ones are not charged again, %s",
             ledger.path,

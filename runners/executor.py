@@ -120,7 +120,7 @@ class LocalParties:
     def of(experiment: Outsourced, folder: RunFolder, done: Result) -> "LocalParties":
         use_threads(experiment.settings["executor"]["threads"])
         ledger = Ledger(folder.ledger_path)
-        curator = experiment.curator(ledger, Checkpoint(folder.checkpoint_path).release_file())
+        curator = experiment.curator(ledger, Checkpoint(folder.checkpoint_path).curator_file())
         modeler = ModelerHere(experiment.brief())
         parties = Parties(experiment.problem, curator, modeler, experiment.streams, experiment.n_init)
         parties.restore(done.rounds, done.first_broadcast)

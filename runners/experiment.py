@@ -285,7 +285,13 @@ def setting_hash(cfg: DictConfig) -> str:
         if is_outsourced(resolved) and privacy["rng"] == "os":  # a random release, private or not
             resolved["privacy"] = {"rng": "os"}
     if is_outsourced(resolved):
-        del resolved["algorithm"]["transform"]  # says no more than the transform
+        a = resolved["algorithm"]
+        del a["transform"]  # says no more than the transform
+        unused = ["every"] if a["modeler"]["fit"] == "given" else []
+        if a["modeler"]["policy"] == "random":
+            unused = ["every", "fit", "delta_ucb", "noise_aware"]
+        for key in unused:
+            a["modeler"].pop(key, None)
     if resolved.get("transform") is None:
         resolved.pop("transform", None)
     return hashlib.sha256(json.dumps(_numbers_alike(resolved), sort_keys=True).encode()).hexdigest()[:12]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpfbo import checks
-from dpfbo.accounting import Accountant, check_delta
+from dpfbo.accounting import check_delta
 from dpfbo.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.entropy import SeededEntropy, SystemEntropy
 from dpfbo.ledger import Ledger
@@ -17,18 +17,23 @@ from dpfbo.outsourced import Transform
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.modeler import Belief, Policy
 from dpfbo.outsourced.parties import Brief
-from dpfbo.outsourced.random_projection import RandomProjection, singular_values, threshold
 from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.rng import Streams
 from dpfbo.server import Budget, EpsilonCurve, KeptRelease
 from runners.accounts import Accounts
 from runners.instantiate import instantiate
 
+if TYPE_CHECKING:
+    import dp_accounting
+
 ACCOUNTANT = "analytic_gaussian"
 COVERS = (
-    "the curator's release; not its measurements, which tell the objective at rows of the modeler's choice, nor the "
-    "GP's hyper-parameters where they were fitted to the data, nor settings chosen by comparing runs on the same data"
+    "the curator's release, for neighbouring tables as the curator holds them, read, filtered and sampled; not its "
+    "measurements, which tell the objective at rows of the modeler's choice, nor the GP's hyper-parameters where they "
+    "were fitted to the data, nor settings chosen by comparing runs on the same data, nor other seeds and settings, "
+    "whose releases add up"
 )
+_MOST_NUMBERS = 1_000_000_000  # candidates times measurements: 8 GB
 
 
 @dataclass(frozen=True)
@@ -55,13 +60,10 @@ class Outsourced:
         """What epsilon is about."""
         return COVERS
 
-    def known_of_release(self) -> dict[str, Any]:
+    @property
+    def private_facts(self) -> dict[str, Any]:
         """What the curator alone knows of its release (simulation-only)."""
-        if not isinstance(self.transform, RandomProjection):
-            return {}
-        smallest = float(singular_values(self.problem.table.rows).min())
-        w = threshold(self.transform.r, self.transform.epsilon, self.transform.delta)
-        return {"sigma_min": smallest, "w": w, "raised": smallest < w}
+        return self.transform.private_facts(self.problem.table)
 
     @property
     def published_claim(self) -> str | None:
@@ -72,8 +74,9 @@ class Outsourced:
         """The curator, charging to `ledger`. kept: used where the noise cannot be drawn twice."""
         seeded = self.settings["privacy"]["rng"] == "seeded"
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
+        epsilon, capacity = self.accounts.epsilon, self.n_init + self.rounds
         kept = None if seeded else kept
-        return Curator(self.problem, self.transform, self.streams, entropy, ledger, self.accounts.epsilon, kept)
+        return Curator(self.problem, self.transform, self.streams, entropy, ledger, epsilon, capacity, kept)
 
     def brief(self) -> Brief:
         """What the modeler is told: public settings, and the GP that is given to it."""
@@ -84,31 +87,28 @@ class Outsourced:
     @cached_property
     def accounts(self) -> Accounts:
         """What the release costs. Raises ValueError where that is more than the budget."""
-        p = self.settings["privacy"]
+        p, accountant = self.settings["privacy"], AnalyticGaussian(self.transform.relation)
         event = self.transform.event(self.problem.table.public)
-        accountant: Accountant = AnalyticGaussian(self.transform.relation)
         events = [] if event is None else [event]
-        curve = EpsilonCurve(accountant, events, p["delta"])
-        return Accounts({ACCOUNTANT: accountant}, ACCOUNTANT, events, curve, self._budget(), p["delta"], 0.0)
+        curve, budget = EpsilonCurve(accountant, events, p["delta"]), None
+        if p["budget"]["epsilon"] is not None:
+            budget = self._budget(accountant, events)
+        return Accounts({ACCOUNTANT: accountant}, ACCOUNTANT, events, curve, budget, p["delta"], 0.0)
 
-    def _budget(self) -> Budget | None:
-        b = self.settings["privacy"]["budget"]
-        if b["epsilon"] is None:
-            return None
+    def _budget(self, accountant: AnalyticGaussian, events: list[dp_accounting.DpEvent]) -> Budget:
+        """The budget of this folder's ledger. Raises ValueError for one that does not pay for a release."""
+        p = self.settings["privacy"]
         if not self.private:
             raise ValueError(
                 f"privacy.budget.epsilon needs a transform with a guarantee, got {self.settings['algorithm']['name']}"
             )
-        delta = self.settings["privacy"]["delta"] if b["delta"] is None else b["delta"]
+        delta = p["delta"] if p["budget"]["delta"] is None else p["budget"]["delta"]
         check_delta(delta, "privacy.budget.delta")
-        event = self.transform.event(self.problem.table.public)
-        events = [] if event is None else [event]
-        curve = EpsilonCurve(AnalyticGaussian(self.transform.relation), events, delta)
-        budget = Budget(b["epsilon"], curve, b["when_spent"])
+        budget = Budget(p["budget"]["epsilon"], EpsilonCurve(accountant, events, delta), p["budget"]["when_spent"])
         if not budget.allows(events):
             raise ValueError(
                 f"the release costs epsilon {budget.spent.after(events):.4g} at delta {delta:.4g}, more than "
-                f"privacy.budget.epsilon={b['epsilon']!r}"
+                f"privacy.budget.epsilon={budget.epsilon!r}"
             )
         return budget
 
@@ -137,14 +137,43 @@ def assemble_outsourced(settings: dict[str, Any], streams: Streams) -> Outsource
             "privacy.budget.when_spent must be refuse for an outsourced run, which cannot do without its release, "
             f"got {p['budget']['when_spent']!r}"
         )
-    if not isinstance(a["modeler"], dict):
-        raise ValueError(f"algorithm.modeler must hold the settings of a modeler, got {a['modeler']!r}")
+    problem = instantiate({k: v for k, v in settings["problem"].items() if k != "preset"})
+    transform, policy = _transform(settings), _policy(a)
+    public = problem.table.public
+    transform.event(public)
+    capacity = settings["n_init"] + settings["rounds"]
+    if policy.policy != "random" and capacity * transform.most_candidates(public) > _MOST_NUMBERS:
+        raise ValueError(
+            f"rounds must be so few that candidates times measurements are at most {_MOST_NUMBERS:g}, got "
+            f"{settings['rounds']} with {transform.most_candidates(public)} candidates"
+        )
+    return Outsourced(problem, transform, policy, settings["rounds"], settings["n_init"], streams, settings)
+
+
+def _transform(settings: dict[str, Any]) -> Transform:
+    """Raises ValueError for one that is not what the algorithm's name and the privacy settings say."""
+    a, p = settings["algorithm"], settings["privacy"]
+    if not isinstance(settings["transform"], dict):
+        raise ValueError(f"transform must be one of the group transform, got {settings['transform']!r}")
     transform: Transform = instantiate(settings["transform"])
+    if (found := type(transform).__name__) != a["transform"]:
+        raise ValueError(f"algorithm={a['name']} is that with the transform {a['transform']}, got {found}")
+    if transform.private is not a["private"]:
+        raise ValueError(f"algorithm.private is what its transform is, {transform.private}: leave it out")
+    for name in ("epsilon", "delta"):
+        given = getattr(transform, name, p[name])
+        if given != p[name]:
+            raise ValueError(f"transform.{name} follows privacy.{name}={p[name]!r}: set that one, got {given!r}")
     if isinstance(getattr(transform, "noise", None), DiscreteGaussian) and p["rng"] != "os":
         raise ValueError(f"privacy/noise=discrete needs privacy.rng=os, got {p['rng']!r}: its noise has no seed")
-    if (found := type(transform).__name__) != a["transform"] or transform.private is not a["private"]:
-        raise ValueError(f"algorithm={a['name']} is that with the transform {a['transform']}, got {found}")
-    policy = instantiate({"_target_": f"{Policy.__module__}.Policy", **a["modeler"]})
-    problem = instantiate({k: v for k, v in settings["problem"].items() if k != "preset"})
-    transform.event(problem.table.public)
-    return Outsourced(problem, transform, policy, settings["rounds"], settings["n_init"], streams, settings)
+    return transform
+
+
+def _policy(algorithm: dict[str, Any]) -> Policy:
+    modeler = algorithm["modeler"]
+    if not isinstance(modeler, dict):
+        raise ValueError(f"algorithm.modeler must hold the settings of a modeler, got {modeler!r}")
+    known = [field.name for field in fields(Policy)]
+    for name in modeler:
+        checks.one_of("a key of algorithm.modeler", name, known)
+    return Policy(**modeler)

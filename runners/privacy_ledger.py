@@ -4,14 +4,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import dp_accounting
+
 from dpfbo import checks
+from dpfbo.accounting import finite_or_none, in_words
+from dpfbo.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.accounting.calibrate import SMALLEST_NOISE
 from dpfbo.ledger import Charge, Ledger, LedgerError
 from runners.privacy_plan import analysing, spent
 
+NO_RELATION = "none of tables (messages of agents, or a release without a claim)"
 COVERS = (
     "the broadcasts in these ledgers; not settings chosen by comparing runs on the same private data, nor runs whose "
     "ledgers are not given"
+)
+COVERS_RELEASES = (
+    "the tables released in these ledgers, for neighbours of one table in the same public box; not measurements, nor "
+    "settings chosen by comparing runs on the same private data, nor runs whose ledgers are not given"
 )
 SEVERAL = (
     "several ledgers add up if their runs drew their noise independently; runs with one seed and privacy.rng=seeded "
@@ -32,20 +41,41 @@ def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
     once: dict[tuple[int, str], Charge] = {}
     for charge in sorted(everything, key=_noise, reverse=True):
         once[charge.round, charge.digest] = charge
+    relation = _relation(files)
     events = [charge.event() for charge in once.values()]
-    if not analysing([charge.event() for charge in everything]):
-        raise LedgerError(
-            f"{', '.join(map(str, paths))}: some charges are of Poisson sampling and some of subsets of a fixed size, "
-            "and no accountant covers both under one relation"
-        )
     return {
         "files": [{"path": path, "charges": len(charges)} for path, charges in files.items()],
         "charges": len(events),
         "repeated": sum(map(len, files.values())) - len(events),
-        **spent(events, delta),
-        "covers": COVERS,
+        **(spent(events, delta) if relation is None else _released(events, delta, relation)),
+        "covers": COVERS if relation is None else COVERS_RELEASES,
         "note": SEVERAL if len(files) > 1 else None,
     }
+
+
+def _relation(files: dict[str, list[Charge]]) -> str | None:
+    """The neighbours that all charges compare; None for those of the federated family. Raises LedgerError."""
+    everything = [charge for charges in files.values() for charge in charges]
+    relations = {charge.relation: path for path, charges in files.items() for charge in charges}
+    if len(relations) > 1:
+        said = "; ".join(f"{path}: {NO_RELATION if r is None else in_words(r)}" for r, path in relations.items())
+        raise LedgerError(f"ledgers must have one relation to be added up, got {said}")
+    relation = next(iter(relations), None)
+    if relation is None and not analysing([charge.event() for charge in everything]):
+        raise LedgerError(
+            f"{', '.join(files)}: some charges are of Poisson sampling and some of subsets of a fixed size, "
+            "and no accountant covers both under one relation"
+        )
+    return relation
+
+
+def _released(events: Sequence[dp_accounting.DpEvent], delta: float, relation: str) -> dict[str, Any]:
+    """The same as `spent` of outsourced releases."""
+    epsilon = AnalyticGaussian(relation).epsilon(events, delta)
+    return {
+        "epsilon": {"analytic_gaussian": finite_or_none(epsilon)}, "approximations": [], "delta": delta,
+        "relation": relation,
+    }  # fmt: skip
 
 
 def _noise(charge: Charge) -> tuple[float, float]:
@@ -85,3 +115,8 @@ def _check(charge: Charge) -> None:
             raise ValueError(f"subset must be [k, N], got {charge.subset!r}")
         checks.integer("k of subset", charge.subset[0], minimum=1)
         checks.integer("N of subset", charge.subset[1], minimum=charge.subset[0])
+    if charge.relation is not None:
+        if not isinstance(charge.relation, str):
+            raise ValueError(f"relation must be a text, got {charge.relation!r}")
+        if charge.q != 1 or charge.subset is not None:
+            raise ValueError(f"q must be 1 and subset null where there is a relation, got {charge.q!r}")

@@ -22,6 +22,7 @@ NOTES = (
 )
 DELTA = 1e-5  # published for the synthetic problem
 _MOST_COLUMNS = 1_000_000
+_MOST_ROWS = 1_000  # of the table
 
 
 def add_options(parser: argparse.ArgumentParser, number: Callable[[str], Any]) -> None:
@@ -37,7 +38,9 @@ def add_options(parser: argparse.ArgumentParser, number: Callable[[str], Any]) -
         "--epsilon", metavar="E", help="of the published claim, or several: 1,3 (default: the problem's)"
     )
     parser.add_argument("--delta", type=number, metavar="D", help=f"default: the problem's, else {DELTA:g}")
-    parser.add_argument("--r-max", type=number, default=20, metavar="R", help="rows of the table (default: 20)")
+    parser.add_argument(
+        "--r-max", type=number, default=20, metavar="R", help=f"rows of the table, at most {_MOST_ROWS} (default: 20)"
+    )
 
 
 def projection(
@@ -51,6 +54,8 @@ def projection(
     if (sigma_min is None) == (problem is None):
         raise ValueError("one of --sigma-min and --problem must be given")
     checks.integer("--r-max", r_max, minimum=1)
+    if r_max > _MOST_ROWS:
+        raise ValueError(f"--r-max must be at most {_MOST_ROWS}, got {r_max}")
     for epsilon in epsilons or ():
         checks.positive("--epsilon", epsilon)
     if delta is not None:
@@ -88,9 +93,9 @@ def shown(answer: dict[str, Any]) -> list[str | Table]:
     table = Table(title=f"w(r) at delta {answer['delta']:.3g}, and sigma_min = {answer['sigma_min']:.5g}{origin}")
     table.add_column("r", justify="right")
     for claim in answer["claims"]:
-        table.add_column(f"epsilon {claim['epsilon']:.4g}", justify="right")
+        table.add_column(f"claimed epsilon {claim['epsilon']:.4g}", justify="right")
     for row in zip(*(claim["rows"] for claim in answer["claims"]), strict=True):
-        cells = (f"{one['w']:.1f} {'holds   ' if one['holds'] else 'inflated'}" for one in row)
+        cells = (f"{one['w']:.1f} {'reached' if one['reached'] else 'raised '}" for one in row)
         table.add_row(str(row[0]["r"]), *cells)
     found = [
         f"epsilon {claim['epsilon']:.4g}: largest r with sigma_min >= w is {claim['largest_r'] or 'none'}"
@@ -101,7 +106,7 @@ def shown(answer: dict[str, Any]) -> list[str | Table]:
 
 def _claim(sigma_min: float, epsilon: float, delta: float, r_max: int) -> dict[str, Any]:
     thresholds = [threshold(r, epsilon, delta) for r in range(1, r_max + 1)]
-    rows = [{"r": r, "w": w, "holds": sigma_min >= w} for r, w in enumerate(thresholds, start=1)]
+    rows = [{"r": r, "w": w, "reached": sigma_min >= w} for r, w in enumerate(thresholds, start=1)]
     return {"epsilon": epsilon, "largest_r": largest_r(sigma_min, epsilon, delta), "rows": rows}
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from rich.table import Table
 
+from dpfbo.accounting import in_words
+
 RELATIONS = {
     "zero-out": "one agent's messages of all rounds replaced by zero vectors",
     "replace-one": "one agent's messages of all rounds replaced by any others",
@@ -15,6 +17,7 @@ WHAT = {
     "pld": "privacy-loss distributions",
     "gdp": "Gaussian DP, an approximation, not a guarantee",
     "fixed_size": "Rényi divergences, without replacement",
+    "analytic_gaussian": "exact, of Gaussian noise without sampling",
 }
 
 
@@ -56,9 +59,11 @@ def grid(answers: Sequence[dict[str, Any]]) -> Table:
 
 def caption(answer: dict[str, Any]) -> list[str]:
     """Delta, relation, and what epsilon covers."""
-    lines = [
-        f"at delta {answer['delta']:.3g}, relation {answer['relation']} ({RELATIONS[answer['relation']]}), user level"
-    ]
+    relation = answer["relation"]
+    words = f"relation {relation} ({RELATIONS[relation]}), user level" if relation in RELATIONS else in_words(relation)
+    if all(epsilon is None for epsilon in answer["epsilon"].values()):
+        words = "no epsilon is finite, whatever the relation"
+    lines = [f"at delta {answer['delta']:.3g}, {words}"]
     if answer["relation"] == "replace-one":
         lines.append(
             "z is noise over what one message can add; two messages can be twice as far apart, which is counted"

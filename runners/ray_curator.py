@@ -1,10 +1,12 @@
 """The curator of an outsourced run as a Ray actor: it alone loads the problem, makes the release, writes the ledger."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
+import torch
 from torch import Tensor
 
 from dpfbo.broadcast import Broadcast
@@ -35,7 +37,7 @@ class CuratorActor:
         if not isinstance(experiment, Outsourced):
             raise ValueError(f"algorithm={self._settings['algorithm']['name']} has no curator")
         self._experiment, self._ledger = experiment, Ledger(files.ledger_path)
-        self._curator = experiment.curator(self._ledger, Checkpoint(files.checkpoint_path).release_file())
+        self._curator = experiment.curator(self._ledger, Checkpoint(files.checkpoint_path).curator_file())
         return self.where()
 
     def where(self) -> Where:
@@ -43,7 +45,15 @@ class CuratorActor:
 
     @ray.method(num_returns=2)
     def round(self, t: int) -> tuple[Broadcast | None, ServerRecord | None]:
-        return self._curator.round(t, None)
+        """The release, and the record without its values.
+
+        What is large goes through memory that every process on the node maps, and the record's numbers are private:
+        alone they are small enough to go to the driver and nowhere else.
+        """
+        broadcast, record = self._curator.round(t, None)
+        if record is not None:
+            record = replace(record, release=replace(record.release, values=torch.zeros(0)))
+        return broadcast, record
 
     def resume(self, values: Tensor) -> None:
         self._curator.resume(values)

@@ -126,8 +126,9 @@ class RayActors(ABC):
             try:
                 self.wheres[actor.name] = self._answer(actor, first)
                 answer(others)
-            except RayError as error:  # died again: the next call to it fails, and `heal` counts it
+            except RayError as error:  # died again, or half told: the next call to it fails, and `heal` counts it
                 logger.debug("the actor of %s died at its start: %s", actor.name, error)
+                ray.kill(actor.handle)
 
     def _answer(self, actor: Actor, ref: Any) -> Any:
         """The first answer of an actor, which may have to wait for its place."""

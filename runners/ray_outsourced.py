@@ -9,12 +9,13 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import ray
 from torch import Tensor
 
-from dpfbo.broadcast import Broadcast, ReleasedTable
+from dpfbo.broadcast import Broadcast
 from dpfbo.federation import Result
 from dpfbo.outsourced.curator import Measured
 from dpfbo.outsourced.parties import Parties
@@ -74,8 +75,11 @@ class RayParties(RayActors):
 
     def _begin(self, actor: Actor) -> list[Any]:
         party = self.server if actor is self.server.actor else self.modeler
-        calls = [("start", party.given), *party.told]
-        return [getattr(actor.handle, method).remote(*arguments) for method, arguments in calls]
+        answers: list[Any] = []
+        for method, arguments in [("start", party.given), *party.told]:
+            refs = getattr(actor.handle, method).remote(*arguments)
+            answers += refs if isinstance(refs, list) else [refs]
+        return answers
 
 
 class RayParty:
@@ -99,11 +103,11 @@ class RayCurator(RayParty):
     _released: tuple[Broadcast | None, ServerRecord | None] | None = None
 
     def round(self, t: int, messages: None) -> tuple[Broadcast | None, ServerRecord | None]:
-        """The release; asked for once, so that an actor placed again need not make it again."""
+        """The release, asked for once: an actor placed again makes the same one, or has kept it."""
         if self._released is None or t != 0:
-            broadcast, record = self.parties.ask(self.actor, "round", t)
-            if isinstance(broadcast, ReleasedTable):
-                self.told.append(("resume", (broadcast.values,)))
+            broadcast, record = self.tell("round", t)
+            if record is not None:
+                record = replace(record, release=replace(record.release, values=broadcast.values))
             self._released = broadcast, record
         return self._released
 

@@ -137,7 +137,7 @@ def _names(node: Any, prefix: str) -> list[str]:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, [other for other in known if other != name], n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

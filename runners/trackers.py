@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MODES = ("online", "offline", "disabled")
 SHOWS = ("auto", "all", "released")
-PATHS = ("results_dir", "data_dir")  # settings that tell of a machine
+PATHS = ("results_dir", "data_dir", "file")  # settings that tell of a machine
 # of summary.json: what follows from public settings and the ledger alone
 RELEASED_SUMMARY = (
     "experiment", "setting", "problem", "algorithm", "seed", "n_agents", "rounds", "metric", "private", "delta",

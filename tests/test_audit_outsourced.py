@@ -3,19 +3,23 @@ they should be where something is wrong."""
 
 import json
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
-from scipy.stats import norm
+from scipy.stats import chisquare, norm, spearmanr
 
 from dpfbo.accounting.analytic_gaussian import noise_multiplier
 from dpfbo.audit import reconstruction
 from dpfbo.audit.bounds import verdict
-from dpfbo.audit.outsourced import Silent, attacks, claim_of, most_shown, told_apart
+from dpfbo.audit.outsourced import attacks, claim_of, most_shown, told_apart
+from dpfbo.audit.outsourced_checks import examine, row_order
+from dpfbo.audit.outsourced_scores import Silent, in_table_order
 from dpfbo.audit.target import seeded
 from dpfbo.noise import Gaussian
+from dpfbo.outsourced import NORM
 from dpfbo.outsourced.gaussian import GaussianNoise
 from dpfbo.outsourced.histogram import Histogram
 from dpfbo.outsourced.plain import Plain
@@ -24,6 +28,7 @@ from dpfbo.outsourced.table import Table
 from runners import audit
 
 EPSILON, DELTA = math.exp(1.1), 1e-5
+MOVED, LONGEST = "row moved by 1", "longest row shortened by 1"
 
 
 def table(n=200, d=2, seed=0):
@@ -35,8 +40,9 @@ def table(n=200, d=2, seed=0):
 
 
 def told(transform, trials, name=None, **more):
-    found = {a.name: a for a in attacks(transform, table())}
-    return told_apart(transform, table(), found[name] if name else next(iter(found.values())), trials, **more)
+    """What an attack finds; name: of the attack or of its neighbour, else the first."""
+    found = [a for a in attacks(transform, table()) if name in (None, a.name, a.words)]
+    return told_apart(transform, found[0], trials, **more)
 
 
 class TestRandomProjection:
@@ -47,7 +53,7 @@ class TestRandomProjection:
         transform, rows = RandomProjection(r, epsilon, DELTA, inflation), table()
         for move in (1e-6, 1e-3, 1.0):
             (attack,) = attacks(transform, rows, move)
-            found = told_apart(transform, rows, attack, 20)
+            found = told_apart(transform, attack, 20)
             assert found.accuracy == 1.0 and found.disjoint and not found.holds
 
     def test_bound_exceeds_the_published_epsilon(self):
@@ -59,7 +65,7 @@ class TestRandomProjection:
         """n = d + 1 centred rows span all centred vectors: the attack is not one on every n."""
         rows = table(n=3)
         (attack,) = attacks(RandomProjection(3, EPSILON, DELTA), rows)
-        found = told_apart(RandomProjection(3, EPSILON, DELTA), rows, attack, 200)
+        found = told_apart(RandomProjection(3, EPSILON, DELTA), attack, 200)
         assert found.holds and not found.disjoint
 
     @pytest.mark.parametrize("epsilon", [EPSILON, 1e3])
@@ -87,10 +93,10 @@ class TestGaussian:
         assert found.accuracy == pytest.approx(0.5, abs=4 * math.sqrt(0.25 / 800))
         assert found.holds and found.verdict.epsilon == 0
 
-    @pytest.mark.parametrize("epsilon", [1.0, EPSILON, 20.0])
-    def test_likelihood_ratio_is_optimal_and_stays_below_the_claim(self, epsilon):
+    @pytest.mark.parametrize(("epsilon", "neighbour"), [(1.0, MOVED), (EPSILON, LONGEST), (20.0, MOVED)])
+    def test_likelihood_ratio_is_optimal_and_stays_below_the_claim(self, epsilon, neighbour):
         """Accuracy Phi(mu / 2) of the best test of N(0, 1) against N(mu, 1); the bounds have power."""
-        found = told(GaussianNoise(epsilon, DELTA), 2000, "likelihood ratio")
+        found = told(GaussianNoise(epsilon, DELTA), 2000, neighbour)
         best = norm.cdf(1 / noise_multiplier(epsilon, DELTA) / 2)
         assert found.accuracy == pytest.approx(best, abs=4 * math.sqrt(best * (1 - best) / 4000))
         assert found.holds and 0.1 * epsilon < found.verdict.fit_epsilon < found.verdict.claim.epsilon
@@ -98,7 +104,7 @@ class TestGaussian:
     def test_rows_are_no_better_known_than_the_noise_allows(self):
         rows, transform = table(), GaussianNoise(EPSILON, DELTA)
         truth, sigma = transform.scale(rows) * rows.rows, transform.sigma(rows.public)
-        values = transform.release(rows, seeded("rows")).values
+        values = in_table_order(transform.release(rows, seeded("rows")))
         # the best affine map shrinks towards the mean: 1 / (1 / sigma^2 + 1 / variance) of each coordinate
         share = (truth.var(0) / (truth.var(0) + sigma**2)).mean().sqrt()
         best = reconstruction.best_affine(values, truth)
@@ -111,7 +117,7 @@ def test_histogram_counts_differ_in_two_cells_and_hold():
     (attack,) = attacks(transform, table())
     apart = attack.score.other - attack.score.own
     assert sorted(apart[apart != 0].tolist()) == [-1.0, 1.0]
-    found = told_apart(transform, table(), attack, 2000)
+    found = told_apart(transform, attack, 2000)
     best = norm.cdf(1 / noise_multiplier(EPSILON, DELTA) / 2)
     assert found.accuracy == pytest.approx(best, abs=4 * math.sqrt(best * (1 - best) / 4000))
     assert found.holds and found.verdict.fit_epsilon > 0.3 * EPSILON
@@ -140,10 +146,17 @@ class Classic(GaussianNoise):
 
 
 class ScaledByData(GaussianNoise):
-    """The longest row is taken to norm 25, in a table that fills a part of the public box only."""
+    """The longest row is taken to norm 25, whatever the public box."""
 
-    def release(self, table, entropy):
-        return super().release(replace(table, rows=table.rows * 2), entropy)
+    def scale(self, table):
+        return NORM / float(table.rows.norm(dim=1).max())
+
+
+class Enlarged(GaussianNoise):
+    """A public scale, but not the one that the sensitivity is about."""
+
+    def scale(self, table):
+        return 2 * super().scale(table)
 
 
 class OneCell(Histogram):
@@ -154,18 +167,134 @@ class OneCell(Histogram):
 
 
 @pytest.mark.parametrize(
-    "faulty",
+    ("faulty", "neighbour"),
     [
-        GaussianNoise(EPSILON, DELTA, Less()), GaussianNoise(EPSILON, DELTA, Silent()), HalfSensitivity(1.0, DELTA),
-        HalfSensitivity(EPSILON, DELTA), Classic(20.0, DELTA), ScaledByData(EPSILON, DELTA),
-        Histogram(EPSILON, DELTA, noise=Less()), OneCell(EPSILON, DELTA),
+        (GaussianNoise(EPSILON, DELTA, Less()), MOVED), (GaussianNoise(EPSILON, DELTA, Silent()), MOVED),
+        (HalfSensitivity(1.0, DELTA), LONGEST), (HalfSensitivity(EPSILON, DELTA), MOVED), (Classic(20.0, DELTA), MOVED),
+        (ScaledByData(EPSILON, DELTA), LONGEST), (Enlarged(EPSILON, DELTA), MOVED),
+        (Histogram(EPSILON, DELTA, noise=Less()), None), (OneCell(EPSILON, DELTA), None),
     ],
-    ids=lambda t: f"{type(t).__name__} {type(t.noise).__name__} {t.epsilon:.0f}",
+    ids=lambda t: f"{type(t).__name__} {type(t.noise).__name__} {t.epsilon:.0f}" if hasattr(t, "noise") else "",
 )  # fmt: skip
-def test_planted_faults_are_found(faulty):
-    found = told(faulty, 2500, "likelihood ratio")
+def test_planted_faults_are_found(faulty, neighbour):
+    found = told(faulty, 2500, neighbour)
     assert not found.holds
     assert found.verdict.fit_epsilon > found.verdict.claim.epsilon
+
+
+def test_a_scale_of_the_longest_row_is_found_even_where_several_are_as_long():
+    """As on a grid, whose corners all have one norm: then no single row of the table itself moves the maximum."""
+    corners = torch.tensor([[a * 4.0, b * 3.0] for a in (-1, 1) for b in (-1, 1)], dtype=torch.float64)
+    rows = table()
+    rows = replace(rows, rows=torch.cat([corners, rows.rows[4:]]))
+    for transform, holds in ((ScaledByData(EPSILON, DELTA), False), (GaussianNoise(EPSILON, DELTA), True)):
+        attack = attacks(transform, rows)[-1]
+        assert attack.words == LONGEST and told_apart(transform, attack, 1000).holds == holds
+
+
+def released(table, transform, n, label="order"):
+    return [transform.release(table, seeded(label, k)) for k in range(n)]
+
+
+class OneRowBare(GaussianNoise):
+    """Row 7 of the table gets no noise."""
+
+    def release(self, table, entropy):
+        release = super().release(table, entropy)
+        values = in_table_order(release)
+        values[7] = table.rows[7] * self.scale(table)
+        return replace(release, values=values[list(release.order)])
+
+
+def in_place(release):
+    return replace(release, values=in_table_order(release), order=None)
+
+
+class InOrder(GaussianNoise):
+    """Rows are released in the order of the table."""
+
+    def release(self, table, entropy):
+        return in_place(super().release(table, entropy))
+
+
+class Turned(GaussianNoise):
+    """As in a list that starts somewhere else, always at the same place."""
+
+    def release(self, table, entropy):
+        release = super().release(table, entropy)
+        order = [*range(50, len(table.rows)), *range(50)]
+        return replace(release, values=in_table_order(release)[order], order=order)
+
+
+class Sorted(GaussianNoise):
+    """By what is released of the first feature: the order is another one in every release."""
+
+    def release(self, table, entropy):
+        release = super().release(table, entropy)
+        places = release.values[:, 0].argsort()
+        return replace(release, values=release.values[places], order=[release.order[i] for i in places.tolist()])
+
+
+class TestChecks:
+    @pytest.mark.parametrize("n", [3, 200])
+    def test_sound_transforms_pass(self, n):
+        for transform, names in (
+            (GaussianNoise(EPSILON, DELTA), ["noise in every entry", "row order"]),
+            (Histogram(EPSILON, DELTA, cells=4), ["noise in every entry"]),
+            (RandomProjection(2, EPSILON, DELTA), []),
+        ):
+            for seed in range(5):
+                found = examine(transform, table(n), seed)
+                assert [f.check for f in found] == names and all(f.holds for f in found)
+        assert all(f.holds for f in examine(GaussianNoise(EPSILON, DELTA), table(n), system=True))
+
+    @pytest.mark.parametrize(
+        ("faulty", "check", "words"),
+        [
+            (OneRowBare(EPSILON, DELTA), "noise in every entry", "0.00 to"),
+            (GaussianNoise(EPSILON, DELTA, Silent()), "noise in every entry", "0.00 to 0.00 sigma"),
+            (GaussianNoise(EPSILON, DELTA, Less(factor=0.1)), "noise in every entry", "0.0"),
+            (GaussianNoise(EPSILON, DELTA, Less(factor=10.0)), "noise in every entry", "sigma"),
+            (Histogram(EPSILON, DELTA, noise=Silent()), "noise in every entry", "0.00 to 0.00 sigma"),
+            (InOrder(EPSILON, DELTA), "row order", "in one order, that of the table"),
+            (Turned(EPSILON, DELTA), "row order", "in one order"),
+            (Sorted(EPSILON, DELTA), "row order", "standard errors"),
+        ],
+        ids=lambda t: type(t).__name__ if hasattr(t, "noise") else "",
+    )
+    def test_planted_faults_are_found(self, faulty, check, words):
+        failed = [f for f in examine(faulty, table()) if not f.holds]
+        assert [f.check for f in failed] == [check] and words in failed[0].words
+
+    def test_an_order_that_leaves_rows_out_is_found(self):
+        release = GaussianNoise(EPSILON, DELTA).release(table(), seeded(0))
+        broken = replace(release, order=[0] * 200)
+        assert not row_order([release, broken]).holds
+
+
+class TestOrder:
+    def test_a_sorted_table_cannot_be_told_from_the_place_in_the_release(self):
+        """As a file may arrive. Rank correlations of 100 releases have mean 0 and deviation 1 / sqrt(n - 1)."""
+        rows = table()
+        rows = replace(rows, rows=rows.rows[rows.rows[:, 0].argsort()])
+        transform, error = GaussianNoise(EPSILON, DELTA), 1 / math.sqrt(199)
+        found = [spearmanr(range(200), rows.rows[r.order, 0])[0] for r in released(rows, transform, 100)]
+        assert abs(np.mean(found)) < 4 * error / 10
+        assert np.std(found, ddof=1) == pytest.approx(error, rel=4 / math.sqrt(2 * 99))
+        kept = InOrder(EPSILON, DELTA).release(rows, seeded("order"))
+        assert spearmanr(range(200), kept.values[:, 0])[0] > 0.9
+
+    def test_every_place_is_as_likely(self):
+        """3 rows, 6 orders, 1200 releases."""
+        seen = Counter(tuple(r.order) for r in released(table(3), GaussianNoise(EPSILON, DELTA), 1200))
+        assert len(seen) == 6 and chisquare(list(seen.values())).pvalue > 1e-4
+
+    def test_scores_undo_it(self):
+        """The adversary knows the order: without it, hardly anything could be told apart."""
+        release = GaussianNoise(EPSILON, DELTA, Silent()).release(table(), seeded(0))
+        exact = table().rows * GaussianNoise(EPSILON, DELTA).scale(table())
+        assert torch.equal(in_table_order(release), exact) and not torch.equal(release.values, exact)
+        assert torch.equal(in_table_order(replace(release, order=None)), release.values)
 
 
 def test_no_noise_at_all_is_told_from_little_noise_in_the_column_space():
@@ -174,13 +303,18 @@ def test_no_noise_at_all_is_told_from_little_noise_in_the_column_space():
     assert little.accuracy == 1.0 and not little.disjoint
 
 
-def test_neighbours_differ_in_one_row_that_neither_box_nor_scale_notices():
+def test_neighbours_differ_in_one_row_that_only_the_last_one_lets_a_maximum_notice():
     rows, transform = table(), GaussianNoise(EPSILON, DELTA)
-    for attack, distance in zip(attacks(transform, rows, 0.01), (0.01, 1.0), strict=True):
-        moved = (attack.neighbour.rows - rows.rows).norm(dim=1) * transform.scale(rows)
+    *central, longest = attacks(transform, rows, 0.01)
+    for attack, distance in zip([*central, longest], (0.01, 1.0, 1.0), strict=True):
+        moved = (attack.neighbour.rows - attack.table.rows).norm(dim=1) * transform.scale(rows)
         assert float(moved.max()) == pytest.approx(distance) and int((moved > 0).sum()) == 1
-        assert transform.release(attack.neighbour, seeded(0)).n_clipped == 0
-        assert RandomProjection(3, 1.0, DELTA).scale(attack.neighbour) == RandomProjection(3, 1.0, DELTA).scale(rows)
+        assert all(transform.release(t, seeded(0)).n_clipped == 0 for t in (attack.table, attack.neighbour))
+        assert attack.table.public == attack.neighbour.public == rows.public
+    published = RandomProjection(3, 1.0, DELTA).scale
+    for attack in central:
+        assert attack.table is rows and published(attack.neighbour) == published(rows)
+    assert published(longest.neighbour) > 1.01 * published(longest.table) == pytest.approx(1.01 * published(rows))
 
 
 def test_repetitions_and_seeds_have_randomness_of_their_own():
@@ -199,12 +333,31 @@ def test_most_shown_is_the_bound_of_a_test_without_errors(transform):
         assert found.epsilon == pytest.approx(most_shown(claim, trials))
 
 
+def far_out():
+    """A table with all rows outside its public box, all at one side of it."""
+    rows = table()
+    return replace(rows, rows=rows.rows + 1000)
+
+
+def one_side():
+    """A table whose longest row lies at the centre of a box that the origin is far from."""
+    rows = table().rows / 100
+    rows[0] = 5.0
+    return replace(table(), rows=rows, lower=(4.0, 4.0), upper=(6.0, 6.0))
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
         (lambda: attacks(GaussianNoise(1.0, DELTA), table(), 0.0), "move must be a finite number above 0, got 0.0"),
         (lambda: attacks(GaussianNoise(1.0, DELTA), table(), 1.5), "move must be at most 1, as far as neighbours"),
         (lambda: told(GaussianNoise(1.0, DELTA), 5), "trials must be an integer of at least 20, got 5"),
+        (
+            lambda: attacks(GaussianNoise(1.0, DELTA), far_out()),
+            "makes a difference, got the same release, .* with the "
+            "row moved by 0.001: do all rows lie outside the public box",
+        ),
+        (lambda: attacks(Histogram(1.0, DELTA, cells=2), one_side()), "same release, .* longest row mirrored"),
         (lambda: claim_of(Plain(), table()), "needs a transform that claims something, got Plain"),
     ],
 )
@@ -231,23 +384,34 @@ class TestCommand:
         assert few["largest_error"] < 1e-9 and len(few["known_rows"]) == 3
         assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
 
+    def test_a_failed_check_is_enough(self, tmp_path, capsys, monkeypatch):
+        shuffled = GaussianNoise.release
+        monkeypatch.setattr(GaussianNoise, "release", lambda *given: in_place(shuffled(*given)))
+        assert self.run(tmp_path, "transform=gaussian", "--trials", "20") == 3
+        assert "FAILS" in (text := capsys.readouterr().out) and "does NOT hold" in text and "VIOLATED" not in text
+
     def test_private_transforms_hold_theirs(self, tmp_path, capsys):
         arguments = ["transform=gaussian", "--trials", "60", "--repetitions", "2", "--move", "0.5", "--json"]
         assert self.run(tmp_path, *arguments) == 0
         found = json.loads(capsys.readouterr().out)
         assert found == json.loads((tmp_path / "audit.json").read_text())
-        assert [t["attack"] for t in found["told_apart"]] == ["column space"] * 2 + ["likelihood ratio"] * 2
+        assert [t["attack"] for t in found["told_apart"]] == ["column space"] * 2 + ["likelihood ratio"] * 4
+        assert [t["neighbour"] for t in found["told_apart"]][2:] == [MOVED, MOVED, LONGEST, LONGEST]
+        assert [(c["check"], c["holds"]) for c in found["checks"]] == [
+            ("noise in every entry", True), ("row order", True),
+        ]  # fmt: skip
         assert found["told_apart"][0]["neighbour"] == "row moved by 0.5"
         assert found["reconstruction"][0]["in_sigma"] > 0.5
         assert self.run(tmp_path / "h", "transform=histogram", "--trials", "20") == 0
         text = capsys.readouterr().out
-        assert "no row is released" in text and "nothing found" in text
+        assert "no row is released" in text and "nothing found" in text and "noise in every entry" in text
 
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
             (["transform=none"], "algorithm=gp_ucb claims no privacy: there is nothing to audit"),
             (["transform=cover"], "algorithm=cover_gp_ucb releases nothing of the table: there is nothing to audit"),
+            (["transform=indices"], "algorithm=random_rows releases nothing of the table: there is nothing to audit"),
             (["transform=gaussian", "--move", "2"], "move must be at most 1"),
             (["transform=gaussian", "--rounds", "2"], "--rounds has no effect on an outsourced table"),
             (["transform=gaussian", "--others", "random"], "--others has no effect on an outsourced table"),

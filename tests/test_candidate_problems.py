@@ -3,6 +3,7 @@
 import gzip
 import math
 import re
+from collections import Counter
 from dataclasses import fields
 
 import numpy as np
@@ -44,6 +45,17 @@ def locations(folder, text=PRICES, **settings):
     path = folder / "own.csv"
     path.write_text(text)
     return Property(source="csv", file=str(path), **{"n_rows": None, **SINGAPORE, **settings})
+
+
+def as_set(table):
+    """Values of the rows by their natural features; no two rows of the small files have the same."""
+    return dict(zip(map(tuple, table.natural.tolist()), table.values.tolist(), strict=True))
+
+
+def replaced(one, other):
+    """How many rows of one list have to be replaced to get the other, whatever the order."""
+    assert len(one) == len(other)
+    return (Counter(one) - Counter(other)).total()
 
 
 @pytest.mark.parametrize("problem", [lambda _: GridGP(side_points=7), lambda _: BraninGrid(9), loans, locations])
@@ -98,13 +110,13 @@ def test_branin_grid_is_standardised_and_has_three_optima():
 def test_loans_that_count_and_what_they_returned(tmp_path):
     table = loans(tmp_path).table
     assert table.names == ("amount", "rate", "income")
-    assert table.natural.tolist() == [[1000, 10, 40000], [2000, 20, 80000], [500, 6, 1000]]
-    assert table.values.tolist() == pytest.approx([0, (-0.75 - 0.1) / 0.05, 0], abs=1e-9)  # returns .1, -.75, .1
+    returns = {(1000, 10, 40000): 0.1, (2000, 20, 80000): -0.75, (500, 6, 1000): 0.1}
+    assert as_set(table) == pytest.approx({row: (r - 0.1) / 0.05 for row, r in returns.items()}, abs=1e-9)
     unit = torch.tensor([1.0, 2, 4]).double()
     centre = torch.tensor([500 * 35000, 5 * 25, 5000 * 500000]).double().sqrt().log()
     assert torch.allclose(table.rows * unit + centre, table.natural.log())
     assert table.upper == pytest.approx((math.log(70) / 2, math.log(5) / 4, math.log(100) / 8))
-    assert table.rows[2, 2] < table.lower[2]  # an income outside the public bounds stays what it is
+    assert table.rows[:, 2].min() < table.lower[2]  # an income outside the public bounds stays what it is
     assert loans(tmp_path).prior.noise == pytest.approx(36)
 
 
@@ -112,8 +124,8 @@ def test_property_averages_each_location_and_measures_in_km(tmp_path):
     problem = locations(tmp_path)
     table = problem.table
     assert problem.name == "property_csv"
-    assert table.natural.tolist() == [[103.8, 1.3], [103.9, 1.4], [104.0, 1.2]]
-    assert table.values.tolist() == pytest.approx([(5 - math.log(p)) / 0.5 for p in (200, 150, 400)])  # cheap is good
+    prices = {(103.8, 1.3): 200, (103.9, 1.4): 150, (104.0, 1.2): 400}
+    assert as_set(table) == pytest.approx({row: (5 - math.log(p)) / 0.5 for row, p in prices.items()})  # cheap is good
     lon, lat = torch.deg2rad(table.natural).T  # distances on the sphere
     sine = torch.sin((lat[:, None] - lat) / 2) ** 2
     sine = sine + torch.cos(lat)[:, None] * torch.cos(lat) * torch.sin((lon[:, None] - lon) / 2) ** 2
@@ -130,7 +142,9 @@ def test_property_sources_know_their_area(tmp_path, name):
     path.write_bytes(gzip.compress(rows.encode()))
     problem = Property(source=name, n_rows=None, data_dir=str(tmp_path))
     assert problem.name == SOURCES[name].name != "property_csv"
-    assert problem.table.rows[0].tolist() == pytest.approx([0, 0], abs=1e-9)
+    assert problem.table.rows.norm(dim=1).min() < 1e-9
+    assert problem.stand_in == SOURCES[name].stand_in
+    assert "stand in for the paper's private property in Singapore" in problem.stand_in
     wider = Property(source=name, n_rows=None, data_dir=str(tmp_path), lengthscale=2 * problem.area.lengthscale)
     assert torch.allclose(2 * wider.table.rows, problem.table.rows)
 
@@ -151,6 +165,47 @@ def test_a_subset_is_drawn_with_its_own_seed(tmp_path):
         locations(tmp_path, text, n_rows=201)
 
 
+def test_one_loan_that_is_another_changes_one_row(tmp_path):
+    def rows(records):
+        text = "".join(f"{i},{amount},{10 + i},{income},{status},900\n" for i, amount, income, status in records)
+        return list(as_set(loans(tmp_path, LOANS.splitlines()[0] + "\n" + text, n_rows=8).table).items())
+
+    records = [(i, 1000 + i, 40000 + i, "Fully Paid" if i % 4 else "Current") for i in range(24)]
+    before = rows(records)
+    out = [replaced(before, rows([*records[:i], (i, 499, 1, "Fully Paid"), *records[i + 1 :]])) for i in range(24)]
+    assert (sum(out), max(out), any(out[::4])) == (8, 1, False)  # those that were in the table, no other with them
+    entering = [(i, 1000, 40000, "Fully Paid") for i in range(0, 24, 4)]
+    into = [replaced(before, rows([*records[: new[0]], new, *records[new[0] + 1 :]])) for new in entering]
+    assert set(into) == {0, 1}
+    assert replaced(before, rows([*records, (24, 2000, 50000, "Fully Paid")])) <= 1
+    richer = rows([(i, amount, 99000 - income, status) for i, amount, income, status in records])
+    assert [row[0] for row, _ in richer] == [row[0] for row, _ in before]  # incomes do not decide the order
+
+
+def test_one_sale_that_is_another_changes_two_rows_and_the_place_of_one(tmp_path):
+    def rows(records):
+        text = "lon,lat,price\n" + "".join(f"{103.7 + p / 100:.2f},1.3{p % 7},{price}\n" for p, price in records)
+        return list(as_set(locations(tmp_path, text, n_rows=5).table).items())
+
+    records = [(i % 11, 100 + i) for i in range(28)]
+    before = rows(records)
+    changed, moved = Counter(), Counter()
+    for i in range(28):
+        for place in ((i + 3) % 11, 11):  # where others are, where nobody was
+            after = rows([*records[:i], (place, 500), *records[i + 1 :]])
+            changed[replaced(before, after)] += 1
+            moved[replaced([row for row, _ in before], [row for row, _ in after])] += 1
+    assert (set(changed), set(moved)) == ({0, 1, 2}, {0, 1})
+    dearer = rows([(place, 2 * price) for place, price in records])
+    assert [row for row, _ in dearer] == [row for row, _ in before]  # prices do not decide the order
+
+
+def test_what_stands_in_for_the_papers_data_is_said(tmp_path):
+    assert loans(tmp_path).stand_in.startswith("LendingClub loans 2007-2011 stand in for the paper's file")
+    for problem in (locations(tmp_path), GridGP(side_points=3), BraninGrid(3)):
+        assert problem.stand_in is None
+
+
 def test_a_file_that_changes_is_read_again(tmp_path):
     assert len(locations(tmp_path).table.rows) == 3
     assert len(locations(tmp_path, PRICES + "500,1.25,e,103.7\n").table.rows) == 4
@@ -164,6 +219,10 @@ def test_a_file_that_changes_is_read_again(tmp_path):
         (PRICES + "9,cheap,,103.7\n", "own.csv, column lat, row 5: must be a finite number"),
         (PRICES + "9,1.3,,inf\n", "own.csv, column lon, row 5: must be a finite number"),
         (PRICES + "0,1.3,,103.7\n", "own.csv, column price, row 5: must be above 0"),
+        (PRICES + "1e-310,1.3,,103.7\n", "own.csv, column price, row 5: must be above 0, at least 2.23e-308"),
+        ("lon,lat,price,price\n103.8,1.3,5,9\n103.9,1.4,6,7\n", "own.csv must have one column 'price', got 2"),
+        (PRICES.replace(",a,", ",a,b,"), "own.csv is not a csv file whose rows have as many fields as its header"),
+        (PRICES + "1,1.3,,103.7,9\n", "as many fields as its header (Error tokenizing data. C error: Expected 4"),
         ("lon,lat,price\n103.8,1.3,5\n", "own.csv, column lon: must have at least 2 different values, got 1 rows"),
         ("lon,lat,price\n", "own.csv, column lon: must have at least 2 different values, got 0 rows"),
         ("lon,lat,price\n103.8,1.3,5\n103.8,1.4,6\n", "own.csv, column lon: must have at least 2 different values"),
@@ -195,9 +254,9 @@ def test_other_loans_are_refused(tmp_path, text, says):
 
 
 def test_missing_files_say_where_they_belong(tmp_path):
-    with pytest.raises(MissingData, match=re.escape(f"{tmp_path}/{FILE} is missing")):
+    with pytest.raises(MissingData, match=re.escape(f"{tmp_path}/{FILE} is missing") + ".*docs/outsourced.md"):
         Loans(data_dir=str(tmp_path))
-    with pytest.raises(MissingData, match="king_county_2014_2015"):
+    with pytest.raises(MissingData, match="king_county_2014_2015.*docs/outsourced.md"):
         Property(data_dir=str(tmp_path))
     with pytest.raises(MissingData, match="problem.file must be a csv file, there is none at /no/where.csv"):
         Property(source="csv", file="/no/where.csv", **SINGAPORE)

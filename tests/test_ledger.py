@@ -7,6 +7,7 @@ import dp_accounting
 import pytest
 import torch
 
+from dpfbo.accounting.events import round_event
 from dpfbo.ledger import Charge, Ledger, LedgerError, digest
 
 
@@ -198,3 +199,19 @@ def test_a_deeply_nested_line_is_no_charge(tmp_path):
     path.write_text("[" * 100_000 + "\n" + "{}")
     with pytest.raises(LedgerError, match="line 1 cannot be read"):
         Ledger(path)
+
+
+def test_a_relation_is_written_where_there_is_one_and_read_back(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    released = Charge.of(0, round_event(1.0, 2.5), 2.5, 1.0, torch.ones(3, 2, dtype=torch.float64), "one row moved")
+    Ledger(path).charge(released)
+    assert json.loads(path.read_text())["relation"] == released.relation == "one row moved"
+    assert Ledger(path).charges == [released] and Ledger(path).events() == [round_event(1.0, 2.5)]
+
+
+def test_a_federated_line_is_the_same_to_the_byte_as_before_there_were_relations(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    line = '{"round": 3, "q": 0.35, "z": 1.0, "sigma": 0.5, "sensitivity": 0.5, "digest": "a", "subset": null}\n'
+    Ledger(path).charge(charge(3))
+    assert path.read_text() == line
+    assert Ledger(path).charges == [charge(3)] and charge(3).relation is None

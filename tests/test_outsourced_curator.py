@@ -34,12 +34,13 @@ TRANSFORMS = {
 }
 
 
-def curator(transform=GAUSSIAN, problem=PROBLEM, ledger=None, rng="seeded", kept=None, seed=0):
+def curator(transform=GAUSSIAN, problem=PROBLEM, ledger=None, rng="seeded", kept=None, seed=0, capacity=1000):
     streams = Streams(seed)
     event = transform.event(problem.table.public)
     epsilon = EpsilonCurve(AnalyticGaussian(transform.relation), [] if event is None else [event], 1e-5)
     entropy = SeededEntropy(streams) if rng == "seeded" else SystemEntropy()
-    return Curator(problem, transform, streams, entropy, Ledger() if ledger is None else ledger, epsilon, kept)
+    ledger = Ledger() if ledger is None else ledger
+    return Curator(problem, transform, streams, entropy, ledger, epsilon, capacity, kept)
 
 
 def released(*arguments, **more):
@@ -196,10 +197,14 @@ def test_rounds_come_in_order_and_the_last_may_be_asked_again():
 @pytest.mark.parametrize("transform", ["projection", "gaussian", "plain"])
 def test_a_candidate_is_its_row(transform):
     some = released(TRANSFORMS[transform])
+    assert some.round(0, None)[1].release.order is None, "nobody else needs to know it"
+    order = TRANSFORMS[transform].release(PROBLEM.table, SeededEntropy(Streams(0))).order
+    assert (order is None) is (transform != "gaussian")
     for t, index in enumerate((0, 77, 143)):
         measured = some.measure(t, [index])
-        assert measured.rows == [index]
-        assert measured.y[0] == pytest.approx(float(PROBLEM.table.values[index]), abs=4.5 * math.sqrt(1e-5))
+        row = index if order is None else order[index]
+        assert measured.rows == [row]
+        assert measured.y[0] == pytest.approx(float(PROBLEM.table.values[row]), abs=4.5 * math.sqrt(1e-5))
 
 
 def test_a_cell_gives_other_rows_of_it_while_there_are_any_uniformly():
@@ -212,6 +217,38 @@ def test_a_cell_gives_other_rows_of_it_while_there_are_any_uniformly():
         first.append(rows[0])
     assert stats.chisquare(np.unique(first, return_counts=True)[1]).pvalue > 1e-4
     assert len(set(first)) == 16
+
+
+def test_a_round_is_asked_again_with_the_same_candidates_or_not_at_all():
+    some = released(Cover(cells=3))
+    first = some.measure(0, [3])
+    with pytest.raises(ValueError, match=r"the curator is at round 1, got 0 with \[7\]"):
+        some.measure(0, [7])
+    assert some.measure(0, [3]) == first
+
+
+def test_no_more_is_measured_than_was_agreed():
+    some = released(Cover(cells=3), capacity=3)
+    some.measure(0, [1, 2])
+    with pytest.raises(ValueError, match="the curator makes at most 3 measurements"):
+        some.measure(1, [3, 4])
+    assert len(some.measure(1, [3]).y) == 1
+    with pytest.raises(ValueError, match="at most 3"):
+        some.measure(2, [3])
+
+
+@pytest.mark.parametrize("transform", ["projection", "gaussian", "histogram"])
+def test_a_release_of_another_table_is_not_sent(tmp_path, transform):
+    """Kept by a curator that was killed; then the data were changed."""
+    file = ReleaseFile(tmp_path / "release.npz")
+    curator(TRANSFORMS[transform], rng="os", kept=file).round(0, None)
+    other = curator(Histogram(3.0, 1e-5, cells=4) if transform == "histogram" else TRANSFORMS[transform],
+                    problem=GridGP(side_points=11), rng="os", kept=file, ledger=(ledger := Ledger()))  # fmt: skip
+    with pytest.raises(ValueError, match="the release that was kept has"):
+        other.round(0, None)
+    assert not ledger.charges
+    with pytest.raises(ValueError, match="measures nothing before it has released"):
+        other.measure(0, [0])
 
 
 def test_rows_that_were_measured_first_together_are_different():
@@ -232,11 +269,15 @@ def test_noise_of_measurements(transform):
     assert len(set(off)) == 800
 
 
-def test_a_curator_that_goes_on_knows_what_was_released():
+def test_a_curator_that_goes_on_knows_what_was_released(tmp_path):
     whole = released(TRANSFORMS["histogram"])
     table, _ = whole.round(0, None)
     again = curator(TRANSFORMS["histogram"])
     again.resume(table.values)
+    with pytest.raises(ValueError, match="the release is not repeated as the checkpoint has it"):
+        curator(TRANSFORMS["histogram"]).resume(table.values + 1)
+    with pytest.raises(ValueError, match="the release is not repeated as the checkpoint has it"):
+        curator(rng="os", kept=ReleaseFile(tmp_path / "gone.npz")).resume(table.values)
     assert again.n_candidates == whole.n_candidates
     for t in range(3):
         assert again.measure(t, [t]) == whole.measure(t, [t])

@@ -32,6 +32,7 @@ T, EPSILON = 6, 3.0042
 SMALL = ["problem.side_points=12", f"rounds={T}"]
 ALGORITHMS = ["po_gp_ucb", "gp_ucb", "gaussian_gp_ucb", "histogram_gp_ucb", "cover_gp_ucb", "random_rows"]
 PRIVATE = ["gaussian_gp_ucb", "histogram_gp_ucb"]
+NOTHING = ("cover_gp_ucb", "random_rows")  # is released
 
 
 def settings(algorithm, *more):
@@ -93,7 +94,7 @@ def test_records_of_a_run(tmp_path, algorithm):
     assert summary["curve"]["se"] == [0.0] * (T + 1)
 
     charges = Ledger(folder / "ledger.jsonl").charges
-    assert len(server) == len(charges) == len(released) == summary["n_charges"] == (algorithm != "cover_gp_ucb")
+    assert len(server) == len(charges) == len(released) == summary["n_charges"] == (algorithm not in NOTHING)
     if released:
         (row,) = server.to_dict("records")
         assert row["round"] == 0 and row["n_rejected"] == row["n_dropped"] == row["clip_fraction"] == 0
@@ -122,7 +123,7 @@ def test_summaries_say_what_is_claimed_and_what_is_guaranteed():
         if algorithm in PRIVATE:
             assert EPSILON * (1 - 1e-6) <= epsilon <= EPSILON
         else:
-            assert epsilon == (0.0 if algorithm == "cover_gp_ucb" else None)
+            assert epsilon == (0.0 if algorithm in NOTHING else None)
         claim = summary["published_claim"]
         assert (claim is None) == (algorithm != "po_gp_ucb")
     claim = expected("po_gp_ucb")["summary"]["published_claim"]
@@ -229,7 +230,7 @@ def test_killed_while_it_releases(tmp_path, monkeypatch, rng, where):
             execute(cfg)
     folder = folder_of(cfg)
     assert len(charged(folder)) == (where == "after the charge")
-    kept = Checkpoint(folder / "checkpoint").release_file().load(0)
+    kept = Checkpoint(folder / "checkpoint").curator_file().load(0)
     assert (kept is not None) == (rng == "os")
     execute(cfg)
     (paid,) = charged(folder)
@@ -329,6 +330,12 @@ REFUSED = [
     ([*PO, "dropout.probability=0.1"], "dropout is about agents' messages: an outsourced run has none"),
     ([*PO, "algorithm.modeler.policy=magic"], "algorithm.modeler.policy must be one of gp_ucb, random, got 'magic'"),
     ([*PO, "algorithm.modeler=3"], "algorithm.modeler"),
+    ([*PO, "+algorithm.modeler.foo=1"], "a key of algorithm.modeler must be one of policy, delta_ucb"),
+    ([*PO, "algorithm.modeler.policy=random", "algorithm.modeler.fit=ml"], "fit has no effect on policy=random"),
+    ([*PO, "transform.epsilon=10"], "transform.epsilon follows privacy.epsilon=3.004166: set that one, got 10"),
+    ([*PO, "problem.noise_variance=1e-300"], "noise must be a finite number of at least 1e-12"),
+    ([*PO, "rounds=9000000"], "rounds must be so few that candidates times measurements are at most 1e+09"),
+    ([*GAUSSIAN, "algorithm.private=false"], "algorithm.private is what its transform is, True: leave it out"),
     ([*PO, "executor.device=cuda"], "executor.device=cuda is for agents"),
     ([*PO, "privacy.budget.epsilon=9"], "privacy.budget.epsilon needs a transform with a guarantee, got po_gp_ucb"),
     (["algorithm=po_gp_ucb", "problem=synthetic"], "needs a problem with a table of candidates, and Synthetic has"),

@@ -41,7 +41,16 @@ def seeded(seed=0):
 
 
 def values(transform, some_table, seed=0):
-    return transform.release(some_table, seeded(seed)).values.numpy()
+    return placed(transform.release(some_table, seeded(seed)))
+
+
+def placed(release):
+    """What was released, in the order of the table."""
+    found = release.values.numpy()
+    if release.order is None:
+        return found
+    assert sorted(release.order) == list(range(len(found)))
+    return found[np.argsort(release.order)]
 
 
 # --- random_projection
@@ -199,17 +208,17 @@ def test_a_row_far_away_changes_its_own_mean_alone_and_is_moved_to_the_box():
     rows[4] = torch.tensor([1e6, -1e6, 0.2])
     after = transform.release(table(rows), seeded())
     assert after.n_clipped == 1
-    changed = (after.values.numpy() != before).any(1)
+    changed = (placed(after) != before).any(1)
     assert changed.nonzero()[0].tolist() == [4]
     noise = before[4] - table().rows[4].numpy() * 25 / math.sqrt(10.25)
-    assert after.values[4].numpy() - noise == pytest.approx(np.array([3, -1, 0.2]) * 25 / math.sqrt(10.25))
+    assert placed(after)[4] - noise == pytest.approx(np.array([3, -1, 0.2]) * 25 / math.sqrt(10.25))
 
 
 @pytest.mark.parametrize("entropy", [seeded(), SystemEntropy()], ids=["seeded", "os"])
 def test_noise_of_the_rows_is_normal_and_of_the_stated_size(entropy):
     transform, some = GaussianNoise(EPSILON, DELTA), table(n=4000)
     release = transform.release(some, entropy)
-    noise = (release.values - some.rows * 25 / math.sqrt(10.25)).numpy()
+    noise = placed(release) - some.rows.numpy() * 25 / math.sqrt(10.25)
     unit = noise / transform.sigma(some.public)
     assert np.abs(unit.mean(0)).max() < 4.5 / math.sqrt(len(unit))
     assert np.abs(unit.var(0) - 1).max() < 4.5 * math.sqrt(2 / len(unit))
@@ -221,12 +230,25 @@ def test_noise_of_the_rows_is_normal_and_of_the_stated_size(entropy):
 
 def test_a_modeler_is_told_the_noise():
     transform, some = GaussianNoise(EPSILON, DELTA), table()
-    released = transform.release(some, seeded()).values
-    candidates = transform.candidates(released, some.public)
-    assert torch.equal(candidates.points, released)
+    release = transform.release(some, seeded())
+    candidates = transform.candidates(release.values, some.public)
+    assert torch.equal(candidates.points, release.values)
     assert candidates.input_variance.tolist() == [transform.sigma(some.public) ** 2] * 3
     assert not candidates.fresh
-    assert transform.rows(released, some) is None
+    behind = transform.behind(release.values, release.order, some)
+    assert [behind.rows(i).tolist() for i in range(len(behind))] == [[row] for row in release.order]
+
+
+@pytest.mark.parametrize("entropy", ["seeded", "os"])
+def test_the_order_of_the_rows_is_secret_and_new(entropy):
+    """A table may arrive sorted by a private column: the place of a released row must not tell its rank."""
+    some, transform = table(n=400), GaussianNoise(EPSILON, DELTA)
+    orders = [transform.release(some, seeded(k) if entropy == "seeded" else SystemEntropy()).order for k in range(40)]
+    assert len({tuple(order) for order in orders}) == 40
+    correlations = [stats.spearmanr(order, range(400)).statistic for order in orders]
+    assert abs(np.mean(correlations)) < 4.5 / math.sqrt(40 * 399)
+    first = np.bincount([order[0] // 100 for order in orders], minlength=4)
+    assert stats.chisquare(first).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("transform", [GaussianNoise, Histogram])
@@ -332,12 +354,12 @@ def test_cells_behind_candidates_hold_their_rows_and_empty_ones_the_nearest():
     rows = rows[rows[:, 0] < 0]  # the right half of the box is empty
     some, cover = table(rows), Cover(cells=6)
     released = cover.release(some, seeded()).values
-    behind, cells = cover.rows(released, some), cover.grid(some.public)
+    behind, cells = cover.behind(released, None, some), cover.grid(some.public)
     centres, half = cells.centres() / cells.scale, cells.widths / cells.scale / 2
     assert len(behind) == len(cells) == len(cover.candidates(released, some.public).points)
     inside = ((rows[None] - centres[:, None]).abs() < half).all(2)
     n_empty = 0
-    for k, members in enumerate(behind):
+    for k, members in enumerate(map(behind.rows, range(len(behind)))):
         expected = inside[k].nonzero()[:, 0].tolist()
         if not expected:
             n_empty += 1
@@ -346,8 +368,8 @@ def test_cells_behind_candidates_hold_their_rows_and_empty_ones_the_nearest():
     assert n_empty >= len(cells) / 2
     kept = torch.full((len(cells), 1), -1.0, dtype=torch.float64)
     kept[[0, 10], 0] = 1e3
-    some_of_them = Histogram(EPSILON, DELTA, cells=6).rows(kept, some)
-    assert [m.tolist() for m in some_of_them] == [behind[0].tolist(), behind[10].tolist()]
+    some_of_them = Histogram(EPSILON, DELTA, cells=6).behind(kept, None, some)
+    assert [some_of_them.rows(i).tolist() for i in range(2)] == [behind.rows(0).tolist(), behind.rows(10).tolist()]
 
 
 def test_noise_of_the_counts_is_normal_and_of_the_stated_size():

@@ -10,11 +10,14 @@ import pytest
 import torch
 
 from dpfbo.accounting import default_delta
+from dpfbo.accounting.analytic_gaussian import noise_multiplier
 from dpfbo.accounting.events import round_event
 from dpfbo.accounting.fixed_size import FixedSize
 from dpfbo.accounting.moments import Moments
 from dpfbo.accounting.pld import Pld
 from dpfbo.ledger import Charge, Ledger
+from dpfbo.outsourced.gaussian import GaussianNoise
+from dpfbo.outsourced.histogram import Histogram
 from dpfbo.schedule import Power
 from dpfbo.weights.decay import Decay
 from runners import privacy, privacy_plan, privacy_plot
@@ -41,11 +44,11 @@ def refusal(capsys, *argv):
     return shown.err.removeprefix("error: ").strip()
 
 
-def ledger(path, rounds, z=1.0, q=0.35, seed=0, subset=None):
+def ledger(path, rounds, z=1.0, q=0.35, seed=0, subset=None, relation=None):
     book = Ledger(path)
     for t in range(rounds):
         values = torch.full((1, 2), seed + t / 100, dtype=torch.float64)
-        book.charge(Charge.of(t, round_event(q, z, subset), 1.0, 1.0, values))
+        book.charge(Charge.of(t, round_event(q, z, subset), 1.0, 1.0, values, relation))
     return path
 
 
@@ -241,6 +244,9 @@ class TestLedger:
         assert got["epsilon"] == {"fixed_size": pytest.approx(expected)}
         bare = ledger(tmp_path / "b.jsonl", 2, z=None)
         assert set(answer(capsys, "ledger", str(bare), "--delta", "0.01")["epsilon"].values()) == {None}
+        assert privacy.main(["ledger", str(bare), "--delta", "0.01"]) == 0
+        shown = capsys.readouterr().out  # of messages, or of a table that was released without a claim
+        assert "at delta 0.01, no epsilon is finite, whatever the relation" in shown and "zero-out" not in shown
         (tmp_path / "empty.jsonl").touch()
         empty = answer(capsys, "ledger", str(tmp_path / "empty.jsonl"), "--delta", "0.01")
         assert set(empty["epsilon"].values()) == {0.0}
@@ -272,6 +278,8 @@ class TestLedger:
             ("subset", [3], "subset must be [k, N], got [3]"),
             ("subset", [30, 29], "N of subset must be an integer of at least 30, got 29"),
             ("digest", 5, "digest must be a text, got 5"),
+            ("relation", ["row"], "relation must be a text, got ['row']"),
+            ("relation", "row", "q must be 1 and subset null where there is a relation, got 0.35"),
         ],
     )
     def test_a_charge_that_is_none_is_refused(self, capsys, tmp_path, field, value, says):
@@ -283,6 +291,29 @@ class TestLedger:
     def test_two_relations_have_no_sum(self, capsys, tmp_path):
         files = ledger(tmp_path / "a.jsonl", 2), ledger(tmp_path / "s.jsonl", 2, subset=(10, 29), seed=1)
         assert "no accountant covers both under one relation" in refusal(capsys, "ledger", *files, "--delta", "0.01")
+
+    def test_releases_of_tables_have_their_own_relation_and_epsilon(self, capsys, tmp_path):
+        files = [
+            str(ledger(tmp_path / f"{i}.jsonl", 1, noise_multiplier(e, 1e-5), 1.0, i, relation=GaussianNoise.relation))
+            for i, e in enumerate((1.0, 2.0))
+        ]
+        got = answer(capsys, "ledger", files[0], "--delta", "1e-5")
+        assert got["epsilon"] == {"analytic_gaussian": pytest.approx(1.0, rel=1e-6)}
+        assert got["relation"] == GaussianNoise.relation and "not measurements" in got["covers"]
+        both = answer(capsys, "ledger", *files, "--delta", "1e-5")["epsilon"]["analytic_gaussian"]
+        assert 2.0 < both < 3.0  # tight composition: below the sum
+        assert privacy.main(["ledger", *files, "--delta", "1e-5"]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert f"at delta 1e-05, neighbours: {GaussianNoise.relation}" in shown
+        assert "zero-out" not in shown and "user level" not in shown
+
+    def test_tables_and_counts_and_agents_have_no_sum(self, capsys, tmp_path):
+        moved = ledger(tmp_path / "g.jsonl", 1, q=1.0, relation=GaussianNoise.relation)
+        replaced = ledger(tmp_path / "h.jsonl", 1, q=1.0, seed=1, relation=Histogram.relation)
+        for other in (replaced, ledger(tmp_path / "a.jsonl", 1, q=1.0, seed=2)):
+            said = refusal(capsys, "ledger", moved, other, "--delta", "0.01")
+            assert said.startswith("ledgers must have one relation to be added up, got ")
+            assert f"{moved}: neighbours: {GaussianNoise.relation}" in said and str(other) in said
 
     def test_missing_file_or_delta(self, capsys, tmp_path):
         assert "is not there" in refusal(capsys, "ledger", tmp_path / "none.jsonl", "--delta", "0.01")

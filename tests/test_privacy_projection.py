@@ -20,8 +20,8 @@ def test_published_setting(capsys):
     """The jump of the published regret between r = 10 and 15 is sigma_min crossing w."""
     (claim,) = answer(capsys, *PUBLISHED)["claims"]
     by_r = {row["r"]: row for row in claim["rows"]}
-    assert by_r[10]["w"] == pytest.approx(976.1, abs=0.05) and by_r[10]["holds"]
-    assert by_r[15]["w"] == pytest.approx(1224.7, abs=0.05) and not by_r[15]["holds"]
+    assert by_r[10]["w"] == pytest.approx(976.1, abs=0.05) and by_r[10]["reached"]
+    assert by_r[15]["w"] == pytest.approx(1224.7, abs=0.05) and not by_r[15]["reached"]
     assert claim["largest_r"] == 11  # w(11) = 1029.6
     assert list(by_r) == list(range(1, 21))
 
@@ -39,7 +39,7 @@ def test_several_epsilons_and_none_at_all(capsys):
     text = capsys.readouterr().out
     assert "epsilon 1: largest r with sigma_min >= w is none" in text
     assert "epsilon 3: largest r with sigma_min >= w is 1" in text
-    assert "holds" in text and "inflated" in text
+    assert "reached" in text and "raised" in text
     assert "sigma_min is computed from private data" in text and "no guarantee when n > d + 1" in text
 
 
@@ -59,6 +59,7 @@ def test_problem_gives_sigma_min_and_what_is_not_given(capsys):
         (["--sigma-min", "1", "--epsilon", "1,0"], "--epsilon must be a finite number above 0, got 0"),
         (["--sigma-min", "1", "--epsilon", "1", "--delta", "1"], "--delta must lie in (0, 1), got 1"),
         (["--sigma-min", "1", "--epsilon", "1", "--r-max", "0"], "--r-max must be an integer of at least 1, got 0"),
+        (["--sigma-min", "1", "--epsilon", "1", "--r-max", "1001"], "--r-max must be at most 1000, got 1001"),
         (["--sigma-min", "1"], "--epsilon must be given where --problem is not"),
         (["--sigma-min", "1", "--problem", "grid_gp"], "one of --sigma-min and --problem must be given"),
         (["--epsilon", "1"], "one of --sigma-min and --problem must be given"),

@@ -11,7 +11,7 @@ import ray
 import torch
 
 from dpfbo.ledger import Ledger, digest
-from dpfbo.outsourced import centred, scaled_to_norm
+from dpfbo.outsourced import NORM, centred, scaled_to_norm
 from dpfbo.outsourced.parties import ModelerHere
 from runners.execute import execute
 from runners.executor import ExecutorError
@@ -93,7 +93,7 @@ def inside(party, function, *arguments):
 SEED = 7483921560418273  # two words of digits, and two "digits" of a Python integer
 MASK = 0x5DEECE66D1234567
 CHOSEN = [123, 777, 1404]  # rows whose coordinates are no round numbers
-LARGE = ["problem.side_points=40", f"seed={SEED}"]  # a release that goes through the object store
+LARGE = ["problem.side_points=100", f"seed={SEED}"]  # a release that goes through the object store
 
 
 def words_of(experiment):
@@ -107,9 +107,10 @@ def words_of(experiment):
         "rows": table.rows, "natural": table.natural, "scaled": scaled, "centred": centred(scaled),
         "raised": transform.raised(centred(scaled)) if hasattr(transform, "raised") else centred(scaled),
         "rows in single precision": table.rows.float(), "natural in single precision": table.natural.float(),
-        "values": table.values,
+        "publicly scaled": table.rows * (NORM / table.public.radius), "values": table.values,
     }  # fmt: skip
     words = {kind: rows[CHOSEN].numpy().ravel().view(np.uint64) for kind, rows in kinds.items()}
+    words |= {f"{kind} pickled": some.byteswap() for kind, some in words.items()}  # Python's floats, one by one
     text = np.frombuffer(str(SEED).encode(), dtype=np.uint64)
     number = np.array([SEED, SEED % 2**30 + (SEED >> 30 << 32)], dtype=np.uint64)
     return {**words, "seed": np.concatenate([text, number])}
@@ -132,10 +133,16 @@ def scanned(placed, folder, algorithm, parties):
     def look(agents, server):
         if agents.round == ROUNDS:
             (deployment,) = deployments
-            (_, (values,)) = deployment.server.told[0]
-            released = {"released": values[CHOSEN].numpy().ravel().view(np.uint64)}
+            table, record = deployment.server.round(0, None)
+            sizes = np.array([record.release.signal, record.release.noise]).view(np.uint64)[
+                : 1 + (record.release.noise > 0)
+            ]
+            more = {
+                "released": table.values[CHOSEN].numpy().ravel().view(np.uint64),
+                "size of the table": np.concatenate([sizes, sizes.byteswap()]),
+            }
             for name in parties:
-                found[name] = looked_through(deployment, getattr(deployment, name), {**words, **released})
+                found[name] = looked_through(deployment, getattr(deployment, name), {**words, **more})
 
     run(folder, f"algorithm={algorithm}", *LARGE, *RAY, on_round=look)
     return found
@@ -145,8 +152,10 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a p
 
 
 @needs_proc
-def test_the_modeler_never_receives_the_rows(placed, tmp_path):
-    found = scanned(placed, tmp_path, "po_gp_ucb", ("modeler", "server"))
+@pytest.mark.parametrize("algorithm", ["po_gp_ucb", "gaussian_gp_ucb"])
+def test_the_modeler_never_receives_the_rows(placed, tmp_path, algorithm):
+    """Nor anything else that only the curator knows of them."""
+    found = scanned(placed, tmp_path, algorithm, ("modeler", "server"))
     counts, shared, seen = found["modeler"]
     assert [kind for kind, n in counts.items() if n.any()] == ["released"]
     assert counts["released"].min() > 0 and shared["released"].min() > 0, "it does find what is there"
@@ -156,7 +165,7 @@ def test_the_modeler_never_receives_the_rows(placed, tmp_path):
     counts, _, seen = found["server"]
     for kind in ("rows", "natural", "values", "released"):
         assert counts[kind].min() > 0, f"the curator holds them: {kind}"
-    assert counts["seed"].max() > 0
+    assert counts["seed"].max() > 0 and counts["size of the table"].max() > 0
     assert "dpfbo.problems.grid_gp" in seen.modules
 
 
@@ -261,7 +270,7 @@ def test_a_release_that_was_charged_is_the_one_that_is_sent(placed, tmp_path):
     """Its noise is never the same again."""
     summary, folder = with_deaths(placed, tmp_path, AT_CHARGE, "algorithm=gaussian_gp_ucb", "privacy.rng=os")
     assert summary["executor"]["restarts"] == summary["n_charges"] == 1
-    (_, (values,)) = placed[0][0].server.told[0]
+    values = placed[0][0].server.round(0, None)[0].values
     assert [c.digest for c in Ledger(folder / "ledger.jsonl").charges] == [digest(values)]
 
 

@@ -651,7 +651,8 @@ REAL = {"privacy": {"rng": "os"}, "algorithm": {"private": True}}
 )
 def test_a_real_deployment_shows_what_is_released_and_nothing_else(tmp_path, show, config, released_only):
     tracker = WandbTracker(show=show)
-    tracker.start(config, tmp_path, "run", "sweep", ["test"])
+    problem = {"name": "property", "file": "/home/me/own.csv", "data_dir": "/home/me"}
+    tracker.start({**config, "problem": problem}, tmp_path, "run", "sweep", ["test"])
     metrics = {"regret/mean": 0.25, "epsilon": 0.5, "server/sigma": 2.0, "server/snr": 0.125, "seconds/fit": 3.0}
     tracker.log_round(0, metrics)
     tracker.log_round(1, metrics)
@@ -663,6 +664,7 @@ def test_a_real_deployment_shows_what_is_released_and_nothing_else(tmp_path, sho
     assert "n_charges" in summary and "final_epsilon" in summary
     for key in ("final_regret", "final/mean", "clip_fraction"):
         assert (key in summary) != released_only
+    assert config_of(tmp_path)["problem"] == ({"name": "property"} if released_only else problem)
     (run,) = of_kind(tmp_path, "run")
     assert ("released" if released_only else "simulation") in run.tags
     assert bool(list(tmp_path.rglob("*.png"))) != released_only

@@ -2,8 +2,10 @@
 
 The adversary knows both tables and all settings. Column space: `random_projection` releases `Z = X_c W` for some W, so
 that Z lies in the column space of the rows, which a neighbour does not share. Likelihood ratio: noise on a statistic
-that both tables give exactly. The released values are those of the transform's own `release`, with randomness of its
-own in every trial; bounds from the scores (`dpfbo.audit.bounds`) are valid whatever a release does.
+that both tables give exactly, computed by the transform itself of each table as a curator would, so that whatever it
+takes from the data differs too. The released values are those of the transform's own `release`, with randomness of its
+own in every trial; bounds from the scores (`dpfbo.audit.bounds`) are valid whatever a release does. Where the rows come
+in a secret order, the adversary knows that too: it is stronger than one that sees the release alone.
 """
 
 import math
@@ -17,10 +19,11 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.audit.bounds import FEWEST, Claim, Verdict, verdict
+from dpfbo.audit.outsourced_scores import ColumnSpace, LikelihoodRatio, Silent, in_table_order
 from dpfbo.audit.target import seeded
 from dpfbo.audit.tradeoff import Profile
-from dpfbo.entropy import Entropy, SystemEntropy
-from dpfbo.outsourced import Transform, centred
+from dpfbo.entropy import SystemEntropy
+from dpfbo.outsourced import NORM, Transform, within
 from dpfbo.outsourced.gaussian import GaussianNoise
 from dpfbo.outsourced.histogram import Histogram
 from dpfbo.outsourced.random_projection import RandomProjection
@@ -29,58 +32,20 @@ from dpfbo.outsourced.table import Table
 MOVE = 1e-3  # of a row in the column-space test, where the longest row has norm 25
 FARTHEST = 1.0  # that neighbours are apart
 PUBLISHED = "one row moved by a norm of at most 1 of 25"
-_ROUNDING = 1e-10  # of a release's norm
 _GAP = 1e3
 _TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
-class ColumnSpace:
-    """`log |Z - Q Q^T Z| - log |Z - Q' Q'^T Z|`: above 0 where Z fits the neighbour's column space better.
-
-    own, other: orthonormal bases of the centred columns of the table and of its neighbour, n x d (a thin QR). The
-    scale that the curator chose is of no consequence: it does not change a column space.
-    """
-
-    own: Tensor
-    other: Tensor
-
-    @staticmethod
-    def of(rows: Tensor, neighbour: Tensor) -> "ColumnSpace":
-        own, other = (torch.linalg.qr(centred(r)).Q for r in (rows, neighbour))
-        return ColumnSpace(own, other)
-
-    def __call__(self, values: Tensor) -> float:
-        own, other = (max(_outside(values, Q), _TINY) for Q in (self.own, self.other))
-        return math.log(own) - math.log(other)
-
-    def contains(self, values: Tensor, neighbours: bool) -> bool:
-        """Whether a release lies in the table's column space, or in the neighbour's, up to rounding."""
-        return _outside(values, self.other if neighbours else self.own) <= _ROUNDING * float(values.norm())
-
-
-@dataclass(frozen=True)
-class LikelihoodRatio:
-    """`<z - (m + m') / 2, m' - m> / sigma^2`, the optimal score where Gaussian noise is added to m, or to m'.
-
-    own, other: what the table and its neighbour would release without noise, both of one shape.
-    """
-
-    own: Tensor
-    other: Tensor
-    sigma: float
-
-    def __call__(self, values: Tensor) -> float:
-        middle, apart = (self.own + self.other) / 2, self.other - self.own
-        return float(((values - middle) * apart).sum()) / self.sigma**2
-
-
-@dataclass(frozen=True)
 class Attack:
-    """A neighbour of the released table, and a score that is larger where that was released instead."""
+    """Two neighbouring tables, and a score that is larger where the second was released.
+
+    name: of the score; words: how the neighbour differs. table: the curator's, or one with the same public box.
+    """
 
     name: str
     words: str
+    table: Table
     neighbour: Table
     score: Callable[[Tensor], float]
 
@@ -114,19 +79,6 @@ class Told:
         return self.verdict.holds and not self.disjoint
 
 
-class Silent:
-    """No noise at all: what a transform would release without."""
-
-    def check(self, sigma: float, sensitivity: float) -> None:
-        pass
-
-    def inflation(self, size: int) -> float:
-        return 1.0
-
-    def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
-        return total
-
-
 def claim_of(transform: Transform, table: Table) -> Claim:
     """What the transform claims of one release: by the accountant of what it is charged at, or what was published.
 
@@ -144,27 +96,28 @@ def claim_of(transform: Transform, table: Table) -> Claim:
 def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Attack]:
     """What can be tried on a transform. move: how far a row moves in the column-space test, of 25.
 
-    Raises ValueError for a move that is not above 0 or farther than neighbours are apart.
+    Raises ValueError for a move that is not above 0 or farther than neighbours are apart, or where no difference
+    between the neighbours could be seen, as where all rows lie outside the public box.
     """
     checks.positive("move", move)
     if move > FARTHEST:
         raise ValueError(f"move must be at most {FARTHEST:g}, as far as neighbours are apart, got {move!r}")
-    found = []
-    if not isinstance(transform, Histogram):
-        near = _moved(table, move / transform.scale(table))
-        words = f"row moved by {move:g}"
-        found.append(Attack("column space", words, near, ColumnSpace.of(table.rows, near.rows)))
-    if isinstance(transform, GaussianNoise):
-        far = _moved(table, FARTHEST / transform.scale(table))
-        found.append(_likelihood(transform, table, far, f"row moved by {FARTHEST:g}"))
+    unit = _unit(transform, table)
     if isinstance(transform, Histogram):
-        found.append(_likelihood(transform, table, _mirrored(table), "row mirrored"))
+        return [_likelihood(transform, table, _mirrored(table), "longest row mirrored")]
+    words, near = f"row moved by {move:g}", _moved(table, move / unit)
+    found = [Attack("column space", words, table, near, ColumnSpace.of(table.rows, near.rows))]
+    if isinstance(transform, GaussianNoise):
+        _without_noise(transform, table, near, words)  # refuses where that is the same
+        far = _moved(table, FARTHEST / unit)
+        found.append(_likelihood(transform, table, far, f"row moved by {FARTHEST:g}"))
+        longest, shortened = _shortened(table, FARTHEST / unit)
+        found.append(_likelihood(transform, longest, shortened, f"longest row shortened by {FARTHEST:g}"))
     return found
 
 
 def told_apart(
     transform: Transform,
-    table: Table,
     attack: Attack,
     trials: int,
     seed: int = 0,
@@ -173,25 +126,26 @@ def told_apart(
     system: bool = False,
     on_trial: Callable[[], None] = lambda: None,
 ) -> Told:
-    """Release the table and its neighbour `trials` times each and bound epsilon from below by the attack's scores.
+    """Release an attack's two tables `trials` times each and bound epsilon from below by the attack's scores.
 
     system: randomness from the operating system instead of a seed. on_trial: called after each trial of both.
 
     Raises ValueError for fewer than 20 trials or a transform that claims nothing.
     """
     checks.integer("trials", trials, minimum=FEWEST)
-    claim, scores = claim_of(transform, table), np.zeros((2, trials))
-    within = isinstance(attack.score, ColumnSpace)
+    claim, scores = claim_of(transform, attack.table), np.zeros((2, trials))
+    contained = isinstance(attack.score, ColumnSpace)
     with torch.inference_mode():
         for trial in range(trials):
-            for world, released in enumerate((table, attack.neighbour)):
-                label = ("outsourced", attack.name, seed, repetition, world, trial)
-                values = transform.release(released, SystemEntropy() if system else seeded(*label)).values
+            for world, released in enumerate((attack.table, attack.neighbour)):
+                label = ("outsourced", attack.name, attack.words, seed, repetition, world, trial)
+                release = transform.release(released, SystemEntropy() if system else seeded(*label))
+                values = in_table_order(release)
                 scores[world, trial] = attack.score(values)
-                within = within and attack.score.contains(values, world == 1)  # type: ignore[attr-defined]
+                contained = contained and attack.score.contains(values, world == 1)  # type: ignore[attr-defined]
             on_trial()
     without, with_message = scores
-    return Told(attack, without, with_message, within, verdict(without, with_message, claim, confidence))
+    return Told(attack, without, with_message, contained, verdict(without, with_message, claim, confidence))
 
 
 def most_shown(claim: Claim, trials: int, confidence: float = 0.95) -> float:
@@ -201,17 +155,30 @@ def most_shown(claim: Claim, trials: int, confidence: float = 0.95) -> float:
     return max(0.0, math.log(max(1 - claim.delta - rate, _TINY) / rate))
 
 
-def _outside(values: Tensor, Q: Tensor) -> float:
-    """Norm of what lies outside the column space of an orthonormal basis."""
-    Z = centred(values)
-    return float((Z - Q @ (Q.T @ Z)).norm())
+def _unit(transform: Transform, table: Table) -> float:
+    """What rows are multiplied with where neighbours are at most 1 apart: what was published looks at the longest row,
+    a guarantee at public numbers alone, whatever the transform itself does."""
+    return transform.scale(table) if isinstance(transform, RandomProjection) else NORM / table.public.radius
 
 
 def _likelihood(transform: GaussianNoise | Histogram, table: Table, neighbour: Table, words: str) -> Attack:
-    silent = replace(transform, noise=Silent())
-    own, other = (silent.release(t, SystemEntropy()).values for t in (table, neighbour))
+    own, other = _without_noise(transform, table, neighbour, words)
     score = LikelihoodRatio(own, other, transform.sigma(table.public))
-    return Attack("likelihood ratio", words, neighbour, score)
+    return Attack("likelihood ratio", words, table, neighbour, score)
+
+
+def _without_noise(
+    transform: GaussianNoise | Histogram, table: Table, neighbour: Table, words: str
+) -> tuple[Tensor, Tensor]:
+    """What both tables would release without noise, which must differ."""
+    silent = replace(transform, noise=Silent())
+    own, other = (in_table_order(silent.release(t, SystemEntropy())) for t in (table, neighbour))
+    if torch.equal(own, other):
+        raise ValueError(
+            f"an audit needs a neighbour that makes a difference, got the same release, but for its noise, with the "
+            f"{words}: do all rows lie outside the public box?"
+        )
+    return own, other
 
 
 def _moved(table: Table, distance: float) -> Table:
@@ -222,6 +189,21 @@ def _moved(table: Table, distance: float) -> Table:
     rows = table.rows.clone()
     rows[which, axis] -= math.copysign(distance, float(rows[which, axis]))
     return replace(table, rows=rows)
+
+
+def _shortened(table: Table, distance: float) -> tuple[Table, Table]:
+    """A table in which one row is the longest, by a distance, and the same with that row moved inwards so far: a
+    transform that looks at the longest row treats all rows differently. The row is the longest inside the public box;
+    rows that would come near its length are shortened in both tables."""
+    lengths = table.rows.norm(dim=1)
+    inside = (within(table.rows, table.public)[0] == table.rows).all(1)
+    which = int(torch.where(inside, lengths, -1.0).argmax())
+    longest = float(lengths[which])
+    reach = max(longest - distance, longest / 2)
+    rows = table.rows * (reach / lengths.clamp(min=reach))[:, None]
+    shortened = replace(table, rows=rows.clone())
+    rows[which] = table.rows[which]
+    return replace(table, rows=rows), shortened
 
 
 def _mirrored(table: Table) -> Table:

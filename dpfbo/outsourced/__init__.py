@@ -4,14 +4,16 @@ A *curator* holds the inputs and can measure; a *modeler* knows how to optimise.
 table once; the modeler runs GP-UCB on it, sends the index of a candidate, and receives a measurement. They share
 nothing else: no memory, no seed.
 
-A transform is one file here, with its YAML in `conf/transform/`. Its private half (`release`) sees the rows; its public
-half (`candidates`) is post-processing of what was released, and both parties compute it.
+A transform is one file here, with its YAML in `conf/transform/`. Its private half (`release`, `behind`) sees the rows;
+its public half (`candidates`) is post-processing of what was released.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -41,37 +43,80 @@ class Candidates:
     counts: Tensor | None = None
 
 
-class Transform(Protocol):
-    """How a curator makes its rows fit to be seen. All attributes are public settings.
+class Behind(Protocol):
+    """The rows that stand behind the candidates, which only the curator knows."""
+
+    def __len__(self) -> int:
+        """How many candidates there are."""
+
+    def rows(self, index: int) -> Tensor:
+        """Those that a measurement of one candidate may be of, at least one."""
+
+
+@dataclass(frozen=True)
+class OneRowEach:
+    """Candidate i is row order[i]."""
+
+    order: Tensor
+
+    @staticmethod
+    def of(values: Tensor, order: Sequence[int] | None, table: Table) -> OneRowEach:
+        """order: None for that of the table. Raises ValueError for a release of another table."""
+        n = len(table.rows)
+        if len(values) != n or (order is not None and len(order) != n):
+            raise ValueError(f"the release that was kept has {len(values)} rows, and the table {n}: delete the folder")
+        return OneRowEach(torch.arange(n) if order is None else torch.tensor(order, dtype=torch.long))
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def rows(self, index: int) -> Tensor:
+        return self.order[index : index + 1]
+
+
+class Transform(ABC):
+    """How a curator makes its rows fit to be seen. All of its settings are public.
 
     private: whether the release has a guarantee, at privacy.epsilon and privacy.delta. relation: the neighbours that
-    it compares; empty without one.
+    it compares; empty without one. random: whether the release draws random numbers.
     """
 
-    @property
-    def private(self) -> bool: ...
-
-    @property
-    def relation(self) -> str: ...
+    private: ClassVar[bool] = False
+    relation: ClassVar[str] = ""
+    random: ClassVar[bool] = False
 
     def event(self, public: Public) -> dp_accounting.DpEvent | None:
         """What the release costs, for an accountant; None if it tells nothing. Raises ValueError for settings that
         cannot work on such a table."""
+        return None
 
+    @abstractmethod
     def scale(self, table: Table) -> float:
         """By what the rows are multiplied, and with them the GP's length-scale."""
 
+    @abstractmethod
     def release(self, table: Table, entropy: Entropy) -> Release:
         """The only thing that is ever released of the rows; its values go to the modeler as they are."""
 
+    @abstractmethod
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         """What the modeler makes of the released values."""
 
-    def rows(self, values: Tensor, table: Table) -> list[Tensor] | None:
-        """The rows that stand behind each candidate, on the curator's side; None: candidate i is row i."""
+    def most_candidates(self, public: Public) -> int:
+        """How many there are at most."""
+        return public.n
+
+    def behind(self, values: Tensor, order: Sequence[int] | None, table: Table) -> Behind:
+        """The rows behind the candidates. order: of the release. Raises ValueError for a release of another table."""
+        return OneRowEach.of(values, order, table)
 
     def published_claim(self, public: Public) -> str | None:
         """What was published about this release and is not a guarantee, in words; None if there is nothing to say."""
+        return None
+
+    def private_facts(self, table: Table) -> dict[str, Any]:
+        """What a simulation records of the release beside it, and only the curator knows."""
+        return {}
 
 
 def scaled_to_norm(rows: Tensor) -> Tensor:

@@ -73,23 +73,43 @@ class Cells:
             number = number * count + axis[:, k]
         return number, n_moved
 
-    def rows(self, table: Table, kept: Tensor) -> list[Tensor]:
-        """The rows in each of the kept cells; in an empty one the row that is nearest to its centre."""
-        number, _ = self.of(table)
-        order = torch.argsort(number, stable=True)
-        ends = torch.cumsum(torch.bincount(number, minlength=len(self)), 0)
-        parts = torch.tensor_split(order, ends[:-1])
-        centres, scaled = self.centres()[kept], table.rows * self.scale
-        return [
-            parts[k] if len(parts[k]) else (scaled - centre).square().sum(1).argmin()[None]
-            for k, centre in zip(kept.tolist(), centres, strict=True)
-        ]
-
     def _bounds(self) -> tuple[Tensor, Tensor]:
         return (
             torch.tensor(self.public.lower, dtype=torch.float64),
             torch.tensor(self.public.upper, dtype=torch.float64),
         )
+
+
+@dataclass(frozen=True)
+class CellRows:
+    """The rows in each of the kept cells; behind an empty one the row that is nearest to its centre.
+
+    centres: m x d; scaled: n x d, the rows in the same units; parts: the rows of each kept cell.
+    """
+
+    centres: Tensor
+    scaled: Tensor
+    parts: list[Tensor]
+
+    @staticmethod
+    def of(grid: Cells, values: Tensor, kept: Tensor, table: Table) -> CellRows:
+        """Raises ValueError for a release over other cells."""
+        if len(values) != len(grid):
+            raise ValueError(f"the release that was kept has {len(values)} cells, not {len(grid)}: delete the folder")
+        number, _ = grid.of(table)
+        order = torch.argsort(number, stable=True)
+        ends = torch.cumsum(torch.bincount(number, minlength=len(grid)), 0)
+        starts = torch.cat([torch.zeros(1, dtype=torch.long), ends[:-1]])
+        parts = [order[a:b] for a, b in zip(starts[kept].tolist(), ends[kept].tolist(), strict=True)]
+        return CellRows(grid.centres()[kept], table.rows * grid.scale, parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def rows(self, index: int) -> Tensor:
+        if len(self.parts[index]):
+            return self.parts[index]
+        return (self.scaled - self.centres[index]).square().sum(1).argmin()[None]
 
 
 def _shape(public: Public, longest: int) -> tuple[int, ...]:

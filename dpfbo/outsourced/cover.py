@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,18 +11,15 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.entropy import Entropy
 from dpfbo.mechanism import Release
-from dpfbo.outsourced import Candidates
-from dpfbo.outsourced.cells import Cells
+from dpfbo.outsourced import Behind, Candidates, Transform
+from dpfbo.outsourced.cells import CellRows, Cells
 from dpfbo.outsourced.table import Public, Table
-
-if TYPE_CHECKING:
-    import dp_accounting
 
 _LEAST_ROWS = 25.0  # of an average cell
 
 
 @dataclass(frozen=True)
-class Cover:
+class Cover(Transform):
     """All cells are candidates, empty or not; to measure one is to measure a random row of it, or the nearest row.
 
     The "released" values are a zero for each cell, known beforehand: epsilon is 0. What a transform gains over this is
@@ -31,17 +28,13 @@ class Cover:
     """
 
     cells: int | None = None
-    private: ClassVar[bool] = False
-    relation: ClassVar[str] = "any two tables of as many rows"
 
     def __post_init__(self) -> None:
         if self.cells is not None:
             checks.integer("transform.cells", self.cells, minimum=2)
 
-    def event(self, public: Public) -> dp_accounting.DpEvent | None:
-        return None
-
     def grid(self, public: Public) -> Cells:
+        """The cells; how many follows from public settings."""
         return Cells.with_rows(public, _LEAST_ROWS) if self.cells is None else Cells(public, self.cells)
 
     def scale(self, table: Table) -> float:
@@ -49,14 +42,15 @@ class Cover:
 
     def release(self, table: Table, entropy: Entropy) -> Release:
         zeros = torch.zeros(len(self.grid(table.public)), 1, dtype=torch.float64)
-        return Release(zeros, 0.0, 0.0, 0.0, 0.0, len(table.rows), 0, 0)
+        n = len(table.rows)
+        return Release(zeros, sigma=0.0, sensitivity=0.0, signal=0.0, noise=0.0, n_chosen=n, n_clipped=0, n_rejected=0)
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         grid = self.grid(public)
         return Candidates(grid.centres(), grid.widths.square() / 12, fresh=True)
 
-    def rows(self, values: Tensor, table: Table) -> list[Tensor] | None:
-        return self.grid(table.public).rows(table, torch.arange(len(values)))
+    def most_candidates(self, public: Public) -> int:
+        return len(self.grid(public))
 
-    def published_claim(self, public: Public) -> str | None:
-        return None
+    def behind(self, values: Tensor, order: Sequence[int] | None, table: Table) -> Behind:
+        return CellRows.of(self.grid(table.public), values, torch.arange(len(values)), table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -12,8 +12,9 @@ from dpfbo.accounting import finite_or_none
 from dpfbo.broadcast import ReleasedTable
 from dpfbo.entropy import Entropy
 from dpfbo.ledger import Charge, Ledger
+from dpfbo.mechanism import Release
 from dpfbo.messages import Messages
-from dpfbo.outsourced import Transform
+from dpfbo.outsourced import Behind, Transform
 from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.rng import Streams
 from dpfbo.server import EpsilonCurve, KeptRelease, ServerRecord, check_noise_is_new
@@ -23,8 +24,10 @@ _CURATOR = torch.zeros(1, dtype=torch.long)  # whose stretch of the streams
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured in one round. y: the answers; rows: whose they are, which only the curator knows."""
+    """What was measured in one round. indices: of the candidates; y: the answers; rows: whose they are, which only the
+    curator knows."""
 
+    indices: list[int]
     y: list[float]
     rows: list[int]
 
@@ -36,7 +39,8 @@ class Curator:
     ledger, durably, before `round` returns it. Measurements are not covered: each tells the objective at a row of the
     modeler's choice.
 
-    kept: for noise that cannot be drawn twice.
+    capacity: how many measurements it will make at most. kept: for noise that cannot be drawn twice, a file of the
+    curator's own, with the secret order of the rows, from before the charge until the run is over.
     """
 
     uses_messages = False
@@ -49,14 +53,14 @@ class Curator:
         entropy: Entropy,
         ledger: Ledger,
         epsilon: EpsilonCurve,
+        capacity: int,
         kept: KeptRelease | None = None,
     ) -> None:
         self._table, self._noise = problem.table, problem.noise_variance**0.5
         self._transform, self._streams, self._entropy = transform, streams, entropy
-        self._ledger, self._epsilon, self._kept = ledger, epsilon, kept
+        self._ledger, self._epsilon, self._capacity, self._kept = ledger, epsilon, capacity, kept
         self._released: tuple[ReleasedTable, ServerRecord | None] | None = None
-        self._values: Tensor | None = None
-        self._behind: list[Tensor] | None = None
+        self._behind: Behind | None = None
         self._answers: list[Measured] = []
         self._seen: set[int] = set()
 
@@ -67,58 +71,73 @@ class Curator:
         if t != 0:
             raise ValueError(f"a curator releases in round 0 only, got round {t}")
         if self._released is None:
-            release = self._kept.load(0) if self._kept else None  # of a curator that was killed in this round
-            if release is None:
-                release = self._transform.release(self._table, self._entropy)
-                if self._kept:
-                    self._kept.save(0, release)
+            release = self._release()
+            behind = self._transform.behind(release.values, release.order, self._table)  # refuses another table's
             event, record = self._transform.event(self._table.public), None
             if event is not None:
-                check_noise_is_new(self._ledger, 0, release, self._entropy)
-                sensitivity = finite_or_none(release.sensitivity)
-                self._ledger.charge(Charge.of(0, event, release.sigma, sensitivity, release.values))
+                check_noise_is_new(self._ledger, 0, release, self._entropy, self._transform.random)
+                sensitivity, relation = finite_or_none(release.sensitivity), self._transform.relation or None
+                self._ledger.charge(Charge.of(0, event, release.sigma, sensitivity, release.values, relation))
                 spent = self._ledger.events(up_to_round=0 if self._entropy.reproducible else None)
-                record = ServerRecord(0, self._epsilon.after(spent), release)
-            self.resume(release.values)
+                record = ServerRecord(0, self._epsilon.after(spent), replace(release, order=None))
+            self._behind = behind
             self._released = ReleasedTable(release.values), record
         return self._released
 
     def resume(self, values: Tensor) -> None:
-        """Know what was released."""
-        self._values, self._behind = values, self._transform.rows(values, self._table)
+        """Know what was released, and what stands behind it: drawn again, or kept in a file of the curator's own.
+
+        Raises ValueError if that is not what was released: the data, the code or the file are not what they were.
+        """
+        release = self._kept.load(0) if self._kept else self._transform.release(self._table, self._entropy)
+        if release is None or not torch.equal(release.values, values):
+            raise ValueError("the release is not repeated as the checkpoint has it: delete the folder to start anew")
+        self._behind = self._transform.behind(release.values, release.order, self._table)
+
+    def _release(self) -> Release:
+        """The one that was kept before its charge, of a curator that was killed since then, or a new one."""
+        release = self._kept.load(0) if self._kept else None
+        if release is None:
+            release = self._transform.release(self._table, self._entropy)
+            if self._kept:
+                self._kept.save(0, release)
+        return release
 
     @property
     def n_candidates(self) -> int:
-        return len(self._table.rows) if self._behind is None else len(self._behind)
+        """How many there are to choose among; 0 before the release."""
+        return 0 if self._behind is None else len(self._behind)
 
     def measure(self, t: int, indices: Sequence[int]) -> Measured:
         """Measure the candidates of round t; repeating the last round gives the same answers.
 
-        Raises ValueError for an index that is none, a round out of order, or before anything was released.
+        Raises ValueError for an index that is none, a round out of order or with other indices than before, more
+        measurements than agreed, or before anything was released.
         """
-        if self._values is None:
+        if self._behind is None:
             raise ValueError("a curator measures nothing before it has released")
-        if t == len(self._answers) - 1:
+        if t == len(self._answers) - 1 and list(indices) == self._answers[t].indices:
             return self._answers[t]
         if t != len(self._answers):
-            raise ValueError(f"the curator is at round {len(self._answers)}, got {t}")
+            raise ValueError(f"the curator is at round {len(self._answers)}, got {t} with {list(indices)}")
+        if sum(len(answer.y) for answer in self._answers) + len(indices) > self._capacity:
+            raise ValueError(f"the curator makes at most {self._capacity} measurements, as agreed before the release")
+        last = self.n_candidates - 1
         for index in indices:
-            if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < self.n_candidates:
-                last = self.n_candidates - 1
+            if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index <= last:
                 raise ValueError(f"the modeler's index must be an integer from 0 to {last}, got {index!r}")
         picks = self._streams.uniform("curator/row", _CURATOR, t, len(indices))[0].tolist()
-        rows = [self._row(index, pick) for index, pick in zip(indices, picks, strict=True)]
+        rows = [self._row(self._behind, index, pick) for index, pick in zip(indices, picks, strict=True)]
         noise = self._noise * self._streams.normal("observation", _CURATOR, t, len(indices))[0]
-        answer = Measured((self._table.values[rows] + noise).tolist(), rows)
+        answer = Measured(list(indices), (self._table.values[rows] + noise).tolist(), rows)
         self._answers.append(answer)
         return answer
 
-    def _row(self, index: int, pick: float) -> int:
+    def _row(self, behind: Behind, index: int, pick: float) -> int:
         """The row to measure for a candidate: of several, one that was not measured before if there is any."""
-        if self._behind is None:
-            return index
-        rows = self._behind[index].tolist()
-        rows = [row for row in rows if row not in self._seen] or rows
+        rows = behind.rows(index).tolist()
+        if len(rows) > 1:
+            rows = [row for row in rows if row not in self._seen] or rows
         row = rows[int(pick * len(rows))]
         self._seen.add(row)
         return row

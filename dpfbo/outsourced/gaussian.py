@@ -15,7 +15,7 @@ from dpfbo.accounting.events import round_event
 from dpfbo.entropy import Entropy
 from dpfbo.mechanism import Release
 from dpfbo.noise import Gaussian, Noise
-from dpfbo.outsourced import NORM, Candidates, within
+from dpfbo.outsourced import NORM, Candidates, Transform, within
 from dpfbo.outsourced.table import Public, Table
 
 if TYPE_CHECKING:
@@ -25,14 +25,16 @@ SENSITIVITY = 1.0
 
 
 @dataclass(frozen=True)
-class GaussianNoise:
-    """`Z = X + sigma N(0, I)` with the analytic Gaussian mechanism (Balle and Wang 2018), at any eps > 0.
+class GaussianNoise(Transform):
+    """`Z = X + sigma N(0, I)`, its rows in a secret random order, with the analytic Gaussian mechanism (Balle and Wang
+    2018), at any eps > 0.
 
-    Guarantee: (eps, delta) for the release of Z. Relation: tables of n rows that differ in one row by a norm of at most
-    1, after the public scaling that takes the farthest corner of the public box to norm 25, the adjacency of the
-    paper. Sensitivity 1: rows outside the box are moved to its nearest point, which takes no two rows farther apart.
-    Nothing here is computed from the data: neither the scale nor a centre. Not covered: measurements, which a modeler
-    receives of rows of its choice.
+    Guarantee: (eps, delta) for the release of Z. Relation: tables of n rows, in any order, that differ in one row by a
+    norm of at most 1, after the public scaling that takes the farthest corner of the public box to norm 25, the
+    adjacency of the paper. Sensitivity 1: rows outside the box are moved to its nearest point, which takes no two rows
+    farther apart. The order is drawn anew: a table that arrives sorted by a private column would tell by each row's
+    place what the noise hides. Nothing here is computed from the data, neither the scale nor a centre. Not covered:
+    measurements, which a modeler receives of rows of its choice.
 
     The classic sigma = sqrt(2 ln(1.25 / delta)) / eps is proved for eps <= 1 only, and is larger. noise: how it is
     sampled.
@@ -45,12 +47,13 @@ class GaussianNoise:
     noise: Noise = Gaussian()
     private: ClassVar[bool] = True
     relation: ClassVar[str] = "one row moved by a norm of at most 1 of 25"
+    random: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         checks.positive("privacy.epsilon", self.epsilon)
         check_delta(self.delta)
 
-    def event(self, public: Public) -> dp_accounting.DpEvent:
+    def event(self, public: Public) -> dp_accounting.DpEvent | None:
         self.noise.check(self.sigma(public), SENSITIVITY)
         return round_event(1.0, noise_multiplier(self.epsilon, self.delta))
 
@@ -64,17 +67,14 @@ class GaussianNoise:
 
     def release(self, table: Table, entropy: Entropy) -> Release:
         inside, n_moved = within(table.rows, table.public)
-        scaled, sigma = inside * self.scale(table), self.sigma(table.public)
+        order = torch.argsort(entropy.uniform("order", 0, len(inside)))
+        scaled, sigma = inside[order] * self.scale(table), self.sigma(table.public)
         Z = self.noise.add(scaled, sigma, SENSITIVITY, entropy, 0)
-        signal, noise = float(torch.linalg.norm(scaled)), float(torch.linalg.norm(Z - scaled))
-        sensitivity = SENSITIVITY * self.noise.inflation(Z.numel())
-        return Release(Z, sigma, sensitivity, signal, noise, len(Z), n_moved, 0)
+        return Release(
+            Z, sigma=sigma, sensitivity=SENSITIVITY * self.noise.inflation(Z.numel()),
+            signal=float(torch.linalg.norm(scaled)), noise=float(torch.linalg.norm(Z - scaled)),
+            n_chosen=len(Z), n_clipped=n_moved, n_rejected=0, order=order.tolist(),
+        )  # fmt: skip
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         return Candidates(values, torch.full((public.dimension,), self.sigma(public) ** 2, dtype=torch.float64))
-
-    def rows(self, values: Tensor, table: Table) -> list[Tensor] | None:
-        return None
-
-    def published_claim(self, public: Public) -> str | None:
-        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,8 +17,8 @@ from dpfbo.accounting.events import round_event
 from dpfbo.entropy import Entropy
 from dpfbo.mechanism import Release
 from dpfbo.noise import Gaussian, Noise
-from dpfbo.outsourced import Candidates
-from dpfbo.outsourced.cells import Cells
+from dpfbo.outsourced import Behind, Candidates, Transform
+from dpfbo.outsourced.cells import CellRows, Cells
 from dpfbo.outsourced.table import Public, Table
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _LEAST_ROWS = 5.0  # of an average cell, in standard deviations of the noise
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(Transform):
     """Noisy counts of the rows in public cells; the modeler keeps the cells whose count stands out, and optimises over
     their centres.
 
@@ -52,6 +53,7 @@ class Histogram:
     noise: Noise = Gaussian()
     private: ClassVar[bool] = True
     relation: ClassVar[str] = "one row replaced by any other"
+    random: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         checks.positive("privacy.epsilon", self.epsilon)
@@ -60,7 +62,7 @@ class Histogram:
             checks.integer("transform.cells", self.cells, minimum=2)
         checks.non_negative("transform.threshold", self.threshold)
 
-    def event(self, public: Public) -> dp_accounting.DpEvent:
+    def event(self, public: Public) -> dp_accounting.DpEvent | None:
         self.noise.check(self.sigma(public), SENSITIVITY)
         return round_event(1.0, noise_multiplier(self.epsilon, self.delta))
 
@@ -82,9 +84,11 @@ class Histogram:
         cell, n_moved = grid.of(table)
         counts = torch.bincount(cell, minlength=len(grid)).to(torch.float64)
         noisy = self.noise.add(counts, sigma, SENSITIVITY, entropy, 0)
-        signal, noise = float(torch.linalg.norm(counts)), float(torch.linalg.norm(noisy - counts))
-        sensitivity = SENSITIVITY * self.noise.inflation(len(grid))
-        return Release(noisy[:, None], sigma, sensitivity, signal, noise, len(table.rows), n_moved, 0)
+        return Release(
+            noisy[:, None], sigma=sigma, sensitivity=SENSITIVITY * self.noise.inflation(len(grid)),
+            signal=float(torch.linalg.norm(counts)), noise=float(torch.linalg.norm(noisy - counts)),
+            n_chosen=len(table.rows), n_clipped=n_moved, n_rejected=0,
+        )  # fmt: skip
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         grid, kept = self.grid(public), self.kept(values, public)
@@ -96,8 +100,8 @@ class Histogram:
         kept = (counts > self.threshold * self.sigma(public)).nonzero()[:, 0]
         return kept if len(kept) else counts.argmax()[None]
 
-    def rows(self, values: Tensor, table: Table) -> list[Tensor] | None:
-        return self.grid(table.public).rows(table, self.kept(values, table.public))
+    def most_candidates(self, public: Public) -> int:
+        return len(self.grid(public))
 
-    def published_claim(self, public: Public) -> str | None:
-        return None
+    def behind(self, values: Tensor, order: Sequence[int] | None, table: Table) -> Behind:
+        return CellRows.of(self.grid(table.public), values, self.kept(values, table.public), table)

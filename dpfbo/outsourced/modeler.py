@@ -39,10 +39,10 @@ class Policy:
     """How the modeler chooses.
 
     policy: `gp_ucb`, or `random`, a uniform candidate (the control). delta_ucb: of beta_t. noise_aware: whether what is
-    known of the inputs (`Candidates.input_variance`) enters the kernel. repeat: whether a candidate may be measured
-    again, as often as `Candidates.counts` says that there is something new. fit: `given`, the belief all along; `ml`,
-    maximum likelihood of the measurements so far (their points as released) whenever their number is a multiple of
-    `every`.
+    known of the inputs (`Candidates.input_variance`) enters the kernel that is given. repeat: whether a candidate may
+    be measured again, as often as `Candidates.counts` says that there is something new. fit: `given`, the belief all
+    along; `ml`, maximum likelihood of the measurements so far whenever their number is a multiple of `every`, with
+    their points as released: what hides those is part of what is fitted.
 
     Raises ValueError for another policy or fit, delta_ucb outside (0, 1], every < 2.
     """
@@ -61,6 +61,8 @@ class Policy:
             checks.one_of(f"algorithm.modeler.{name}", getattr(self, name), (True, False))
         checks.one_of("algorithm.modeler.fit", self.fit, FITS)
         checks.integer("algorithm.modeler.every", self.every, minimum=2)
+        if self.policy == "random" and self.fit != "given":
+            raise ValueError(f"algorithm.modeler.fit has no effect on policy=random: leave it out, got {self.fit!r}")
 
 
 def beta(t: int, m: int, delta_ucb: float) -> float:

@@ -107,7 +107,8 @@ class Parties:
         """Both parties learn what they did in the rounds that are done: the modeler repeats its proposals on the
         answers that it got, and the curator looks up which rows they were.
 
-        Raises ValueError if they come to other rows or answers: the data, or the code, are not what they were.
+        released: in round 0. Raises ValueError if they come to other rows or answers: the data, or the code,
+        are not what they were.
         """
         if not history:
             return
@@ -115,21 +116,24 @@ class Parties:
             raise ValueError("the checkpoint of an outsourced run must hold its release: delete the folder")
         self._curator.resume(released.values)
         self._candidates = self._modeler.start(released.values)
-        for record in history:
-            t, y = record.round, record.y[0].tolist()
+        for done in history:
+            t, y = done.round, done.y[0].tolist()
             indices = self._ask(t)
             measured = self._curator.measure(t, indices)
-            if measured.y != y or not torch.equal(self._table.natural[measured.rows], record.x[0]):
+            if measured.y != y or not torch.equal(self._table.natural[measured.rows], done.x[0]):
                 raise ValueError(f"round {t} is not repeated as the checkpoint has it: delete the folder to start anew")
             self._modeler.observe(t, indices, y)
         self._best = float(history[-1].best[0, -1])
 
     def _ask(self, t: int) -> list[int]:
-        """The candidates of round t."""
-        if t == 0:
-            uniform = self._streams.uniform("initial", _MODELER, 0, self._n_init)[0]
-            return [int(u * self._candidates) for u in uniform.tolist()]
-        return [self._modeler.propose(t, float(self._streams.uniform("modeler", _MODELER, t, 1)))]
+        """The candidates of round t; the first ones are different if there are as many, like those of an agent."""
+        if t:
+            return [self._modeler.propose(t, float(self._streams.uniform("modeler", _MODELER, t, 1)))]
+        free, chosen = list(range(self._candidates)), []
+        for u in self._streams.uniform("initial", _MODELER, 0, self._n_init)[0].tolist():
+            free = free or list(range(self._candidates))
+            chosen.append(free.pop(int(u * len(free))))
+        return chosen
 
     def _record(self, t: int, measured: Measured) -> RoundRecord:
         values = self._table.values[measured.rows]

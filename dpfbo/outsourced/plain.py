@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from dpfbo.accounting.events import round_event
 from dpfbo.entropy import Entropy
 from dpfbo.mechanism import Release
-from dpfbo.outsourced import NORM, Candidates, centred, scaled_to_norm
+from dpfbo.outsourced import NORM, Candidates, Transform, centred, scaled_to_norm
 from dpfbo.outsourced.table import Public, Table
 
 if TYPE_CHECKING:
@@ -20,27 +20,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(Transform):
     """Z = X, scaled to norm 25 and centred like the published transform. Nothing is private."""
 
-    private: ClassVar[bool] = False
-    relation: ClassVar[str] = ""
-
-    def event(self, public: Public) -> dp_accounting.DpEvent:
+    def event(self, public: Public) -> dp_accounting.DpEvent | None:
         return round_event(1.0, None)
 
     def scale(self, table: Table) -> float:
         return NORM / float(table.rows.norm(dim=1).max())
 
     def release(self, table: Table, entropy: Entropy) -> Release:
-        values = centred(scaled_to_norm(table.rows))
-        return Release(values, 0.0, math.inf, float(torch.linalg.norm(values)), 0.0, len(values), 0, 0)
+        Z = centred(scaled_to_norm(table.rows))
+        return Release(
+            Z, sigma=0.0, sensitivity=math.inf, signal=float(torch.linalg.norm(Z)), noise=0.0,
+            n_chosen=len(Z), n_clipped=0, n_rejected=0,
+        )  # fmt: skip
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         return Candidates(values)
-
-    def rows(self, values: Tensor, table: Table) -> list[Tensor] | None:
-        return None
-
-    def published_claim(self, public: Public) -> str | None:
-        return None

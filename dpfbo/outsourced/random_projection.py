@@ -1,7 +1,7 @@
 """The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), and why its claim is no guarantee.
 
 The published claim is (eps, delta) for tables that differ in one row by a norm of at most 1. It does not hold where
-n > d + 1. Let X_c be the scaled, centred rows, n x d. Raised singular values or not, the release is
+n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. Raised singular values or not, the release is
 
     Z = X_c W    for some d x r matrix W,
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from dpfbo.accounting import check_delta
 from dpfbo.accounting.events import round_event
 from dpfbo.entropy import Entropy, gaussian
 from dpfbo.mechanism import Release
-from dpfbo.outsourced import NORM, Candidates, centred, scaled_to_norm
+from dpfbo.outsourced import NORM, Candidates, Transform, centred, scaled_to_norm
 from dpfbo.outsourced.table import Public, Table
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def singular_values(rows: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class RandomProjection:
+class RandomProjection(Transform):
     """`Z = X_c M / sqrt(r)`, M d x r standard normal; where sigma_min < w the singular values of X_c are raised first.
 
     r: columns of Z. epsilon, delta: of the published claim, which is no guarantee (see the module). inflation: how
@@ -64,14 +64,13 @@ class RandomProjection:
     epsilon: float
     delta: float
     inflation: str = "paper"
-    private: ClassVar[bool] = False
-    relation: ClassVar[str] = ""
+    random: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         threshold(self.r, self.epsilon, self.delta)
         checks.one_of("transform.inflation", self.inflation, INFLATIONS)
 
-    def event(self, public: Public) -> dp_accounting.DpEvent:
+    def event(self, public: Public) -> dp_accounting.DpEvent | None:
         return round_event(1.0, None)
 
     def scale(self, table: Table) -> float:
@@ -81,7 +80,10 @@ class RandomProjection:
         rows = self.raised(centred(scaled_to_norm(table.rows)))
         M = gaussian(entropy, "projection", 0, (rows.shape[1], self.r))
         Z = rows @ M / math.sqrt(self.r)
-        return Release(Z, 0.0, math.inf, float(torch.linalg.norm(Z)), 0.0, len(Z), 0, 0)
+        return Release(
+            Z, sigma=0.0, sensitivity=math.inf, signal=float(torch.linalg.norm(Z)), noise=0.0,
+            n_chosen=len(Z), n_clipped=0, n_rejected=0,
+        )  # fmt: skip
 
     def raised(self, rows: Tensor) -> Tensor:
         """The rows with singular values that reach w: themselves where all do already."""
@@ -95,9 +97,6 @@ class RandomProjection:
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         return Candidates(values)
 
-    def rows(self, values: Tensor, table: Table) -> list[Tensor] | None:
-        return None
-
     def published_claim(self, public: Public) -> str:
         claim = f"published claim (eps {self.epsilon:.4g}, delta {self.delta:.3g})"
         if public.n > public.dimension + 1:
@@ -106,3 +105,9 @@ class RandomProjection:
                 "Z lie in the column space of the rows, and a neighbour has another one"
             )
         return f"{claim}; its proof does not cover this transform, although the known attack needs n > d + 1"
+
+    def private_facts(self, table: Table) -> dict[str, Any]:
+        """sigma_min of the rows, w, and whether singular values were raised."""
+        smallest = float(singular_values(table.rows).min())
+        w = threshold(self.r, self.epsilon, self.delta)
+        return {"sigma_min": smallest, "w": w, "raised": smallest < w}

@@ -6,6 +6,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from dpfbo import checks
+
+_LEAST_NOISE = 1e-12  # of a prior, in variances: with less, posteriors of repeated measurements lose their digits
+
 
 @dataclass(frozen=True)
 class Public:
@@ -78,6 +82,13 @@ class Prior:
     noise: float = 1e-5
     mean: float = 0.0
 
+    def __post_init__(self) -> None:
+        checks.positive("the prior's variance", self.variance)
+        checks.real("the prior's mean", self.mean)
+        least = _LEAST_NOISE * self.variance
+        if not least <= self.noise < float("inf"):
+            raise ValueError(f"the prior's noise must be a finite number of at least {least:.3g}, got {self.noise!r}")
+
 
 class CandidateProblem(Protocol):
     """An outsourced problem: its curator's table, and what is publicly assumed about it."""
@@ -85,6 +96,10 @@ class CandidateProblem(Protocol):
     name: str
     metric: str
     lower_is_better: bool
+
+    @property
+    def stand_in(self) -> str | None:
+        """What data stand in for the paper's, in one sentence; None if they do not."""
 
     @property
     def n_agents(self) -> int:

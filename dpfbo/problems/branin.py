@@ -11,8 +11,8 @@ from dpfbo.domain import Box
 from dpfbo.problems import observation_noise
 from dpfbo.rng import Streams
 
-_MEAN, _SD = 54.8104, 51.9496  # of Branin over its domain (Picheny et al. 2013), to scale it
-_MINIMUM = 0.39788735772973816
+BRANIN_MEAN, BRANIN_SD = 54.8104, 51.9496  # of Branin over its domain (Picheny et al. 2013), to scale it
+BRANIN_MINIMUM = 0.39788735772973816
 
 
 def branin(x: Tensor) -> Tensor:
@@ -52,7 +52,9 @@ class Branin:
 
     @property
     def reference(self) -> Tensor:
-        return torch.full((self.n_agents,), (_MEAN - _MINIMUM) / _SD, dtype=torch.float64, device="cpu")
+        return torch.full(
+            (self.n_agents,), (BRANIN_MEAN - BRANIN_MINIMUM) / BRANIN_SD, dtype=torch.float64, device="cpu"
+        )
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         noise = observation_noise(self.noise_variance, agents, (x.shape[0], x.shape[1]), streams, round)
@@ -60,4 +62,4 @@ class Branin:
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         shift = self.shift * (2 * Streams(self.function_seed).uniform("problem/shift", agents, 0, 2) - 1)
-        return (_MEAN - branin(x - shift[:, None])) / _SD
+        return (BRANIN_MEAN - branin(x - shift[:, None])) / BRANIN_SD

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from dpfbo import checks
 from dpfbo.outsourced.table import Prior, Table
-from dpfbo.problems.branin import _MEAN, _SD, branin
+from dpfbo.problems.branin import BRANIN_MEAN, BRANIN_SD, branin
 from dpfbo.problems.candidates import check_lengthscales, square_grid, table_of
 
 _BOUNDS = ((-5.0, 10.0), (0.0, 15.0))
@@ -37,10 +37,15 @@ class BraninGrid:
     def n_agents(self) -> int:
         return 1
 
+    @property
+    def stand_in(self) -> None:
+        return None
+
     @cached_property
     def table(self) -> Table:
         grid = square_grid(_BOUNDS, self.side_points)
-        return table_of(grid, _BOUNDS, tuple(self.lengthscales), (_MEAN - branin(grid)) / _SD, _NAMES)
+        values = (BRANIN_MEAN - branin(grid)) / BRANIN_SD
+        return table_of(grid, _BOUNDS, tuple(self.lengthscales), values, _NAMES)
 
     @property
     def prior(self) -> Prior:

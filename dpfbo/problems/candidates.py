@@ -1,12 +1,14 @@
 """What the problems of outsourced optimisation share: their settings, and how a table of candidates is made."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.data import MissingData, data_file
 from dpfbo.outsourced.table import Table
 from dpfbo.rng import Streams
 
@@ -37,20 +39,37 @@ def square_grid(bounds: Sequence[tuple[float, float]], side_points: int) -> Tens
     return torch.cartesian_prod(*axes)
 
 
-def subset(n: int, n_rows: int | None, seed: int, problem: str) -> np.ndarray:
-    """Indices of n_rows out of n rows, ascending, drawn with a seed of their own; None: all.
+def candidate_file(data_dir: str | None, relative: str) -> Path:
+    """Path of a file below the data folder.
+
+    Raises MissingData if it is not there.
+    """
+    try:
+        return data_file(data_dir, relative, None)
+    except MissingData as error:
+        raise MissingData(f"{error}; docs/outsourced.md, Data, says how to make it") from None
+
+
+def random_ranks(n: int, seed: int) -> np.ndarray:
+    """A random rank in [0, 1) for each of the n records of a file, by nothing but its position there, so public."""
+    return Streams(seed).generator("problem/subset").random(n)
+
+
+def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
+    """Indices of the n_rows lowest ranks, lowest first; None: of all.
+
+    Where ranks are the records' own, what is kept of one record decides about one row: a draw among the records that
+    a private filter leaves would be another draw for any change of their number.
 
     Raises ValueError if there are not so many.
     """
-    if n_rows is None:
-        return np.arange(n)
-    if n_rows > n:
-        raise ValueError(f"problem.n_rows must be at most {n} for {problem}, got {n_rows}")
-    return np.sort(Streams(seed).generator("problem/subset").choice(n, n_rows, replace=False))
+    if n_rows is not None and n_rows > len(ranks):
+        raise ValueError(f"problem.n_rows must be at most {len(ranks)} for {problem}, got {n_rows}")
+    return ranks.argsort(kind="stable")[:n_rows]
 
 
 def check_subset(n_rows: object, seed: object) -> None:
-    """Raise ValueError unless these are settings of `subset`."""
+    """Raise ValueError unless these are settings of `lowest` and `random_ranks`."""
     if n_rows is not None:
         checks.integer("problem.n_rows", n_rows, minimum=2)
     checks.integer("problem.subset_seed", seed, minimum=0)

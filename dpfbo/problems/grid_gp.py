@@ -45,6 +45,10 @@ class GridGP:
     def n_agents(self) -> int:
         return 1
 
+    @property
+    def stand_in(self) -> None:
+        return None
+
     @cached_property
     def table(self) -> Table:
         bounds = [(-self.side / 2, self.side / 2)] * 2

@@ -9,10 +9,17 @@ import pandas as pd
 import torch
 
 from dpfbo import checks
-from dpfbo.data import data_file
 from dpfbo.outsourced.table import Prior, Table
-from dpfbo.problems.candidates import check_bounds, check_lengthscales, check_subset, subset, table_of
-from dpfbo.problems.csv_table import read_columns, refuse
+from dpfbo.problems.candidates import (
+    candidate_file,
+    check_bounds,
+    check_lengthscales,
+    check_subset,
+    lowest,
+    random_ranks,
+    table_of,
+)
+from dpfbo.problems.csv_table import read_columns, refuse, refuse_tiny
 
 FILE = "loans/lendingclub_2007_2011.csv.gz"
 
@@ -32,7 +39,9 @@ class Loans:
     interest rate (percent) and the annual income (USD); its value is the investors' return on investment, (paid back -
     committed) / committed. Left out: loans that still ran, whose return is not known; loans without a stated income;
     loans in which investors had less than the smallest `amount`, which is the smallest loan there was (the rest was
-    the lender's, and returns on a few cents are rounding). n_rows of the others, drawn with subset_seed; null: all.
+    the lender's, and returns on a few cents are rounding). Of the others, n_rows (null: all), those with the lowest
+    rank; a record's rank is drawn with subset_seed and its position in the file. So a file in which one record is
+    another gives a table in which at most one row is another (with null, one row more or less). Rows come by rank.
 
     amount, rate, income: public bounds (lowest, highest) of the features; rows outside stay in the table. mean,
     signal_sd, noise_sd: of the GP for the return; lengthscales: for the logarithms of the three features.
@@ -76,6 +85,10 @@ class Loans:
         return 1
 
     @property
+    def stand_in(self) -> str:
+        return "LendingClub loans 2007-2011 stand in for the paper's file, whose cut is not known"
+
+    @property
     def noise_variance(self) -> float:
         return 0.0
 
@@ -85,21 +98,22 @@ class Loans:
 
     @cached_property
     def table(self) -> Table:
-        loans = self._finished()
-        loans = loans.iloc[subset(len(loans), self.n_rows, self.subset_seed, self.name)]
+        loans = self._drawn()
         natural = torch.from_numpy(loans[list(_FEATURES)].to_numpy(copy=True))  # n x 3
         bounds = [tuple(math.log(bound) for bound in getattr(self, name)) for name in _BOUNDS]
         profit = torch.from_numpy((loans[_PAID] / loans[_FEATURES[0]] - 1).to_numpy(copy=True))
         values = (profit - self.mean) / self.signal_sd
         return table_of(natural.log(), bounds, tuple(self.lengthscales), values, _BOUNDS, natural)
 
-    def _finished(self) -> pd.DataFrame:
-        path = data_file(self.data_dir, FILE, None)
+    def _drawn(self) -> pd.DataFrame:
+        """Finished loans, by rank."""
+        path = candidate_file(self.data_dir, FILE)
         loans = read_columns(path, (*_FEATURES, _PAID), (_STATUS,))
         for name in ("funded_amnt_inv", "int_rate", _PAID):
             refuse(path, name, loans[name].isna(), "a finite number")
         for name in ("int_rate", "annual_inc"):
-            refuse(path, name, loans[name] <= 0, "above 0")
+            refuse_tiny(path, loans[name])
         kept = loans[_STATUS].str.endswith(_FINISHED, na=False)
         kept &= loans["annual_inc"].notna() & (loans["funded_amnt_inv"] >= self.amount[0])
-        return loans[kept]
+        ranks = random_ranks(len(loans), self.subset_seed)[kept]
+        return loans[kept].iloc[lowest(ranks, self.n_rows, self.name)]

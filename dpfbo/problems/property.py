@@ -10,10 +10,10 @@ import pandas as pd
 import torch
 
 from dpfbo import checks
-from dpfbo.data import MissingData, data_file
+from dpfbo.data import MissingData
 from dpfbo.outsourced.table import Prior, Table
-from dpfbo.problems.candidates import check_bounds, check_subset, subset, table_of
-from dpfbo.problems.csv_table import read_columns, refuse
+from dpfbo.problems.candidates import candidate_file, check_bounds, check_subset, lowest, random_ranks, table_of
+from dpfbo.problems.csv_table import read_columns, refuse, refuse_tiny
 
 _KM_A_DEGREE = 111.32  # of latitude
 
@@ -42,12 +42,13 @@ class Area:
 
 @dataclass(frozen=True)
 class Source:
-    """A file below the data folder, and its column with the price of a square metre."""
+    """A file below the data folder, its column with the price of a square metre, and what it stands in for."""
 
     name: str
     file: str
     price: str
     area: Area
+    stand_in: str
 
 
 # GPs by maximum likelihood (`dpfbo.outsourced.fit`, one length-scale) on 1500 random locations of each file
@@ -57,12 +58,14 @@ SOURCES = {
         "property/king_county_2014_2015.csv.gz",
         "price_per_sqm",
         Area((-122.55, -121.3), (47.1, 47.8), lengthscale=6.1, mean=7.76, signal_sd=0.239, noise_sd=0.236),
+        "house sales in King County 2014-2015 stand in for the paper's private property in Singapore",
     ),
     "singapore": Source(
         "property_singapore_hdb",
         "property/singapore_hdb_resale_2023.csv.gz",
         "price_per_sqm",
         Area((103.6, 104.1), (1.15, 1.48), lengthscale=0.3, mean=8.67, signal_sd=0.153, noise_sd=0.088),
+        "resales of public housing in Singapore 2023 stand in for the paper's private property in Singapore",
     ),
 }
 OWN_FILE = "csv"
@@ -75,8 +78,11 @@ class Property:
     The paper's data, 2004 private properties in Singapore, are not public. source: what stands in for them,
     `king_county`, stand-in: house sales in King County (Seattle), 2014 to 2015; `singapore`, stand-in: resales of
     public housing in Singapore, 2023; or `csv`, a file of your own with the columns lon, lat (degrees) and price.
-    `name` says which it is. file: path of that file. n_rows: so many distinct locations, drawn with subset_seed; null:
-    all.
+    `name` and `stand_in` say which it is. file: path of that file. n_rows: so many distinct locations, those with the
+    lowest rank; null: all. A location's rank is the lowest of its records', and a record's is drawn with subset_seed
+    and its position in the file. So a record that is another changes the prices of at most the two locations that it
+    leaves and joins, and the place of at most one row (with null, there may be one row more or less): two rows at
+    most. Rows come by rank.
 
     lon, lat: public bounds (lowest, highest) in degrees; rows outside stay in the table. lengthscale (km), mean,
     signal_sd, noise_sd: of the GP for the logarithm of the price. null: those of the source (`SOURCES`); csv has none,
@@ -121,6 +127,10 @@ class Property:
         return 1
 
     @property
+    def stand_in(self) -> str | None:
+        return None if self.source == OWN_FILE else SOURCES[self.source].stand_in
+
+    @property
     def noise_variance(self) -> float:
         return 0.0
 
@@ -149,28 +159,30 @@ class Property:
         return Area(**{**known, **given})
 
     def _locations(self) -> pd.DataFrame:
-        """Some distinct locations, each with the mean price there, by lon and lat."""
+        """Some distinct locations, each with the mean price there, by rank."""
         path, column = self._file
         sold = read_columns(path, ("lon", "lat", column))
         for name in sold:
             refuse(path, str(name), sold[name].isna(), "a finite number")
-        refuse(path, column, sold[column] <= 0, "above 0")
-        prices = sold.groupby(["lon", "lat"])[column].mean().rename("price").reset_index()
-        for name in prices:
+        refuse_tiny(path, sold[column])
+        sold["rank"] = random_ranks(len(sold), self.subset_seed)
+        places = sold.groupby(["lon", "lat"], sort=False)
+        prices = places.agg(price=(column, "mean"), rank=("rank", "min")).reset_index()
+        for name in ("lon", "lat", "price"):
             if prices[name].nunique() < 2:
                 raise ValueError(f"{path}, column {name}: must have at least 2 different values, got {len(sold)} rows")
         lon, lat = self.area.lon, self.area.lat
         inside = prices["lon"].between(lon[0], lon[1]) & prices["lat"].between(lat[0], lat[1])
         if not inside.any():
             raise ValueError(f"{path}: some locations must lie within problem.lon and problem.lat, none of them does")
-        return prices.iloc[subset(len(prices), self.n_rows, self.subset_seed, self.name)]
+        return prices.iloc[lowest(prices["rank"].to_numpy(), self.n_rows, self.name)]
 
     @property
     def _file(self) -> tuple[Path, str]:
         """The csv file, and its column with the price."""
         if self.file is None:
             source = SOURCES[self.source]
-            return data_file(self.data_dir, source.file, None), source.price
+            return candidate_file(self.data_dir, source.file), source.price
         path = Path(self.file).expanduser()
         if not path.is_file():
             raise MissingData(f"problem.file must be a csv file, there is none at {path}")
