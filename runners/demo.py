@@ -23,9 +23,10 @@ from dpfbo import checks
 from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 from runners.execute import execute
-from runners.experiment import CONF, setting_hash
+from runners.experiment import CONF
 from runners.results import RunFolder
 from runners.run import USER_ERRORS, one_sentence
+from runners.setting import setting_hash
 from runners.terminal import say_error
 
 NAME = "demo"

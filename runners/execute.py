@@ -21,9 +21,10 @@ from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 from runners import picture
 from runners.executor import Spent, deployed
-from runners.experiment import AnyExperiment, build, calibrated, setting_hash
+from runners.experiment import AnyExperiment, build, calibrated
 from runners.outsourced import Outsourced
 from runners.results import Progress, RunFolder
+from runners.setting import setting_hash
 from runners.trackers import WandbTracker
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,5 @@
 """From composed settings to the library's objects: the only module that reads the configuration."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,20 +35,6 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 SERVERS = ("none", "aggregate", "peer", "random", "sobol", "curator")
 EXECUTORS = ("local", "ray")
 DEVICES = ("auto", "cpu", "cuda")
-
-_NOT_A_SETTING = (
-    "seed",
-    "results_dir",
-    "data_dir",
-    "experiment_name",
-    "progress",
-    "executor",
-    "tracker",
-    "resume",
-    "seeds",
-    "scale",
-    "sweep",
-)
 
 
 def by_regions(by_P: DictConfig, P: int) -> float:
@@ -268,35 +252,6 @@ def _with_data_found(cfg: DictConfig) -> DictConfig:
     return cfg
 
 
-def setting_hash(cfg: DictConfig) -> str:
-    """Names a setting: the same for all seeds, results folders, executors and trackers.
-
-    Where the algorithm is not private, the privacy settings do not count either.
-    """
-    neutral = OmegaConf.create(OmegaConf.to_container(cfg))
-    neutral.seed = "<seed>"  # what nobody can type: a function_seed that equals the seed is another setting
-    resolved: dict[str, Any] = OmegaConf.to_container(neutral, resolve=True)  # type: ignore[assignment]
-    for key in _NOT_A_SETTING:
-        resolved.pop(key, None)
-    for key in ("preset", "data_dir", "n_jobs"):
-        resolved["problem"].pop(key, None)
-    if not resolved["algorithm"]["private"]:
-        privacy = resolved.pop("privacy")
-        if is_outsourced(resolved) and privacy["rng"] == "os":  # a random release, private or not
-            resolved["privacy"] = {"rng": "os"}
-    if is_outsourced(resolved):
-        a = resolved["algorithm"]
-        del a["transform"]  # says no more than the transform
-        unused = ["every"] if a["modeler"]["fit"] == "given" else []
-        if a["modeler"]["policy"] == "random":
-            unused = ["every", "fit", "delta_ucb", "noise_aware"]
-        for key in unused:
-            a["modeler"].pop(key, None)
-    if resolved.get("transform") is None:
-        resolved.pop("transform", None)
-    return hashlib.sha256(json.dumps(_numbers_alike(resolved), sort_keys=True).encode()).hexdigest()[:12]
-
-
 def check_executor(executor: dict[str, Any]) -> None:
     """Raise ValueError for an executor's settings that no machine could serve."""
     checks.one_of("executor.name", executor["name"], EXECUTORS)
@@ -344,15 +299,6 @@ def _dropout(settings: dict[str, Any], streams: Streams) -> Dropout:
                 "covers one agent's messages"
             )
     return Dropout(settings["dropout"]["probability"], streams)
-
-
-def _numbers_alike(node: Any) -> Any:
-    """The same tree with every number a float, so that z=1 and z=1.0 are one setting."""
-    if isinstance(node, dict):
-        return {key: _numbers_alike(value) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_numbers_alike(value) for value in node]
-    return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
 
 
 def _agents(settings: dict[str, Any], problem: Problem, regions: Regions, streams: Streams) -> Agents:

@@ -20,7 +20,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import checks
-from runners.experiment import CONF, build, calibrated, setting_hash
+from runners.experiment import CONF, build, calibrated
+from runners.setting import setting_hash
 from runners.trackers import WandbTracker
 from runners.trials import Trial
 

@@ -32,11 +32,11 @@ from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 from runners.board import Board
 from runners.execute import OnRound, execute
-from runners.experiment import setting_hash
 from runners.grid import Options, Setting
 from runners.ray_cluster import check_reachable
 from runners.results import ResultsError, RunFolder
 from runners.run import USER_ERRORS
+from runners.setting import setting_hash
 from runners.trials import Trial, TrialState, forget_failure, record_failure, state
 
 REPORT_SECONDS = 1.0  # between two reports of a running trial

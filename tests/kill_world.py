@@ -24,7 +24,7 @@ from dpfbo.broadcast import RegionVectors
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.ledger import Ledger, digest
 from runners.execute import execute
-from runners.experiment import setting_hash
+from runners.setting import setting_hash
 from tests.test_conf import compose
 
 ROOT = Path(__file__).parent.parent

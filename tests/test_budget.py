@@ -8,7 +8,8 @@ import pytest
 from dpfbo.ledger import Ledger
 from runners import run as command
 from runners.execute import execute
-from runners.experiment import build, calibrated, setting_hash
+from runners.experiment import build, calibrated
+from runners.setting import setting_hash
 from tests.test_conf import compose
 from tests.test_run import QUIET, SMALL, call
 

@@ -4,8 +4,9 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from runners.experiment import CONF, build, setting_hash
+from runners.experiment import CONF, build
 from runners.run import one_sentence
+from runners.setting import setting_hash
 
 
 def compose(*overrides):

@@ -13,8 +13,8 @@ import pytest
 from analysis import figures, tables
 from dpfbo.ledger import Ledger
 from runners import demo
-from runners.experiment import setting_hash
 from runners.results import RunFolder
+from runners.setting import setting_hash
 
 ROOT = Path(__file__).parent.parent
 SMALL = ["rounds=3", "problem.n_agents=8", "problem.grid_size=50", "n_init=3", "algorithm.M=10"]

@@ -13,7 +13,8 @@ from dpfbo import cnn
 from dpfbo.data import MissingData, data_root
 from dpfbo.problems.digits import Digits
 from dpfbo.rng import Streams
-from runners.experiment import build, calibrated, setting_hash
+from runners.experiment import build, calibrated
+from runners.setting import setting_hash
 from tests.test_conf import compose
 from tests.test_writers import write_compact, write_federated
 

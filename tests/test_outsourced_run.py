@@ -22,8 +22,9 @@ from dpfbo.records import ROUNDS_SCHEMA, SERVER_SCHEMA
 from dpfbo.server import BudgetSpent
 from runners import run, status, sweep
 from runners.execute import execute
-from runners.experiment import build, setting_hash
+from runners.experiment import build
 from runners.grid import plan
+from runners.setting import setting_hash
 from tests.kill_world import QUIET, charged, differences, records, undisturbed
 from tests.test_conf import compose
 from tests.test_resume import Stop, folder_of, interrupted

@@ -8,7 +8,8 @@ import torch
 from dpfbo import federation
 from dpfbo.agents import PhaseClock
 from dpfbo.ledger import Ledger
-from runners.experiment import CONF, build, setting_hash
+from runners.experiment import CONF, build
+from runners.setting import setting_hash
 
 
 def compose(*overrides):

@@ -19,8 +19,8 @@ from dpfbo.problems.custom import EvaluationError
 from runners import execute as execution
 from runners import results, run
 from runners.execute import execute
-from runners.experiment import setting_hash
 from runners.results import Progress, RunFolder
+from runners.setting import setting_hash
 from tests.kill_world import BRANIN, FAST, FILES, QUIET, SYNTHETIC, charged, differences, records, undisturbed
 from tests.test_conf import compose
 

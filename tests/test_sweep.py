@@ -15,9 +15,9 @@ from omegaconf import OmegaConf
 
 from runners import status, sweep
 from runners.execute import execute
-from runners.experiment import setting_hash
 from runners.grid import parse_seeds, plan
 from runners.results import Progress
+from runners.setting import setting_hash
 from runners.trials import TrialState, known_trials, record_failure, state
 
 TINY = ["problem.n_agents=4", "rounds=2", "algorithm.M=10", "acquisition.n_candidates=20", "acquisition.n_starts=1"]

@@ -27,7 +27,8 @@ from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 from runners import trackers
 from runners.execute import execute
-from runners.experiment import CONF, setting_hash
+from runners.experiment import CONF
+from runners.setting import setting_hash
 from runners.trackers import WandbTracker
 
 CONFIG = {"privacy": {"q": 0.35, "z": 1.0}, "seed": 3, "problem": "landmine"}
