@@ -12,9 +12,9 @@ from typing import Any
 
 from analysis.evidence import outsourced, paper, paper_real
 from analysis.evidence import table as claims_table
-from analysis.evidence.comparisons import AGREEMENT, BAND, EPSILON, Outcome, Test
+from analysis.evidence.comparisons import AGREEMENT, BAND, EPSILON, Contrast, Outcome, Test
 from analysis.evidence.family import CONTROL, OWN, PAPER, Claim
-from analysis.evidence.selection import Case, NotRun, Unclear
+from analysis.evidence.selection import Case, NotRun, Unclear, named_in
 from analysis.evidence.verdicts import NOT_RUN, OPEN
 from analysis.load import LoadError, Run, load
 
@@ -38,8 +38,8 @@ class Finding:
     support; of a number to agree with, minus the distance; None where there is no error. units: what n counts.
     verdict: one of `analysis.evidence.verdicts.VERDICTS`. kind: "effect", "agreement", "epsilon", "control" or
     "own". form: of the test, "superiority", "margin", "band", "agreement" or "epsilon". repeats: id of an earlier claim
-    with the same settings and test. reverse_of: id of the published claim of the contrary. Both empty where there is
-    none.
+    with the same settings and test, or, of an own finding, with runs that are the same. reverse_of: id of the published
+    claim of the contrary. Both empty where there is none.
     """
 
     id: str
@@ -78,6 +78,7 @@ def _judged(
     """The findings with their p, and why experiments could not be read."""
     found, unread = [], []
     runs: dict[str, list[Run] | LoadError] = {}
+    seen: dict[tuple[object, ...], str] = {}  # by the numbers of an own finding, the first with them
     related = _relations()
     for claim in claims(experiments):
         if claim.experiment not in runs:
@@ -87,7 +88,11 @@ def _judged(
                 runs[claim.experiment] = error
                 unread.append(f"the claims about {claim.experiment} were not judged: {error}")
         outcome = _outcome(claim, runs[claim.experiment])
-        found.append((_finding(claim, outcome, *related[claim.id]), outcome.p))
+        repeats, reverse_of = related[claim.id]
+        if claim.source == OWN and outcome.p is not None:
+            first = seen.setdefault(_numbers(claim, runs[claim.experiment]), claim.id)
+            repeats = repeats or ("" if first == claim.id else first)
+        found.append((_finding(claim, outcome, repeats, reverse_of), outcome.p))
     return found, unread
 
 
@@ -95,6 +100,12 @@ def claims(experiments: Sequence[str] | None = None) -> list[Claim]:
     """The list, or what it has on some experiments."""
     known = sorted([*paper.claims(), *paper_real.claims(), *outsourced.claims()], key=_figure_number)
     return known if experiments is None else [claim for claim in known if claim.experiment in experiments]
+
+
+def shown_in(found: Sequence[Finding], runs: Sequence[Run]) -> list[Finding]:
+    """The findings whose settings are all among the runs."""
+    tests = {claim.id: claim.test for claim in claims(list({f.experiment for f in found}))}
+    return [f for f in found if all(any(where.matches(run) for run in runs) for where in named_in(tests[f.id]))]
 
 
 def _figure_number(claim: Claim) -> float:
@@ -134,6 +145,16 @@ def _outcome(claim: Claim, runs: Sequence[Run] | LoadError) -> Outcome:
         return Outcome(f"no finished run of {error} ({claim.case})", None, "–", NOT_RUN, None)
     except Unclear as error:
         return Outcome(str(error), None, "–", OPEN, None)
+
+
+def _numbers(claim: Claim, runs: Sequence[Run] | LoadError) -> tuple[object, ...]:
+    """What a test of an own finding is made of: the same for settings whose runs are, seed by seed."""
+    test = claim.test
+    if not isinstance(test, Contrast) or isinstance(runs, LoadError):
+        return (claim.id,)
+    about = [run for run in runs if run in claim.case]
+    terms = [(weight, test.measure.by_unit(where.among(about))) for weight, where in test.terms]
+    return claim.case, test.words, *((weight, tuple(sorted(values.items()))) for weight, values in terms)
 
 
 def _finding(claim: Claim, outcome: Outcome, repeats: str, reverse_of: str) -> Finding:

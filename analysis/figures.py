@@ -16,9 +16,9 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.claims import findings
+from analysis.claims import Finding, findings, shown_in
 from analysis.drawing import columns, cost, curves, frontier, outsourced, release_epsilon, tradeoff
-from analysis.drawing.captions import verdicts
+from analysis.drawing.captions import Telling, no_claims, verdicts
 from analysis.drawing.looks import LOOK
 from analysis.drawing.page import FORMATS, save, writable
 from analysis.load import LoadError, Run, Setting, by_metric, load, settings
@@ -48,18 +48,16 @@ def draw(
     return [lines, Drawn(f"{prefix}_regret_by_epsilon", points, tradeoff.table(groups, t, accountant), claims)]
 
 
-def draw_outsourced(groups: Sequence[Setting], prefix: str, t: int | None, claims: str = "") -> list[Drawn]:
-    """Regret of outsourced settings by iteration, against epsilon and against r. claims: the end of the caption."""
+def draw_outsourced(groups: Sequence[Setting], prefix: str, t: int | None, claims: Telling = no_claims) -> list[Drawn]:
+    """Regret of outsourced settings by iteration, against epsilon and against r. claims: of the settings on a page."""
     t = _checked(groups, t)
-    by_round, at_t = curves.table(groups), release_epsilon.table(groups, t)
-    drawn = [
-        Drawn(f"{prefix}_{name}", figure, by_round, claims) for name, figure in outsourced.by_iteration(groups, claims)
-    ]
+    at_t = release_epsilon.table(groups, t)
+    pages = [(page, curves.table(groups)) for page in outsourced.by_iteration(groups, claims)]
     if any(g.private or g.first.claimed_epsilon is not None for g in groups):
-        picture = release_epsilon.by_epsilon(groups, t, claims)
-        drawn.append(Drawn(f"{prefix}_regret_by_epsilon", picture, at_t, claims))
-    by_r = columns.by_columns(groups, t, claims)
-    return drawn if by_r is None else [*drawn, Drawn(f"{prefix}_regret_by_r", by_r, at_t, claims)]
+        pages.append((release_epsilon.by_epsilon(groups, t, claims), at_t))
+    if (by_r := columns.by_columns(groups, t, claims)) is not None:
+        pages.append((by_r, at_t))
+    return [Drawn(f"{prefix}_{page.name}", page.figure, table, page.claims) for page, table in pages]
 
 
 def _checked(groups: Sequence[Setting], t: int | None) -> int:
@@ -70,20 +68,25 @@ def _checked(groups: Sequence[Setting], t: int | None) -> int:
     return t or last
 
 
-def draw_experiment(
-    results_dir: Path, name: str, t: int | None = None, accountant: str = tradeoff.ACCOUNTANT
-) -> list[Drawn]:
-    """All figures of an experiment. Raises LoadError where there is nothing to draw.
+def draw_experiment(results_dir: Path, name: str, t: int | None = None, accountant: str | None = None) -> list[Drawn]:
+    """All figures of an experiment. accountant: of the epsilon axis of federated runs; None: `tradeoff.ACCOUNTANT`.
 
     With several problems or metrics in it, no picture names claims: which of them each is about, findings do not say.
+    Raises LoadError where there is nothing to draw, or no run has the accountant.
     """
     runs: list[Run] = load(results_dir, name)
     with mpl.rc_context(LOOK):  # figures of their own, without pyplot: no display, nothing to close
-        if frontier.has_targets([run for run in runs if not run.outsourced]):
-            found = frontier.panels(runs, t)
-            return [Drawn(name, frontier.figure(found), frontier.table(found))]
+        federated = [run for run in runs if not run.outsourced]
+        if frontier.has_targets(federated):
+            found = frontier.panels(federated, t)
+            n = len({run.setting for run in runs if run.outsourced})
+            aside = f"Not in the picture: {n} outsourced setting{'s' * (n > 1)}." if n else ""
+            return [Drawn(name, frontier.figure(found, aside), frontier.table(found))]
         tables = [settings(group) for group in by_metric(runs)]
-        claims = verdicts(findings(results_dir, name)) if len(tables) == 1 else ""
+        judged = findings(results_dir, name) if len(tables) == 1 else []
+        claims = verdicts(judged)
+        if accountant is not None and any(run.outsourced for run in runs):
+            tradeoff.check_accountant([group for groups in tables for group in groups], accountant)
         drawn = []
         for groups in tables:
             prefix = name if len(tables) == 1 else f"{name}_{slug(groups)}"
@@ -91,10 +94,15 @@ def draw_experiment(
                 picture = cost.seconds_per_query(groups, claims)
                 drawn.append(Drawn(f"{prefix}_seconds_per_query", picture, cost.table(groups), claims))
             elif groups[0].first.outsourced:
-                drawn += draw_outsourced(groups, prefix, t, claims)
+                drawn += draw_outsourced(groups, prefix, t, lambda page: _about(judged, page))
             else:
-                drawn += draw(groups, prefix, t, accountant, claims)
+                drawn += draw(groups, prefix, t, accountant or tradeoff.ACCOUNTANT, claims)
         return drawn
+
+
+def _about(found: Sequence[Finding], groups: Sequence[Setting]) -> str:
+    """What a page tells: the findings whose settings are all on it."""
+    return verdicts(shown_in(found, [group.first for group in groups]))
 
 
 def slug(groups: Sequence[Setting]) -> str:
@@ -120,9 +128,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--results-dir", type=Path, default=Path("results"), help="results folder (default: results)")
     parser.add_argument("--out", type=Path, default=Path("figures"), help="folder of the pictures (default: figures)")
     parser.add_argument("--round", type=int, help="round of the points against epsilon (default: the last)")
-    parser.add_argument(
-        "--accountant", default=tradeoff.ACCOUNTANT, help="of the epsilon axis: pld (default), moments, rdp, gdp"
-    )
+    parser.add_argument("--accountant", help="of the epsilon axis: pld (default), moments, rdp, gdp")
     args = parser.parse_args(argv)
     if args.all == bool(args.names):
         parser.error("give the names of experiments, or --all")

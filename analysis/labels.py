@@ -21,6 +21,15 @@ NAMES = {
     "random_rows": "random rows",
 }
 
+PROBLEMS = {
+    "grid_gp": "GP grid",
+    "branin_grid": "Branin-Hoo grid",
+    "loans": "loans (LendingClub)",
+    "property_king_county": "property (King County)",
+    "property_singapore": "property (Singapore)",
+    "property_csv": "property (own file)",
+}
+
 FOLLOW: dict[Any, str] = {
     "never": "1 − p_t = 0",
     "inverse_square": "1 − p_t = 1/t²",
@@ -183,7 +192,7 @@ def metric_label(metric: str) -> str:
 
 def problem_label(problem: str) -> str:
     """The problem in words."""
-    return {"grid_gp": "GP grid", "branin_grid": "Branin-Hoo grid"}.get(problem, problem.replace("_", " "))
+    return PROBLEMS.get(problem, problem.replace("_", " "))
 
 
 def several(values: Iterable[float]) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.labels import metric_label
+from analysis.labels import metric_label, problem_label
 from analysis.load import LoadError, Setting, by_metric, load, seeds_phrase, settings
 
 ROUNDS = (5, 20, 40)  # the table's, with T
@@ -59,7 +59,8 @@ def table(groups: Sequence[Setting], rounds: Sequence[int], width: int = WIDTH) 
     """The table of settings that share a metric. width: columns that there are."""
     s = groups[0].first.summary
     better = "lower is better" if s["lower_is_better"] else "higher is better"
-    of = f"{metric_label(s['metric'])} ({better}) on {s['problem']}, {parties(groups)}"
+    problem = problem_label(s["problem"]) if groups[0].first.outsourced else s["problem"]
+    of = f"{metric_label(s['metric'])} ({better}) on {problem}, {parties(groups)}"
     result = Table(
         title=Text(f"{s['experiment']}: {of}"),
         title_justify="left",
@@ -97,21 +98,33 @@ def no_guarantees(groups: Sequence[Setting]) -> list[str]:
 
 def caption(groups: Sequence[Setting]) -> list[str]:
     """What the errors are over, and all that epsilon needs beside it."""
-    s = groups[0].first.summary
     several = max(len(g.runs) for g in groups) > 1
-    deltas = ", ".join(f"{delta:.3g}" for delta in sorted({g.first.summary["delta"] for g in groups}))
-    outsourced = groups[0].first.outsourced
-    guaranteed = [g for g in groups if g.private]
-    related = guaranteed if outsourced and guaranteed else groups
+    return [
+        f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}",
+        *_guarantee(groups),
+        *(f"claimed ε: published, {reason}" for reason in no_guarantees(groups)),
+        *(f"data: {text}" for text in stand_ins(groups)),
+    ]
+
+
+def _guarantee(groups: Sequence[Setting]) -> list[str]:
+    """The line about epsilon; of outsourced settings about private ones, and none without such."""
+    outsourced, guaranteed = groups[0].first.outsourced, [g for g in groups if g.private]
+    related = guaranteed if outsourced else groups
+    if not related:
+        return []
+    deltas = ", ".join(f"{delta:.3g}" for delta in sorted({g.first.summary["delta"] for g in related}))
     relations = " or ".join(sorted({g.first.summary["relation"] for g in related}))
     level = "" if outsourced else ", user level"
     seeded = any(g.first.summary["rng"] == "seeded" for g in guaranteed)
-    return [
-        f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}",
-        f"ε at δ = {deltas}, relation {relations}{level}; it covers {s['epsilon_covers']}"
-        + ("; simulation: a known seed voids it" if seeded else ""),
-        *(f"claimed ε: published, {reason}" for reason in no_guarantees(groups)),
-    ]
+    line = f"ε at δ = {deltas}, relation {relations}{level}; it covers {related[0].first.summary['epsilon_covers']}"
+    return [line + ("; simulation: a known seed voids it" if seeded else "")]
+
+
+def stand_ins(groups: Sequence[Setting]) -> list[str]:
+    """Sentences about data that stand in for the paper's; none where they do not."""
+    said = (g.first.summary.get("stand_in") for g in groups)
+    return list(dict.fromkeys(text for text in said if text))
 
 
 def accountants(groups: Sequence[Setting]) -> list[str]:

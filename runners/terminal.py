@@ -70,7 +70,7 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
     who = "one curator, one modeler" if alone else f"{summary['n_agents']} agents, mean ± standard error over agents"
     console.print(who, highlight=False)
     if summary.get("stand_in"):
-        console.print(f"stand-in: {summary['stand_in']}", highlight=False)
+        console.print(f"data: {summary['stand_in']}", highlight=False)
     console.print(epsilon_sentence(summary), highlight=False)
     if summary["clip_fraction"] is not None and summary["private"] and not alone:
         console.print(f"clipped {summary['clip_fraction']:.1%} of the chosen messages", highlight=False)

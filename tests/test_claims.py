@@ -368,7 +368,7 @@ def test_no_worse_prints_the_difference(tmp_path):
 def test_identical_runs_are_not_called_level(tmp_path):
     runs = runs_of(tmp_path, (spread(), {}), (spread(), {"server": "aggregate"}))
     outcome = Equivalent(fts(), ts(), 0.1, OVERALL).outcome(runs)
-    assert (outcome.verdict, outcome.ours) == (OPEN, "0, all differences equal")
+    assert (outcome.verdict, outcome.ours) == (OPEN, "0, all values equal")
 
 
 def test_late_rounds(tmp_path):

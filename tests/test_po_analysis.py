@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from scipy import stats
 
 from analysis import claims, figures, load, report, tables
-from analysis.drawing import columns, outsourced, release_epsilon
+from analysis.drawing import columns, frontier, outsourced, page, release_epsilon
 from analysis.drawing.families import families
 from analysis.drawing.overlay import published
 from analysis.evidence import table as claims_table
@@ -27,7 +27,7 @@ from analysis.html import pictures
 from runners.experiment import CONF
 
 TRANSFORMS = {
-    "gp_ucb": "plain.Plain", "random_rows": "plain.Plain", "cover_gp_ucb": "cover.Cover",
+    "gp_ucb": "plain.Plain", "random_rows": "indices.Indices", "cover_gp_ucb": "cover.Cover",
     "po_gp_ucb": "random_projection.RandomProjection", "gaussian_gp_ucb": "gaussian.GaussianNoise",
     "histogram_gp_ucb": "histogram.Histogram",
 }  # fmt: skip
@@ -35,15 +35,16 @@ RELATIONS = {"gaussian_gp_ucb": "one row moved", "histogram_gp_ucb": "one row re
 REASON = "not a guarantee when n > d + 1: the column space tells"
 MEANS = {3: 0.09, 6: 0.04, 8: 0.02, 10: 0.012, 15: 0.12, 20: 0.13}
 PROBLEMS = {
-    "po_synthetic": "grid_gp", "po_property": "property_singapore", "po_branin": "branin_grid",
+    "po_synthetic": "grid_gp", "po_loans": "loans", "po_property": "property_king_county", "po_branin": "branin_grid",
 }  # fmt: skip
 PRESET = {"n_init": 1, "delta": 1e-5, "repeat": True}
+GRID = {"side_points": 100, "side": 8.0, "lengthscale": 1.25, "noise_variance": 1e-5}
 names = (f"{k:06x}" for k in itertools.count())
 
 
 def write(results, algorithm, values, epsilon=None, r=None, aware=True, sigma_min=None, experiment="po_synthetic",
-          problem="grid_gp", T=50):  # fmt: skip
-    """Finished runs of a setting, by seed the last value of a falling curve."""
+          problem="grid_gp", T=50, change=None):  # fmt: skip
+    """Finished runs of a setting, by seed the last value of a falling curve. change: of the configuration."""
     name, private = next(names), algorithm in RELATIONS
     transform = {"_target_": f"dpfbo.outsourced.{TRANSFORMS[algorithm]}"}
     transform |= {} if epsilon is None else {"epsilon": epsilon, "delta": 1e-5}
@@ -54,7 +55,7 @@ def write(results, algorithm, values, epsilon=None, r=None, aware=True, sigma_mi
         folder = results / experiment / name / str(seed)
         folder.mkdir(parents=True)
         config = {
-            "problem": {"_target_": "x.GridGP", "function_seed": seed, "preset": PRESET},
+            "problem": {"_target_": "x.GridGP", "function_seed": seed, "preset": PRESET, **GRID},
             "transform": transform,
             "algorithm": {
                 "name": algorithm, "server": "curator", "private": private,
@@ -62,6 +63,8 @@ def write(results, algorithm, values, epsilon=None, r=None, aware=True, sigma_mi
             },
             "privacy": {"epsilon": epsilon or 3.0042, "delta": 1e-5}, "n_init": 1, "rounds": T,
         }  # fmt: skip
+        for section, values_of in (change or {}).items():
+            config[section] = merged(config[section], values_of)
         summary = {
             "experiment": experiment, "setting": name, "problem": problem, "algorithm": algorithm, "seed": seed,
             "n_agents": 1, "rounds": T, "metric": "simple_regret", "lower_is_better": True, "private": private,
@@ -76,6 +79,10 @@ def write(results, algorithm, values, epsilon=None, r=None, aware=True, sigma_mi
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         (folder / "summary.json").write_text(json.dumps(summary))
     return results / experiment / name
+
+
+def merged(config, change):
+    return config | {k: merged(config[k], v) if isinstance(v, dict) else v for k, v in change.items()}
 
 
 def around(mean, n=8, sd=0.1, seed=0):
@@ -145,13 +152,18 @@ def test_an_outsourced_run_says_what_was_published(tmp_path):
         load.load(tmp_path, "po_synthetic")
 
 
+def caption_of(figure):
+    return page.apart(figure)[0]
+
+
 def entries(figure):
     return [text.get_text() for found in figure.legends for text in found.get_texts()]
 
 
 def test_pages_by_iteration(groups):
-    (name, claimed), (other, guaranteed) = outsourced.by_iteration(groups)
-    assert (name, other) == ("regret_by_iteration", "guaranteed_regret_by_iteration")
+    pages = outsourced.by_iteration(groups)
+    assert [page.name for page in pages] == ["regret_by_iteration", "guaranteed_regret_by_iteration"]
+    claimed, guaranteed = (page.figure for page in pages)
     heads = [[text.get_text() for text in figure.texts] for figure in (claimed, guaranteed)]
     assert heads[0][1:3] == [
         "PO-GP-UCB, r = 10: claimed ε, no guarantee",
@@ -161,7 +173,7 @@ def test_pages_by_iteration(groups):
     assert {e for e in entries(claimed) if "ε" in e} == {"claimed ε = 3.00", "claimed ε = 4.48"}
     assert "ε = 1.00, unaware" in entries(guaranteed) and not [e for e in entries(guaranteed) if "claimed" in e]
     words = " ".join(heads[0][-1].split())
-    assert "The same in every run, so that their lines are one: claimed ε = 3.00; claimed ε = 4.48." in words
+    assert "One and the same set of runs, number for number: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in words
     assert "claimed ε as published (δ = 1e-05), no guarantee" in words.replace("\u00a0", " ")
     assert "one row moved (GP-UCB on Gaussian rows)" in " ".join(heads[1][-1].split())
     left, right = claimed.axes
@@ -169,15 +181,16 @@ def test_pages_by_iteration(groups):
     np.testing.assert_allclose(shown["r = 15"].get_ydata()[-1], groups[5].at(50)[0])
     assert left.get_yscale() == "log" and left.get_ylim() == right.get_ylim()
     found = families(groups)
-    assert all(c.style.line[1] for family in (found.claimed, found.columns) for c in family.curves)  # dashed
+    assert all(c.style.line[1] for family in (*found.claimed, *found.columns) for c in family.curves)  # dashed
     aware, unaware, counts = found.guaranteed
     assert not any(c.style.line[1] for family in (aware, counts) for c in family.curves)  # solid
     assert [c.style.colour for c in aware.curves] == [c.style.colour for c in unaware.curves]
 
 
 def test_claimed_and_guaranteed_epsilons_share_no_axes(groups):
-    figure = release_epsilon.by_epsilon(groups, 50)
+    figure = release_epsilon.by_epsilon(groups, 50).figure
     left, right = figure.axes
+    assert "number for number: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in caption_of(figure)
     assert left.get_xlabel() == "claimed ε, no guarantee"
     assert right.get_xlabel() == "ε (guaranteed, δ = 1e-05)"
     (points,) = left.containers
@@ -190,17 +203,22 @@ def test_claimed_and_guaranteed_epsilons_share_no_axes(groups):
     horizontal = [line.get_ydata()[0] for line in right.lines if list(line.get_xdata()) == [0, 1]]
     assert horizontal == pytest.approx([groups[k].at(50)[0] for k in (0, 14, 15)])
     hollow = [line.get_xydata().tolist() for line in left.lines if line.get_markerfacecolor() == "white"]
-    assert hollow == [[[0.985, 0.003]], [[3.0042, 0.014]]]
-    assert len(release_epsilon.by_epsilon(groups[8:], 50).axes) == 1  # nothing is claimed there
+    assert hollow == [[[3.0042, 0.014]]]
+    published_line = [line for line in left.lines if list(line.get_ydata()) == [0.003, 0.003]]
+    assert [line.get_linewidth() for line in published_line] == [1.0]
+    assert not any(0.003 in line.get_ydata() for line in right.lines)
+    assert {e for e in entries(figure) if "published" in e} == {"PO-GP-UCB, r = 10, published", "GP-UCB, published"}
+    assert left.xaxis.get_major_formatter()(3.0042) == "3.00"
+    assert len(release_epsilon.by_epsilon(groups[8:], 50).figure.axes) == 1  # nothing is claimed there
 
 
 def test_regret_against_r_marks_where_singular_values_are_raised(groups):
-    figure = columns.by_columns(groups, 50)
+    figure = columns.by_columns(groups, 50).figure
     (axes,) = figure.axes
     (points,) = axes.containers
     assert points.lines[0].get_xdata().tolist() == list(MEANS)
     hollow = [line.get_xydata().tolist()[0] for line in axes.lines if line.get_markerfacecolor() == "white"]
-    assert hollow[1:] == [[3, 0.073], [6, 0.038], [8, 0.018], [10, 0.014], [15, 0.118], [20, 0.137]]
+    assert hollow == [[3, 0.073], [6, 0.038], [8, 0.018], [10, 0.014], [15, 0.118], [20, 0.137]]
     marks = [text.get_text() for text in axes.texts]
     assert marks == ["w = 496", "w = 733", "w = 861", "w = 976", "w = 1225", "w = 1438", "singular values raised"]
     assert "claimed ε = 3.00, no guarantee" in axes.get_xlabel()
@@ -212,8 +230,9 @@ def test_regret_against_r_marks_where_singular_values_are_raised(groups):
 def test_without_singular_values_nothing_is_marked(tmp_path):
     for r in (10, 15):
         write(tmp_path, "po_gp_ucb", around(0.1), 3.0042, r)
-    (axes,) = columns.by_columns(load.settings(load.load(tmp_path, "po_synthetic")), 50).axes
-    assert [text.get_text() for text in axes.texts] == ["w = 976", "w = 1225"]
+    figure = columns.by_columns(load.settings(load.load(tmp_path, "po_synthetic")), 50).figure
+    assert [text.get_text() for text in figure.axes[0].texts] == ["w = 976", "w = 1225"]
+    assert "these runs do not tell the smallest singular value." in caption_of(figure)
 
 
 def test_numbers_behind_the_pictures(groups):
@@ -235,6 +254,86 @@ def test_published_values_are_those_of_the_same_problem(tmp_path):
     assert list(published(found)) == ["PO-GP-UCB, r = 10, claimed ε = 3.00"]
     assert published(load.settings(load.load(tmp_path, "po_loans"))) == {}
     assert families(found).left_out == ("PO-GP-UCB, r = 15, claimed ε = 3.10",)
+
+
+@pytest.mark.parametrize(
+    ("change", "is_published"),
+    [
+        ({}, True), ({"transform": {"inflation": "authors"}}, False), ({"problem": {"side": 12.0}}, False),
+        ({"problem": {"noise_variance": 1e-4}}, False), ({"algorithm": {"modeler": {"fit": "ml"}}}, False),
+    ],
+)  # fmt: skip
+def test_pictures_and_claims_agree_on_what_was_published(change, is_published, tmp_path):
+    write(tmp_path, "po_gp_ucb", around(0.02), 3.0042, 10, change=change)
+    assert bool(published(load.settings(load.load(tmp_path, "po_synthetic")))) is is_published
+    (finding,) = [f for f in claims.findings(tmp_path, "po_synthetic") if f.id.endswith(".table_r10")]
+    assert (finding.verdict != NOT_RUN) is is_published
+
+
+def test_settings_that_differ_in_something_else_are_lines_of_their_own(tmp_path):
+    for epsilon in (1.0, 3.0042):
+        write(tmp_path, "gaussian_gp_ucb", around(0.1), epsilon)
+        write(tmp_path, "gaussian_gp_ucb", around(0.2), epsilon, change={"algorithm": {"modeler": {"fit": "ml"}}})
+        write(tmp_path, "po_gp_ucb", around(0.3, seed=1), epsilon, 10)
+        write(tmp_path, "po_gp_ucb", around(0.4), epsilon, 10, change={"transform": {"inflation": "authors"}})
+    write(tmp_path, "gp_ucb", around(0.1))
+    write(tmp_path, "gp_ucb", around(0.1), change={"algorithm": {"modeler": {"fit": "ml"}}})
+    found = families(load.settings(load.load(tmp_path, "po_synthetic")))
+    assert sorted(f.name for f in found.guaranteed) == [
+        f"GP-UCB on Gaussian rows (noise-aware, fit = {fit})" for fit in ("given", "ml")
+    ]
+    assert {f.name for f in found.claimed} == {
+        "PO-GP-UCB, r = 10 (σ raised to √(σ² + w²))", "PO-GP-UCB, r = 10 (σ raised to σ + w)"
+    }  # fmt: skip
+    for several in (found.guaranteed, found.claimed, found.references):
+        assert len({one.style for one in several}) == 2
+    assert all(f.x == (1.0, 3.0042) for f in (*found.guaranteed, *found.claimed))
+    assert len({c.style for f in found.guaranteed for c in f.curves}) == 4
+
+
+def test_errors_are_whole_on_linear_axes(tmp_path):
+    write(tmp_path, "histogram_gp_ucb", {0: 0.3, 1: 0.5}, 1.0)
+    (axes,) = release_epsilon.by_epsilon(load.settings(load.load(tmp_path, "po_synthetic")), 50).figure.axes
+    assert axes.get_yscale() == "linear" and axes.get_ylim()[0] < 0.3 and axes.get_ylim()[1] > 0.5
+
+
+def test_what_a_logarithmic_axis_cannot_show_is_said(tmp_path):
+    write(tmp_path, "histogram_gp_ucb", {0: 0.0, 1: 0.0}, 1.0)
+    write(tmp_path, "histogram_gp_ucb", {0: 0.02, 1: 0.03}, 3.0042)
+    write(tmp_path, "random_rows", {0: 0.5, 1: 0.6})
+    groups = load.settings(load.load(tmp_path, "po_synthetic"))
+    (by_round,) = outsourced.by_iteration(groups)
+    said = "Not on this axis: GP-UCB on histogram, ε = 1.00{} (regret 0)."
+    assert said.format(" from t = 50") in caption_of(by_round.figure)
+    assert said.format("") in caption_of(release_epsilon.by_epsilon(groups, 50).figure)
+
+
+def test_each_page_tells_what_is_drawn_on_it(results):
+    drawn = {one.name.removeprefix("po_synthetic_"): one for one in figures.draw_experiment(results, "po_synthetic")}
+    claimed, guaranteed = (drawn[name].claims for name in ("regret_by_iteration", "guaranteed_regret_by_iteration"))
+    assert "PO-GP-UCB" in claimed and "Gaussian" not in claimed
+    assert "Gaussian" in guaranteed and "PO-GP-UCB" not in guaranteed
+    assert "r = 15" in drawn["regret_by_r"].claims and "r = 15" not in drawn["regret_by_epsilon"].claims
+    assert caption_of(drawn["regret_by_r"].figure).endswith(drawn["regret_by_r"].claims)
+
+
+def test_an_accountant_that_no_run_has_is_refused(results, tmp_path, capsys):
+    argv = ["po_synthetic", "--results-dir", str(results), "--out", str(tmp_path / "figures")]
+    assert figures.main([*argv, "--accountant", "foo"]) == 1
+    assert "accountant must be one that the runs have (analytic_gaussian), got 'foo'" in capsys.readouterr().err
+    assert not (tmp_path / "figures").exists()
+
+
+def test_outsourced_runs_beside_targets_are_counted(results, monkeypatch):
+    """Runs at target epsilons make one picture, in which a curator and a modeler have no place."""
+    passed = {}
+    monkeypatch.setattr(frontier, "has_targets", lambda runs: True)
+    monkeypatch.setattr(frontier, "panels", lambda runs, t: passed.setdefault("runs", runs))
+    monkeypatch.setattr(frontier, "figure", lambda found, aside: passed.setdefault("aside", aside))
+    monkeypatch.setattr(frontier, "table", lambda found: pd.DataFrame())
+    figures.draw_experiment(results, "po_synthetic")
+    assert passed["runs"] == []
+    assert passed["aside"] == "Not in the picture: 16 outsourced settings."
 
 
 @pytest.mark.parametrize(
@@ -350,6 +449,53 @@ def test_claims_on_made_up_results(results):
     assert sum(sum(n.values()) for _, n in claims_table.kinds(pairs)) == len(found)
     assert any(
         note.startswith("Tests that a number, or a difference, lies in a band") for note in claims_table.notes(pairs)
+    )
+
+
+def test_equal_runs_decide_nothing_and_count_once(tmp_path):
+    """Whatever sums of equal numbers leave in the last digit."""
+    values = around(0.0212, n=20)
+    for k in (1.1, 1.5, 2.0, 2.5):
+        write(
+            tmp_path,
+            "po_gp_ucb",
+            values,
+            round(math.exp(k), 4),
+            10,
+            experiment="po_branin",
+            problem="branin_grid",
+            T=20,
+        )
+    write(tmp_path, "random_rows", around(0.4, n=20, seed=1), experiment="po_branin", problem="branin_grid", T=20)
+    pairs = claims.tested(tmp_path, ["po_branin"])
+    found = {f.id.partition(".")[2]: f for f, _ in pairs}
+    trend = found["larger_claim"]
+    assert (trend.verdict, trend.standard_errors) == (OPEN, None)
+    assert trend.ours.startswith("0, all values equal (0.0")
+    names = [f"po_r10_{epsilon}_beats_random" for epsilon in ("3.00", "4.48", "7.39", "12.18")]
+    assert [found[name].verdict for name in names] == [HOLDS] * 4
+    assert [found[name].repeats for name in names] == ["", *[f"po_branin.{names[0]}"] * 3]
+    assert claims_table.counts(pairs)[HOLDS] == 1
+    assert claims_table.notes(pairs)[0].startswith("3 own findings are about runs that are the same")
+
+
+def test_tables_of_what_is_claimed_alone_guarantee_nothing(tmp_path, capsys):
+    write(tmp_path, "po_gp_ucb", {0: 0.1, 1: 0.2}, 3.0042, 10)
+    assert tables.main(["po_synthetic", "--results-dir", str(tmp_path)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"claimed ε: published, {REASON}" in printed
+    assert "it covers" not in printed and "ε at δ" not in printed
+
+
+def test_captions_say_what_stands_in(tmp_path):
+    folder = write(tmp_path, "gp_ucb", {0: 0.1}, experiment="po_property", problem="property_king_county")
+    summary = json.loads((folder / "0" / "summary.json").read_text())
+    (folder / "0" / "summary.json").write_text(json.dumps(summary | {"stand_in": "sales around Seattle stand in"}))
+    (drawn,) = figures.draw_experiment(tmp_path, "po_property")
+    assert "Data: sales around Seattle stand in." in caption_of(drawn.figure)
+    assert drawn.figure.texts[0].get_text() == "Simple regret by iteration: property (King County)"
+    assert "data: sales around Seattle stand in" in tables.caption(
+        load.settings(load.load(tmp_path, "po_property"))
     )
 
 

@@ -15,10 +15,11 @@ LOGARITHMIC_FROM = 4.0  # ratio of the largest to the smallest value
 
 
 def title(groups: Sequence[Setting], what: str) -> str:
-    """`1 − AUC by iteration: landmine problem, platt score`."""
+    """`1 − AUC by iteration: landmine problem, platt score`; of outsourced settings without the word problem."""
     s, score = groups[0].first.summary, groups[0].first.config["problem"].get("score")
     metric = metric_label(s["metric"])
-    of = f"{problem_label(s['problem'])} problem" + (f", {score} score" if score else "")
+    of = problem_label(s["problem"]) + ("" if groups[0].first.outsourced else " problem")
+    of += f", {score} score" if score else ""
     return f"{metric[0].upper()}{metric[1:]} {what}: {of}"
 
 

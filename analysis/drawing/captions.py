@@ -1,15 +1,23 @@
 """What stands below a figure: its settings, and which published claims hold here."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from analysis.claims import Finding
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.labels import NAMES, several
 from analysis.load import Setting, seeds_phrase
+from analysis.tables import stand_ins
 
 SHARING = "Sharing helps: "  # begins every claim about a control, and the heading says as much
 MOST = 6  # claims in a caption that are told one by one
+
+Telling = Callable[[Sequence[Setting]], str]  # of the settings on a page, the claims about them
+
+
+def no_claims(_: Sequence[Setting]) -> str:
+    """A page that tells none."""
+    return ""
 
 
 class Kind(NamedTuple):
@@ -48,6 +56,7 @@ def settings_in_words(groups: Sequence[Setting]) -> str:
 def release_in_words(groups: Sequence[Setting]) -> str:
     """The same of outsourced settings: what is claimed, what is guaranteed to which neighbours."""
     parts = [f"One curator, one modeler, T = {several({g.rounds for g in groups})} rounds after the first measurement."]
+    parts += [f"Data: {text}." for text in stand_ins(groups)]
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
     if claimed:
         delta = several({g.first.config["transform"]["delta"] for g in claimed})

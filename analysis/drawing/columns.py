@@ -4,50 +4,56 @@ import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
-from analysis.drawing.axes import metric_axis, span, title
-from analysis.drawing.captions import release_in_words
-from analysis.drawing.families import Family, families
+from analysis.drawing.axes import metric_axis, title
+from analysis.drawing.captions import Telling, no_claims, release_in_words
+from analysis.drawing.families import drawn, families
 from analysis.drawing.looks import plain
+from analysis.drawing.notes import equal_runs, zeros_at
+from analysis.drawing.outsourced import Page
 from analysis.drawing.page import page
 from analysis.drawing.release_epsilon import (
     draw_points,
     draw_references,
-    ends,
-    family_entry,
+    entries,
+    point_span,
     published_at,
-    reference_entries,
+    reference_entry,
     sigma_min,
 )
 from analysis.load import Setting
 
 
-def by_columns(groups: Sequence[Setting], t: int, claims: str = "") -> Figure | None:
+def by_columns(groups: Sequence[Setting], t: int, claims: Telling = no_claims) -> Page | None:
     """Regret after round t against r at one claimed epsilon, and where singular values were raised; None without two
     settings of r."""
     found = families(groups)
-    family = found.columns
-    if family is None or len(set(family.x)) < 2:
+    parts = found.columns
+    ticks = sorted({x for family in parts for x in family.x})
+    if len(ticks) < 2:
         return None
-    known = published_at(groups, t)
-    drawn = [*(c.setting for c in family.curves), *(c.setting for c in found.references)]
-    limits = span(groups, ends(drawn, t, known), headroom=2.2)
-    shared = [family_entry(family), *reference_entries(found.references, known)]
-    caption = " ".join(filter(None, (release_in_words(drawn), _thresholds(family), claims)))
-    figure, (axes,) = page(title(groups, f"after {t} rounds, against r"), shared, [("", [])], caption)
+    known, shown = published_at(groups, t), drawn(parts, found.references)
+    limits = point_span(shown, t, known, headroom=2.2)
+    legend = [*(reference_entry(c) for c in found.references), *entries(parts, found.references, known)]
+    told = claims(shown)
+    swept = [c.setting for family in parts for c in family.curves]
+    caption = (
+        release_in_words(shown), _thresholds(swept), equal_runs(shown), zeros_at(shown, t, limits), told
+    )  # fmt: skip
+    text = " ".join(filter(None, caption))
+    figure, (axes,) = page(title(groups, f"after {t} rounds, against r"), legend, [("", [])], text)
     draw_references(axes, found.references, t, known)
-    draw_points(axes, family, t, known)
-    ticks = sorted(set(family.x))
+    for family in parts:
+        draw_points(axes, family, t, known)
     margin = 0.06 * (ticks[-1] - ticks[0])
     axes.set_xlim(ticks[0] - margin, ticks[-1] + margin)
     axes.xaxis.set_major_locator(FixedLocator(ticks))
-    epsilon = family.curves[0].setting.first.claimed_epsilon
+    epsilon = swept[0].first.claimed_epsilon
     axes.set_xlabel(plain(f"columns r of the release (claimed ε = {epsilon:.2f}, no guarantee)"))
     metric_axis(axes, groups, limits)
-    _mark(axes, family)
-    return figure
+    _mark(axes, swept)
+    return Page("regret_by_r", figure, told)
 
 
 def threshold(r: float, epsilon: float, delta: float) -> float:
@@ -55,34 +61,41 @@ def threshold(r: float, epsilon: float, delta: float) -> float:
     return 16 * math.sqrt(r * math.log(2 / delta)) / epsilon * math.log(16 * r / delta)
 
 
-def _thresholds(family: Family) -> str:
+def _thresholds(swept: Sequence[Setting]) -> str:
     """What w is, and the smallest singular value where the runs tell it."""
-    smallest = {s for c in family.curves if (s := sigma_min(c.setting)) is not None}
+    smallest = [s for group in swept if (s := sigma_min(group)) is not None]
     text = "Singular values below w = 16 √(r ln(2/δ)) / ε · ln(16 r/δ) are raised before the release"
-    return f"{text}; the smallest is {min(smallest):.4g}." if smallest else f"{text}."
+    known = f"the smallest is {min(smallest):.4g}" if smallest else "these runs do not tell the smallest singular value"
+    return f"{text}; {known}."
 
 
-def _mark(axes: Axes, family: Family) -> None:
+def _mark(axes: Axes, swept: Sequence[Setting]) -> None:
     """w above each r; grey from where the smallest singular value lies below it."""
-    w = [_threshold(c.setting) for c in family.curves]
-    for x, value in zip(family.x, w, strict=True):
+    w_of: dict[float, list[float]] = {}
+    raised: dict[float, bool] = {}
+    for group in swept:
+        r, w, smallest = float(group.first.config["transform"]["r"]), _threshold(group), sigma_min(group)
+        w_of.setdefault(r, []).append(w)
+        raised[r] = raised.get(r, False) or (smallest is not None and smallest < w)
+    for r, ws in w_of.items():
+        text = " or ".join(dict.fromkeys(f"{w:.0f}" for w in ws))
         axes.annotate(
-            f"w = {value:.0f}", (x, 0.985), xycoords=axes.get_xaxis_transform(), fontsize=7.5, color="#444444",
+            f"w = {text}", (r, 0.985), xycoords=axes.get_xaxis_transform(), fontsize=7.5, color="#444444",
             horizontalalignment="center", verticalalignment="top",
         )  # fmt: skip
-    smallest = [sigma_min(c.setting) for c in family.curves]
-    raised = [s is not None and s < value for s, value in zip(smallest, w, strict=True)]
-    if any(raised):
-        first = raised.index(True)
-        low, high = (
-            axes.get_xlim()[0] if first == 0 else (family.x[first - 1] + family.x[first]) / 2,
-            axes.get_xlim()[1],
-        )
-        axes.axvspan(low, high, color="#000000", alpha=0.06, linewidth=0)
-        axes.annotate(
-            "singular values raised", ((low + high) / 2, 0.93), xycoords=axes.get_xaxis_transform(), fontsize=8.5,
-            color="#444444", horizontalalignment="center", verticalalignment="top",
-        )  # fmt: skip
+    if any(raised.values()):
+        _shade(axes, sorted(w_of), min(r for r, there in raised.items() if there))
+
+
+def _shade(axes: Axes, r: Sequence[float], first: float) -> None:
+    """Grey from half-way to the first r whose singular values were raised."""
+    left, high = axes.get_xlim()
+    low = left if first == r[0] else (r[r.index(first) - 1] + first) / 2
+    axes.axvspan(low, high, color="#000000", alpha=0.06, linewidth=0)
+    axes.annotate(
+        "singular values raised", ((low + high) / 2, 0.93), xycoords=axes.get_xaxis_transform(), fontsize=8.5,
+        color="#444444", horizontalalignment="center", verticalalignment="top",
+    )  # fmt: skip
 
 
 def _threshold(group: Setting) -> float:

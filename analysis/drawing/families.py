@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.drawing.looks import MARKERS, UNAWARE, Style, hues, of_algorithm
+from analysis.drawing.looks import MARKERS, UNAWARE, Style, another, hues, of_algorithm
 from analysis.drawing.sweeps import Curve
-from analysis.labels import AWARE, NAMES, adds_noise
+from analysis.labels import AWARE, NAMES, adds_noise, in_words, telling
 from analysis.load import Setting
 
 DOTTED = (0.0, (1.0, 1.2))
+SWEPT = ("transform.r", "transform.epsilon", "privacy.epsilon")
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,13 @@ class Family:
 
 @dataclass(frozen=True)
 class Families:
-    """claimed: by epsilon at the most common r; columns: by r at the most common epsilon; None without such settings.
-    guaranteed: by epsilon, of each algorithm. left_out: labels of the settings in none of these."""
+    """claimed: by epsilon at the most common r; columns: by r at the most common epsilon; guaranteed: by epsilon, of
+    each algorithm. Settings that differ in anything else are another family. left_out: labels of the settings in
+    none."""
 
     references: tuple[Curve, ...]
-    claimed: Family | None
-    columns: Family | None
+    claimed: tuple[Family, ...]
+    columns: tuple[Family, ...]
     guaranteed: tuple[Family, ...]
     left_out: tuple[str, ...]
 
@@ -41,28 +43,40 @@ def families(groups: Sequence[Setting]) -> Families:
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
     rest = [g for g in groups if g not in claimed and not g.private]
     by_epsilon, by_r = _swept(claimed)
-    shown = {c.setting.label for family in (by_epsilon, by_r) if family is not None for c in family.curves}
+    shown = {c.setting.label for family in (*by_epsilon, *by_r) for c in family.curves}
     return Families(
-        tuple(Curve(g, g.label, of_algorithm(g.first.config["algorithm"]["name"]), True) for g in rest),
+        _references(rest),
         by_epsilon,
         by_r,
-        tuple(_guaranteed(groups)),
+        _guaranteed(groups),
         tuple(g.label for g in claimed if g.label not in shown),
     )
 
 
-def _swept(claimed: Sequence[Setting]) -> tuple[Family | None, Family | None]:
+def drawn(found: Sequence[Family], references: Sequence[Curve]) -> list[Setting]:
+    """All settings of these, once."""
+    curves = [*(c for family in found for c in family.curves), *references]
+    return list({c.setting.label: c.setting for c in curves}.values())
+
+
+def _references(groups: Sequence[Setting]) -> tuple[Curve, ...]:
+    names = [str(g.first.config["algorithm"]["name"]) for g in groups]
+    looks = [another(of_algorithm(name), names[:i].count(name)) for i, name in enumerate(names)]
+    return tuple(Curve(g, g.label, look, True) for g, look in zip(groups, looks, strict=True))
+
+
+def _swept(claimed: Sequence[Setting]) -> tuple[tuple[Family, ...], tuple[Family, ...]]:
     """By the claimed epsilon, and by r."""
     if not claimed:
-        return None, None
-    r_of = {g.label: int(g.first.config["transform"]["r"]) for g in claimed}
+        return (), ()
+    r_of = {g.label: float(g.first.config["transform"]["r"]) for g in claimed}
     epsilon_of = {g.label: float(g.first.claimed_epsilon or 0.0) for g in claimed}
     r, epsilon = _most_common(list(r_of.values())), _most_common(list(epsilon_of.values()))
     name = NAMES.get(claimed[0].first.config["algorithm"]["name"], "")
     at_r = [g for g in claimed if r_of[g.label] == r]
     at_epsilon = [g for g in claimed if epsilon_of[g.label] == epsilon]
-    by_epsilon = _family(f"{name}, r = {r}: claimed ε, no guarantee", at_r, epsilon_of, "claimed ε = {:.2f}")
-    by_r = _family(f"{name}, claimed ε = {epsilon:.2f} (no guarantee): r", at_epsilon, r_of, "r = {:g}")
+    by_epsilon = _alike(f"{name}, r = {r:g}: claimed ε, no guarantee", at_r, epsilon_of, "claimed ε = {:.2f}")
+    by_r = _alike(f"{name}, claimed ε = {epsilon:.2f} (no guarantee): r", at_epsilon, r_of, "r = {:g}")
     return by_epsilon, by_r
 
 
@@ -72,32 +86,56 @@ def _most_common(values: Sequence[float]) -> float:
     return min(counts, key=lambda value: (-counts[value], value))
 
 
-def _guaranteed(groups: Sequence[Setting]) -> list[Family]:
-    """One for each algorithm, and for a modeler that knows the noise and one that does not."""
+def _guaranteed(groups: Sequence[Setting]) -> tuple[Family, ...]:
+    """Those of each algorithm, and of a modeler that knows the noise and one that does not."""
     found: dict[tuple[str, str], list[Setting]] = {}
     for g in groups:
         if g.private:
             a = g.first.config["algorithm"]
             knows = AWARE[a["modeler"]["noise_aware"]] if adds_noise(g.first.config) else ""
             found.setdefault((a["name"], knows), []).append(g)
-    made = []
+    made: list[Family] = []
     for (name, knows), members in found.items():
         epsilon_of = {g.label: float(g.first.config["privacy"]["epsilon"]) for g in members}
         title = f"{NAMES.get(name, name)}: guaranteed ε"
-        made.append(_family(title, members, epsilon_of, f"ε = {{:.2f}}{', ' * bool(knows)}{knows}", knows))
-    return made
+        made += _alike(title, members, epsilon_of, "ε = {:.2f}", knows)
+    return tuple(made)
 
 
-def _family(title: str, members: Sequence[Setting], x_of: Mapping[str, float], text: str, knows: str = "") -> Family:
-    """Curves in the order of x, in a ramp of colours; with the whole label where two have the same x."""
+def _alike(
+    title: str, members: Sequence[Setting], x_of: Mapping[str, float], text: str, knows: str = ""
+) -> tuple[Family, ...]:
+    """A family for each combination of what is not swept, named by what tells it from the others."""
+    rest = [{key: value for key, value in g.first.flat.items() if key not in SWEPT} for g in members]
+    keys = telling(rest)
+    by_rest: dict[tuple[str, ...], list[Setting]] = {}
+    for g, flat in zip(members, rest, strict=True):
+        by_rest.setdefault(tuple(in_words(key, flat[key]) for key in keys if key in flat), []).append(g)
+    return tuple(
+        _family(title, alike, x_of, text, (*filter(None, [knows]), *words), i)
+        for i, (words, alike) in enumerate(by_rest.items())
+    )
+
+
+def _family(
+    title: str, members: Sequence[Setting], x_of: Mapping[str, float], text: str, told: Sequence[str], number: int
+) -> Family:
+    """Curves in the order of x, in a ramp of colours. told: what else the settings are; number: among like families."""
     ordered = sorted(members, key=lambda g: x_of[g.label])
-    unaware = knows == AWARE[False]
+    unaware = AWARE[False] in told
     style = UNAWARE if unaware else of_algorithm(ordered[0].first.config["algorithm"]["name"])
     line = DOTTED if unaware else style.line  # beside the aware ones in the same colours
     xs = tuple(x_of[g.label] for g in ordered)
+    labels = [", ".join([text.format(x), *told]) for x in xs]
+    looks = [Style(colour, line, MARKERS[i % len(MARKERS)]) for i, colour in enumerate(hues(len(ordered)))]
     curves = tuple(
-        Curve(g, text.format(x) if xs.count(x) == 1 else g.label, Style(colour, line, MARKERS[i % len(MARKERS)]), False)
-        for i, (g, x, colour) in enumerate(zip(ordered, xs, hues(len(ordered)), strict=True))
+        Curve(g, label, another(look, number), False) for g, label, look in zip(ordered, labels, looks, strict=True)
     )
-    name = title.rpartition(":")[0] + (f" ({knows})" if knows else "")
-    return Family(title, name, style, xs, curves)
+    return Family(title, _told(title.rpartition(":")[0], told), another(style, number), xs, curves)
+
+
+def _told(name: str, told: Sequence[str]) -> str:
+    """`PO-GP-UCB, claimed ε = 3.00 (no guarantee, fit = ml)`"""
+    if not told:
+        return name
+    return f"{name[:-1]}, {', '.join(told)})" if name.endswith(")") else f"{name} ({', '.join(told)})"

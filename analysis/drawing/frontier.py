@@ -109,8 +109,8 @@ def table(found: Sequence[Panel]) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def figure(found: Sequence[Panel]) -> Figure:
-    """Rows of two panels: the average over the rounds, and the last round, against epsilon."""
+def figure(found: Sequence[Panel], aside: str = "") -> Figure:
+    """Rows of two panels: the average over the rounds, and the last round, against epsilon. aside: ends the caption."""
     height = ABOVE + len(found) * PANEL_HEIGHT + (len(found) - 1) * TITLE + BELOW
     result = Figure(figsize=(WIDTH, height))
     wide = (WIDTH - LEFT - GAP - 0.15) / 2
@@ -132,7 +132,7 @@ def figure(found: Sequence[Panel]) -> Figure:
         handles, labels, loc="upper left", bbox_to_anchor=(0.55 / WIDTH, 1 - 0.05 / height), ncols=3, handlelength=3.0,
         fontsize=9, columnspacing=1.2,
     )  # fmt: skip
-    caption = _caption(found)
+    caption = " ".join(filter(None, (_caption(found), aside)))
     write_below(result, textwrap.wrap(caption, CAPTION_COLUMNS), caption)
     return result
 

@@ -1,5 +1,6 @@
 """How settings look in every picture: a colour, a line and a marker for each algorithm, ramps for what is swept."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +79,17 @@ def sequence(name: str, n: int, ordered: bool) -> list[Style]:
     else:
         colours = [_tone(of_algorithm(name).colour, i / (n - 1)) for i in range(n)]
     return [Style(colour, line, MARKERS[i % len(MARKERS)]) for i, colour in enumerate(colours)]
+
+
+def another(look: Style, i: int) -> Style:
+    """The look of the i-th line of one algorithm, 0 for its own: another tone, marker and length of dashes."""
+    if i == 0:
+        return look
+    position = 0.5 + (-1) ** i * 0.35 / math.ceil(i / 2)
+    offset, dashes = look.line
+    stretched = (offset, tuple((1 + 0.6 * i) * length for length in dashes))
+    marker = MARKERS[(MARKERS.index(look.marker) + 3 * i) % len(MARKERS)]
+    return Style(_tone(look.colour, position), stretched, marker)
 
 
 def hues(n: int) -> list[str]:

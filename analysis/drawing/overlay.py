@@ -1,6 +1,5 @@
 """Published values, to be drawn beside the same settings run here: `published/*.csv` on landmine and the GP grid."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -8,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from analysis.evidence import outsourced
 from analysis.load import Setting
 
 FOLDER = Path(__file__).parent.parent / "published"
 N_AGENTS, REGIONS, LAST = 29, 4, 60  # the published landmine runs; LAST: the round of fig3a's points
 WORDS = "published"
-GRID, GRID_DELTA, GRID_LAST = "grid_gp", 1e-5, 50  # the published runs of PO-GP-UCB
 
 
 @dataclass(frozen=True)
@@ -45,26 +44,13 @@ def published(groups: Sequence[Setting]) -> dict[str, Published]:
 
 
 def _outsourced(groups: Sequence[Setting]) -> dict[str, Published]:
-    """Table 1 of PO-GP-UCB: r and the claimed epsilon, or GP-UCB on the rows."""
+    """Table 1 of PO-GP-UCB, where the claims about it are judged."""
     found: dict[str, Published] = {}
-    for row in pd.read_csv(FOLDER / "po_synthetic_table1.csv").itertuples():
-        r, power = _number(row.r), _number(row.ln_epsilon)
-        alike = [g for g in groups if _on_grid(g) and _is_row(g, r, None if power is None else math.exp(power))]
+    for _, where, mean in outsourced.published():
+        alike = [g for g in groups if g.first in outsourced.SYNTHETIC and where.matches(g.first)]
         if len(alike) == 1:
-            found[alike[0].label] = Published((GRID_LAST,), (float(row.simple_regret_T50),))  # type: ignore[arg-type]
+            found[alike[0].label] = Published((outsourced.SYNTHETIC.T,), (mean.value,))
     return found
-
-
-def _on_grid(group: Setting) -> bool:
-    s = group.first.summary
-    return (s["problem"], s["metric"], s["rounds"]) == (GRID, "simple_regret", GRID_LAST)
-
-
-def _is_row(group: Setting, r: float | None, epsilon: float | None) -> bool:
-    transform, claimed = group.first.config["transform"], group.first.claimed_epsilon
-    if epsilon is None or claimed is None:
-        return epsilon is None and group.first.config["algorithm"]["name"] == "gp_ucb"
-    return transform["r"] == r and transform["delta"] == GRID_DELTA and math.isclose(claimed, epsilon, rel_tol=1e-4)
 
 
 def _comparable(group: Setting) -> bool:

@@ -1,57 +1,76 @@
 """Regret of an outsourced experiment against epsilon: claimed on one side, guaranteed on the other."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from analysis.drawing.axes import metric_axis, span, title
-from analysis.drawing.captions import deltas, release_in_words
-from analysis.drawing.families import Family, families
+from analysis.drawing.axes import Span, metric_axis, span, title
+from analysis.drawing.captions import Telling, deltas, no_claims, release_in_words
+from analysis.drawing.families import Family, drawn, families
 from analysis.drawing.looks import plain
-from analysis.drawing.outsourced import GREY, left_out
+from analysis.drawing.notes import equal_runs, left_out, zeros_at
+from analysis.drawing.outsourced import Page
 from analysis.drawing.overlay import WORDS, published
 from analysis.drawing.page import page
 from analysis.drawing.sweeps import Curve
 from analysis.drawing.tradeoff import HOLLOW
 from analysis.load import Setting
 
+THIN: dict[str, Any] = {"linestyle": (0.0, (1.0, 4.0)), "linewidth": 1.0}
+LOWEST = 4.0  # a logarithmic axis shows an error down to this part of its mean
 
-def by_epsilon(groups: Sequence[Setting], t: int, claims: str = "") -> Figure:
+
+@dataclass(frozen=True)
+class Side:
+    """A panel: its title, the label of its axis, its lines, and what was published of it, by label."""
+
+    head: str
+    label: str
+    parts: tuple[Family, ...]
+    known: dict[str, float]
+
+
+def by_epsilon(groups: Sequence[Setting], t: int, claims: Telling = no_claims) -> Page:
     """Regret after round t: against the claimed epsilon, and beside it against guaranteed ones."""
     found = families(groups)
-    sides: list[tuple[str, str, list[Family]]] = []
-    if found.claimed is not None:
-        sides.append(("claimed ε, no guarantee", "claimed ε, no guarantee", [found.claimed]))
-    if found.guaranteed:
-        sides.append(("guaranteed ε", f"ε (guaranteed, δ = {deltas(groups)})", list(found.guaranteed)))
-    known = published_at(groups, t)
-    drawn = [c.setting for _, _, parts in sides for f in parts for c in f.curves]
-    drawn += [c.setting for c in found.references]
-    limits = span(groups, ends(drawn, t, known), headroom=1.6)
-    heads = [(head, [family_entry(f) for f in parts]) for head, _, parts in sides]
-    caption = " ".join(filter(None, (release_in_words(drawn), "Horizontal lines: no ε.", left_out(found), claims)))
-    shared = reference_entries(found.references, known)
-    figure, all_axes = page(title(groups, f"after {t} rounds, against ε"), shared, heads, caption)
-    ticks = sorted({x for _, _, parts in sides for f in parts for x in f.x})
-    for axes, (_, label, parts) in zip(all_axes, sides, strict=True):
-        draw_references(axes, found.references, t, known)
-        for family in parts:
-            draw_points(axes, family, t, known)
-        axes.set_xlabel(plain(label))
+    sides = [
+        Side("claimed ε, no guarantee", "claimed ε, no guarantee", found.claimed, published_at(groups, t)),
+        Side("guaranteed ε", f"ε (guaranteed, δ = {deltas(groups)})", found.guaranteed, {}),
+    ]
+    sides = [side for side in sides if side.parts]
+    shown = drawn([f for side in sides for f in side.parts], found.references)
+    known = {label: value for side in sides for label, value in side.known.items()}
+    limits = point_span(shown, t, known, headroom=1.6)
+    heads = [(side.head, entries(side.parts, found.references, side.known)) for side in sides]
+    told = claims(shown)
+    caption = (
+        release_in_words(shown), "Horizontal lines: no ε.", equal_runs(shown), zeros_at(shown, t, limits),
+        left_out(found.left_out), told,
+    )  # fmt: skip
+    text = " ".join(filter(None, caption))
+    shared = [reference_entry(c) for c in found.references]
+    figure, all_axes = page(title(groups, f"after {t} rounds, against ε"), shared, heads, text)
+    ticks = sorted({x for side in sides for f in side.parts for x in f.x})
+    for axes, side in zip(all_axes, sides, strict=True):
+        draw_references(axes, found.references, t, side.known)
+        for family in side.parts:
+            draw_points(axes, family, t, side.known)
+        axes.set_xlabel(plain(side.label))
         axes.set_xscale("log")
         axes.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
         axes.xaxis.set_major_locator(FixedLocator(ticks))
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2f}"))
         metric_axis(axes, groups, limits)
     for axes in all_axes[1:]:
         axes.set_ylabel("")
-    return figure
+    return Page("regret_by_epsilon", figure, told)
 
 
 def table(groups: Sequence[Setting], t: int) -> pd.DataFrame:
@@ -95,11 +114,27 @@ def published_at(groups: Sequence[Setting], t: int) -> dict[str, float]:
     return {label: value for label, p in published(groups).items() if (value := p.at(t)) is not None}
 
 
-def ends(groups: Sequence[Setting], t: int, known: Mapping[str, float]) -> np.ndarray:
-    """What the axis must show: means with their errors, and published values."""
-    at = [g.at(t) for g in groups]
-    values = [value for mean, se in at for value in (mean, mean + (se or 0.0))]
-    return np.array([*values, *(known[g.label] for g in groups if g.label in known)])
+def point_span(groups: Sequence[Setting], t: int, known: Mapping[str, float], headroom: float) -> Span:
+    """The axis for means with their errors, and published values; on a logarithmic one an error may be cut below."""
+    at = [(mean, se or 0.0) for mean, se in (g.at(t) for g in groups)]
+    values = np.array([end for mean, se in at for end in (mean, mean + se)])
+    values = np.append(values, [known[g.label] for g in groups if g.label in known])
+    shown = span(groups, values, headroom)
+    below = [max(mean - se, mean / LOWEST) if shown.logarithmic else mean - se for mean, se in at]
+    return span(groups, np.append(values, below), headroom)
+
+
+def entries(parts: Sequence[Family], references: Sequence[Curve], known: Mapping[str, float]) -> list[Line2D]:
+    """Of a panel's legend: the lines through points, and what is published."""
+    found = [family_entry(f) for f in parts]
+    for family in parts:
+        if any(c.setting.label in known for c in family.curves):
+            look, words = family.style, f"{family.name}, {WORDS}"
+            found.append(Line2D([], [], color=look.colour, linestyle="", marker=look.marker, label=words, **HOLLOW))
+    for curve in references:
+        if curve.setting.label in known:
+            found.append(Line2D([], [], color=curve.style.colour, label=f"{curve.label}, {WORDS}", **THIN))
+    return found
 
 
 def family_entry(family: Family) -> Line2D:
@@ -108,25 +143,20 @@ def family_entry(family: Family) -> Line2D:
     return Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, label=family.name)
 
 
-def reference_entries(references: Sequence[Curve], known: Mapping[str, float]) -> list[Line2D]:
-    """Of the legend: the horizontal lines, and what hollow markers are."""
-    found = [Line2D([], [], color=c.style.colour, linestyle=c.style.line, label=c.label) for c in references]
-    if known:
-        found.append(Line2D([], [], color=GREY, linestyle="", marker="o", label=WORDS, **HOLLOW))
-    return found
+def reference_entry(curve: Curve) -> Line2D:
+    """Of the legend: a horizontal line."""
+    return Line2D([], [], color=curve.style.colour, linestyle=curve.style.line, label=curve.label)
 
 
 def draw_references(axes: Axes, references: Sequence[Curve], t: int, known: Mapping[str, float]) -> None:
-    """Horizontal lines with their errors; a hollow marker at the right for a published value."""
+    """Horizontal lines with their errors; a thin dotted one for a published value."""
     for curve in references:
         look, (mean, se) = curve.style, curve.setting.at(t)
         axes.axhline(mean, color=look.colour, linestyle=look.line, zorder=1.5)
         if se:
             axes.axhspan(mean - se, mean + se, color=look.colour, alpha=0.08, linewidth=0)
         if (value := known.get(curve.setting.label)) is not None:
-            axes.plot(
-                [0.985], [value], transform=axes.get_yaxis_transform(), color=look.colour, marker=look.marker, **HOLLOW
-            )
+            axes.axhline(value, color=look.colour, zorder=1.4, **THIN)
 
 
 def draw_points(axes: Axes, family: Family, t: int, known: Mapping[str, float]) -> None:

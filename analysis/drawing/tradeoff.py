@@ -49,15 +49,20 @@ class Point:
 
 def points(groups: Sequence[Setting], t: int, accountant: str) -> dict[str, Point]:
     """By label. Raises LoadError where no private setting was run with the accountant."""
-    names = {name for g in groups for name in g.first.summary["epsilon"]}
-    if accountant not in names:
-        raise LoadError(f"accountant must be one that the runs have ({', '.join(sorted(names))}), got {accountant!r}")
+    check_accountant(groups, accountant)
     found = {}
     for group in groups:
         own = accountant if accountant in group.first.summary["epsilon"] else group.first.summary["accountant"]
         mean, se = group.at(t)
         found[group.label] = Point(group, epsilon_at(group, t, own), own, mean, se or 0.0)
     return found
+
+
+def check_accountant(groups: Sequence[Setting], accountant: str) -> None:
+    """Raise LoadError for an accountant that no setting has."""
+    names = {name for g in groups for name in g.first.summary["epsilon"]}
+    if accountant not in names:
+        raise LoadError(f"accountant must be one that the runs have ({', '.join(sorted(names))}), got {accountant!r}")
 
 
 def regret_by_epsilon(groups: Sequence[Setting], t: int, accountant: str = ACCOUNTANT, claims: str = "") -> Figure:

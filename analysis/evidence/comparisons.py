@@ -141,7 +141,7 @@ def with_error(estimate: Estimate, what: str = "differences") -> str:
     if estimate.se is None:
         return number(estimate.value, None)
     if estimate.se == 0:
-        return f"{number(estimate.value, None)}, all {what} equal"
+        return f"{number(estimate.value, None)}, all {what if estimate.value else 'values'} equal"
     return f"{number(estimate.value, estimate.se)} ± {number(estimate.se, estimate.se)}"
 
 

@@ -22,9 +22,9 @@ def gp_ucb() -> Where:
 
 
 def random_rows() -> Where:
-    """The control without a model."""
+    """The control without a model: whatever it is given of the rows, it does not look at."""
     more = {"algorithm.modeler.policy": "random", "algorithm.modeler.repeat": False}
-    return _released("random rows", "Plain", more)
+    return _released("random rows", _one_by_one, more)
 
 
 def po(r: int, epsilon: float) -> Where:
@@ -52,9 +52,14 @@ def histogram(epsilon: float) -> Where:
 
 
 def cover() -> Where:
-    """Public cells, nothing released."""
+    """Public cells as large as the default has them, nothing released."""
     return _released("cover (nothing released)", "Cover", {"algorithm.modeler.repeat": True})
 
 
-def _released(words: str, transform: str, more: dict[str, object]) -> Where:
+def _one_by_one(transform: object) -> bool:
+    """Whether a candidate is a row, and not a cell of them."""
+    return str(transform).rpartition(".")[2] in ("Plain", "Indices")
+
+
+def _released(words: str, transform: object, more: dict[str, object]) -> Where:
     return Where(words, tuple({"algorithm.server": "curator", "transform._target_": transform, **more}.items()))

@@ -1,8 +1,8 @@
 """Which runs a claim is about: settings chosen by their configuration, and the independent units among their seeds."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,6 @@ _PAPER = {
     "algorithm.modeler.fit": "given",
     "transform.inflation": "paper",
     "transform.cells": None,
-    "transform.threshold": 3.0,
 }
 _PRESET = {
     "algorithm.follow": "follow",
@@ -132,6 +131,18 @@ class Where:
             number = "two" if len(names) == 2 else str(len(names))
             raise Unclear(f"{number} settings could be meant: {', '.join(names)} are all {self.words}")
         return found
+
+
+def named_in(test: object) -> Iterator[Where]:
+    """The settings that a test is about, wherever in it they stand."""
+    if isinstance(test, Where):
+        yield test
+    elif isinstance(test, tuple):
+        for part in test:
+            yield from named_in(part)
+    elif is_dataclass(test):
+        for field in fields(test):
+            yield from named_in(getattr(test, field.name))
 
 
 @dataclass(frozen=True)

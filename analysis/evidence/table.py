@@ -38,12 +38,13 @@ number lies in a band ("above", "below") where its mean is significantly inside 
 significantly outside one (the level divided by the number of ends). A published number holds where all its points are
 within {NEAR:g} standard errors of the difference (both errors; without a published one, our spread over the published
 number of runs, or of functions where ours differ) and we are as precise: as many units, and at most twice the published
-error, or without one less than {100 * SHARP:g} % of the number. It does not hold where a point is excluded at {LEVEL:g}
-(two-sided, corrected for the number of points). All else is "not decided": with few units that is the common answer,
-and says nothing against a claim. Fewer than three units decide nothing, nor do units that are all equal. The t test
-takes differences to be without much skew: where a few functions decide, verdicts by chance are more than one in a
-hundred in one direction and fewer in the other. Standard errors: the estimate in its own, positive in support of the
-claim; inside a margin or a band, to its nearer end; of a published number, minus the distance."""
+error, or without one an error of the difference of less than {100 * SHARP:g} % of the number. It does not hold where a
+point is excluded at {LEVEL:g} (two-sided, corrected for the number of points). All else is "not decided": with few
+units that is the common answer, and says nothing against a claim. Fewer than three units decide nothing, nor do units
+that are all equal. The t test takes differences to be without much skew: where a few functions decide, verdicts by
+chance are more than one in a hundred in one direction and fewer in the other. Standard errors: the estimate in its own,
+positive in support of the claim; inside a margin or a band, to its nearer end; of a published number, minus the
+distance."""
 
 
 def distinct(found: Found) -> Found:
@@ -104,12 +105,8 @@ def by_kind(found: Found) -> list[str]:
 
 def notes(found: Found) -> list[str]:
     """What a reader must know of this many tests at once, and of these data."""
-    once, result = distinct(found), []
-    if n := len(found) - len(once):
-        result.append(
-            f"{n} claim{'s ask' if n > 1 else ' asks'} what another figure's claim asks, of the same settings: it "
-            "counts once, with the answer over most controls and units."
-        )
+    once = distinct(found)
+    result = _repeats(found, len(found) - len(once))
     better = [
         (f.verdict, p) for f, p in once if f.form == "superiority" and p is not None and f.standard_errors is not None
     ]
@@ -136,6 +133,20 @@ def notes(found: Found) -> list[str]:
         result.append(
             "Published effects were published because they were seen: smaller ones here are to be expected. The "
             "wording of claims is a summary of each figure's message, not a quotation."
+        )
+    return result
+
+
+def _repeats(found: Found, n: int) -> list[str]:
+    """Why n of the findings do not count."""
+    same, result = sum(bool(f.repeats) and f.kind == "own" for f, _ in found), []
+    if same:
+        words = "own findings are" if same > 1 else "own finding is"
+        result.append(f"{same} {words} about runs that are the same as those of another, which counts once.")
+    if n > same:
+        result.append(
+            f"{n - same} claim{'s ask' if n - same > 1 else ' asks'} what another figure's claim asks, of the same "
+            "settings: it counts once, with the answer over most controls and units."
         )
     return result
 

@@ -9,7 +9,7 @@ nothing (two may differ by the same amount by chance), nor do units that are all
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
@@ -24,7 +24,8 @@ NOT_RUN = "not run"
 VERDICTS = (HOLDS, FAILS, OPEN, NOT_RUN)
 
 NEAR = 2.0  # standard errors of the difference, within which a published number is reproduced
-SHARP = 0.15  # of a published number without an error: the largest standard error of ours that can confirm it
+SHARP = 0.15  # of a published number without an error: the standard error of the difference that can confirm it
+ROUNDING = 1e-12  # of the largest number in a sum: differences below it are none
 
 
 @dataclass(frozen=True)
@@ -76,17 +77,24 @@ def mean_of(values: Sequence[float]) -> Estimate:
         raise ValueError("a mean must be over at least one unit, got none")
     array, n = np.asarray(values, dtype=float), len(values)
     se = float(array.std(ddof=1)) / math.sqrt(n) if n > 1 else None
-    if se is not None and se < 1e-12 * float(np.abs(array).max()):
+    if se is not None and se < ROUNDING * float(np.abs(array).max()):
         se = 0.0  # equal but for rounding
     return Estimate(float(array.mean()), se, n - 1 if n > 1 else None, n)
 
 
 def contrast(terms: Sequence[tuple[float, Mapping[int, float]]]) -> Estimate | None:
-    """Mean of `sum_k weight_k y_k[unit]` over the units that every term has; None if there is no such unit."""
+    """Mean of `sum_k weight_k y_k[unit]` over the units that every term has; None if there is no such unit.
+
+    What is left by rounding where sums cancel is 0: a mean, or an error, below `ROUNDING` of the largest summand.
+    """
     shared = sorted(set.intersection(*(set(values) for _, values in terms)))
     if not shared:
         return None
-    return mean_of([sum(weight * values[unit] for weight, values in terms) for unit in shared])
+    d = mean_of([sum(weight * values[unit] for weight, values in terms) for unit in shared])
+    least = ROUNDING * max(abs(weight * values[unit]) for weight, values in terms for unit in shared)
+    if d.se is not None and d.se >= least:
+        return d
+    return replace(d, value=d.value if abs(d.value) >= least else 0.0, se=None if d.se is None else 0.0)
 
 
 def above_zero(d: Estimate, level: float = LEVEL) -> str:
@@ -114,11 +122,13 @@ def deviation(ours: Estimate, published: PublishedMean) -> tuple[float | None, f
     """
     if not ours.se or ours.df is None:
         return None, None
-    if published.se is None:
-        se, df = ours.se * math.sqrt(1 + ours.n / published.runs), ours.df
-    else:
-        se, df = math.hypot(ours.se, published.se), min(ours.df, published.runs - 1)
-    return (ours.value - published.value) / se, df
+    df = ours.df if published.se is None else min(ours.df, published.runs - 1)
+    return (ours.value - published.value) / _error_of_difference(ours.se, ours.n, published), df
+
+
+def _error_of_difference(se: float, n: int, published: PublishedMean) -> float:
+    """se: of our mean, over n units."""
+    return se * math.sqrt(1 + n / published.runs) if published.se is None else math.hypot(se, published.se)
 
 
 def excluded(ours: Estimate, published: PublishedMean, tests: int = 1) -> bool:
@@ -133,8 +143,9 @@ def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> str:
     """Whether published numbers are reproduced.
 
     `FAILS` where one is excluded; `HOLDS` where all are within `NEAR` standard errors of the difference and ours are as
-    precise: means over as many units, with errors at most twice theirs, or below `SHARP` of a number without one (a
-    large error agrees with anything, and that of a few units may be small by chance); else `OPEN`.
+    precise: means over as many units, with errors at most twice theirs, or with the error of the difference below
+    `SHARP` of a number without one (a large error agrees with anything, and that of a few units may be small by
+    chance); else `OPEN`.
     """
     if any(excluded(ours, published, len(pairs)) for ours, published in pairs):
         return FAILS
@@ -149,7 +160,9 @@ def _near(ours: Estimate, published: PublishedMean) -> bool:
 def _as_precise(ours: Estimate, published: PublishedMean) -> bool:
     if ours.se is None or ours.n < published.runs:
         return False
-    return ours.se < SHARP * abs(published.value) if published.se is None else ours.se <= 2 * published.se
+    if published.se is not None:
+        return ours.se <= 2 * published.se
+    return _error_of_difference(ours.se, ours.n, published) < SHARP * abs(published.value)
 
 
 def holm(ps: Sequence[float], level: float = 0.05) -> int:

@@ -30,11 +30,12 @@ class Picture:
 def pictures(results_dir: Path, experiment: str, groups: Sequence[Setting]) -> tuple[Picture, ...]:
     """What `analysis.figures` draws of an experiment, each caption apart from its picture.
 
-    Claims stand below the first picture only. Raises LoadError where nothing can be drawn.
+    The same claims stand below one picture only. Raises LoadError where nothing can be drawn.
     """
     try:
         drawn = figures.draw_experiment(results_dir, experiment)
-        return tuple(_embedded(one, experiment, groups, told=bool(i)) for i, one in enumerate(drawn))
+        told = [one.claims in [before.claims for before in drawn[:i]] for i, one in enumerate(drawn)]
+        return tuple(_embedded(one, experiment, groups, again) for one, again in zip(drawn, told, strict=True))
     except LoadError:
         raise
     except Exception as error:  # whatever a picture trips over, the tables can be shown

@@ -107,6 +107,7 @@ def _caption(groups: Sequence[Setting]) -> str:
     title, better = _title(groups), "lower" if s["lower_is_better"] else "higher"
     errors = "Mean ± standard error over" if max(len(g.runs) for g in groups) > 1 else "Mean of"
     text = f"{title[0].upper()}{title[1:]}, after t rounds: {better} is better. {errors} {seeds_phrase(groups)}."
+    text += "".join(f" Data: {said}." for said in tables.stand_ins(groups))
     private = [g.first.summary for g in groups if g.private]
     if private:
         deltas = several(s["delta"] for s in private)
