@@ -494,9 +494,7 @@ def test_captions_say_what_stands_in(tmp_path):
     (drawn,) = figures.draw_experiment(tmp_path, "po_property")
     assert "Data: sales around Seattle stand in." in caption_of(drawn.figure)
     assert drawn.figure.texts[0].get_text() == "Simple regret by iteration: property (King County)"
-    assert "data: sales around Seattle stand in" in tables.caption(
-        load.settings(load.load(tmp_path, "po_property"))
-    )
+    assert "data: sales around Seattle stand in" in tables.caption(load.settings(load.load(tmp_path, "po_property")))
 
 
 def test_a_number_of_one_function_is_compared_with_how_functions_differ():
