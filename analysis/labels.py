@@ -141,7 +141,8 @@ def flat(config: dict[str, Any], own_function: bool) -> dict[str, Any]:
     def walk(node: dict[str, Any], prefix: str) -> None:
         for key, value in node.items():
             name = f"{prefix}{key}"
-            if name in ignored or (name == "problem.function_seed" and own_function):
+            follows = name == "problem.subset_seed" and value == config.get("seed")
+            if name in ignored or follows or (name == "problem.function_seed" and own_function):
                 continue
             if isinstance(value, dict):
                 walk(value, f"{name}.")

@@ -41,6 +41,11 @@ class Run:
         return self.config["problem"].get("function_seed") == self.seed
 
     @property
+    def own_sample(self) -> bool:
+        """Whether the data are sampled by the seed: another seed, another part of one file."""
+        return self.config["problem"].get("subset_seed") == self.seed
+
+    @property
     def outsourced(self) -> bool:
         """Whether a curator and a modeler ran it, not a server and agents."""
         return is_outsourced(self.config)
@@ -164,6 +169,8 @@ def seeds_phrase(groups: Sequence[Setting]) -> str:
     phrase = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
     if counts[-1] > 1 and all(run.own_function for g in groups for run in g.runs):
         phrase += ", each another function"
+    elif counts[-1] > 1 and all(run.own_sample for g in groups for run in g.runs):
+        phrase += ", each another sample of one file"
     return phrase
 
 

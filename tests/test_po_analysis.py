@@ -4,6 +4,7 @@ one apart; on made-up results."""
 import itertools
 import json
 import math
+from pathlib import Path
 
 import hydra
 import numpy as np
@@ -21,7 +22,7 @@ from analysis.evidence import table as claims_table
 from analysis.evidence import verdicts
 from analysis.evidence.bands import Band, inside, worse_by
 from analysis.evidence.release import cover, gaussian, gp_ucb, po
-from analysis.evidence.selection import LAST
+from analysis.evidence.selection import LAST, units_in_words
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN, PublishedMean, mean_of
 from analysis.html import pictures
 from runners.experiment import CONF
@@ -549,3 +550,11 @@ def test_other_settings_are_not_meant(tmp_path):
     )
     config["algorithm"]["modeler"]["fit"] = "ml"
     assert not gaussian(1.0).matches(load.Run("x", 0, config, run.summary, folder))
+
+
+@pytest.mark.parametrize(("fixed", "words"), [(False, "each another sample of one file"), (True, "")])
+def test_samples_that_follow_the_seed_are_units_of_their_own(fixed, words):
+    runs = [load.Run("a", k, {"problem": {"subset_seed": 0 if fixed else k}}, {}, Path()) for k in range(3)]
+    assert units_in_words(3, runs) == ("3 seeds, same data" if fixed else "3 samples of one file")
+    phrase = load.seeds_phrase([load.Setting("a", tuple(runs))])
+    assert phrase == "3 seeds" + (f", {words}" if words else "")

@@ -65,7 +65,11 @@ def _thresholds(swept: Sequence[Setting]) -> str:
     """What w is, and the smallest singular value where the runs tell it."""
     smallest = [s for group in swept if (s := sigma_min(group)) is not None]
     text = "Singular values below w = 16 √(r ln(2/δ)) / ε · ln(16 r/δ) are raised before the release"
-    known = f"the smallest is {min(smallest):.4g}" if smallest else "these runs do not tell the smallest singular value"
+    known = (
+        f"the smallest (of all runs) is {min(smallest):.4g}"
+        if smallest
+        else "these runs do not tell the smallest singular value"
+    )
     return f"{text}; {known}."
 
 

@@ -191,9 +191,11 @@ def unit(run: Run) -> int:
 
 
 def units_in_words(n: int, runs: Sequence[Run]) -> str:
-    """`20 functions`, or seeds where all runs have the same data."""
+    """`20 functions`, or seeds where runs have the same data, or samples of them."""
     if runs[0].config["problem"].get("function_seed") is not None:
         return f"{n} function{'s' * (n != 1)}"
+    if n > 1 and all(run.own_sample for run in runs):
+        return f"{n} samples of one file"
     return f"{n} seed{'s' * (n != 1)}, same data"
 
 
