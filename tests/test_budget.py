@@ -163,7 +163,7 @@ def test_a_target_epsilon_is_met(target):
 
 
 def test_a_target_with_noise_that_falls_from_round_to_round():
-    falling = ["privacy/schedule=power", "privacy.schedule.exponent=-1.5", "rounds=60", "privacy.epsilon=5"]
+    falling = ["privacy/schedule=power", "privacy.schedule.exponent=-1.5", "rounds=12", "privacy.epsilon=5"]
     experiment = build(calibrated(compose(*SIX, *falling)))
     assert 4.9 <= experiment.accounts.epsilon.after(experiment.accounts.events) <= 5
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from omegaconf import OmegaConf
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.ledger import Ledger, LedgerError, digest
@@ -20,11 +21,12 @@ from dpfbo.outsourced.table import Table
 from dpfbo.problems.grid_gp import GridGP
 from dpfbo.records import ROUNDS_SCHEMA, SERVER_SCHEMA
 from dpfbo.server import BudgetSpent
-from runners import run, status, sweep
+from runners import run, status
 from runners.execute import execute
 from runners.experiment import build
 from runners.grid import plan
 from runners.setting import setting_hash
+from runners.trials import write_plan
 from tests.kill_world import QUIET, charged, differences, records, undisturbed
 from tests.test_conf import compose
 from tests.test_resume import Stop, folder_of, interrupted
@@ -404,8 +406,8 @@ def test_a_projection_that_no_seed_repeats_has_a_folder_of_its_own():
 # --- sweeps and trackers
 
 
-def test_a_sweep_of_outsourced_settings(tmp_path, capfd):
-    pytest.importorskip("ray")
+def test_a_sweep_of_outsourced_settings(tmp_path):
+    tuning = pytest.importorskip("runners.tuning", reason="a sweep needs Ray", exc_type=ImportError)
     given = [*SMALL, *QUIET, "algorithm=po_gp_ucb,gaussian_gp_ucb", "privacy.epsilon=1,3", "seeds=0..1"]
     given += ["experiment_name=mine", "sweep.address=local", "sweep.max_concurrent=1", f"results_dir={tmp_path}"]
     grid = plan(given)
@@ -414,21 +416,25 @@ def test_a_sweep_of_outsourced_settings(tmp_path, capfd):
     assert [("eps" in label and label.rstrip()[-1]) for label in labels] == ["1", "3", "1", "3"]
     predicted = [setting.epsilon["analytic_gaussian"] for setting in grid.settings]
     assert predicted == [None, None, pytest.approx(1, rel=1e-6), pytest.approx(3, rel=1e-6)]
-    assert sweep.main(given) == 0
-    assert "Traceback" not in "".join(capfd.readouterr())
+    for setting, trial in grid.trials:  # as a sweep's worker does
+        assert tuning.attempt(OmegaConf.create(setting.config(trial.seed)), lambda agents, server: None).phase == "done"
     summaries = [json.loads(path.read_text()) for path in tmp_path.rglob("summary.json")]
     assert len(summaries) == 8
     for summary in summaries:
         (setting,) = [s for s in grid.settings if s.name == summary["setting"]]
         assert summary["epsilon"] == setting.epsilon
+    write_plan(tmp_path / "mine", [trial for _, trial in grid.trials])
     states = status.report(tmp_path / "mine").states
     assert len(states) == 8 and {state.phase for state in states.values()} == {"done"}
 
 
 def test_an_offline_tracker(tmp_path):
-    pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb")
     offline = ["tracker.wandb.mode=offline", "progress=false", f"results_dir={tmp_path}"]
-    summary, folder = execute(compose(*settings("po_gp_ucb"), *offline))
+    try:
+        summary, folder = execute(compose(*settings("po_gp_ucb"), *offline))
+    finally:
+        wandb.teardown()  # its service process must not outlive this test: another one would rely on it
     assert list(tmp_path.rglob("*.wandb"))
     assert len(summary["curve"]["mean"]) == T + 1
 

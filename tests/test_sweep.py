@@ -180,6 +180,7 @@ def test_refused_in_one_sentence_before_ray_starts(override, code, says, tmp_pat
 def test_without_ray(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "runners.tuning", raising=False)
+    monkeypatch.delattr("runners.tuning", raising=False)  # where another test has imported it
     assert sweep.main([*BRANIN, "algorithm=ts", f"results_dir={tmp_path / 'r'}"]) == 1
     assert "pip install 'dpfbo[ray]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
