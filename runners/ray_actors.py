@@ -13,13 +13,13 @@ from torch import Tensor
 from dpfbo.broadcast import Broadcast
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.ledger import Ledger
-from dpfbo.messages import PartialSum
+from dpfbo.messages import Messages, PartialSum
 from dpfbo.records import RoundRecord
 from dpfbo.server import ServerRecord
 from dpfbo.shard import Shard
 from runners.executor import Spent, device
 from runners.experiment import assemble, federated
-from runners.ray_process import Where, enter, where
+from runners.ray_process import Where, enter, where, without_values
 from runners.results import RunFolder
 
 
@@ -93,20 +93,26 @@ class ServerActor:
     ) -> tuple[Broadcast | None, ServerRecord | None]:
         """One round from the messages of all shards; None for those of a late one. sizes: agents of each."""
         if not parts:
-            return self._server.round(t, None)
+            return self._round(t, None, None)
         # what has another shape would shift the agents after it: nobody's message, like one that is not finite
         whole = [
             part if isinstance(part, np.ndarray) and part.shape == (n, M) else np.full((n, M), np.nan)
             for n, part in zip(sizes, parts, strict=True)
         ]
-        return self._server.round(t, torch.from_numpy(np.concatenate(whole)), _tensor(late))
+        return self._round(t, torch.from_numpy(np.concatenate(whole)), late)
 
     @ray.method(num_returns=2)
     def round_by_shards(
         self, t: int, late: np.ndarray | None, firsts: Sequence[int], shards: Sequence[Any]
     ) -> tuple[Broadcast | None, ServerRecord | None]:
         """One round from sums that the shards make of the messages that this server chose."""
-        return self._server.round(t, ShardSums(t, firsts, shards), _tensor(late))
+        return self._round(t, ShardSums(t, firsts, shards), late)
+
+    def _round(
+        self, t: int, messages: Messages | None, late: np.ndarray | None
+    ) -> tuple[Broadcast | None, ServerRecord | None]:
+        broadcast, record = self._server.round(t, messages, _tensor(late))
+        return broadcast, without_values(record)
 
     def spent(self) -> Spent:
         return Spent(self._experiment.accounts.epsilons(self._ledger.events()), len(self._ledger.charges))

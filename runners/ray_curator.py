@@ -1,12 +1,10 @@
 """The curator of an outsourced run as a Ray actor: it alone loads the problem, makes the release, writes the ledger."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
-import torch
 from torch import Tensor
 
 from dpfbo.broadcast import Broadcast
@@ -17,7 +15,7 @@ from dpfbo.server import ServerRecord
 from runners.executor import Spent
 from runners.experiment import assemble
 from runners.outsourced import Outsourced
-from runners.ray_process import Where, enter, where
+from runners.ray_process import Where, enter, where, without_values
 from runners.results import RunFolder
 
 
@@ -45,15 +43,9 @@ class CuratorActor:
 
     @ray.method(num_returns=2)
     def round(self, t: int) -> tuple[Broadcast | None, ServerRecord | None]:
-        """The release, and the record without its values.
-
-        What is large goes through memory that every process on the node maps, and the record's numbers are private:
-        alone they are small enough to go to the driver and nowhere else.
-        """
+        """The release, and the record without its values."""
         broadcast, record = self._curator.round(t, None)
-        if record is not None:
-            record = replace(record, release=replace(record.release, values=torch.zeros(0)))
-        return broadcast, record
+        return broadcast, without_values(record)
 
     def resume(self, values: Tensor) -> None:
         self._curator.resume(values)

@@ -27,6 +27,7 @@ from runners.experiment import Experiment
 from runners.ray_actors import AgentActor, Report, ServerActor
 from runners.ray_cluster import Layout, connected, layout
 from runners.ray_lives import Actor, RayActors, answer, beside_driver, strategy
+from runners.ray_process import with_values
 from runners.results import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -190,7 +191,7 @@ class RayServer:
         while True:
             try:
                 broadcast, record = answer(list(self._ask(t, messages)))
-                return broadcast, record
+                return broadcast, with_values(record, broadcast)
             except RayError as error:
                 self.deployment.heal(error)
                 if messages is not None:

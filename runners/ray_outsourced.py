@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import ray
@@ -26,6 +25,7 @@ from runners.ray_cluster import connected
 from runners.ray_curator import CuratorActor
 from runners.ray_lives import Actor, RayActors, beside_driver, strategy
 from runners.ray_modeler import ModelerActor
+from runners.ray_process import with_values
 from runners.results import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -106,9 +106,7 @@ class RayCurator(RayParty):
         """The release, asked for once: an actor placed again makes the same one, or has kept it."""
         if self._released is None or t != 0:
             broadcast, record = self.tell("round", t)
-            if record is not None:
-                record = replace(record, release=replace(record.release, values=broadcast.values))
-            self._released = broadcast, record
+            self._released = broadcast, with_values(record, broadcast)
         return self._released
 
     def resume(self, values: Tensor) -> None:

@@ -1,7 +1,15 @@
 """Parts of executor=ray that need no Ray cluster."""
 
+import pickle
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
+
+from dpfbo.broadcast import RegionVectors
+from dpfbo.mechanism import Release
+from dpfbo.server import ServerRecord
 
 pytest.importorskip("ray")
 
@@ -10,6 +18,7 @@ from ray.exceptions import RaySystemError
 from runners import ray_cluster, ray_executor, ray_lives
 from runners.executor import ExecutorError
 from runners.ray_actors import ServerActor
+from runners.ray_process import with_values, without_values
 from tests.test_conf import compose
 
 
@@ -63,6 +72,7 @@ def test_messages_of_another_shape_shift_nobody_elses():
     class Server:
         def round(self, t, messages, late):
             self.got = messages.numpy()
+            return None, None
 
     actor = object.__new__(ServerActor.__ray_metadata__.modified_class)
     actor._server = server = Server()
@@ -71,6 +81,26 @@ def test_messages_of_another_shape_shift_nobody_elses():
     assert server.got.shape == (10, 3)
     assert np.isnan(server.got[2:8]).all()
     assert (server.got[:2] == 1).all() and (server.got[8:] == 2).all()
+
+
+def test_private_numbers_of_a_record_do_not_travel_with_what_is_large():
+    """Objects of 100 kB go through memory that agents map; the driver gets the whole record all the same."""
+    release = Release(torch.ones(4, 20_000), 1.0, 1.0, 7.0, 8.0, 3, 1, 0)
+    broadcast, record = RegionVectors(release.values), ServerRecord(0, 1.0, release)
+
+    class Server:
+        def round(self, t, messages, late):
+            return broadcast, record
+
+    actor = object.__new__(ServerActor.__ray_metadata__.modified_class)
+    actor._server = Server()
+    for sent, alone in (actor.round(0, None, 3, []), actor.round_by_shards(0, None, [0], [])):
+        assert sent is broadcast
+        assert len(pickle.dumps(alone)) < 2000 and alone.release.signal == 7.0
+        whole = with_values(alone, sent)
+        assert whole.release.values is broadcast.values
+        assert replace(whole, release=release) == record
+    assert with_values(None, broadcast) is without_values(None) is None
 
 
 def test_a_deadline_needs_agents_that_are_late_alone():
