@@ -12,9 +12,9 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from dpfbo.accounting import finite_or_none
-from dpfbo.agents import Source
-from dpfbo.server import ServerRecord
+from dpfbo.federated.agents import Source
+from dpfbo.federated.server import ServerRecord
+from dpfbo.privacy.accounting import finite_or_none
 
 
 def _column(name: str, kind: pa.DataType, visibility: str, meaning: str) -> pa.Field:

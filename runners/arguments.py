@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from runners.terminal import say_error
+from runners.record.terminal import say_error
 
 
 class Parser(argparse.ArgumentParser):

@@ -20,14 +20,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from threadpoolctl import threadpool_limits
 
 from dpfbo import checks
+from dpfbo.federated.server import ServerRecord
 from dpfbo.records import RoundRecord
-from dpfbo.server import ServerRecord
-from runners.execute import execute
-from runners.experiment import CONF
-from runners.results import RunFolder
+from runners.compose.experiment import CONF
+from runners.compose.identity import setting_hash
+from runners.record.run_folder import RunFolder
+from runners.record.terminal import say_error
+from runners.recorded_run import execute
 from runners.run import USER_ERRORS, one_sentence
-from runners.setting import setting_hash
-from runners.terminal import say_error
 
 NAME = "demo"
 SETTINGS = {

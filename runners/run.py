@@ -14,17 +14,17 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dpfbo.accounting import UnsupportedEvent
-from dpfbo.data import MissingData
-from dpfbo.ledger import LedgerError
-from dpfbo.posterior import FactorisationError
+from dpfbo.federated.server import BudgetSpent
+from dpfbo.gp.posterior import FactorisationError
+from dpfbo.privacy.accounting import UnsupportedEvent
+from dpfbo.privacy.ledger import LedgerError
 from dpfbo.problems.custom import EvaluationError
-from dpfbo.server import BudgetSpent
-from runners.execute import execute
-from runners.executor import ExecutorError
-from runners.experiment import CONF
-from runners.results import ResultsError
-from runners.terminal import RoundProgress, print_summary, say_error
+from dpfbo.problems.readers.data_files import MissingData
+from runners.compose.experiment import CONF
+from runners.executor.local import ExecutorError
+from runners.record.run_folder import ResultsError
+from runners.record.terminal import RoundProgress, print_summary, say_error
+from runners.recorded_run import execute
 
 USER_ERRORS = (
     ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, BudgetSpent, FactorisationError, EvaluationError,
@@ -143,7 +143,7 @@ def _nearest(name: str, known: list[str]) -> str:
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    for name in ("runners.ray_executor", "runners.ray_outsourced"):
+    for name in ("runners.executor.ray.federated", "runners.executor.ray.outsourced"):
         logging.getLogger(name).setLevel(logging.INFO)  # what it chose
     check_composes(sys.argv[1:])
     run()

@@ -13,8 +13,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from runners import board as boards
-from runners.trials import PHASES, Trial, TrialState, known_trials, state
+from runners.sweep import progress_table
+from runners.sweep.trials import PHASES, Trial, TrialState, known_trials, state
 
 HELP = """How far the trials of a sweep (or plain runs) are, while it runs or afterwards, read from its files alone.
 
@@ -45,10 +45,13 @@ class Report:
         return all(s.phase in ("done", "failed") for s in self.states.values())
 
     def shown(self) -> RenderableType:
-        rows = boards.rows(self.trials, self.states)
-        parts: list[RenderableType] = [Text(f"{self.folder.name}: {boards.counts(rows)}"), boards.table(rows)]
-        parts.append(Text(boards.footnote(rows)))
-        if (failed := boards.failures(self.trials, self.states)) is not None:
+        rows = progress_table.rows(self.trials, self.states)
+        parts: list[RenderableType] = [
+            Text(f"{self.folder.name}: {progress_table.counts(rows)}"),
+            progress_table.table(rows),
+        ]
+        parts.append(Text(progress_table.footnote(rows)))
+        if (failed := progress_table.failures(self.trials, self.states)) is not None:
             parts.append(failed)
         return Group(*parts)
 

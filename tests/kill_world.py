@@ -19,13 +19,13 @@ from unittest import mock
 
 import pyarrow.parquet as pq
 
-from dpfbo.accounting.rdp import Rdp
-from dpfbo.broadcast import RegionVectors
 from dpfbo.checkpoint import Checkpoint
-from dpfbo.ledger import Ledger, digest
-from runners.execute import execute
-from runners.setting import setting_hash
-from tests.test_conf import compose
+from dpfbo.federated.broadcast import RegionVectors
+from dpfbo.privacy.accounting.rdp import Rdp
+from dpfbo.privacy.ledger import Ledger, digest
+from runners.compose.identity import setting_hash
+from runners.recorded_run import execute
+from tests.runners.compose.test_conf import compose
 
 ROOT = Path(__file__).parent.parent
 QUIET = ["tracker.wandb.mode=disabled", "progress=false"]
@@ -189,7 +189,7 @@ class ActorKiller:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        from runners.ray_executor import RayDeployment
+        from runners.executor.ray.federated import RayDeployment
 
         place, step = RayDeployment.place, RayDeployment.step
 

@@ -19,8 +19,8 @@ import numpy as np
 from scipy.stats import beta
 
 from dpfbo import checks
-from dpfbo.accounting import Accountant, check_delta
 from dpfbo.audit.tradeoff import Family, Profile, family_of, promised
+from dpfbo.privacy.accounting import Accountant, check_delta
 
 _THRESHOLDS = 200  # that are tried
 _STEP = 5e-3  # of log scale in the fit

@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from dpfbo import checks
-from dpfbo.accounting import Accountant, UnsupportedEvent, sampled_gaussian
+from dpfbo.privacy.accounting import Accountant, UnsupportedEvent, sampled_gaussian
 
 _EPSILONS = 300  # of a curve
 _DELTAS = np.logspace(-9, math.log10(0.5), 24)  # of an accountant that gives one epsilon for one delta

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from dpfbo.accounting import finite_or_none
-from dpfbo.broadcast import ReleasedTable
-from dpfbo.entropy import Entropy
-from dpfbo.ledger import Charge, Ledger
-from dpfbo.mechanism import Release
-from dpfbo.messages import Messages
-from dpfbo.outsourced import Behind, Transform
+from dpfbo.federated.broadcast import ReleasedTable
+from dpfbo.federated.mechanism import Release
+from dpfbo.federated.messages import Messages
+from dpfbo.federated.server import EpsilonCurve, KeptRelease, ServerRecord, check_noise_is_new
 from dpfbo.outsourced.table import CandidateProblem
+from dpfbo.outsourced.transforms import Behind, Transform
+from dpfbo.privacy.accounting import finite_or_none
+from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.ledger import Charge, Ledger
 from dpfbo.rng import Streams
-from dpfbo.server import EpsilonCurve, KeptRelease, ServerRecord, check_noise_is_new
 
 _CURATOR = torch.zeros(1, dtype=torch.long)  # whose stretch of the streams
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.outsourced import Candidates
-from dpfbo.outsourced.fit import Fitted, fit
+from dpfbo.outsourced.hyperparameters import Fitted, fit
 from dpfbo.outsourced.posterior import CandidatePosterior, Kernel, aware
+from dpfbo.outsourced.transforms import Candidates
 
 POLICIES = ("gp_ucb", "random")
 FITS = ("given", "ml")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfbo.outsourced import Candidates
-from dpfbo.posterior import cholesky
+from dpfbo.gp.posterior import cholesky
+from dpfbo.outsourced.transforms import Candidates
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from dpfbo.domain import Domain
+from dpfbo.gp.domain import Domain
 from dpfbo.rng import Streams
 
 

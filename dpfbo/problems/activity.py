@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.data import data_file
-from dpfbo.domain import Box
-from dpfbo.har import ACTIVITIES, ARCHIVE, COMPACT, load_subjects
+from dpfbo.gp.domain import Box
+from dpfbo.problems.objectives.softmax_regression import DataSets, Settings, data_sets, fit, validation_accuracy
+from dpfbo.problems.readers.data_files import data_file
+from dpfbo.problems.readers.har import ACTIVITIES, ARCHIVE, COMPACT, load_subjects
 from dpfbo.rng import Streams
-from dpfbo.softmax_regression import DataSets, Settings, data_sets, fit, validation_accuracy
 
 _FILES = {"auto": (ARCHIVE, COMPACT), "official": (ARCHIVE,), "recomputed": (COMPACT,)}
 
@@ -26,7 +26,7 @@ class Activity:
     training half. Neighbouring windows of a recording overlap by half, so most of the validation half was partly seen
     in training: errors compare hyper-parameters, and are too small for new recordings. y = accuracy on the
     validation half of multinomial logistic regression trained by plain mini-batch SGD from zero for `epochs` epochs
-    with a constant learning rate (`dpfbo.softmax_regression`). The orders of the rows come from the stream
+    with a constant learning rate (`objectives.softmax_regression`). The orders of the rows come from the stream
     `sgd_order`. Accuracy counts 0 where the training diverges. Metric: validation error, 1 - y.
 
     The paper gives the ranges, batch size [128, 512], L2 [1e-6, 10], learning rate [1e-6, 1], neither the scale
@@ -36,8 +36,8 @@ class Activity:
     training rows, so most batch sizes mean gradient descent on all of them.
 
     n_agents: the first so many subjects. features: `official`, the archive of the UCI repository; `recomputed`, the
-    compact file with "UCI HAR, recomputed features" (`dpfbo.har`); `auto`, the archive if it is there, else the
-    compact file; `name` says which. data_dir: see `dpfbo.data`. Raises MissingData if there is no file.
+    compact file with "UCI HAR, recomputed features" (`readers.har`); `auto`, the archive if it is there, else the
+    compact file; `name` says which. data_dir: see `readers.data_files`. Raises MissingData if there is no file.
     """
 
     n_agents: int = 30

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpfbo import batches, checks, optimize
-from dpfbo.domain import Box
+from dpfbo import checks
+from dpfbo.gp import batches, optimize
+from dpfbo.gp.domain import Box
 from dpfbo.problems import observation_noise
 from dpfbo.rng import Streams
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.domain import Box
+from dpfbo.gp.domain import Box
 from dpfbo.problems import observation_noise
 from dpfbo.rng import Streams
 

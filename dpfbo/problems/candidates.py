@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.data import MissingData, data_file
 from dpfbo.outsourced.table import Table
+from dpfbo.problems.readers.data_files import MissingData, data_file
 from dpfbo.rng import Streams
 
 

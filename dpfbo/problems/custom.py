@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.domain import Box
+from dpfbo.gp.domain import Box
 from dpfbo.rng import Streams
 
 

@@ -10,11 +10,25 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpfbo import checks
-from dpfbo.cnn import CLASSES, ImageSets, batches_of, n_weights, patches_of, validation_accuracy, validation_rows
-from dpfbo.data import MissingData, data_file
-from dpfbo.domain import Box
+from dpfbo.gp.domain import Box
+from dpfbo.problems.objectives.cnn import (
+    CLASSES,
+    ImageSets,
+    batches_of,
+    n_weights,
+    patches_of,
+    validation_accuracy,
+    validation_rows,
+)
+from dpfbo.problems.readers.data_files import MissingData, data_file
+from dpfbo.problems.readers.writers import (
+    Writer,
+    load_federated_emnist,
+    load_mnist_by_writer,
+    load_pseudo_writers,
+    split,
+)
 from dpfbo.rng import Streams
-from dpfbo.writers import Writer, load_federated_emnist, load_mnist_by_writer, load_pseudo_writers, split
 
 SOURCES = ("auto", "federated_emnist", "mnist_by_writer", "sklearn")
 
@@ -34,13 +48,14 @@ class Digits:
     choice: 14 x 14 pixels (28 x 28 averaged over 2 x 2), convolution 5 x 5 to 8 channels, convolution 3 x 3 to 16
     channels, each at every second place and with ReLU, linear to 10; SGD with momentum 0.9 for `steps` steps of 16
     images with the rate `learning rate / (1 + decay * step)`; L2 as a penalty on the squared weights
-    (`dpfbo.cnn`). A writer's start and minibatches follow from network_seed and are the same for all of its queries
-    and runs, so the objective is deterministic.
+    (`objectives.cnn`). A writer's start and minibatches follow from network_seed and are the same for all of its
+    queries and runs, so the objective is deterministic.
 
     source: `federated_emnist`, the HDF5 file of TensorFlow Federated that the paper's data come from, its first
     writers with at least min_images images; `mnist_by_writer`, a compact file with MNIST images by NIST writer, the
     same kind of data but not that set; `sklearn`, bundled 8 x 8 digits cut at random into parts that are no writers;
-    `auto`, the HDF5 file if it is there, else the compact one. `name` says which it is. data_dir: see `dpfbo.data`.
+    `auto`, the HDF5 file if it is there, else the compact one. `name` says which it is. data_dir: see
+    `readers.data_files`.
 
     Raises MissingData if there is no file; ValueError for bad settings or another file.
     """

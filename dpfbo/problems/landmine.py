@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.data import data_file
-from dpfbo.domain import Box
+from dpfbo.gp.domain import Box
+from dpfbo.problems.objectives.svm import Fit, auc_parallel, load_fields
+from dpfbo.problems.readers.data_files import data_file
 from dpfbo.rng import Streams
-from dpfbo.svm import Fit, auc_parallel, load_fields
 
 _FIELDS = 29
 
@@ -24,7 +24,7 @@ class Landmine:
     score: `margin`, AUC of the decision function, deterministic; or `platt`, AUC of the Platt probabilities,
     which the published curves used: an internal cross-validation reverses the ranking at random, so that
     objective is noisy. The two are not comparable. n_agents: the first so many fields. n_jobs: processes for
-    the SVM fits, -1 for all cores. data_dir: see `dpfbo.data`. Metric: 1 - best AUC so far. Raises MissingData
+    the SVM fits, -1 for all cores. data_dir: see `readers.data_files`. Metric: 1 - best AUC so far. Raises MissingData
     if the file is not there.
     """
 

@@ -19,7 +19,7 @@ from dpfbo.problems.candidates import (
     random_ranks,
     table_of,
 )
-from dpfbo.problems.csv_table import read_columns, refuse, refuse_tiny
+from dpfbo.problems.readers.csv_table import read_columns, refuse, refuse_tiny
 
 FILE = "loans/lendingclub_2007_2011.csv.gz"
 
@@ -45,7 +45,7 @@ class Loans:
 
     amount, rate, income: public bounds (lowest, highest) of the features; rows outside stay in the table. mean,
     signal_sd, noise_sd: of the GP for the return; lengthscales: for the logarithms of the three features.
-    data_dir: see `dpfbo.data`.
+    data_dir: see `readers.data_files`.
 
     Metric: simple regret in units of signal_sd. As in the authors' code a measurement is the loan's own return, the
     same whenever it is asked for, and the regret is against the largest return in the table. Most of a return is

@@ -10,10 +10,10 @@ import pandas as pd
 import torch
 
 from dpfbo import checks
-from dpfbo.data import MissingData
 from dpfbo.outsourced.table import Prior, Table
 from dpfbo.problems.candidates import candidate_file, check_bounds, check_subset, lowest, random_ranks, table_of
-from dpfbo.problems.csv_table import read_columns, refuse, refuse_tiny
+from dpfbo.problems.readers.csv_table import read_columns, refuse, refuse_tiny
+from dpfbo.problems.readers.data_files import MissingData
 
 _KM_A_DEGREE = 111.32  # of latitude
 
@@ -51,7 +51,7 @@ class Source:
     stand_in: str
 
 
-# GPs by maximum likelihood (`dpfbo.outsourced.fit`, one length-scale) on 1500 random locations of each file
+# GPs by maximum likelihood (`dpfbo.outsourced.hyperparameters`, one length-scale) on 1500 random locations of each file
 SOURCES = {
     "king_county": Source(
         "property_king_county",
@@ -86,7 +86,7 @@ class Property:
 
     lon, lat: public bounds (lowest, highest) in degrees; rows outside stay in the table. lengthscale (km), mean,
     signal_sd, noise_sd: of the GP for the logarithm of the price. null: those of the source (`SOURCES`); csv has none,
-    so they must be given, from what is publicly known and not from the file. data_dir: see `dpfbo.data`.
+    so they must be given, from what is publicly known and not from the file. data_dir: see `readers.data_files`.
 
     Features are km east and north of the centre of the public box (a degree of longitude counts as at its middle
     latitude). Metric: simple regret in units of signal_sd. As in the authors' code a measurement is the table's own

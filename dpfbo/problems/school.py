@@ -7,10 +7,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from dpfbo import batches, checks
-from dpfbo.data import data_file
-from dpfbo.domain import Box
-from dpfbo.kernel_ridge import Schools, load_schools
+from dpfbo import checks
+from dpfbo.gp import batches
+from dpfbo.gp.domain import Box
+from dpfbo.problems.objectives.kernel_ridge import Schools, load_schools
+from dpfbo.problems.readers.data_files import data_file
 from dpfbo.rng import Streams
 
 _LN10 = math.log(10)
@@ -25,7 +26,7 @@ class School:
     The kernel is squared-exponential, with one gamma for the student's ability band and one for the other features.
     nmse: mean squared error on the half of the school's students that is held out, divided by that of the mean of
     the other half: 1 is no better than the mean, in every school. n_agents: the first so many schools.
-    data_dir: see `dpfbo.data`. Metric: best nmse so far. Raises MissingData if the file is not there.
+    data_dir: see `readers.data_files`. Metric: best nmse so far. Raises MissingData if the file is not there.
     """
 
     n_agents: int = 139

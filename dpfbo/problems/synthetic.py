@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.domain import Grid
+from dpfbo.gp.domain import Grid
 from dpfbo.problems import observation_noise
 from dpfbo.rng import Streams
 

@@ -1,0 +1,158 @@
+"""The planted faults, and which checks find them: an audit of the audit.
+
+Every fault is the real server with one thing wrong; all stand beside the same sound server, which passes every check.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from dpfbo.audit import bounds
+from dpfbo.audit.bounds import Verdict
+from dpfbo.audit.faulty import mechanisms, servers
+from dpfbo.audit.server import two_world
+from dpfbo.audit.server.examine import CHECKS, examine
+from dpfbo.audit.server.repeated_rounds import Finding
+from dpfbo.audit.server.target import Target, seeded
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.schedule import Steps
+from dpfbo.federated.server import Budget, EpsilonCurve, Server
+from dpfbo.federated.weights.decay import Decay
+from dpfbo.federated.weights.softmax import Softmax
+from dpfbo.gp.regions import Regions
+from dpfbo.privacy.accounting.pld import Pld
+from dpfbo.privacy.ledger import Ledger
+
+TWO_WORLDS = "two worlds"
+N, P, M, ROUNDS, DELTA = 12, 3, 12, 2, 1e-2
+Q, Z, S = 0.5, 1.0, 2.0
+BUDGET = 2.0  # pays for one of the two rounds
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong. words: what it is. target: the server that has it."""
+
+    words: str
+    target: Target
+
+
+@dataclass(frozen=True)
+class Caught:
+    """What the audit says of a fault. verdict: of the two worlds; None where they were not replayed."""
+
+    words: str
+    findings: tuple[Finding, ...]
+    verdict: Verdict | None
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Names of the checks that find it."""
+        found = [f.check for f in self.findings if not f.holds]
+        return (*found, *([TWO_WORLDS] if self.verdict is not None and not self.verdict.holds else []))
+
+
+def sound(mechanism: SubsampledGaussian | None = None, kind: type[Server] = Server, budget: bool = False) -> Target:
+    """A small server, its noise just what it claims; its weights concentrate in round 0 and are uniform in round 1."""
+    accountant = Pld()
+    curve = EpsilonCurve(accountant, [], DELTA)
+    server = kind(
+        N, M, Regions(P, 2), Softmax(Decay(1)), mechanism or SubsampledGaussian(Q, Z, S, "tight"), seeded("faults"),
+        Ledger(), curve, budget=Budget(BUDGET, EpsilonCurve(accountant, [], DELTA), "stop") if budget else None,
+    )  # fmt: skip
+    return Target(server, ROUNDS, accountant, DELTA)
+
+
+def planted() -> dict[str, Fault]:
+    """Every fault, by name."""
+    tight, uneven = (Q, Z, S, "tight"), SubsampledGaussian(Q, Z, S, "tight")
+    of_mechanisms: dict[str, tuple[str, SubsampledGaussian]] = {
+        "noise halved": ("half the claimed standard deviation", replace(uneven, noise=mechanisms.HalfNoise())),
+        "no clipping": ("messages are summed as they come", mechanisms.NoClipping(*tight)),
+        "divide by subset size": ("a mean over those chosen, no sum over q", mechanisms.DividesBySubset(*tight)),
+        "bare when empty": ("no noise when S_t is empty", mechanisms.BareWhenEmpty(*tight)),
+        "uniform when empty": ("a uniform vector when S_t is empty", mechanisms.UniformWhenEmpty(*tight)),
+        "q halved": ("the ledger has half the sampling probability", mechanisms.HalfQ(*tight)),
+        "effective on tight": ("effective z_t charged, noise tight already", mechanisms.EffectiveOnTight(*tight)),
+        "NaN passed": ("a NaN message makes the sum NaN", mechanisms.PassesNaN(*tight)),
+        "scaled after clipping": ("clipped messages are doubled", mechanisms.ScalesAfterClipping(*tight)),
+        "clip by region": ("clipped to S, not to S / sqrt(P)", mechanisms.ClipsByRegion(*tight)),
+        "clip by entry": ("the largest entry is clipped, not the norm", mechanisms.ClipsByEntry(*tight)),
+        "norm of the sum": ("the sum is normalised, not each message", mechanisms.NormOfTheSum(*tight)),
+        "average weight": ("sensitivity from the mean of the weights", mechanisms.AverageWeight(*tight)),
+        "noise by messages": ("noise fitted to the longest message sent", mechanisms.NoiseByMessages(*tight)),
+        "bare when rejected": ("no noise when a message was unusable", mechanisms.BareWhenRejected(*tight)),
+        "noise in one region": ("the other regions have none", replace(uneven, noise=mechanisms.FirstRegionNoise())),
+        "noise shared": ("the same noise in every region", replace(uneven, noise=mechanisms.SharedNoise())),
+        "noise repeated": ("the same noise in every round", replace(uneven, noise=mechanisms.SameNoise())),
+        "noise not Gaussian": ("uniform, of the claimed deviation", replace(uneven, noise=mechanisms.UniformNoise())),
+        "noise of the choice": (
+            "noise and S_t of the same draws",
+            replace(uneven, noise=mechanisms.NoiseOfTheChoice()),
+        ),
+        "schedule on paper": (
+            "2z charged by schedule, z applied",
+            mechanisms.ScheduleOnPaper(*tight, schedule=Steps([2.0])),
+        ),
+        "chosen together": ("one draw chooses all agents or none", mechanisms.OneDraw(*tight)),
+        "same subset": ("S_t is drawn once for all rounds", mechanisms.SameSubset(*tight)),
+        "longest chosen": ("S_t are those with the longest messages", mechanisms.LongestChosen(*tight)),
+        "fixed size as Poisson": ("half of the agents chosen, q = 0.5 charged", mechanisms.FixedSizeAsPoisson(*tight)),
+    }
+    rare = SubsampledGaussian(0.05, Z, S, "tight")
+    stepped = SubsampledGaussian(Q, Z, S, "tight", schedule=Steps([2.0, 1.0]))
+    of_servers: dict[str, tuple[str, Target]] = {
+        "one round free": ("round 1 is not charged", sound(kind=servers.OneRoundFree)),
+        "empty rounds free": ("a round with an empty S_t is not charged", sound(rare, servers.EmptyRoundsFree)),
+        "priced as the first": ("every round charged as round 0", sound(stepped, servers.ChargesTheFirstRound)),
+        "uncharged on error": ("broadcast although the charge failed", sound(kind=servers.GoesOnUncharged)),
+        "budget ignored": ("broadcasts go on beyond the budget", sound(kind=servers.NoBudget, budget=True)),
+    }
+    return {
+        **{name: Fault(words, sound(mechanism)) for name, (words, mechanism) in of_mechanisms.items()},
+        **{name: Fault(words, target) for name, (words, target) in of_servers.items()},
+    }
+
+
+def sound_ones() -> dict[str, Target]:
+    """The sound servers that the faulty ones are made of: no check may find anything."""
+    stepped = SubsampledGaussian(Q, Z, S, "tight", schedule=Steps([2.0, 1.0]))
+    return {
+        "sound": sound(),
+        "sound, hardly ever chosen": sound(SubsampledGaussian(0.05, Z, S, "tight")),
+        "sound, with a schedule": sound(stepped),
+        "sound, with a budget": sound(budget=True),
+    }
+
+
+def catch(
+    words: str, target: Target, trials: int = 0, seed: int = 0, on_step: Callable[[], None] = lambda: None
+) -> Caught:
+    """Run all checks on a target, and the two worlds if there are `trials` of them. on_step: called now and then."""
+    findings = tuple(examine(target, seed, on_step))
+    if not trials:
+        return Caught(words, findings, None)
+    replayed = two_world.replay(target, two_world.Canary.of(target), trials, seed, on_trial=on_step)
+    return Caught(words, findings, bounds.verdict(replayed.without, replayed.with_message, replayed.claim))
+
+
+def table(rows: Mapping[str, Caught], words: bool = False) -> list[list[str]]:
+    """Fault by check, with a header; an x where the check finds the fault, a - where it was not run.
+
+    words: beside the name, what is wrong.
+    """
+    checks = (*CHECKS, TWO_WORLDS)
+    titles = {name: f"{name}: {row.words}" if words and row.words else name for name, row in rows.items()}
+    return [["fault", *checks], *([titles[name], *(_cell(row, c) for c in checks)] for name, row in rows.items())]
+
+
+def _cell(row: Caught, check: str) -> str:
+    if check == TWO_WORLDS and row.verdict is None:
+        return "-"
+    return "x" if check in row.by else ""
+
+
+def markdown(rows: Mapping[str, Caught]) -> str:
+    """The table for a page."""
+    head, *cells = table(rows, words=True)
+    lines = [head, ["---", *[":-:"] * (len(head) - 1)], *cells]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

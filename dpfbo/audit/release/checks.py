@@ -1,0 +1,79 @@
+"""Checks of a curator's release that need no neighbour: is there noise everywhere, and is the order a secret?
+
+They look at 30 releases of one table. A sound transform fails one of them about once in a hundred million audits.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from dpfbo.audit.release.scores import in_table_order, order_of
+from dpfbo.audit.server.repeated_rounds import Finding
+from dpfbo.audit.server.target import seeded
+from dpfbo.federated.mechanism import Release
+from dpfbo.outsourced.table import Table
+from dpfbo.outsourced.transforms import Transform
+from dpfbo.outsourced.transforms.gaussian import GaussianNoise
+from dpfbo.outsourced.transforms.histogram import Histogram
+from dpfbo.privacy.entropy import SystemEntropy
+
+RELEASES = 30
+_LEAST, _MOST = 0.25, 2.5  # standard deviations over the releases, in sigma: 1e-13 and less for each number
+_ERRORS = 6.0  # standard errors
+
+
+def examine(transform: Transform, table: Table, seed: int = 0, system: bool = False) -> tuple[Finding, ...]:
+    """All checks that apply to a transform; none to one without a guarantee.
+
+    system: randomness from the operating system instead of a seed.
+    """
+    if not isinstance(transform, GaussianNoise | Histogram):
+        return ()
+    with torch.inference_mode():
+        labels = [("outsourced checks", seed, k) for k in range(RELEASES)]
+        releases = [transform.release(table, SystemEntropy() if system else seeded(*label)) for label in labels]
+        found = [noise(releases, transform.sigma(table.public))]
+        if isinstance(transform, GaussianNoise):
+            found.append(row_order(releases))
+    return tuple(found)
+
+
+def noise(releases: Sequence[Release], sigma: float) -> Finding:
+    """Whether every released number of every row differs between releases, by about as much as its noise should."""
+    deviations = torch.stack([in_table_order(release) for release in releases]).std(0) / sigma
+    least, most = float(deviations.min()), float(deviations.max())
+    words = f"deviations of single numbers over {len(releases)} releases of one table: {least:.2f} to {most:.2f} sigma"
+    return Finding("noise in every entry", least >= _LEAST and most <= _MOST, words, least, _LEAST)
+
+
+def row_order(releases: Sequence[Release]) -> Finding:
+    """Whether the rows of each release come in an order of its own, from which neither their place in the table nor
+    what is released of them can be told.
+
+    Under uniform orders the correlation of a row's place in the release with anything else has mean 0 and
+    variance 1 / (n - 1); its sum over the releases is compared with that.
+    """
+    name, n = "row order", len(releases[0].values)
+    orders = [order_of(release) for release in releases]
+    if any(sorted(order) != list(range(n)) for order in orders):
+        return Finding(name, False, "the order of a release is no permutation of its rows", math.inf, _ERRORS)
+    if all(list(order) == list(orders[0]) for order in orders):
+        words = f"{len(releases)} releases of one table in one order"
+        words += ", that of the table" * (list(orders[0]) == list(range(n)))
+        return Finding(name, False, words, math.inf, _ERRORS)
+    columns = [
+        torch.cat([torch.tensor(order, dtype=torch.float64)[:, None], release.values], 1)
+        for order, release in zip(orders, releases, strict=True)
+    ]
+    summed = torch.stack([_with_place(part) for part in columns]).sum(0)
+    worst = float(summed.abs().max()) * math.sqrt((n - 1) / len(releases))
+    words = f"a row's place in the release against that in the table and what is released: {worst:.1f} standard errors"
+    return Finding(name, worst <= _ERRORS, words, worst, _ERRORS)
+
+
+def _with_place(columns: Tensor) -> Tensor:
+    """Correlation of each column with the number of the row."""
+    place = torch.arange(len(columns), dtype=torch.float64)
+    return torch.corrcoef(torch.cat([place[None], columns.T]))[0, 1:]

@@ -1,0 +1,215 @@
+"""Two neighbouring tables, one of them released: attacks on a curator that say which.
+
+The adversary knows both tables and all settings. Column space: `random_projection` releases `Z = X_c W` for some W, so
+that Z lies in the column space of the rows, which a neighbour does not share. Likelihood ratio: noise on a statistic
+that both tables give exactly, computed by the transform itself of each table as a curator would, so that whatever it
+takes from the data differs too. The released values are those of the transform's own `release`, with randomness of its
+own in every trial; bounds from the scores (`dpfbo.audit.bounds`) are valid whatever a release does. Where the rows come
+in a secret order, the adversary knows that too: it is stronger than one that sees the release alone.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.audit.bounds import FEWEST, Claim, Verdict, verdict
+from dpfbo.audit.release.scores import ColumnSpace, LikelihoodRatio, Silent, in_table_order
+from dpfbo.audit.server.target import seeded
+from dpfbo.audit.tradeoff import Profile
+from dpfbo.outsourced.table import Table
+from dpfbo.outsourced.transforms import NORM, Transform, within
+from dpfbo.outsourced.transforms.gaussian import GaussianNoise
+from dpfbo.outsourced.transforms.histogram import Histogram
+from dpfbo.outsourced.transforms.random_projection import RandomProjection
+from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
+from dpfbo.privacy.entropy import SystemEntropy
+
+MOVE = 1e-3  # of a row in the column-space test, where the longest row has norm 25
+FARTHEST = 1.0  # that neighbours are apart
+PUBLISHED = "one row moved by a norm of at most 1 of 25"
+_GAP = 1e3
+_TINY = float(np.finfo(float).tiny)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Two neighbouring tables, and a score that is larger where the second was released.
+
+    name: of the score; words: how the neighbour differs. table: the curator's, or one with the same public box.
+    """
+
+    name: str
+    words: str
+    table: Table
+    neighbour: Table
+    score: Callable[[Tensor], float]
+
+
+@dataclass(frozen=True)
+class Told:
+    """How well an attack tells the two tables apart. without, with_message: scores where the table, or the neighbour,
+    was released. within: every release lay in the column space of its own table, up to rounding."""
+
+    attack: Attack
+    without: np.ndarray
+    with_message: np.ndarray
+    within: bool
+    verdict: Verdict
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the releases for which the sign of the score is right."""
+        signs = np.concatenate([-np.sign(self.without), np.sign(self.with_message)])
+        return float((1 + signs.mean()) / 2)  # a score of 0 is right half of the time
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether every release lay in the column space of its own table, up to rounding, and a thousand times farther
+        outside the other's: then their laws share nothing, and delta is 1 for every epsilon."""
+        return self.within and bool(min(-self.without.max(), self.with_message.min()) > math.log(_GAP))
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing speaks against the claim."""
+        return self.verdict.holds and not self.disjoint
+
+
+def claim_of(transform: Transform, table: Table) -> Claim:
+    """What the transform claims of one release: by the accountant of what it is charged at, or what was published.
+
+    Raises ValueError for one that claims nothing.
+    """
+    if isinstance(transform, RandomProjection):
+        epsilon, delta = transform.epsilon, transform.delta
+        profile = Profile(np.array([epsilon]), np.array([delta]))
+        return Claim((transform.event(table.public),), AnalyticGaussian(PUBLISHED), delta, epsilon, profile, None)
+    if isinstance(transform, GaussianNoise | Histogram):
+        return Claim.of([transform.event(table.public)], AnalyticGaussian(transform.relation), transform.delta)
+    raise ValueError(f"an audit needs a transform that claims something, got {type(transform).__name__}")
+
+
+def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Attack]:
+    """What can be tried on a transform. move: how far a row moves in the column-space test, of 25.
+
+    Raises ValueError for a move that is not above 0 or farther than neighbours are apart, or where no difference
+    between the neighbours could be seen, as where all rows lie outside the public box.
+    """
+    checks.positive("move", move)
+    if move > FARTHEST:
+        raise ValueError(f"move must be at most {FARTHEST:g}, as far as neighbours are apart, got {move!r}")
+    unit = _unit(transform, table)
+    if isinstance(transform, Histogram):
+        return [_likelihood(transform, table, _mirrored(table), "longest row mirrored")]
+    words, near = f"row moved by {move:g}", _moved(table, move / unit)
+    found = [Attack("column space", words, table, near, ColumnSpace.of(table.rows, near.rows))]
+    if isinstance(transform, GaussianNoise):
+        _without_noise(transform, table, near, words)  # refuses where that is the same
+        far = _moved(table, FARTHEST / unit)
+        found.append(_likelihood(transform, table, far, f"row moved by {FARTHEST:g}"))
+        longest, shortened = _shortened(table, FARTHEST / unit)
+        found.append(_likelihood(transform, longest, shortened, f"longest row shortened by {FARTHEST:g}"))
+    return found
+
+
+def told_apart(
+    transform: Transform,
+    attack: Attack,
+    trials: int,
+    seed: int = 0,
+    repetition: int = 0,
+    confidence: float = 0.95,
+    system: bool = False,
+    on_trial: Callable[[], None] = lambda: None,
+) -> Told:
+    """Release an attack's two tables `trials` times each and bound epsilon from below by the attack's scores.
+
+    system: randomness from the operating system instead of a seed. on_trial: called after each trial of both.
+
+    Raises ValueError for fewer than 20 trials or a transform that claims nothing.
+    """
+    checks.integer("trials", trials, minimum=FEWEST)
+    claim, scores = claim_of(transform, attack.table), np.zeros((2, trials))
+    contained = isinstance(attack.score, ColumnSpace)
+    with torch.inference_mode():
+        for trial in range(trials):
+            for world, released in enumerate((attack.table, attack.neighbour)):
+                label = ("outsourced", attack.name, attack.words, seed, repetition, world, trial)
+                release = transform.release(released, SystemEntropy() if system else seeded(*label))
+                values = in_table_order(release)
+                scores[world, trial] = attack.score(values)
+                contained = contained and attack.score.contains(values, world == 1)  # type: ignore[attr-defined]
+            on_trial()
+    without, with_message = scores
+    return Told(attack, without, with_message, contained, verdict(without, with_message, claim, confidence))
+
+
+def most_shown(claim: Claim, trials: int, confidence: float = 0.95) -> float:
+    """The largest lower bound of epsilon that so many trials of each table can give: that of a test without errors."""
+    error = (1 - confidence) / (2 if claim.family is None else 4)
+    rate = 1 - error ** (1 / (trials - trials // 2))
+    return max(0.0, math.log(max(1 - claim.delta - rate, _TINY) / rate))
+
+
+def _unit(transform: Transform, table: Table) -> float:
+    """What rows are multiplied with where neighbours are at most 1 apart: what was published looks at the longest row,
+    a guarantee at public numbers alone, whatever the transform itself does."""
+    return transform.scale(table) if isinstance(transform, RandomProjection) else NORM / table.public.radius
+
+
+def _likelihood(transform: GaussianNoise | Histogram, table: Table, neighbour: Table, words: str) -> Attack:
+    own, other = _without_noise(transform, table, neighbour, words)
+    score = LikelihoodRatio(own, other, transform.sigma(table.public))
+    return Attack("likelihood ratio", words, table, neighbour, score)
+
+
+def _without_noise(
+    transform: GaussianNoise | Histogram, table: Table, neighbour: Table, words: str
+) -> tuple[Tensor, Tensor]:
+    """What both tables would release without noise, which must differ."""
+    silent = replace(transform, noise=Silent())
+    own, other = (in_table_order(silent.release(t, SystemEntropy())) for t in (table, neighbour))
+    if torch.equal(own, other):
+        raise ValueError(
+            f"an audit needs a neighbour that makes a difference, got the same release, but for its noise, with the "
+            f"{words}: do all rows lie outside the public box?"
+        )
+    return own, other
+
+
+def _moved(table: Table, distance: float) -> Table:
+    """The same table with its most central row moved along the public box's longest axis, across the centre: neither
+    the box nor the longest row notices, so that nothing but the move differs."""
+    which = int(table.rows.square().sum(1).argmin())
+    axis = max(range(len(table.names)), key=lambda k: table.upper[k] - table.lower[k])
+    rows = table.rows.clone()
+    rows[which, axis] -= math.copysign(distance, float(rows[which, axis]))
+    return replace(table, rows=rows)
+
+
+def _shortened(table: Table, distance: float) -> tuple[Table, Table]:
+    """A table in which one row is the longest, by a distance, and the same with that row moved inwards so far: a
+    transform that looks at the longest row treats all rows differently. The row is the longest inside the public box;
+    rows that would come near its length are shortened in both tables."""
+    lengths = table.rows.norm(dim=1)
+    inside = (within(table.rows, table.public)[0] == table.rows).all(1)
+    which = int(torch.where(inside, lengths, -1.0).argmax())
+    longest = float(lengths[which])
+    reach = max(longest - distance, longest / 2)
+    rows = table.rows * (reach / lengths.clamp(min=reach))[:, None]
+    shortened = replace(table, rows=rows.clone())
+    rows[which] = table.rows[which]
+    return replace(table, rows=rows), shortened
+
+
+def _mirrored(table: Table) -> Table:
+    """The same table with its longest row mirrored at the centre of the public box: in another cell."""
+    which = int(table.rows.square().sum(1).argmax())
+    rows = table.rows.clone()
+    centre = torch.tensor([table.lower, table.upper], dtype=rows.dtype).mean(0)
+    rows[which] = 2 * centre - rows[which]
+    return replace(table, rows=rows)

@@ -1,0 +1,40 @@
+"""All checks of a target that need no statistics of two worlds."""
+
+from collections.abc import Callable
+
+import torch
+
+from dpfbo.audit.server import charging, neighbours, randomness
+from dpfbo.audit.server.repeated_rounds import Bench, Finding
+from dpfbo.audit.server.target import Target
+
+CHECKS: dict[str, Callable[[Bench], Finding]] = {
+    "moved": neighbours.moved,
+    "additive": neighbours.additive,
+    "unusable": neighbours.unusable,
+    "finite": neighbours.finite,
+    "noise": randomness.noise,
+    "shape": randomness.shape,
+    "fresh": randomness.fresh,
+    "chosen": randomness.chosen,
+    "independent": randomness.independent,
+    "charged": charging.charged,
+    "before leaving": charging.before_leaving,
+    "budget": charging.budget,
+}
+
+
+def examine(target: Target, seed: int = 0, on_check: Callable[[], None] = lambda: None) -> list[Finding]:
+    """Every check, in the order of `CHECKS`. on_check: called after each.
+
+    Raises ValueError if no round that is looked at is charged.
+    """
+    with torch.inference_mode():
+        bench = Bench(target, seed)
+        if not bench.rounds:
+            raise ValueError("no broadcast of the server under audit is charged, so that nothing is claimed of any")
+        findings = []
+        for check in CHECKS.values():
+            findings.append(check(bench))
+            on_check()
+        return findings

@@ -1,0 +1,154 @@
+"""Neighbouring rounds with equal randomness: what one agent's message does to the release, exactly.
+
+With the seed held, replacing one message shows the sum without its noise. Every check says what it measured and what
+the claim allows; none of them depends on chance, once the seeds are given.
+"""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from dpfbo.audit.server.repeated_rounds import FAR, Bench, Context, Finding
+
+_ROUNDING = 1e-9  # relative
+_AGENTS = 32  # whose largest movement is looked for
+
+
+def usable_messages(bench: Bench, agent: int) -> dict[str, Tensor]:
+    """Messages that are M numbers: short and long ones, in directions that a wrong norm would favour."""
+    M, C = bench.target.shape[2], bench.target.bound
+    ones, far = torch.ones(M, dtype=torch.float64), bench.far(agent)
+    first = torch.zeros(M, dtype=torch.float64)
+    first[0] = 1.0
+    return {
+        "at the bound": far / FAR,
+        "at the bound, all entries equal": C * ones / math.sqrt(M),
+        "half the bound": far / FAR / 2,
+        "a thousand times the bound": far,
+        "one entry far above it": FAR * C * first,
+        "all entries far above it": FAR * C * ones,
+        "1e300": 1e300 * ones,
+        "1e-300": 1e-300 * ones,
+        "a millionth of the bound": 1e-6 * C * first,
+    }
+
+
+def unusable_messages(bench: Bench) -> dict[str, object]:
+    """What stands for no message: it must do what the zero vector does."""
+    M = bench.target.shape[2]
+    ones = torch.ones(M, dtype=torch.float64)
+    one_nan = ones.clone()
+    one_nan[-1] = math.nan
+    return {
+        "NaN": math.nan * ones,
+        "one NaN": one_nan,
+        "infinity": math.inf * ones,
+        "minus infinity": -math.inf * ones,
+        "too short": ones[:-1],
+        "too long": torch.ones(M + 1, dtype=torch.float64),
+        "a matrix": ones[None],
+        "missing": None,
+        "a word": "message",
+        "complex": torch.complex(ones, ones),
+    }
+
+
+def moved(bench: Bench) -> Finding:
+    """No message of one agent moves a release by more than the claimed sensitivity, sigma over the charged z."""
+    worst, allowed, words = 0.0, 1.0, "no agent was ever in S_t"
+    for t in bench.rounds:
+        limit = bench.claimed_sensitivity(t)
+        for agent, seed, name, message, others in _one_agent_sends(bench, t):
+            try:
+                distance = float(bench.moved(seed, t, agent, message, others).norm())
+            except Exception as error:
+                return Finding("moved", False, f"round {t}, {name}: {_raised(error)}", math.inf, limit)
+            distance = distance if math.isfinite(distance) else math.inf
+            if distance / limit > worst / allowed or worst == 0.0:
+                worst, allowed = distance, limit
+                words = f"round {t}: agent {agent} sends {name}, and moves the release by {distance:.4g} of {limit:.4g}"
+    return Finding("moved", bool(worst <= allowed * (1 + _ROUNDING)), words, worst, allowed)
+
+
+def _one_agent_sends(bench: Bench, t: int) -> Iterator[tuple[int, int, str, Tensor, Context | None]]:
+    """(agent, seed, name, message, others) for everything that is tried in a round."""
+    few = bench.few(t)
+    for agent in dict.fromkeys([*few, *bench.ranked(t)[:_AGENTS]]):
+        for seed in bench.seeds_with(t, agent, 1):
+            if agent not in few:
+                yield agent, seed, "a message far above the bound", bench.far(agent), None
+                continue
+            for others in (None, bench.crowd):
+                for name, message in usable_messages(bench, agent).items():
+                    yield agent, seed, name + (" in a crowd" if others else ""), message, others
+
+
+def additive(bench: Bench) -> Finding:
+    """What an agent adds depends neither on what others send nor on how many were chosen, nor does S_t on messages.
+
+    This is what a division by |S_t|, or one norm for the whole sum, breaks.
+    """
+    worst, words = 0.0, "no agent was ever in S_t"
+    for t in bench.rounds[:2]:
+        limit = bench.claimed_sensitivity(t)
+        for agent in bench.few(t):
+            message, reference = bench.far(agent), None
+            seeds = dict.fromkeys([*bench.seeds_with(t, agent, 2), *range(4)])
+            for seed in seeds:
+                member = bench.is_member(seed, t, agent)
+                for others in (None, bench.crowd, bench.loud_crowd, bench.absent_crowd):
+                    added = bench.moved(seed, t, agent, message, others)
+                    if member and reference is None:
+                        reference = added
+                    expected = reference if member and reference is not None else torch.zeros_like(added)
+                    gap = float(torch.nan_to_num(added - expected, nan=math.inf).norm()) / limit
+                    if gap >= worst:
+                        worst = gap
+                        crowd = others.name if others else "nobody else sends"
+                        words = f"round {t}: what agent {agent} adds changes by {gap:.2g} sensitivities when {crowd}"
+    return Finding("additive", worst <= 1e-6, words, worst, 1e-6)
+
+
+def unusable(bench: Bench) -> Finding:
+    """A message that is missing, not finite or of a wrong shape does what the zero vector does, bit for bit."""
+    worst, words, tried = 0.0, "no agent was ever in S_t", 0
+    for t in bench.rounds[:2]:
+        for agent in bench.few(t)[:2]:
+            for seed in bench.seeds_with(t, agent, 1):
+                for name, message in unusable_messages(bench).items():
+                    tried += 1
+                    try:
+                        gap = float((bench.moved(seed, t, agent, message)).norm())
+                    except Exception as error:
+                        return Finding("unusable", False, f"round {t}, {name}: {_raised(error)}", math.inf, 0.0)
+                    if gap != 0:  # NaN too
+                        words = f"round {t}: agent {agent} sends {name}, and the release is not that of a zero vector"
+                        return Finding("unusable", False, words, gap if math.isfinite(gap) else math.inf, 0.0)
+    if tried:
+        words = f"{tried} unusable messages, each the same release as a zero vector"
+    return Finding("unusable", True, words, worst, 0.0)
+
+
+def finite(bench: Bench) -> Finding:
+    """Every release is finite, whatever all agents send at once."""
+    N, tried = bench.target.shape[0], 0
+    for t in bench.rounds[:2]:
+        agent = bench.few(t)[0]
+        seed = next(iter(bench.seeds_with(t, agent, 1)), 0)
+        for name, message in {**usable_messages(bench, agent), **unusable_messages(bench)}.items():
+            tried += 1
+            try:
+                values = bench.release(seed, t, [message] * N)  # type: ignore[list-item]
+            except Exception as error:
+                return Finding("finite", False, f"round {t}, all agents send {name}: {_raised(error)}", math.inf, 0.0)
+            bad = int((~torch.isfinite(values)).sum())
+            if bad:
+                words = f"round {t}: all agents send {name}, {bad} released numbers are not finite"
+                return Finding("finite", False, words, float(bad), 0.0)
+    return Finding("finite", True, f"{tried} messages, each sent by all agents: every release is finite", 0.0, 0.0)
+
+
+def _raised(error: Exception) -> str:
+    return f"one message ends the round with {type(error).__name__}: {error}"

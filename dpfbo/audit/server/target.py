@@ -1,0 +1,166 @@
+"""The server under audit: one real `Server`, made again with other randomness and a new ledger for every replay."""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import dp_accounting
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.federated.broadcast import RegionVectors
+from dpfbo.federated.dropout import Dropout
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.messages import Messages
+from dpfbo.federated.server import EpsilonCurve, Server
+from dpfbo.privacy.accounting import Accountant, check_delta
+from dpfbo.privacy.entropy import Entropy, SeededEntropy, SystemEntropy
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.noise import DiscreteGaussian, Gaussian
+from dpfbo.rng import Streams
+
+
+class _NotAsked(EpsilonCurve):
+    """Epsilon of the records, which no release depends on, is not computed in a replay."""
+
+    def __init__(self) -> None:
+        pass
+
+    def prepare(self) -> None:
+        pass
+
+    def after(self, charged: Sequence[dp_accounting.DpEvent]) -> float:
+        return math.nan
+
+
+class _Remembered:
+    """A weighting (public, the same in every replay) that is computed once a round."""
+
+    def __init__(self, weighting: Callable[[int, Tensor, int], Tensor]) -> None:
+        self._weighting, self._known = weighting, dict[int, Tensor]()
+
+    def __call__(self, round: int, assignment: Tensor, P: int) -> Tensor:
+        if round not in self._known:
+            self._known[round] = self._weighting(round, assignment, P)
+        return self._known[round]
+
+
+@dataclass(frozen=True)
+class _RememberedDropout(Dropout):
+    """The same losses as the server's own, computed once a round."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_known", dict[int, Tensor]())
+
+    def lost(self, n_agents: int, round: int) -> Tensor:
+        known: dict[int, Tensor] = self._known  # type: ignore[attr-defined]
+        if round not in known:
+            known[round] = super().lost(n_agents, round)
+        return known[round]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is audited: rounds 0 to rounds - 1 of a server, accounted for by one accountant at one delta.
+
+    server: never run itself; every replay is a copy of it with an entropy source and a ledger of its own. Only its
+    weights, its losses and its epsilon curve (none of which a release changes) are kept or left out, for speed.
+
+    Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
+    """
+
+    server: Server
+    rounds: int
+    accountant: Accountant
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.server, Server) or not isinstance(self.server.mechanism, SubsampledGaussian):
+            raise ValueError("an audit needs a server with a private mechanism: nothing is claimed of any other")
+        if self.server.mechanism.noise_multiplier == 0:
+            raise ValueError(
+                "privacy.z (noise multiplier) is 0: no finite epsilon is claimed, there is nothing to audit"
+            )
+        checks.integer("rounds of the audit", self.rounds, minimum=1)
+        check_delta(self.delta)
+
+    @property
+    def mechanism(self) -> SubsampledGaussian:
+        return self.server.mechanism  # type: ignore[return-value]
+
+    @property
+    def bound(self) -> float:
+        """The norm that a message is clipped to."""
+        return self.mechanism.message_norm(self.server.regions.P)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(N, P, M)."""
+        return self.server.n_agents, self.server.regions.P, self.server.n_features
+
+    @property
+    def seedable(self) -> bool:
+        """Whether all of its randomness comes from an entropy source; the discrete noise has its own."""
+        return not isinstance(self.mechanism.noise, DiscreteGaussian)
+
+    @cached_property
+    def repeatable(self) -> "Target":
+        """The same target; with discrete noise, which no seed repeats, one with Gaussian noise of the same size."""
+        return self if self.seedable else self.with_mechanism(replace(self.mechanism, noise=Gaussian()))
+
+    def with_mechanism(self, mechanism: SubsampledGaussian) -> "Target":
+        return replace(self, server=replace(self.server, mechanism=mechanism))
+
+    def weights(self, t: int) -> Tensor:
+        """The weights of a round, P x N."""
+        N, P, _ = self.shape
+        return self.server.weighting(t, self.server.regions.assign(torch.arange(N)), P)
+
+    @cached_property
+    def _template(self) -> Server:
+        s = self.server
+        dropout = _RememberedDropout(s.dropout.probability, s.dropout.streams)
+        return replace(s, epsilon=_NotAsked(), weighting=_Remembered(s.weighting), dropout=dropout, kept=None)
+
+    def fresh(self, *label: object) -> Entropy:
+        """Randomness for one trial: a seed of its own for every label; the system's where the server asks for that."""
+        system = isinstance(self.server.entropy, SystemEntropy) or not self.seedable
+        return SystemEntropy() if system else seeded(*label)
+
+    def copy(self, entropy: Entropy, ledger: Ledger | None = None) -> Server:
+        """A server to replay with."""
+        return replace(self._template, entropy=entropy, ledger=Ledger() if ledger is None else ledger)
+
+    def one(
+        self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
+    ) -> tuple[Tensor | None, Ledger]:
+        """Round t alone: what is broadcast (P x M; None for nothing), and the ledger."""
+        server = self.copy(entropy)
+        return _values(server.round(t, messages, late)[0]), server.ledger
+
+    def run(self, entropy: Entropy, messages: Messages | None) -> tuple[list[Tensor | None], Ledger]:
+        """All rounds, with the same messages in each."""
+        server = self.copy(entropy)
+        return [_values(server.round(t, messages)[0]) for t in range(self.rounds)], server.ledger
+
+
+def seeded(*label: object) -> SeededEntropy:
+    """Seeded randomness of its own for every label."""
+    words = "/".join(map(str, label)).encode()
+    return SeededEntropy(Streams(int.from_bytes(hashlib.blake2b(words, digest_size=16).digest(), "big")))
+
+
+def charged(ledger: Ledger) -> tuple[tuple[object, ...], ...]:
+    """What was charged, without the digests: the same for every replay of a sound server."""
+    return tuple((c.round, c.q, c.z, c.sigma, c.subset) for c in ledger.charges)
+
+
+def _values(broadcast: object) -> Tensor | None:
+    if broadcast is None:
+        return None
+    if not isinstance(broadcast, RegionVectors):
+        raise ValueError(f"an audit needs a server that broadcasts region vectors, got {type(broadcast).__name__}")
+    return broadcast.values

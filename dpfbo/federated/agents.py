@@ -1,0 +1,235 @@
+"""Algorithm 2: what the agents do in a round, all agents as one batch.
+
+t = 0:  query the initial points, send the message
+t >= 1: with probability p_t query the argmax of an own posterior draw, else the argmax of the last broadcast;
+        observe, add to the history, send a new message
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors
+from dpfbo.federated.follow import FOLLOW_PROBABILITY
+from dpfbo.gp import batches, hyperparameters
+from dpfbo.gp.acquisition import Acquisition, FeatureFunction
+from dpfbo.gp.domain import Box, Domain
+from dpfbo.gp.draws import OwnDraw
+from dpfbo.gp.features import RandomFeatures
+from dpfbo.gp.posterior import cholesky, extend_cholesky, mean_weights, sample_weights
+from dpfbo.gp.regions import Regions
+from dpfbo.rng import Streams
+
+_REPEAT = 1e-9  # two unit-cube points this close on every axis are the same query
+
+
+class Source(IntEnum):
+    """Where a query came from."""
+
+    initial = 0
+    own = 1
+    server = 2
+    random = 3  # replaced a repeated query
+    modeler = 4  # of a curator: the modeler's (`dpfbo.outsourced`)
+
+
+@dataclass(frozen=True)
+class AgentsState:
+    """Everything that the agents of one shard know. Histories are append-only buffers of which `count` rows are in use.
+
+    ids: n; x: n x capacity x D unit-cube points; y: n x capacity; Phi: n x capacity x M message features;
+    L: n x capacity x capacity, Cholesky factor of `Phi Phi^T + lam I`; hyper: each agent's own GP.
+    """
+
+    ids: Tensor
+    x: Tensor
+    y: Tensor
+    Phi: Tensor
+    L: Tensor
+    count: int
+    hyper: hyperparameters.Hyperparameters
+
+
+@dataclass(frozen=True)
+class Query:
+    """The queries of one round. u: n x k x D unit-cube points; source: n x k, values of `Source`."""
+
+    u: Tensor
+    source: Tensor
+
+
+@dataclass
+class PhaseClock:
+    """Seconds spent in each named phase."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, phase: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - begin
+
+
+@dataclass(frozen=True)
+class Agents:
+    """The settings that all agents share; state and randomness are passed to the methods.
+
+    domain: where they search. regions: the P sub-regions. features: the shared map of the messages.
+    message_noise: lam of eq. 2. message: `sample` (a posterior draw, the paper) or `mean` (nu, without the draw's own
+    spread). message_center: of the observations less the agent's own mean; the constant, on which no argmax depends,
+    then takes no part of the message's bounded norm. n_init: initial points, uniform in the agent's own region
+    (local_initialisation, the paper), or in the whole domain.
+    follow: name of `1 - p_t`. own_gp, own_draw: local Thompson sampling.
+    rounds: T, for the capacity of the buffers.
+    """
+
+    domain: Domain
+    regions: Regions
+    features: RandomFeatures
+    streams: Streams
+    rounds: int
+    n_init: int
+    message_noise: float
+    follow: str
+    own_gp: hyperparameters.OwnGP = hyperparameters.OwnGP()
+    own_draw: OwnDraw = OwnDraw()
+    acquisition: Acquisition = Acquisition()
+    message: str = "sample"
+    message_center: bool = False
+    local_initialisation: bool = True
+
+    def __post_init__(self) -> None:
+        checks.integer("rounds", self.rounds, minimum=1)
+        checks.integer("n_init", self.n_init, minimum=1)
+        checks.positive("algorithm.message_noise", self.message_noise)
+        checks.one_of("algorithm.message", self.message, ("sample", "mean"))
+        checks.one_of("algorithm.message_center", self.message_center, (True, False))
+        checks.one_of("algorithm.local_initialisation", self.local_initialisation, (True, False))
+        checks.one_of("algorithm.follow", self.follow, FOLLOW_PROBABILITY)
+        self.own_draw.check_against(self.domain)
+
+    def to(self, device: torch.device) -> "Agents":
+        """The same settings with the domain and the shared features on a device."""
+        return replace(self, domain=self.domain.to(device), features=self.features.to(device))
+
+    def initial_state(self, ids: Tensor) -> AgentsState:
+        """No observations yet."""
+        n, capacity, M = len(ids), self.n_init + self.rounds, self.features.frequencies.shape[1]
+        x, y, Phi, L = (
+            torch.zeros(n, capacity, *rest, dtype=torch.float64, device=ids.device)
+            for rest in ((self.domain.dimension,), (), (M,), (capacity,))
+        )
+        return AgentsState(ids, x, y, Phi, L, 0, self.own_gp.start(n, ids.device))
+
+    def initial_query(self, state: AgentsState) -> Query:
+        """Algo. 2 line 2: `n_init` points uniform in the agent's own region, or without them in the whole domain."""
+        n, D = len(state.ids), self.domain.dimension
+        u = self.streams.uniform("initial", state.ids, 0, self.n_init * D).view(n, self.n_init, D)
+        regions = self.regions if self.local_initialisation else Regions(1, D)
+        points = regions.uniform_points(regions.assign(state.ids), u, self.domain)
+        return Query(points, torch.full((n, self.n_init), int(Source.initial), device=points.device))
+
+    def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
+        """Algo. 2 lines 5 to 9: the queries of round t >= 1.
+
+        broadcast: the last one; None where there is no server, or it sends nothing any more: then p_t = 1.
+        """
+        coin = self.streams.uniform("follow", state.ids, t, 1)[:, 0]
+        follow = coin < (0.0 if broadcast is None else FOLLOW_PROBABILITY[self.follow](t))
+        u = torch.empty(len(state.ids), self.domain.dimension, dtype=torch.float64, device=follow.device)
+        own, server = (
+            rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
+            for rows in ((~follow).nonzero()[:, 0], follow.nonzero()[:, 0])
+        )
+        if len(own):
+            with clock("own_draw"):
+                u[own] = self._own_queries(state, own, t)
+        if len(server):
+            assert broadcast is not None  # nobody follows
+            with clock("acquisition"):
+                u[server] = self._server_queries(state.ids[server], broadcast, t)
+        source = torch.where(follow, int(Source.server), int(Source.own))
+        if isinstance(self.domain, Box):
+            u, source = self._replace_repeats(state, u, source, t)
+        return Query(u[:, None], source[:, None])
+
+    def observe(self, state: AgentsState, u: Tensor, y: Tensor, clock: PhaseClock) -> AgentsState:
+        """Add observations y (n x k) at unit-cube points u (n x k x D) to the history."""
+        a, b = state.count, state.count + y.shape[1]
+        with clock("message"):
+            state.x[:, a:b], state.y[:, a:b] = u, y
+            state.Phi[:, a:b] = self.features(u)
+            Phi_old, Phi_new = state.Phi[:, :a], state.Phi[:, a:b]
+            K_new = Phi_new @ Phi_new.mT + self.message_noise * torch.eye(
+                b - a, dtype=torch.float64, device=Phi_new.device
+            )
+            if a == 0:
+                state.L[:, :b, :b] = cholesky(K_new)
+            else:
+                rows = extend_cholesky(state.L[:, :a, :a], Phi_new @ Phi_old.mT, K_new)
+                state.L[:, a:b, :a], state.L[:, a:b, a:b] = rows
+        return replace(state, count=b)
+
+    def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> AgentsState:
+        """Refit the own GPs when it is time; to be called before `query`.
+
+        last: the round at which a replayed history ends; a fit that a later one of it will replace is left out.
+        """
+        if not self.own_gp.due(state.count):
+            return state
+        if last is not None and any(self.own_gp.due(n) for n in range(state.count + 1, self.n_init + last)):
+            return state
+        with clock("fit"):
+            x, y = state.x[:, : state.count], state.y[:, : state.count]
+            start = self.own_gp.start(len(x), x.device)
+            return replace(state, hyper=hyperparameters.fit(x, y, start, self.own_gp.fit))
+
+    def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
+        """Algo. 2 line 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
+        with clock("message"):
+            t_obs, M = state.count, state.Phi.shape[2]
+            Phi, L, y = state.Phi[:, :t_obs], state.L[:, :t_obs, :t_obs], state.y[:, :t_obs]
+            if self.message_center:
+                y = y - y.mean(1, keepdim=True)
+            if self.message == "mean":
+                return mean_weights(Phi, L, y)
+            w0 = self.streams.normal("message/weights", state.ids, t, M)
+            e = self.message_noise**0.5 * self.streams.normal("message/noise", state.ids, t, t_obs)
+            return sample_weights(Phi, L, y, w0, e)
+
+    def _own_queries(self, state: AgentsState, rows: Tensor, t: int) -> Tensor:
+        x, y = state.x[rows, : state.count], state.y[rows, : state.count]
+        hyper = state.hyper.select(rows)
+        return self.own_draw.maximizers(
+            state.ids[rows], x, y, hyper, self.domain, self.acquisition, self.streams, t
+        )  # fmt: skip
+
+    def _server_queries(self, ids: Tensor, broadcast: Broadcast, t: int) -> Tensor:
+        if isinstance(broadcast, Points):
+            return broadcast.values[ids]
+        if isinstance(broadcast, AgentVectors):
+            weights, regions = broadcast.values[ids][:, None], Regions(1, self.domain.dimension)
+        elif isinstance(broadcast, RegionVectors):
+            weights, regions = broadcast.values[None], self.regions
+        # only the argmax matters: a common scale keeps the refinement's tolerances meaningful
+        scale = weights.flatten(1).norm(dim=1).clamp(min=torch.finfo(weights.dtype).tiny)
+        length = self.features.frequencies.pow(2).mean().rsqrt().expand(len(ids))
+        function = FeatureFunction(self.features, weights / scale[:, None, None], regions, length)
+        u = self.streams.uniform("acquisition", ids, t, self.acquisition.uniforms_needed(self.domain))
+        return self.acquisition.maximize(function, self.domain, u)
+
+    def _replace_repeats(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> tuple[Tensor, Tensor]:
+        """A query that repeats one of the agent's earlier points is replaced by a uniform one."""
+        history = state.x[:, : state.count]
+        repeats = ((history - u[:, None]).abs().amax(2) < _REPEAT).any(1)
+        uniform = self.streams.uniform("repeat", state.ids, t, self.domain.dimension)
+        return torch.where(repeats[:, None], uniform, u), torch.where(repeats, int(Source.random), source)

@@ -1,0 +1,289 @@
+"""The private step of Algorithm 1: choose, clip, weigh and sum, add noise.
+
+`SubsampledGaussian` is the private mechanism; `WeightedAverage` is the same step without privacy (FTS, FTS-DE).
+Both take all the messages of a round and give one vector a region; neither knows where the messages come from.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.federated.messages import Contributions, Messages, PartialSum, accept, clip, scale_to
+from dpfbo.federated.schedule import Constant, Schedule
+from dpfbo.privacy.accounting.events import round_event
+from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.noise import Gaussian, Noise
+
+if TYPE_CHECKING:
+    import dp_accounting
+
+_SMALLEST_PROBABILITY = 1e-12  # uniform numbers have 53 bits: a smaller one would be met too often
+_SMALLEST_MULTIPLIER = 0.01  # below it a round costs thousands of epsilon, beyond the accountants
+
+
+@dataclass(frozen=True)
+class Release:
+    """One released joint vector and what the server alone knows of how it came about.
+
+    values: P x M, the only part that is broadcast. sigma, sensitivity: public. signal, noise: L2 norms of the
+    sum and of the noise. n_chosen: |S_t|. n_clipped: chosen messages longer than the clip norm. n_rejected:
+    chosen messages that were missing, of a wrong shape, or not finite, and counted as zero. order: of a curator that
+    released its rows in a secret order, which row stands behind each. All but `values`, sigma and sensitivity are
+    private.
+    """
+
+    values: Tensor
+    sigma: float
+    sensitivity: float
+    signal: float
+    noise: float
+    n_chosen: int
+    n_clipped: int
+    n_rejected: int
+    order: Sequence[int] | None = None
+
+
+class Mechanism(Protocol):
+    """Turns the messages of a round into one release."""
+
+    def sensitivity(self, weights: Tensor) -> float: ...
+
+    def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
+        """What the release of a round costs, for an accountant."""
+
+    def add_up(
+        self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
+    ) -> PartialSum:
+        """The part of the joint vector that messages[rows] make. weights: P x k, of these rows."""
+
+    def release(
+        self,
+        messages: Messages,
+        weights: Tensor,
+        n_features: int,
+        entropy: Entropy,
+        round: int,
+        lost: Tensor | None = None,
+    ) -> Release:
+        """One round. lost: N, True for messages that did not arrive: they count as zero vectors."""
+
+
+@dataclass(frozen=True)
+class SubsampledGaussian:
+    """The subsampled Gaussian mechanism of DP-FTS-DE (Algo. 1 lines 5 to 12), on the joint vector of all regions.
+
+        omega^(i) = (1/q) sum_{n in S_t} phi_n^(i) clip(omega_n, S / sqrt(P)) + N(0, sigma_t^2 I_M),   i = 1..P
+
+    sampling_probability: q. noise_multiplier: z; 0 adds no noise and has no finite epsilon. schedule: z_t over z.
+    clip_norm: S, for the joint vector; each message is clipped to `C = S / sqrt(P)`, or scaled to it with
+    `normalize` (then S only sets the scale of everything). calibration: `paper` or `tight`, see `sensitivity`.
+    charge: `nominal`, every round is charged at z_t; `effective`, at the multiplier that its noise really has, see
+    `charged_multiplier`. sampling: `poisson` (each agent independently with probability q), or `fixed_size` (a
+    uniform subset of round(q N) agents). noise: of `dpfbo.privacy.noise`.
+
+    Guarantee. Relation: zero-out, one agent's messages of all rounds replaced by zero vectors (dp-accounting's
+    REPLACE_SPECIAL; the weights depend on N, so N is public); with fixed_size replace-one. Event: `dp_event`, one
+    Gaussian a round on the sampled agents; the P blocks are one joint vector and one event. Sensitivity:
+    `sensitivity()`, of the sum over the chosen agents, from which alone sigma is derived. Division is by q,
+    never by |S_t|; an empty S_t, and messages that are missing, not finite or of the wrong shape, take the same
+    path as zero vectors.
+
+    Raises ValueError for q outside (0, 1], z < 0, S <= 0 or an unknown name.
+    """
+
+    sampling_probability: float
+    noise_multiplier: float
+    clip_norm: float
+    calibration: str = "paper"
+    sampling: str = "poisson"
+    normalize: bool = False
+    charge: str = "nominal"
+    schedule: Schedule = Constant()
+    noise: Noise = Gaussian()
+
+    def __post_init__(self) -> None:
+        checks.probability("privacy.q (sampling probability)", self.sampling_probability)
+        if self.sampling_probability < _SMALLEST_PROBABILITY:
+            raise ValueError(
+                f"privacy.q (sampling probability) must be at least {_SMALLEST_PROBABILITY}, "
+                f"got {self.sampling_probability!r}"
+            )
+        checks.non_negative("privacy.z (noise multiplier)", self.noise_multiplier)
+        checks.positive("privacy.S (clip norm)", self.clip_norm)
+        checks.one_of("privacy.sensitivity", self.calibration, ("paper", "tight"))
+        checks.one_of("privacy.sampling", self.sampling, ("poisson", "fixed_size"))
+        checks.one_of("privacy.charge", self.charge, ("nominal", "effective"))
+        checks.one_of("algorithm.message_normalize", self.normalize, (True, False))
+        self.multiplier(0)
+
+    def multiplier(self, round: int) -> float:
+        """z_t, the noise of a round over its `sensitivity()`. Raises ValueError where accountants give up."""
+        z = self.noise_multiplier * self.schedule(round)
+        if self.noise_multiplier > 0 and not _SMALLEST_MULTIPLIER <= z < math.inf:
+            raise ValueError(
+                f"privacy.z (noise multiplier) must be 0 or at least {_SMALLEST_MULTIPLIER}, got {z!r} in round {round}"
+            )
+        return z
+
+    def message_norm(self, P: int) -> float:
+        """The norm `C = S / sqrt(P)` that every message is clipped or scaled to."""
+        return self.clip_norm / math.sqrt(P)
+
+    def sensitivity(self, weights: Tensor) -> float:
+        """The bound on the joint sum's L2 sensitivity that the noise is calibrated to (weights: P x N).
+
+        `tight`: `tight_sensitivity`. `paper`: its upper bound `S phi_max / q`, at most sqrt(P) larger.
+        """
+        if self.calibration == "tight":
+            return self.tight_sensitivity(weights)
+        return self.clip_norm * float(weights.abs().max()) / self.sampling_probability
+
+    def tight_sensitivity(self, weights: Tensor) -> float:
+        """L2 sensitivity of the joint sum to one agent's message: `C max_n ||phi_n||_2 / q` (weights: P x N).
+
+        Agent n adds `(phi_n^(1) c, .., phi_n^(P) c) / q` with `||c|| <= C`.
+        """
+        return self.message_norm(len(weights)) * float(weights.norm(dim=0).max()) / self.sampling_probability
+
+    def charged_multiplier(self, weights: Tensor, round: int) -> float:
+        """What the round is charged at. `nominal`: z_t. `effective`: sigma_t over the tight sensitivity.
+
+        With the paper's calibration the effective one is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to
+        sqrt(P) larger; with the tight calibration they are the same.
+        """
+        z = self.multiplier(round)
+        if self.charge == "nominal":
+            return z
+        return z * max(1.0, self.sensitivity(weights) / self.tight_sensitivity(weights))
+
+    def sigma(self, weights: Tensor, round: int = 0) -> float:
+        """Standard deviation of a round's noise, before the noise's own inflation: `z_t * sensitivity()`.
+
+        Raises ValueError where it is no ordinary number although there should be noise.
+        """
+        sigma = self.multiplier(round) * self.sensitivity(weights)
+        if self.noise_multiplier > 0 and not sys.float_info.min < sigma < math.inf:
+            raise ValueError(
+                f"privacy.S (clip norm) {self.clip_norm!r} and privacy.q (sampling probability) "
+                f"{self.sampling_probability!r} give noise of standard deviation {sigma!r}, which is no ordinary number"
+            )
+        if sigma > 0:
+            self.noise.check(sigma, self.tight_sensitivity(weights))
+        return sigma
+
+    def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
+        """What a round costs, for an accountant (weights: P x N)."""
+        N = weights.shape[1]
+        subset = (self._subset_size(N), N) if self.sampling == "fixed_size" else None
+        return round_event(self.sampling_probability, self.charged_multiplier(weights, round), subset)
+
+    def choose(self, n_agents: int, entropy: Entropy, round: int) -> Tensor:
+        """Which agents are in S_t: a boolean for each of the N agents."""
+        u = entropy.uniform("choice", round, n_agents)
+        if self.sampling == "poisson":
+            return u < self.sampling_probability
+        chosen = torch.zeros(n_agents, dtype=torch.bool)
+        chosen[u.argsort()[: self._subset_size(n_agents)]] = True
+        return chosen
+
+    def _subset_size(self, n_agents: int) -> int:
+        return max(1, math.floor(self.sampling_probability * n_agents + 0.5))
+
+    def bounded(self, received: Tensor, P: int) -> tuple[Tensor, int]:
+        """Messages (k x M) of norm at most C, and how many were longer."""
+        clipped, n_clipped = clip(received, self.message_norm(P))
+        return (scale_to(received, self.message_norm(P)) if self.normalize else clipped), n_clipped
+
+    def add_up(
+        self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
+    ) -> PartialSum:
+        """Clip and sum: `(1/q) sum_n phi_n^(i) clip(omega_n, S / sqrt(P))` over n in `rows`, all regions."""
+        received, n_rejected = accept(messages, rows, n_features)
+        bounded, n_clipped = self.bounded(received, len(weights))
+        return PartialSum((weights / self.sampling_probability) @ bounded, n_clipped, n_rejected)
+
+    def release(
+        self,
+        messages: Messages,
+        weights: Tensor,
+        n_features: int,
+        entropy: Entropy,
+        round: int,
+        lost: Tensor | None = None,
+    ) -> Release:
+        """One round: choose, clip, sum, add noise. messages: N x M, or N vectors (None for a lost one), or their
+        holders; lost: N, True for messages that did not arrive in time.
+        """
+        P, N = weights.shape
+        chosen = self.choose(N, entropy, round).nonzero()[:, 0]  # |S_t|
+        part, n_lost = _sum(self, messages, chosen, weights, n_features, lost)
+        inflation = self.noise.inflation(P * n_features)
+        sensitivity, sigma = inflation * self.sensitivity(weights), inflation * self.sigma(weights, round)
+        values = part.total
+        if sigma > 0:
+            values = self.noise.add(part.total, sigma, self.tight_sensitivity(weights), entropy, round)
+        return Release(
+            values, sigma, sensitivity, float(part.total.norm()), float((values - part.total).norm()), len(chosen),
+            part.n_clipped, part.n_rejected + n_lost,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WeightedAverage:
+    """The step without privacy: `omega^(i) = sum_n phi_n^(i) omega_n` over all agents, nothing clipped, no noise.
+
+    normalize: every message is scaled to norm 1 first.
+    """
+
+    normalize: bool = False
+
+    def sensitivity(self, weights: Tensor) -> float:
+        """Infinite: the messages are not bounded."""
+        return math.inf
+
+    def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
+        return round_event(1.0, None)
+
+    def add_up(
+        self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
+    ) -> PartialSum:
+        """`sum_n phi_n^(i) omega_n` over n in `rows`, all regions."""
+        received, n_rejected = accept(messages, rows, n_features)
+        return PartialSum(weights @ (scale_to(received, 1.0) if self.normalize else received), 0, n_rejected)
+
+    def release(
+        self,
+        messages: Messages,
+        weights: Tensor,
+        n_features: int,
+        entropy: Entropy,
+        round: int,
+        lost: Tensor | None = None,
+    ) -> Release:
+        """One round; messages that are missing, not finite or of the wrong shape count as zero."""
+        N = weights.shape[1]
+        part, n_lost = _sum(self, messages, torch.arange(N), weights, n_features, lost)
+        signal = float(part.total.norm())
+        return Release(
+            part.total, 0.0, self.sensitivity(weights), signal, 0.0, N, 0, part.n_rejected + n_lost
+        )  # fmt: skip
+
+
+def _sum(
+    mechanism: Mechanism, messages: Messages, chosen: Tensor, weights: Tensor, n_features: int, lost: Tensor | None
+) -> tuple[PartialSum, int]:
+    """The chosen agents' part of the joint vector, and how many of their messages were lost (zero vectors)."""
+    arrived = chosen if lost is None else chosen[~lost[chosen]]
+    if isinstance(messages, Contributions):
+        part = messages.add_up(arrived, weights, n_features)
+    else:
+        part = mechanism.add_up(messages, arrived, weights[:, arrived], n_features)
+    return part, len(chosen) - len(arrived)

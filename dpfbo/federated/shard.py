@@ -1,0 +1,110 @@
+"""Some of the agents, with their objectives and all that they know: what one process or one accelerator holds.
+
+A shard's numbers do not depend on which other agents share it, up to rounding: rebuilt from its history by `restore`,
+or cut otherwise, it goes on as before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from dpfbo.federated.agents import Agents, AgentsState, PhaseClock, Query
+from dpfbo.federated.broadcast import Broadcast
+from dpfbo.federated.mechanism import Mechanism
+from dpfbo.federated.messages import PartialSum
+from dpfbo.gp import batches
+from dpfbo.problems import Problem
+from dpfbo.records import RoundRecord
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a shard did in one round. messages: n x M on the shard's device, None where there is nobody to send to."""
+
+    record: RoundRecord
+    messages: Tensor | None
+
+
+class Shard:
+    """The agents `ids`, round after round, on the device of `ids`.
+
+    problem: the objectives; agents: the settings of Algorithm 2. Records are on the CPU.
+    """
+
+    def __init__(self, problem: Problem, agents: Agents, ids: Tensor) -> None:
+        self._problem, self._agents, self._ids = problem, agents.to(ids.device), ids
+        self._batch = batches.filled(len(ids), batches.PRODUCTS, ids.device)  # an agent alone is there twice
+        self._state = self._agents.initial_state(ids[self._batch])
+        reference = problem.reference
+        self._reference = None if reference is None else reference[ids.to(reference.device)].to(ids.device)
+        self._best = torch.full((len(ids),), -torch.inf, dtype=torch.float64, device=ids.device)
+        self._next = 0
+        self._turn: Turn | None = None  # the last one
+        self.clock = PhaseClock()
+
+    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Turn:
+        """Algo. 2 of round t: query, observe, and with `send` a new message.
+
+        Repeating the last round returns what it returned. Raises ValueError for a round out of order.
+        """
+        if self._turn is not None and t == self._turn.record.round:
+            return self._turn
+        if t != self._next:
+            raise ValueError(f"the shard is at round {self._next}, got {t}")
+        if t == 0:
+            query = self._agents.initial_query(self._state)
+        else:
+            self._state = self._agents.fit_hyperparameters(self._state, self.clock)
+            query = self._agents.query(self._state, self._received(broadcast), t, self.clock)
+        n = len(self._ids)
+        query = Query(query.u[:n], query.source[:n])
+        x = self._problem.domain.to_natural(query.u)
+        with self.clock("objective"):
+            y = self._problem.evaluate(self._ids, x, self._agents.streams, t)
+        record = self._record(t, query, x, y)
+        self._state = self._observed(query.u, y, self.clock)
+        messages = self._agents.messages(self._state, t, self.clock)[:n] if send else None
+        self._next, self._turn = t + 1, Turn(record, messages)
+        return self._turn
+
+    def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
+        """The mechanism's sum over this shard's agents `rows` (positions in `ids`) of round t; weights: P x k."""
+        if self._turn is None or self._turn.messages is None or self._turn.record.round != t:
+            raise ValueError(f"the shard has no messages of round {t}")
+        messages = self._turn.messages
+        rows, weights = rows.to(messages.device), weights.to(messages.device)
+        part = mechanism.add_up(messages, rows, weights, messages.shape[1])
+        return replace(part, total=part.total.cpu())
+
+    def restore(self, history: Sequence[RoundRecord]) -> None:
+        """Forget everything, and know what this shard's records of rounds 0..k say; the next round is k + 1."""
+        self._state = self._agents.initial_state(self._ids[self._batch])
+        for record in history:
+            if record.round:
+                self._state = self._agents.fit_hyperparameters(self._state, PhaseClock(), last=history[-1].round)
+            self._state = self._observed(record.u.to(self._ids.device), record.y.to(self._ids.device), PhaseClock())
+        self._next, self._turn = len(history), None
+        if history:
+            self._best = history[-1].best[:, -1].to(self._ids.device)
+
+    def _observed(self, u: Tensor, y: Tensor, clock: PhaseClock) -> AgentsState:
+        return self._agents.observe(self._state, u[self._batch], y[self._batch], clock)
+
+    def _received(self, broadcast: Broadcast | None) -> Broadcast | None:
+        return None if broadcast is None else replace(broadcast, values=broadcast.values.to(self._ids.device))
+
+    def _record(self, t: int, query: Query, x: Tensor, y: Tensor) -> RoundRecord:
+        value = self._problem.true_value(self._ids, x, y)
+        best = torch.cummax(torch.cat([self._best[:, None], value], 1), 1).values[:, 1:]
+        self._best = best[:, -1]
+        regret = best if self._reference is None else self._reference[:, None] - best
+        region = self._agents.regions.region_of(query.u)
+        tensors = (region, query.source, query.u, x, y, best, regret)
+        return RoundRecord(t, *(tensor.cpu() for tensor in tensors))
+
+
+def cut(record: RoundRecord, ids: Tensor) -> RoundRecord:
+    """The record of some of the agents."""
+    return RoundRecord(record.round, *(getattr(record, f.name)[ids] for f in fields(RoundRecord)[1:]))

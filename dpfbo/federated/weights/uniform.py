@@ -1,0 +1,15 @@
+"""Uniform weights: every agent counts the same in every region."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dpfbo.federated.weights import normalised
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """`phi_n^(i) = 1 / N` in every round ("DE without weights", paper Fig. 5)."""
+
+    def __call__(self, round: int, assignment: Tensor, P: int) -> Tensor:
+        return normalised(1.0, 1.0, assignment, P)

@@ -1,0 +1,148 @@
+"""Draws from an agent's own posterior (local Thompson sampling), and their maximisers.
+
+Two ways, by name: `rff`, fresh random features for each agent and round (the published code), on any domain;
+`exact`, a draw from the exact Gaussian process, on a one-dimensional grid.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.gp import batches, hyperparameters
+from dpfbo.gp.acquisition import Acquisition, FeatureFunction
+from dpfbo.gp.domain import Domain, Grid
+from dpfbo.gp.features import RandomFeatures
+from dpfbo.gp.posterior import cholesky, sample_weights
+from dpfbo.gp.regions import Regions
+from dpfbo.rng import Streams
+
+_NOISE_FLOOR = 1e-5  # observation noise variance used when sampling
+Prior = Callable[[int, Tensor, int], Tensor]
+
+_REACH = 7.0  # length-scales (and inverse ones) after which the SE kernel counts as zero: exp(-24.5) = 2e-11
+
+
+@dataclass(frozen=True)
+class OwnDraw:
+    """How an agent draws one function from its own posterior and queries its argmax.
+
+    method: `rff` with `n_features` fresh features of the fitted length-scale; or `exact`.
+    """
+
+    method: str = "rff"
+    n_features: int = 100
+
+    def __post_init__(self) -> None:
+        checks.one_of("algorithm.own_draw.method", self.method, ("rff", "exact"))
+        checks.integer("algorithm.own_draw.n_features", self.n_features, minimum=1)
+
+    def check_against(self, domain: Domain) -> None:
+        """Raise ValueError if the domain does not allow this kind of draw."""
+        if self.method == "exact" and not (isinstance(domain, Grid) and domain.dimension == 1):
+            raise ValueError("algorithm.own_draw.method 'exact' needs a one-dimensional grid, use 'rff' here")
+
+    def maximizers(
+        self,
+        agents: Tensor,
+        x: Tensor,
+        y: Tensor,
+        hyper: hyperparameters.Hyperparameters,
+        domain: Domain,
+        acquisition: Acquisition,
+        streams: Streams,
+        round: int,
+    ) -> Tensor:
+        """Argmax of one posterior draw for each agent.
+
+        agents: n ids; x: n x t x D unit-cube points; y: n x t; hyper: n. Returns n x D unit-cube points. All on
+        one device, the domain too.
+        """
+        noise = hyper.noise.clamp(min=_NOISE_FLOOR)
+        if self.method == "exact" and isinstance(domain, Grid):
+            e = noise.sqrt()[:, None] * streams.normal("own_draw/noise", agents, round, y.shape[1])
+
+            def prior(octave: int, rows: Tensor, size: int) -> Tensor:
+                return streams.normal(f"own_draw/weights/{octave}", agents[rows], round, size)
+
+            values = exact_draw_on_grid(domain.unit_points[:, 0], x[..., 0], y, hyper, noise, prior, e)
+            return domain.unit_points[values.argmax(1)]
+        function = self._feature_draw(agents, x, y, hyper, noise, streams, round)
+        u = streams.uniform("own_draw/starts", agents, round, acquisition.uniforms_needed(domain))
+        return acquisition.maximize(function, domain, u)
+
+    def _feature_draw(
+        self,
+        agents: Tensor,
+        x: Tensor,
+        y: Tensor,
+        hyper: hyperparameters.Hyperparameters,
+        noise: Tensor,
+        streams: Streams,
+        round: int,
+    ) -> FeatureFunction:
+        F, (n, t, D) = self.n_features, x.shape
+        s = streams.normal("own_draw/frequencies", agents, round, F * D).view(n, F, D)
+        b = 2 * math.pi * streams.uniform("own_draw/phases", agents, round, F)
+        features = RandomFeatures(s / hyper.lengthscale[:, None, None], b)
+        sd = hyper.variance.sqrt()
+        Phi = sd[:, None, None] * features(x)  # n x t x F
+        L = cholesky(Phi @ Phi.mT + torch.diag_embed(noise[:, None].expand(-1, t)))
+        w0 = streams.normal("own_draw/weights", agents, round, F)
+        e = noise.sqrt()[:, None] * streams.normal("own_draw/noise", agents, round, t)
+        w = sample_weights(Phi, L, y, w0, e)
+        return FeatureFunction(features, w[:, None], Regions(1, D), hyper.lengthscale)
+
+
+def exact_draw_on_grid(
+    grid: Tensor, x: Tensor, y: Tensor, hyper: hyperparameters.Hyperparameters, noise: Tensor, prior: Prior, e: Tensor
+) -> Tensor:
+    """Exact posterior draws of an SE Gaussian process on a grid in [0, 1], by Matheron's rule.
+
+        f = f0 + k(grid, x) (K + noise I)^-1 (y - f0(x) - e)
+
+    The prior draw f0 comes from the kernel's Fourier series on a circle of length `1 + 7 l`, where it equals the
+    SE kernel on [0, 1] to 1e-10. Agents of one octave of length-scales share the circle and its basis, so one matrix
+    product serves them all.
+
+    grid: G; x, y, e: n x t; prior(octave, rows, size): standard normals, `len(rows) x size`. Returns n x G.
+    """
+    L = hyperparameters.gram_cholesky(x[..., None], hyper, noise)
+    octave = hyper.lengthscale.log2().ceil().long()
+    values = torch.empty(len(x), len(grid), dtype=y.dtype, device=y.device)
+    for k in octave.unique().tolist():  # at most 15 octaves lie between the bounds of the fit
+        n = (octave == k).nonzero()[:, 0]
+        n = n[batches.filled(len(n), batches.ROWS, n.device)]
+        circle = 1 + _REACH * 2.0**k
+        size = _harmonics(2.0**k)
+        spectrum = _spectrum(hyper.select(n), circle, size)  # n x F
+        at_x, at_grid = _fourier_basis(x[n], circle, size), _fourier_basis(grid, circle, size)
+        w = spectrum.sqrt() * prior(k, n, spectrum.shape[1])
+        residual = y[n] - (at_x @ w.unsqueeze(-1)).squeeze(-1) - e[n]
+        v = torch.cholesky_solve(residual.unsqueeze(-1), L[n])  # n x t x 1
+        values[n] = (w + spectrum * (at_x.mT @ v).squeeze(-1)) @ at_grid.mT
+    return values
+
+
+def _harmonics(longest: float) -> int:
+    """Harmonics that an octave of length-scales (longest / 2, longest] needs on its circle."""
+    return math.ceil(_REACH * (1 + _REACH * longest) / (math.pi * longest))
+
+
+def _spectrum(hyper: hyperparameters.Hyperparameters, circle: float, harmonics: int) -> Tensor:
+    """Fourier coefficients of the SE kernel on the circle, for `[1, cos.., sin..]`, `n x (1 + 2 J)`."""
+    l = hyper.lengthscale[:, None]
+    j = torch.arange(harmonics + 1, dtype=l.dtype, device=l.device)
+    a = math.sqrt(2 * math.pi) * l / circle * torch.exp(-0.5 * (2 * math.pi * j * l / circle) ** 2)
+    a = a * hyper.variance[:, None]
+    return torch.cat([a[:, :1], 2 * a[:, 1:], 2 * a[:, 1:]], 1)
+
+
+def _fourier_basis(x: Tensor, circle: float, harmonics: int) -> Tensor:
+    """`[1, cos(2 pi j x / circle).., sin(..)..]`, `... -> ... x (1 + 2 J)`."""
+    j = torch.arange(1, harmonics + 1, dtype=x.dtype, device=x.device)
+    angle = 2 * math.pi / circle * x[..., None] * j
+    return torch.cat([torch.ones_like(x)[..., None], torch.cos(angle), torch.sin(angle)], -1)

@@ -1,0 +1,72 @@
+"""Random Fourier features of the squared-exponential kernel, scaled to unit norm."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.gp import batches
+
+
+@dataclass(frozen=True)
+class RandomFeatures:
+    """A batch of feature maps `phi_j(x) = cos(s_j . x + b_j) / norm`, each `phi(x)` of unit length.
+
+    `phi(x) . phi(x')` approximates the SE kernel `exp(-|x - x'|^2 / (2 l^2))` (Rahimi and Recht 2007; the
+    paper's App. B scales every phi(x) to unit norm, which makes `|phi(x) . w| <= |w|`).
+
+    frequencies: `B x M x D`; phases: `B x M`. B = 1 is one map that all agents share.
+    """
+
+    frequencies: Tensor
+    phases: Tensor
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """Features of unit-cube points, `B x k x D -> B x k x M` (B broadcasts against a shared map)."""
+        c = self.angles(u).cos_()  # B x k x M
+        return c / c.norm(dim=-1, keepdim=True)
+
+    def angles(self, u: Tensor) -> Tensor:
+        """`s_j . x + b_j`, `B x k x D -> B x k x M`."""
+        if len(self.frequencies) > 1:
+            return torch.baddbmm(self.phases[:, None], u, self.frequencies.mT)
+        points = u.flatten(0, 1)
+        n = len(points)
+        if 0 < n < batches.ROWS:
+            points = points[batches.filled(n, batches.ROWS, u.device)]
+        return torch.addmm(self.phases, points, self.frequencies[0].T)[:n].unflatten(0, u.shape[:2])
+
+    def to(self, where: torch.device | torch.dtype) -> "RandomFeatures":
+        """The same maps on another device or in another precision."""
+        return RandomFeatures(self.frequencies.to(where), self.phases.to(where))
+
+    def select(self, rows: Tensor) -> "RandomFeatures":
+        """The maps of some elements of the batch; a shared map stays shared."""
+        if len(self.frequencies) == 1:
+            return self
+        return RandomFeatures(self.frequencies.index_select(0, rows), self.phases.index_select(0, rows))
+
+
+def shared_features(
+    n_features: int, dimension: int, lengthscale: float, generator: np.random.Generator, paired: bool = False
+) -> RandomFeatures:
+    """The one map that all agents of a run share (paper, Sec. 2): `s ~ N(0, l^-2 I)`, `b ~ U[0, 2 pi]`; on the CPU.
+
+    paired: use `cos(s.x), sin(s.x)` pairs of M/2 frequencies instead of random phases: an approximation of the
+    kernel with lower variance.
+
+    Raises ValueError for a size or length-scale that is not positive, or an odd M with `paired`.
+    """
+    checks.integer("algorithm.M (number of features)", n_features, minimum=1)
+    checks.positive("algorithm.lengthscale (of the shared features)", lengthscale)
+    if paired and n_features % 2:
+        raise ValueError(f"algorithm.M (number of features) must be even for paired features, got {n_features}")
+    drawn = n_features // 2 if paired else n_features
+    s = torch.from_numpy(generator.standard_normal((1, drawn, dimension))) / lengthscale
+    if paired:
+        zero = torch.zeros_like(s[..., 0])
+        return RandomFeatures(torch.cat([s, s], 1), torch.cat([zero, zero - math.pi / 2], 1))
+    return RandomFeatures(s, torch.from_numpy(generator.uniform(0, 2 * math.pi, (1, drawn))))

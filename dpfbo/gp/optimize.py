@@ -1,0 +1,233 @@
+"""Batched box-constrained minimisation: many small problems as one batch of tensors.
+
+Projected Newton steps where the Hessian is given, projected BFGS steps where it is not. Each problem has its
+own curvature, line search and stopping test, so it takes the path that it would take alone; problems that have
+converged leave the batch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpfbo.gp import batches
+
+# values (b), gradients (b x D) and Hessians (b x D x D, or None) at x (b x D) of the problems `rows` (b)
+Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
+
+_ARMIJO = 1e-4
+_MAX_BACKTRACKS = 12
+_HOPE = 6.0  # a quadratic model promises half of `-d.g`: losing a start that would have won is rare (see the tests)
+_NEAR = 1e-6  # of the box: coordinates this close to a bound count as at it
+_MATRICES = 2**19  # whose eigenvalues are computed at once
+_FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a Newton step divides by
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When one problem of the batch is done (the two tests of L-BFGS-B, and its iteration limit)."""
+
+    gradient: float = 1e-5
+    relative_decrease: float = 2.2e-9
+    max_iterations: int = 100
+
+
+@dataclass
+class _Batch:
+    """The problems that are still running. curvature: Hessians, given (Newton) or estimated (BFGS)."""
+
+    rows: Tensor
+    x: Tensor
+    f: Tensor
+    g: Tensor
+    curvature: Tensor
+    steepest: Tensor  # take the next step along the negative gradient
+
+    def keep(self, mask: Tensor) -> "_Batch":
+        kept = mask.nonzero()[:, 0]
+        return self if len(kept) == len(mask) else self.take(kept)
+
+    def take(self, indices: Tensor) -> "_Batch":
+        return _Batch(*(value.index_select(0, indices) for value in vars(self).values()))
+
+
+def minimize(
+    function: Function,
+    x0: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    step: Tensor,
+    stopping: Stopping = Stopping(),
+    group: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Minimise B functions of D variables, each within its own box.
+
+    x0, lower, upper: B x D. step: B, the length of a steepest-descent step (the first of BFGS), and of the longest
+    Newton step. group: B, for several starts of one problem, of which only the best will be used: a start leaves
+    as soon as even `_HOPE` times the decrease that its next step promises would not bring it to its group's best
+    value. Returns the best points (B x D) and their values (B). A problem whose value at x0 is not finite stays there.
+
+    A BFGS step that decreases the value too little, and a Newton step that does not decrease it at all, is followed
+    by one along the negative gradient before a problem is called done: poor curvature does not end it.
+    """
+    function = _in_company(function)
+    x = x0.clamp(lower, upper)
+    f, g, H = function(x, torch.arange(len(x0), device=x.device))
+    newton = H is not None
+    curvature = torch.eye(x.shape[1], dtype=x.dtype, device=x.device).expand(len(x), -1, -1) if H is None else H
+    batch = _Batch(
+        torch.arange(len(x0), device=x.device), x, f, g, curvature, torch.full_like(f, not newton, dtype=torch.bool)
+    )
+    x_best, f_best = x.clone(), f.clone()
+    n_groups = 0 if group is None or len(group) == 0 else int(group.max()) + 1
+    batch = batch.keep(torch.isfinite(f))
+    for _ in range(stopping.max_iterations):
+        low, high = lower.index_select(0, batch.rows), upper.index_select(0, batch.rows)
+        batch = batch.keep(_projected_gradient(batch, low, high) > stopping.gradient)
+        if len(batch.rows) == 0:
+            break
+        low, high = lower.index_select(0, batch.rows), upper.index_select(0, batch.rows)
+        direction = _direction(batch, low, high, step.index_select(0, batch.rows), newton)
+        promised = -(direction * batch.g).sum(1)
+        going = torch.ones_like(batch.steepest)
+        if newton:  # the model is exact: what promises nothing is there
+            going &= promised > stopping.relative_decrease * batch.f.abs().clamp(min=1)
+        if group is not None:
+            going &= _hopeful(batch, promised, f_best, group, n_groups)
+        kept = going.nonzero()[:, 0]
+        if len(kept) < len(going):
+            batch, direction, low, high = batch.take(kept), direction[kept], low[kept], high[kept]
+        if len(batch.rows) == 0:
+            break
+        new = _line_search(function, batch, direction, low, high)
+        if not newton:
+            new.curvature = _bfgs(batch, new)
+        x_best[new.rows], f_best[new.rows] = new.x, new.f
+        decrease = batch.f - new.f
+        enough = decrease > stopping.relative_decrease * torch.maximum(batch.f.abs(), new.f.abs()).clamp(min=1)
+        doubtful = ~enough & ~batch.steepest & ((decrease <= 0) if newton else True)
+        new.steepest = doubtful
+        batch = new.keep(enough | doubtful)
+    return x_best, f_best
+
+
+def _in_company(function: Function) -> Function:
+    """The function, whose values at a point do not depend on how many points are left (`dpfbo.gp.batches`)."""
+
+    def evaluate(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        n = len(rows)
+        if n >= batches.ROWS:
+            return function(x, rows)
+        fill = batches.filled(n, batches.ROWS, rows.device)
+        f, g, H = function(x[fill], rows[fill])
+        return f[:n], g[:n], None if H is None else H[:n]
+
+    return evaluate
+
+
+def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bool) -> Tensor:
+    """A descent direction.
+
+    Coordinates at a bound (or nearly) that the gradient pushes out go to it; the others follow the curvature, or
+    the negative gradient where `steepest` says so.
+    """
+    near = torch.minimum(_projected_gradient(b, lower, upper), _NEAR * (upper - lower).amax(1))[:, None]
+    to_lower, to_upper = (b.x - lower <= near) & (b.g > 0), (upper - b.x <= near) & (b.g < 0)
+    held = to_lower | to_upper
+    g = torch.where(held, 0.0, b.g)
+    length = step / g.norm(dim=1).clamp(min=1e-300)
+    gradient_step = -g * length[:, None]
+    curved = _newton(b.curvature, g, held, step if newton else torch.full_like(step, torch.inf))
+    d = torch.where(b.steepest[:, None], gradient_step, curved)
+    d = torch.where(to_lower, lower - b.x, d)
+    return torch.where(to_upper, upper - b.x, d)
+
+
+def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
+    """`-|H|^-1 g` on the coordinates not held, |H| with the absolute eigenvalues: it descends at saddles too."""
+    free = (~held).to(g.dtype)
+    values, vectors = _eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
+    values = values.abs()
+    values = torch.maximum(values, _FLATTEST * values.amax(1, keepdim=True)).clamp(min=1e-300)
+    d = -(vectors @ ((vectors.mT @ g.unsqueeze(-1)) / values.unsqueeze(-1))).squeeze(-1)
+    return d * (longest / d.norm(dim=1).clamp(min=1e-300)).clamp(max=1)[:, None]
+
+
+def _eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of B symmetric matrices, some at a time: CUDA's solver of small ones overflows.
+
+    It takes a workspace of about 1050 numbers a matrix, and counts them in 32 bits.
+    """
+    parts = [torch.linalg.eigh(part) for part in matrices.split(_MATRICES)]
+    if len(parts) == 1:
+        return parts[0][0], parts[0][1]
+    values, vectors = zip(*parts, strict=True)
+    return torch.cat(values), torch.cat(vectors)
+
+
+def _hopeful(b: _Batch, promised: Tensor, f_best: Tensor, group: Tensor, n_groups: int) -> Tensor:
+    """Starts that may still become the best of their group (the best one always may)."""
+    best = torch.full((n_groups,), torch.inf, dtype=f_best.dtype, device=f_best.device)
+    best = best.scatter_reduce(0, group, f_best, "amin")[group[b.rows]]
+    return (b.f - _HOPE * promised <= best) | (b.f <= best)
+
+
+def _projected_gradient(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
+    """Largest entry of the projected gradient (NaN compares as finished)."""
+    return ((b.x - b.g).clamp(lower, upper) - b.x).abs().amax(1)
+
+
+def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor, upper: Tensor) -> _Batch:
+    """Backtrack along the projected direction until the Armijo condition holds; a problem where it never does stays."""
+    new, ok, slope = _trial(function, b, direction, lower, upper)
+    todo = (~ok).nonzero()[:, 0]
+    if len(todo) == 0:
+        return new
+    f_failed, slope = new.f[todo], slope[todo]
+    step = torch.ones_like(slope)
+    for name in ("x", "f", "g", "curvature"):
+        getattr(new, name)[todo] = getattr(b, name)[todo]
+    for _ in range(_MAX_BACKTRACKS):
+        step = step * _shrink(b.f[todo], f_failed, slope)
+        part = b.take(todo)
+        trial, ok, slope = _trial(function, part, step[:, None] * direction[todo], lower[todo], upper[todo])
+        done, failed = ok.nonzero()[:, 0], (~ok).nonzero()[:, 0]
+        for name in ("x", "f", "g", "curvature"):
+            getattr(new, name)[todo[done]] = getattr(trial, name)[done]
+        todo, f_failed, slope, step = todo[failed], trial.f[failed], slope[failed], step[failed]
+        if len(todo) == 0:
+            break
+    return new
+
+
+def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Tensor) -> tuple[_Batch, Tensor, Tensor]:
+    """The problems after a step, whether each meets the Armijo condition, and the slope along the projected step."""
+    x = (b.x + step).clamp(lower, upper)
+    f, g, H = function(x, b.rows)
+    slope = ((x - b.x) * b.g).sum(1)
+    ok = (f <= b.f + _ARMIJO * slope) & torch.isfinite(g).all(1)
+    return _Batch(b.rows, x, f, g, b.curvature.clone() if H is None else H, b.steepest), ok, slope
+
+
+def _shrink(f0: Tensor, f1: Tensor, slope: Tensor) -> Tensor:
+    """Where the parabola through the failed trial has its minimum, within [0.1, 0.5] of the step."""
+    return torch.nan_to_num(-slope / (2 * (f1 - f0 - slope)), nan=0.1).clamp(0.1, 0.5)
+
+
+def _bfgs(old: _Batch, new: _Batch) -> Tensor:
+    """BFGS update of the Hessian estimates where the measured curvature `s.d` is positive.
+
+    After a steepest-descent step the estimate starts anew from that curvature.
+    """
+    s, d = new.x - old.x, new.g - old.g
+    sd, dd = (s * d).sum(1), (d * d).sum(1)
+    good = sd > 1e-10 * s.norm(dim=1) * d.norm(dim=1)
+    scaled = (dd / sd.clamp(min=1e-300))[:, None, None] * torch.eye(s.shape[1], dtype=s.dtype, device=s.device)
+    B = torch.where((old.steepest & good)[:, None, None], scaled, old.curvature)
+    Bs = (B @ s.unsqueeze(-1)).squeeze(-1)
+    sBs = (s * Bs).sum(1).clamp(min=1e-300)[:, None, None]
+    updated = (
+        B - Bs[:, :, None] * Bs[:, None, :] / sBs + d[:, :, None] * d[:, None, :] / sd.clamp(min=1e-300)[:, None, None]
+    )
+    return torch.where(good[:, None, None], updated, B)

@@ -1,0 +1,112 @@
+"""The P sub-regions of distributed exploration: equal boxes that cover the domain."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.gp.domain import Domain, Grid
+
+_EDGE = {torch.float64: 1e-9, torch.float32: 1e-6}
+
+
+@dataclass(frozen=True)
+class Regions:
+    """`P` disjoint boxes of equal volume that cover the unit cube of `D` axes.
+
+    The prime factors of P, largest first, go each to the axis with the fewest parts so far: P = 4 halves both axes
+    when D = 2 and the first two when D = 3. A box holds its lower faces and not its upper ones, except at the
+    upper end of the cube, so every point lies in exactly one.
+
+    Raises ValueError if P is not a positive integer.
+    """
+
+    P: int
+    dimension: int
+
+    def __post_init__(self) -> None:
+        checks.integer("algorithm.P (number of regions)", self.P, minimum=1)
+        checks.integer("dimension", self.dimension, minimum=1)
+
+    @cached_property
+    def parts(self) -> tuple[int, ...]:
+        """How many equal parts each axis is cut into; their product is P."""
+        parts = [1] * self.dimension
+        for prime in _prime_factors(self.P):
+            parts[parts.index(min(parts))] *= prime
+        return tuple(parts)
+
+    def region_of(self, u: Tensor) -> Tensor:
+        """The region of each unit-cube point, `... x D -> ...`, numbered with the last axis fastest."""
+        region = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
+        for axis, k in enumerate(self.parts):
+            cell = (u[..., axis] * k).floor()
+            above, below = u[..., axis] >= _part(cell + 1, k), u[..., axis] < _part(cell, k)
+            cell += above.to(u.dtype) - below.to(u.dtype)  # rounding
+            cell = cell.long().clamp(0, k - 1)
+            region = region * k + cell
+        return region
+
+    def bounds(self, region: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+        """Closed lower and upper corners of regions, `... -> (... x D, ... x D)`, inside the half-open boxes.
+
+        The upper corner stays 1e-9 below a face that regions share; in single precision both corners stay 1e-6
+        away from it, so that rounding cannot carry a point across.
+        """
+        edge = _EDGE[dtype]
+        inset = edge if dtype == torch.float32 else 0.0
+        lower, upper, rest = [], [], region
+        for k in reversed(self.parts):
+            cell, rest = (rest % k).double(), rest // k
+            lower.append(torch.where(cell == 0, 0.0, _part(cell, k) + inset))
+            upper.append(torch.where(cell == k - 1, 1.0, _part(cell + 1, k) - edge))
+        return torch.stack(lower[::-1], -1).to(dtype), torch.stack(upper[::-1], -1).to(dtype)
+
+    def assign(self, agents: Tensor) -> Tensor:
+        """The region that each agent explores first: `n mod P`."""
+        return agents % self.P
+
+    def uniform_points(self, region: Tensor, u: Tensor, domain: Domain) -> Tensor:
+        """Points uniform in the given regions of the domain from uniforms.
+
+        region: n; u: n x k x D, U[0, 1); both on one device, where a grid is too. Returns n x k x D unit-cube points
+        (grid points when the domain is a grid).
+        """
+        if isinstance(domain, Grid):
+            return self._uniform_grid_points(region, u[..., 0], domain)
+        lower, upper = self.bounds(region)
+        return lower[:, None] + u * (upper - lower)[:, None]
+
+    def check_against(self, domain: Domain, n_agents: int) -> None:
+        """Raise ValueError if a region would have no agent, or no point of the grid."""
+        if n_agents < self.P:
+            raise ValueError(
+                f"algorithm.P (number of regions) must be at most the number of agents {n_agents}, got {self.P}"
+            )
+        if isinstance(domain, Grid) and len(self.region_of(domain.unit_points).unique()) < self.P:
+            raise ValueError(f"algorithm.P (number of regions) leaves a region without a grid point, got {self.P}")
+
+    def _uniform_grid_points(self, region: Tensor, u: Tensor, grid: Grid) -> Tensor:
+        by_region = self.region_of(grid.unit_points)
+        order = torch.argsort(by_region, stable=True)  # grid indices, region after region
+        size = torch.bincount(by_region, minlength=self.P)
+        start = size.cumsum(0) - size
+        pick = start[region, None] + (u * size[region, None]).long()
+        return grid.unit_points[order[pick]]
+
+
+def _part(j: Tensor, k: int) -> Tensor:
+    """`j / k`, rounded alike on every device: CUDA would multiply by the reciprocal of a plain number."""
+    return j / torch.full((), k, dtype=j.dtype, device=j.device)
+
+
+def _prime_factors(n: int) -> list[int]:
+    factors, p = [], 2
+    while p * p <= n:
+        while n % p == 0:
+            factors.append(p)
+            n //= p
+        p += 1
+    return sorted([*factors, n] if n > 1 else factors, reverse=True)

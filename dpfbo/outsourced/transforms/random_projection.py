@@ -1,0 +1,113 @@
+"""The published transform of PO-GP-UCB (Kharkovskii, Dai, Low 2020, Algo. 1), and why its claim is no guarantee.
+
+The published claim is (eps, delta) for tables that differ in one row by a norm of at most 1. It does not hold where
+n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. Raised singular values or not, the release is
+
+    Z = X_c W    for some d x r matrix W,
+
+so every column of Z lies in the column space of X_c, a d-dimensional subspace of the (n - 1)-dimensional space of
+centred vectors. A neighbour has another column space, and the two laws of Z have disjoint supports: whatever epsilon,
+delta is 1. The lemma that the claim rests on mixes users, `M X`, and here features are mixed, `X M`. What is more, the
+test `sigma_min >= w`, the scaling to norm 25 and the centring look at the data. `dpfbo.audit` has the attack.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.federated.mechanism import Release
+from dpfbo.outsourced.table import Public, Table
+from dpfbo.outsourced.transforms import NORM, Candidates, Transform, centred, scaled_to_norm
+from dpfbo.privacy.accounting import check_delta
+from dpfbo.privacy.accounting.events import round_event
+from dpfbo.privacy.entropy import Entropy, gaussian
+
+if TYPE_CHECKING:
+    import dp_accounting
+
+INFLATIONS = ("paper", "authors")
+
+
+def threshold(r: int, epsilon: float, delta: float) -> float:
+    """`w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`, what every singular value must reach (Algo. 1).
+
+    Raises ValueError for r < 1, eps <= 0, or delta outside (0, 1).
+    """
+    checks.integer("transform.r", r, minimum=1)
+    checks.positive("privacy.epsilon", epsilon)
+    check_delta(delta)
+    return 16 * math.sqrt(r * math.log(2 / delta)) / epsilon * math.log(16 * r / delta)
+
+
+def singular_values(rows: Tensor) -> Tensor:
+    """Of the scaled, centred rows, in descending order: min(n, d)."""
+    return torch.linalg.svdvals(centred(scaled_to_norm(rows)))
+
+
+@dataclass(frozen=True)
+class RandomProjection(Transform):
+    """`Z = X_c M / sqrt(r)`, M d x r standard normal; where sigma_min < w the singular values of X_c are raised first.
+
+    r: columns of Z. epsilon, delta: of the published claim, which is no guarantee (see the module). inflation: how
+    singular values are raised, `paper` to sqrt(s^2 + w^2), or `authors` to s + w as in their code.
+
+    Raises ValueError for r < 1, eps <= 0, delta outside (0, 1), another inflation.
+    """
+
+    r: int
+    epsilon: float
+    delta: float
+    inflation: str = "paper"
+    random: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        threshold(self.r, self.epsilon, self.delta)
+        checks.one_of("transform.inflation", self.inflation, INFLATIONS)
+
+    def event(self, public: Public) -> dp_accounting.DpEvent | None:
+        return round_event(1.0, None)
+
+    def scale(self, table: Table) -> float:
+        return NORM / float(table.rows.norm(dim=1).max())
+
+    def release(self, table: Table, entropy: Entropy) -> Release:
+        rows = self.raised(centred(scaled_to_norm(table.rows)))
+        M = gaussian(entropy, "projection", 0, (rows.shape[1], self.r))
+        Z = rows @ M / math.sqrt(self.r)
+        return Release(
+            Z, sigma=0.0, sensitivity=math.inf, signal=float(torch.linalg.norm(Z)), noise=0.0,
+            n_chosen=len(Z), n_clipped=0, n_rejected=0,
+        )  # fmt: skip
+
+    def raised(self, rows: Tensor) -> Tensor:
+        """The rows with singular values that reach w: themselves where all do already."""
+        w = threshold(self.r, self.epsilon, self.delta)
+        U, s, Vt = torch.linalg.svd(rows, full_matrices=False)  # thin: n x d, never n x n
+        if float(s.min()) >= w:
+            return rows
+        larger = torch.sqrt(s.square() + w**2) if self.inflation == "paper" else s + w
+        return (U * larger) @ Vt
+
+    def candidates(self, values: Tensor, public: Public) -> Candidates:
+        return Candidates(values)
+
+    def published_claim(self, public: Public) -> str:
+        claim = f"published claim (eps {self.epsilon:.4g}, delta {self.delta:.3g})"
+        if public.n > public.dimension + 1:
+            return (
+                f"{claim}; not a guarantee when n > d + 1, here n = {public.n}, d = {public.dimension}: the columns of "
+                "Z lie in the column space of the rows, and a neighbour has another one"
+            )
+        return f"{claim}; its proof does not cover this transform, although the known attack needs n > d + 1"
+
+    def private_facts(self, table: Table) -> dict[str, Any]:
+        """sigma_min of the rows, w, and whether singular values were raised."""
+        smallest = float(singular_values(table.rows).min())
+        w = threshold(self.r, self.epsilon, self.delta)
+        return {"sigma_min": smallest, "w": w, "raised": smallest < w}

@@ -1,0 +1,100 @@
+"""Accountant for subsets of a fixed size, drawn without replacement, by Rényi divergences."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import dp_accounting
+import numpy as np
+
+from dpfbo.privacy.accounting import REPLACE_ONE, UnsupportedEvent, accounted_multiplier, check_delta
+from dpfbo.privacy.accounting.rdp import divergences_of, epsilon_of
+
+# whole orders, since between two the bound is a straight line; below 2, only where nothing is left out
+ORDERS = (
+    1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48,
+    64, 128, 512,
+)  # fmt: skip
+_LARGEST_PRECISION = 1e8  # beyond it there is no use in a number
+
+
+@dataclass(frozen=True)
+class FixedSize:
+    """Rényi divergences of a Gaussian on k of N agents (Wang, Balle, Kasiviswanathan 2019, Thm. 27), composed.
+
+    Guarantee. Relation: replace-one, one agent's messages of all rounds replaced by any others that are clipped as
+    well; N is public. Event: a Gaussian on a uniform subset of k of the N agents, `SampledWithoutReplacementDpEvent`.
+    Sensitivity: z of settings and ledgers is sigma over the distance `D = C max_n ||phi_n|| / q` of one message from
+    zero. Two messages are up to 2 D apart, so the event that `events.round_event` makes has multiplier z / 2, and
+    nothing here halves it again. Epsilon is an upper bound, and not comparable with one for zero-out.
+
+    It is never above the exact epsilon of the plain Gaussians, `1 / m^2 = sum_t 1 / m_t^2`: subset by subset the two
+    outcomes are theirs or the same.
+    """
+
+    relation: ClassVar[str] = REPLACE_ONE
+    approximation: ClassVar[bool] = False
+
+    def check(self, event: dp_accounting.DpEvent) -> None:
+        _subset(event)
+
+    def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
+        check_delta(delta)
+        total, plain, epsilons = np.zeros(len(ORDERS)), 0.0, []
+        for event in events:
+            kind = _subset(event)
+            total, plain = total + _divergences(*kind), plain + _precision(kind)
+            epsilons.append(min(epsilon_of(ORDERS, total, delta), _epsilon_of_plain(plain, delta)))
+        return epsilons
+
+    def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
+        check_delta(delta)
+        total, plain = np.zeros(len(ORDERS)), 0.0
+        for kind, times in Counter(map(_subset, events)).items():
+            total, plain = total + times * _divergences(*kind), plain + times * _precision(kind)
+        return min(epsilon_of(ORDERS, total, delta), _epsilon_of_plain(plain, delta)) if events else 0.0
+
+
+def _precision(kind: tuple[int, int, float]) -> float:
+    """`1 / m^2` of an event's multiplier m; inf without noise."""
+    return kind[2] ** -2 if kind[2] > 0 else math.inf
+
+
+def _epsilon_of_plain(precision: float, delta: float) -> float:
+    """Exact epsilon of Gaussians whose precisions add up to this (Balle, Wang 2018)."""
+    if not precision <= _LARGEST_PRECISION:
+        return math.inf
+    return float(dp_accounting.get_epsilon_gaussian(precision**-0.5, delta))
+
+
+@lru_cache(maxsize=4096)
+def _divergences(N: int, k: int, multiplier: float) -> np.ndarray:
+    """Of one event at `ORDERS`: `min(bound of Thm. 27, order / (2 multiplier^2))`.
+
+    multiplier: of the event, 0 for no noise. The minimum, since subset by subset the two outcomes are those of a plain
+    Gaussian or the same, and a mixture diverges no more than its worst part; near k = N the theorem is weaker.
+    """
+    if multiplier == 0:
+        return np.full(len(ORDERS), np.inf)
+    event = dp_accounting.SampledWithoutReplacementDpEvent(N, k, dp_accounting.GaussianDpEvent(multiplier))
+    bound = divergences_of(event, dp_accounting.NeighboringRelation.REPLACE_ONE, ORDERS)
+    return np.minimum(bound, np.array(ORDERS) / (2 * multiplier**2))
+
+
+def _subset(event: dp_accounting.DpEvent) -> tuple[int, int, float]:
+    """(N, k, multiplier) of an event; multiplier 0 without noise. Raises UnsupportedEvent for another kind."""
+    if isinstance(event, dp_accounting.NonPrivateDpEvent):
+        return 1, 1, 0.0
+    if isinstance(event, dp_accounting.SampledWithoutReplacementDpEvent):
+        inner, N, k = event.event, event.source_dataset_size, event.sample_size
+        if not 1 <= k <= N:
+            raise UnsupportedEvent(f"fixed_size needs a subset of 1 to {N} of {N} agents, got {k}")
+        if isinstance(inner, dp_accounting.GaussianDpEvent):
+            return N, k, accounted_multiplier(inner.noise_multiplier)
+    raise UnsupportedEvent(
+        f"fixed_size cannot analyse {type(event).__name__} under the {REPLACE_ONE} relation: use "
+        "privacy.sampling=fixed_size, or another privacy.accountant"
+    )

@@ -1,0 +1,58 @@
+"""Gaussian differential privacy by the central limit theorem: a quick approximation, not a guarantee."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import dp_accounting
+import numpy as np
+
+from dpfbo.privacy.accounting import ZERO_OUT, check_delta, sampled_gaussian
+
+_LARGEST_LOG_MU2 = 200.0  # epsilon is about mu^2 / 2; beyond it there is no use in a number
+
+
+@dataclass(frozen=True)
+class Gdp:
+    """All rounds as one Gaussian mechanism of multiplier 1/mu (Bu, Dong, Long, Su 2020, after Dong, Roth, Su 2019).
+
+        mu^2 = sum_t q_t^2 (exp(1/z_t^2) - 1),    delta = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)
+
+    It is the limit of many rounds with q sqrt(T) fixed, and often below the true epsilon: no guarantee.
+    """
+
+    relation: ClassVar[str] = ZERO_OUT
+    approximation: ClassVar[bool] = True
+
+    def check(self, event: dp_accounting.DpEvent) -> None:
+        sampled_gaussian(event)
+
+    def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
+        check_delta(delta)
+        terms = np.array([_log_mu2(*sampled_gaussian(event)) for event in events])
+        return [_epsilon(total, delta) for total in np.logaddexp.accumulate(terms).tolist()]
+
+    def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
+        check_delta(delta)
+        kinds = Counter(map(sampled_gaussian, events))
+        terms = [math.log(times) + _log_mu2(*kind) for kind, times in kinds.items()]
+        return _epsilon(float(np.logaddexp.reduce(terms)), delta) if terms else 0.0
+
+
+def _log_mu2(q: float, z: float) -> float:
+    """`log(q^2 (exp(1/z^2) - 1))`, of one round; inf without noise."""
+    if z == 0:
+        return math.inf
+    return 2 * math.log(q) + z**-2 + math.log(-math.expm1(-(z**-2)))
+
+
+def _epsilon(log_mu2: float, delta: float) -> float:
+    """Epsilon of a Gaussian mechanism with multiplier 1/mu."""
+    if log_mu2 > _LARGEST_LOG_MU2:
+        return math.inf
+    if log_mu2 < -_LARGEST_LOG_MU2:
+        return 0.0
+    with np.errstate(divide="ignore"):  # tails that are 0
+        return float(dp_accounting.get_epsilon_gaussian(math.exp(-log_mu2 / 2), delta))

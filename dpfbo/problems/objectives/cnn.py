@@ -1,0 +1,191 @@
+"""A small convolutional network for each of many small image sets, trained as one batched tensor program.
+
+A convolution is a product of image patches and weights, so that networks side by side are a batched matrix product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dpfbo.gp.batches import PRODUCTS, filled
+
+CLASSES = 10
+CHANNELS = (8, 16)
+BATCH = 16  # images of a step
+MOMENTUM = 0.9
+
+_KERNELS = (5, 3)
+_NETWORKS = 64  # trained at once; more would only take memory
+
+Parameters = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # weights and biases of the three layers
+
+
+@dataclass(frozen=True)
+class ImageSets:
+    """N image sets with I images together, and all that their training does not share with any other's.
+
+    patches: of the first layer, I x side^2 x 25, side that of its output. target: I x 10, zeros and ones. batches:
+    rows of the images of each step, N x steps x BATCH. validation: rows of the images to judge by, N x v, -1 where
+    there are fewer than v. start: weights of all layers before the first step, N x W.
+    """
+
+    patches: Tensor
+    target: Tensor
+    batches: Tensor
+    validation: Tensor
+    start: Tensor
+
+    def to(self, device: torch.device) -> ImageSets:
+        """The same on a device."""
+        fields = (self.patches, self.target, self.batches, self.validation, self.start)
+        return ImageSets(*(field.to(device) for field in fields))
+
+
+def patches_of(images: Tensor) -> Tensor:
+    """What the first layer sees of each image, `I x s x s -> I x h^2 x 25` with h = s / 2 rounded up."""
+    padded = functional.pad(images, (2, 2, 2, 2))
+    return padded.unfold(1, _KERNELS[0], 2).unfold(2, _KERNELS[0], 2).flatten(3).flatten(1, 2).contiguous()
+
+
+def n_weights(side: int) -> int:
+    """How many weights a network has for images of side x side, biases not counted."""
+    return sum(math.prod(shape) for shape in _shapes(_side(side)))
+
+
+def batches_of(rows: np.ndarray, steps: int, generator: np.random.Generator) -> np.ndarray:
+    """Rows of the images of each step, `steps x BATCH`: in random order, in a new one when all have been seen."""
+    passes = math.ceil(steps * BATCH / len(rows))
+    order = np.concatenate([generator.permutation(rows) for _ in range(passes)])
+    return order[: steps * BATCH].reshape(steps, BATCH)
+
+
+def validation_rows(rows: Sequence[np.ndarray]) -> Tensor:
+    """Index tensor `N x v` of N lists of rows, the shorter ones filled up with -1."""
+    result = torch.full((len(rows), max(map(len, rows))), -1, device="cpu")
+    for i, some in enumerate(rows):
+        result[i, : len(some)] = torch.from_numpy(some)
+    return result
+
+
+def validation_accuracy(data: ImageSets, sets: Tensor, settings: Tensor) -> Tensor:
+    """Share of the validation images that each network gets right after training, E float64.
+
+    Network e is that of the image set `sets[e]`, trained with `settings[e]` (E x 3), see `train`. Each network's
+    result is the same to the bit whichever others share the call.
+    """
+    result = []
+    for some, setting in zip(sets.split(_NETWORKS), settings.float().split(_NETWORKS), strict=True):
+        fill = filled(len(some), PRODUCTS, some.device)
+        right = _right(data, some[fill], train(data, some[fill], setting[fill]))
+        result.append(right[: len(some)])
+    return torch.cat(result)
+
+
+def train(data: ImageSets, sets: Tensor, settings: Tensor) -> Parameters:
+    """Parameters of E networks after the last step; settings: learning rate, its decay and L2 penalty, E x 3.
+
+    With g_s the gradient of `mean cross-entropy of the batch + L2 * sum of squared weights` (not of biases) at step
+    s = 0, 1, ...
+        v <- MOMENTUM v + g_s,    w <- w - learning rate / (1 + decay s) v.
+    Layers: 5 x 5 patches at every second pixel to 8 channels; ReLU; 3 x 3 patches at every second place to 16
+    channels; ReLU; linear to the classes.
+    """
+    rate, decay, l2 = settings.T[..., None, None]  # E x 1 x 1 each
+    parameters = start_parameters(data.start[sets], math.isqrt(data.patches.shape[1]))
+    velocity = tuple(torch.zeros_like(w) for w in parameters)
+    for step in range(data.batches.shape[1]):
+        rows = data.batches[sets, step]
+        g = gradient(parameters, data.patches[rows], data.target[rows])
+        for i, (w, v) in enumerate(zip(parameters, velocity, strict=True)):
+            v.mul_(MOMENTUM).add_(g[i])
+            if i % 2 == 0:  # weights, not biases
+                v.add_(2 * l2 * w)
+            w.sub_(rate / (1 + decay * step) * v)
+    return parameters
+
+
+def gradient(parameters: Parameters, patches: Tensor, target: Tensor) -> Parameters:
+    """Gradient of the mean cross-entropy of E networks, each on B images of its own.
+
+    patches: E x B x h^2 x 25. target: E x B x 10.
+    """
+    E, B, places, _ = patches.shape
+    W2, W3 = parameters[2], parameters[4]
+    first, columns, second, outputs = _forward(parameters, patches)
+    side = math.isqrt(places)
+    d3 = (torch.softmax(outputs, -1) - target) / B  # E x B x 10
+    d2 = (d3 @ W3.mT).view(second.shape) * (second > 0)  # E x B h2^2 x 16
+    d1 = _fold((d2 @ W2.mT).view(E, B, _side(side) ** 2, W2.shape[1]), side).view(first.shape) * (first > 0)
+    inputs = (patches.flatten(1, 2), columns, second.view(E, B, W3.shape[1]))
+    weights = [x.mT @ d for x, d in zip(inputs, (d1, d2, d3), strict=True)]
+    biases = [d.sum(1, keepdim=True) for d in (d1, d2, d3)]
+    return weights[0], biases[0], weights[1], biases[1], weights[2], biases[2]
+
+
+def logits(parameters: Parameters, patches: Tensor) -> Tensor:
+    """Outputs of E networks for B images each, `E x B x h^2 x 25 -> E x B x 10`."""
+    return _forward(parameters, patches)[-1]
+
+
+def start_parameters(start: Tensor, side: int) -> Parameters:
+    """Weights of E networks (`E x W` normal numbers, scaled after He et al. 2015) and biases of zero.
+
+    side: of the first layer's output.
+    """
+    sizes = _shapes(side)
+    parts = start.split([math.prod(size) for size in sizes], 1)
+    weights = [part.reshape(len(start), *size) * (2 / size[0]) ** 0.5 for part, size in zip(parts, sizes, strict=True)]
+    biases = [start.new_zeros(len(start), 1, size[1]) for size in sizes]
+    return weights[0], biases[0], weights[1], biases[1], weights[2], biases[2]
+
+
+def _side(side: int) -> int:
+    """Places a side of a layer that looks at every second one."""
+    return (side + 1) // 2
+
+
+def _shapes(side: int) -> list[tuple[int, int]]:
+    """Inputs and outputs of the three layers, for a first layer with side x side places."""
+    patch, inner = (kernel**2 for kernel in _KERNELS)
+    return [(patch, CHANNELS[0]), (inner * CHANNELS[0], CHANNELS[1]), (_side(side) ** 2 * CHANNELS[1], CLASSES)]
+
+
+def _right(data: ImageSets, sets: Tensor, parameters: Parameters) -> Tensor:
+    """Share of validation images classified right, E float64."""
+    rows = data.validation[sets]  # E x v
+    there = rows >= 0
+    rows = rows.clamp(min=0)
+    right = logits(parameters, data.patches[rows]).argmax(-1) == data.target[rows].argmax(-1)
+    return (right & there).sum(1).double() / there.sum(1)
+
+
+def _forward(parameters: Parameters, patches: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Both hidden layers, with the second one's patches between them, and the outputs, for E x B images."""
+    W1, b1, W2, b2, W3, b3 = parameters
+    E, B, places, _ = patches.shape
+    side = math.isqrt(places)
+    first = torch.baddbmm(b1, patches.flatten(1, 2), W1).relu_()  # E x B h^2 x 8
+    padded = functional.pad(first.view(E, B, side, side, CHANNELS[0]), (0, 0, 1, 1, 1, 1))
+    windows = padded.unfold(2, 3, 2).unfold(3, 3, 2)  # E x B x h2 x h2 x 8 x 3 x 3
+    columns = windows.permute(0, 1, 2, 3, 5, 6, 4).reshape(E, B * _side(side) ** 2, W2.shape[1])
+    second = torch.baddbmm(b2, columns, W2).relu_()  # E x B h2^2 x 16
+    return first, columns, second, torch.baddbmm(b3, second.view(E, B, W3.shape[1]), W3)
+
+
+def _fold(columns: Tensor, side: int) -> Tensor:
+    """Sum over all 3 x 3 patches that a place is in, `E x B x h2^2 x 9 c -> E x B x h x h x c`, h = side."""
+    E, B, _, _ = columns.shape
+    h2 = _side(side)
+    columns = columns.view(E, B, h2, h2, 3, 3, CHANNELS[0])
+    total = columns.new_zeros(E, B, side + 2, side + 2, CHANNELS[0])
+    for i in range(3):
+        for j in range(3):
+            total[:, :, i : i + 2 * h2 - 1 : 2, j : j + 2 * h2 - 1 : 2] += columns[:, :, :, :, i, j]
+    return total[:, :, 1:-1, 1:-1].contiguous()

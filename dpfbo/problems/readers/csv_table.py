@@ -1,0 +1,52 @@
+"""Columns of csv files, plain or compressed."""
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from dpfbo.problems.readers.data_files import reading
+
+
+def read_columns(path: Path, numbers: tuple[str, ...], text: tuple[str, ...] = ()) -> pd.DataFrame:
+    """Some columns of a csv file with a header; a file that does not change is read once.
+
+    Columns `numbers` are float64, NaN where a field is empty; columns `text` are strings. Raises ValueError, one
+    sentence with file, column and rule, for a file that is no csv, a row with more fields than the header, a column
+    that is not there or there twice, or a field of `numbers` that is neither empty nor a finite number.
+    """
+    status = path.stat()
+    return _read(path, numbers, text, status.st_mtime_ns, status.st_size).copy()
+
+
+def refuse(path: Path, name: str, bad: pd.Series, rule: str) -> None:
+    """Raise ValueError for the first field of a column that is marked; the row below the header is row 1."""
+    if bad.any():
+        raise ValueError(f"{path}, column {name}, row {int(bad.to_numpy().argmax()) + 1}: must be {rule}")
+
+
+def refuse_tiny(path: Path, column: pd.Series) -> None:
+    """Raise ValueError for the first field that is not above 0, or so small that its digits are lost."""
+    smallest = np.finfo(np.float64).smallest_normal
+    refuse(path, str(column.name), column < smallest, f"above 0, at least {smallest:.3g}")
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, numbers: tuple[str, ...], text: tuple[str, ...], mtime_ns: int, size: int) -> pd.DataFrame:
+    # All columns, with the header as a row: only then does pandas refuse a row that is too long, wherever it is, and
+    # leave the names as they are. In one piece, because it does not check the first row of further pieces.
+    with reading(path, "is not a csv file whose rows have as many fields as its header"):
+        fields = pd.read_csv(path, header=None, dtype=str, low_memory=False)
+    header = fields.iloc[0].fillna("").tolist()
+    for name in (*numbers, *text):
+        if name not in header:
+            raise ValueError(f"{path} must have a column {name!r}, got {', '.join(header)}")
+        if header.count(name) > 1:
+            raise ValueError(f"{path} must have one column {name!r}, got {header.count(name)}")
+    table = pd.DataFrame({name: fields[header.index(name)][1:] for name in (*numbers, *text)}).reset_index(drop=True)
+    for name in numbers:
+        converted = pd.to_numeric(table[name], errors="coerce").astype(np.float64)
+        refuse(path, name, table[name].notna() & ~np.isfinite(converted), "a finite number")
+        table[name] = converted
+    return table

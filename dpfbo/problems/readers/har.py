@@ -1,0 +1,117 @@
+"""UCI HAR (Anguita et al. 2013): windows of smartphone signals as 561 features, 30 subjects, six activities.
+
+Two files are read. The archive of the UCI repository holds the authors' features. The compact file holds "UCI HAR,
+recomputed features": the same windows, and features computed anew from their signals by the published description,
+because the authors' own could not be had; say so when reporting numbers from it.
+"""
+
+import io
+import zipfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from sklearn.model_selection import train_test_split
+
+from dpfbo.problems.readers.data_files import reading
+
+ARCHIVE = "har/human+activity+recognition+using+smartphones.zip"
+COMPACT = "har/har_features561.npz"
+FEATURES = 561
+ACTIVITIES = 6
+
+_FOLDER = "UCI HAR Dataset"
+_NESTED = "UCI HAR Dataset.zip"  # the archive of today's UCI site holds that of the old one
+
+
+@dataclass(frozen=True)
+class Windows:
+    """w windows: features `X`, w x 561 float64; `activity`, w integers 0..5; `subject`, w integers."""
+
+    X: np.ndarray
+    activity: np.ndarray
+    subject: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.X.ndim != 2 or self.X.shape[1] != FEATURES or not len(self.X) or not np.isfinite(self.X).all():
+            raise ValueError(f"features must be finite and have {FEATURES} columns, got shape {self.X.shape}")
+        if not self.activity.shape == self.subject.shape == (len(self.X),):
+            raise ValueError(
+                f"{len(self.X)} windows, {len(self.activity)} activities and {len(self.subject)} subjects do not match"
+            )
+        if self.activity.min() < 0 or self.activity.max() >= ACTIVITIES:
+            raise ValueError(f"activities must be {ACTIVITIES}, got {np.unique(self.activity).tolist()} counted from 0")
+
+
+@dataclass(frozen=True)
+class Halves:
+    """One subject: rows to train on and rows to validate on, both standardised by the training rows."""
+
+    X_train: np.ndarray
+    X_validation: np.ndarray
+    y_train: np.ndarray
+    y_validation: np.ndarray
+
+
+def read_windows(path: Path) -> Windows:
+    """All windows of the UCI archive (.zip) or of the compact file (.npz).
+
+    Raises ValueError if the file is not in its format.
+    """
+    with reading(path, "is not a file of UCI HAR"):
+        return _from_archive(path) if path.suffix == ".zip" else _from_compact(path)
+
+
+@cache
+def load_subjects(path: Path, split_seed: int) -> list[Halves]:
+    """The subjects in ascending order, each split in halves, stratified by activity.
+
+    Raises ValueError if the file is not in its format, or a subject has an activity in one window only.
+    """
+    windows = read_windows(path)
+    return [_halves(windows, subject, split_seed) for subject in np.unique(windows.subject)]
+
+
+def _halves(windows: Windows, subject: int, split_seed: int) -> Halves:
+    own = windows.subject == subject
+    X, y = windows.X[own], windows.activity[own]
+    counts = np.bincount(y)
+    if counts[counts > 0].min() < 2:
+        raise ValueError(f"subject {subject} has an activity in one window only: it cannot be split in halves")
+    X_train, X_validation, y_train, y_validation = train_test_split(
+        X, y, test_size=0.5, stratify=y, random_state=split_seed
+    )
+    mean, deviation = X_train.mean(0), X_train.std(0)
+    deviation[deviation < 1e-10] = 1.0  # a feature that is constant but for rounding stays near zero
+    return Halves((X_train - mean) / deviation, (X_validation - mean) / deviation, y_train, y_validation)
+
+
+def _from_compact(path: Path) -> Windows:
+    with np.load(path) as data:
+        X = data["X_u16"].astype(np.float64) / 65535 * 2 - 1
+        return Windows(X, data["y"].astype(np.int64), data["subject"].astype(np.int64))
+
+
+def _from_archive(path: Path) -> Windows:
+    with zipfile.ZipFile(path) as outer:
+        if _NESTED not in outer.namelist():
+            return _from_folder(outer)
+        with zipfile.ZipFile(io.BytesIO(outer.read(_NESTED))) as inner:
+            return _from_folder(inner)
+
+
+def _from_folder(archive: zipfile.ZipFile) -> Windows:
+    def table(name: str) -> np.ndarray:
+        parts = [f"{_FOLDER}/{half}/{name}_{half}.txt" for half in ("train", "test")]
+        return np.concatenate([_numbers(archive, part) for part in parts])
+
+    activity, subject = (table(name).squeeze(1).astype(np.int64) for name in ("y", "subject"))
+    return Windows(table("X"), activity - 1, subject)
+
+
+def _numbers(archive: zipfile.ZipFile, member: str) -> np.ndarray:
+    """A text file of numbers between spaces, rows x columns float64."""
+    with archive.open(member) as text:
+        return pd.read_csv(text, sep=r"\s+", header=None, dtype=np.float64).to_numpy()

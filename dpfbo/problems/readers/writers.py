@@ -1,0 +1,120 @@
+"""Images of handwritten digits, sorted by who wrote them, from the files that hold such images."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpfbo.problems.readers.data_files import reading
+from dpfbo.rng import Streams
+
+DIGITS = 10
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Images of one writer, `n x side x side` float32 in [0, 1] with 0 for the background, and their digits, `n`."""
+
+    images: np.ndarray
+    labels: np.ndarray
+
+
+def load_mnist_by_writer(path: Path, n_agents: int) -> list[Writer]:
+    """The first writers of a compact file (npz), in the order of their NIST ids.
+
+    These are MNIST's training images with the writers' ids from QMNIST (Yadav and Bottou 2019), for writers with
+    at least 80 images: the handwriting of federated EMNIST (NIST Special Database 19) in MNIST's rendering, not
+    that data set. Arrays: `images` uint8 n x 28 x 28 (0 background, 255 ink), `label` and `writer`, n.
+
+    Raises ValueError if the file is another one, or has fewer writers.
+    """
+    with reading(path, "is not a file of digits by writer: it needs images, label and writer"), np.load(path) as file:
+        images, labels, writer = (file[key] for key in ("images", "label", "writer"))
+    if images.dtype != np.uint8:
+        raise ValueError(f"{path}: images must be uint8, got {images.dtype}")
+    if not len(images) == len(labels) == len(writer):
+        raise ValueError(
+            f"{path}: images, label and writer must be equally long, got {len(images)}, {len(labels)}, {len(writer)}"
+        )
+    ids = np.unique(writer)
+    _check_enough(path, len(ids), n_agents)
+    return [
+        _writer(path, f"writer {i}", images[writer == i].astype(np.float32) / 255, labels[writer == i])
+        for i in ids[:n_agents]
+    ]
+
+
+def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Writer]:
+    """The first writers, in sorted order, with at least `min_images` images in TensorFlow Federated's EMNIST file.
+
+    The HDF5 file `fed_emnist_digitsonly_train.h5` has the group `examples`, in it a group for each writer with
+    `pixels`, float32 n x 28 x 28 in [0, 1] where 1 is the background (inverted here), and `label`, n.
+
+    Raises ValueError if h5py is not installed, if the file is another one, or has fewer such writers.
+    """
+    try:
+        import h5py
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the federated EMNIST file needs h5py ({error}): pip install 'dpfbo[emnist]'") from error
+    found: list[tuple[str, np.ndarray, np.ndarray]] = []
+    needs = "is not a federated EMNIST file: it needs examples/<writer>/pixels and label"
+    with reading(path, needs), h5py.File(path, "r") as file:
+        examples: Any = file["examples"]
+        for i in sorted(examples):
+            if len(found) < n_agents and len(examples[i]["label"]) >= min_images:
+                pixels, labels = examples[i]["pixels"][()], examples[i]["label"][()]
+                found.append((f"writer {i}", 1 - pixels.astype(np.float32), labels.reshape(-1)))
+    writers = [_writer(path, name, pixels, labels) for name, pixels, labels in found]
+    _check_enough(path, len(writers), n_agents, f" with at least {min_images} images")
+    return writers
+
+
+def load_pseudo_writers(n_agents: int, seed: int) -> list[Writer]:
+    """scikit-learn's bundled 1797 digits (8 x 8), cut at random into equal parts.
+
+    That data set does not say who wrote what: the parts are no writers, only a stand-in that needs no download.
+
+    Raises ValueError if a part would have fewer than 20 images.
+    """
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    most = len(labels) // 20
+    if n_agents > most:
+        raise ValueError(f"problem.n_agents must be at most {most} for source=sklearn, got {n_agents}")
+    order = Streams(seed).generator("pseudo-writers").permutation(len(labels))
+    pixels = (images / 16).astype(np.float32).reshape(-1, 8, 8)
+    return [Writer(pixels[rows], labels[rows]) for rows in np.array_split(order, n_agents)]
+
+
+def split(labels: np.ndarray, train_fraction: float, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Training and validation rows, stratified: of each digit the given fraction, rounded up, is for training."""
+    order = generator.permutation(len(labels))
+    training = np.zeros(len(labels), dtype=bool)
+    for digit in np.unique(labels):
+        rows = order[labels[order] == digit]
+        some = math.ceil(train_fraction * len(rows) - 1e-9)  # .55 * 20 is more than 11 in floats
+        training[rows[: max(1, some)]] = True
+    return np.flatnonzero(training), np.flatnonzero(~training)
+
+
+def _writer(path: Path, name: str, images: np.ndarray, labels: np.ndarray) -> Writer:
+    if images.shape[1:] != (28, 28) or len(images) != len(labels):
+        raise ValueError(
+            f"{path}: {name} must have images of 28 x 28 pixels and a label for each, "
+            f"got shapes {images.shape} and {labels.shape}"
+        )
+    if not (images.min() >= 0 and images.max() <= 1):
+        raise ValueError(f"{path}: the pixels of {name} must lie in [0, 1], got {images.min()} to {images.max()}")
+    if not np.isin(labels, np.arange(DIGITS)).all():
+        raise ValueError(
+            f"{path}: the labels of {name} must be the digits 0 to 9, got {labels.min()} to {labels.max()}"
+        )
+    return Writer(images, labels.astype(np.int64))
+
+
+def _check_enough(path: Path, found: int, n_agents: int, which: str = "") -> None:
+    if n_agents > found:
+        raise ValueError(f"problem.n_agents must be at most {found}, the writers{which} in {path}, got {n_agents}")

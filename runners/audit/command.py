@@ -1,0 +1,198 @@
+"""python -m runners.audit: attacks on the real server of an experiment, and checks that find false claims."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from dpfbo.audit import bounds
+from dpfbo.audit.faulty import faults
+from dpfbo.audit.release import two_tables
+from dpfbo.audit.server import two_world
+from dpfbo.audit.server.examine import CHECKS
+from runners.arguments import Parser, at_least
+from runners.audit import report, table_release
+from runners.audit.run import Step, audit, compose
+from runners.compose.experiment import build, use_threads
+from runners.compose.outsourced import Outsourced
+from runners.record.terminal import say_error
+from runners.run import USER_ERRORS, one_sentence
+
+TRIALS, FAULT_TRIALS = 10_000, 1_000
+NOTHING, BAD_INPUT, UNKNOWN, FOUND = 0, 1, 2, 3  # exit codes
+SECONDS_BETWEEN_LINES = 5.0  # of progress, where there is no terminal
+
+HELP = """dpfbo: an audit of what a setting claims.
+
+Runs the real server of the setting, never the agents: neighbouring rounds with equal randomness, which must move no
+more than the ledger says, and many runs with and without one agent's messages, which bound epsilon from below. The
+claim is what the accountant says of the ledger that these runs wrote.
+
+Examples
+  python -m runners.audit                                             the synthetic problem, one round
+  python -m runners.audit problem=landmine privacy.q=1 privacy.z=1 --trials 20000
+  python -m runners.audit privacy.sensitivity=tight --rounds 5 --repetitions 5 --out results/audit_tight
+  python -m runners.audit --trials 0                                  the checks alone
+  python -m runners.audit --faults                                    planted faults, and what finds each
+  python -m runners.audit transform=random_projection                 an outsourced table: attacks and checks
+  python -m runners.audit transform=gaussian problem=grid_gp
+
+Overrides are those of python -m runners.run. Files: audit.json and audit.png in the folder --out.
+Exit code: 0 nothing found, 1 bad input (with --faults: a fault is not found), 2 unknown options or overrides,
+3 a claim is violated or a check failed, 130 interrupted."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv`; returns the exit code."""
+    args = _parse(argv)
+    use_threads(1)  # the tensors are small
+    try:
+        return _faults(args) if args.faults else _audit(args)
+    except KeyboardInterrupt:
+        say_error("interrupted")
+        return 130
+    except (HydraException, OmegaConfBaseException) as error:
+        say_error(one_sentence(str(error)).replace("--cfg job", "python -m runners.run --cfg job"))
+        return UNKNOWN
+    except USER_ERRORS as error:
+        say_error(str(error))
+        return BAD_INPUT
+
+
+def _audit(args: argparse.Namespace) -> int:
+    experiment = build(compose(table_release.completed(args.overrides)))
+    if isinstance(experiment, Outsourced):
+        return _audit_outsourced(experiment, args)
+    if args.move is not None:
+        raise ValueError(f"--move needs an outsourced table such as algorithm=po_gp_ucb, got {args.move!r}")
+    trials = TRIALS if args.trials is None else args.trials
+    args.out.mkdir(parents=True, exist_ok=True)  # now rather than after minutes
+    with _progress("audit", len(CHECKS) + trials * args.repetitions) as step:
+        found = audit(experiment, args.rounds, trials, args.repetitions, args.seed, args.others, args.confidence, step)
+    answer = report.as_json(found, args.overrides)
+    files = report.write(found, answer, args.out)
+    if args.json:
+        print(json.dumps(answer, indent=1))
+    else:
+        report.show(found, files)
+    return NOTHING if found.sound else FOUND
+
+
+def _audit_outsourced(experiment: Outsourced, args: argparse.Namespace) -> int:
+    for name, usual in (("rounds", 1), ("others", "zero")):
+        if getattr(args, name) != usual:
+            raise ValueError(f"--{name} has no effect on an outsourced table, which is released once: leave it out")
+    if args.trials == 0:
+        raise ValueError(f"--trials must be at least {bounds.FEWEST} for an outsourced table, got 0")
+    table_release.check_claims(experiment)
+    trials = table_release.trials_of(experiment, args.confidence) if args.trials is None else args.trials
+    move = two_tables.MOVE if args.move is None else args.move
+    attacks = two_tables.attacks(experiment.transform, experiment.problem.table, move)
+    args.out.mkdir(parents=True, exist_ok=True)
+    with _progress("audit", trials * args.repetitions * len(attacks)) as step:
+        found = table_release.audit(experiment, attacks, trials, args.repetitions, args.seed, args.confidence, step)
+    answer = table_release.as_json(found, args.overrides)
+    files = table_release.write(found, answer, args.out)
+    if args.json:
+        print(json.dumps(answer, indent=1))
+    else:
+        table_release.show(found, files)
+    return NOTHING if found.sound else FOUND
+
+
+def _faults(args: argparse.Namespace) -> int:
+    if args.overrides:
+        raise ValueError(f"--faults has a server of its own and takes no overrides, got {args.overrides[0]!r}")
+    trials = FAULT_TRIALS if args.trials is None else args.trials
+    sound, planted = faults.sound_ones(), faults.planted()
+    with _progress("planted faults", (len(CHECKS) + trials) * (len(sound) + len(planted))) as step:
+        clean = {name: faults.catch("", target, trials, args.seed, step) for name, target in sound.items()}
+        caught = {name: faults.catch(f.words, f.target, trials, args.seed, step) for name, f in planted.items()}
+    if args.json:
+        print(json.dumps(report.faults_as_json(clean, caught), indent=1))
+    elif args.markdown:
+        print(faults.markdown({**clean, **caught}))
+    else:
+        report.show_faults(clean, caught)
+    return BAD_INPUT if any(row.by for row in clean.values()) or not all(row.by for row in caught.values()) else NOTHING
+
+
+@contextmanager
+def _progress(title: str, steps: int) -> Iterator[Step]:
+    """Progress on standard error: a bar on a terminal, else a line now and then."""
+    console = Console(stderr=True, highlight=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task, said, done = bar.add_task(title, total=steps), time.monotonic(), 0
+
+        def step() -> None:
+            nonlocal said, done
+            done += 1
+            bar.update(task, completed=done)
+            if not console.is_terminal and time.monotonic() - said > SECONDS_BETWEEN_LINES:
+                said = time.monotonic()
+                console.print(f"{title}: {done / steps:.0%}")
+
+        yield step
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(
+        prog="python -m runners.audit", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add: Any = parser.add_argument
+    add("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as of python -m runners.run")
+    add("--rounds", type=at_least(1), default=1, metavar="T", help="broadcasts of a replayed run (default: 1)")
+    add(
+        "--trials",
+        type=at_least(0),
+        metavar="K",
+        help=f"runs in each world (default: {TRIALS}; --faults: {FAULT_TRIALS}; outsourced: as needed; 0: checks)",
+    )
+    add("--repetitions", type=at_least(1), default=1, metavar="R", help="of the two worlds (default: 1)")
+    add("--confidence", type=_share, default=0.95, metavar="C", help="of a repetition's bounds (default: 0.95)")
+    add("--others", choices=two_world.OTHERS, default="zero", help="what all other agents send (default: zero)")
+    add("--move", type=float, metavar="D", help=f"outsourced: how far a row moves, of 25 (default: {two_tables.MOVE})")
+    add("--seed", type=at_least(0), default=0, help="of everything random (default: 0); none where privacy.rng=os")
+    add(
+        "--out",
+        type=Path,
+        default=Path("results/audit"),
+        metavar="FOLDER",
+        help="of the files (default: results/audit)",
+    )
+    add("--json", action="store_true", help="print what audit.json holds")
+    add("--markdown", action="store_true", help="with --faults: print the table for a page")
+    add("--faults", action="store_true", help="audit the audit: which check finds which planted fault")
+    args = parser.parse_intermixed_args(argv)
+    if args.trials is not None and 0 < args.trials < bounds.FEWEST:
+        parser.error(f"argument --trials: must be 0 or at least {bounds.FEWEST}, got {args.trials}")
+    return args
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"must lie in (0, 1), got {text!r}")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""What an audit shows and writes: tables, JSON, and the picture."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dpfbo.audit.bounds import Rates, Verdict
+from dpfbo.audit.faulty import faults
+from dpfbo.audit.faulty.faults import TWO_WORLDS, Caught
+from dpfbo.audit.server.examine import CHECKS
+from dpfbo.audit.server.repeated_rounds import Finding
+from dpfbo.files import replace_file
+from dpfbo.privacy.accounting import finite_or_none
+from runners.audit import server_picture
+from runners.audit.run import Audit
+
+TWO_WORLDS_WORDS = "Runs with and without one agent's messages are told apart better than the claim allows."
+
+
+def show(audit: Audit, files: Sequence[Path]) -> None:
+    """Print what was found."""
+    console = Console(highlight=False)
+    N, P, M = audit.target.shape
+    console.print(f"{audit.name}: {N} agents, {P} sub-regions, {M} features, {audit.target.rounds} broadcasts")
+    console.print(_checks(audit.findings))
+    if audit.repetitions:
+        console.print(_bounds(audit))
+        for line in _notes(audit):
+            console.print(line, soft_wrap=True)
+    for file in files:
+        console.print(f"written: {file}", soft_wrap=True)
+    console.print("nothing found" if audit.sound else "the claim does NOT hold", style=None if audit.sound else "bold")
+
+
+def _checks(findings: Sequence[Finding]) -> Table:
+    table = Table(title="checks with equal randomness, and of noise, S_t and ledger", title_justify="left")
+    table.add_column("check")
+    table.add_column("")
+    table.add_column("worst that was seen")
+    for f in findings:
+        table.add_row(f.check, "holds" if f.holds else "[bold]FAILS[/bold]", f.words)
+    return table
+
+
+def _bounds(audit: Audit) -> Table:
+    title = f"epsilon of {audit.rounds} broadcast{'s' * (audit.rounds > 1)}, claimed and bounded from below"
+    table = Table(title=title, title_justify="left")
+    for column in ("repetition", "claimed", "bound", "bound by fit", "claim"):
+        table.add_column(column, justify="left" if column in ("repetition", "claim") else "right")
+    for number, (v, varying) in enumerate(((a.verdict, a.replay.varying) for a in audit.repetitions), start=1):
+        fit = "–" if v.fit_epsilon is None else f"{v.fit_epsilon:.3f}"
+        words = "holds" if v.holds else "[bold]VIOLATED[/bold]" + _where(v)
+        table.add_row(
+            str(number), f"{v.claim.epsilon:.3f}", f"{v.epsilon:.3f}", fit, words + ", charges vary" * varying
+        )
+    return table
+
+
+def _where(verdict: Verdict) -> str:
+    if verdict.broken is None:
+        return ""
+    return f" at epsilon {verdict.broken[0]:.3f}, delta {verdict.broken[1]:.2g}"
+
+
+def _notes(audit: Audit) -> list[str]:
+    v = audit.repetitions[0].verdict
+    notes = [
+        f"claimed: {audit.accountant} of the ledger, delta {v.claim.delta:.3g}, relation {v.claim.relation}, "
+        "user level",
+        f"bounds: {v.trials} runs in each world, Clopper-Pearson, confidence {v.confidence:.0%} for all of a row",
+    ]
+    if v.fit_epsilon is not None:
+        notes.append("fit: a bound only for mechanisms of the claimed kind, with another amount of noise")
+    return notes
+
+
+def as_json(audit: Audit, overrides: Sequence[str]) -> dict[str, Any]:
+    """The whole audit for a program."""
+    N, P, M = audit.target.shape
+    return {
+        "algorithm": audit.name,
+        "overrides": list(overrides),
+        "n_agents": N,
+        "regions": P,
+        "features": M,
+        "broadcasts": audit.target.rounds,
+        "rounds": audit.rounds,
+        "accountant": audit.accountant,
+        "delta": audit.target.delta,
+        "relation": audit.target.accountant.relation,
+        "sound": audit.sound,
+        "checks": [_finding(f) for f in audit.findings],
+        "repetitions": [{**_verdict(a.verdict), "charges_vary": a.replay.varying} for a in audit.repetitions],
+        "seconds": round(audit.seconds, 2),
+    }
+
+
+def _finding(f: Finding) -> dict[str, Any]:
+    return {
+        "check": f.check, "holds": f.holds, "words": f.words, "measured": finite_or_none(f.measured),
+        "allowed": finite_or_none(f.allowed),
+    }  # fmt: skip
+
+
+def _verdict(v: Verdict) -> dict[str, Any]:
+    return {
+        "claimed_epsilon": finite_or_none(v.claim.epsilon),
+        "bound": v.epsilon,
+        "bound_by_fit": v.fit_epsilon,
+        "confidence": v.confidence,
+        "trials": v.trials,
+        "holds": v.holds,
+        "violated_at": None if v.broken is None else {"epsilon": v.broken[0], "delta": v.broken[1]},
+        "tests": [_rates(test) for test in v.tests],
+    }
+
+
+def _rates(r: Rates) -> dict[str, float | None]:
+    return {"threshold": finite_or_none(r.threshold), "fpr_at_most": r.fpr, "fnr_at_most": r.fnr}
+
+
+def write(audit: Audit, answer: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write audit.json and, where there are two worlds, audit.png; returns their paths."""
+    text = json.dumps(answer, indent=1) + "\n"
+    files = [folder / "audit.json"]
+    replace_file(files[0], lambda file: file.write(text.encode()))
+    if audit.repetitions:
+        first = audit.repetitions[0]
+        v = first.verdict
+        fit = "" if v.fit_epsilon is None else f", {v.fit_epsilon:.3f} by fit"
+        title = (
+            f"{audit.name}, {audit.rounds} broadcast{'s' * (audit.rounds > 1)}: claimed ε = {v.claim.epsilon:.3f} "
+            f"({audit.accountant}, δ = {v.claim.delta:.3g}, {v.claim.relation}); "
+            f"lower bound {v.epsilon:.3f}{fit} ({v.confidence:.0%})"
+        )
+        files.append(server_picture.draw(first.replay, v, title, folder / "audit.png"))
+    return files
+
+
+def show_faults(clean: Mapping[str, Caught], caught: Mapping[str, Caught]) -> None:
+    """Print fault by check."""
+    console = Console(highlight=False)
+    names = (*CHECKS, TWO_WORLDS)
+    table = Table(title="planted faults, and the checks that find them", title_justify="left", padding=(0, 0), box=None)
+    table.add_column("", no_wrap=True)
+    for name in names:
+        table.add_column(f" {name[:3]}", justify="center", no_wrap=True)
+    header, *cells = faults.table({**clean, **caught})
+    for row in cells:
+        table.add_row(*row, style="dim" if row[0] in clean else None)
+    console.print(table)
+    words = {
+        **{name: str(check.__doc__).split("\n")[0] for name, check in CHECKS.items()},
+        TWO_WORLDS: TWO_WORLDS_WORDS,
+    }
+    for name, text in words.items():
+        console.print(f"{name[:3]}  {name}: {text}", soft_wrap=True)
+    missed = [name for name, row in caught.items() if not row.by]
+    alarms = [name for name, row in clean.items() if row.by]
+    console.print(
+        f"{len(caught) - len(missed)} of {len(caught)} faults are found"
+        + (f", not: {', '.join(missed)}" if missed else "")
+        + (f"; false alarm on: {', '.join(alarms)}" if alarms else "; no check fails on a sound server")
+    )
+
+
+def faults_as_json(clean: Mapping[str, Caught], caught: Mapping[str, Caught]) -> dict[str, Any]:
+    """The table for a program."""
+    return {
+        "sound": {name: {"found_by": list(row.by)} for name, row in clean.items()},
+        "faults": {
+            name: {
+                "words": row.words,
+                "found_by": list(row.by),
+                "findings": [_finding(f) for f in row.findings if not f.holds],
+                "two_worlds": None if row.verdict is None else _verdict(row.verdict),
+            }
+            for name, row in caught.items()
+        },
+    }

@@ -1,0 +1,98 @@
+"""From an experiment to what an audit finds out about its server."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+
+from dpfbo.audit import bounds
+from dpfbo.audit.bounds import Verdict
+from dpfbo.audit.server import two_world
+from dpfbo.audit.server.examine import examine
+from dpfbo.audit.server.repeated_rounds import Finding
+from dpfbo.audit.server.target import Target
+from dpfbo.federated.server import Server
+from dpfbo.privacy.ledger import Ledger
+from runners.compose.experiment import CONF, Experiment, calibrated
+
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Audited:
+    """One repetition of the two worlds."""
+
+    replay: two_world.Replay
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All that one command finds out. rounds: that were replayed; of the target, all that the run has."""
+
+    name: str
+    accountant: str
+    target: Target
+    rounds: int
+    findings: tuple[Finding, ...]
+    repetitions: tuple[Audited, ...]
+    seconds: float
+
+    @property
+    def sound(self) -> bool:
+        return all(f.holds for f in self.findings) and all(
+            a.verdict.holds and not a.replay.varying for a in self.repetitions
+        )
+
+
+def compose(overrides: Sequence[str]) -> DictConfig:
+    """The settings of `runners.run` with these overrides. Raises HydraException for ones that do not compose."""
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return calibrated(hydra.compose("config", overrides=list(overrides)))
+
+
+def target_of(experiment: Experiment) -> Target:
+    """What the experiment's server claims over all of its broadcasts.
+
+    Raises ValueError where nothing is claimed.
+    """
+    name, accounts = experiment.settings["algorithm"]["name"], experiment.accounts
+    if not experiment.settings["algorithm"]["private"]:
+        raise ValueError(f"algorithm={name} claims no privacy: there is nothing to audit")
+    chosen, accountant = accounts.chosen, accounts.accountants[accounts.chosen]
+    if accountant.approximation:
+        raise ValueError(f"an audit needs an accountant whose epsilon is a guarantee, got privacy.accountant={chosen}")
+    server = experiment.server(Ledger())
+    if not isinstance(server, Server):
+        raise ValueError(f"algorithm={name} has no server that adds up messages")
+    return Target(server, experiment.broadcasts, accountant, accounts.delta)
+
+
+def audit(
+    experiment: Experiment,
+    rounds: int,
+    trials: int,
+    repetitions: int,
+    seed: int,
+    others: str,
+    confidence: float,
+    on_step: Step,
+) -> Audit:
+    """The checks of the whole run, then the two worlds of its first rounds, as often as asked (trials = 0: not at all).
+
+    on_step: called after each check, and after each trial of both worlds.
+    """
+    begin, target = time.monotonic(), target_of(experiment)
+    if rounds > target.rounds:
+        raise ValueError(f"--rounds must be at most the {target.rounds} broadcasts of the run, got {rounds}")
+    findings = examine(target, seed, on_step)
+    short, audited = replace(target, rounds=rounds), []
+    for repetition in range(repetitions if trials else 0):
+        replay = two_world.replay(short, two_world.Canary.of(short, others, seed), trials, seed, repetition, on_step)
+        audited.append(Audited(replay, bounds.verdict(replay.without, replay.with_message, replay.claim, confidence)))
+    name, chosen = experiment.settings["algorithm"]["name"], experiment.accounts.chosen
+    return Audit(name, chosen, target, rounds, tuple(findings), tuple(audited), time.monotonic() - begin)

@@ -1,0 +1,282 @@
+"""python -m runners.bench SUITE: how long things take on this machine, beside a stated reference.
+
+overhead: what an optimiser costs for each agent and round, everything but the objective. dpfbo, and the plain loop of
+`runners.bench.plain_loop` on the same problem with the same settings.
+ray: start-up, time and memory of agents in Ray actors, beside the same run in one process.
+outsourced: a modeler's run over all rows of a released table, beside refitting its GP in every step.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import hydra
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+
+from dpfbo.federated import federation
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.problems.readers.data_files import MissingData
+from runners.arguments import Parser, at_least
+from runners.bench import actors, outsourced, plain_loop
+from runners.compose.experiment import CONF, Experiment, build, federated
+from runners.executor.local import ExecutorError
+from runners.record.terminal import say_error
+
+PHASES = ("objective", "message", "server", "fit", "acquisition", "own_draw")
+PROBLEMS = ("landmine", "synthetic")
+PUBLISHED_MS = {"landmine": 81.0}  # authors' code on a CPU with one thread
+PLAIN_DRAW = "rff"  # the own draw that the plain loop has
+WARM_UP_ROUNDS = 3
+SECONDS_BETWEEN_LINES = 3.0  # of progress, where there is no terminal
+
+OnRound = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One run, in milliseconds for each agent and round.
+
+    phases: by phase; `other` is what lies outside the objective and the named phases. overhead: all but the objective.
+    """
+
+    what: str
+    n_agents: int
+    rounds: int
+    own_draw: str
+    phases: dict[str, float]
+    overhead: float
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One kind of measurement. run: measures, prints, and returns the exit code."""
+
+    purpose: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def compose(problem: str, seed: int, rounds: int | None, *overrides: str) -> Experiment:
+    """The experiment `problem=... algorithm=dp_fts_de`. rounds: None for as many as configured."""
+    given = [] if rounds is None else [f"rounds={rounds}"]
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = hydra.compose("config", [f"problem={problem}", "algorithm=dp_fts_de", f"seed={seed}", *given, *overrides])
+    return federated(build(cfg))
+
+
+def time_dpfbo(experiment: Experiment, on_round: OnRound) -> Timing:
+    """Run the library on the experiment, its ledger in memory."""
+    server = experiment.server(Ledger(None))
+    begin = time.perf_counter()
+    population = federation.Together.of(experiment.problem, experiment.agents)
+    result = federation.run(population, server, experiment.rounds, lambda done: on_round(done.agents.round))
+    return _timing("dpfbo", experiment, experiment.rounds, result.seconds, time.perf_counter() - begin)
+
+
+def time_plain(experiment: Experiment, rounds: int, on_round: OnRound) -> Timing:
+    """Run the first `rounds` rounds of the experiment by the plain loop."""
+    settings = experiment.settings
+    begin = time.perf_counter()
+    result = plain_loop.run(experiment.problem, settings, rounds, settings["seed"], on_round)
+    return _timing("plain loop", experiment, rounds, result.clock.seconds, time.perf_counter() - begin)
+
+
+def _timing(what: str, experiment: Experiment, rounds: int, seconds: dict[str, float], total: float) -> Timing:
+    to_ms = 1e3 / (experiment.problem.n_agents * rounds)
+    phases = {name: to_ms * seconds.get(name, 0.0) for name in {**dict.fromkeys(PHASES), **seconds}}
+    phases["other"] = to_ms * (total - sum(seconds.values()))
+    draw = experiment.settings["algorithm"]["own_draw"]["method"]
+    return Timing(what, experiment.problem.n_agents, rounds, draw, phases, to_ms * (total - seconds["objective"]))
+
+
+def measure_overhead(problem: str, seed: int, rounds: int | None, plain_rounds: int | None) -> list[Timing]:
+    """dpfbo and the plain loop with the same own draw; then dpfbo as configured, where its own draw is another.
+
+    A short run of both goes before, untimed. Raises MissingData if the problem's data file is not there.
+    """
+    configured = compose(problem, seed, rounds)
+    draw = f"algorithm.own_draw.method={PLAIN_DRAW}"
+    experiment = compose(problem, seed, rounds, draw)
+    few = compose(problem, seed, WARM_UP_ROUNDS, draw, f"problem.n_agents={experiment.settings['algorithm']['P']}")
+    time_dpfbo(few, lambda t: None)
+    time_plain(few, WARM_UP_ROUNDS, lambda t: None)
+    T = experiment.rounds
+    with _progress(f"{problem}, dpfbo", T) as on_round:
+        timings = [time_dpfbo(experiment, on_round)]
+    T_plain = T if plain_rounds is None else min(plain_rounds, T)
+    with _progress(f"{problem}, plain loop", T_plain) as on_round:
+        timings.append(time_plain(experiment, T_plain, on_round))
+    if configured.settings["algorithm"]["own_draw"]["method"] != PLAIN_DRAW:
+        with _progress(f"{problem}, dpfbo as configured", T) as on_round:
+            timings.append(time_dpfbo(configured, on_round))
+    return timings
+
+
+def overhead(args: argparse.Namespace) -> int:
+    """The suite `overhead`; exit code 1 if a problem's data is missing."""
+    code = 0
+    measured: dict[str, list[Timing]] = {}
+    with _threads(args.threads):
+        threads = torch.get_num_threads()
+        for problem in PROBLEMS if args.problem == "both" else (args.problem,):
+            try:
+                measured[problem] = measure_overhead(problem, args.seed, args.rounds, args.plain_rounds)
+            except MissingData as error:
+                say_error(str(error))
+                code = 1
+    if args.json:
+        print(json.dumps(_as_json(measured, args.seed, threads), indent=2))
+        return code
+    console = Console()
+    for problem, timings in measured.items():
+        console.print(_table(problem, timings))
+        for line in _notes(problem, timings, args.seed, threads):
+            console.print(line, highlight=False, soft_wrap=True)
+        console.print()
+    return code
+
+
+def ratios(timings: list[Timing]) -> dict[str, float | None]:
+    """Plain loop over dpfbo, by phase and for the overhead; None where one of them spends nothing."""
+    ours, plain = (t.phases | {"overhead": t.overhead} for t in timings[:2])
+    return {name: plain[name] / ours[name] if ours[name] > 0 and plain.get(name) else None for name in ours}
+
+
+def _as_json(measured: dict[str, list[Timing]], seed: int, threads: int) -> dict[str, Any]:
+    problems = {
+        problem: {
+            "runs": [asdict(t) for t in timings],
+            "plain_over_dpfbo": ratios(timings),
+            "published_overhead": PUBLISHED_MS.get(problem),
+        }
+        for problem, timings in measured.items()
+    }
+    head = {"suite": "overhead", "unit": "ms per agent and round", "seed": seed, "threads": threads}
+    return {**head, "problems": problems}
+
+
+def _table(problem: str, timings: list[Timing]) -> Table:
+    table = Table(title=f"{problem} · dp_fts_de · milliseconds per agent and round", title_justify="left")
+    table.add_column("phase")
+    for timing in timings:
+        table.add_column(f"{timing.what}\n{timing.own_draw} draw", justify="right")
+    table.add_column("plain loop\n/ dpfbo", justify="right")
+    shown = {name: name.replace("_", " ") for name in timings[0].phases} | {"overhead": "everything but the objective"}
+    for name, label in shown.items():
+        if name == "overhead":
+            table.add_section()
+        values = [(t.phases | {"overhead": t.overhead}).get(name, 0.0) for t in timings]
+        ratio = ratios(timings)[name]
+        table.add_row(label, *(f"{v:.3f}" for v in values), "" if ratio is None else f"{ratio:.1f}")
+    return table
+
+
+def _notes(problem: str, timings: list[Timing], seed: int, threads: int) -> Iterator[str]:
+    """What was run, and what it may be compared with."""
+    ours, plain = timings[:2]
+    yield f"{ours.n_agents} agents, dpfbo rounds 0 to {ours.rounds}, plain loop rounds 0 to {plain.rounds}, seed {seed}"
+    if plain.rounds < ours.rounds:
+        yield "the plain loop gets slower as an agent's history grows: over all rounds its times would be larger"
+    yield f"threads: {threads} of torch and of NumPy"
+    if problem == "landmine":
+        yield "objective: dpfbo spreads a round's SVM fits over the cores, the plain loop makes one at a time"
+    if problem in PUBLISHED_MS:
+        reference = f"{PUBLISHED_MS[problem]:g} ms (authors' code on this problem, CPU, 1 thread)"
+        yield f"published reference, not measured here: {reference}"
+
+
+@contextmanager
+def _threads(n: int) -> Iterator[None]:
+    """Limit the threads of torch, NumPy and SciPy."""
+    before = torch.get_num_threads()
+    with threadpool_limits(n):
+        torch.set_num_threads(n)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+@contextmanager
+def _progress(title: str, rounds: int) -> Iterator[OnRound]:
+    """Progress on standard error: a bar on a terminal, else a line now and then."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("round {task.completed}/{task.total}"))
+    with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
+        task, said = bar.add_task(title, total=rounds), time.monotonic()
+
+        def on_round(t: int) -> None:
+            nonlocal said
+            bar.update(task, completed=t)
+            if not console.is_terminal and time.monotonic() - said > SECONDS_BETWEEN_LINES:
+                said = time.monotonic()
+                console.print(f"{title}: round {t}/{rounds}", highlight=False)
+
+        yield on_round
+
+
+def _overhead_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--problem", choices=(*PROBLEMS, "both"), default="both", help="what to optimise (default: both)")
+    add("--rounds", type=at_least(1), metavar="K", help="rounds of dpfbo (default: as configured)")
+    add("--plain-rounds", type=at_least(1), metavar="K", help="rounds of the plain loop (default: the same)")
+    add("--seed", type=at_least(0), default=0, help="of everything random (default: 0)")
+    add("--threads", type=at_least(1), default=1, metavar="K", help="of torch and NumPy (default: 1)")
+    add("--json", action="store_true", help="print JSON instead of tables")
+
+
+def _ray_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--agents", type=at_least(2), default=29, metavar="N", help="agents (default: 29)")
+    add("--actors", type=at_least(1), default=2, metavar="K", help="actors that they are packed into (default: 2)")
+    add("--rounds", type=at_least(2), default=40, metavar="T", help="rounds of a run (default: 40)")
+    add("--repeats", type=at_least(1), default=3, metavar="R", help="runs, of which the fastest counts (default: 3)")
+    add("--json", action="store_true", help="print JSON instead of a table")
+
+
+def _outsourced_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--rows", type=at_least(2), default=36_000, metavar="N", help="rows of the table (default: 36000)")
+    add("--columns", type=at_least(1), default=15, metavar="R", help="columns of the release (default: 15)")
+    add("--rounds", type=at_least(1), default=50, metavar="T", help="measurements of a run (default: 50)")
+    add("--repeats", type=at_least(1), default=5, metavar="K", help="runs, of which the fastest counts (default: 5)")
+    add("--seed", type=at_least(0), default=0, help="of everything random (default: 0)")
+    add("--threads", type=at_least(1), default=1, metavar="K", help="of torch (default: 1)")
+    add("--json", action="store_true", help="print JSON instead of a table")
+
+
+SUITES: dict[str, Suite] = {
+    "overhead": Suite("cost of an agent and round without the objective", _overhead_arguments, overhead),
+    "ray": Suite("cost of agents in Ray actors beside one process", _ray_arguments, actors.run),
+    "outsourced": Suite("a modeler's run over a released table", _outsourced_arguments, outsourced.run),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv`; the exit code is 0, 1 for an error, 2 for bad arguments, 130 when interrupted."""
+    parser = Parser(prog="python -m runners.bench", description="Measure how long things take on this machine.")
+    suites = parser.add_subparsers(dest="suite", required=True, metavar="SUITE")
+    for name, suite in SUITES.items():
+        suite.add_arguments(suites.add_parser(name, help=suite.purpose, description=suite.purpose))
+    args = parser.parse_args(argv)
+    try:
+        return SUITES[args.suite].run(args)
+    except KeyboardInterrupt:
+        say_error("interrupted")
+        return 130
+    except (ValueError, OSError, ExecutorError) as error:
+        say_error(str(error))
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

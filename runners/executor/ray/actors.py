@@ -1,0 +1,159 @@
+"""The Ray actors of a run: some agents each, and the server."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from torch import Tensor
+
+from dpfbo.checkpoint import Checkpoint
+from dpfbo.federated.broadcast import Broadcast
+from dpfbo.federated.messages import Messages, PartialSum
+from dpfbo.federated.server import ServerRecord
+from dpfbo.federated.shard import Shard
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.records import RoundRecord
+from runners.compose.experiment import assemble, federated
+from runners.executor.local import Spent, device
+from runners.executor.ray.process import Where, enter, where, without_values
+from runners.record.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an agent actor tells the driver of a round."""
+
+    record: RoundRecord
+    seconds: dict[str, float]
+
+
+@ray.remote
+class AgentActor:
+    """The agents first..last-1 of a run (`dpfbo.federated.shard.Shard`) in a process of their own."""
+
+    def __init__(self, settings: dict[str, Any], first: int, last: int, working_directory: str) -> None:
+        self._settings, self._range, self._working_directory = settings, (first, last), working_directory
+
+    def start(self, history: Sequence[RoundRecord]) -> Where:
+        """Build the agents, who know these rounds. Not in the constructor, whose errors reach nobody as they are."""
+        enter(self._working_directory, self._settings["executor"]["threads"])
+        self._experiment = federated(assemble(self._settings))
+        self._device = device(self._settings["executor"]["device"], bool(ray.get_gpu_ids()))
+        ids = torch.arange(*self._range, device=self._device)
+        self._shard = Shard(self._experiment.problem, self._experiment.agents, ids)
+        self._shard.restore(history)
+        return where(str(self._device))
+
+    def where(self) -> Where:
+        return where(str(self._device))
+
+    @ray.method(num_returns=2)
+    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> tuple[Report, np.ndarray | None]:
+        """Round t: what the driver records, and the messages (n x M) for the server."""
+        self._shard.clock.seconds.clear()
+        turn = self._shard.step(t, broadcast, send)
+        sent = None if turn.messages is None else turn.messages.cpu().numpy()
+        return Report(turn.record, dict(self._shard.clock.seconds)), sent
+
+    def add_up(self, t: int, rows: Tensor, weights: Tensor) -> PartialSum:
+        """What these agents add to the joint vector of round t."""
+        return self._shard.add_up(t, rows, weights, self._experiment.mechanism)
+
+
+@ray.remote
+class ServerActor:
+    """The server of a run: it alone chooses S_t, adds the noise, and writes the ledger, one process at a time."""
+
+    def __init__(self, settings: dict[str, Any], folder: str, working_directory: str) -> None:
+        self._settings, self._folder, self._working_directory = settings, folder, working_directory
+
+    def start(self) -> Where:
+        """Open the ledger and build the server on it."""
+        enter(self._working_directory, self._settings["executor"]["threads"])
+        files = RunFolder(Path(self._folder))
+        self._held = files.hold_ledger()
+        self._experiment = federated(assemble(self._settings))
+        self._ledger = Ledger(files.ledger_path)
+        server = self._experiment.server(self._ledger, Checkpoint(files.checkpoint_path).release_file())
+        if server is None:
+            raise ValueError("agents that work alone need no server")
+        self._server = server
+        return where("cpu")
+
+    def where(self) -> Where:
+        return where("cpu")
+
+    @ray.method(num_returns=2)
+    def round(
+        self, t: int, late: np.ndarray | None, M: int, sizes: Sequence[int], *parts: np.ndarray | None
+    ) -> tuple[Broadcast | None, ServerRecord | None]:
+        """One round from the messages of all shards; None for those of a late one. sizes: agents of each."""
+        if not parts:
+            return self._round(t, None, None)
+        # what has another shape would shift the agents after it: nobody's message, like one that is not finite
+        whole = [
+            part if isinstance(part, np.ndarray) and part.shape == (n, M) else np.full((n, M), np.nan)
+            for n, part in zip(sizes, parts, strict=True)
+        ]
+        return self._round(t, torch.from_numpy(np.concatenate(whole)), late)
+
+    @ray.method(num_returns=2)
+    def round_by_shards(
+        self, t: int, late: np.ndarray | None, firsts: Sequence[int], shards: Sequence[Any]
+    ) -> tuple[Broadcast | None, ServerRecord | None]:
+        """One round from sums that the shards make of the messages that this server chose."""
+        return self._round(t, ShardSums(t, firsts, shards), late)
+
+    def _round(
+        self, t: int, messages: Messages | None, late: np.ndarray | None
+    ) -> tuple[Broadcast | None, ServerRecord | None]:
+        broadcast, record = self._server.round(t, messages, _tensor(late))
+        return broadcast, without_values(record)
+
+    def spent(self) -> Spent:
+        return Spent(self._experiment.accounts.epsilons(self._ledger.events()), len(self._ledger.charges))
+
+
+@dataclass(frozen=True)
+class ShardSums:
+    """The messages of a round where they are (`dpfbo.federated.messages.Contributions`): tree aggregation.
+
+    firsts: first agent of each shard. The clip bound holds because the shards run this library, and they learn which
+    of their own agents were chosen: they are trusted with both. A sum that is not finite counts as zero all the same.
+    """
+
+    t: int
+    firsts: Sequence[int]
+    shards: Sequence[Any]
+
+    def add_up(self, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
+        firsts = torch.tensor(self.firsts)
+        owner = torch.searchsorted(firsts, chosen, right=True) - 1
+        asked = {}
+        for s in owner.unique().tolist():
+            ids = chosen[owner == s]
+            asked[s] = self.shards[s].add_up.remote(self.t, ids - firsts[s], weights[:, ids]), len(ids)
+        parts = [_accepted(part, (len(weights), n_features), k) for part, k in _answers(asked)]
+        total = sum((p.total for p in parts), torch.zeros(len(weights), n_features, dtype=torch.float64))
+        return PartialSum(total, sum(p.n_clipped for p in parts), sum(p.n_rejected for p in parts))
+
+
+def _answers(asked: dict[int, tuple[Any, int]]) -> list[tuple[PartialSum, int]]:
+    parts = ray.get([ref for ref, _ in asked.values()])
+    return [(part, k) for part, (_, k) in zip(parts, asked.values(), strict=True)]
+
+
+def _accepted(part: PartialSum, shape: tuple[int, int], k: int) -> PartialSum:
+    """A shard's sum, or zero in place of one that is unusable, whose k messages then count as rejected."""
+    counts = 0 <= part.n_clipped <= k and 0 <= part.n_rejected <= k
+    if counts and part.total.shape == shape and bool(torch.isfinite(part.total).all()):
+        return part
+    return replace(part, total=torch.zeros(shape, dtype=torch.float64), n_clipped=0, n_rejected=k)
+
+
+def _tensor(array: np.ndarray | None) -> Tensor | None:
+    return None if array is None else torch.from_numpy(array.copy())

@@ -1,0 +1,57 @@
+"""The curator of an outsourced run as a Ray actor: it alone loads the problem, makes the release, writes the ledger."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from torch import Tensor
+
+from dpfbo.checkpoint import Checkpoint
+from dpfbo.federated.broadcast import Broadcast
+from dpfbo.federated.server import ServerRecord
+from dpfbo.outsourced.curator import Measured
+from dpfbo.privacy.ledger import Ledger
+from runners.compose.experiment import assemble
+from runners.compose.outsourced import Outsourced
+from runners.executor.local import Spent
+from runners.executor.ray.process import Where, enter, where, without_values
+from runners.record.run_folder import RunFolder
+
+
+@ray.remote
+class CuratorActor:
+    """A curator in a process of its own. A call that is repeated changes nothing and has the same answer."""
+
+    def __init__(self, settings: dict[str, Any], folder: str, working_directory: str) -> None:
+        self._settings, self._folder, self._working_directory = settings, folder, working_directory
+
+    def start(self) -> Where:
+        """Open the ledger and build the curator on it."""
+        enter(self._working_directory, self._settings["executor"]["threads"])
+        files = RunFolder(Path(self._folder))
+        self._held = files.hold_ledger()
+        experiment = assemble(self._settings)
+        if not isinstance(experiment, Outsourced):
+            raise ValueError(f"algorithm={self._settings['algorithm']['name']} has no curator")
+        self._experiment, self._ledger = experiment, Ledger(files.ledger_path)
+        self._curator = experiment.curator(self._ledger, Checkpoint(files.checkpoint_path).curator_file())
+        return self.where()
+
+    def where(self) -> Where:
+        return where("cpu")
+
+    @ray.method(num_returns=2)
+    def round(self, t: int) -> tuple[Broadcast | None, ServerRecord | None]:
+        """The release, and the record without its values."""
+        broadcast, record = self._curator.round(t, None)
+        return broadcast, without_values(record)
+
+    def resume(self, values: Tensor) -> None:
+        self._curator.resume(values)
+
+    def measure(self, t: int, indices: Sequence[int]) -> Measured:
+        return self._curator.measure(t, indices)
+
+    def spent(self) -> Spent:
+        return Spent(self._experiment.accounts.epsilons(self._ledger.events()), len(self._ledger.charges))

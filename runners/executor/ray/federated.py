@@ -1,0 +1,227 @@
+"""executor=ray: the agents in actors of some agents each, the server in one; any of them may die at any moment.
+
+The driver keeps the rounds that are done. An actor that died is placed anew, learns the rounds of its agents and
+repeats the one in progress; all of it follows from settings and seed, so the records are those of a run without deaths.
+"""
+
+import logging
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.exceptions import RayError
+
+from dpfbo.federated.broadcast import Broadcast
+from dpfbo.federated.federation import Aggregator, Result
+from dpfbo.federated.server import ServerRecord
+from dpfbo.federated.shard import cut
+from dpfbo.records import RoundRecord, joined
+from runners.compose.experiment import Experiment
+from runners.executor.local import Spent
+from runners.executor.ray.actors import AgentActor, Report, ServerActor
+from runners.executor.ray.cluster import Layout, connected, layout
+from runners.executor.ray.process import with_values
+from runners.executor.ray.supervision import Actor, RayActors, answer, beside_driver, strategy
+from runners.record.run_folder import RunFolder
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def ray_deployment(experiment: Experiment, folder: RunFolder, done: Result) -> Iterator["RayDeployment"]:
+    """Agents and server of a run on a Ray cluster, which is started here if there is none."""
+    with connected(experiment.settings["executor"]):
+        deployment = RayDeployment(experiment, folder, done)
+        try:
+            deployment.place()
+            yield deployment
+        finally:
+            deployment.remove()
+
+
+class RayDeployment(RayActors):
+    """The actors of one run; also the `Population` and `Aggregator` that `federation.run` sees."""
+
+    def __init__(self, experiment: Experiment, folder: RunFolder, done: Result) -> None:
+        settings = experiment.settings
+        super().__init__(settings["executor"], done)
+        self.experiment = experiment
+        self.layout: Layout = layout(self.executor, experiment)
+        worker = _worker_settings(settings, self.layout)
+        here = os.getcwd()
+        options = {
+            "num_cpus": self.layout.num_cpus, "num_gpus": self.executor["num_gpus"],
+            "scheduling_strategy": strategy(self.executor["placement"]),
+        }  # fmt: skip
+        self.shards = [
+            Actor(f"agents {a}..{b - 1}", AgentActor, options, (worker, a, b, here)) for a, b in self.layout.ranges
+        ]
+        self._server = Actor("the server", ServerActor, beside_driver(), (worker, str(folder.path), here))
+        self.population = self
+
+    @property
+    def has_server(self) -> bool:
+        return self.experiment.server_kind != "none"
+
+    @property
+    def server(self) -> Aggregator | None:
+        if not self.has_server:
+            return None
+        uses_messages = self.experiment.server_kind in ("aggregate", "peer")
+        return RayServer(self, uses_messages)
+
+    @property
+    def tree(self) -> bool:
+        """Whether the shards add up for the server, which then gets P x M numbers of each."""
+        return self.layout.tree
+
+    def place(self) -> None:
+        """Create all actors, and give the agents the rounds that are done."""
+        logger.info("executor=ray: %s", self.layout.sentence)
+        self._start(self._actors())
+
+    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "RayStep":
+        self._in_vain = 0
+        shared = None if broadcast is None else ray.put(broadcast)
+        step = RayStep(self, t, shared, send)
+        step.begin()
+        return step
+
+    def spent(self) -> Spent:
+        if not self.has_server:
+            return Spent(self.experiment.accounts.epsilons([]), 0)
+        spent: Spent = self.ask(self._server, "spent")
+        return spent
+
+    def placed(self) -> dict[str, Any]:
+        return {
+            "name": "ray", "shards": len(self.shards), "num_cpus": self.layout.num_cpus,
+            "num_gpus": self.executor["num_gpus"], "tree": self.tree, **self._look(),
+        }  # fmt: skip
+
+    def server_handle(self) -> Any:
+        return self._server.handle
+
+    def _actors(self) -> list[Actor]:
+        return [*self.shards, *([self._server] if self.has_server else [])]
+
+    def _begin(self, actor: Actor) -> list[Any]:
+        """The agents' actors learn what they did in the rounds that are done."""
+        if actor is self._server:
+            return [actor.handle.start.remote()]
+        ids = torch.arange(*actor.arguments[1:3])
+        return [actor.handle.start.remote([cut(record, ids) for record in self.done.rounds])]
+
+
+@dataclass
+class RayStep:
+    """A round that the agent actors have begun."""
+
+    deployment: RayDeployment
+    t: int
+    broadcast: Any
+    send: bool
+    reports: list[Any] = field(default_factory=list)
+    sent: list[Any] = field(default_factory=list)
+    phases: dict[str, float] = field(default_factory=dict)
+    whole: RoundRecord | None = None
+
+    def begin(self) -> None:
+        """Ask every actor for the round; one that has done it already gives the same answer."""
+        shards = self.deployment.shards
+        pairs = [s.handle.step.remote(self.t, self.broadcast, self.send) for s in shards]
+        self.reports, self.sent = [p[0] for p in pairs], [p[1] for p in pairs]
+
+    def messages(self) -> "RayMessages | None":
+        """The messages that are there at the deadline; without one, all."""
+        if not self.send:
+            return None
+        deadline = self.deployment.experiment.settings["dropout"]["deadline"]
+        if deadline is None:
+            self.record()
+            return RayMessages(self, [True] * len(self.sent))
+        ready, _ = ray.wait(self.reports, num_returns=len(self.reports), timeout=deadline)
+        return RayMessages(self, [ref in ready and _arrived(ref) for ref in self.reports])
+
+    def record(self) -> RoundRecord:
+        while self.whole is None:
+            try:
+                reports: list[Report] = answer(self.reports)
+            except RayError as error:
+                self.deployment.heal(error)
+                self.begin()
+                continue
+            for report in reports:
+                for phase, seconds in report.seconds.items():
+                    self.phases[phase] = max(self.phases.get(phase, 0.0), seconds)
+            self.whole = joined([report.record for report in reports])
+        return self.whole
+
+    def seconds(self) -> dict[str, float]:
+        return self.phases
+
+
+@dataclass(frozen=True)
+class RayMessages:
+    """The messages of a round in the object store. arrived: whether those of a shard came in time."""
+
+    step: RayStep
+    arrived: list[bool]
+
+    def late(self, ranges: list[tuple[int, int]]) -> np.ndarray | None:
+        if all(self.arrived):
+            return None
+        return np.concatenate([np.full(b - a, not ok) for ok, (a, b) in zip(self.arrived, ranges, strict=True)])
+
+
+@dataclass(frozen=True)
+class RayServer:
+    """The server actor, as `federation.run` sees it."""
+
+    deployment: RayDeployment
+    uses_messages: bool
+
+    def round(self, t: int, messages: RayMessages | None) -> tuple[Broadcast | None, ServerRecord | None]:
+        while True:
+            try:
+                broadcast, record = answer(list(self._ask(t, messages)))
+                return broadcast, with_values(record, broadcast)
+            except RayError as error:
+                self.deployment.heal(error)
+                if messages is not None:
+                    messages.step.begin()  # waited for: the server's own calls to the shards must not overtake it
+                    ray.wait(messages.step.reports, num_returns=len(messages.step.reports))
+
+    def _ask(self, t: int, messages: RayMessages | None) -> Any:
+        d = self.deployment
+        server, ranges = d.server_handle(), d.layout.ranges
+        M = d.experiment.agents.features.frequencies.shape[1]
+        if messages is None:
+            return server.round.remote(t, None, M, [])
+        late = messages.late(ranges)
+        if d.tree:
+            return server.round_by_shards.remote(t, late, [a for a, _ in ranges], [s.handle for s in d.shards])
+        parts = [ref if ok else None for ref, ok in zip(messages.step.sent, messages.arrived, strict=True)]
+        return server.round.remote(t, late, M, [b - a for a, b in ranges], *parts)
+
+
+def _arrived(ref: Any) -> bool:
+    """Whether a finished call has an answer; its actor may have died."""
+    try:
+        answer(ref)
+    except RayError:
+        return False
+    return True
+
+
+def _worker_settings(settings: dict[str, Any], layout: Layout) -> dict[str, Any]:
+    """The settings for actors: an objective that starts processes of its own gets the CPUs of its actor."""
+    if "n_jobs" not in settings["problem"]:
+        return settings
+    return {**settings, "problem": {**settings["problem"], "n_jobs": max(1, math.floor(layout.num_cpus))}}

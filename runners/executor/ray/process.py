@@ -1,0 +1,60 @@
+"""A process of a run on Ray, whatever it works at: this module imports nothing that could build a problem."""
+
+import os
+import resource
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import ray
+import torch
+from threadpoolctl import threadpool_limits
+
+from dpfbo.federated.broadcast import Broadcast
+from dpfbo.federated.server import ServerRecord
+
+
+@dataclass(frozen=True)
+class Where:
+    """A process of the run. memory: bytes, pages that processes share counted in parts where the system tells."""
+
+    node: str
+    pid: int
+    device: str
+    memory: int
+
+
+def enter(folder: str, threads: int) -> None:
+    """Make this process like the driver's: working directory (for files and custom code), threads."""
+    if os.path.isdir(folder):
+        os.chdir(folder)
+    torch.set_num_threads(threads)
+    threadpool_limits(threads)
+
+
+def where(on: str) -> Where:
+    """This process, with its tensors on a device."""
+    return Where(ray.get_runtime_context().get_node_id(), os.getpid(), on, _memory())
+
+
+def without_values(record: ServerRecord | None) -> ServerRecord | None:
+    """A record as it may travel beside its broadcast: without the released values.
+
+    What is large goes through memory that every process on the node maps, agents and modelers included, and the other
+    numbers of a record are private: alone they are small enough to go to the driver and nowhere else.
+    """
+    return None if record is None else replace(record, release=replace(record.release, values=torch.zeros(0)))
+
+
+def with_values(record: ServerRecord | None, broadcast: Broadcast | None) -> ServerRecord | None:
+    """The whole record again, on the driver's side."""
+    if record is None or broadcast is None:
+        return record
+    return replace(record, release=replace(record.release, values=broadcast.values))
+
+
+def _memory() -> int:
+    try:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration):  # not on Linux
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,260 @@
+"""python -m runners.privacy: what a run costs in privacy, and which noise, sampling or length a budget allows."""
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from dpfbo import checks
+from dpfbo.privacy.accounting import check_delta, default_delta
+from dpfbo.privacy.ledger import LedgerError
+from runners.privacy import curves, ledgers, random_projection
+from runners.privacy.planner import ACCOUNTANTS, GIVEN, Plan, accountant_of, solved
+from runners.privacy.report import by_accountant, caption, grid, title
+from runners.record.terminal import say_error
+
+HELP = """Privacy of runs, before and after them.
+
+Examples
+  python -m runners.privacy epsilon --agents 29 --rounds 60 --q 0.35 --z 1              what a run will cost
+  python -m runners.privacy calibrate --agents 29 --rounds 60 --q 0.35 --epsilon 2      which z costs epsilon 2
+  python -m runners.privacy table --agents 200 --rounds 40 --q 0.15,0.25,0.5 --z 1,2
+  python -m runners.privacy plot --agents 29 --rounds 60 --q 0.35 --z 1 --out landmine.png
+  python -m runners.privacy ledger results/single/*/0/ledger.jsonl --agents 29          what was spent
+  python -m runners.privacy projection --problem grid_gp                                PO-GP-UCB: how large r may be
+
+Each has its own --help. For the composed settings of runs: python -m runners.sweep ... --dry-run.
+Exit code: 0, 1 for a value that is refused, 2 for unknown options."""
+
+EXAMPLES = {
+    "epsilon": """Examples (the second: noise calibrated as in the paper, charged at what it is worth)
+  python -m runners.privacy epsilon --agents 29 --rounds 60 --q 0.35 --z 1
+  python -m runners.privacy epsilon --agents 29 --rounds 60 --q 0.35 --z 1 \\
+      --charge effective --regions 4 --hold 10 --steps 30
+  python -m runners.privacy epsilon --agents 29 --rounds 60 --q 0.35 --zs 1,1,2 --json""",
+    "calibrate": """Examples: give three of --epsilon, --q, --z and --rounds
+  python -m runners.privacy calibrate --agents 29 --epsilon 2 --q 0.35 --rounds 60      z
+  python -m runners.privacy calibrate --agents 29 --epsilon 2 --z 1 --rounds 60         q
+  python -m runners.privacy calibrate --agents 29 --epsilon 2 --q 0.35 --z 1            T""",
+    "table": """Example, with commas for several values
+  python -m runners.privacy table --agents 200 --q 0.15,0.25,0.5 --z 1 --rounds 20,40""",
+    "plot": """Example: epsilon against z, q and T, the other two as given
+  python -m runners.privacy plot --agents 29 --rounds 60 --q 0.35 --z 1 --out landmine.png""",
+    "ledger": """Examples; the second: all runs on the same data together
+  python -m runners.privacy ledger results/single/0a1b2c3d4e5f/0/ledger.jsonl --agents 29
+  python -m runners.privacy ledger results/*/*/*/ledger.jsonl --delta 0.001 --json""",
+    "projection": random_projection.EXAMPLE,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv`; the exit code is 0, 1 for a value that is refused, 130 when interrupted."""
+    args = _parser().parse_args(argv)
+    try:
+        args.command(args)
+    except (ValueError, LedgerError, OSError) as error:
+        say_error(str(error))
+        return 1
+    except KeyboardInterrupt:
+        say_error("interrupted")
+        return 130
+    return 0
+
+
+def epsilon(args: argparse.Namespace) -> None:
+    """What a run will cost."""
+    plan = _plan(args)
+    with _progress("computing"):
+        answer = plan.answer()
+    _say(args, answer, lambda: [title(answer), by_accountant(answer), *caption(answer)])
+
+
+def calibrate(args: argparse.Namespace) -> None:
+    """The noise, sampling probability or number of rounds that a privacy budget allows."""
+    given = [name for name in GIVEN if getattr(args, name) is not None]
+    if len(given) != 3:
+        said = ", ".join(f"--{name}" for name in given) or "none"
+        raise ValueError(f"three of --epsilon, --q, --z and --rounds must be given, got {said}")
+    unknown = next(name for name in GIVEN if name not in given)
+    plan = _plan(args, **({} if unknown == "epsilon" else {unknown: 1}))
+    name = accountant_of(plan, args.accountant)
+    with _progress("searching"):
+        if unknown != "epsilon":
+            plan = solved(plan, unknown, args.epsilon, ACCOUNTANTS[name])
+        answer = plan.answer()
+    found = answer["epsilon"][name] if unknown == "epsilon" else getattr(plan, unknown)
+    answer = {"target": args.epsilon, "by": name, "found": {unknown: found}, **answer}
+    most = {"z": "smallest noise multiplier", "q": "largest sampling probability", "rounds": "largest number of rounds"}
+    words = f"{unknown} = {found:.6g}"
+    if unknown != "epsilon":
+        words += f": the {most[unknown]} at which {name} says at most epsilon {args.epsilon:g}"
+    _say(args, answer, lambda: [words, "", title(answer), by_accountant(answer), *caption(answer)])
+
+
+def table(args: argparse.Namespace) -> None:
+    """Epsilon of many settings."""
+    lists = {name: _several(name, getattr(args, name)) for name in ("q", "z", "rounds")}
+    plans = [_plan(args, q=q, z=z, rounds=T) for q, z, T in itertools.product(*lists.values())]
+    with _progress("computing", len(plans)) as done:
+        answers = []
+        for plan in plans:
+            answers.append(plan.answer())
+            done()
+    _say(args, answers, lambda: [grid(answers), *caption(answers[0])])
+
+
+def plot(args: argparse.Namespace) -> None:
+    """A picture of epsilon against z, q and T."""
+    plan, out = _plan(args), Path(args.out)
+    curves.check_writable(out)
+    n = sum(len(values) for values in curves.grids(plan).values())
+    with _progress("computing", n) as done:
+        data = curves.panels(plan, done)
+    answer = plan.answer()
+    files = [str(path) for path in curves.draw(data, plan, answer["relation"], out)]
+    _say(args, {"files": files, "panels": [panel.as_json() for panel in data], **answer}, lambda: files)
+
+
+def ledger(args: argparse.Namespace) -> None:
+    """What runs have spent, by their ledgers, added up."""
+    if (args.delta is None) == (args.agents is None):
+        raise ValueError("one of --delta and --agents must be given, for delta or the N of N^-1.1")
+    if args.agents is not None:
+        checks.integer("--agents", args.agents, minimum=1)
+    delta = args.delta if args.agents is None else default_delta(args.agents)
+    check_delta(delta, "--delta")
+    paths = list(dict.fromkeys(Path(file) for file in args.files))
+    with _progress("computing"):
+        answer = ledgers.added_up(paths, delta)
+    words = f"{answer['charges']} broadcasts in {len(paths)} ledger{'s' * (len(paths) > 1)}"
+    if answer["repeated"]:
+        words += f" ({answer['repeated']} of another ledger's releases, the same to the last bit, count once)"
+    note = [f"note: {answer['note']}"] if answer["note"] else []
+    _say(args, answer, lambda: [words, by_accountant(answer), *caption(answer), *note])
+
+
+def projection(args: argparse.Namespace) -> None:
+    """PO-GP-UCB: the largest r of a random projection with sigma_min >= w."""
+    epsilons = None if args.epsilon is None else _several("epsilon", args.epsilon)
+    answer = random_projection.projection(
+        args.sigma_min, args.problem, args.overrides, epsilons, args.delta, args.r_max
+    )
+    _say(args, answer, lambda: random_projection.shown(answer))
+
+
+def _plan(args: argparse.Namespace, **instead: Any) -> Plan:
+    """The plan of the command line, with some of its values replaced."""
+    values = {name: getattr(args, name) for name in Plan.__dataclass_fields__ if hasattr(args, name)} | instead
+    if values.get("zs") is not None:
+        if values["z"] is not None:
+            raise ValueError(f"--z must be left out where --zs gives the noise of each round, got {values['z']!r}")
+        values["zs"], values["z"] = tuple(_several("zs", values["zs"])), 1.0
+    for name in ("agents", "rounds", "q", "z"):
+        if values[name] is None:
+            raise ValueError(f"--{name} must be given")
+    return Plan(**{name: value for name, value in values.items() if value is not None})
+
+
+def _number(text: str) -> float | str:
+    """A whole number, another number, or the text as it is, for the setting's own check to refuse."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _several(name: str, text: str | None) -> list[Any]:
+    if text is None:
+        raise ValueError(f"--{name} must be given")
+    return [_number(part) for part in text.split(",")]
+
+
+def _say(args: argparse.Namespace, answer: object, shown: Callable[[], Sequence[str | Table]]) -> None:
+    if args.json:
+        print(json.dumps(answer, indent=1))
+        return
+    console = Console(highlight=False)
+    for part in shown():
+        console.print(part, markup=False, soft_wrap=isinstance(part, str) and not console.is_terminal)
+
+
+@contextmanager
+def _progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+    """A bar on a terminal, gone afterwards; gives the function to call after each step."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)
+
+
+def _parser() -> argparse.ArgumentParser:
+    looks: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+    parser = argparse.ArgumentParser(prog="python -m runners.privacy", description=HELP, **looks)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in (epsilon, calibrate, table, plot, ledger, projection):
+        name = command.__name__
+        sub = commands.add_parser(
+            name, help=command.__doc__, description=command.__doc__, epilog=EXAMPLES[name], **looks
+        )
+        sub.set_defaults(command=command)
+        sub.add_argument("--json", action="store_true", help="the answer for a program, on standard output")
+        if command is projection:
+            random_projection.add_options(sub, _number)
+            continue
+        sub.add_argument("--agents", type=_number, metavar="N", help="agents")
+        sub.add_argument("--delta", type=_number, metavar="D", help="default: N^-1.1")
+        if command is ledger:
+            sub.add_argument("files", nargs="+", metavar="FILE", help="ledger.jsonl of a run")
+            continue
+        kind, several = (str, ", or several: 0.15,0.25") if command is table else (_number, "")
+        sub.add_argument("--rounds", type=kind, metavar="T", help=f"broadcasts{several}")
+        sub.add_argument("--q", type=kind, metavar="Q", help=f"sampling probability{several}")
+        sub.add_argument("--z", type=kind, metavar="Z", help=f"noise multiplier{several}")
+        if command is epsilon:
+            sub.add_argument(
+                "--zs", metavar="Z0,Z1,..", help="instead of --z: of each round; the last of all later ones"
+            )
+        if command is calibrate:
+            sub.add_argument("--epsilon", type=_number, metavar="E", help="what all rounds may cost")
+            sub.add_argument(
+                "--accountant",
+                metavar="NAME",
+                help=f"to plan by: {', '.join(ACCOUNTANTS)} (default: pld, if it applies)",
+            )
+        if command is plot:
+            sub.add_argument("--out", default="epsilon.png", metavar="FILE", help="PNG and PDF (default: epsilon.png)")
+        _scheme_options(sub)
+    return parser
+
+
+def _scheme_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("scheme", "as the settings privacy.* and weights.* of a run")
+    group.add_argument("--sampling", default="poisson", metavar="NAME", help="poisson (default) or fixed_size")
+    group.add_argument("--growth", type=_number, default=0.0, metavar="EXP", help="z_t = z (t + 1)^EXP (default: 0)")
+    group.add_argument("--charge", default="nominal", metavar="NAME", help="nominal (default): z; or effective")
+    group.add_argument(
+        "--sensitivity", default="paper", metavar="NAME", help="of the noise: paper (default) or tight; for effective"
+    )
+    group.add_argument(
+        "--regions", type=_number, default=1, metavar="P", help="sub-regions (default: 1); for effective"
+    )
+    group.add_argument("--a", type=_number, default=15.0, metavar="A", help="softmax weights: a (default: 15)")
+    group.add_argument("--hold", type=_number, metavar="ROUNDS", help="softmax weights: rounds before a_t falls")
+    group.add_argument(
+        "--steps", type=_number, metavar="ROUNDS", help="softmax weights: rounds in which a_t falls to 1"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""The picture of a plan: epsilon against noise, sampling probability and rounds, by every accountant that applies."""
+
+import math
+import os
+import tempfile
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpfbo.privacy.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
+from runners.privacy.planner import MOST_ROUNDS, Plan
+from runners.record import picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = (".png", ".pdf")
+SIZE, DPI = (10.4, 4.3), 200  # inches, pixels an inch
+SINGLE_DIGIT = 10.0
+POINTS, FEW_POINTS = 11, 6  # on either side of the given value; few where every point takes many events
+LOOKS = {  # Okabe and Ito; told apart without colour too
+    "moments": ("#000000", "-", "o"), "rdp": ("#0072B2", "--", "s"), "pld": ("#D55E00", "-", "^"),
+    "fixed_size": ("#009E73", "-", "D"),
+}  # fmt: skip
+SAMPLING = {"poisson": "Poisson sampling", "fixed_size": "subsets of fixed size"}
+LABELS = {"z": "noise multiplier z", "q": "sampling probability q", "rounds": "rounds T"}
+
+LOOK = {**picture.LOOK, "legend.frameon": False, "pdf.fonttype": 42}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Epsilon of plans that differ in one setting. epsilon: by accountant, one for each of `values`; may be inf."""
+
+    name: str
+    given: float
+    values: list[float]
+    epsilon: dict[str, list[float]]
+
+    def as_json(self) -> dict[str, Any]:
+        finite = {name: [v if math.isfinite(v) else None for v in vs] for name, vs in self.epsilon.items()}
+        return {"against": self.name, "given": self.given, "values": self.values, "epsilon": finite}
+
+
+def grids(plan: Plan) -> dict[str, list[float]]:
+    """The values of each panel, the given one among them: z and q evenly spaced on a logarithmic axis."""
+    n = FEW_POINTS if plan.weights_matter or plan.growth else POINTS
+    least, longest = SMALLEST_NOISE, MOST_ROUNDS
+    if plan.growth < 0:  # the last round must keep some noise
+        least = min(plan.z, least * plan.rounds**-plan.growth)
+        longest = max(plan.rounds, int(math.exp(min(20.0, math.log(plan.z / SMALLEST_NOISE) / -plan.growth))))
+    rounds = np.geomspace(1, min(2 * plan.rounds, longest), 2 * POINTS).round().astype(int).tolist()
+    q = _around(plan.q, plan.q / 8, min(1.0, 8 * plan.q), n)
+    if plan.sampling == "fixed_size":  # only whole subsets
+        q = sorted({plan.q, *(max(1, round(value * plan.agents)) / plan.agents for value in q)})
+    return {
+        "z": _around(plan.z, max(plan.z / 4, least), min(4 * plan.z, LARGEST_NOISE), n),
+        "q": q,
+        "rounds": sorted({plan.rounds, *rounds}),
+    }
+
+
+def panels(plan: Plan, done: Callable[[], None] = lambda: None) -> list[Panel]:
+    """Epsilon along each grid. done: called after each point."""
+    names = [name for name, accountant in plan.accountants.items() if not accountant.approximation]
+    result = []
+    for setting, values in grids(plan).items():
+        epsilon: dict[str, list[float]] = {name: [] for name in names}
+        for value in values:
+            events = _changed(plan, setting, value).events()
+            for name in names:
+                epsilon[name].append(plan.accountants[name].epsilon(events, plan.delta_used))
+            done()
+        result.append(Panel(setting, getattr(plan, setting), values, epsilon))
+    return result
+
+
+def _changed(plan: Plan, setting: str, value: float) -> Plan:
+    if setting == "rounds":
+        return replace(plan, rounds=int(value))
+    return replace(plan, q=value) if setting == "q" else replace(plan, z=value)
+
+
+def draw(data: list[Panel], plan: Plan, relation: str, out: Path) -> list[Path]:
+    """Write the picture as PNG and PDF, both whole or none; the files. out: their path, with or without a suffix."""
+    # Imported here, since no other command needs it. No pyplot, so that nothing needs a display.
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context(LOOK):
+        figure = Figure(figsize=SIZE)
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(1, len(data), sharey=True)
+        figure.subplots_adjust(left=0.065, right=0.985, top=0.86, bottom=0.235, wspace=0.08)
+        for axis, panel in zip(axes, data, strict=True):
+            _panel(axis, panel)
+            axis.set_title(_others(plan, panel.name), fontsize=10)
+        _epsilon_axis(axes[0], data)
+        axes[0].text(0.03, 0.03, "single digit: ε < 10", transform=axes[0].transAxes, fontsize=8.5, color="#2a6b2a")
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="upper center", ncols=len(labels), bbox_to_anchor=(0.525, 1.0))
+        figure.text(0.065, 0.02, textwrap.fill(caption(plan, relation), 145), fontsize=8.5, color="#444444")
+        return _saved(figure, out)
+
+
+def caption(plan: Plan, relation: str) -> str:
+    """All that an epsilon needs beside it."""
+    growth = f", times (t + 1)^{plan.growth:g} in round t" if plan.growth else ""
+    return (
+        f"Dotted, and in the legend: z = {plan.z:g}{growth}, q = {plan.q:g}, T = {plan.rounds}. "
+        f"N = {plan.agents} agents, δ = {plan.delta_used:.3g}, relation {relation}, user level, "
+        f"{SAMPLING[plan.sampling]}, {plan.charge} charge. "
+        "ε covers all broadcasts of one run, not the choice of q, z or T by comparing runs on the same private data."
+    )
+
+
+def check_writable(out: Path) -> None:
+    """Raise ValueError unless files can be made beside `out`."""
+    if out.is_dir() or not out.name:
+        raise ValueError(f"--out must name a file, got the folder {str(out)!r}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise ValueError(f"--out must be where a file can be written, got {str(out)!r}: {error.strerror}") from error
+
+
+def _around(given: float, low: float, high: float, n: int) -> list[float]:
+    """From low to high by way of the given value, n steps on either side."""
+    below, above = np.geomspace(low, given, n + 1)[:-1], np.geomspace(given, high, n + 1)[1:]
+    return [*(below if low < given else []), given, *(above if high > given else [])]
+
+
+def _panel(axis: "Axes", panel: Panel) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.axhspan(1e-300, SINGLE_DIGIT, color="#009E73", alpha=0.08, linewidth=0)
+    axis.axvline(panel.given, color="#888888", linestyle=":", linewidth=1.2)
+    for name, values in panel.epsilon.items():
+        colour, line, marker = LOOKS[name]
+        shown = [v if 0 < v < math.inf else math.nan for v in values]
+        at = panel.values.index(panel.given)
+        axis.plot(
+            panel.values, shown, label=f"{name}: ε = {values[at]:.4g}", color=colour, linestyle=line, marker=marker,
+            markevery=[at], markersize=5,
+        )  # fmt: skip
+    axis.set_xlabel(LABELS[panel.name])
+    if panel.name != "rounds":
+        axis.set_xscale("log")
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _epsilon_axis(axis: "Axes", data: list[Panel]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    values = [v for panel in data for vs in panel.epsilon.values() for v in vs if 0 < v < math.inf]
+    high = max([2 * SINGLE_DIGIT, *(1.3 * v for v in values)])
+    low = min([SINGLE_DIGIT / 5, *(v / 1.3 for v in values)])
+    axis.set_yscale("log")
+    axis.set_ylim(max(low, high / 1e5), high)
+    axis.set_ylabel("privacy loss ε")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 1e3 else (1.0,)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _others(plan: Plan, name: str) -> str:
+    """The settings that a panel holds fixed."""
+    texts = {"z": f"z = {plan.z:g}", "q": f"q = {plan.q:g}", "rounds": f"T = {plan.rounds}"}
+    return ", ".join(text for key, text in texts.items() if key != name)
+
+
+def _saved(figure: Any, out: Path) -> list[Path]:
+    base = out.with_suffix("") if out.suffix in FORMATS else out
+    paths = [base.with_name(base.name + suffix) for suffix in FORMATS]
+    with tempfile.TemporaryDirectory(dir=base.parent, prefix=f".{base.name}.") as folder:
+        for path in paths:
+            figure.savefig(Path(folder) / path.name, dpi=DPI)
+        for path in paths:
+            os.replace(Path(folder) / path.name, path)
+    return paths

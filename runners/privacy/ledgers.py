@@ -1,0 +1,122 @@
+"""Ledgers of one or several runs on the same data, added up."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dp_accounting
+
+from dpfbo import checks
+from dpfbo.privacy.accounting import finite_or_none, in_words
+from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
+from dpfbo.privacy.accounting.calibrate import SMALLEST_NOISE
+from dpfbo.privacy.ledger import Charge, Ledger, LedgerError
+from runners.privacy.planner import analysing, spent
+
+NO_RELATION = "none of tables (messages of agents, or a release without a claim)"
+COVERS = (
+    "the broadcasts in these ledgers; not settings chosen by comparing runs on the same private data, nor runs whose "
+    "ledgers are not given"
+)
+COVERS_RELEASES = (
+    "the tables released in these ledgers, for neighbours of one table in the same public box; not measurements, nor "
+    "settings chosen by comparing runs on the same private data, nor runs whose ledgers are not given"
+)
+SEVERAL = (
+    "several ledgers add up if their runs drew their noise independently; runs with one seed and privacy.rng=seeded "
+    "share their noise, and then no epsilon covers them together (a ledger does not say how its noise was drawn)"
+)
+
+
+def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
+    """Epsilon of all charges in these files by every accountant that applies.
+
+    A release that is in several of them, byte for byte the same, counts once, since it was learnt once: at the least
+    noise that it is charged at.
+
+    Raises LedgerError for a file that is not there, is no ledger, or cannot be added to the others.
+    """
+    files = {str(path): read(path) for path in paths}
+    everything = [charge for charges in files.values() for charge in charges]
+    once: dict[tuple[int, str], Charge] = {}
+    for charge in sorted(everything, key=_noise, reverse=True):
+        once[charge.round, charge.digest] = charge
+    relation = _relation(files)
+    events = [charge.event() for charge in once.values()]
+    return {
+        "files": [{"path": path, "charges": len(charges)} for path, charges in files.items()],
+        "charges": len(events),
+        "repeated": sum(map(len, files.values())) - len(events),
+        **(spent(events, delta) if relation is None else _released(events, delta, relation)),
+        "covers": COVERS if relation is None else COVERS_RELEASES,
+        "note": SEVERAL if len(files) > 1 else None,
+    }
+
+
+def _relation(files: dict[str, list[Charge]]) -> str | None:
+    """The neighbours that all charges compare; None for those of the federated family. Raises LedgerError."""
+    everything = [charge for charges in files.values() for charge in charges]
+    relations = {charge.relation: path for path, charges in files.items() for charge in charges}
+    if len(relations) > 1:
+        said = "; ".join(f"{path}: {NO_RELATION if r is None else in_words(r)}" for r, path in relations.items())
+        raise LedgerError(f"ledgers must have one relation to be added up, got {said}")
+    relation = next(iter(relations), None)
+    if relation is None and not analysing([charge.event() for charge in everything]):
+        raise LedgerError(
+            f"{', '.join(files)}: some charges are of Poisson sampling and some of subsets of a fixed size, "
+            "and no accountant covers both under one relation"
+        )
+    return relation
+
+
+def _released(events: Sequence[dp_accounting.DpEvent], delta: float, relation: str) -> dict[str, Any]:
+    """The same as `spent` of outsourced releases."""
+    epsilon = AnalyticGaussian(relation).epsilon(events, delta)
+    return {
+        "epsilon": {"analytic_gaussian": finite_or_none(epsilon)}, "approximations": [], "delta": delta,
+        "relation": relation,
+    }  # fmt: skip
+
+
+def _noise(charge: Charge) -> tuple[float, float]:
+    """What makes a charge of the same numbers cheap: much noise, and a small sampling probability."""
+    return charge.z or 0.0, -charge.q
+
+
+def read(path: Path) -> list[Charge]:
+    """The charges of one ledger file, all of them checked. Raises LedgerError."""
+    if not path.is_file():
+        raise LedgerError(f"ledger {path} is not there, or no file")
+    try:
+        charges = Ledger(path).charges
+    except OSError as error:
+        raise LedgerError(f"ledger {path} cannot be read: {error.strerror}") from error
+    if not charges and path.read_bytes().strip():
+        raise LedgerError(f"ledger {path} holds no whole charge: it is none, or was torn in its first line")
+    for number, charge in enumerate(charges, start=1):
+        try:
+            _check(charge)
+        except (ValueError, TypeError) as error:
+            raise LedgerError(f"ledger {path} charge {number} is none: {error}") from error
+    return charges
+
+
+def _check(charge: Charge) -> None:
+    checks.integer("round", charge.round, minimum=0)
+    checks.probability("q", charge.q)
+    if charge.z is not None:
+        checks.real("z", charge.z)
+        if charge.z < SMALLEST_NOISE:
+            raise ValueError(f"z must be null or at least {SMALLEST_NOISE}, got {charge.z!r}")
+    if not isinstance(charge.digest, str):
+        raise ValueError(f"digest must be a text, got {charge.digest!r}")
+    if charge.subset is not None:
+        if not isinstance(charge.subset, list | tuple) or len(charge.subset) != 2:
+            raise ValueError(f"subset must be [k, N], got {charge.subset!r}")
+        checks.integer("k of subset", charge.subset[0], minimum=1)
+        checks.integer("N of subset", charge.subset[1], minimum=charge.subset[0])
+    if charge.relation is not None:
+        if not isinstance(charge.relation, str):
+            raise ValueError(f"relation must be a text, got {charge.relation!r}")
+        if charge.q != 1 or charge.subset is not None:
+            raise ValueError(f"q must be 1 and subset null where there is a relation, got {charge.q!r}")

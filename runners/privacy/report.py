@@ -1,0 +1,79 @@
+"""What runners.privacy shows on the terminal: epsilon in tables, with all that it needs beside it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from dpfbo.privacy.accounting import in_words
+
+RELATIONS = {
+    "zero-out": "one agent's messages of all rounds replaced by zero vectors",
+    "replace-one": "one agent's messages of all rounds replaced by any others",
+}
+WHAT = {
+    "moments": "moments accountant of the paper",
+    "rdp": "Rényi divergences",
+    "pld": "privacy-loss distributions",
+    "gdp": "Gaussian DP, an approximation, not a guarantee",
+    "fixed_size": "Rényi divergences, without replacement",
+    "analytic_gaussian": "exact, of Gaussian noise without sampling",
+}
+
+
+def title(answer: dict[str, Any]) -> str:
+    """The plan that an answer is about, in a line."""
+    z = answer["z"]
+    noise = f"z = {', '.join(f'{v:g}' for v in z)}" if isinstance(z, list) else f"z = {z:g}"
+    noise += f" (t + 1)^{answer['growth']:g}" if answer["growth"] else ""
+    k = f", {answer['subset'][0]} of them a round" if answer["subset"] else ""
+    low, high = min(answer["charged_multipliers"]), max(answer["charged_multipliers"])
+    charged = "" if answer["charge"] == "nominal" else f", charged at {low:.4g}" + f" to {high:.4g}" * (high > low)
+    return f"{answer['agents']} agents{k}, {answer['rounds']} rounds, q = {answer['q']:g}, {noise}{charged}"
+
+
+def by_accountant(answer: dict[str, Any]) -> Table:
+    """Epsilon of one plan, or of ledgers, a row an accountant."""
+    result = Table()
+    result.add_column("accountant")
+    result.add_column("epsilon", justify="right")
+    result.add_column()
+    for name, value in answer["epsilon"].items():
+        result.add_row(name, _in_words(value), WHAT[name])
+    return result
+
+
+def grid(answers: Sequence[dict[str, Any]]) -> Table:
+    """Epsilon of several plans, a row a plan."""
+    result = Table()
+    names = list(answers[0]["epsilon"])
+    rough = answers[0]["approximations"]
+    for name in ("q", "z", "T", *(f"epsilon\n{name}{' (≈)' * (name in rough)}" for name in names)):
+        result.add_column(name, justify="right")
+    for a in answers:
+        result.add_row(*(f"{a[key]:g}" for key in ("q", "z", "rounds")), *(_in_words(a["epsilon"][n]) for n in names))
+    if rough:
+        result.caption = f"≈ {', '.join(rough)}: an approximation, not a guarantee"
+    return result
+
+
+def caption(answer: dict[str, Any]) -> list[str]:
+    """Delta, relation, and what epsilon covers."""
+    relation = answer["relation"]
+    words = f"relation {relation} ({RELATIONS[relation]}), user level" if relation in RELATIONS else in_words(relation)
+    if all(epsilon is None for epsilon in answer["epsilon"].values()):
+        words = "no epsilon is finite, whatever the relation"
+    lines = [f"at delta {answer['delta']:.3g}, {words}"]
+    if answer["relation"] == "replace-one":
+        lines.append(
+            "z is noise over what one message can add; two messages can be twice as far apart, which is counted"
+        )
+    if "covers" in answer:
+        lines.append(f"it covers {answer['covers']}")
+    return lines
+
+
+def _in_words(epsilon: float | None) -> str:
+    if epsilon is None:
+        return "none"
+    return f"{epsilon:.2f}" if epsilon == 0 or 0.1 <= epsilon < 1e4 else f"{epsilon:.3g}"

@@ -1,0 +1,129 @@
+"""The picture of one finished run: its metric against the round, and against epsilon."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpfbo.privacy.accounting import in_words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SIZE, ONE_PANEL_SIZE, DPI = (9.6, 4.0), (6.4, 4.0), 125  # inches, pixels an inch
+COLOUR = "#0072B2"
+DECADE = 10.0  # a range of at least this ratio gets a logarithmic axis
+
+LOOK: dict[Any, Any] = {
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.size": 10,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+}
+
+
+def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> Path:
+    """Write the picture as a PNG file: mean over the agents, and its standard error as a band.
+
+    The metric after a round stands at the epsilon of the broadcasts before that round. Where nothing was released,
+    or no finite epsilon covers it, there is no second panel, and the picture says why.
+
+    Args:
+        summary: contents of summary.json.
+        epsilons: after each broadcast, by the run's accountant; inf if there is no finite one.
+        path: the file to write.
+    """
+    # Imported here, since only a run with a tracker needs it. No pyplot, so that nothing is kept from run to run.
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    mean, se = np.array(summary["curve"]["mean"]), np.array(summary["curve"]["se"])
+    spent = np.array([0.0, *epsilons])
+    why_not = without_epsilon(summary, spent, len(mean))
+    with rc_context(LOOK):
+        figure = Figure(figsize=ONE_PANEL_SIZE if why_not else SIZE, layout="constrained")
+        FigureCanvasAgg(figure)
+        panels = figure.subplots(1, 1 if why_not else 2, squeeze=False, sharey=True)[0]
+        _curve(panels[0], np.array(summary["curve"]["round"]), mean, se)
+        panels[0].set_xlabel("round t" + (f"\n{why_not}" if why_not else ""))
+        panels[0].xaxis.set_major_locator(MaxNLocator(integer=True))
+        over = "\n(mean ± standard error over agents)" if summary["n_agents"] > 1 else ""
+        panels[0].set_ylabel(metric_in_words(summary["metric"]) + over)
+        _metric_axis(panels[0], summary, mean, se)
+        if not why_not:
+            far = spent[1] > 0 and spent[-1] >= DECADE * spent[1]
+            _curve(panels[1], *((spent[1:], mean[1:], se[1:]) if far else (spent, mean, se)))
+            _epsilon_axis(panels[1], summary, spent, far)
+        figure.suptitle(_title(summary), fontsize=11)
+        figure.savefig(path, dpi=DPI, format="png")
+    return path
+
+
+def without_epsilon(summary: Mapping[str, Any], spent: np.ndarray, rounds: int) -> str:
+    """Why there is no curve against epsilon; empty if there is one."""
+    if summary.get("published_claim"):
+        return "no finite ε: the published claim is not a guarantee"
+    if summary["epsilon"][summary["accountant"]] is None or not np.isfinite(spent).all():
+        return "no finite ε: what is shared is not protected by noise"
+    if len(spent) != rounds:
+        return "ε = 0: nothing is sent or released"
+    if "published_claim" in summary:
+        return f"ε = {spent[-1]:.3g} at δ = {summary['delta']:.3g}, of one release before the first round"
+    return ""
+
+
+def metric_in_words(metric: str) -> str:
+    """The metric as an axis names it."""
+    return {"one_minus_auc": "1 − AUC"}.get(metric, metric.replace("_", " "))
+
+
+def _curve(axes: "Axes", x: np.ndarray, mean: np.ndarray, se: np.ndarray) -> None:
+    few = len(x) <= 40
+    axes.plot(x, mean, color=COLOUR, marker="o" if few else None, markersize=3.5)
+    axes.fill_between(x, mean - se, mean + se, color=COLOUR, alpha=0.15, linewidth=0)
+
+
+def _metric_axis(axes: "Axes", summary: Mapping[str, Any], mean: np.ndarray, se: np.ndarray) -> None:
+    """Logarithmic where a metric to be minimised stays above 0 and has come down far."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    if not (summary["lower_is_better"] and mean.min() > 0 and mean.max() >= DECADE * mean.min()):
+        return
+    axes.set_yscale("log", nonpositive="clip")
+    axes.set_ylim(max((mean - se).min(), mean.min() / 2) / 1.2, (mean + se).max() * 1.2)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if mean.max() < 1e3 * mean.min() else (1.0,)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _epsilon_axis(axes: "Axes", summary: Mapping[str, Any], spent: np.ndarray, far: bool) -> None:
+    """Linear from 0, where round 0 stands; logarithmic, without round 0, where epsilon grows `far`."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    label = (
+        f"ε spent before the round, {summary['accountant'].upper()} accountant\n"
+        f"(δ = {summary['delta']:.3g}, {in_words(summary['relation'])})"
+    )
+    first, last = spent[1], spent[-1]
+    if far:
+        axes.set_xscale("log")
+        axes.set_xlim(first / 1.1, last * 1.1)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if last < 1e3 * first else (1.0,)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        label += "\nround 0, at ε = 0, is left of the axis"
+    elif last > 0:
+        axes.set_xlim(-0.02 * last, 1.04 * last)
+    axes.set_xlabel(label)
+
+
+def _title(summary: Mapping[str, Any]) -> str:
+    N = summary["n_agents"]
+    setting = f"{summary['problem'].replace('_', ' ')} · {summary['algorithm']} · seed {summary['seed']}"
+    return setting if "published_claim" in summary else f"{setting} · {N} agent{'s' * (N != 1)}"

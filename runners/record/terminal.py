@@ -1,0 +1,115 @@
+"""What a run shows on the terminal: a progress bar, a table at the end, one sentence for an error."""
+
+import math
+import sys
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from dpfbo.federated.server import ServerRecord
+from dpfbo.privacy.accounting import in_words
+from dpfbo.records import RoundRecord
+
+
+class RoundProgress:
+    """Progress over rounds with the mean metric and epsilon so far; plain lines where there is no terminal.
+
+    epsilon: what is shown before anything is released; None where there is no finite one.
+    """
+
+    def __init__(self, title: str, rounds: int, metric: str, enabled: bool = True, epsilon: float | None = 0.0) -> None:
+        self._console = Console(stderr=True)
+        self._live = enabled and self._console.is_terminal
+        self._plain = enabled and not self._live
+        self._metric, self._rounds, self._title = metric, rounds, title
+        self._epsilon = math.inf if epsilon is None else epsilon
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=10),
+            TextColumn("round {task.completed}/{task.total}  {task.fields[status]}"), TimeRemainingColumn(),
+            console=self._console, disable=not self._live,
+        )  # fmt: skip
+        self._task = self._bar.add_task(title, total=rounds, status="")
+
+    def __enter__(self) -> "RoundProgress":
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def __call__(self, agents: RoundRecord, server: ServerRecord | None) -> None:
+        if server is not None:
+            self._epsilon = server.epsilon
+        status = f"{self._metric} {agents.mean:.4f}  epsilon {_in_words(self._epsilon)}"
+        self._bar.update(self._task, completed=agents.round, status=status)
+        if self._plain and agents.round % max(1, self._rounds // 6) == 0:
+            self._console.print(f"{self._title}: round {agents.round}/{self._rounds}  {status}", highlight=False)
+
+
+def _in_words(epsilon: float) -> str:
+    return f"{epsilon:.3g}" if math.isfinite(epsilon) else "none"
+
+
+def print_summary(summary: dict[str, Any], folder: object) -> None:
+    """The table at the end of a run."""
+    T, curve = summary["rounds"], summary["curve"]
+    alone = "published_claim" in summary  # one curator, whose standard error over agents says nothing
+    table = Table()
+    table.add_column("round")
+    table.add_column(summary["metric"])
+    for t in sorted({0, T // 4, T // 2, 3 * T // 4, T}):
+        table.add_row(str(t), f"{curve['mean'][t]:.4f}" + ("" if alone else f" ± {curve['se'][t]:.4f}"))
+    console = Console()
+    console.print(f"{summary['problem']} · {summary['algorithm']} · seed {summary['seed']}", highlight=False)
+    console.print(table)
+    who = "one curator, one modeler" if alone else f"{summary['n_agents']} agents, mean ± standard error over agents"
+    console.print(who, highlight=False)
+    if summary.get("stand_in"):
+        console.print(f"data: {summary['stand_in']}", highlight=False)
+    console.print(epsilon_sentence(summary), highlight=False)
+    if summary["clip_fraction"] is not None and summary["private"] and not alone:
+        console.print(f"clipped {summary['clip_fraction']:.1%} of the chosen messages", highlight=False)
+    seconds = ", ".join(f"{phase} {s:.2f}" for phase, s in summary["seconds"].items())
+    console.print(f"seconds: {seconds}", highlight=False)
+    console.print(f"results: {folder}", highlight=False, soft_wrap=True)
+
+
+def epsilon_sentence(summary: dict[str, Any]) -> str:
+    """Epsilon with all that it needs beside it: delta, relation, accountants."""
+    values = summary["epsilon"]
+    if "published_claim" in summary:
+        return _epsilon_of_release(summary)
+    if summary["n_charges"] == 0 and None not in values.values():
+        return "epsilon 0: nothing is sent or released"
+    rough = dict.fromkeys(summary["approximations"], " (an approximation, no guarantee)")
+    shown = ", ".join(
+        f"{name} {'none' if v is None else format(v, '.2f')}{rough.get(name, '')}" for name, v in values.items()
+    )
+    suffix = f"delta {summary['delta']:.3g}, {in_words(summary['relation'])}, {summary['n_charges']} broadcasts"
+    seeded = "; simulation: a known seed voids it" if summary["private"] and summary["rng"] == "seeded" else ""
+    return f"epsilon: {shown} ({suffix}{seeded})"
+
+
+def _epsilon_of_release(summary: dict[str, Any]) -> str:
+    """The same of a curator's release: a guarantee, or what was published instead of one."""
+    value, limits = summary["epsilon"][summary["accountant"]], "the measurements are not covered"
+    if summary["published_claim"] is not None:
+        return f"epsilon: none; {summary['published_claim']}; {limits}"
+    if summary["n_charges"] == 0:
+        return f"epsilon 0: nothing is released; {limits}"
+    if value is None:
+        return "epsilon: none, the rows are released as they are"
+    seeded = "; simulation: a known seed voids it" if summary["rng"] == "seeded" else ""
+    charges = f"{summary['n_charges']} release{'s' * (summary['n_charges'] > 1)}"
+    told = f"delta {summary['delta']:.3g}, {in_words(summary['relation'])}, {charges}, {summary['accountant']}"
+    return f"epsilon: {value:.4g} ({told}{seeded}); {limits}"
+
+
+def say_error(message: str) -> None:
+    """One sentence on standard error."""
+    print(f"error: {' '.join(str(message).split())}", file=sys.stderr)

@@ -1,0 +1,238 @@
+"""Run one experiment, wherever its agents are, and leave its records on disk."""
+
+import functools
+import logging
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from dpfbo import records
+from dpfbo.checkpoint import Checkpoint, check_charged
+from dpfbo.federated import federation
+from dpfbo.federated.federation import Result, Round
+from dpfbo.federated.server import ServerRecord
+from dpfbo.privacy.accounting import finite_or_none
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.records import RoundRecord
+from runners.compose.experiment import AnyExperiment, build, calibrated
+from runners.compose.identity import setting_hash
+from runners.compose.outsourced import Outsourced
+from runners.executor.local import Spent, deployed
+from runners.record import picture
+from runners.record.run_folder import Progress, RunFolder
+from runners.record.wandb_tracker import WandbTracker
+
+logger = logging.getLogger(__name__)
+
+OnRound = Callable[[RoundRecord, ServerRecord | None], None]
+
+_PROGRESS_SECONDS = 1.0  # between two notes of how far the run is
+
+
+def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) -> tuple[dict[str, Any], Path]:
+    """Build, run and record the experiment of a composed configuration; returns its summary and its folder.
+
+    An interrupted run goes on after its last round. on_round is called for every round, those of before included.
+    Raises before any work starts for bad settings, missing data or an unwritable folder; see `experiment.build`.
+    """
+    cfg = calibrated(cfg)
+    experiment = build(cfg)
+    settings = experiment.settings
+    wandb_settings = settings["tracker"]["wandb"]
+    tracker = WandbTracker(**wandb_settings)
+    name = setting_hash(cfg)
+    group = str(settings["experiment_name"])
+    folder = RunFolder(Path(settings["results_dir"]).absolute() / group / name / str(settings["seed"]))
+    with folder.opened():
+        checkpoint = Checkpoint(folder.checkpoint_path)
+        done, before, broadcasts = _resumed(experiment, checkpoint, folder)
+        label = f"{experiment.problem.name}-{settings['algorithm']['name']}-{name}-{settings['seed']}"
+        tags = [experiment.problem.name, settings["algorithm"]["name"]]
+        result, noted = Result(experiment.momentum), 0.0
+
+        def show(round: Round) -> None:
+            tracker.log_round(round.agents.round, _metrics(round))
+            on_round(round.agents, round.server)
+
+        def keep(round: Round) -> None:
+            nonlocal noted
+            checkpoint.append(round)
+            if time.monotonic() > noted + _PROGRESS_SECONDS:
+                folder.note_progress(_progress(experiment, result))
+                noted = time.monotonic()
+            show(round)
+
+        try:
+            for round in done:
+                result.add(round)
+            with deployed(experiment, folder, result) as deployment:
+                tracker.start(settings, folder.path, label, group, tags, _commit(), before)
+                for round in done:
+                    show(round)
+                T = experiment.rounds
+                federation.run(deployment.population, deployment.server, T, keep, result, broadcasts)
+                spent, placed = deployment.spent(), deployment.placed()
+            summary = {**summarise(experiment, result, spent, name), "executor": placed}
+            ids = torch.arange(experiment.problem.n_agents)
+            rounds, server = records.rounds_table(result.rounds, ids), records.server_table(result.server)
+            folder.write(OmegaConf.to_yaml(cfg, resolve=True), rounds, server, summary)
+        except BaseException as error:
+            tracker.fail(f"{type(error).__name__}: {error}")
+            raise
+        checkpoint.clear()
+    epsilons = [r.epsilon for r in result.server]
+    epsilons += epsilons[-1:] * (experiment.rounds - len(epsilons))  # the broadcasts may stop before the run does
+    tracker.finish(summary, lambda path: picture.draw(summary, epsilons, path))
+    return summary, folder.path
+
+
+def _resumed(
+    experiment: AnyExperiment, checkpoint: Checkpoint, folder: RunFolder
+) -> tuple[list[Round], float | None, int]:
+    """The rounds that an interrupted run left, all of them in the ledger, the epsilon before the first of them, and how
+    many broadcasts the whole run makes.
+
+    Says on the log what is unusual.
+    """
+    with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext():  # an orphaned server is gone
+        if not experiment.settings["resume"]:
+            checkpoint.clear()
+        done = checkpoint.read()
+        checkpoint.forget_from(len(done))
+        ledger = Ledger(folder.ledger_path)
+        check_charged(done, ledger)
+        resumed = sum(round.server is not None for round in done)
+        broadcasts = _broadcasts(experiment, checkpoint, ledger, len(done), resumed)
+        folder.begin(len(ledger.charges))
+    if done:
+        logger.warning("%s: going on after round %d of %d", folder.path, len(done) - 1, experiment.rounds)
+    _say_what_is_unusual(experiment, ledger, resumed)
+    earlier = ledger.events()[: len(ledger.charges) - resumed]
+    if earlier and experiment.settings["privacy"]["rng"] == "os":  # releases that this run adds to
+        return done, finite_or_none(experiment.accounts.epsilon.after(earlier)), broadcasts
+    return done, experiment.accounts.nothing, broadcasts
+
+
+def _broadcasts(experiment: AnyExperiment, checkpoint: Checkpoint, ledger: Ledger, done: int, resumed: int) -> int:
+    """How many broadcasts the run makes, `resumed` of them in the `done` rounds before it was interrupted.
+
+    Fewer than planned where the noise is fresh, so that it adds to the ledger, and its budget ends before.
+    """
+    if experiment.settings["privacy"]["rng"] == "seeded" or experiment.accounts.budget is None:
+        return experiment.broadcasts
+    if resumed < min(done, experiment.broadcasts):  # they had ended already
+        return resumed
+    file = checkpoint.curator_file() if isinstance(experiment, Outsourced) else checkpoint.release_file()
+    spent, kept = ledger.events(), file.load(done)
+    if kept is not None and ledger.holds(done, kept.values):  # charged already, and to be sent again
+        spent = spent[:-1]
+    return experiment.accounts.affordable(spent, resumed)
+
+
+def _progress(experiment: AnyExperiment, result: Result) -> Progress:
+    epsilon = finite_or_none(result.server[-1].epsilon) if result.server else experiment.accounts.nothing
+    return Progress(result.rounds[-1].round, experiment.rounds, result.rounds[-1].mean, epsilon)
+
+
+def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str) -> dict[str, Any]:
+    """The contents of summary.json; null stands for "no finite value"."""
+    settings = experiment.settings
+    chosen = sum(r.release.n_chosen for r in result.server)
+    mean, se = [r.mean for r in result.rounds], [r.standard_error for r in result.rounds]
+    return {
+        "experiment": settings["experiment_name"],
+        "setting": name,
+        "problem": experiment.problem.name,
+        "algorithm": settings["algorithm"]["name"],
+        "seed": settings["seed"],
+        "n_agents": experiment.problem.n_agents,
+        "rounds": experiment.rounds,
+        "metric": experiment.problem.metric,
+        "lower_is_better": experiment.problem.lower_is_better,
+        "curve": {"round": list(range(len(mean))), "mean": mean, "se": se, "se_over": "agents"},
+        "final": {"mean": mean[-1], "se": se[-1]},
+        "private": experiment.private,
+        "delta": experiment.accounts.delta,
+        "relation": experiment.accounts.relation,
+        "accountant": settings["privacy"]["accountant"],
+        "approximations": experiment.accounts.approximations,
+        "epsilon": spent.epsilons,
+        "epsilon_covers": experiment.covers,
+        **_of_release(experiment),
+        "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "n_dropped", "release", "seconds"],
+        "rng": settings["privacy"]["rng"],
+        "n_charges": spent.n_charges,
+        "clip_fraction": sum(r.release.n_clipped for r in result.server) / chosen if chosen else None,
+        "n_rejected": sum(r.release.n_rejected for r in result.server),
+        "n_dropped": sum(r.n_dropped for r in result.server),
+        "seconds": {**result.seconds, "total": sum(result.seconds.values())},
+        "commit": _commit(),
+    }
+
+
+def _of_release(experiment: AnyExperiment) -> dict[str, Any]:
+    if not isinstance(experiment, Outsourced):
+        return {}
+    return {
+        "published_claim": experiment.published_claim,
+        "release": experiment.private_facts,
+        "stand_in": experiment.problem.stand_in,
+    }
+
+
+def _metrics(done: Round) -> dict[str, float | None]:
+    """What a tracker shows of one round."""
+    last = done.agents.regret[:, -1]
+    low, median, high = torch.quantile(last, torch.tensor([0.1, 0.5, 0.9], dtype=last.dtype)).tolist()
+    metrics: dict[str, float | None] = {
+        "regret/mean": done.agents.mean, "regret/q10": low, "regret/median": median, "regret/q90": high,
+        **{f"seconds/{phase}": seconds for phase, seconds in done.seconds.items()},
+    }  # fmt: skip
+    if done.server is not None:
+        row = records.server_row(done.server)
+        metrics.update({"epsilon" if k == "epsilon" else f"server/{k}": v for k, v in row.items() if k != "round"})
+    return metrics
+
+
+def _say_what_is_unusual(experiment: AnyExperiment, ledger: Ledger, resumed: int) -> None:
+    privacy = experiment.settings["privacy"]
+    if experiment.private:
+        if privacy["rng"] == "seeded":
+            logger.info("privacy.rng=seeded: a simulation; whoever knows the seed can remove the noise")
+        if privacy.get("z") == 0:
+            logger.warning("privacy.z=0 adds no noise: there is no finite epsilon")
+    if ledger.carried_over > resumed:
+        how = "different ones add to epsilon; these releases are real, keep this ledger"
+        if privacy["rng"] == "seeded":
+            how = "different ones with the same random numbers are refused; delete the folder to start anew"
+        logger.warning(
+            "%s already holds %d broadcasts: equal ones are not charged again, %s",
+            ledger.path,
+            ledger.carried_over,
+            how,
+        )
+
+
+@functools.cache  # the code that runs is the code that was imported
+def _commit() -> str | None:
+    """The git commit of the code, with "+" if there are uncommitted changes; None outside a checkout."""
+    try:
+        describe = [
+            "git",
+            "-C",
+            str(Path(__file__).parent),
+            "describe",
+            "--always",
+            "--dirty=+",
+            "--abbrev=40",
+            "--exclude=*",
+        ]
+        return subprocess.run(describe, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

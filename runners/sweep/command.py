@@ -1,0 +1,272 @@
+"""python -m runners.sweep: many settings times many seeds on Ray Tune (grid search), resumable from their files."""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from dpfbo.privacy.accounting import in_words
+from runners.compose.experiment import CONF
+from runners.record.terminal import say_error
+from runners.run import USER_ERRORS, one_sentence
+from runners.sweep import progress_table
+from runners.sweep.plan import Grid, Setting
+from runners.sweep.shared_runs import plan_all, spread, together
+from runners.sweep.trials import Trial, TrialState, seeds_in_words, state, write_plan
+
+States = dict[tuple[str, int], TrialState]
+
+HELP = """dpfbo: a sweep, many settings of one experiment times many seeds, side by side on Ray.
+
+Writes results/<experiment_name>/<setting>/<seed>/ for each trial, and sweep.json beside them. Finished trials are
+skipped and interrupted ones go on: after a Ctrl-C or a crash, give the same command again.
+
+Examples
+  python -m runners.sweep experiment=fig2c                           a figure of the paper
+  python -m runners.sweep experiment=fig2c scale=paper               with all its seeds
+  python -m runners.sweep experiment=fig2a,fig2b,fig2c               several; what they share runs once
+  python -m runners.sweep experiment=fig2c --dry-run                 what would run, at which epsilon
+  python -m runners.sweep problem=branin algorithm=ts,dp_fts_de privacy.z=1,2 seeds=0..4 experiment_name=mine
+  python -m runners.sweep experiment=fig2c rounds=10 results_dir=try overrides for every trial
+  python -m runners.status fig2c                                     how far it is, from anywhere
+"""
+
+KEYS = """Values to sweep over (commas multiply)
+  key=a,b   key=range(1,5)   key=choice(a,b)   group=glob(dp_*)      as in runners.run -m
+
+Keys of a sweep
+  scale                    quick or paper: the seeds, and perhaps more settings, of an experiment that has scales
+  seeds                    0..4 (both ends count), 3, or 0,1,5
+  sweep.max_concurrent     trials at a time; null: as many as fit
+  sweep.cpus_per_trial     null: 1, or with executor=ray 0, since its actors have their own
+  sweep.gpus_per_trial     may be a fraction
+  sweep.retry_failed       true: run trials again that failed before
+  sweep.address            HOST:PORT of a Ray cluster; null: RAY_ADDRESS, or a Ray on this machine, else its own;
+                           local: always its own
+  sweep.settings           list of settings (in conf/experiment/*.yaml), each its overrides
+
+All settings of a trial: python -m runners.run --help. On a cluster every node needs this code and results_dir at the
+same paths.
+Exit code: 0 all finished, 1 a trial failed or a value is refused, 2 unknown overrides, 130 interrupted
+(Ctrl-C or SIGTERM)."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv`; returns the exit code."""
+    args = _parse(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    console = Console(stderr=True, highlight=False)
+    begin = time.monotonic()
+    try:
+        with _busy(console, "composing") as say:
+            grids = plan_all(args.overrides, say)
+        found = [{trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials} for grid in grids]
+        if args.dry_run:
+            _print(grids, found, args.json, _preview)
+            if len(grids) > 1 and not args.json:
+                planned, known = together(grids, found)
+                to_run = sum(_is_to_run(grids[0], s) for s in known.values())
+                print(f"together, without what they share: {len(planned)} trials, {to_run} to run")
+            return 0
+        after, warnings = _sweep(grids, found, console)
+    except KeyboardInterrupt:
+        say_error("interrupted; the same command goes on, finished trials are kept, begun ones resume")
+        return 130
+    except (HydraException, OmegaConfBaseException) as error:
+        say_error(one_sentence(str(error)))
+        return 2
+    except USER_ERRORS as error:
+        say_error(str(error))
+        return 1
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    _print(grids, after, args.json, _conclude)
+    if not args.json:
+        Console(highlight=False).print(f"{time.monotonic() - begin:.0f} s")
+    return int(any(s.phase != "done" for states in after for s in states.values()))
+
+
+def _sweep(grids: Sequence[Grid], found: Sequence[States], console: Console) -> tuple[list[States], list[str]]:
+    """Run what no experiment has finished, each trial once; returns all states afterwards, and the trials' warnings."""
+    planned, known = together(grids, found)
+    trials = [trial for _, trial in planned.values()]
+    todo = [pair for key, pair in planned.items() if _is_to_run(grids[0], known[key])]
+    todo.sort(key=lambda pair: known[pair[1].key].phase == "running")  # busy elsewhere: perhaps done by then
+    _say_what_is_skipped(grids[0], known, console)
+    if not todo:
+        return spread(grids, found, known), []
+    os.environ.setdefault("WANDB_MODE", str(todo[0][0].cfg.tracker.wandb.mode))  # nothing may ask for a key
+    with ExitStack() as stack:
+        with _busy(console, "starting Ray"):
+            try:
+                from runners.sweep import tune
+            except ImportError as error:
+                raise ValueError(f"a sweep needs Ray ({error}): pip install 'dpfbo[ray]'") from error
+            stack.enter_context(tune.cluster(grids[0].options))
+        for grid in grids:
+            write_plan(grid.folder, [trial for _, trial in grid.trials])
+        board = progress_table.Board(
+            trials, {**known, **{trial.key: TrialState("waiting") for _, trial in todo}}, console
+        )
+        try:
+            with _shown(board, console):
+                warnings = tune.run_trials(todo, grids[0].options, board)
+        finally:  # also what an interrupted sweep has done belongs to all of its experiments
+            after = spread(grids, found, board.states)
+    return after, warnings
+
+
+@contextmanager
+def _busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
+    """Says on a terminal what it is that takes a moment; gives the function that changes the words."""
+    if not console.is_terminal:
+        yield lambda message: None
+        return
+    with console.status(what) as status:
+        yield status.update
+
+
+@contextmanager
+def _shown(board: progress_table.Board, console: Console) -> Iterator[None]:
+    """Shows the board live on a terminal; it stays there only if the sweep is cut short."""
+    if not console.is_terminal:
+        yield
+        return
+    with Live(board, console=console, refresh_per_second=4) as live:
+        yield
+        live.transient = True
+
+
+def _is_to_run(grid: Grid, known: TrialState) -> bool:
+    return known.phase != "done" and (known.phase != "failed" or grid.options.retry_failed)
+
+
+def _say_what_is_skipped(grid: Grid, states: States, console: Console) -> None:
+    phases = [s.phase for s in states.values()]
+    if done := phases.count("done"):
+        console.print(f"{done} of {len(phases)} trials are finished and skipped")
+    if (failed := phases.count("failed")) and not grid.options.retry_failed:
+        console.print(f"{failed} failed before and are skipped; sweep.retry_failed=true runs them again")
+
+
+def _print(
+    grids: Sequence[Grid], found: Sequence[States], as_json: bool, show: Callable[[Grid, States, Console], None]
+) -> None:
+    """The experiments one after another; as JSON an object, or a list of them where there are several."""
+    if as_json:
+        content = [_as_json(grid, states) for grid, states in zip(grids, found, strict=True)]
+        print(json.dumps(content if len(content) > 1 else content[0], indent=1))
+        return
+    for grid, states in zip(grids, found, strict=True):
+        show(grid, states, Console(highlight=False))
+
+
+def _conclude(grid: Grid, states: States, console: Console) -> None:
+    """The table at the end, and the trials that failed."""
+    trials = [trial for _, trial in grid.trials]
+    rows = progress_table.rows(trials, states)
+    console.print(progress_table.table(rows))
+    console.print(progress_table.footnote(rows))
+    if (failed := progress_table.failures(trials, states)) is not None:
+        console.print(failed)
+    console.print(f"{progress_table.counts(rows)}; results: {grid.folder}", soft_wrap=True)
+
+
+def _preview(grid: Grid, states: States, console: Console) -> None:
+    """What a sweep would run and what it would cost in privacy."""
+    accountants = list(dict.fromkeys(name for setting in grid.settings for name in setting.epsilon))
+    rough = {name for setting in grid.settings for name in setting.approximations}
+    deltas = [f"{setting.delta:.3g}" for setting in grid.settings]
+    table = Table()
+    for name in ("setting", "seeds"):
+        table.add_column(name, overflow="fold", min_width=12)
+    for name in (
+        "T",
+        *(f"epsilon\n{name}{' (≈)' * (name in rough)}" for name in accountants),
+        *(["delta"] if len(set(deltas)) > 1 else []),
+    ):
+        table.add_column(name, justify="right", no_wrap=True)
+    for setting, delta in zip(grid.settings, deltas, strict=True):
+        known = setting.epsilon
+        epsilons = [progress_table.epsilon_in_words(known[name]) if name in known else "–" for name in accountants]
+        seeds = _seeds_by_state(grid, setting, states)
+        table.add_row(setting.label, seeds, str(setting.rounds), *epsilons, *([delta] if len(set(deltas)) > 1 else []))
+    console.print(table)
+    at = f"at delta {deltas[0]}, " if len(set(deltas)) == 1 else ""
+    relations = dict.fromkeys(in_words(s.relation) for s in grid.settings if s.relation)
+    console.print(
+        f"epsilon: predicted of one run of T rounds, {at}{' or '.join(relations) or 'none finite'}; several runs add up"
+    )
+    to_run = sum(_is_to_run(grid, s) for s in states.values())
+    console.print(f"{len(grid.settings)} settings x {len(grid.seeds)} seeds = {len(states)} trials, {to_run} to run")
+    console.print(f"results: {grid.folder}", soft_wrap=True)
+
+
+def _seeds_by_state(grid: Grid, setting: Setting, states: Mapping[tuple[str, int], TrialState]) -> str:
+    """`0..2 done, 3 resumes at round 7, 4 to run`."""
+    groups: dict[str, list[int]] = {}
+    for seed in grid.seeds:
+        groups.setdefault(_in_words(grid, states[setting.trial(seed).key]), []).append(seed)
+    return "\n".join(f"{seeds_in_words(seeds)} {words}" for words, seeds in groups.items())
+
+
+def _in_words(grid: Grid, known: TrialState) -> str:
+    if known.phase == "interrupted":
+        return f"resumes after round {known.round}"
+    if known.phase == "failed":
+        return "failed, to run again" if grid.options.retry_failed else "failed, skipped"
+    return {"done": "done", "running": "running elsewhere", "waiting": "to run"}[known.phase]
+
+
+def _as_json(grid: Grid, states: States) -> dict[str, Any]:
+    def entry(setting: Setting, trial: Trial) -> dict[str, Any]:
+        known = states[trial.key]
+        predicted = {
+            "epsilon": setting.epsilon, "delta": setting.delta, "relation": setting.relation,
+            "approximations": setting.approximations,
+        }  # fmt: skip
+        return {
+            "label": trial.label, "overrides": trial.overrides, "setting": trial.setting, "seed": trial.seed,
+            "rounds": trial.rounds, "metric": trial.metric, "to_run": _is_to_run(grid, known), **known.as_json(),
+            "predicted": predicted,
+        }  # fmt: skip
+
+    trials = [entry(setting, trial) for setting, trial in grid.trials]
+    return {"experiment": grid.experiment, "results": str(grid.folder), "trials": trials}
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    groups = "".join(f"  {name}: {', '.join(options)}\n" for name, options in _groups().items())
+    parser = argparse.ArgumentParser(
+        prog="python -m runners.sweep", usage="%(prog)s [--dry-run] [--json] [KEY=VALUE ...]", description=HELP,
+        epilog=f"Groups (choose with group=option)\n{groups}\n{KEYS}", allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="list trials and predicted epsilon, run nothing")
+    parser.add_argument("--json", action="store_true", help="the result for a program, on standard output")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as for runners.run")
+    args = parser.parse_intermixed_args(argv)
+    for override in args.overrides:
+        if "=" not in override and not override.startswith("~"):
+            parser.error(f"overrides read key=value, got {override!r}")
+    return args
+
+
+def _groups() -> dict[str, list[str]]:
+    folders = sorted(folder for folder in CONF.iterdir() if folder.is_dir())
+    return {folder.name: sorted(file.stem for file in folder.glob("[a-z]*.yaml")) for folder in folders}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

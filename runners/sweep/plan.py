@@ -1,0 +1,288 @@
+"""The trials that a sweep's command line asks for: every setting, composed and checked, times every seed.
+
+The settings are the union of the experiment's `sweep.settings` (or the one without overrides), each times the
+command line's own overrides. Commas, choice(), range() and glob() multiply, as in Hydra's multirun.
+"""
+
+import itertools
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from dpfbo import checks
+from runners.compose.experiment import CONF, build, calibrated
+from runners.compose.identity import setting_hash
+from runners.record.wandb_tracker import WandbTracker
+from runners.sweep.trials import Trial
+
+MAX_SEEDS = 100_000
+SCALES = ("quick", "paper")
+
+# keys of the sweep as a whole: one value, and no part of a setting's label
+_OF_THE_SWEEP = (
+    "experiment", "experiment_name", "results_dir", "data_dir", "progress", "scale", "sweep", "executor", "tracker",
+    "resume",
+)  # fmt: skip
+
+
+class GridError(HydraException):
+    """The overrides do not make a sweep; one sentence."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting, composed and checked; seed by seed it is a trial.
+
+    epsilon: predicted of a whole run, by each accountant at `delta`; None where there is no finite one.
+    approximations: the accountants whose epsilon is no guarantee.
+    """
+
+    label: str
+    overrides: tuple[str, ...]
+    name: str
+    cfg: DictConfig
+    rounds: int
+    metric: str
+    accountant: str
+    delta: float
+    relation: str
+    epsilon: dict[str, float | None]
+    approximations: list[str]
+
+    @property
+    def folder(self) -> Path:
+        """Of its experiment."""
+        return Path(self.cfg.results_dir) / str(self.cfg.experiment_name)
+
+    def trial(self, seed: int) -> Trial:
+        return Trial(self.label, self.overrides, self.name, seed, self.rounds, self.metric)
+
+    def config(self, seed: int) -> dict[str, Any]:
+        """The configuration of one trial as a plain tree, with its interpolations."""
+        cfg = self.cfg.copy()
+        cfg.seed = seed
+        return OmegaConf.to_container(cfg)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a sweep runs its trials: the keys under `sweep`, their defaults resolved."""
+
+    max_concurrent: int | None
+    cpus_per_trial: float
+    gpus_per_trial: float
+    retry_failed: bool
+    address: str | None
+    alone: bool
+
+    def __post_init__(self) -> None:
+        if self.max_concurrent is not None:
+            checks.integer("sweep.max_concurrent", self.max_concurrent, minimum=1)
+        checks.non_negative("sweep.cpus_per_trial", self.cpus_per_trial)
+        checks.non_negative("sweep.gpus_per_trial", self.gpus_per_trial)
+        for name, count in (("cpus", self.cpus_per_trial), ("gpus", self.gpus_per_trial)):
+            if count > 1 and not float(count).is_integer():
+                raise ValueError(f"sweep.{name}_per_trial above 1 must be a whole number, got {count!r}")
+        checks.one_of("sweep.retry_failed", self.retry_failed, (True, False))
+        checks.one_of("sweep.alone", self.alone, (True, False))
+        if not isinstance(self.address, str | None):
+            raise ValueError(f"sweep.address must be the address of a Ray cluster, got {self.address!r}")
+        if "://" in (self.address or ""):  # Tune, and with it the table, would run in another process
+            raise ValueError(f"sweep.address must read HOST:PORT, on a machine of the cluster, got {self.address!r}")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All trials of a sweep. folder: of its experiment."""
+
+    experiment: str
+    folder: Path
+    settings: tuple[Setting, ...]
+    seeds: tuple[int, ...]
+    options: Options
+
+    @property
+    def trials(self) -> list[tuple[Setting, Trial]]:
+        """Every setting with the first seed, then with the second, so that settings compare early."""
+        return [(setting, setting.trial(seed)) for seed in self.seeds for setting in self.settings]
+
+
+def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> Grid:
+    """Compose and check everything that the overrides of a command line ask for.
+
+    say: told how far that is. Raises HydraException or OmegaConfBaseException for overrides that do not compose,
+    and what `experiment.build` raises for settings that cannot run.
+    """
+    seeds = [a.partition("=")[2] for a in arguments if _name(a) == "seeds"]
+    rest = [a for a in arguments if _name(a) != "seeds"]
+    if any(_name(a) == "seed" for a in rest):
+        raise GridError("seed cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        given = _parsed(rest)
+        base = hydra.compose("config", [v for key, vs in given.items() if _of_the_sweep(key) for v in vs])
+        options = _options(base)
+        scaled_seeds, entries = _scaled(base)
+        found: dict[str, tuple[list[tuple[str, ...]], DictConfig]] = {}
+        combinations = _combinations(entries, given)
+        for number, overrides in enumerate(combinations, start=1):
+            say(f"composing {number} of {len(combinations)}")
+            cfg = hydra.compose("config", list(overrides))
+            _adapt(cfg, options)
+            cfg = calibrated(cfg)
+            found.setdefault(setting_hash(cfg), ([], cfg))[0].append(overrides)
+    parsed_seeds = parse_seeds(seeds[-1] if seeds else scaled_seeds)
+    labels = _labels([group for group, _ in found.values()], [cfg for _, cfg in found.values()])
+    settings = []
+    for number, (name, (group, cfg)) in enumerate(found.items(), start=1):
+        say(f"checking setting {number} of {len(found)}")
+        settings.append(_checked(labels[number - 1], group[0], name, cfg, parsed_seeds[0]))
+    folder = settings[0].folder
+    return Grid(folder.name, folder, tuple(settings), parsed_seeds, options)
+
+
+def parse_seeds(given: object) -> tuple[int, ...]:
+    """The seeds of `0..4` (both ends count), `3`, `0,1,5`, `0..2,7`, with or without brackets, or a list; each once."""
+    items = given if isinstance(given, list) else str(given).strip().removeprefix("[").removesuffix("]").split(",")
+    seeds: dict[int, None] = {}
+    for item in items:
+        match = re.fullmatch(r"\s*([0-9]{1,18})\s*(?:\.\.\s*([0-9]{1,18})\s*)?", str(item), re.ASCII)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+        if last < first:
+            raise ValueError(f"seeds must be integers of at least 0, such as 0..4 or 0,1,5, got {given!r}")
+        if last - first + len(seeds) >= MAX_SEEDS:
+            raise ValueError(f"seeds must be at most {MAX_SEEDS}, got {given!r}")
+        seeds.update(dict.fromkeys(range(first, last + 1)))
+    return tuple(seeds)
+
+
+def _adapt(cfg: DictConfig, options: Options) -> None:
+    """Make a composed configuration that of a trial, which runs in another process beside others."""
+    OmegaConf.set_struct(cfg, False)
+    del cfg["seeds"], cfg["scale"], cfg["sweep"]
+    cfg.results_dir = str(Path(str(cfg.results_dir)).absolute())
+    if cfg.problem.get("n_jobs") == -1:  # all cores means all that a trial has
+        cfg.problem.n_jobs = max(1, int(options.cpus_per_trial))
+
+
+def _checked(label: str, overrides: tuple[str, ...], name: str, cfg: DictConfig, seed: int) -> Setting:
+    """The setting, after building with one seed all that a run of it builds."""
+    first = cfg.copy()
+    first.seed = seed
+    experiment = build(first)
+    WandbTracker(**experiment.settings["tracker"]["wandb"])  # checks its settings
+    return Setting(
+        label, overrides, name, cfg, experiment.rounds, experiment.problem.metric,
+        experiment.settings["privacy"]["accountant"], experiment.accounts.delta, experiment.accounts.relation,
+        experiment.accounts.epsilons(experiment.accounts.events), experiment.accounts.approximations,
+    )  # fmt: skip
+
+
+def _options(base: DictConfig) -> Options:
+    s: dict[str, Any] = OmegaConf.to_container(base.sweep, resolve=True)  # type: ignore[assignment]
+    on_ray = base.executor.name == "ray"
+    cpus = s["cpus_per_trial"] if s["cpus_per_trial"] is not None else float(not on_ray)
+    limit = s["max_concurrent"] if s["max_concurrent"] is not None or not on_ray else 1
+    address = s["address"] if s["address"] is not None or not on_ray else base.executor.address
+    return Options(limit, cpus, s["gpus_per_trial"], s["retry_failed"], address, s["alone"])
+
+
+def _scaled(base: DictConfig) -> tuple[Any, Any]:
+    """Seeds and settings of the experiment at its scale."""
+    checks.one_of("scale", base.scale, SCALES)
+    sweep: dict[str, Any] = OmegaConf.to_container(base.sweep, resolve=True)  # type: ignore[assignment]
+    seeds, settings = base.get("seeds"), sweep["settings"]
+    if sweep["scales"] is None:
+        if base.scale != SCALES[0]:
+            raise GridError(f"scale={base.scale} needs an experiment that has sweep.scales")
+        return 0 if seeds is None else seeds, settings
+    if seeds is not None:
+        raise GridError("an experiment with sweep.scales has its seeds there")
+    try:
+        chosen = sweep["scales"][base.scale]
+        return chosen["seeds"], [*(settings or []), *chosen.get("also", [])] or None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise GridError(
+            f"sweep.scales must have seeds, and perhaps also, for {' and '.join(SCALES)}, got {sweep['scales']!r}"
+        ) from error
+
+
+def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, ...]]:
+    """The overrides of every setting; what the command line gives goes before what an entry gives."""
+    if entries is not None and (OmegaConf.is_dict(entries) or isinstance(entries, str) or not len(entries)):
+        raise GridError(f"sweep.settings must be a list of settings, got {entries!r}")
+    combinations: dict[tuple[str, ...], None] = {}
+    for entry in [""] if entries is None else entries:
+        own = _parsed(shlex.split(entry) if isinstance(entry, str) else [str(override) for override in entry])
+        for key in own:
+            if _of_the_sweep(key) or key in ("seed", "seeds"):
+                raise GridError(f"{key} cannot be given in sweep.settings, only for the whole sweep")
+        combinations.update(dict.fromkeys(itertools.product(*{**own, **given}.values())))
+    return list(combinations)
+
+
+def _parsed(overrides: Sequence[str]) -> dict[str, list[str]]:
+    """The overrides by key, each with all that it expands to; a later one of the same key replaces an earlier one."""
+    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+    expanded: dict[str, list[str]] = {}
+    for override in parser.parse_overrides(list(overrides)):
+        key = override.key_or_group if override.package is None else f"{override.key_or_group}@{override.package}"
+        if override.is_sweep_override() and _of_the_sweep(key):
+            raise GridError(f"{key} must have one value for the whole sweep, got {override.input_line}")
+        expanded.pop(key, None)
+        expanded[key] = _expanded(override)
+    return expanded
+
+
+def _expanded(override: Override) -> list[str]:
+    name = override.get_key_element()
+    if not override.is_sweep_override():
+        deletes_any = override.is_delete() and override.value_type is None
+        return [name if deletes_any else f"{name}={override.get_value_element_as_str()}"]
+    if not override.is_discrete_sweep():
+        raise GridError(f"{name} must be a list of values, a choice(), range() or glob(), got {override.input_line}")
+    values = list(override.sweep_string_iterator())
+    if not values:
+        raise GridError(f"{override.input_line} has no values")
+    return [f"{name}={value}" for value in values]
+
+
+def _labels(groups: Sequence[Sequence[tuple[str, ...]]], cfgs: Sequence[DictConfig]) -> list[str]:
+    """A short name for each setting: those of its overrides that not all settings share; the groups' of a single one.
+
+    groups: of each setting, the overrides of all combinations that come to it; what these share counts.
+    """
+    own = [[o for o in group[0] if all(o in other for other in group)] for group in groups]
+    if len(own) == 1:
+        own, everywhere = [[o for o in own[0] if (CONF / _name(o)).is_dir()]], set()
+    else:
+        everywhere = {o for o in own[0] if all(o in other for other in own)}
+    kept = [[o for o in os if o not in everywhere and o[0] != "~" and not _of_the_sweep(_name(o))] for os in own]
+    short = [" ".join(map(_shortened, ks)) or cfg.algorithm.name for ks, cfg in zip(kept, cfgs, strict=True)]
+    if len(set(short)) == len(short):
+        return short
+    return [" ".join(ks) or cfg.algorithm.name for ks, cfg in zip(kept, cfgs, strict=True)]
+
+
+def _shortened(override: str) -> str:
+    """`algorithm=ts` is `ts`, `privacy.q=0.5` is `q=0.5`."""
+    key, _, value = override.partition("=")
+    return value if (CONF / key).is_dir() else f"{key.rpartition('.')[2]}={value}"
+
+
+def _name(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
+
+
+def _of_the_sweep(key: str) -> bool:
+    return key.partition(".")[0].partition("@")[0] in _OF_THE_SWEEP or key.startswith("hydra")

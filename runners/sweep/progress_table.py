@@ -1,0 +1,203 @@
+"""The trials of a sweep on the terminal: one row a setting, how far its seeds are, what they reached."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from dpfbo.privacy.accounting import in_words
+from runners.sweep.trials import PHASES, Phase, Trial, TrialState
+
+_UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
+
+ACCOUNTANTS = {
+    "moments": "moments accountant", "rdp": "Rényi", "pld": "privacy-loss distributions",
+    "fixed_size": "Rényi, subsets of fixed size", "gdp": "Gaussian approximation (no guarantee)",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """One setting and the states of its seeds."""
+
+    trials: tuple[Trial, ...]
+    states: tuple[TrialState, ...]
+
+    def of(self, phase: Phase) -> list[TrialState]:
+        return [state for state in self.states if state.phase == phase]
+
+    @property
+    def label(self) -> str:
+        return self.trials[0].label
+
+    @property
+    def metric(self) -> str | None:
+        return self.trials[0].metric
+
+    def mean(self) -> str:
+        """Final mean over the finished seeds ± its standard error; in brackets, so far, while none is finished."""
+        done = self.of("done")
+        values = [state.mean for state in done or self.states if state.mean is not None]
+        if not values or not done:
+            return f"({fmean(values):.4f})" if values else ""
+        error = f" ± {stdev(values) / math.sqrt(len(values)):.4f}" if len(values) > 1 else ""
+        return f"{fmean(values):.4f}{error}"
+
+    def epsilon(self) -> str:
+        """The largest of the finished seeds; in brackets, so far, while none is finished."""
+        done = self.of("done")
+        known = [state.epsilon for state in done or self.states if state.epsilon is not None]
+        words = epsilon_in_words(max(known)) if known else ""
+        return words if done or not words else f"({words})"
+
+    def at_round(self) -> str:
+        """Where its seeds are: `12, 30 / 40`, with more than two of them `5: 12..30 / 40`."""
+        lines = []
+        for phase in _UNDER_WAY:
+            at = sorted(state.round or 0 for state in self.of(phase))
+            shown = ", ".join(map(str, at)) if len(at) <= 2 else f"{len(at)}: {at[0]}..{at[-1]}"
+            if at:
+                lines.append(f"{shown} / {self.trials[0].rounds or '?'}{' stopped' if phase == 'interrupted' else ''}")
+        return "\n".join(lines)
+
+
+def rows(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> list[Row]:
+    """The trials by setting, in the order of each setting's first trial."""
+    by_setting: dict[str, list[Trial]] = {}
+    for trial in trials:
+        by_setting.setdefault(trial.setting, []).append(trial)
+    return [Row(tuple(group), tuple(states[trial.key] for trial in group)) for group in by_setting.values()]
+
+
+def table(board: Sequence[Row], height: int | None = None) -> Table:
+    """One row a setting. height: rows to show at most, those at work first; None: all."""
+    metrics = {row.metric for row in board if row.metric}
+    metric = metrics.pop() if len(metrics) == 1 else "metric"
+    phases = {state.phase for row in board for state in row.states}
+    result = Table()
+    result.add_column("setting", overflow="fold", min_width=12)
+    result.add_column("done", justify="right")
+    if phases.intersection(_UNDER_WAY):
+        result.add_column("at round", justify="right")
+    if "failed" in phases:
+        result.add_column("failed", justify="right", style="red")
+    result.add_column(f"{metric}\n± SE", justify="right")
+    result.add_column("epsilon", justify="right")
+    shown = list(board) if height is None else _most_active(board, height)
+    for row in shown:
+        cells = [row.label, f"{len(row.of('done'))}/{len(row.states)}"]
+        cells += [row.at_round()] if phases.intersection(_UNDER_WAY) else []
+        cells += [str(len(row.of("failed")) or "")] if "failed" in phases else []
+        result.add_row(*cells, row.mean(), row.epsilon())
+    if len(shown) < len(board):
+        result.caption = f"and {len(board) - len(shown)} more settings"
+    return result
+
+
+def footnote(board: Sequence[Row]) -> str:
+    """What the numbers of the table are."""
+    known = {
+        (ACCOUNTANTS.get(s.accountant, s.accountant), s.relation, f"{s.delta:.3g}")
+        for row in board
+        for s in row.states
+        if s.accountant and s.relation and s.delta
+    }
+    by = " or ".join(f"{name} at delta {delta}, {in_words(relation)}" for name, relation, delta in sorted(known))
+    some = f"; epsilon of one run by {by}" if by else ""
+    so_far = "; in brackets: so far, no seed is finished" if any(row.mean().startswith("(") for row in board) else ""
+    return f"mean of the finished seeds ± standard error{some}{so_far}"
+
+
+def counts(board: Sequence[Row]) -> str:
+    """`12 of 24 done, 2 running, 1 failed`."""
+    n = {phase: sum(len(row.of(phase)) for row in board) for phase in PHASES}
+    rest = [f"{n[phase]} {phase}" for phase in PHASES[1:] if n[phase]]
+    return ", ".join([f"{n['done']} of {sum(n.values())} done", *rest])
+
+
+def failures(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> Table | None:
+    """The failed trials with their errors; None if there is none."""
+    result = Table()
+    for name in ("failed", "seed", "error"):
+        result.add_column(name, overflow="fold")
+    for trial in trials:
+        if states[trial.key].phase == "failed":
+            result.add_row(trial.label, str(trial.seed), Text(states[trial.key].error or ""))
+    return result if result.row_count else None
+
+
+def epsilon_in_words(epsilon: float | None) -> str:
+    """`none` where there is no finite one."""
+    return "none" if epsilon is None or math.isinf(epsilon) else f"{epsilon:.3g}"
+
+
+class Board:
+    """The states of a sweep's trials while it runs: a live table, or a line for each trial that ends."""
+
+    def __init__(self, trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState], console: Console) -> None:
+        self.trials, self.states = list(trials), dict(states)
+        self._console = console
+        self._begin, self._done_at_begin = time.monotonic(), self._rounds_done()
+        self._seen = 0
+        self._total = sum(_rounds(trial) for trial in trials)
+
+    @property
+    def rows(self) -> list[Row]:
+        return rows(self.trials, self.states)
+
+    def update(self, trial: Trial, state: TrialState) -> None:
+        """Note a trial's state; says so if it has ended and there is no live table."""
+        self.states[trial.key] = state
+        if state.phase not in ("done", "failed"):
+            return
+        self._seen += 1
+        if not self._console.is_terminal:
+            reached = f"{trial.metric} {state.mean or 0:.4f}, epsilon {epsilon_in_words(state.epsilon)}"
+            ended = sum(s.phase in ("done", "failed") for s in self.states.values())
+            what = reached if state.phase == "done" else f"failed: {state.error}"
+            self._console.print(
+                Text(f"{ended}/{len(self.trials)} {trial.label}, seed {trial.seed}: {what}"), soft_wrap=True
+            )
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        board = self.rows
+        yield table(board, max(1, console.height - 7))
+        done = self._rounds_done()
+        yield Text(f"{counts(board)}; {self._time_left(done)}")
+        yield ProgressBar(total=max(self._total, 1), completed=done, width=min(60, console.width - 4))
+
+    def _rounds_done(self) -> int:
+        """Rounds of all trials that need not run any more."""
+        return sum(
+            _rounds(trial) if state.phase in ("done", "failed") else (state.round or 0)
+            for trial, state in ((trial, self.states[trial.key]) for trial in self.trials)
+        )
+
+    def _time_left(self, done: int) -> str:
+        elapsed = time.monotonic() - self._begin
+        if done <= self._done_at_begin or not self._seen:
+            return f"{_clock(elapsed)} elapsed"
+        left = elapsed * (self._total - done) / (done - self._done_at_begin)
+        return f"{_clock(elapsed)} elapsed, about {_clock(left)} left"
+
+
+def _rounds(trial: Trial) -> int:
+    return trial.rounds or 1
+
+
+def _clock(seconds: float) -> str:
+    minutes, s = divmod(int(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
+
+
+def _most_active(board: Sequence[Row], height: int) -> list[Row]:
+    """At most `height` rows in their order: those with running trials, then unfinished ones, then the others."""
+    order = sorted(range(len(board)), key=lambda i: (not board[i].of("running"), not board[i].of("waiting"), i))
+    return [board[i] for i in sorted(order[:height])]

@@ -1,0 +1,186 @@
+"""Trials on disk: what a sweep plans, and how far each of its trials is, known from files alone.
+
+results/<experiment>/sweep.json                    the planned trials
+results/<experiment>/<setting>/<seed>/failure.json why a trial failed, until it runs again
+
+No Ray and no torch here: a sweep can be watched from anywhere that sees its files.
+"""
+
+import json
+import math
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from dpfbo.files import replace_file
+from runners.record.run_folder import ResultsError, RunFolder
+
+Phase = Literal["done", "running", "interrupted", "failed", "waiting"]
+PHASES: tuple[Phase, ...] = ("done", "running", "interrupted", "failed", "waiting")
+
+PLAN = "sweep.json"
+FAILURE = "failure.json"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting with one seed. setting: its hash. label: its overrides, shortened. metric: None if not known."""
+
+    label: str
+    overrides: tuple[str, ...]
+    setting: str
+    seed: int
+    rounds: int | None
+    metric: str | None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What makes two trials the same one."""
+        return self.setting, self.seed
+
+    def folder(self, experiment: Path) -> RunFolder:
+        """Where its records are, in the folder of its experiment."""
+        return RunFolder(experiment / self.setting / str(self.seed))
+
+
+@dataclass(frozen=True)
+class TrialState:
+    """How far a trial is.
+
+    mean: of the metric over the agents after `round`. epsilon: spent so far, inf if there is no finite one, by the
+    accountant that the trial reports by. delta, relation, accountant: known of finished trials. None: not known.
+    """
+
+    phase: Phase
+    round: int | None = None
+    mean: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    relation: str | None = None
+    accountant: str | None = None
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """`state` (the phase) and the other fields, with None for an epsilon that is not finite."""
+        fields = asdict(self)
+        finite = self.epsilon is not None and math.isfinite(self.epsilon)
+        return {"state": fields.pop("phase"), **fields, "epsilon": self.epsilon if finite else None}
+
+
+def state(folder: RunFolder) -> TrialState:
+    """The state of the trial whose records are in `folder`."""
+    summary = _read_object(folder.path / "summary.json")
+    if summary is not None and (done := finished(summary)) is not None:
+        return done
+    progress, failure = folder.progress(), _read_object(folder.path / FAILURE)
+    reached: dict[str, Any] = {}
+    if progress is not None:
+        reached = {"round": progress.round, "mean": progress.mean, "epsilon": _or_inf(progress.epsilon)}
+    if folder.busy():
+        return TrialState("running", **reached)
+    if failure is not None:
+        return TrialState("failed", **reached, error=str(failure.get("error", "not recorded")))
+    if progress is not None:
+        return TrialState("interrupted", **reached)
+    return TrialState("waiting")
+
+
+def finished(summary: dict[str, Any]) -> TrialState | None:
+    """The state that a summary.json tells; None if it is not one."""
+    try:
+        accountant = summary["accountant"]
+        return TrialState(
+            "done", summary["rounds"], summary["final"]["mean"], _or_inf(summary["epsilon"][accountant]),
+            summary["delta"], summary["relation"], accountant,
+        )  # fmt: skip
+    except (KeyError, TypeError):
+        return None
+
+
+def record_failure(folder: RunFolder, error: str, traceback: str) -> None:
+    """Write failure.json: the error in one sentence, its traceback, when and on which machine."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    record = {"error": error, "traceback": traceback, "time": now, "host": socket.gethostname()}
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.replace(FAILURE, lambda f: f.write(_encoded(record)))
+
+
+def forget_failure(folder: RunFolder) -> None:
+    """Remove failure.json: the trial runs again."""
+    (folder.path / FAILURE).unlink(missing_ok=True)
+
+
+def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
+    """Write sweep.json: these trials, beside those of earlier sweeps of the same experiment.
+
+    Raises ResultsError if the folder cannot be written.
+    """
+    merged = {trial.key: trial for trial in (*read_plan(experiment), *trials)}
+    content = {"experiment": experiment.name, "trials": [asdict(trial) for trial in merged.values()]}
+    try:
+        experiment.mkdir(parents=True, exist_ok=True)
+        replace_file(experiment / PLAN, lambda f: f.write(_encoded(content)))
+    except OSError as error:
+        raise ResultsError(f"results folder {experiment} cannot be written: {error.strerror}") from error
+
+
+def read_plan(experiment: Path) -> list[Trial]:
+    """The trials of sweep.json; none if it is not there or cannot be read, since the run folders are the truth."""
+    content = _read_object(experiment / PLAN) or {}
+    try:
+        return [Trial(**{**entry, "overrides": tuple(entry["overrides"])}) for entry in content.get("trials", [])]
+    except (TypeError, KeyError):
+        return []
+
+
+def known_trials(experiment: Path) -> list[Trial]:
+    """The planned trials of an experiment, then those that have a folder only (of plain runs)."""
+    planned = read_plan(experiment)
+    known = {trial.key for trial in planned}
+    found = [_found(folder) for folder in sorted(experiment.glob("*/*")) if _holds_a_run(folder)]
+    return [*planned, *(trial for trial in found if trial.key not in known)]
+
+
+def seeds_in_words(seeds: Sequence[int]) -> str:
+    """Ascending seeds in short: `0..4, 7`."""
+    runs: list[list[int]] = []
+    for seed in sorted(seeds):
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
+        else:
+            runs.append([seed])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs)
+
+
+def _holds_a_run(folder: Path) -> bool:
+    names = ("summary.json", "progress.json", "ledger.jsonl", "checkpoint", FAILURE, ".lock")
+    return folder.name.isdecimal() and any((folder / name).exists() for name in names)
+
+
+def _found(folder: Path) -> Trial:
+    """The trial of a run that no sweep planned, as far as its files tell."""
+    setting, summary = folder.parent.name, _read_object(folder / "summary.json") or {}
+    progress = RunFolder(folder).progress()
+    rounds = summary.get("rounds", progress.rounds if progress is not None else None)
+    words = [str(summary[key]) for key in ("problem", "algorithm") if key in summary]
+    return Trial(" ".join([*words, setting[:6]]), (), setting, int(folder.name), rounds, summary.get("metric"))
+
+
+def _read_object(path: Path) -> dict[str, Any] | None:
+    """A JSON object; None if there is none to read (yet)."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _or_inf(epsilon: float | None) -> float:
+    return math.inf if epsilon is None else epsilon
+
+
+def _encoded(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, indent=1, allow_nan=False).encode() + b"\n"

@@ -1,0 +1,137 @@
+"""A finished private run, rebuilt from its files, and the messages of all its agents, computed again."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from torch import Tensor
+from yaml import YAMLError
+
+from dpfbo.federated import theory
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.privacy.entropy import SeededEntropy
+from runners.compose.experiment import CONF, Experiment, assemble, federated
+
+
+class TheoryError(RuntimeError):
+    """There is nothing to compute, or a run cannot be replayed; one sentence."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished private run, rebuilt, and what it recorded. u, x: N x (n_init + T) x D; y: N x (n_init + T).
+
+    server: columns of server.parquet by name, one value a broadcast 0, 1, ..
+    """
+
+    folder: Path
+    experiment: Experiment
+    mechanism: SubsampledGaussian
+    summary: dict[str, Any]
+    x: Tensor
+    y: Tensor
+    server: dict[str, list[Any]]
+
+    @property
+    def u(self) -> Tensor:
+        """The queries in the unit cube."""
+        domain = self.experiment.problem.domain
+        low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (domain.lower, domain.upper))
+        return (self.x - low) / (high - low)
+
+    @property
+    def message_norm(self) -> float:
+        """`S / sqrt(P)`."""
+        return self.mechanism.message_norm(self.experiment.agents.regions.P)
+
+    def history(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The queries and observations that each broadcast rests on, round by round."""
+        u, first = self.u, self.experiment.agents.n_init
+        for t in range(len(self.server["round"])):
+            rows = slice(0, first) if t == 0 else slice(first + t - 1, first + t)
+            yield u[:, rows], self.y[:, rows]
+
+
+def read(folder: Path, data_dir: Path | None = None) -> Finished:
+    """The finished private run in `folder`. data_dir: of the problem's data, if not where it was.
+
+    Raises TheoryError for files that are not of one private run, or data that is not there.
+    """
+    try:
+        summary = json.loads((folder / "summary.json").read_bytes())
+        settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
+        if data_dir is not None and "data_dir" in settings["problem"]:
+            settings["problem"]["data_dir"] = str(data_dir)
+        e = federated(assemble(_completed(settings)))
+        queries = pq.read_table(folder / "rounds.parquet", columns=["x", "y"])
+        server = pq.read_table(folder / "server.parquet").to_pydict()
+        if not isinstance(e.mechanism, SubsampledGaussian):
+            raise ValueError("it is not private")
+        if len(queries) != e.problem.n_agents * (e.agents.n_init + e.rounds):
+            raise ValueError(f"rounds.parquet has {len(queries)} rows, not those of config.yaml")
+        x, y = (_by_agent(queries[name], e) for name in ("x", "y"))
+        return Finished(folder, e, e.mechanism, summary, x, y[..., 0], server)
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException, OmegaConfBaseException, YAMLError) as error:
+        raise TheoryError(f"{folder} cannot be replayed: {error}") from error
+
+
+def _completed(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run, with the default of those that its version did not have yet."""
+    default = _defaults()
+    groups = {name: {**default[name], **settings[name]} for name in ("algorithm", "privacy", "dropout", "executor")}
+    return {**default, **settings, **groups}
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(hydra.compose("config"), resolve=True)  # type: ignore[return-value]
+
+
+def _by_agent(column: pa.ChunkedArray, e: Experiment) -> Tensor:
+    """A column of rounds.parquet (the first round's n_init rows of every agent, then a row of each): N x .. x D."""
+    N, n_init = e.problem.n_agents, e.agents.n_init
+    numbers = column.combine_chunks()
+    plain = numbers.flatten() if pa.types.is_list(numbers.type) else numbers
+    values = torch.tensor(plain.to_numpy()).view(N * (n_init + e.rounds), -1)
+    first, later = values[: N * n_init].view(N, n_init, -1), values[N * n_init :].view(e.rounds, N, -1)
+    return torch.cat([first, later.transpose(0, 1)], 1)
+
+
+def clipped_sets(run: Finished) -> Tensor:
+    """C_t of every broadcast (broadcasts x N), from the messages computed again.
+
+    Raises TheoryError if not as many of the chosen ones are clipped as the run recorded, where that can be told.
+    """
+    e = run.experiment
+    messages = theory.replayed_messages(e.agents, e.problem.n_agents, run.history())
+    in_C = torch.stack([theory.clipped(m, run.message_norm) for m in messages])
+    if not checked(e):
+        return in_C
+    for t, mask in enumerate(in_C):
+        chosen = run.mechanism.choose(len(mask), SeededEntropy(e.streams), t)
+        found = int((mask & chosen & ~e.dropout.lost(len(mask), t)).sum())
+        recorded = round((run.server["clip_fraction"][t] or 0.0) * run.server["n_chosen"][t])
+        if found != recorded:
+            raise TheoryError(
+                f"{run.folder} cannot be replayed: round {t} clips {found} of the chosen messages now and clipped "
+                f"{recorded} then (another version, or other data?)"
+            )
+    return in_C
+
+
+def checked(experiment: Experiment) -> bool:
+    """Whether the subsets S_t can be drawn again, to compare the replay with the record."""
+    settings = experiment.settings
+    return settings["privacy"]["rng"] == "seeded" and settings["dropout"]["deadline"] is None

@@ -1,0 +1,491 @@
+"""Claims: which runs they are about, what becomes of them on made-up results with known effects, and the command."""
+
+import csv
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import hydra
+import numpy as np
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+from analysis import claims
+from analysis.evidence import paper, paper_real, reference
+from analysis.evidence import table as claims_table
+from analysis.evidence.comparisons import Contrast
+from analysis.evidence.family import controls, dp, fts, ts
+from analysis.evidence.margins import CheaperThan, Equivalent, NoWorse
+from analysis.evidence.selection import LATE, OVERALL, Case, Unclear
+from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
+from analysis.load import Run, load
+from runners.compose.experiment import CONF
+
+SIZES = {"synthetic": (200, 40, "simple_regret"), "landmine": (29, 60, "one_minus_auc")}
+PRESET = {
+    "follow": "inverse_sqrt", "message": {"M": 50, "lengthscale": 0.03}, "own_draw": "exact", "n_init": 10,
+    "decay": {"hold": 5}, "S": {1: 8, "default": 11},
+}  # fmt: skip
+names = (f"setting{k}" for k in itertools.count())
+
+
+def write(results, experiment, values, server="none", P=1, q=None, z=None, S=None, problem="synthetic", changes=None,
+          **summary):  # fmt: skip
+    """Finished runs of a setting, by seed the value of a flat curve. changes: to the configuration, by dotted name."""
+    name, private = next(names), q is not None
+    N, T, metric = SIZES[problem]
+    for seed, value in values.items():
+        folder = results / experiment / name / str(seed)
+        folder.mkdir(parents=True)
+        config = {
+            "problem": {"n_agents": N, "preset": PRESET},
+            "algorithm": {
+                "name": "x", "server": server, "private": private, "P": P, "M": 50, "lengthscale": 0.03,
+                "follow": "never" if server == "none" else "inverse_sqrt", "message": "sample",
+                "own_draw": {"method": "exact"},
+            },
+            "weights": {"_target_": "dpfbo.federated.weights.softmax.Softmax", "a": 15.0, "decay": {"hold": 5}},
+            "privacy": {"q": q, "z": z, "S": S, "sampling": "poisson", "epsilon": None},
+            "n_init": 10,
+        }  # fmt: skip
+        if problem == "synthetic":
+            config["problem"]["function_seed"] = seed
+        else:
+            config["problem"]["score"] = "platt"
+        for key, new in (changes or {}).items():
+            node = config
+            *parents, last = key.split(".")
+            for part in parents:
+                node = node[part]
+            node[last] = new
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        content = {
+            "experiment": experiment, "setting": name, "seed": seed, "n_agents": N, "rounds": T, "problem": problem,
+            "metric": metric, "lower_is_better": True, "private": private, "curve": {"mean": [9.0] + [value] * T},
+            "algorithm": "x", "relation": "zero-out", "accountant": "moments", "rng": "seeded", "epsilon_covers": "all",
+            "n_charges": T, "seconds": {"objective": 0.5, "total": 1.0},
+            "delta": N**-1.1, "epsilon": {"moments": 9.912}, "clip_fraction": 0.008, **summary,
+        }  # fmt: skip
+        (folder / "summary.json").write_text(json.dumps(content))
+
+
+def verdict(results, id):
+    (found,) = (f for f in claims.findings(results, id.split(".")[0]) if f.id == id)
+    return found
+
+
+def spread(n=10, mean=1.0, sd=0.3, seed=0):
+    return dict(enumerate(np.random.default_rng(seed).normal(mean, sd, n)))
+
+
+def shifted(values, by, sd=0.01, seed=1):
+    rng = np.random.default_rng(seed)
+    return {seed: value + by + sd * rng.normal() for seed, value in values.items()}
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(0.05, HOLDS), (-0.05, FAILS), (0.0, OPEN)])
+def test_an_effect_is_found_seed_by_seed(tmp_path, gain, expected):
+    """Functions differ by 0.3, the gain is 0.05: only pairs can tell."""
+    base = spread()
+    write(tmp_path, "fig2a", base)
+    write(tmp_path, "fig2a", shifted(base, -gain), server="aggregate")
+    found = verdict(tmp_path, "fig2a.fts_beats_ts")
+    assert found.verdict == expected
+    assert found.units == "10 functions"
+    if gain:
+        assert np.sign(found.standard_errors) == np.sign(gain) and abs(found.standard_errors) > 5
+
+
+def test_without_pairs_nothing_is_decided(tmp_path):
+    base = spread(20)
+    write(tmp_path, "fig2a", {seed: base[seed] for seed in range(10)})
+    write(tmp_path, "fig2a", {seed: base[seed] - 9 for seed in range(10, 20)}, server="aggregate")
+    found = verdict(tmp_path, "fig2a.fts_beats_ts")
+    assert (found.verdict, found.ours, found.standard_errors) == (OPEN, "no seed in common", None)
+
+
+def test_one_function_decides_nothing_however_often_it_is_started(tmp_path):
+    base = {seed: 1.0 + 0.001 * seed for seed in range(10)}
+    one = {"problem.function_seed": 7}
+    write(tmp_path, "fig2a", base, changes=one)
+    write(tmp_path, "fig2a", shifted(base, -0.5), server="aggregate", changes=one)
+    found = verdict(tmp_path, "fig2a.fts_beats_ts")
+    assert (found.verdict, found.units, found.standard_errors) == (OPEN, "1 function", None)
+
+
+def test_what_is_not_there_was_not_run(tmp_path):
+    assert {f.verdict for f in claims.findings(tmp_path / "nowhere")} == {NOT_RUN}
+    write(tmp_path, "fig2a", spread())
+    found = verdict(tmp_path, "fig2a.fts_beats_ts")
+    assert (found.verdict, found.ours) == (NOT_RUN, "no finished run of FTS (N = 200, T = 40)")
+    assert claims.findings(tmp_path, "demo") == []
+
+
+def test_runs_of_another_size_or_with_other_settings_do_not_count(tmp_path):
+    base = spread()
+    write(tmp_path, "fig2a", base, rounds=39, curve={"mean": [1.0] * 40})
+    write(tmp_path, "fig2a", base, server="aggregate", changes={"algorithm.M": 100})
+    assert {f.verdict for f in claims.findings(tmp_path, "fig2a")} == {NOT_RUN}
+
+
+@pytest.mark.parametrize(
+    ("changes", "summary"),
+    [
+        ({}, {"metric": "nmse"}),
+        ({}, {"lower_is_better": False}),
+        ({"weights.decay.steps": 9, "problem.preset": PRESET | {"decay": {"hold": 5, "steps": 5}}}, {}),
+        ({"algorithm.own_gp": {"noise": 0.1}, "problem.preset": PRESET | {"own_gp": {"noise": 0.01}}}, {}),
+        ({"algorithm.paired": True}, {}),
+        ({"dropout": {"deadline": 3.0}}, {}),
+    ],
+)
+def test_runs_of_other_problems_and_algorithms_do_not_count(tmp_path, changes, summary):
+    write(tmp_path, "fig2a", spread(2))
+    assert runs_found(tmp_path, paper.SYNTHETIC, ts()) == 2
+    write(tmp_path, "other", spread(2), changes=changes, **summary)
+    assert runs_found(tmp_path, paper.SYNTHETIC, ts(), "other") == 0
+
+
+def runs_found(results, case, where, experiment="fig2a"):
+    return sum(run in case and where.matches(run) for run in load(results, experiment))
+
+
+@pytest.mark.parametrize(("P", "S", "count"), [(1, 8, 2), (2, 11, 2), (1, 11, 0)])
+def test_without_a_clip_norm_the_preset_s_is_meant(tmp_path, P, S, count):
+    write(tmp_path, "fig2a", spread(2), server="aggregate", P=P, q=0.25, z=1, S=S)
+    assert runs_found(tmp_path, paper.SYNTHETIC, dp(P, 0.25, 1)) == count
+    assert runs_found(tmp_path, paper.SYNTHETIC, dp(P, 0.25, 1, S)) == 2
+
+
+def test_a_problem_is_named_or_begins_so(tmp_path):
+    write(tmp_path, "fig2a", spread(1), problem="synthetic")
+    (run,) = load(tmp_path, "fig2a")
+    for problem, expected in (("synthetic", True), ("synth_", False), ("syn", False), ("landmine", False)):
+        assert (run in Case(problem, 200, 40, "simple_regret")) is expected
+    for name, prefix in (("synthetic_heterogeneous", "synthetic"), ("activity_official", "activity_")):
+        other = replace(run, summary=run.summary | {"problem": name})
+        assert (other in Case(prefix, 200, 40, "simple_regret")) is prefix.endswith("_")
+
+
+def test_a_claim_that_could_be_about_two_settings_is_not_decided_and_the_others_are(tmp_path):
+    base = spread()
+    for acquisition in ("a", "b"):
+        write(tmp_path, "fig2a", base, changes={"acquisition": acquisition})
+    write(tmp_path, "fig2a", shifted(base, 0.1), server="aggregate")
+    write(tmp_path, "fig2a", base, server="aggregate", P=2)
+    found = verdict(tmp_path, "fig2a.fts_beats_ts")
+    assert (found.verdict, found.standard_errors) == (OPEN, None)
+    assert found.ours.startswith("two settings could be meant: setting") and found.ours.endswith("are all TS")
+    assert verdict(tmp_path, "fig2a.de2_beats_fts").verdict == HOLDS
+
+
+def test_results_that_cannot_be_read_stop_only_their_own_claims(tmp_path, capsys):
+    write(tmp_path, "fig2a", spread())
+    write(tmp_path, "fig2a", shifted(spread(), -0.1), server="aggregate")
+    (tmp_path / "fig5" / "x" / "0").mkdir(parents=True)
+    (tmp_path / "fig5" / "x" / "0" / "summary.json").write_text("{")
+    assert claims.main(["--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "the claims about fig5 were not judged" in error
+    text = (tmp_path / "out" / "claims.md").read_text()
+    assert "FTS beats TS" in text and "5 claims about fig5 (results cannot be read: " in text
+    assert {f.verdict for f in claims.findings(tmp_path, "fig5")} == {NOT_RUN}
+
+
+def test_a_run_without_the_number_decides_nothing(tmp_path):
+    private = dict(server="aggregate", P=2, q=0.25, z=1, S=11)
+    write(tmp_path, "fig2c", spread(2), **private, epsilon={"moments": None})
+    found = verdict(tmp_path, "fig2c.epsilon_q0.25_z1")
+    assert (found.verdict, found.ours) == (OPEN, "a run without a finite ε of the moments accountant")
+    write(tmp_path, "fig4", spread(2), server="aggregate", q=0.25, z=1, S=8, clip_fraction=None)
+    found = verdict(tmp_path, "fig4.clipped")
+    assert found.verdict == OPEN and found.ours.startswith("a run without what is compared: setting")
+
+
+def test_variants_are_told_apart(tmp_path):
+    """Fig. 5 and 12: the standard setting is not one of its variants, though all are DP-FTS-DE at the same privacy."""
+    base, private = spread(), dict(server="aggregate", P=2, q=0.25, z=1, S=11)
+    variants = {
+        "fig5.weights": {"weights": {"_target_": "dpfbo.federated.weights.uniform.Uniform"}},
+        "fig5.initialisation": {"algorithm.local_initialisation": False},
+        "fig12a.adaptive": {"weights.decay.hold": None},
+    }
+    for experiment in ("fig5", "fig12a"):
+        write(tmp_path, experiment, base, **private)
+    for id, changes in variants.items():
+        write(tmp_path, id.split(".")[0], shifted(base, 0.1), **private, changes=changes)
+    assert [verdict(tmp_path, id).verdict for id in variants] == [HOLDS] * 3
+
+
+def test_every_control_that_was_run_must_be_beaten(tmp_path):
+    base, private = spread(), dict(server="aggregate", P=2, q=0.25, z=1, S=11)
+    write(tmp_path, "fig4", base, **private)
+    write(tmp_path, "fig4", shifted(base, 0.1, seed=3), server="sobol", P=2)
+    write(tmp_path, "fig4", shifted(base, -9.0), server="random", P=1)  # another P is no control
+    found = verdict(tmp_path, "fig4.control_dp_fts_de")
+    assert (found.verdict, found.source, found.kind) == (NOT_RUN, "control", "control")
+    assert "no finished run of random server, P = 2" in found.ours
+    write(tmp_path, "fig4", shifted(base, 0.0), server="random", P=2)
+    found = verdict(tmp_path, "fig4.control_dp_fts_de")
+    assert found.verdict == OPEN and abs(found.standard_errors) < 3 and "Sobol" in found.ours
+
+
+@pytest.mark.parametrize(("seeds", "by", "units"), [(4, 9.0, "10 functions"), (5, 0.02, "5 functions")])
+def test_a_sobol_server_counts_from_half_of_the_units_on(tmp_path, seeds, by, units):
+    """What is printed is of the comparison that decides."""
+    base, private = spread(), dict(server="aggregate", P=2, q=0.25, z=1, S=11)
+    write(tmp_path, "fig4", base, **private)
+    write(tmp_path, "fig4", shifted(base, 0.1), server="random", P=2)
+    write(tmp_path, "fig4", shifted(dict(list(base.items())[:seeds]), -by), server="sobol", P=2)
+    found = verdict(tmp_path, "fig4.control_dp_fts_de")
+    assert found.units == units
+    left_out = "Sobol server, P = 2 left out, run on 4 of 10 functions" in found.ours
+    assert left_out == (seeds == 4)
+    assert (found.verdict, found.standard_errors > 0) == ((HOLDS, True) if left_out else (found.verdict, False))
+
+
+def test_one_unit_with_a_control_has_no_error(tmp_path):
+    write(tmp_path, "fig4", {0: 1.0}, server="aggregate", P=2, q=0.25, z=1, S=11)
+    write(tmp_path, "fig4", {0: 2.0}, server="random", P=2)
+    found = verdict(tmp_path, "fig4.control_dp_fts_de")
+    assert (found.verdict, found.standard_errors, found.units) == (OPEN, None, "1 function")
+
+
+def test_equal_differences_decide_nothing_and_say_so(tmp_path):
+    write(tmp_path, "fig2a", {0: 1.0, 1: 2.0, 2: 4.0})
+    write(tmp_path, "fig2a", {0: 1.5, 1: 2.5, 2: 4.5}, server="aggregate")
+    found = verdict(tmp_path, "fig2a.fts_beats_ts")
+    assert (found.verdict, found.standard_errors) == (OPEN, None)
+    assert found.ours.startswith("−0.5, all differences equal")
+
+
+def test_mirrored_claims_of_paper_and_prototype(tmp_path):
+    base = spread()
+    write(tmp_path, "fig4", base, server="aggregate", P=1, q=0.25, z=1, S=8)
+    write(tmp_path, "fig4", shifted(base, 0.1), server="aggregate", P=2, q=0.25, z=1, S=11)
+    helps, hurts = verdict(tmp_path, "fig4.de_helps"), verdict(tmp_path, "fig4.de_hurts")
+    assert (helps.verdict, helps.source) == (FAILS, "paper")
+    assert (hurts.verdict, hurts.source) == (HOLDS, "prototype")
+    assert helps.standard_errors == pytest.approx(-hurts.standard_errors)
+    assert (helps.reverse_of, hurts.reverse_of) == ("", "fig4.de_helps")
+    words = [words for words, _ in claims_table.kinds(claims.tested(tmp_path, ["fig4"]))]
+    assert "findings and numbers of the prototype (1 the contrary of a published effect" in " ".join(words)
+
+
+def test_what_is_asked_twice_counts_once(tmp_path):
+    """The same settings and seeds in two figures; then with a control more in one, which answers."""
+
+    def asked():
+        return dict(claims_table.kinds(claims.tested(tmp_path, ["fig4", "fig5"])))[
+            "controls: sharing against blind servers"
+        ]
+
+    private, blind = dict(server="aggregate", P=2, q=0.25, z=1, S=11, setting="a"), dict(server="random", P=2)
+    for experiment in ("fig4", "fig5"):
+        write(tmp_path, experiment, spread(), **private)
+        write(tmp_path, experiment, shifted(spread(), 0.1), **blind, setting="b")
+        assert asked() == {HOLDS: 1, FAILS: 0, OPEN: 0, NOT_RUN: 3}
+    notes = claims_table.notes(claims.tested(tmp_path, ["fig4", "fig5"]))
+    assert notes[0].startswith("1 claim asks what another") and notes[1].startswith("1 test that something is better")
+    write(tmp_path, "fig5", shifted(spread(), 0.0, seed=2), server="sobol", P=2)
+    assert asked() == {HOLDS: 0, FAILS: 0, OPEN: 1, NOT_RUN: 3}
+    assert verdict(tmp_path, "fig4.control_dp_fts_de").verdict == HOLDS
+
+
+def test_every_finding_has_its_kind(tmp_path):
+    by_kind = {(f.kind, f.source) for f in claims.findings(tmp_path)}
+    assert by_kind == {
+        ("effect", "paper"), ("agreement", "paper"), ("epsilon", "paper"), ("control", "control"),
+        ("effect", "prototype"), ("agreement", "prototype"), ("own", "own"),
+    }  # fmt: skip
+    assert sum(sum(n.values()) for _, n in claims_table.kinds(claims.tested(tmp_path, None))) == sum(
+        claims_table.counts(claims.tested(tmp_path, None)).values()
+    )
+
+
+def test_a_trend_needs_all_its_settings(tmp_path):
+    base = spread()
+    for q, by in ((0.5, 0.0), (0.25, 0.05)):
+        write(tmp_path, "fig2c", shifted(base, by, seed=int(100 * q)), server="aggregate", P=2, q=q, z=1, S=11)
+    assert verdict(tmp_path, "fig2c.larger_q").verdict == NOT_RUN
+    write(tmp_path, "fig2c", shifted(base, 0.1), server="aggregate", P=2, q=0.15, z=1, S=11)
+    found = verdict(tmp_path, "fig2c.larger_q")
+    assert found.verdict == HOLDS and found.ours.startswith("0.0499 ±")
+    assert found.claim.endswith("; slope per step of mean regret over rounds 1 to 40")
+
+
+def test_printed_epsilons(tmp_path):
+    write(tmp_path, "fig2c", spread(2), server="aggregate", P=2, q=0.25, z=1, S=11)
+    found = verdict(tmp_path, "fig2c.epsilon_q0.25_z1")
+    assert (found.verdict, found.published, found.ours, found.units) == (HOLDS, "9.91", "9.91", "exact")
+    wrong = {"epsilon": {"moments": 5.94}}
+    write(tmp_path, "fig2c", spread(2), server="aggregate", P=2, q=0.15, z=1, S=11, **wrong)
+    assert verdict(tmp_path, "fig2c.epsilon_q0.15_z1").verdict == FAILS
+
+
+def test_published_curve_and_effect(tmp_path):
+    """Both settings at the published TS curve: FTS-DE's is not excluded, but farther than two errors."""
+    published = [mean.value for _, mean in reference.landmine_curve("TS")]  # after 0, 10, .., 60 rounds
+    curve = np.interp(range(61), range(0, 70, 10), published)
+    noise = np.random.default_rng(0).normal(0, 0.002, (2, 12))
+    for (k, server, P), seed in itertools.product(((0, "none", 1), (1, "aggregate", 4)), range(12)):
+        one = {"mean": list(curve + noise[k, seed])}
+        write(tmp_path, "fig3_landmine_platt", {seed: 0.0}, server, P, problem="landmine", curve=one, setting=server)
+    found = verdict(tmp_path, "fig3_landmine_platt.curve_ts")
+    assert (found.verdict, found.units) == (HOLDS, "12 seeds, same data")
+    assert -3 < found.standard_errors <= 0
+    assert verdict(tmp_path, "fig3_landmine_platt.fts_de_beats_ts").verdict == OPEN
+    assert verdict(tmp_path, "fig3_landmine_platt.curve_fts_de").verdict == OPEN
+
+
+def runs_of(tmp_path, *settings, **summaries):
+    for values, kind in settings:
+        write(tmp_path, "made_up", values, **kind)
+    return load(tmp_path, "made_up")
+
+
+def test_no_difference(tmp_path):
+    base = spread()
+    runs = runs_of(tmp_path, (base, {}), (shifted(base, 0.0), {"server": "aggregate"}))
+    for margin, expected in ((0.1, HOLDS), (0.001, OPEN)):
+        assert Equivalent(fts(), ts(), margin, OVERALL).outcome(runs).verdict == expected
+    far = runs_of(tmp_path, (shifted(base, 0.5), {"server": "aggregate", "P": 2}))
+    assert Equivalent(fts(2), ts(), 0.1, OVERALL).outcome(far).verdict == FAILS
+
+
+def test_no_worse_prints_the_difference(tmp_path):
+    """Level within 5 %: worse by 0.01 of 1."""
+    base = spread()
+    runs = runs_of(tmp_path, (base, {}), (shifted(base, 0.01), {"server": "aggregate"}))
+    outcome = NoWorse(fts(), ts(), 0.05, OVERALL).outcome(runs)
+    assert outcome.verdict == HOLDS and outcome.ours.startswith("−0.0") and outcome.standard_errors > 3
+    assert NoWorse(fts(), ts(), 0.001, OVERALL).outcome(runs).verdict != HOLDS
+    assert NoWorse(fts(), ts(), 0.05, OVERALL).words.endswith("margin 5 %")
+
+
+def test_identical_runs_are_not_called_level(tmp_path):
+    runs = runs_of(tmp_path, (spread(), {}), (spread(), {"server": "aggregate"}))
+    outcome = Equivalent(fts(), ts(), 0.1, OVERALL).outcome(runs)
+    assert (outcome.verdict, outcome.ours) == (OPEN, "0, all values equal")
+
+
+def test_late_rounds(tmp_path):
+    write(tmp_path, "made_up", {0: 0.0}, curve={"mean": [5.0] * 20 + [1.0] * 21})
+    (run,) = load(tmp_path, "made_up")
+    assert LATE.of(run) == 1.0
+
+
+def test_cost_is_a_ratio(tmp_path):
+    for P, factor in ((1, 1.0), (4, 1.1)):
+        for seed in range(5):
+            seconds = {"total": 10.0 + factor * (1 + seed + 0.01 * seed * P), "objective": 10.0}
+            write(
+                tmp_path, "made_up", {seed: 1.0}, "aggregate", P, 0.35, 1, 22, "landmine", seconds=seconds,
+                setting=f"cost{P}",
+            )  # fmt: skip
+    runs = load(tmp_path, "made_up")
+    four, one = dp(4, 0.35, 1, 22), dp(1, 0.35, 1, 22)
+    for ratio, expected in ((1.24, HOLDS), (1.05, FAILS)):
+        outcome = CheaperThan(four, one, ratio, paper_real.SECONDS).outcome(runs)
+        assert outcome.verdict == expected and outcome.ours.startswith("1.1")
+    write(tmp_path, "made_up", {0: 1.0}, "aggregate", 2, 0.35, 1, 22, "landmine", seconds={"total": 1, "objective": 1})
+    with pytest.raises(Unclear, match="a cost of 0"):
+        CheaperThan(dp(2, 0.35, 1, 22), one, 1.24, paper_real.SECONDS).outcome(load(tmp_path, "made_up"))
+
+
+def test_contrasts_weigh_nothing_but_differences():
+    """A metric that is the same everywhere supports no claim of the list."""
+    for claim in claims.claims():
+        if isinstance(claim.test, Contrast):
+            assert sum(weight for weight, _ in claim.test.terms) == pytest.approx(0, abs=1e-12)
+
+
+def test_the_list():
+    """Every id once, every figure there, every control has the P of what it controls, all words without gaps."""
+    known = claims.claims()
+    assert len({claim.id for claim in known}) == len(known)
+    assert {
+        f"fig{n}" for n in ("2a", "2b", "2c", "2d", "4", "5", "6", "7a", "7b", "8", "9", "10", "11", "12a", "12b")
+    } < {claim.experiment for claim in known}
+    assert all(claim.id.startswith(f"{claim.experiment}.") for claim in known)
+    assert sum(claim.test.words.startswith("moments") for claim in known) == 3 + 3 + 5 + 5
+    assert [where.words for where in controls(2)] == ["random server, P = 2", "Sobol server, P = 2"]
+
+
+PROBLEMS = {"fig5": "synthetic", "fig9": "landmine"}
+
+
+def summary_of(experiment, config):
+    return {
+        "experiment": experiment, "problem": PROBLEMS[experiment], "metric": SIZES[PROBLEMS[experiment]][2],
+        "lower_is_better": True, "n_agents": config["problem"]["n_agents"], "rounds": config["rounds"],
+        "curve": {"mean": [1.0] * (config["rounds"] + 1)},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("experiment", PROBLEMS)
+def test_claims_know_the_settings_of_the_experiments(experiment):
+    """As the files in conf compose, every claim finds its settings, and no two that could be meant."""
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        entries = hydra.compose("config", [f"experiment={experiment}"]).sweep.settings
+        configs = [
+            OmegaConf.to_container(hydra.compose("config", [f"experiment={experiment}", *entry.split()]), resolve=True)
+            for entry in entries
+        ]
+    runs = [Run(f"setting{k}", 0, config, summary_of(experiment, config), Path()) for k, config in enumerate(configs)]
+    for claim in claims.claims([experiment]):
+        assert claim.test.outcome([run for run in runs if run in claim.case]).verdict == OPEN
+
+
+@pytest.fixture
+def results(tmp_path):
+    base = spread()
+    write(tmp_path / "results", "fig2a", base)
+    write(tmp_path / "results", "fig2a", shifted(base, -0.1), server="aggregate")
+    return tmp_path / "results"
+
+
+def test_command_writes_and_prints(results, tmp_path, capsys):
+    out = tmp_path / "figures"
+    assert claims.main(["--results-dir", str(results), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "FTS beats TS" in printed and "Published effects: 1 holds, 0 do not hold" in printed
+    assert sorted(path.name for path in out.iterdir()) == ["claims.csv", "claims.md"]
+    text = (out / "claims.md").read_text()
+    assert "| **holds** |" in text and "Student's t" in text
+    assert "- Fig. 2a: FTS-DE with P = 2 beats FTS; mean regret" in text and "- Fig. 5: 5 claims about fig5\n" in text
+    rows = list(csv.DictReader((out / "claims.csv").open()))
+    assert len(rows) == len(claims.claims())
+    assert [row["verdict"] for row in rows if row["id"] == "fig2a.fts_beats_ts"] == [HOLDS]
+
+
+def test_json(results, tmp_path, capsys):
+    assert claims.main(["fig2a", "--results-dir", str(results), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["summary"][HOLDS] == 1 and {f["experiment"] for f in answer["findings"]} == {"fig2a"}
+    assert answer["kinds"]["published effects"][HOLDS] == 1
+
+
+def test_only_a_whole_table_is_written_unasked(results, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["fig2a"], ["--json"]):
+        assert claims.main([*arguments, "--results-dir", str(results)]) == 0
+        assert not Path("figures").exists()
+    assert claims.main(["fig2a", "--results-dir", str(results), "--out", "some"]) == 0
+    assert claims.main(["--results-dir", str(results)]) == 0
+    sizes = [len((Path(folder) / "claims.csv").read_text().splitlines()) for folder in ("some", "figures")]
+    assert sizes[0] < 20 < sizes[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [([], "no finished run in"), (["fig4"], "no finished run of fig4"), (["fig99"], "no claim about 'fig99'")],
+)
+def test_nothing_to_judge(tmp_path, capsys, arguments, words):
+    out = tmp_path / "figures"
+    assert claims.main([*arguments, "--results-dir", str(tmp_path), "--out", str(out)]) == 1
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+    assert not out.exists()

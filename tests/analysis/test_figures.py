@@ -1,0 +1,467 @@
+"""The figures: what they draw, what they write, what they refuse; on small made-up result folders."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from PIL import Image
+
+from analysis import figures, load
+from analysis.claims import Finding
+from analysis.drawing import cost, curves, page, sweeps, tradeoff
+from analysis.drawing import overlay as published
+from analysis.drawing.captions import settings_in_words, verdicts
+from analysis.drawing.looks import ALGORITHMS, LOOK, sequence
+from analysis.labels import in_words
+from analysis.load import LoadError
+from tests.analysis.test_analysis import CURVES, TWO_ROUNDS, read, write_all, write_run
+
+FIG3 = [(0.35, z) for z in (1.0, 1.6, 2.0, 3.0, 4.0)] + [(q, 1.0) for q in (0.1, 0.15, 0.2, 0.25)]
+
+
+@pytest.fixture
+def results(tmp_path):
+    return write_all(tmp_path)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Pictures that are quickly written."""
+    monkeypatch.setattr(page, "DPI", 20)
+    monkeypatch.setattr(page, "FORMATS", ("png",))
+
+
+def change(folder, config=(), summary=()):
+    """Other values in a run's files, by dotted name."""
+    for name, values in (("config.yaml", dict(config)), ("summary.json", dict(summary))):
+        content = yaml.safe_load((folder / name).read_text())
+        for key, value in values.items():
+            node = content
+            *path, last = key.split(".")
+            for part in path:
+                node = node.setdefault(part, {})
+            node[last] = value
+        (folder / name).write_text(json.dumps(content))
+    return folder
+
+
+@pytest.fixture
+def fig3(tmp_path):
+    """The settings of Fig. 3: references, and DP-FTS-DE swept over z and q around (.35, 1); two seeds."""
+    shape = {"problem.score": "platt", "problem.n_agents": 29}
+    for seed in (0, 1):
+        settings = [("ts", 1, 0.0, 1.0), ("fts", 1, 0.0, 1.0), ("fts_de", 4, 0.0, 1.0), ("random_server", 4, 0.0, 1.0)]
+        for i, (name, P, q, z) in enumerate(settings + [("dp_fts_de", 4, q, z) for q, z in FIG3]):
+            private = name.startswith("dp_")
+            folder = write_run(
+                tmp_path, f"{i:x}", seed, list(np.linspace(0.32, 0.23 + 0.001 * i + 0.002 * seed, 61)), name, private,
+                P=P, q=q, z=z, S=22, epsilon={"pld": 10 * q / z, "moments": 15 * q / z} if private else None,
+                spent=10 * q / z * np.linspace(0.1, 1, 60) if private else (), problem="landmine",
+                metric="one_minus_auc",
+            )  # fmt: skip
+            change(folder, shape, {"n_agents": 29})
+    return tmp_path
+
+
+def test_different_metrics_share_no_axis(tmp_path, small):
+    write_run(tmp_path, "a", 0, [1.0, 0.5])
+    write_run(tmp_path, "b", 0, [1.0, 0.5], problem="branin")
+    write_run(tmp_path, "c", 0, [1.0, 0.5], "fts")
+    runs = load.by_metric(load.load(tmp_path, "made_up"))
+    assert sorted([run.setting for run in group] for group in runs) == [["a", "c"], ["b"]]
+    assert figures.main(["made_up", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.png")) == [
+        f"made_up_{problem}_7_simple_regret_regret_by_iteration.png" for problem in ("branin", "synthetic")
+    ]  # nothing is private
+
+
+def test_figure_files(results, tmp_path, capfd):
+    out = tmp_path / "out" / "deep"
+    assert figures.main(["made_up", "--results-dir", str(results), "--out", str(out)]) == 0
+    printed = [Path(line) for line in capfd.readouterr().out.splitlines()]
+    assert sorted(printed) == sorted(out.iterdir())  # no temporary file is left
+    assert {path.name for path in printed} == {
+        f"made_up_regret_by_{x}.{kind}" for x in ("iteration", "epsilon") for kind in ("png", "pdf", "csv")
+    }
+    for path in printed:
+        if path.suffix == ".png":
+            with Image.open(path) as image:
+                assert image.width == 1800
+                assert len(set(image.convert("RGB").resize((200, 150)).get_flattened_data())) > 50
+        elif path.suffix == ".pdf":
+            assert path.read_bytes().startswith(b"%PDF") and path.stat().st_size > 5000
+
+
+def test_failed_picture_leaves_the_old_one(results, tmp_path, monkeypatch, capfd):
+    old = tmp_path / "out" / "made_up_regret_by_iteration.png"
+    old.parent.mkdir()
+    old.write_text("old")
+
+    def fail(self, path, **settings):
+        Path(path).write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(page.Figure, "savefig", fail)
+    assert figures.main(["made_up", "--results-dir", str(results), "--out", str(old.parent)]) == 1
+    assert "No space left" in capfd.readouterr().err
+    assert [path.read_text() for path in old.parent.iterdir()] == ["old"]
+
+
+def legend(figure):
+    return [text.get_text() for found in figure.legends for text in found.get_texts()]
+
+
+def test_lines_by_iteration(results):
+    groups = read(results)
+    (axes,) = curves.regret_by_iteration(groups).axes
+    assert axes.get_yscale() == "log"
+    for line, group in zip(axes.lines, groups, strict=True):
+        np.testing.assert_allclose(line.get_xdata(), [0, 1, 2])
+        np.testing.assert_allclose(line.get_ydata(), group.curve()["mean"])
+    assert len(axes.collections) == 3
+    assert legend(axes.figure) == [g.label for g in groups]
+
+
+@pytest.mark.parametrize(("t", "epsilon"), [(2, 2.0), (1, 1.5)])
+def test_points_lie_at_the_epsilon_of_the_summary(results, t, epsilon):
+    groups = read(results)
+    (axes,) = tradeoff.regret_by_epsilon(groups, t).axes
+    (point,) = axes.containers
+    np.testing.assert_allclose(point.lines[0].get_xydata(), [[epsilon, groups[2].at(t)[0]]])
+    ((_, low), (_, high)) = point.lines[2][0].get_segments()[0]
+    assert (high - low) / 2 == pytest.approx(groups[2].at(t)[1])
+    horizontal = [line for line in axes.lines if list(line.get_xdata()) == [0, 1]]
+    assert [line.get_ydata()[0] for line in horizontal] == pytest.approx([groups[0].at(t)[0], groups[1].at(t)[0]])
+    (way,) = [line for line in axes.lines if line.get_alpha() is not None and line.get_alpha() < 1]
+    np.testing.assert_allclose(way.get_xdata(), [0.0, 1.5, 2.0][: t + 1])
+    np.testing.assert_allclose(way.get_ydata(), groups[2].curve()["mean"][: t + 1])
+    assert legend(axes.figure)[:2] == ["TS (ε = 0, nothing shared)", "FTS-DE, P = 2 (not private)"]
+    assert "PLD" in axes.get_xlabel() and "δ = 0.01" in axes.get_xlabel()
+
+
+def test_points_at_one_epsilon_are_drawn_apart(results):
+    for seed, curve in CURVES.items():
+        write_run(results, "ddd", seed, curve, "dp_fts", True, epsilon=TWO_ROUNDS, spent=[1.5, 2.0])
+    figure = tradeoff.regret_by_epsilon(read(results), 2)
+    points = [container.lines[0] for container in figure.axes[0].containers]
+    assert [point.get_xdata().tolist() for point in points] == [[2.0], [2.0]]
+    shown = [point.get_transform().transform(point.get_xydata())[0, 0] for point in points]
+    assert shown[1] - shown[0] == pytest.approx(tradeoff.ASIDE * figure.dpi)
+    assert sum(shown) / 2 == pytest.approx(figure.axes[0].transData.transform((2.0, 1.0))[0])
+
+
+def test_epsilon_of_another_accountant_is_not_drawn(tmp_path, capfd):
+    write_run(tmp_path, "a", 0, [1.0, 0.5, 0.4], "dp_fts", True, epsilon=TWO_ROUNDS, spent=[1.9, 2.5], accountant="rdp")
+    (axes,) = tradeoff.regret_by_epsilon(read(tmp_path), 2).axes
+    assert [line.get_xdata().tolist() for line in axes.lines if len(line.get_xdata()) > 1] == []
+    arguments = ["made_up", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert figures.main([*arguments, "--round", "1"]) == 1
+    assert "pld epsilon at the end only" in capfd.readouterr().err
+    write_run(
+        tmp_path, "b", 0, [1.0, 0.5, 0.4], "dp_fts_de", True, epsilon={"fixed_size": 1.0}, accountant="fixed_size"
+    )
+    figure = tradeoff.regret_by_epsilon(read(tmp_path), 2)  # it has no other: its own, and the legend says so
+    assert legend(figure) == ["DP-FTS, z = 1", "DP-FTS-DE, P = 1, z = 1 (fixed-size accountant, zero-out)"]
+    assert [c.lines[0].get_xdata().tolist() for c in figure.axes[0].containers] == [[2.0], [1.0]]
+    assert figures.main([*arguments, "--accountant", "gdp"]) == 1
+    assert (
+        "accountant must be one that the runs have (fixed_size, moments, pld, rdp), got 'gdp'" in capfd.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("curve", "lower_is_better", "scale"),
+    [
+        ([0.5, 0.1, 0.0], True, "log"),
+        ([0.32, 0.24, 0.23], True, "linear"),
+        ([0.0, 0.0, 0.0], True, "linear"),
+        ([-1.0, 0.5, 0.7], False, "linear"),
+    ],
+)
+def test_scale_fits_the_metric(curve, lower_is_better, scale, tmp_path):
+    write_run(tmp_path, "a", 0, curve, lower_is_better=lower_is_better, metric="best_value")
+    groups = read(tmp_path)
+    by_iteration, by_epsilon = curves.regret_by_iteration(groups), tradeoff.regret_by_epsilon(groups, 1)
+    assert by_iteration.axes[0].get_yscale() == scale
+    assert by_epsilon.axes[0].get_yscale() == "linear"  # one value
+    for figure in (by_iteration, by_epsilon):
+        figure.draw_without_rendering()
+
+
+@pytest.mark.parametrize("n", [1, 9])
+@pytest.mark.parametrize("z", [1.0, 1.23456])
+def test_nothing_overlaps(n, z, tmp_path):
+    for i in range(n):
+        long = i % 2 and z != 1.0
+        write_run(
+            tmp_path, f"{i}", 0, [1.0, 0.5, 0.4], "dp_fts_de", True, P=2 + i, z=z, epsilon=TWO_ROUNDS, spent=[1, 2],
+            S=100 + i if long else 8,
+        )  # fmt: skip
+    groups = read(tmp_path)
+    with mpl.rc_context(LOOK):
+        for figure in (curves.regret_by_iteration(groups), tradeoff.regret_by_epsilon(groups, 2)):
+            figure.draw_without_rendering()
+            (axes,) = figure.axes
+            title, _, caption = (text.get_window_extent() for text in figure.texts)
+            entries, label = figure.legends[0].get_window_extent(), axes.xaxis.label.get_window_extent()
+            height, width = figure.bbox.height, figure.bbox.width
+            tops = [0, caption.y0, caption.y1, label.y0, label.y1, axes.bbox.y0, axes.bbox.y1, entries.y0, entries.y1]
+            assert tops == sorted(tops)
+            assert entries.y1 < title.y0 + 1 and title.y1 <= height
+            assert max(box.x1 for box in (title, caption, entries, label)) < width
+            assert axes.get_tightbbox().x0 >= 0
+
+
+def test_settings_look_different_without_colour():
+    assert len({(look.line, look.marker) for look in ALGORITHMS.values()}) == len(ALGORITHMS)
+    assert len({look.colour for look in ALGORITHMS.values()}) == len(ALGORITHMS)
+    for name in ("dp_fts_de", "fts_de"):
+        ramp = sequence(name, 6, ordered=True)
+        assert len({look.marker for look in ramp}) == len({look.colour for look in ramp}) == 6
+        assert {look.line for look in ramp} == {ALGORITHMS[name].line}
+
+
+def test_numbers_behind_the_pictures(results, tmp_path, small):
+    arguments = ["made_up", "--results-dir", str(results), "--out", str(tmp_path / "out")]
+    assert figures.main(arguments) == 0
+    lines = pd.read_csv(tmp_path / "out" / "made_up_regret_by_iteration.csv")
+    assert list(lines.columns) == ["setting", "source", "round", "mean", "se", "seeds"]
+    assert len(lines) == 3 * 3
+    for group in read(results):
+        shown = lines[lines["setting"] == group.label]
+        values = [[run.curve[t] for run in group.runs] for t in shown["round"]]
+        np.testing.assert_allclose(shown["mean"], np.mean(values, axis=1), rtol=1e-5)
+        np.testing.assert_allclose(shown["se"], np.std(values, axis=1, ddof=1) / 3**0.5, rtol=1e-5)
+        assert shown["seeds"].tolist() == [3, 3, 3]
+    points = pd.read_csv(tmp_path / "out" / "made_up_regret_by_epsilon.csv")
+    private = points[points["setting"] == "DP-FTS-DE, P = 2, z = 1"]
+    assert private["epsilon"].tolist() == [0.0, 1.5, 2.0] and private["round"].tolist() == [0, 1, 2]
+    assert private["mean"].tolist() == pytest.approx([1.6, 1.0, 0.6])
+    assert set(private["accountant"]) == {"pld"} and set(private["delta"]) == {0.01}
+    references = points[points["setting"] != "DP-FTS-DE, P = 2, z = 1"]
+    assert references["round"].tolist() == [2, 2]
+
+
+def test_two_sweeps_around_a_centre_make_two_panels(fig3):
+    by_z, by_q = found = sweeps.panels(read(fig3))
+    assert by_q.title == "sampling probability q (DP-FTS-DE, P = 4, z = 1)"
+    assert by_z.title == "noise multiplier z (DP-FTS-DE, P = 4, q = 0.35)"
+    own = [[c for c in panel.curves if not c.everywhere] for panel in found]
+    assert [c.label for c in own[1]] == ["q = 0.35", "q = 0.25", "q = 0.2", "q = 0.15", "q = 0.1"]
+    assert [c.label for c in own[0]] == ["z = 1", "z = 1.6", "z = 2", "z = 3", "z = 4"]
+    assert own[0][0].setting == own[1][0].setting and own[0][0].style == own[1][0].style
+    shared = [[c for c in panel.curves if c.everywhere] for panel in found]
+    assert shared[0] == shared[1]
+    assert [c.label for c in shared[0]] == ["TS", "FTS", "FTS-DE, P = 4", "random server, P = 4"]
+    assert [c.style for c in shared[0]] == [ALGORITHMS[n] for n in ("ts", "fts", "fts_de", "random_server")]
+    for i, folder in enumerate(sorted((fig3 / "made_up").glob("[4-8]/0"))):  # z off q = .35: no centre any more
+        change(folder, {"privacy.q": 0.35 + 0.01 * i})
+    shutil.rmtree(fig3 / "made_up" / "4" / "1")
+    assert len(sweeps.panels(read(fig3))) == 1
+
+
+def test_panels_and_caption_fit(fig3):
+    groups, claims = read(fig3), "A claim of some length: holds (5.1 standard errors). " * 12
+    with mpl.rc_context(LOOK):
+        for figure in (
+            curves.regret_by_iteration(groups, claims),
+            tradeoff.regret_by_epsilon(groups, 60, claims=claims),
+        ):
+            figure.draw_without_rendering()
+            boxes = [box.get_window_extent() for box in (*figure.texts, *figure.legends, *figure.axes)]
+            boxes += [axes.xaxis.label.get_window_extent() for axes in figure.axes]
+            for i, one in enumerate(boxes):
+                assert one.x0 >= 0 and one.y0 >= 0 and one.x1 <= figure.bbox.width and one.y1 <= figure.bbox.height
+                assert not any(one.overlaps(other) for other in boxes[i + 1 :])
+
+
+def test_published_values_are_drawn_in_their_setting_colour(fig3):
+    groups = read(fig3)
+    known = published.published(groups)
+    assert sorted(known) == sorted([
+        "TS", "FTS", "FTS-DE, P = 4", "DP-FTS-DE, P = 4, z = 1, q = 0.35", "DP-FTS-DE, P = 4, z = 1, q = 0.25",
+        "DP-FTS-DE, P = 4, z = 2", "DP-FTS-DE, P = 4, z = 4",
+    ])  # fmt: skip
+    assert known["TS"].at(60) == 0.23746 and known["TS"].at(5) is None
+    assert known["DP-FTS-DE, P = 4, z = 2"].epsilon == 5.14
+    figure = curves.regret_by_iteration(groups)
+    assert "published" in legend(figure)
+    for axes, colours in zip(figure.axes, (6, 5), strict=True):
+        hollow = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
+        assert len(hollow) == colours
+        drawn = {line.get_color() for line in axes.lines if line.get_markerfacecolor() != "white"}
+        assert {line.get_color() for line in hollow} <= drawn
+    for accountant, epsilon in (("pld", 3.5), ("moments", 5.25)):
+        by_z, _ = tradeoff.regret_by_epsilon(groups, 60, accountant).axes
+        shown = {x: y for line in by_z.lines if line.get_markerfacecolor() == "white" for x, y in line.get_xydata()}
+        assert shown[epsilon] == 0.23188  # of (q, z) = (.35, 1)
+    frame = curves.table(groups)
+    assert frame[frame["source"] == "published"]["se"].isna().all()
+
+
+@pytest.mark.parametrize("other", [{"problem.score": "margin"}, {"algorithm.P": 2}], ids=lambda o: next(iter(o)))
+def test_published_values_share_no_axis_with_other_problems(other, fig3):
+    for folder in (fig3 / "made_up").glob("*/*"):
+        change(folder, other)
+    groups = read(fig3)
+    assert published.published(groups) == {}
+    assert "published" not in legend(curves.regret_by_iteration(groups))
+
+
+def test_what_differs_in_words(tmp_path):
+    def write(setting, **values):
+        folder = write_run(tmp_path, setting, 0, [1.0, 0.5], "fts")
+        change(folder, {key.replace("__", "."): value for key, value in values.items()})
+
+    for setting, follow in (("a", "inverse_sqrt"), ("b", "inverse_square"), ("c", "inverse")):
+        write(setting, algorithm__follow=follow, algorithm__other=follow)
+    assert [g.label for g in read(tmp_path)] == ["FTS, 1 − p_t = 1/t²", "FTS, 1 − p_t = 1/t", "FTS, 1 − p_t = 1/√t"]
+    shutil.rmtree(tmp_path / "made_up")
+    write("a", weights___target_="x.Uniform")
+    write("b", weights___target_="x.Softmax", weights__a=15.0, weights__decay={"hold": 10})
+    write("c", weights___target_="x.Softmax", weights__a=15.0, weights__decay={"hold": None})
+    assert [g.label for g in read(tmp_path)] == [
+        "FTS, softmax weights, decay after = 10", "FTS, softmax weights, weights never decay", "FTS, uniform weights",
+    ]  # fmt: skip
+    assert in_words("privacy.sampling", "fixed_size") == "fixed-size sampling"
+    assert in_words("privacy.S", 11) == "S = 11"
+
+
+def finding(claim, errors, verdict, source="paper", kind="effect", units="20 functions", id=""):
+    return Finding(id or claim, "Fig. 2a", "fig2a", claim, source, "", "", errors, units, verdict, kind)
+
+
+def test_caption_says_which_claims_hold(results):
+    found = [
+        finding("the print; moments", None, "holds", kind="epsilon", units="exact"),
+        finding("S = 3 hurts", -3.7, "does not hold", "prototype", units="9 seeds"),
+        finding("DE beats FTS; regret", -0.04, "not decided"), finding("FTS beats TS; regret", 5.12, "holds"),
+        finding("P = 2 beats P = 1; regret", 3.0, "holds"), finding("more with P", None, "not run"),
+        finding("Sharing helps: FTS beats blind servers; regret", 2.9, "holds", "control", "control"),
+        *(finding(f"Sharing helps: {i}", 0.1, "not decided", "control", "control") for i in range(2)),
+    ]  # fmt: skip
+    assert verdicts(found) == (
+        "Claims of the paper: FTS beats TS; regret: holds (5.1 standard errors, 20 functions). P = 2 beats P = 1: "
+        "holds (3.0). Against servers that query blindly: FTS beats blind servers; regret: holds (2.9). Findings of "
+        "the prototype: S = 3 hurts: does not hold (−3.7, 9 seeds). Also 1 more published effect: not decided; 2 more "
+        "controls: none decided; 1 printed epsilon: holds."
+    )
+    many = verdicts([finding(f"{i}", 1.0, "holds" if i else "does not hold") for i in range(9)])
+    assert many.startswith("Claims of the paper: 0: does not hold") and many.endswith(
+        "Also 3 more published effects: all hold."
+    )
+    assert verdicts([found[5]]) == ""
+    assert verdicts([found[3], replace(found[3], id="again", repeats=found[3].id)]).count("FTS") == 1
+    assert "q = 0.25, S = 8, δ = 0.01 (zero-out, user level)" in settings_in_words(read(results))
+    figure = curves.regret_by_iteration(read(results), verdicts(found))
+    assert "FTS beats TS; regret: holds" in " ".join(figure.texts[-1].get_text().split())
+    words, above = page.apart(figure)
+    assert words.endswith(verdicts(found))
+    assert figure.texts[-1].get_window_extent().y1 / figure.dpi <= above.y0 < above.y1 == figure.get_size_inches()[1]
+
+
+def test_claims_stand_below_no_figure_of_several_problems(results, monkeypatch):
+    monkeypatch.setattr(figures, "findings", lambda folder, name: [finding("FTS beats TS", 5.12, "holds")])
+    (first, _) = figures.draw_experiment(results, "made_up")
+    assert "FTS beats TS" in page.apart(first.figure)[0]
+    write_run(results, "d", 0, [1.0, 0.5], problem="branin")
+    assert not any("FTS beats TS" in page.apart(one.figure)[0] for one in figures.draw_experiment(results, "made_up"))
+
+
+def test_a_formula_in_a_name_is_drawn_as_it_is(tmp_path, small):
+    write_run(
+        tmp_path, "a", 0, [1.0, 0.5, 0.4], "$\\frac{$", True, epsilon=TWO_ROUNDS, spent=[1, 2], problem="a$^b$",
+        metric="$\\x$",
+    )  # fmt: skip
+    assert figures.main(["made_up", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert len(list((tmp_path / "out").iterdir())) == 4
+
+
+def test_long_titles_fit(fig3):
+    for folder in (fig3 / "made_up").glob("[5-9a-f]*/*"):
+        shutil.rmtree(folder)  # one panel
+    with mpl.rc_context(LOOK):
+        figure = tradeoff.regret_by_epsilon(read(fig3), 60)
+    figure.draw_without_rendering()
+    title = figure.texts[0].get_window_extent()
+    assert (
+        len(figure.axes) == 1 and title.x1 < figure.bbox.width and title.y0 > figure.legends[0].get_window_extent().y1
+    )
+
+
+def test_caption_says_what_is_cut_off(tmp_path):
+    write_run(tmp_path, "a", 0, [0.9] * 3 + [0.32] * 57 + [0.3], "fts")
+    assert "The first 2 rounds are above the picture." in page.apart(curves.regret_by_iteration(read(tmp_path)))[0]
+    write_run(tmp_path, "b", 0, [0.9] * 5 + [0.32] * 55 + [0.31])
+    assert "The first 2 to 4 rounds are above" in page.apart(curves.regret_by_iteration(read(tmp_path)))[0]
+    write_run(tmp_path, "c", 0, [0.32] * 61, "fts_de")
+    words = page.apart(curves.regret_by_iteration(read(tmp_path)))[0]
+    assert "Of some lines the first 4 rounds are above the picture." in words
+
+
+def test_many_points_at_one_epsilon_stay_together(tmp_path):
+    for i in range(12):
+        write_run(tmp_path, f"{i}", 0, [1.0, 0.5, 0.4], "dp_fts", True, S=i, epsilon=TWO_ROUNDS, spent=[1, 2])
+    figure = tradeoff.regret_by_epsilon(read(tmp_path), 2)
+    points = [container.lines[0] for container in figure.axes[0].containers]
+    shown = [point.get_transform().transform(point.get_xydata())[0, 0] / figure.dpi for point in points]
+    assert max(shown) - min(shown) == pytest.approx(tradeoff.FAN)
+
+
+def test_what_cannot_be_written_is_said_before_drawing(results, monkeypatch, capfd):
+    (results / "file").write_text("")
+    monkeypatch.setattr(figures, "draw_experiment", None)
+    assert figures.main(["made_up", "--results-dir", str(results), "--out", str(results / "file" / "out")]) == 1
+    err = capfd.readouterr().err
+    assert "file is a file; give another place with --out" in err and err.count("\n") == 1
+
+
+def test_all_experiments(results, tmp_path, small, capfd):
+    write_run(results, "x", 0, [1.0, 0.5], experiment="another")
+    write_run(results, "x", 0, [1.0, 0.5], experiment="broken")
+    (results / "broken" / "x" / "0" / "summary.json").write_text("{")
+    out = tmp_path / "out"
+    arguments = ["--results-dir", str(results), "--out", str(out)]
+    assert figures.main(["--all", *arguments]) == 1
+    said = capfd.readouterr()
+    assert said.err.startswith("error: broken: ") and said.err.count("\n") == 1
+    assert {path.name.split("_regret")[0] for path in out.iterdir()} == {"another", "made_up"}
+    assert figures.main(["another", "another", *arguments]) == 0
+    assert len(capfd.readouterr().out.splitlines()) == 2  # once
+    assert figures.main(["--all", "--results-dir", str(tmp_path / "none")]) == 1
+    assert "no finished run" in capfd.readouterr().err
+    for wrong in (["--all", "another"], []):
+        with pytest.raises(SystemExit) as stop:
+            figures.main([*wrong, *arguments])
+        assert stop.value.code == 2
+
+
+def test_cost_of_a_query(tmp_path, small):
+    phases = dict.fromkeys(["objective", "fit", "own_draw", "acquisition", "message", "server"], 0.07)
+    for seed, slower in ((0, 1.2), (1, 1.4)):
+        for P, factor in ((1, 1.0), (4, slower)):
+            folder = write_run(tmp_path, f"{P}", seed, [1.0, 0.5, 0.4], "dp_fts_de", True, P=P, experiment="cost")
+            seconds = {**phases, "message": 0.07 * factor}
+            change(folder, summary={"seconds": {**seconds, "total": sum(seconds.values())}})
+    groups = read(tmp_path, "cost")
+    rows = {row.phase: row for row in cost.rows(groups)}
+    assert rows["message"].ratio == pytest.approx((1.3, 0.1))
+    assert rows["message"].cost[0] == pytest.approx((5.0, 0.0))  # .07 s over 7 agents and 2 rounds
+    assert rows["all but the objective"].ratio[0] == pytest.approx((5.2 / 5 + 5.4 / 5) / 2)
+    assert figures.main(["cost", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    frame = pd.read_csv(tmp_path / "out" / "cost_seconds_per_query.csv")
+    assert frame[frame["phase"] == "message"]["ratio"].tolist()[1] == pytest.approx(1.3)
+    assert "published ratio 1.24" in legend(cost.seconds_per_query(groups))
+    shutil.rmtree(tmp_path / "cost" / "4" / "0")
+    shutil.rmtree(tmp_path / "cost" / "1" / "1")
+    with pytest.raises(LoadError, match="have no seed in common"):
+        cost.rows(read(tmp_path, "cost"))
+    shutil.rmtree(tmp_path / "cost" / "4")
+    with pytest.raises(LoadError, match="two numbers of sub-regions"):
+        cost.rows(read(tmp_path, "cost"))

@@ -1,0 +1,243 @@
+"""The audit finds every planted fault, finds nothing in the real server, and its bounds have teeth."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpfbo.audit import bounds
+from dpfbo.audit.faulty import faults
+from dpfbo.audit.faulty.mechanisms import NoClipping
+from dpfbo.audit.server import two_world
+from dpfbo.audit.server.examine import CHECKS, examine
+from dpfbo.audit.server.one_run import one_run
+from dpfbo.audit.server.repeated_rounds import Bench
+from dpfbo.audit.server.target import Target, seeded
+from dpfbo.federated.dropout import Dropout
+from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
+from dpfbo.federated.schedule import Power
+from dpfbo.federated.server import EpsilonCurve, Server
+from dpfbo.federated.weights.uniform import Uniform
+from dpfbo.gp.regions import Regions
+from dpfbo.privacy.accounting import default_delta
+from dpfbo.privacy.accounting.events import round_event
+from dpfbo.privacy.accounting.fixed_size import FixedSize
+from dpfbo.privacy.accounting.moments import Moments
+from dpfbo.privacy.accounting.pld import Pld
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.noise import DiscreteGaussian
+from dpfbo.rng import Streams
+
+PAGE = Path(__file__).parents[3] / "docs" / "audit.md"
+# gross faults that the bound itself must find, not only a check
+BY_THE_BOUND = [
+    "noise halved",
+    "no clipping",
+    "q halved",
+    "scaled after clipping",
+    "clip by entry",
+    "noise in one region",
+]
+
+
+def audited(mechanism, trials, repetition=0, seed=0, **changes):
+    target = replace(faults.sound(mechanism), **changes)
+    made = two_world.replay(target, two_world.Canary.of(target), trials, seed, repetition)
+    return made, bounds.verdict(made.without, made.with_message, made.claim)
+
+
+def wide(mechanism, N=29, rounds=1, delta=None):
+    """A server with uniform weights and one region."""
+    accountant = Pld()
+    server = Server(
+        N, N, Regions(1, 2), Uniform(), mechanism, seeded("wide"), Ledger(), EpsilonCurve(accountant, [], 0.1)
+    )
+    return Target(server, rounds, accountant, delta or default_delta(N))
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Every planted fault and every sound server through every check, once."""
+    sound = {name: faults.catch("", target) for name, target in faults.sound_ones().items()}
+    return sound, {name: faults.catch(f.words, f.target) for name, f in faults.planted().items()}
+
+
+def test_no_check_finds_anything_in_a_sound_server(rows):
+    assert {name: row.by for name, row in rows[0].items()} == dict.fromkeys(faults.sound_ones(), ())
+
+
+@pytest.mark.parametrize("name", list(faults.planted()))
+def test_every_planted_fault_is_found_by_a_check(rows, name):
+    assert rows[1][name].by, f"no check finds {rows[1][name].words!r}"
+    for finding in rows[1][name].findings:
+        assert finding.words and not math.isnan(finding.allowed)
+
+
+def test_every_check_finds_some_fault(rows):
+    assert {check for row in rows[1].values() for check in row.by} == set(CHECKS)
+
+
+def test_the_page_shows_what_the_checks_find(rows):
+    """The table of docs/audit.md, but for the column of the two worlds, is what came out here."""
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.read_text().splitlines() if "|" in line]
+    shown = {cells[0]: cells[1:-1] for cells in lines}
+    for cells in faults.table({**rows[0], **rows[1]}, words=True):
+        assert shown[cells[0]] == cells[1:-1], cells[0]
+
+
+@pytest.mark.parametrize("name", BY_THE_BOUND)
+def test_the_bound_finds_faults_by_itself(name):
+    target = faults.planted()[name].target
+    made = two_world.replay(target, two_world.Canary.of(target), 400)
+    assert not bounds.verdict(made.without, made.with_message, made.claim).holds
+
+
+def test_the_bound_finds_nothing_in_the_sound_server_of_the_faults():
+    made, found = audited(None, 500, delta=faults.DELTA)
+    assert found.holds and not made.varying
+
+
+def test_bound_reaches_half_of_the_true_epsilon():
+    """z = 1, q = 1, one round, 29 agents, at two deltas."""
+    target = wide(SubsampledGaussian(1.0, 1.0, 2.0))
+    made = two_world.replay(target, two_world.Canary.of(target), 8000)
+    for delta in (default_delta(29), 1e-3):
+        claim = bounds.Claim.of(made.claim.events, target.accountant, delta)
+        found = bounds.verdict(made.without, made.with_message, claim)
+        assert 0.5 * claim.epsilon < found.epsilon < claim.epsilon
+        assert 0.7 * claim.epsilon < found.fit_epsilon < claim.epsilon
+
+
+SHIPPED = {
+    "paper nominal": SubsampledGaussian(0.5, 0.7, 2.0),
+    "paper effective": SubsampledGaussian(0.5, 0.7, 2.0, charge="effective"),
+    "paper effective normalised": SubsampledGaussian(0.5, 0.7, 2.0, normalize=True, charge="effective"),
+    "tight nominal": SubsampledGaussian(0.5, 0.7, 2.0, "tight"),
+    "tight effective all": SubsampledGaussian(1.0, 0.7, 2.0, "tight", charge="effective"),
+    "tight normalised all": SubsampledGaussian(1.0, 0.7, 2.0, "tight", normalize=True),
+    "tight schedule": SubsampledGaussian(0.5, 0.7, 2.0, "tight", schedule=Power(0.5)),
+    "paper fixed size": SubsampledGaussian(0.5, 1.5, 2.0, sampling="fixed_size", charge="effective"),
+    "tight fixed size normalised": SubsampledGaussian(0.5, 1.5, 2.0, "tight", "fixed_size", True),
+}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_bound_stays_below_the_claim_of_what_is_shipped(name):
+    """Two rounds, with concentrated and with uniform weights, five repetitions each."""
+    accountant = FixedSize() if "fixed size" in name else Pld()
+    for repetition in range(5):
+        made, found = audited(SHIPPED[name], 100, repetition, accountant=accountant, delta=0.065)
+        assert found.holds, (found.epsilon, found.claim.epsilon, found.broken)
+        assert not made.varying
+        assert found.epsilon <= found.claim.epsilon
+        assert made.opposite == ("fixed size" in name)
+
+
+@pytest.mark.parametrize("name", ["paper effective normalised", "tight schedule", "paper fixed size"])
+def test_checks_find_nothing_in_what_is_shipped(name):
+    accountant = FixedSize() if "fixed size" in name else Pld()
+    target = replace(faults.sound(SHIPPED[name]), accountant=accountant)
+    assert [f.words for f in examine(target) if not f.holds] == []
+
+
+def test_discrete_noise_is_audited_with_its_own_randomness():
+    """No seed repeats it: the noise is so small that the worlds never overlap (mu = 7), in any 40 runs of each."""
+    pytest.importorskip("opendp")
+    target = faults.sound(SubsampledGaussian(1.0, 0.2, 2.0, "tight", noise=DiscreteGaussian()))
+    assert not target.seedable and target.repeatable.seedable
+    made = two_world.replay(target, two_world.Canary.of(target), 40)
+    found = bounds.verdict(made.without, made.with_message, made.claim)
+    assert 2 < found.fit_epsilon < found.claim.epsilon
+    assert [f.words for f in examine(target) if not f.holds] == []
+
+
+def test_fixed_size_charged_at_twice_the_multiplier_is_found():
+    """The event of two opposite messages has half the ledger's multiplier; a server that forgets it claims too much."""
+    target = replace(faults.sound(SubsampledGaussian(1.0, 1.0, 2.0, "tight", "fixed_size")), accountant=FixedSize())
+    made = two_world.replay(target, two_world.Canary.of(target), 600)
+    assert bounds.verdict(made.without, made.with_message, made.claim).holds
+    assert made.claim.events == (round_event(1.0, 1.0, (faults.N, faults.N)),) * faults.ROUNDS
+    wrong = bounds.Claim.of([round_event(1.0, 2.0, (faults.N, faults.N))] * faults.ROUNDS, FixedSize(), 1e-2)
+    assert not bounds.verdict(made.without, made.with_message, wrong).holds
+
+
+def test_claim_comes_from_the_ledger_and_not_from_the_settings():
+    target = faults.planted()["q halved"].target
+    made = two_world.replay(target, two_world.Canary.of(target), 20)
+    assert [e.sampling_probability for e in made.claim.events] == [faults.Q / 2] * faults.ROUNDS
+    sound = faults.sound()
+    assert made.claim.epsilon < two_world.replay(sound, two_world.Canary.of(sound), 20).claim.epsilon
+
+
+def test_replay_is_reproducible_and_its_worlds_share_no_randomness():
+    target = faults.sound(SubsampledGaussian(1.0, 1.0, 2.0, "tight"))
+    canary = two_world.Canary.of(target)
+    first, again = (two_world.replay(target, canary, 200, seed=3) for _ in range(2))
+    assert (first.without == again.without).all() and (first.with_message == again.with_message).all()
+    other = two_world.replay(target, canary, 200, seed=3, repetition=1)
+    assert not set(first.without) & set(other.without)
+    shift = first.with_message - first.without  # equal noise would make it one number
+    assert shift.std() > 0.5
+
+
+def test_others_at_fixed_messages_change_nothing_without_subsampling():
+    target = wide(SubsampledGaussian(1.0, 1.0, 2.0), N=6)
+    canary = two_world.Canary.of(target, "random")
+    assert (canary.without.norm(dim=1) > 0).sum() == 5
+    loud = two_world.replay(target, canary, 800)
+    silent = two_world.replay(target, two_world.Canary.of(target), 800)
+    assert loud.with_message.mean() == pytest.approx(silent.with_message.mean(), abs=0.25)  # 5 SE
+    assert loud.without.mean() == pytest.approx(-0.5, abs=0.25)
+
+
+def test_server_of_the_target_is_the_real_one():
+    """A replay releases what the server itself releases, to the last bit, and leaves the server alone."""
+    target = replace(faults.sound(), server=replace(faults.sound().server, dropout=Dropout(0.3, Streams(1))))
+    messages = torch.ones(faults.N, faults.M, dtype=torch.float64)
+    values, ledger = target.run(seeded(1), messages)
+    real = replace(target.server, entropy=seeded(1), ledger=Ledger())
+    assert all(torch.equal(v, real.round(t, messages)[0].values) for t, v in enumerate(values))
+    assert ledger.charges == real.ledger.charges
+    assert target.server.ledger.charges == []
+
+
+def test_an_agent_that_is_never_chosen_is_said_not_to_have_been_seen(monkeypatch):
+    monkeypatch.setattr("dpfbo.audit.server.repeated_rounds._MOST_DRAWS", 20)
+    bench = Bench(faults.sound(SubsampledGaussian(1e-6, 1.0, 2.0, "tight")))
+    finding = CHECKS["moved"](bench)
+    assert finding.holds and finding.words == "no agent was ever in S_t"
+
+
+def test_looser_accountants_are_audited_as_well():
+    made, found = audited(None, 400, accountant=Moments(), delta=1e-2)
+    assert found.holds and found.claim.epsilon > audited(None, 20)[1].claim.epsilon
+
+
+def test_one_run_with_many_canaries():
+    """Below the claim on a sound server, above it where nothing is clipped."""
+    sound = [one_run(wide(SubsampledGaussian(1.0, z, 2.0), N=300), seed=seed) for z in (1.0, 3.0) for seed in range(5)]
+    assert all(run.holds for run in sound)
+    assert max(run.epsilon for run in sound) > 0.5
+    found = one_run(wide(NoClipping(1.0, 3.0, 2.0), N=300))
+    assert found.correct == found.guesses == 100
+    assert found.epsilon > found.claimed and not found.holds
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda t: replace(t, server=replace(t.server, mechanism=WeightedAverage())), "needs a server with a private"),
+        (lambda t: replace(t, rounds=0), "rounds of the audit must be an integer of at least 1, got 0"),
+        (lambda t: replace(t, delta=0.0), r"privacy\.delta must lie in \(0, 1\), got 0"),
+        (lambda t: t.with_mechanism(SubsampledGaussian(0.5, 0.0, 2.0)), "no finite epsilon is claimed"),
+        (lambda t: two_world.Canary.of(t, "loud"), "others must be one of zero, random, got 'loud'"),
+        (lambda t: two_world.replay(t, two_world.Canary.of(t), 5), "trials must be an integer of at least 20, got 5"),
+        (lambda t: one_run(t, share=1.0), r"share must lie in \(0, 1\), got 1\.0"),
+        (lambda t: one_run(t, delta=2), r"delta of one run must lie in \(0, 1\), got 2"),
+    ],
+)
+def test_bad_input_is_refused(make, says):
+    with pytest.raises(ValueError, match=says):
+        make(faults.sound())

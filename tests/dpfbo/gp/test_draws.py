@@ -1,0 +1,276 @@
+"""Own posterior draws: the exact draw has the law of the Gaussian process; shards draw what the whole draws."""
+
+import math
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+from dpfbo.gp import hyperparameters
+from dpfbo.gp.acquisition import Acquisition
+from dpfbo.gp.domain import Box, Grid
+from dpfbo.gp.draws import OwnDraw, exact_draw_on_grid
+from dpfbo.rng import Streams
+
+GRID = torch.linspace(0, 1, 25, dtype=torch.float64)
+X = torch.tensor([0.1, 0.15, 0.4, 0.8], dtype=torch.float64)
+Y = torch.tensor([0.3, 0.5, -0.4, 1.2], dtype=torch.float64)
+STREAMS = Streams(3)
+SQUARE = Box((0.0, 0.0), (1.0, 1.0))
+
+
+def hyper_of(n, lengthscale, variance=0.7, noise=0.05):
+    full = lambda value: torch.full((n,), value, dtype=torch.float64)
+    return hyperparameters.Hyperparameters(full(lengthscale), full(variance), full(noise))
+
+
+def posterior(lengthscale):
+    """Mean and covariance of the GP on the grid, by direct solution."""
+    hyper = hyper_of(1, lengthscale)
+
+    def k(a, b):
+        return hyperparameters.se_kernel(hyperparameters.squared_distances(a[None, :, None], b[None, :, None]), hyper)[
+            0
+        ]
+
+    K = k(X, X) + 0.05 * torch.eye(4, dtype=torch.float64)
+    gain = torch.linalg.solve(K, k(X, GRID)).T
+    return gain @ Y, k(GRID, GRID) - gain @ k(X, GRID)
+
+
+@pytest.mark.parametrize("lengthscale", [0.006, 0.02, 0.3, 3.0, 60.0])
+def test_exact_draw_has_the_posterior_law(lengthscale):
+    """Every mean and covariance entry of 20000 draws within 5.5 SE (24 and 300 of them)."""
+    n, streams = 20_000, Streams(1)
+    agents, hyper = torch.arange(n), hyper_of(n, lengthscale)
+    e = hyper.noise.sqrt()[:, None] * streams.normal("e", agents, 0, 4)
+    f = exact_draw_on_grid(
+        GRID, X.expand(n, -1), Y.expand(n, -1), hyper, hyper.noise,
+        lambda octave, rows, size: streams.normal(f"w/{octave}", agents[rows], 0, size), e,
+    )  # fmt: skip
+    mean, covariance = posterior(lengthscale)
+    sd = covariance.diagonal().clamp(min=1e-12).sqrt()
+    assert ((f.mean(0) - mean).abs() < 5.5 * sd / n**0.5 + 1e-9).all()
+    centred = f - mean
+    empirical = centred.T @ centred / n
+    se = torch.sqrt((covariance**2 + sd[:, None] ** 2 * sd**2) / n)
+    assert ((empirical - covariance).abs() < 5.5 * se + 1e-9).all()
+
+
+def test_agents_of_different_octaves_do_not_mix():
+    """A batch with every length-scale gives each agent what it gets alone."""
+    streams, scales = Streams(2), torch.tensor([0.006, 0.03, 0.031, 0.5, 0.51, 2.0, 90.0], dtype=torch.float64)
+    n = len(scales)
+    agents = torch.arange(n)
+    hyper = hyperparameters.Hyperparameters(scales, torch.ones(n).double(), torch.full((n,), 0.01).double())
+    x, y = Streams(9).uniform("x", torch.arange(n), 0, 6)[..., None], Streams(9).normal("y", torch.arange(n), 0, 6)
+    grid = Grid(GRID[:, None], (0.0,), (1.0,))
+    draw = OwnDraw("exact")
+    whole = draw.maximizers(agents, x, y, hyper, grid, Acquisition(), streams, 3)
+    for a in range(n):
+        rows = torch.tensor([a])
+        alone = draw.maximizers(rows, x[rows], y[rows], hyper.select(rows), grid, Acquisition(), streams, 3)
+        assert torch.equal(alone, whole[rows])
+
+
+@pytest.mark.parametrize("method", ["rff", "exact"])
+def test_shards_draw_what_the_whole_draws(method):
+    streams, n = Streams(3), 9
+    agents = torch.arange(n)
+    domain = Grid(GRID[:, None], (0.0,), (1.0,)) if method == "exact" else Box((0.0,), (1.0,))
+    x, y = Streams(9).uniform("x", torch.arange(n), 0, 6)[..., None], Streams(9).normal("y", torch.arange(n), 0, 6)
+    hyper, draw, acquisition = hyper_of(n, 0.2), OwnDraw(method, 50), Acquisition(100, 5)
+    whole = draw.maximizers(agents, x, y, hyper, domain, acquisition, streams, 4)
+    for rows in (torch.tensor([7]), torch.tensor([2, 5, 8])):
+        part = draw.maximizers(agents[rows], x[rows], y[rows], hyper.select(rows), domain, acquisition, streams, 4)
+        assert torch.allclose(part, whole[rows], atol=1e-6)
+    assert not torch.allclose(whole, draw.maximizers(agents, x, y, hyper, domain, acquisition, streams, 5))
+
+
+def test_feature_draws_approach_the_exact_ones():
+    """Where the posterior is sharp, both kinds of draw query the same neighbourhood as often, within 4.5 SE."""
+    n, streams = 3000, Streams(4)
+    x = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64).expand(n, -1)[..., None]
+    y = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64).expand(n, -1)
+    hyper, grid = hyper_of(n, 0.2, 0.5, 0.01), Grid(GRID[:, None], (0.0,), (1.0,))
+    agents, near = torch.arange(n), []
+    for draw in (OwnDraw("exact"), OwnDraw("rff", 400)):
+        u = draw.maximizers(agents, x, y, hyper, grid, Acquisition(), streams, 1)
+        near.append(float(((u - 0.5).abs() < 0.1).double().mean()))
+    assert abs(near[0] - near[1]) < 4.5 * (2 * 0.25 / n) ** 0.5 + 0.02  # 0.02: 400 features and unit norms
+    assert near[0] > 0.3
+
+
+@pytest.mark.parametrize("domain", [Box((0.0,), (1.0,)), Grid(torch.full((5, 2), 0.5), (0.0, 0.0), (1.0, 1.0))])
+def test_exact_draw_needs_a_one_dimensional_grid(domain):
+    with pytest.raises(ValueError, match="one-dimensional grid"):
+        OwnDraw("exact").check_against(domain)
+
+
+@pytest.mark.parametrize("settings", [("kriging",), ("rff", 0)])
+def test_refusals(settings):
+    with pytest.raises(ValueError, match=r"algorithm\.own_draw"):
+        OwnDraw(*settings)
+
+
+def numbers(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def uniforms(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def normals(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def unit_grid(points: Tensor) -> Grid:
+    return Grid(points, (0.0,) * points.shape[1], (1.0,) * points.shape[1])
+
+
+def same(n: int, lengthscale: float, variance: float = 1.0, noise: float = 0.01) -> hyperparameters.Hyperparameters:
+    one = torch.ones(n, dtype=torch.float64)
+    return hyperparameters.Hyperparameters(lengthscale * one, variance * one, noise * one)
+
+
+def exact_posterior(
+    grid: Tensor, x: Tensor, y: Tensor, l: float, variance: float, noise: float
+) -> tuple[Tensor, Tensor]:
+    """Exact mean (G) and covariance (G x G) of the latent function; x, y: t."""
+
+    def k(a: Tensor, b: Tensor) -> Tensor:
+        return variance * torch.exp(-0.5 * ((a[:, None] - b[None]) / l) ** 2)
+
+    K = k(x, x) + noise * torch.eye(len(x), dtype=torch.float64)
+    gain = torch.linalg.solve(K, k(x, grid)).T  # G x t
+    return gain @ y, k(grid, grid) - gain @ k(x, grid)
+
+
+@pytest.mark.parametrize("lengthscale", [5e-3, 0.02, 0.3, 3.0, 0.25, 0.2500001, 1.0, 100.0])
+def test_exact_draws_are_exact(lengthscale: float) -> None:
+    """The draw is linear in its normals: one row for each of them gives its covariance without any sampling."""
+    grid = torch.linspace(0, 1, 21, dtype=torch.float64)
+    x, y = uniforms(6, seed=2), normals(6, seed=3)
+    variance, noise, t = 2.0, 0.02, 6
+    size = 0
+
+    def ask(octave: int, rows: Tensor, n: int) -> Tensor:
+        nonlocal size
+        size = n
+        return torch.zeros(len(rows), n, dtype=torch.float64)
+
+    def draw(rows: int, prior: object, e: Tensor) -> Tensor:
+        hyper = same(rows, lengthscale, variance, noise)
+        return exact_draw_on_grid(grid, x.expand(rows, -1), y.expand(rows, -1), hyper, hyper.noise, prior, e)  # type: ignore[arg-type]
+
+    mean, C = exact_posterior(grid, x, y, lengthscale, variance, noise)
+    assert torch.allclose(draw(1, ask, torch.zeros(1, t, dtype=torch.float64))[0], mean, rtol=0, atol=1e-8)
+
+    unit = torch.eye(size + t, dtype=torch.float64)
+    centred = draw(size + t, lambda octave, rows, n: unit[rows, :n], math.sqrt(noise) * unit[:, size:]) - mean
+    assert torch.allclose(centred.T @ centred, C, rtol=0, atol=1e-8)
+
+
+def maximizers(
+    draw: OwnDraw,
+    domain: Box | Grid,
+    ids: Tensor,
+    data: tuple[Tensor, Tensor, hyperparameters.Hyperparameters],
+    round: int = 4,
+    acquisition: Acquisition = Acquisition(200, 6),
+) -> Tensor:
+    """Of the agents `ids`, whose rows of the data are their ids."""
+    x, y, hyper = data
+    return draw.maximizers(ids, x[ids], y[ids], hyper.select(ids), domain, acquisition, STREAMS, round)
+
+
+def some_data(n: int, t: int, D: int) -> tuple[Tensor, Tensor, hyperparameters.Hyperparameters]:
+    h = uniforms(n, 3, seed=9)
+    hyper = hyperparameters.Hyperparameters(0.02 + 0.5 * h[:, 0] ** 2, 0.5 + h[:, 1], 1e-7 + 0.05 * h[:, 2])
+    return uniforms(n, t, D, seed=7), normals(n, t, seed=8), hyper
+
+
+CASES = pytest.mark.parametrize(
+    ("draw", "domain"),
+    [
+        (OwnDraw("exact"), unit_grid(torch.linspace(0, 1, 200, dtype=torch.float64)[:, None])),
+        (OwnDraw("rff", 50), unit_grid(torch.linspace(0, 1, 200, dtype=torch.float64)[:, None])),
+        (OwnDraw("rff", 50), unit_grid(uniforms(150, 2, seed=6))),
+        (OwnDraw("rff", 50), SQUARE),
+    ],
+    ids=["exact on a line", "features on a line", "features on a plane grid", "features in a box"],
+)
+
+
+@CASES
+@pytest.mark.parametrize("subset", [[0], [11], [3, 4, 5], [10, 2, 7], list(range(11))])
+def test_any_part_of_the_agents_draws_what_it_draws_among_all(
+    draw: OwnDraw, domain: Box | Grid, subset: list[int]
+) -> None:
+    data, ids = some_data(12, 6, domain.dimension), torch.tensor(subset)
+    everyone = maximizers(draw, domain, torch.arange(12), data)
+    part = maximizers(draw, domain, ids, data)
+    assert part.shape == (len(subset), domain.dimension)
+    if isinstance(domain, Grid):
+        assert torch.equal(part, everyone[ids])
+    else:
+        assert torch.allclose(part, everyone[ids], rtol=0, atol=1e-8)
+
+
+@CASES
+def test_maximizers_lie_in_the_domain_and_change_with_the_round(draw: OwnDraw, domain: Box | Grid) -> None:
+    data, ids = some_data(12, 6, domain.dimension), torch.arange(12)
+    first, second = (maximizers(draw, domain, ids, data, round) for round in (4, 5))
+    assert torch.equal(first, maximizers(draw, domain, ids, data, 4))
+    assert int((first != second).any(1).sum()) > 8
+    assert len(first.unique(dim=0)) > 8, "agents draw the same function"
+    for points in (first, second):
+        assert torch.all(points >= 0) and torch.all(points <= 1)
+        if isinstance(domain, Grid):
+            assert all((domain.unit_points == point).all(1).any() for point in points)
+
+
+@CASES
+def test_an_agent_that_has_seen_everything_queries_the_best(draw: OwnDraw, domain: Box | Grid) -> None:
+    """A well-observed bump: every draw has its maximum near the bump's."""
+    n, D = 20, domain.dimension
+    x = uniforms(1, 40 * D, D, seed=1).expand(n, -1, -1)
+    y = torch.exp(-0.5 * ((x - 0.3) / 0.2).pow(2).sum(-1))
+    best = maximizers(draw, domain, torch.arange(n), (x, y, same(n, 0.2, 1.0, 1e-5)))
+    assert torch.all((best - 0.3).norm(dim=1) < (0.12 if isinstance(domain, Grid) and D == 2 else 0.06))
+
+
+@CASES
+def test_the_observation_noise_has_a_floor(draw: OwnDraw, domain: Box | Grid) -> None:
+    """Noise variances below 1e-5 sample like 1e-5: repeated points then cannot break the factorisation."""
+    x, y, _ = some_data(6, 8, domain.dimension)
+    x[:, 4:] = x[:, :4]
+    tiny, floor, above = (
+        maximizers(draw, domain, torch.arange(6), (x, y, same(6, 0.2, 1.0, noise))) for noise in (1e-8, 1e-5, 0.3)
+    )
+    assert torch.equal(tiny, floor)
+    assert not torch.equal(above, floor)
+
+
+def test_the_law_of_the_maximum_is_reached_with_many_features_and_not_with_few() -> None:
+    """Where the maximum falls, in 12 cells, by chi-square: 5 features differ from the exact law, 400 do not."""
+    n, cells = 2000, 12
+    grid = unit_grid(torch.linspace(0, 1, 60, dtype=torch.float64)[:, None])
+    x = numbers(0.1, 0.35, 0.8).view(1, 3, 1).expand(n, -1, -1)
+    y = numbers(0.3, 0.8, -0.5).expand(n, -1)
+    data = (x, y, same(n, 0.15, 1.0, 0.01))
+
+    def histogram(draw: OwnDraw) -> Tensor:
+        points = maximizers(draw, grid, torch.arange(n), data)[:, 0]
+        return torch.bincount((points * cells).long().clamp(max=cells - 1), minlength=cells)
+
+    exact = histogram(OwnDraw("exact"))
+
+    def p_value(count: Tensor) -> float:
+        used = (count + exact) >= 10
+        return float(stats.chi2_contingency(torch.stack([count[used], exact[used]]).numpy()).pvalue)
+
+    assert p_value(histogram(OwnDraw("rff", 400))) > 1e-3
+    assert p_value(histogram(OwnDraw("rff", 5))) < 1e-6

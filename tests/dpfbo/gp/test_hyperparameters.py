@@ -1,0 +1,321 @@
+"""The agents' own Gaussian processes: the likelihood, its gradient, and the fit."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize as scipy_minimize
+from scipy.stats import multivariate_normal
+from sklearn.gaussian_process.kernels import RBF
+from torch import Tensor
+
+from dpfbo.gp import hyperparameters
+from dpfbo.gp.hyperparameters import BOUNDS, Hyperparameters, OwnGP
+
+OBJECTIVES = ["closed_form", "gpytorch"]
+
+
+def numbers(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def uniforms(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def well_posed(N: int, t: int, D: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Draws of GPs with length-scales .15 to .4, variance .5 to 2 and noise .01 to .05: N x t x D, N x t."""
+    x, h = uniforms(N, t, D, seed=seed), uniforms(N, 3, seed=seed + 1)
+    truth = Hyperparameters(0.15 + 0.25 * h[:, 0], 0.5 + 1.5 * h[:, 1], 0.01 + 0.04 * h[:, 2])
+    z = torch.special.ndtri(uniforms(N, t, 1, seed=seed + 2).clamp(1e-9))
+    return x, (hyperparameters.gram_cholesky(x, truth, truth.noise) @ z)[..., 0]
+
+
+def random_theta(N: int, seed: int = 3) -> Tensor:
+    """Logarithms of length-scale .1 to 1, variance .2 to 2, noise .001 to .1."""
+    low, high = numbers(0.1, 0.2, 1e-3).log(), numbers(1.0, 2.0, 0.1).log()
+    return low + (high - low) * uniforms(N, 3, seed=seed)
+
+
+def log_likelihood(theta: np.ndarray, x: Tensor, y: Tensor) -> float:
+    """Per observation, by scipy alone: x t x D, y t."""
+    l, variance, noise = np.exp(theta)
+    K = variance * RBF(l)(x.numpy()) + noise * np.eye(len(x))
+    return float(multivariate_normal.logpdf(y.numpy(), cov=K)) / len(x)
+
+
+@pytest.mark.parametrize("D", [1, 2, 5])
+def test_the_kernel_is_the_squared_exponential(D: int) -> None:
+    a, b = uniforms(3, 6, D), uniforms(3, 4, D, seed=1)
+    hyper = Hyperparameters(numbers(0.1, 0.3, 2.0), numbers(0.5, 1.0, 3.0), numbers(0.1, 0.1, 0.1))
+    K = hyperparameters.se_kernel(hyperparameters.squared_distances(a, b), hyper)
+    for n in range(3):
+        expected = float(hyper.variance[n]) * RBF(float(hyper.lengthscale[n]))(a[n].numpy(), b[n].numpy())
+        assert np.allclose(K[n], expected, rtol=1e-12, atol=1e-14)
+
+
+def test_the_gram_matrix_has_the_noise_on_its_diagonal() -> None:
+    x, noise = uniforms(2, 5, 2), numbers(0.1, 0.01)
+    hyper = Hyperparameters(numbers(0.3, 0.2), numbers(1.0, 2.0), numbers(9.0, 9.0))  # the given noise counts
+    L = hyperparameters.gram_cholesky(x, hyper, noise)
+    K = hyperparameters.se_kernel(hyperparameters.squared_distances(x, x), hyper) + noise[:, None, None] * torch.eye(
+        5, dtype=torch.float64
+    )
+    assert torch.allclose(L @ L.mT, K, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize(("t", "D"), [(1, 1), (12, 1), (30, 2), (20, 5)])
+def test_the_likelihood_is_that_of_scipy(objective: str, t: int, D: int) -> None:
+    x, y = well_posed(6, t, D)
+    theta = random_theta(6)
+    value, _, _ = hyperparameters.LIKELIHOODS[objective](theta, x, y)
+    for n in range(6):
+        assert float(value[n]) == pytest.approx(log_likelihood(theta[n].numpy(), x[n], y[n]), abs=1e-8)
+
+
+@pytest.mark.parametrize(("t", "D"), [(1, 1), (12, 1), (30, 2), (20, 5)])
+def test_both_objectives_have_the_same_value_and_gradient(t: int, D: int) -> None:
+    x, y = well_posed(8, t, D)
+    theta = random_theta(8)
+    value, gradient, _ = hyperparameters.closed_form(theta, x, y)
+    value_too, gradient_too, _ = hyperparameters.gpytorch_likelihood(theta, x, y)
+    assert value.shape == value_too.shape == (8,) and gradient.shape == gradient_too.shape == (8, 3)
+    assert torch.allclose(value, value_too, rtol=0, atol=1e-8)
+    assert torch.allclose(gradient, gradient_too, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_gradient_is_that_of_finite_differences(objective: str) -> None:
+    """Central differences of step 1e-5: an error of 1e-10 from the cubic term and 1e-11 from rounding."""
+    x, y = well_posed(8, 15, 2)
+    theta, h = random_theta(8), 1e-5
+    _, gradient, _ = hyperparameters.LIKELIHOODS[objective](theta, x, y)
+    for axis in range(3):
+        step = torch.zeros(3, dtype=torch.float64)
+        step[axis] = h
+        up, down = (hyperparameters.closed_form(theta + s, x, y)[0] for s in (step, -step))
+        assert torch.allclose(gradient[:, axis], (up - down) / (2 * h), rtol=0, atol=1e-6)
+        assert gradient[:, axis].abs().max() > 1e-2, "nothing to compare"
+
+
+@pytest.mark.parametrize(("t", "D"), [(1, 1), (12, 1), (20, 3)])
+def test_the_fisher_information_is_the_expected_curvature(t: int, D: int) -> None:
+    """`tr(A^-1 A_i A^-1 A_j) / (2 t)` with `A_i` by central differences of the Gram matrix: errors of 1e-9."""
+    x, y = well_posed(4, t, D)
+    theta, h = random_theta(4), 1e-5
+    *_, information = hyperparameters.closed_form(theta, x, y)
+    assert information.shape == (4, 3, 3)
+
+    def gram(z: Tensor) -> Tensor:
+        hyper = Hyperparameters(*z.exp().unbind(1))
+        return hyperparameters.se_kernel(hyperparameters.squared_distances(x, x), hyper) + torch.diag_embed(
+            hyper.noise[:, None].expand(-1, t)
+        )
+
+    steps = h * torch.eye(3, dtype=torch.float64)
+    slopes = [torch.linalg.solve(gram(theta), (gram(theta + s) - gram(theta - s)) / (2 * h)) for s in steps]
+    for i in range(3):
+        for j in range(3):
+            expected = 0.5 * (slopes[i] @ slopes[j]).diagonal(dim1=1, dim2=2).sum(1) / t
+            assert torch.allclose(information[:, i, j], expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_agents_do_not_mix_in_a_batch(objective: str) -> None:
+    x, y = well_posed(5, 10, 2)
+    theta = random_theta(5)
+    value, gradient, _ = hyperparameters.LIKELIHOODS[objective](theta, x, y)
+    for n in range(5):
+        k = slice(n, n + 1)
+        value_alone, gradient_alone, _ = hyperparameters.LIKELIHOODS[objective](theta[k], x[k], y[k])
+        assert torch.allclose(value_alone[0], value[n], rtol=0, atol=1e-12)
+        assert torch.allclose(gradient_alone[0], gradient[n], rtol=0, atol=1e-11)
+
+
+def test_an_impossible_covariance_has_no_likelihood() -> None:
+    """20 equal points with variance 1000 and a noise below its rounding."""
+    x = torch.full((1, 20, 1), 0.3, dtype=torch.float64)
+    value, _, _ = hyperparameters.closed_form(numbers(0.0, math.log(1e3), math.log(1e-18))[None], x, uniforms(1, 20))
+    assert float(value) == -math.inf
+
+
+def by_lbfgsb(x: Tensor, y: Tensor, start: Hyperparameters) -> Tensor:
+    """Log likelihoods per observation that scipy's L-BFGS-B reaches with its default tolerances, N."""
+    bounds = np.log([BOUNDS[name] for name in ("lengthscale", "variance", "noise")])
+    reached = []
+    for n in range(len(x)):
+
+        def negative(z: np.ndarray, n: int = n) -> tuple[float, np.ndarray]:
+            value, gradient, _ = hyperparameters.closed_form(torch.from_numpy(z)[None], x[n : n + 1], y[n : n + 1])
+            return -float(value), -gradient[0].numpy()
+
+        begin = logarithms(start)[n].numpy()
+        reached.append(-scipy_minimize(negative, begin, jac=True, method="L-BFGS-B", bounds=bounds).fun)
+    return torch.tensor(reached, dtype=torch.float64)
+
+
+def logarithms(hyper: Hyperparameters) -> Tensor:
+    return torch.stack([hyper.lengthscale, hyper.variance, hyper.noise], 1).log()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("D", [1, 2])
+@pytest.mark.parametrize("begin", [(0.3, 1.0, 0.03), (1.0, 1.0, 0.1)])
+def test_the_fit_is_as_good_as_that_of_lbfgsb(objective: str, D: int, begin: tuple[float, float, float]) -> None:
+    """From a start of the right order of magnitude: all but a tenth of the agents, which may end in another local
+    optimum, lose at most 1e-4 an observation."""
+    N = 30 if objective == "closed_form" else 8
+    x, y = well_posed(N, 40, D, seed=20 + D)
+    start = OwnGP("closed_form", 5, *begin).start(N)
+    value, _, _ = hyperparameters.closed_form(logarithms(hyperparameters.fit(x, y, start, objective)), x, y)
+    assert int((by_lbfgsb(x, y, start) - value > 1e-4).sum()) <= N // 10
+
+
+@pytest.mark.parametrize("D", [1, 2])
+def test_from_the_published_start_the_fit_ends_where_it_is_flat(D: int) -> None:
+    """Start (1, .1, 1e-6) on noisy data: a slope above .01 an observation in a logarithm is an unfinished fit."""
+    x, y = well_posed(40, 40, D, seed=70 + D)
+    theta = logarithms(hyperparameters.fit(x, y, OwnGP().start(40)))
+    _, gradient, _ = hyperparameters.closed_form(theta, x, y)
+    low, high = (torch.tensor(b, dtype=torch.float64).log() for b in zip(*BOUNDS.values(), strict=True))
+    slope = (theta + gradient).clamp(low, high) - theta
+    assert int((slope.abs() > 1e-2).any(1).sum()) == 0, "agents whose fit is unfinished"
+
+
+def test_from_the_published_start_the_fit_is_no_worse_than_lbfgsb() -> None:
+    """80 agents, many local optima: either may win, but L-BFGS-B not by more than 2 standard errors of fair coins."""
+    x, y = well_posed(80, 40, 2, seed=80)
+    start = OwnGP().start(80)
+    value, _, _ = hyperparameters.closed_form(logarithms(hyperparameters.fit(x, y, start)), x, y)
+    difference = value - by_lbfgsb(x, y, start)
+    better, worse = int((difference > 0.01).sum()), int((difference < -0.01).sum())
+    assert worse - better <= 2 * math.sqrt(worse + better), f"{worse} worse and {better} better than L-BFGS-B"
+
+
+def test_the_fit_finds_the_truth() -> None:
+    """60 GPs with the same hyper-parameters: the mean logarithms are right to 4 standard errors and a bias of .1."""
+    N, t = 60, 80
+    truth = OwnGP("given", lengthscale=0.1, variance=1.0, noise=0.01).start(N)
+    x = uniforms(N, t, 1, seed=7)
+    z = torch.special.ndtri(uniforms(N, t, 1, seed=8).clamp(1e-9))
+    y = (hyperparameters.gram_cholesky(x, truth, truth.noise) @ z)[..., 0]
+    fitted = hyperparameters.fit(x, y, OwnGP(lengthscale=0.3, variance=0.5, noise=0.03).start(N))
+    error = logarithms(fitted) - logarithms(truth)
+    assert torch.all(error.mean(0).abs() < 4 * error.std(0) / math.sqrt(N) + 0.1)
+    assert torch.all(error.std(0) < numbers(0.4, 1.2, 0.4)), "too wide to mean anything"
+
+
+def test_both_objectives_fit_the_same_hyperparameters() -> None:
+    x, y = well_posed(8, 40, 2, seed=50)
+    start = OwnGP("closed_form", 5, 0.3, 1.0, 0.03).start(8)
+    one, other = (hyperparameters.fit(x, y, start, objective) for objective in OBJECTIVES)
+    for a, b in zip(vars(one).values(), vars(other).values(), strict=True):
+        assert torch.allclose(a.log(), b.log(), rtol=0, atol=5e-2)
+
+
+def test_an_agent_fits_the_same_alone_and_in_a_batch() -> None:
+    x, y = well_posed(6, 30, 2, seed=60)
+    together = hyperparameters.fit(x, y, OwnGP().start(6))
+    for n in range(6):
+        alone = hyperparameters.fit(x[n : n + 1], y[n : n + 1], OwnGP().start(1))
+        for a, b in zip(vars(alone).values(), vars(together.select(torch.tensor([n]))).values(), strict=True):
+            assert torch.allclose(a.log(), b.log(), rtol=0, atol=1e-6)
+
+
+def test_the_fit_starts_from_what_it_is_given() -> None:
+    """At the optimum nothing moves: a second fit from the first keeps its place."""
+    x, y = well_posed(6, 40, 2, seed=50)
+    first = hyperparameters.fit(x, y, OwnGP(lengthscale=0.3, variance=1.0, noise=0.03).start(6))
+    second = hyperparameters.fit(x, y, first)
+    for a, b in zip(vars(first).values(), vars(second).values(), strict=True):
+        assert torch.allclose(a.log(), b.log(), rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_an_agent_without_a_likelihood_keeps_its_start_and_disturbs_nobody(objective: str) -> None:
+    x, y = well_posed(3, 15, 2)
+    sick = y.clone()
+    sick[1, 4] = math.nan
+    start = OwnGP().start(3)
+    try:
+        fitted = hyperparameters.fit(x, sick, start, objective)
+    except Exception as error:
+        pytest.fail(f"one agent's NaN ends the fit of all agents: {type(error).__name__}")
+    healthy = hyperparameters.fit(x, y, start, objective)
+    for name in ("lengthscale", "variance", "noise"):
+        assert float(getattr(fitted, name)[1]) == pytest.approx(float(getattr(start, name)[1]), rel=1e-12)
+        kept = getattr(fitted, name)[[0, 2]].log()
+        assert torch.allclose(kept, getattr(healthy, name)[[0, 2]].log(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [torch.zeros(12), torch.ones(12), 1e6 * torch.ones(12), 1e-9 * torch.arange(12.0), torch.eye(12)[0]],
+    ids=["zero", "constant", "huge", "tiny", "outlier"],
+)
+@pytest.mark.parametrize("equal_points", [False, True])
+def test_degenerate_data_stay_finite_and_within_bounds(y: Tensor, equal_points: bool) -> None:
+    x = torch.full((1, 12, 2), 0.5, dtype=torch.float64) if equal_points else uniforms(1, 12, 2)
+    fitted = hyperparameters.fit(x, y.double()[None], OwnGP().start(1))
+    for name, (low, high) in BOUNDS.items():
+        assert low * (1 - 1e-9) <= float(getattr(fitted, name)) <= high * (1 + 1e-9)
+
+
+def test_the_fit_changes_no_input() -> None:
+    x, y = well_posed(2, 10, 1)
+    start = OwnGP().start(2)
+    before = [a.clone() for a in (x, y, *vars(start).values())]
+    hyperparameters.fit(x, y, start)
+    assert all(torch.equal(a, b) for a, b in zip(before, (x, y, *vars(start).values()), strict=True))
+
+
+def test_selected_rows_are_those_agents() -> None:
+    hyper = Hyperparameters(numbers(1, 2, 3), numbers(4, 5, 6), numbers(7, 8, 9))
+    picked = hyper.select(torch.tensor([2, 0]))
+    assert [v.tolist() for v in vars(picked).values()] == [[3, 1], [6, 4], [9, 7]]
+
+
+def test_when_a_refit_is_due() -> None:
+    own = OwnGP(every=5)
+    assert [t for t in range(1, 31) if own.due(t)] == [5, 10, 15, 20, 25, 30]
+    assert [t for t in range(1, 8) if OwnGP("gpytorch", every=1).due(t)] == list(range(1, 8))
+
+
+@given(every=st.integers(1, 100), count=st.integers(1, 1000))
+@settings(max_examples=50, deadline=None, derandomize=True)
+def test_given_hyperparameters_are_never_refitted(every: int, count: int) -> None:
+    assert not OwnGP("given", every=every).due(count)
+
+
+def test_every_agent_starts_from_the_settings() -> None:
+    start = OwnGP("given", lengthscale=0.03, variance=1.0, noise=0.01).start(4)
+    assert start.lengthscale.tolist() == [0.03] * 4 and start.lengthscale.dtype == torch.float64
+    assert start.variance.tolist() == [1.0] * 4 and start.noise.tolist() == [0.01] * 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"fit": "mle"}, "own_gp.fit must be one of closed_form, gpytorch, given, got 'mle'"),
+        ({"fit": None}, "own_gp.fit must be one of"),
+        ({"every": 0}, "own_gp.every must be an integer of at least 1, got 0"),
+        ({"every": 2.5}, "own_gp.every must be an integer"),
+        ({"lengthscale": 0}, "own_gp.lengthscale must be a finite number above 0, got 0"),
+        ({"lengthscale": -1.0}, "own_gp.lengthscale must be"),
+        ({"variance": math.nan}, "own_gp.variance must be a finite number above 0, got nan"),
+        ({"noise": math.inf}, "own_gp.noise must be a finite number above 0, got inf"),
+        ({"noise": "a"}, "own_gp.noise must be a finite number above 0, got 'a'"),
+        ({"lengthscale": 1e-3}, "own_gp.lengthscale must lie in"),
+        ({"lengthscale": 101}, "own_gp.lengthscale must lie in"),
+        ({"variance": 1e4}, "own_gp.variance must lie in"),
+        ({"noise": 1e-9}, "own_gp.noise must lie in"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        OwnGP(**settings)  # type: ignore[arg-type]
+    assert said in str(caught.value)

@@ -1,0 +1,217 @@
+"""The ledger: durable before release, never under-counting."""
+
+import hashlib
+import json
+
+import dp_accounting
+import pytest
+import torch
+
+from dpfbo.privacy.accounting.events import round_event
+from dpfbo.privacy.ledger import Charge, Ledger, LedgerError, digest
+
+
+def charge(round=0, content="a", z=1.0):
+    return Charge(round, 0.35, z, 0.5, 0.5, content)
+
+
+def test_on_disk_when_charge_returns(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    for t in range(3):
+        assert ledger.charge(charge(t))
+        lines = path.read_text().splitlines()
+        assert len(lines) == t + 1
+        assert json.loads(lines[-1])["round"] == t
+    assert Ledger(path).charges == ledger.charges
+
+
+def test_synced_before_charge_returns(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(descriptor))
+    Ledger(tmp_path / "ledger.jsonl").charge(charge())
+    assert len(synced) == 2  # the file, and its folder
+
+
+def test_a_charge_that_cannot_be_written_raises(tmp_path):
+    with pytest.raises(OSError, match="No such file"):
+        Ledger(tmp_path / "absent" / "ledger.jsonl").charge(charge())
+
+
+def test_same_bytes_are_charged_once_other_bytes_again(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    assert ledger.charge(charge(0, "a"))
+    assert not ledger.charge(charge(0, "a"))
+    assert ledger.charge(charge(0, "b"))
+    assert ledger.charge(charge(1, "a"))
+    assert len(Ledger(tmp_path / "ledger.jsonl").charges) == 3
+
+
+def test_equal_bytes_of_an_earlier_process_are_known(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).charge(charge(0, "a"))
+    again = Ledger(path)
+    assert again.carried_over == 1
+    assert not again.charge(charge(0, "a"))
+    assert again.charge(charge(0, "c"))
+
+
+def test_torn_last_line_is_a_broadcast_that_never_left(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).charge(charge(0))
+    whole = path.read_bytes()
+    for cut in range(1, len(whole)):
+        path.write_bytes(whole + whole[:cut])
+        ledger = Ledger(path)
+        assert len(ledger.charges) == (2 if cut == len(whole) - 1 else 1)  # 2: only the newline is missing
+        ledger.charge(charge(7, "new"))
+        assert [c.round for c in Ledger(path).charges][-1] == 7
+        assert len(Ledger(path).charges) == len(ledger.charges)
+
+
+def test_unreadable_line_refuses_everything(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.charge(charge(0))
+    ledger.charge(charge(1))
+    lines = path.read_text().splitlines()
+    for damage in ("", "{}", lines[0][:20], '{"round": 0, "unknown": 1}'):
+        path.write_text(f"{damage or 'x'}\n{lines[1]}\n")
+        with pytest.raises(LedgerError, match="line 1 cannot be read"):
+            Ledger(path)
+
+
+def test_events():
+    ledger = Ledger()
+    ledger.charge(charge(0, "a", 1.5))
+    ledger.charge(charge(1, "b", None))
+    private, public = ledger.events()
+    assert private == dp_accounting.PoissonSampledDpEvent(0.35, dp_accounting.GaussianDpEvent(1.5))
+    assert public == dp_accounting.NonPrivateDpEvent()
+
+
+def test_digest_depends_on_every_bit():
+    values = torch.zeros(2, 3, dtype=torch.float64)
+    other = values.clone()
+    other[1, 2] = 5e-324
+    assert digest(values) == digest(values.clone())
+    assert digest(values) != digest(other)
+
+
+def test_the_whole_line_is_in_the_file_when_it_is_synced(tmp_path, monkeypatch):
+    path, seen = tmp_path / "ledger.jsonl", []
+    monkeypatch.setattr("os.fsync", lambda descriptor: seen.append(path.read_bytes()))
+    ledger = Ledger(path)
+    ledger.charge(charge(0))
+    ledger.charge(charge(1, "b"))
+    assert seen[0].endswith(b"\n") and json.loads(seen[0])["round"] == 0
+    assert seen[-1].endswith(b"\n") and len(seen[-1].splitlines()) == 2
+
+
+def test_a_charge_that_is_not_durable_is_not_made(tmp_path, monkeypatch):
+    """The disk fails once: nothing counts as charged, and the next attempt writes it."""
+
+    def fail(descriptor):
+        raise OSError("disk full")
+
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fsync", fail)
+        with pytest.raises(OSError, match="disk full"):
+            ledger.charge(charge(0))
+    assert ledger.charges == [] and ledger.events() == []
+    assert ledger.charge(charge(0))
+    assert charge(0) in Ledger(path).charges
+
+
+def test_a_whole_line_without_its_newline_counts(tmp_path):
+    """An editor or a copy may have dropped it: whatever might have left is counted, and stays on disk."""
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).charge(charge(0, "a"))
+    Ledger(path).charge(charge(1, "b"))
+    path.write_bytes(path.read_bytes()[:-1])
+    resumed = Ledger(path)
+    assert len(resumed.charges) == 2
+    assert not resumed.charge(charge(1, "b"))
+    resumed.charge(charge(2, "c"))
+    assert [c.round for c in Ledger(path).charges] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("damage", [b"\x00\x00\x00", b"\xff\xfe{", b"[1, 2", b'"text"', b"3", b"null", b"[]", b"{}"])
+def test_damage_before_the_end_refuses_and_at_the_torn_end_does_not(tmp_path, damage):
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).charge(charge(0, "a"))
+    line = path.read_bytes()
+    for content in (damage + b"\n" + line, line + damage + b"\n" + line, line + damage + b"\n"):
+        path.write_bytes(content)
+        with pytest.raises(LedgerError, match="cannot be read, refusing"):
+            Ledger(path)
+        assert path.read_bytes() == content, "a refused ledger is evidence"
+    path.write_bytes(line + damage)
+    ledger = Ledger(path)
+    assert ledger.charges == [charge(0, "a")]
+    ledger.charge(charge(1, "b"))
+    assert [c.round for c in Ledger(path).charges] == [0, 1]
+
+
+def test_reading_alone_changes_nothing_on_disk(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).charge(charge(0))
+    path.write_bytes(path.read_bytes() + b'{"rou')
+    content = path.read_bytes()
+    Ledger(path)
+    assert path.read_bytes() == content
+    Ledger(tmp_path / "new.jsonl")
+    assert not (tmp_path / "new.jsonl").exists()
+
+
+def test_what_earlier_runs_charged_stays_in_the_events(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    first = Ledger(path)
+    first.charge(charge(0, "a", 1.0))
+    first.charge(charge(1, "b", 2.0))
+    second = Ledger(path)
+    second.charge(charge(0, "fresh", 3.0))
+    assert first.carried_over == 0 and second.carried_over == 2
+    multipliers = [event.event.noise_multiplier for event in second.events()]
+    assert multipliers == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("z", [None, 1.0, 0.1 + 0.2])
+@pytest.mark.parametrize("sensitivity", [None, 1 / 3, 1e-300])
+def test_numbers_come_back_to_the_last_bit(tmp_path, z, sensitivity):
+    entry = Charge(2**40, 0.1 + 0.2, z, 1 / 7, sensitivity, "f" * 64)
+    Ledger(tmp_path / "ledger.jsonl").charge(entry)
+    assert Ledger(tmp_path / "ledger.jsonl").charges == [entry]
+
+
+def test_digest_is_that_of_the_float64_bytes_in_order():
+    values = torch.arange(6, dtype=torch.float64).view(2, 3)
+    assert digest(values) == hashlib.sha256(values.numpy().tobytes()).hexdigest()
+    assert digest(values.T.contiguous().T) == digest(values)
+    assert digest(values.T) != digest(values)
+    assert digest(torch.tensor([0.0])) != digest(torch.tensor([-0.0]))
+
+
+def test_a_deeply_nested_line_is_no_charge(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    path.write_text("[" * 100_000 + "\n" + "{}")
+    with pytest.raises(LedgerError, match="line 1 cannot be read"):
+        Ledger(path)
+
+
+def test_a_relation_is_written_where_there_is_one_and_read_back(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    released = Charge.of(0, round_event(1.0, 2.5), 2.5, 1.0, torch.ones(3, 2, dtype=torch.float64), "one row moved")
+    Ledger(path).charge(released)
+    assert json.loads(path.read_text())["relation"] == released.relation == "one row moved"
+    assert Ledger(path).charges == [released] and Ledger(path).events() == [round_event(1.0, 2.5)]
+
+
+def test_a_federated_line_is_the_same_to_the_byte_as_before_there_were_relations(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    line = '{"round": 3, "q": 0.35, "z": 1.0, "sigma": 0.5, "sensitivity": 0.5, "digest": "a", "subset": null}\n'
+    Ledger(path).charge(charge(3))
+    assert path.read_text() == line
+    assert Ledger(path).charges == [charge(3)] and charge(3).relation is None

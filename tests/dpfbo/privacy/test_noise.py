@@ -1,0 +1,128 @@
+"""Discrete noise on a grid, and noise multipliers by round."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.schedule import Constant, Power, Steps
+from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
+from dpfbo.privacy.noise import DiscreteGaussian, Gaussian
+from dpfbo.rng import Streams
+from runners.compose.experiment import build
+from tests.runners.compose.test_conf import compose
+
+pytest.importorskip("opendp")
+SHAPE = (3, 40)
+
+
+def total(scale=1.0):
+    return scale * torch.randn(*SHAPE, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def test_discrete_noise_has_the_promised_law_and_lies_on_the_grid():
+    noise, sensitivity, sigma = DiscreteGaussian(20), 0.7, 1.1
+    out = torch.stack([noise.add(total(), sigma, sensitivity, SystemEntropy(), t) for t in range(40)])
+    grid = 0.5 * 2.0**-20  # the power of two below 0.7, 20 bits down
+    assert torch.equal(torch.round(out / grid) * grid, out)
+    drawn = ((out - total()) / sigma).flatten().numpy()
+    assert stats.kstest(drawn, "norm").pvalue > 1e-4
+    assert len(np.unique(drawn)) > 0.99 * len(drawn)
+
+
+def test_rounding_is_paid_for():
+    """Sums at most the sensitivity apart are at most `inflation` times that apart on the grid."""
+    noise, sensitivity = DiscreteGaussian(20), 1e-3
+    g = 2.0 ** (math.floor(math.log2(sensitivity)) - 20)
+    direction = total()
+    for scale in (1.0, 1e-3, 17.3):
+        a = total(scale)
+        b = a + sensitivity * direction / direction.norm()
+        apart = (torch.round(a / g) - torch.round(b / g)).norm() * g
+        assert float(apart) <= sensitivity * noise.inflation(a.numel())
+    assert noise.inflation(a.numel()) < 1 + 1e-4
+    assert Gaussian().inflation(10**6) == 1.0
+
+
+def test_sigma_grows_with_the_rounding_and_the_charge_does_not():
+    w = torch.full((3, 10), 0.1, dtype=torch.float64)
+    plain = SubsampledGaussian(0.5, 1.0, 2.0, charge="effective")
+    discrete = SubsampledGaussian(0.5, 1.0, 2.0, charge="effective", noise=DiscreteGaussian(20))
+    messages = torch.zeros(10, 40, dtype=torch.float64)
+    a, b = (m.release(messages, w, 40, SystemEntropy(), 0) for m in (plain, discrete))
+    inflation = DiscreteGaussian(20).inflation(120)
+    assert b.sigma == pytest.approx(inflation * a.sigma, rel=1e-12)
+    assert b.sensitivity == pytest.approx(inflation * a.sensitivity, rel=1e-12)
+    assert discrete.dp_event(w, 0) == plain.dp_event(w, 0)
+
+
+def test_discrete_noise_has_no_seed():
+    with pytest.raises(ValueError, match=r"needs privacy\.rng=os"):
+        DiscreteGaussian().add(total(), 1.0, 1.0, SeededEntropy(Streams(0)), 0)
+    with pytest.raises(ValueError, match=r"privacy/noise=discrete needs privacy\.rng=os, got 'seeded'"):
+        build(compose("privacy/noise=discrete"))
+    build(compose("privacy/noise=discrete", "privacy.rng=os"))
+
+
+def test_noise_beyond_its_integers_is_refused():
+    """Saturated noise would be a constant, and the release the bare sum."""
+    noise = DiscreteGaussian(30)
+    with pytest.raises(ValueError, match=r"bits=30 cannot draw noise of 1e\+13 sensitivities"):
+        noise.add(total(), 1e13, 1.0, SystemEntropy(), 0)
+    with pytest.raises(ValueError, match="would overflow"):
+        build(compose("privacy/noise=discrete", "privacy.rng=os", "privacy.z=1e9"))
+    drawn = torch.stack([noise.add(total(), 2.0**25, 1.0, SystemEntropy(), 0) for _ in range(20)])
+    assert len(drawn.unique()) > 0.99 * drawn.numel()
+    assert float(drawn.std()) == pytest.approx(2.0**25, rel=0.1)
+
+
+def test_a_huge_sum_is_clamped_before_the_noise():
+    out = DiscreteGaussian(30).add(torch.full((2, 50), 1e300, dtype=torch.float64), 1.0, 1.0, SystemEntropy(), 0)
+    assert torch.isfinite(out).all()
+    assert len(out.unique()) > 90
+
+
+@pytest.mark.parametrize("bits", [19, 33, 2.5, True, "many"])
+def test_bits_that_are_no_grid(bits):
+    with pytest.raises(ValueError, match=r"privacy\.noise\.bits"):
+        DiscreteGaussian(bits)
+
+
+def test_schedules():
+    assert [Constant()(t) for t in range(3)] == [1.0, 1.0, 1.0]
+    assert [Power(0.5)(t) for t in (0, 3, 8)] == [1.0, 2.0, 3.0]
+    assert [Steps([2, 0.5])(t) for t in range(4)] == [2.0, 0.5, 0.5, 0.5]
+    w = torch.full((1, 4), 0.25, dtype=torch.float64)
+    mechanism = SubsampledGaussian(0.5, 2.0, 1.0, schedule=Power(0.5))
+    assert mechanism.sigma(w, 3) == pytest.approx(2 * mechanism.sigma(w, 0))
+    assert mechanism.dp_event(w, 3).event.noise_multiplier == 4.0
+    released = mechanism.release(torch.zeros(4, 5), w, 5, SeededEntropy(Streams(0)), 3)
+    assert released.sigma == pytest.approx(4.0 * mechanism.sensitivity(w))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["privacy/schedule=steps", "privacy.schedule.factors=[]"], "privacy.schedule.factors must be a list"),
+        (["privacy/schedule=steps", "privacy.schedule.factors=[1,0]"], "must be a finite number above 0, got 0"),
+        (["privacy/schedule=steps", "privacy.schedule.factors=[1,0.001]"], "got 0.001 in round 1"),
+        (["privacy/schedule=power", "privacy.schedule.exponent=nan"], "privacy.schedule.exponent must be a finite"),
+        (["privacy/schedule=power", "privacy.schedule.exponent=-9"], "in round"),
+        (["privacy.charge=cheap"], "privacy.charge must be one of nominal, effective, got 'cheap'"),
+        (["algorithm.message=median"], "algorithm.message must be one of sample, mean, got 'median'"),
+        (["algorithm.momentum=1"], r"algorithm.momentum must lie in \[0, 1\), got 1"),
+        (["algorithm.broadcasts=0"], "algorithm.broadcasts must be an integer of at least 1, got 0"),
+        (["algorithm=fts_original", "algorithm.momentum=0.5"], "algorithm.momentum has no effect on algorithm=fts"),
+        (["algorithm=ts", "algorithm.message=mean"], "algorithm.message has no effect on algorithm=ts"),
+        (["algorithm=ts", "algorithm.broadcasts=3"], "algorithm.broadcasts has no effect on algorithm=ts"),
+        (["algorithm=random_server", "algorithm.message_normalize=true"], "message_normalize has no effect on"),
+        (["privacy.q=1e-13"], "must be at least 1e-12, got 1e-13"),
+        (["algorithm.message_normalize=maybe"], "algorithm.message_normalize must be one of True, False, got 'maybe'"),
+    ],
+)  # fmt: skip
+def test_bad_settings_are_one_sentence(overrides, says):
+    with pytest.raises(ValueError, match=says):
+        build(compose(*overrides))

@@ -1,0 +1,567 @@
+"""The checkpoint: whole rounds or none, to the bit, and nothing in it that the noise could be made from."""
+
+import dataclasses
+import io
+import json
+import math
+import os
+import random
+import signal
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dpfbo import files
+from dpfbo.checkpoint import Checkpoint, ReleaseFile, check_charged
+from dpfbo.federated import federation
+from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors
+from dpfbo.federated.federation import Round
+from dpfbo.federated.mechanism import Release, SubsampledGaussian
+from dpfbo.federated.server import EpsilonCurve, Server, ServerRecord
+from dpfbo.privacy.accounting.pld import Pld
+from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
+from dpfbo.privacy.ledger import Charge, Ledger, LedgerError, digest
+from dpfbo.records import RoundRecord
+from dpfbo.rng import box_muller
+from tests.dpfbo.federated.test_federation import server_for, world
+
+AWKWARD = [math.inf, -math.inf, math.nan, -0.0, 5e-324, 1 / 3, -1e300]  # numbers that a text would not bring back
+
+
+def numbers(*shape, seed=0):
+    values = torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    values.view(-1)[: len(AWKWARD)] = torch.tensor(AWKWARD, dtype=torch.float64)[: values.numel()]
+    return values
+
+
+def record(t=0, n=4, k=3, D=2):
+    whole = torch.arange(n * k).view(n, k)
+    fields = (numbers(n, k, D, seed=1), numbers(n, k, D, seed=2), *(numbers(n, k, seed=s) for s in (3, 4, 5)))
+    return RoundRecord(t, whole % 3, whole % 4, *fields)
+
+
+def release(P=2, M=5, **changes):
+    whole = Release(numbers(P, M, seed=6), 0.1 + 0.2, 1 / 3, 1e-300, 2.5, 3, 1, 0)
+    return dataclasses.replace(whole, **changes)
+
+
+def make(kind="aggregate", t=0):
+    """A round of one kind of server."""
+    agents, seconds = record(t), {"objective": 0.1 + 0.2, "fit": 1e-9}
+    if kind == "none":
+        return Round(agents, None, None, seconds)
+    if kind in ("peer", "control"):
+        broadcast = AgentVectors(numbers(4, 5)) if kind == "peer" else Points(numbers(4, 2))
+        return Round(agents, None, broadcast, seconds)
+    if kind == "public":
+        done = ServerRecord(t, math.inf, release(sigma=0.0, sensitivity=math.inf, noise=0.0), 2)
+    elif kind == "nothing finite":
+        done = ServerRecord(t, math.inf, release(sensitivity=math.inf, signal=math.nan), 0)
+    else:
+        done = ServerRecord(t, 1 / 3, release(), 1)
+    return Round(agents, done, RegionVectors(done.release.values), seconds)
+
+
+KINDS = ["aggregate", "public", "nothing finite", "peer", "control", "none"]
+
+
+def bits(value):
+    """Every bit of whatever a round is made of, and how it is arranged."""
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape), value.contiguous().numpy().tobytes()
+    if dataclasses.is_dataclass(value):
+        return type(value).__name__, *(bits(getattr(value, f.name)) for f in dataclasses.fields(value))
+    if isinstance(value, float):
+        return np.float64(value).tobytes()
+    if isinstance(value, dict):
+        return {k: bits(v) for k, v in value.items()}
+    return type(value).__name__, value
+
+
+def path(checkpoint, t):
+    return checkpoint.folder / f"round-{t:05d}.npz"
+
+
+def charge(t, content):
+    return Charge(t, 0.5, 1.0, 0.3, 0.3, content)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_round_comes_back_to_the_bit(tmp_path, kind):
+    checkpoint, done = Checkpoint(tmp_path / "c"), make(kind)
+    checkpoint.append(done)
+    (back,) = Checkpoint(tmp_path / "c").read()
+    assert bits(back) == bits(done)
+
+
+def test_what_a_run_made_comes_back_to_the_bit(tmp_path):
+    problem, agents, _ = world()
+    made, checkpoint = [], Checkpoint(tmp_path / "c")
+    server = server_for(problem, agents, SubsampledGaussian(0.5, 1.0, 2.0))
+    federation.run(federation.Together.of(problem, agents), server, 3, lambda r: (made.append(r), checkpoint.append(r)))
+    assert len(made) == 4 and made[-1].server is None
+    assert [bits(r) for r in checkpoint.read()] == [bits(r) for r in made]
+
+
+def test_no_folder_no_rounds(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "c")
+    assert checkpoint.read() == []
+    checkpoint.clear()
+    assert not checkpoint.folder.exists()
+
+
+def test_a_gap_ends_what_is_there(tmp_path):
+    checkpoint = Checkpoint(tmp_path)
+    for t in range(5):
+        checkpoint.append(make(t=t))
+    path(checkpoint, 2).unlink()
+    assert [r.agents.round for r in checkpoint.read()] == [0, 1]
+    checkpoint.append(make("peer", 2))
+    assert [r.agents.round for r in checkpoint.read()] == [0, 1, 2, 3, 4]
+    path(checkpoint, 0).unlink()
+    assert checkpoint.read() == []
+
+
+def test_a_round_written_again_replaces_the_first(tmp_path):
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.append(make("aggregate"))
+    checkpoint.append(make("peer"))
+    (back,) = checkpoint.read()
+    assert bits(back) == bits(make("peer"))
+
+
+def with_meta(change):
+    """Writes a round file whose meta is changed; `change` gets and returns it."""
+
+    def damage(file):
+        with np.load(file) as whole:
+            arrays = {name: whole[name] for name in whole.files}
+        meta = change(json.loads(str(arrays.pop("meta"))))
+        np.savez(file, meta=np.array(json.dumps(meta)), **arrays)
+
+    return damage
+
+
+def pickled(file):
+    np.savez(file, meta=np.array([{"format": 1}], dtype=object))
+
+
+def no_array(name):
+    def damage(file):
+        with np.load(file) as whole:
+            arrays = {n: whole[n] for n in whole.files if n != name}
+        np.savez(file, **arrays)
+
+    return damage
+
+
+DAMAGE = {
+    "empty": lambda f: f.write_bytes(b""),
+    "garbage": lambda f: f.write_bytes(random.Random(0).randbytes(3000)),
+    "zeros, as after a power cut": lambda f: f.write_bytes(bytes(f.stat().st_size)),
+    "text": lambda f: f.write_text('{"format": 1}'),
+    "not a zip of arrays": lambda f: zipfile.ZipFile(f, "w").close(),
+    "an array alone": lambda f: np.save(f.open("wb"), np.zeros(3)),
+    "pickle": pickled,
+    "format of tomorrow": with_meta(lambda m: {**m, "format": 2}),
+    "no format": with_meta(lambda m: {k: v for k, v in m.items() if k != "format"}),
+    "another round": with_meta(lambda m: {**m, "round": 7}),
+    "unknown broadcast": with_meta(lambda m: {**m, "broadcast": "Postcards"}),
+    "unknown field": with_meta(lambda m: {**m, "server": {**m["server"], "release": {"shape": 3}}}),
+    "meta is a list": with_meta(lambda m: [m]),
+    "meta is a number": with_meta(lambda m: 3),
+    "no meta": no_array("meta"),
+    "no u": no_array("u"),
+    "no broadcast": no_array("broadcast"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_file_that_cannot_be_read_and_all_after_it_count_as_absent(tmp_path, damage):
+    checkpoint = Checkpoint(tmp_path)
+    for t in range(4):
+        checkpoint.append(make(t=t))
+    damage(path(checkpoint, 1))
+    back = checkpoint.read()
+    assert [bits(r) for r in back] == [bits(make(t=0))]
+
+
+def test_cut_off_anywhere_it_counts_as_absent(tmp_path):
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.append(make())
+    whole = path(checkpoint, 0).read_bytes()
+    for size in {*range(0, len(whole), 13), len(whole) - 1}:
+        path(checkpoint, 0).write_bytes(whole[:size])
+        assert checkpoint.read() == [], size
+
+
+def test_one_flipped_bit_makes_a_file_absent_or_changes_nothing(tmp_path):
+    """Anywhere in it: a checkpoint never brings back other numbers than were written, and never raises."""
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.append(make())
+    whole, expected, absent = path(checkpoint, 0).read_bytes(), bits(make()), 0
+    with zipfile.ZipFile(path(checkpoint, 0)) as archive:
+        directory = archive.start_dir  # where every bit has a meaning of its own: all of them
+    dice = random.Random(0)
+    for place in range(len(whole)):
+        for bit in range(8) if place >= directory else [dice.randrange(8)] * (place % 4 == 0):
+            torn = bytearray(whole)
+            torn[place] ^= 1 << bit
+            path(checkpoint, 0).write_bytes(torn)
+            back = checkpoint.read()
+            assert back == [] or bits(back[0]) == expected, (place, bit)
+            absent += back == []
+    assert absent > len(whole) / 4
+
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def half(file, savez=np.savez, **arrays):
+    """Die when half of the file is on disk."""
+    whole = io.BytesIO()
+    savez(whole, **arrays)
+    file.write(whole.getvalue()[: len(whole.getvalue()) // 2])
+    file.flush()
+    die()
+
+
+def killed_in(where, write):
+    """Do `write` in a process that dies there."""
+    child = os.fork()
+    if child == 0:
+        np.savez, os.replace = (half, os.replace) if where == "write" else (np.savez, die)
+        write()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+@pytest.mark.parametrize("where", ["write", "replace"])
+@pytest.mark.parametrize("what", ["round", "release"])
+def test_a_write_that_is_killed_leaves_what_was_there(tmp_path, where, what):
+    checkpoint = Checkpoint(tmp_path / "c")
+    for t in range(3):
+        checkpoint.append(make(t=t))
+    checkpoint.release_file().save(1, release())
+    before = {f.name: f.read_bytes() for f in checkpoint.folder.iterdir()}
+    kept = checkpoint.release_file()
+    write = {"round": lambda: checkpoint.append(make("peer", 1)), "release": lambda: kept.save(1, release(sigma=9.0))}
+    killed_in(where, write[what])
+    after = {f.name: f.read_bytes() for f in checkpoint.folder.iterdir()}
+    (left,) = after.keys() - before.keys()
+    assert left.startswith(".")
+    assert {name: after[name] for name in before} == before
+    assert [bits(r) for r in checkpoint.read()] == [bits(make(t=t)) for t in range(3)]
+    checkpoint.append(make("peer", 1))
+    assert bits(checkpoint.read()[1]) == bits(make("peer", 1))
+    checkpoint.clear()
+    assert not checkpoint.folder.exists()
+
+
+def test_a_write_that_fails_leaves_no_other_file(tmp_path, monkeypatch):
+    checkpoint = Checkpoint(tmp_path / "c")
+    checkpoint.append(make())
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space"):
+        checkpoint.append(make("peer"))
+    assert [f.name for f in checkpoint.folder.iterdir()] == ["round-00000.npz"]
+    assert bits(checkpoint.read()[0]) == bits(make())
+
+
+def test_interrupted_right_after_the_file_is_in_place(tmp_path, monkeypatch):
+    """Ctrl-C there must arrive as Ctrl-C, and the file stays."""
+
+    def interrupted(source, target, replace=os.replace):
+        replace(source, target)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        files.replace_file(tmp_path / "a", lambda f: f.write(b"whole"))
+    assert [(f.name, f.read_bytes()) for f in tmp_path.iterdir()] == [("a", b"whole")]
+
+
+def test_a_release_is_on_disk_when_save_returns_and_a_round_need_not_be(tmp_path, monkeypatch):
+    """The release must outlive a power cut, because its charge does; a round can be done again."""
+    synced = []
+    checkpoint = Checkpoint(tmp_path)
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    checkpoint.append(make())
+    assert synced == []
+    checkpoint.release_file().save(0, release())
+    assert len(synced) == 2
+    assert Path(synced[0]).name.startswith(".release.npz") and synced[1] == str(tmp_path)
+
+
+def loose(file):
+    """All arrays of a file, read without pickle, and its meta."""
+    with np.load(file, allow_pickle=False) as whole:
+        arrays = {name: whole[name] for name in whole.files}
+    return arrays, json.loads(str(arrays.pop("meta")))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_holds_what_was_done_and_nothing_to_make_noise_from(tmp_path, kind):
+    """An exact list of what is inside: whoever adds a seed or the state of a generator has to face this test."""
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.append(make(kind))
+    arrays, meta = loose(path(checkpoint, 0))
+    inside = {"region", "source", "u", "x", "y", "best", "regret"} | (set() if kind == "none" else {"broadcast"})
+    assert set(arrays) == inside
+    assert all(a.dtype.kind in "fi" for a in arrays.values())
+    assert meta.keys() <= {"format", "round", "seconds", "broadcast", "server"}
+    assert meta.get("server", {}).keys() <= {"epsilon", "n_dropped", "release"}
+    scalars = {f.name for f in dataclasses.fields(Release)} - {"values"}
+    assert meta.get("server", {}).get("release", {}).keys() <= scalars
+
+
+class Recorded(SystemEntropy):
+    """Remembers what was drawn."""
+
+    def uniform(self, purpose, round, size):
+        drawn = super().uniform(purpose, round, size)
+        DRAWN.append(drawn)
+        return drawn
+
+
+DRAWN = []
+
+
+def test_nothing_of_the_noise_is_in_the_files_of_a_run(tmp_path):
+    seed = 987654321012345
+    problem, agents, _ = world(seed=seed)
+    DRAWN.clear()
+    checkpoint = Checkpoint(tmp_path / "c")
+    server = server_for(problem, agents, SubsampledGaussian(0.5, 1.0, 2.0), Ledger(tmp_path / "l"), Recorded())
+    server = dataclasses.replace(server, kept=checkpoint.release_file())
+    federation.run(federation.Together.of(problem, agents), server, 3, checkpoint.append)
+    uniforms = torch.cat(DRAWN)
+    normals = torch.cat([box_muller(u) for u in DRAWN if len(u) % 2 == 0])
+    assert len(uniforms) == 3 * (12 + 2 * 30)  # the choices, and the noise of two regions
+    names = sorted(f.name for f in checkpoint.folder.iterdir())
+    assert names == ["release.npz", *(f"round-0000{t}.npz" for t in range(4))]
+    for file in checkpoint.folder.iterdir():
+        arrays, meta = loose(file)
+        assert str(seed) not in json.dumps(meta)
+        inside = np.concatenate([a.reshape(-1).astype(float) for a in arrays.values()])
+        sigma = meta.get("release", meta.get("server", {}).get("release", {})).get("sigma", 1.0)
+        for forbidden in (uniforms, normals, sigma * normals, torch.tensor([float(seed)])):
+            assert not near(inside, forbidden.numpy())
+    assert near(inside, inside[-1:] * (1 + 1e-15))
+
+
+def near(numbers, others):
+    """Whether one of them is one of the others, but for rounding."""
+    others = np.sort(others)
+    places = (
+        np.searchsorted(others, numbers).clip(1, len(others) - 1) if len(others) > 1 else np.zeros(len(numbers), int)
+    )
+    gap = np.minimum(np.abs(others[places] - numbers), np.abs(others[places - 1] - numbers))
+    return bool((gap <= 1e-13 * np.abs(numbers)).any())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"sigma": 0.0, "sensitivity": math.inf}, {"signal": math.nan}, {"values": torch.zeros(1, 1).double()}],
+)
+def test_a_release_comes_back_to_the_bit_in_its_round_and_in_no_other(tmp_path, changes):
+    kept = ReleaseFile(tmp_path / "c" / "release.npz")
+    assert kept.load(0) is None
+    kept.save(4, release(**changes))
+    again = ReleaseFile(kept.path)
+    assert bits(again.load(4)) == bits(release(**changes))
+    assert digest(again.load(4).values) == digest(release(**changes).values)
+    assert [again.load(t) for t in (0, 3, 5)] == [None] * 3
+
+
+def test_only_the_last_release_is_kept(tmp_path):
+    kept = ReleaseFile(tmp_path / "release.npz")
+    kept.save(4, release())
+    kept.save(5, release(sigma=2.0))
+    assert kept.load(4) is None
+    assert kept.load(5).sigma == 2.0
+    assert [f.name for f in tmp_path.iterdir()] == ["release.npz"]
+
+
+def test_forget_from(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    kept = checkpoint.release_file()
+    checkpoint.forget_from(0)  # nothing there
+    kept.save(4, release())
+    checkpoint.forget_from(4)
+    assert kept.load(4) is not None
+    checkpoint.forget_from(5)
+    assert not kept.path.exists()
+    kept.path.write_bytes(b"torn")
+    assert kept.load(4) is None
+    checkpoint.forget_from(4)
+    assert not kept.path.exists()
+
+
+def test_rounds_after_a_gap_are_dropped(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    checkpoint.folder.mkdir()
+    for t in (0, 1, 3, 10, 100000):
+        (checkpoint.folder / f"round-{t:05d}.npz").write_bytes(b"")
+    checkpoint.forget_from(2)
+    assert sorted(p.name for p in checkpoint.folder.iterdir()) == ["round-00000.npz", "round-00001.npz"]
+
+
+def test_file_that_cannot_be_opened_is_not_a_gap(tmp_path):
+    checkpoint = Checkpoint(tmp_path / "checkpoint")
+    (checkpoint.folder / "round-00000.npz").mkdir(parents=True)  # opening a folder fails whoever asks
+    with pytest.raises(OSError, match="directory"):
+        checkpoint.read()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more", b"\x93NUMPY", bytes(2000)])
+def test_a_torn_release_is_none(tmp_path, content):
+    kept = ReleaseFile(tmp_path / "release.npz")
+    kept.path.write_bytes(content)
+    assert kept.load(0) is None
+    kept.save(0, release())
+    assert bits(kept.load(0)) == bits(release())
+
+
+def test_a_release_is_no_round(tmp_path):
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.release_file().save(0, release())
+    assert checkpoint.read() == []
+    checkpoint.append(make())
+    assert len(checkpoint.read()) == 1
+
+
+def test_clear_takes_rounds_release_and_leftovers_and_nothing_else(tmp_path):
+    beside = tmp_path / "ledger.jsonl"
+    beside.write_text("")
+    checkpoint = Checkpoint(tmp_path / "c")
+    checkpoint.append(make())
+    checkpoint.release_file().save(1, release())
+    (checkpoint.folder / ".round-00001.npz.abc").write_bytes(b"half")
+    checkpoint.clear()
+    assert list(tmp_path.iterdir()) == [beside]
+    checkpoint.clear()
+    checkpoint.append(make("none"))
+    assert bits(checkpoint.read()[0]) == bits(make("none"))
+
+
+def test_rounds_whose_broadcasts_are_charged_pass(tmp_path):
+    rounds = [make("aggregate", 0), make("none", 1), make("peer", 2), make("public", 3)]
+    ledger = Ledger(tmp_path / "l")
+    for t in (0, 3):
+        ledger.charge(charge(t, digest(rounds[t].server.release.values)))
+    ledger.charge(charge(9, "of an earlier run"))
+    check_charged(rounds, ledger)
+    check_charged([], Ledger())
+
+
+@pytest.mark.parametrize("charged", ["nothing", "another round", "other bytes", "the first only"])
+def test_a_broadcast_that_is_not_in_the_ledger_is_refused(tmp_path, charged):
+    rounds = [make("aggregate", 0), make("public", 1)]
+    right = digest(rounds[0].server.release.values)
+    ledger = Ledger(tmp_path / "l")
+    entries = {"nothing": [], "another round": [(2, right)], "other bytes": [(0, right[:-1] + "x"), (1, "a" * 64)]}
+    for t, content in entries.get(charged, [(0, right)]):
+        ledger.charge(charge(t, content))
+    lacking = 1 if charged == "the first only" else 0
+    with pytest.raises(LedgerError, match=f"lacks the broadcast of round {lacking} .* delete the folder") as refused:
+        check_charged(rounds, ledger)
+    assert str(tmp_path / "l") in str(refused.value)
+
+
+class Killed(BaseException):
+    """Nothing below may catch it, as nothing catches SIGKILL."""
+
+
+class Dying(Ledger):
+    """A ledger whose process dies right before or right after the charge of one round."""
+
+    def __init__(self, path, dies, round=1):
+        super().__init__(path)
+        self.dies, self.round = dies, round
+
+    def charge(self, entry):
+        if self.dies == "before" and entry.round == self.round:
+            raise Killed
+        made = super().charge(entry)
+        if self.dies == "after" and entry.round == self.round:
+            raise Killed
+        return made
+
+
+def server_on(ledger, kept, entropy, N=6, M=4):
+    mechanism = SubsampledGaussian(0.5, 1.0, 2.0)
+    problem, agents, _ = world(P=2, M=M)
+    curve = EpsilonCurve(Pld(), [mechanism.dp_event(torch.ones(1, N), 0)] * 3, 1e-2)
+    whole = server_for(problem, agents, mechanism)
+    return Server(N, M, agents.regions, whole.weighting, mechanism, entropy, ledger, curve, kept=kept)
+
+
+MESSAGES = numbers(6, 4, seed=9).nan_to_num(0, 1, -1)
+
+
+@pytest.mark.parametrize("dies", ["before", "after"])
+@pytest.mark.parametrize("rng", ["os", "seeded"])
+def test_a_server_that_dies_at_its_charge_sends_the_same_and_pays_once(tmp_path, rng, dies):
+    entropy = SystemEntropy() if rng == "os" else SeededEntropy(world()[1].streams)
+    kept = Checkpoint(tmp_path / "c").release_file() if rng == "os" else None
+    first = server_on(Dying(tmp_path / "l", dies), kept, entropy)
+    sent, _ = first.round(0, MESSAGES)
+    with pytest.raises(Killed):
+        first.round(1, MESSAGES)
+    assert len(Ledger(tmp_path / "l").charges) == (2 if dies == "after" else 1)
+    on_disk = kept.load(1) if kept else None
+    again = Ledger(tmp_path / "l")
+    second = server_on(again, kept, entropy)
+    broadcast, record = second.round(1, MESSAGES)
+    assert [c.round for c in again.charges] == [0, 1]
+    assert [c.digest for c in again.charges] == [digest(sent.values), digest(broadcast.values)]
+    assert Ledger(tmp_path / "l").charges == again.charges
+    assert record.epsilon == pytest.approx(Pld().curve(again.events(), 1e-2)[-1])
+    if on_disk:
+        assert bits(record.release) == bits(on_disk)
+    third, _ = second.round(1, MESSAGES)  # the answer was lost on its way: asked again
+    assert digest(third.values) == digest(broadcast.values)
+    assert len(again.charges) == 2
+
+
+def test_fresh_noise_without_a_kept_release_is_charged_in_addition(tmp_path):
+    first = server_on(Dying(tmp_path / "l", "after"), None, SystemEntropy())
+    first.round(0, MESSAGES)
+    with pytest.raises(Killed):
+        first.round(1, MESSAGES)
+    ledger = Ledger(tmp_path / "l")
+    broadcast, record = server_on(ledger, None, SystemEntropy()).round(1, MESSAGES)
+    assert [c.round for c in ledger.charges] == [0, 1, 1]
+    assert ledger.charges[2].digest == digest(broadcast.values) != ledger.charges[1].digest
+    assert record.epsilon == pytest.approx(Pld().curve(ledger.events(), 1e-2)[-1])
+
+
+def test_a_release_is_kept_before_it_is_charged(tmp_path):
+    kept = Checkpoint(tmp_path / "c").release_file()
+    server = server_on(Dying(tmp_path / "l", "before", round=0), kept, SystemEntropy())
+    with pytest.raises(Killed):
+        server.round(0, MESSAGES)
+    assert kept.load(0) is not None
+    assert not (tmp_path / "l").exists()
+
+
+@pytest.mark.parametrize("n", [5, 6, 7, 12, 29, 64])
+def test_the_mean_of_a_round_is_the_same_after_it_was_kept(tmp_path, n):
+    """To the bit: sums depend on how the numbers lie in memory, and live records are views of wider tensors."""
+    checkpoint = Checkpoint(tmp_path)
+    for t in range(20):
+        wide = torch.randn(n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(t))
+        live = dataclasses.replace(record(t, n, 1), best=wide[:, 1:], regret=wide[:, 1:])
+        checkpoint.append(Round(live, None, None, {}))
+        back = checkpoint.read()[t].agents
+        assert (back.mean, back.standard_error) == (live.mean, live.standard_error)

@@ -1,0 +1,328 @@
+"""All tensors of a shard of agents live on the device of its ids: no piece of the agents' side asks for a default one.
+
+A GPU is not needed for it. Each piece runs on CPU tensors once as it is, and once where every tensor that is made
+without a stated device lands on another one, `meta`, which holds no numbers. Whatever forgets a device then mixes
+the two, which raises, or returns a tensor that is not on the CPU.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dpfbo.federated.agents import Agents
+from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors
+from dpfbo.federated.shard import Shard
+from dpfbo.federated.weights.decay import Decay
+from dpfbo.federated.weights.power import Power
+from dpfbo.federated.weights.softmax import Softmax
+from dpfbo.federated.weights.uniform import Uniform
+from dpfbo.gp import acquisition, hyperparameters, optimize, posterior
+from dpfbo.gp.acquisition import Acquisition, FeatureFunction
+from dpfbo.gp.domain import Box, Domain, Grid
+from dpfbo.gp.draws import OwnDraw
+from dpfbo.gp.features import RandomFeatures, shared_features
+from dpfbo.gp.regions import Regions
+from dpfbo.problems import Problem
+from dpfbo.problems.branin import Branin
+from dpfbo.problems.custom import Custom
+from dpfbo.problems.landmine import Landmine
+from dpfbo.problems.synthetic import Synthetic
+from dpfbo.problems.synthetic_heterogeneous import SyntheticHeterogeneous
+from dpfbo.rng import Streams
+from tests.dpfbo.problems.test_problems import write_mini_landmine
+
+CPU = torch.device("cpu")
+STREAMS = Streams(5)
+LINE = Grid(torch.linspace(0, 1, 40, dtype=torch.float64)[:, None], (0.0,), (1.0,))
+SQUARE = Box((0.0, -5.0), (2.0, 10.0))
+
+Piece = Callable[[], Any]
+
+
+def same_elsewhere(piece: Piece) -> None:
+    """The piece gives the same on the CPU, to the bit, where other tensors are made on another device by default."""
+    expected = list(tensors_of(piece()))
+    with torch.device("meta"):
+        found = list(tensors_of(piece()))
+    assert expected
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert a.device == b.device == CPU
+        assert a.dtype == b.dtype
+        assert torch.equal(a, b)
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """All tensors in nested tuples, lists and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for v in value:
+            yield from tensors_of(v)
+    elif is_dataclass(value):
+        yield from tensors_of([getattr(value, f.name) for f in fields(value)])
+
+
+def uniforms(*shape: int, seed: int = 0) -> Tensor:
+    return torch.rand(*shape, dtype=torch.float64, device=CPU, generator=torch.Generator(CPU).manual_seed(seed))
+
+
+def normals(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, device=CPU, generator=torch.Generator(CPU).manual_seed(seed))
+
+
+X = uniforms(3, seed=1)
+FORGETFUL: dict[str, Piece] = {
+    "zeros": lambda: X + torch.zeros(3, dtype=X.dtype),
+    "eye": lambda: X + 0.1 * torch.eye(3, dtype=X.dtype),
+    "as an index": lambda: X[torch.arange(2)],
+    "as a mask": lambda: torch.where(torch.ones(3, dtype=torch.bool), X, 0.0),
+    "as a constant": lambda: X.clamp(torch.tensor([0.0, 0.1, 0.2], dtype=X.dtype)),
+    "of one number": lambda: X * torch.tensor(2.0, dtype=X.dtype),
+    "in a product": lambda: X @ torch.ones(3, dtype=X.dtype),
+    "written to": lambda: torch.empty(3, dtype=X.dtype).copy_(X),
+    "read as a number": lambda: X * float(torch.tensor(2.0)),
+    "returned": lambda: torch.linspace(0, 1, 5),
+}
+
+
+@pytest.mark.parametrize("piece", FORGETFUL.values(), ids=FORGETFUL)
+def test_a_forgotten_device_is_caught(piece: Piece) -> None:
+    piece()  # it is right where the default device is the right one
+    with pytest.raises((RuntimeError, NotImplementedError, AssertionError)):
+        same_elsewhere(piece)
+
+
+@pytest.mark.parametrize(
+    ("module", "forgotten"),
+    [(posterior, "eye"), (hyperparameters, "full"), (optimize, "arange"), (acquisition, "arange")],
+    ids=lambda v: v if isinstance(v, str) else v.__name__,
+)
+def test_a_device_forgotten_in_the_library_is_caught(module: Any, forgotten: str, monkeypatch: Any) -> None:
+    """Each of these modules calls a factory that, made to ignore its device, fails the piece that reaches it."""
+
+    class Forgetful:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(torch, name)
+
+    factory = getattr(torch, forgotten)
+    library = Forgetful()
+    setattr(library, forgotten, lambda *args, device=None, **kwargs: factory(*args, **kwargs))
+    reached = {
+        posterior: lambda: posterior.cholesky(SINGULAR.clone()),
+        hyperparameters: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
+        optimize: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
+        acquisition: lambda: Acquisition(50, 3).maximize(function(2, 1), SQUARE, uniforms(N, 106)),
+    }[module]
+    monkeypatch.setattr(module, "torch", library)
+    reached()
+    with pytest.raises((RuntimeError, NotImplementedError, AssertionError)):
+        same_elsewhere(reached)
+
+
+N, T = 7, 6
+IDS = torch.arange(N)
+SOME = torch.tensor([5, 1, 4])
+HISTORY = uniforms(N, T, 2, seed=2), normals(N, T, seed=3)
+HYPER = hyperparameters.Hyperparameters(*(0.05 + uniforms(N, 3, seed=4)).unbind(1))
+START = hyperparameters.OwnGP().start(N)
+SINGULAR = torch.ones(4, 5, 5, dtype=torch.float64)  # positive definite with a jitter only
+
+
+def function(D: int, P: int, own: bool = False) -> FeatureFunction:
+    """One a row: of the shared features, or each of its own."""
+    B = N if own else 1
+    features = RandomFeatures(3 * normals(B, 20, D, seed=6), 6 * uniforms(B, 20, seed=7))
+    return FeatureFunction(features, normals(N, P, 20, seed=8), Regions(P, D), HYPER.lengthscale)
+
+
+def features() -> Any:
+    u, own = HISTORY[0], function(2, 1, own=True).features
+    shared = shared_features(20, 2, 0.3, STREAMS.generator("features"))
+    paired = shared_features(20, 2, 0.3, STREAMS.generator("features"), paired=True)
+    few = shared(u[:1, :3])  # fewer points than a product is filled up to
+    return [shared(u), paired(u), few, own(u), own.select(SOME)(u[SOME]), shared.to(torch.float32)(u.float())]
+
+
+def posterior_draws() -> Any:
+    Phi, eye = normals(N, T, 20, seed=9), torch.eye(T, dtype=torch.float64, device=CPU)
+    L = posterior.cholesky(Phi @ Phi.mT + 0.1 * eye)
+    rows = posterior.extend_cholesky(L, normals(N, 1, T, seed=10), 100 * torch.ones_like(L[:, :1, :1]))
+    w = posterior.sample_weights(Phi, L, HISTORY[1], normals(N, 20, seed=11), normals(N, T, seed=12))
+    return L, rows, w, posterior.cholesky(SINGULAR.clone())
+
+
+def minimised(newton: bool) -> Any:
+    """Rosenbrock's function, whose line searches fail now and then, from starts of which the best is wanted."""
+
+    def rosenbrock(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        a, b = x.unbind(1)
+        gap = b - a**2
+        gradient = torch.stack([-2 * (1 - a) - 400 * a * gap, 200 * gap], 1)
+        H = torch.stack([2 - 400 * gap + 800 * a**2, -400 * a, -400 * a, 0 * a + 200], 1).view(-1, 2, 2)
+        return (1 - a) ** 2 + 100 * gap**2, gradient, H if newton else None
+
+    x0 = 4 * uniforms(24, 2, seed=13) - 2
+    bound = torch.full_like(x0, 1.5)
+    group = torch.arange(24, device=CPU) // 6
+    alone = optimize.minimize(rosenbrock, x0, -bound, bound, bound[:, 0])
+    return alone, optimize.minimize(rosenbrock, x0, -bound, bound, bound[:, 0], group=group)
+
+
+def maximised(domain: Domain, P: int, own: bool, refine: bool = True) -> Any:
+    search = Acquisition(60, 4, 30 if refine else 0)
+    f = function(domain.dimension, P, own)
+    return search.maximize(f, domain.to(CPU), uniforms(N, search.uniforms_needed(domain), seed=14))
+
+
+def own_draw(method: str, domain: Domain) -> Any:
+    x, y = HISTORY[0][..., : domain.dimension], HISTORY[1]
+    draw, search = OwnDraw(method, 25), Acquisition(60, 4)
+    return [
+        draw.maximizers(ids, x[ids], y[ids], HYPER.select(ids), domain.to(CPU), search, STREAMS, 3)
+        for ids in (IDS, SOME)
+    ]
+
+
+def regions(dtype: torch.dtype) -> Any:
+    u, three = uniforms(N, 9, 2, seed=15).to(dtype), Regions(3, 1)
+    r = Regions(6, 2)
+    inside = r.uniform_points(r.assign(IDS), u.double(), SQUARE)
+    on_line = three.uniform_points(three.assign(IDS), u[..., :1].double(), LINE.to(CPU))
+    return r.region_of(u), r.bounds(r.region_of(u), dtype), r.assign(IDS), inside, on_line
+
+
+def domains() -> Any:
+    again = LINE.to(CPU)
+    return again.unit_points, again.to_natural(uniforms(4, 1)), SQUARE.to(CPU).to_natural(uniforms(4, 2))
+
+
+def streams() -> Any:
+    nobody = IDS[:0]
+    draws = [STREAMS.uniform("a", ids, 1, k) for ids in (IDS, SOME, nobody) for k in (1, 4, 6)]
+    return draws, [STREAMS.normal("b", ids, 2, 5) for ids in (IDS, SOME, nobody)]
+
+
+def weights() -> Any:
+    assignment = IDS % 3
+    return [weigh(2, assignment, 3) for weigh in (Uniform(), Softmax(Decay(1, 9)), Power(Decay(1, 9)))]
+
+
+PIECES: dict[str, Piece] = {
+    "streams": streams,
+    "domains": domains,
+    "regions": lambda: regions(torch.float64),
+    "regions in single precision": lambda: regions(torch.float32),
+    "weights": weights,
+    "features": features,
+    "posterior": posterior_draws,
+    "start of the own GPs": lambda: hyperparameters.OwnGP().start(N, IDS.device),
+    "fit closed_form": lambda: hyperparameters.fit(*HISTORY, START, "closed_form"),
+    "fit gpytorch": lambda: hyperparameters.fit(
+        *HISTORY, START, "gpytorch"
+    ),  # which makes its parameters on the default device
+    "minimize by Newton": lambda: minimised(newton=True),
+    "minimize by BFGS": lambda: minimised(newton=False),
+    **{
+        f"maximize on a {name}, P = {P}, {'own' if own else 'shared'} features": (
+            lambda domain=domain, P=P, own=own: maximised(domain, P, own)
+        )
+        for name, domain in (("grid", LINE), ("box", SQUARE))
+        for P in (1, 4)
+        for own in (False, True)
+    },
+    "maximize without refinement": lambda: maximised(SQUARE, 4, False, refine=False),
+    "own draw rff on a grid": lambda: own_draw("rff", LINE),
+    "own draw rff in a box": lambda: own_draw("rff", SQUARE),
+    "own draw exact": lambda: own_draw("exact", LINE),
+}
+
+
+@pytest.mark.parametrize("piece", PIECES.values(), ids=PIECES)
+def test_a_piece_stays_on_the_device_of_its_tensors(piece: Piece) -> None:
+    same_elsewhere(piece)
+
+
+def test_a_map_for_each_of_many_agents_is_evaluated_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acquisition, "_BLOCK", 2000)
+    same_elsewhere(lambda: maximised(LINE, 4, own=True))
+
+
+def test_many_matrices_are_decomposed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is for CUDA's solver; where it lies does not change a number."""
+    whole = hyperparameters.fit(*HISTORY, START)
+    monkeypatch.setattr(optimize, "_MATRICES", 3)
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(tensors_of(hyperparameters.fit(*HISTORY, START)), tensors_of(whole), strict=True)
+    )
+
+
+def bowl(agent: int, x: Any) -> float:
+    return -float(((x - 0.1 * agent) ** 2).sum())
+
+
+PROBLEMS: dict[str, Callable[[Path], Problem]] = {
+    "synthetic": lambda data: Synthetic(n_agents=N, grid_size=50),
+    "synthetic_heterogeneous": lambda data: SyntheticHeterogeneous(n_agents=N, grid_size=50),
+    "branin": lambda data: Branin(n_agents=N),
+    "custom": lambda data: Custom("tests.dpfbo.test_device:bowl", (0, 0), (1, 1), N),
+    "custom to be minimised": lambda data: Custom("tests.dpfbo.test_device:bowl", (0, 0), (1, 1), N, maximize=False),
+    "custom with its optimum": lambda data: Custom("tests.dpfbo.test_device:bowl", (0, 0), (1, 1), N, optimum=0.0),
+    "landmine": lambda data: Landmine("platt", n_agents=N, data_dir=str(data), n_jobs=1),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mini_landmine(tmp_path_factory.mktemp("data"))
+
+
+@pytest.mark.parametrize("make", PROBLEMS.values(), ids=PROBLEMS)
+def test_a_problem_is_built_on_the_cpu(make: Callable[[Path], Problem], data: Path) -> None:
+    def built() -> Any:
+        problem = make(data)
+        return problem.reference, problem.domain, IDS  # a box holds no tensors
+
+    same_elsewhere(built)
+
+
+@pytest.mark.parametrize("make", PROBLEMS.values(), ids=PROBLEMS)
+@pytest.mark.parametrize("ids", [IDS, SOME], ids=["everyone", "some"])
+def test_a_problem_answers_where_it_was_asked(make: Callable[[Path], Problem], ids: Tensor, data: Path) -> None:
+    problem = make(data)
+    u = uniforms(len(ids), 3, problem.domain.dimension, seed=16)
+
+    def evaluated() -> Any:
+        x = problem.domain.to_natural(u)
+        y = problem.evaluate(ids, x, STREAMS, 2)
+        return x, y, problem.true_value(ids, x, y)
+
+    same_elsewhere(evaluated)
+
+
+@pytest.mark.parametrize(("name", "method"), [("synthetic", "exact"), ("synthetic", "rff"), ("branin", "rff")])
+@pytest.mark.parametrize("ids", [IDS, SOME[:1]], ids=["everyone", "one agent"])
+def test_a_shard_stays_on_the_device_of_its_ids(name: str, method: str, ids: Tensor, data: Path) -> None:
+    """Its rounds, with every kind of broadcast, refits and messages; and once more from its records."""
+    problem, rounds = PROBLEMS[name](data), 5
+    D = problem.domain.dimension
+    agents = Agents(
+        problem.domain, Regions(2, D), shared_features(20, D, 0.2, STREAMS.generator("features")), STREAMS, rounds, 5,
+        0.01, "inverse_sqrt", hyperparameters.OwnGP(every=2), OwnDraw(method, 25), Acquisition(60, 4),
+    )  # fmt: skip
+    broadcasts = [RegionVectors(normals(2, 20, seed=17)), AgentVectors(normals(N, 20, seed=18)), Points(uniforms(N, D))]
+
+    def run() -> Any:
+        shard = Shard(problem, agents, ids)
+        turns = [shard.step(t, broadcasts[t % 3] if t else None, send=True) for t in range(rounds)]
+        again = Shard(problem, agents, ids)
+        again.restore([turn.record for turn in turns[:-1]])
+        return turns, again.step(rounds - 1, broadcasts[(rounds - 1) % 3], send=True)
+
+    same_elsewhere(run)

@@ -1,0 +1,251 @@
+"""A shard on a GPU does what it does on the CPU, up to rounding: piece by piece, and over a whole run.
+
+Needs CUDA, and is skipped where there is none; `test_device` finds a forgotten device without it. Rounding may decide
+between two nearly equal maxima, so a small share of the queries may differ.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dpfbo.federated import federation
+from dpfbo.federated.agents import Agents, PhaseClock, Query
+from dpfbo.federated.broadcast import RegionVectors
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.shard import Shard
+from dpfbo.gp import hyperparameters
+from dpfbo.gp.acquisition import Acquisition, FeatureFunction
+from dpfbo.gp.domain import Box, Grid
+from dpfbo.gp.draws import OwnDraw
+from dpfbo.gp.features import shared_features
+from dpfbo.gp.posterior import cholesky
+from dpfbo.gp.regions import Regions
+from dpfbo.problems import Problem
+from dpfbo.problems.branin import Branin
+from dpfbo.problems.custom import Custom
+from dpfbo.problems.synthetic import Synthetic
+from dpfbo.rng import Streams
+from tests.dpfbo.federated.test_federation import T, server_for, world
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+CUDA = torch.device("cuda")
+STREAMS = Streams(11)
+LINE = Grid(torch.linspace(0, 1, 500, dtype=torch.float64)[:, None], (0.0,), (1.0,))
+SQUARE = Box((-5.0, 0.0), (10.0, 15.0))
+N = 400
+IDS = torch.arange(N)
+
+
+def uniforms(*shape: int, seed: int) -> Tensor:
+    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def normals(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def there(value: Any) -> Any:
+    """The same on the GPU."""
+    if isinstance(value, hyperparameters.Hyperparameters):
+        return hyperparameters.Hyperparameters(*(getattr(value, f.name).to(CUDA) for f in fields(value)))
+    return value.to(CUDA)
+
+
+def back(value: Tensor) -> Tensor:
+    assert value.device.type == CUDA.type
+    return value.cpu()
+
+
+def share(equal: Tensor) -> float:
+    """Of the agents for which a comparison holds on every axis."""
+    return float(equal.flatten(1).all(1).double().mean())
+
+
+def history(n: int, t: int, D: int) -> tuple[Tensor, Tensor]:
+    """Observations of a smooth function: a fit has something to find."""
+    x = uniforms(n, t, D, seed=1)
+    shift = uniforms(n, 1, seed=2)
+    return x, torch.sin(7 * x.sum(-1) + 6 * shift) + 0.1 * normals(n, t, seed=3)
+
+
+def test_uniforms_are_the_same_to_the_bit_and_normals_to_rounding() -> None:
+    for ids in (IDS, torch.tensor([7, 300, 2]), IDS[:0]):
+        for size in (1, 4, 9):
+            assert torch.equal(back(STREAMS.uniform("a", there(ids), 3, size)), STREAMS.uniform("a", ids, 3, size))
+            on_gpu, on_cpu = STREAMS.normal("b", there(ids), 3, size), STREAMS.normal("b", ids, 3, size)
+            assert torch.allclose(back(on_gpu), on_cpu, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("P", [6, 49])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_regions_are_the_same_to_the_bit(dtype: torch.dtype, P: int) -> None:
+    r, faces = Regions(P, 2), torch.arange(8) / torch.tensor(7.0, dtype=dtype)
+    u = torch.cat([uniforms(1000, 2, seed=4).to(dtype), torch.cartesian_prod(faces, faces)])
+    region = r.region_of(u)
+    assert torch.equal(back(r.region_of(there(u))), region)
+    for a, b in zip(r.bounds(there(region), dtype), r.bounds(region, dtype), strict=True):
+        assert torch.equal(back(a), b)
+
+
+def test_features_agree() -> None:
+    shared = shared_features(100, 2, 0.2, STREAMS.generator("features"))
+    u = uniforms(N, 5, 2, seed=5)
+    assert torch.allclose(back(shared.to(CUDA)(there(u))), shared(u), rtol=0, atol=1e-12)
+
+
+def test_factors_agree_with_and_without_jitter() -> None:
+    A = normals(N, 12, 12, seed=6)
+    K = A @ A.mT + 0.1 * torch.eye(12, dtype=torch.float64)
+    assert torch.allclose(back(cholesky(there(K))), cholesky(K), rtol=1e-10, atol=1e-10)
+    K[::3] = 1.0  # singular
+    L = back(cholesky(there(K.clone())))
+    assert torch.allclose(L @ L.mT, K, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("objective", ["closed_form", "gpytorch"])
+@pytest.mark.parametrize("D", [1, 2])
+def test_fits_agree(objective: str, D: int) -> None:
+    """In likelihood for 99 % of the agents, in every hyper-parameter that matters to it for 95 %."""
+    x, y = history(N, 15, D)
+    on_cpu = hyperparameters.fit(x, y, hyperparameters.OwnGP().start(N), objective)
+    on_gpu = hyperparameters.fit(there(x), there(y), hyperparameters.OwnGP().start(N, CUDA), objective)
+    found, expected = (
+        torch.stack([h.lengthscale.cpu(), h.variance.cpu(), h.noise.cpu()], 1).log() for h in (on_gpu, on_cpu)
+    )
+    assert on_gpu.noise.device.type == CUDA.type
+    gap = (hyperparameters.closed_form(found, x, y)[0] - hyperparameters.closed_form(expected, x, y)[0]).abs()
+    assert share(gap[:, None] < 1e-5) >= 0.99
+    assert share((found - expected).abs()[:, :2] < 1e-3) >= 0.95
+
+
+DRAWS = pytest.mark.parametrize(
+    ("method", "domain"), [("exact", LINE), ("rff", LINE), ("rff", SQUARE)], ids=["exact", "rff", "rff in a box"]
+)
+
+
+@DRAWS
+def test_queries_of_own_draws_agree(method: str, domain: Grid | Box) -> None:
+    x, y = history(N, 12, domain.dimension)
+    hyper = hyperparameters.Hyperparameters(*(torch.tensor([0.02, 0.5, 1e-3]) + uniforms(N, 3, seed=7)).unbind(1))
+    draw, search = OwnDraw(method, 100), Acquisition()
+    expected = draw.maximizers(IDS, x, y, hyper, domain, search, STREAMS, 2)
+    found = draw.maximizers(there(IDS), there(x), there(y), there(hyper), domain.to(CUDA), search, STREAMS, 2)
+    assert_queries_agree(domain, back(found), expected)
+
+
+@pytest.mark.parametrize("domain", [LINE, SQUARE], ids=["grid", "box"])
+@pytest.mark.parametrize("P", [1, 4])
+def test_queries_of_a_broadcast_agree(domain: Grid | Box, P: int) -> None:
+    D, search = domain.dimension, Acquisition()
+    features = shared_features(100, D, 0.2, STREAMS.generator("features"))
+    w, length = normals(1, P, 100, seed=8), torch.full((N,), 0.2, dtype=torch.float64)
+    u = STREAMS.uniform("starts", IDS, 0, search.uniforms_needed(domain))
+    expected = search.maximize(FeatureFunction(features, w, Regions(P, D), length), domain, u)
+    function = FeatureFunction(features.to(CUDA), there(w), Regions(P, D), there(length))
+    assert_queries_agree(domain, back(search.maximize(function, domain.to(CUDA), there(u))), expected)
+
+
+def assert_queries_agree(domain: Grid | Box, found: Tensor, expected: Tensor) -> None:
+    if isinstance(domain, Grid):
+        assert share(found == expected) >= 0.99
+    else:
+        assert share((found - expected).abs() < 1e-6) >= 0.95
+
+
+def bowl(agent: int, x: Any) -> float:
+    return -float(((x - 0.1 * agent) ** 2).sum())
+
+
+PROBLEMS: dict[str, Callable[[], Problem]] = {
+    "synthetic": lambda: Synthetic(n_agents=N, grid_size=200),
+    "branin": lambda: Branin(n_agents=N),
+    "custom": lambda: Custom("tests.dpfbo.test_gpu:bowl", (0, 0), (1, 1), N),
+}
+
+
+@pytest.mark.parametrize("make", PROBLEMS.values(), ids=PROBLEMS)
+def test_problems_agree(make: Callable[[], Problem]) -> None:
+    problem = make()
+    u = uniforms(N, 3, problem.domain.dimension, seed=9)
+    x, x_there = problem.domain.to_natural(u), problem.domain.to_natural(there(u))
+    assert torch.equal(back(x_there), x)
+    y = problem.evaluate(IDS, x, STREAMS, 1)
+    y_there = problem.evaluate(there(IDS), x_there, STREAMS, 1)
+    assert torch.allclose(back(y_there), y, rtol=1e-12, atol=1e-12)
+    true, true_there = problem.true_value(IDS, x, y), problem.true_value(there(IDS), x_there, y_there)
+    assert torch.allclose(back(true_there), true, rtol=1e-12, atol=1e-12)
+
+
+def agents_of(domain: Grid | Box) -> Agents:
+    D = domain.dimension
+    features = shared_features(100, D, 0.2, STREAMS.generator("features"))
+    return Agents(domain, Regions(4, D), features, STREAMS, 10, 5, 0.01, "inverse_sqrt")
+
+
+@pytest.mark.parametrize("domain", [LINE, SQUARE], ids=["grid", "box"])
+def test_messages_of_the_same_history_agree(domain: Grid | Box) -> None:
+    """Within 1e-6 of a message's length; the first query is the same to the bit."""
+    x, y = history(N, 9, domain.dimension)
+
+    def messages(agents: Agents, ids: Tensor) -> tuple[Query, Tensor]:
+        state, clock = agents.initial_state(ids), PhaseClock()
+        query = agents.initial_query(state)
+        for a, b in ((0, 5), (5, 6), (6, 9)):
+            state = agents.observe(state, x[:, a:b].to(ids.device), y[:, a:b].to(ids.device), clock)
+        return query, agents.messages(state, 4, clock)
+
+    agents = agents_of(domain)
+    (query, expected), (query_there, found) = messages(agents, IDS), messages(agents.to(CUDA), there(IDS))
+    assert torch.equal(back(query_there.u), query.u)
+    assert torch.equal(back(query_there.source), query.source)
+    assert float(((back(found) - expected).norm(dim=1) / expected.norm(dim=1)).max()) < 1e-6
+
+
+RUNS = pytest.mark.parametrize(
+    ("make", "method"),
+    [
+        (lambda: Synthetic(n_agents=120, grid_size=300), "exact"),
+        (lambda: Synthetic(n_agents=120, grid_size=300), "rff"),
+        (lambda: Branin(n_agents=60), "rff"),
+    ],
+    ids=["synthetic exact", "synthetic rff", "branin"],
+)
+
+
+@RUNS
+def test_whole_runs_agree(make: Callable[[], Problem], method: str) -> None:
+    """Same initial points, and regret curves (means over agents) within 3 SE of each other in every round."""
+    curves, firsts = [], []
+    for device in (torch.device("cpu"), CUDA):
+        problem, agents, _ = world(make(), P=4, method=method, own_gp=hyperparameters.OwnGP(), M=60)
+        shard = Shard(problem, agents, torch.arange(problem.n_agents, device=device))
+        server = server_for(problem, agents, SubsampledGaussian(0.35, 1.0, 11.0))
+        result = federation.run(federation.Together(shard), server, T)
+        curves.append(torch.stack([record.regret[:, -1] for record in result.rounds]))  # rounds x N
+        firsts.append(result.rounds[0].u)
+    assert torch.equal(*firsts)
+    on_cpu, on_gpu = curves
+    se = torch.sqrt((on_cpu.var(1) + on_gpu.var(1)) / on_cpu.shape[1])
+    assert torch.all((on_cpu.mean(1) - on_gpu.mean(1)).abs() <= 3 * se)
+
+
+@RUNS
+def test_everything_that_a_shard_keeps_is_on_its_device(make: Callable[[], Problem], method: str) -> None:
+    """Its memory holds at least the buffers; the records, which leave it, are on the CPU."""
+    problem, agents, _ = world(make(), P=4, method=method, own_gp=hyperparameters.OwnGP(), M=60)
+    before = torch.cuda.memory_allocated()
+    shard = Shard(problem, agents, torch.arange(problem.n_agents, device=CUDA))
+    turn = shard.step(0, None, send=True)
+    turn = shard.step(1, RegionVectors(normals(4, 60, seed=10)), send=True)
+    state, hyper = shard._state, shard._state.hyper
+    buffers = [state.ids, state.x, state.y, state.Phi, state.L, hyper.lengthscale, hyper.variance, hyper.noise]
+    assert turn.messages is not None
+    assert all(tensor.device.type == CUDA.type for tensor in (*buffers, turn.messages))
+    assert torch.cuda.memory_allocated() - before >= sum(tensor.nbytes for tensor in buffers)
+    record = turn.record
+    assert all(getattr(record, f.name).device.type == "cpu" for f in fields(record)[1:])

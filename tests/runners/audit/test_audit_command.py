@@ -1,0 +1,126 @@
+"""python -m runners.audit: what it prints, writes and refuses, and its exit codes."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from dpfbo.audit.faulty import faults
+from dpfbo.audit.faulty.mechanisms import HalfNoise
+from dpfbo.audit.server.examine import CHECKS
+from runners.audit import command
+
+SMALL = [
+    "rounds=3", "problem.n_agents=8", "problem.grid_size=50", "algorithm.M=10", "privacy.q=1",
+    "privacy.sensitivity=tight",
+]  # fmt: skip
+
+
+def audited(folder, *more):
+    return command.main([*SMALL, "--out", str(folder), "--trials", "60", *more])
+
+
+def test_prints_the_claim_beside_the_bounds_and_writes_both_files(tmp_path, capsys):
+    assert audited(tmp_path, "--json", "--repetitions", "2", "--rounds", "2") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == json.loads((tmp_path / "audit.json").read_text())
+    assert (shown["n_agents"], shown["broadcasts"], shown["rounds"], shown["accountant"]) == (8, 3, 2, "pld")
+    assert (shown["relation"], shown["sound"]) == ("zero-out", True)
+    assert [c["check"] for c in shown["checks"]] == list(CHECKS)
+    assert all(c["holds"] and c["words"] for c in shown["checks"])
+    assert len(shown["repetitions"]) == 2
+    for repetition in shown["repetitions"]:
+        assert 0 <= repetition["bound"] <= repetition["claimed_epsilon"]
+        assert repetition["holds"] and not repetition["charges_vary"] and repetition["violated_at"] is None
+    assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_tables_say_epsilon_with_delta_relation_and_accountant(tmp_path, capsys):
+    assert audited(tmp_path) == 0
+    text = capsys.readouterr().out
+    for word in (
+        "claimed",
+        "bound by fit",
+        "pld of the ledger, delta 0.102, relation zero-out",
+        "confidence 95%",
+        *CHECKS,
+    ):
+        assert word in text
+    assert "VIOLATED" not in text and "FAILS" not in text and "nothing found" in text
+
+
+def test_a_violated_claim_exits_with_3(tmp_path, capsys, monkeypatch):
+    real = command.build
+
+    def faulty(cfg):
+        experiment = real(cfg)
+        return replace(experiment, mechanism=replace(experiment.mechanism, noise=HalfNoise()))
+
+    monkeypatch.setattr(command, "build", faulty)
+    assert audited(tmp_path, "--trials", "300") == 3
+    text = capsys.readouterr().out
+    assert "VIOLATED at epsilon" in text and "FAILS" in text and "does NOT hold" in text
+    assert audited(tmp_path, "--trials", "0", "--json") == 3
+    failed = {c["check"] for c in json.loads(capsys.readouterr().out)["checks"] if not c["holds"]}
+    assert "noise" in failed
+
+
+def test_checks_alone_need_no_trials_and_operating_system_entropy_is_audited(tmp_path, capsys):
+    assert audited(tmp_path, "privacy.rng=os", "privacy.q=0.5", "--trials", "0") == 0
+    assert not (tmp_path / "audit.png").exists()
+    assert json.loads((tmp_path / "audit.json").read_text())["repetitions"] == []
+
+
+def test_fixed_size_is_audited_under_replace_one(tmp_path, capsys):
+    fixed = ["privacy.sampling=fixed_size", "privacy.accountant=fixed_size", "privacy.q=0.5"]
+    assert audited(tmp_path, *fixed, "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["relation"] == "replace-one"
+    assert shown["repetitions"][0]["bound_by_fit"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["algorithm=ts"], 1, "algorithm=ts claims no privacy: there is nothing to audit"),
+        (["algorithm=fts_de"], 1, "algorithm=fts_de claims no privacy"),
+        (["privacy.z=0"], 1, "no finite epsilon is claimed"),
+        (["privacy.accountant=gdp"], 1, "needs an accountant whose epsilon is a guarantee"),
+        (["--rounds", "4"], 1, "--rounds must be at most the 3 broadcasts of the run, got 4"),
+        (["privacy.q=2"], 1, "privacy.q (sampling probability) must lie in (0, 1], got 2"),
+        (["privcy.q=1"], 2, "unknown override 'privcy.q' (did you mean 'privacy.q'?)"),
+        (["--faults"], 1, "--faults has a server of its own and takes no overrides"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, code, says, tmp_path, capsys):
+    assert audited(tmp_path / "out", *arguments) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ") and captured.err.count("\n") == 1
+    assert says in captured.err
+    assert not list(tmp_path.glob("out/*"))
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--trials", "5"], ["--confidence", "1"], ["--rounds", "0"], ["--others", "loud"], ["--nope"]]
+)
+def test_bad_options_exit_with_2(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        command.main(arguments)
+    assert stopped.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+
+
+def test_table_of_faults_fails_if_one_is_not_found(capsys, monkeypatch):
+    planted = faults.planted()
+    chosen = {name: planted[name] for name in ("budget ignored", "uncharged on error")}
+    monkeypatch.setattr(faults, "planted", lambda: chosen)
+    monkeypatch.setattr(faults, "sound_ones", lambda: {"sound": faults.sound()})
+    assert command.main(["--faults", "--trials", "0", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["faults"]["budget ignored"]["found_by"] == ["budget"]
+    assert shown["sound"] == {"sound": {"found_by": []}}
+    monkeypatch.setattr(faults, "planted", lambda: {"none": faults.Fault("nothing is wrong", faults.sound())})
+    assert command.main(["--faults", "--trials", "0"]) == 1
+    assert "0 of 1 faults are found, not: none" in capsys.readouterr().out

@@ -1,0 +1,96 @@
+"""Every file of conf/ composes, and the presets are the paper's."""
+
+import hydra
+import pytest
+from omegaconf import OmegaConf
+
+from runners.compose.experiment import CONF, build
+from runners.compose.identity import setting_hash
+from runners.run import one_sentence
+
+
+def compose(*overrides):
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return hydra.compose("config", overrides=list(overrides))
+
+
+def options(group):
+    return sorted(f.stem for f in (CONF / group).glob("[a-z]*.yaml"))
+
+
+OUTSOURCED = [name for name in options("algorithm") if compose(f"algorithm={name}").algorithm.server == "curator"]
+FEDERATED = [name for name in options("algorithm") if name not in OUTSOURCED]
+
+
+@pytest.mark.parametrize(
+    ("problem", "algorithm"),
+    [
+        *((p, a) for p in ("synthetic", "synthetic_heterogeneous", "branin") for a in FEDERATED),
+        *((p, a) for p in ("grid_gp", "branin_grid") for a in OUTSOURCED),
+    ],
+)
+def test_every_algorithm_builds_on_every_problem(problem, algorithm):
+    cfg = compose(f"problem={problem}", f"algorithm={algorithm}")
+    experiment = build(cfg)
+    assert experiment.settings["algorithm"]["name"] == algorithm
+    assert experiment.rounds == cfg.problem.preset.rounds
+
+
+@pytest.mark.parametrize("group", ["weights", "acquisition", "executor", "tracker", "privacy"])
+def test_every_option_builds(group):
+    for option in options(group):
+        build(compose(f"{group}={option}", *(["algorithm=po_gp_ucb"] if option == "outsourced" else [])))
+
+
+@pytest.mark.parametrize("experiment", options("experiment"))
+def test_every_experiment_builds(experiment):
+    cfg = compose(f"experiment={experiment}")
+    assert cfg.experiment_name == experiment
+    build(cfg)
+
+
+@pytest.mark.parametrize(
+    ("problem", "algorithm", "expected"),
+    [
+        ("synthetic", "dp_fts_de", dict(P=2, S=11, q=0.25, z=1.0, M=50, rounds=40, n_init=10, lengthscale=0.03)),
+        ("synthetic", "dp_fts", dict(P=1, S=8, q=0.25, z=1.0, M=50, rounds=40, n_init=10, lengthscale=0.03)),
+        ("synthetic", "fts", dict(P=1, M=50, rounds=40)),
+        ("landmine", "dp_fts_de", dict(P=4, S=22, q=0.35, z=1.0, M=100, rounds=60, n_init=10, lengthscale=0.01)),
+        ("landmine", "dp_fts", dict(P=1, S=11, M=100, rounds=60)),
+    ],
+)
+def test_presets_of_the_paper(problem, algorithm, expected):
+    cfg = compose(f"problem={problem}", f"algorithm={algorithm}")
+    flat = {**cfg.algorithm, **cfg.privacy, "rounds": cfg.rounds, "n_init": cfg.n_init}
+    assert {key: flat[key] for key in expected} == expected
+    assert cfg.privacy.sensitivity == "paper"
+
+
+def test_setting_hash_names_the_setting_and_nothing_else():
+    base = setting_hash(compose())
+    for same in (
+        "seed=7",
+        "privacy.z=1",
+        "results_dir=/elsewhere",
+        "tracker.wandb.mode=disabled",
+        "executor.threads=1",
+    ):
+        assert setting_hash(compose(same)) == base
+    for other in ("privacy.z=2", "algorithm=ts", "rounds=41", "problem.n_agents=199", "weights=uniform"):
+        assert setting_hash(compose(other)) != base
+
+    assert setting_hash(compose("algorithm=ts", "privacy.z=3")) == setting_hash(compose("algorithm=ts"))
+
+
+def test_setting_hash_tells_a_fixed_function_from_one_that_equals_the_seed():
+    assert setting_hash(compose("problem.function_seed=0")) != setting_hash(compose("problem.function_seed=${seed}"))
+
+
+def test_function_changes_with_the_seed_unless_it_is_fixed():
+    assert compose("seed=5").problem.function_seed == 5
+    assert compose("seed=5", "problem.function_seed=2").problem.function_seed == 2
+
+
+def test_base_options_are_not_offered():
+    assert OmegaConf.is_missing(OmegaConf.load(CONF / "algorithm" / "_base.yaml"), "name")
+    assert "_base" not in one_sentence("In 'config': Could not find 'algorithm/x'")

@@ -1,0 +1,65 @@
+"""Several Ray nodes, all of them on this machine."""
+
+import tempfile
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from runners.executor.ray.federated import RayDeployment
+from runners.recorded_run import execute
+from tests.runners.compose.test_conf import compose
+from tests.runners.executor.test_ray_federated import BOX, SHORT, run, same
+from tests.runners.test_run import QUIET
+
+CLUSTER = [*SHORT, *QUIET, "executor=ray_cluster", "executor.agents_per_actor=2"]
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """Three nodes of two CPUs each, which a run finds by RAY_ADDRESS."""
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+        for _ in range(2):
+            nodes.add_node(num_cpus=2)
+        monkeypatch.setenv("RAY_ADDRESS", nodes.address)
+        yield nodes
+        ray.shutdown()
+        nodes.shutdown()
+
+
+def test_a_run_on_three_nodes_of_which_one_goes_away(cluster, monkeypatch, tmp_path):
+    """The same records as in one process; the server stays with the driver, whose disk has the ledger."""
+    _, local = run(tmp_path / "local", *BOX)
+    deployments, place = [], RayDeployment.place
+    monkeypatch.setattr(RayDeployment, "place", lambda self: (deployments.append(self), place(self)))
+    before, here = {}, []
+
+    def lose_a_node(agents, server):
+        if agents.round == 2:
+            here.append(ray.get_runtime_context().get_node_id())
+            before.update(nodes_of(deployments[0]))
+            lost = next(n for n in cluster.worker_nodes if n.node_id in before.values() and n.node_id != here[0])
+            here.append(lost.node_id)
+            cluster.remove_node(lost)
+
+    summary, folder = execute(compose(*BOX, *CLUSTER, f"results_dir={tmp_path / 'ray'}"), lose_a_node)
+    assert same(local, folder)
+    driver, lost = here
+    assert before["the server"] == driver
+    agents = {name: node for name, node in before.items() if name != "the server"}
+    assert len(agents) == 3
+    assert len(set(agents.values())) >= 2
+    after = nodes_of(deployments[0])
+    assert lost not in after.values()
+    assert summary["executor"]["restarts"] == sum(node == lost for node in agents.values()) > 0
+    assert {n: after[n] for n in before if before[n] != lost} == {n: v for n, v in before.items() if v != lost}
+    assert not ray.is_initialized()  # the connection was the run's,
+    assert cluster.remaining_processes_alive()  # the cluster was not
+    assert len(cluster.list_all_nodes()) == 2
+
+
+def nodes_of(deployment):
+    """By actor: the node that it is on."""
+    return {name: where.node for name, where in deployment.wheres.items()}

@@ -1,0 +1,439 @@
+"""Agents in Ray actors: the same records as in one process, and refusals that leave nothing behind."""
+
+import math
+import os
+from collections import defaultdict
+from dataclasses import fields
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import ray
+import torch
+
+from dpfbo.federated.broadcast import RegionVectors
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.messages import PartialSum
+from dpfbo.federated.shard import Shard
+from runners.compose.experiment import build
+from runners.executor.local import ExecutorError
+from runners.executor.ray import actors, cluster
+from runners.executor.ray.actors import AgentActor, ShardSums
+from runners.executor.ray.cluster import layout
+from runners.executor.ray.federated import RayServer
+from runners.executor.ray.supervision import Actor
+from runners.recorded_run import execute
+from tests.runners.compose.test_conf import compose
+from tests.runners.test_run import QUIET, call
+
+PRIVATE = ["privacy.q=0.6", "privacy.z=0.3"]  # most agents are heard, and the noise does not drown them
+GRID = [*PRIVATE, "problem.n_agents=6", "problem.grid_size=60", "problem.lengthscale=0.1", "algorithm.M=20"]
+BOX = [*PRIVATE, "problem=branin", "problem.n_agents=6", "acquisition.n_candidates=100", "algorithm.M=20"]
+SHORT = ["rounds=6", "n_init=4"]  # with a refit of the own GPs after the first round
+PROBLEMS = {"grid": GRID, "box": BOX}
+
+
+def run(folder, *overrides):
+    """(summary, folder) of an experiment."""
+    return execute(compose(*SHORT, *QUIET, *overrides, f"results_dir={folder}"))
+
+
+def records(folder):
+    """The records of a run, to the bit."""
+    rounds, server = pq.read_table(folder / "rounds.parquet"), pq.read_table(folder / "server.parquet")
+    return rounds, server, (folder / "ledger.jsonl").read_bytes()
+
+
+def same(folder, other):
+    """Whether two runs have the same records, to the bit."""
+    return all(a == b for a, b in zip(records(folder), records(other), strict=True))
+
+
+class Reused:
+    """Actors' processes that serve one run after another: starting one takes longer than a small run.
+
+    Every run still builds its agents and its server anew, from its own settings, in those processes.
+    """
+
+    def __init__(self, monkeypatch):
+        self.parked = defaultdict(list)  # by class and share of a GPU
+        monkeypatch.setattr(Actor, "create", lambda actor: self.create(actor))
+        monkeypatch.setattr(Actor, "kill", lambda actor: self.park(actor))
+
+    def create(self, actor):
+        gpus = actor.options.get("num_gpus", 0)
+        free = self.parked[actor.cls, gpus]
+        new = actor.cls.options(num_cpus=0, num_gpus=gpus)
+        actor.handle = free.pop() if free else new.remote(*actor.arguments)
+        actor.handle.__ray_call__.remote(_anew, *actor.arguments)
+
+    def park(self, actor):
+        if actor.handle is not None:
+            self.parked[actor.cls, actor.options.get("num_gpus", 0)].append(actor.handle)
+            actor.handle = None
+
+
+def _anew(actor, *arguments):
+    lock = vars(actor).get("_lock")
+    vars(actor).clear()
+    if lock is not None:
+        os.close(lock)
+    actor.__init__(*arguments)
+
+
+@pytest.fixture(scope="module")
+def started():
+    """Ray as its caller started it, with more CPUs and GPUs in its books than the machine has."""
+    ray.init(address="local", num_cpus=16, num_gpus=1, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def reused(started):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield Reused(monkeypatch)
+
+
+TENTH = ["executor=ray", "executor.num_gpus=0.1", "executor.device=cpu"]  # of the GPU in Ray's books
+
+
+def shards(k):
+    """Overrides that cut six agents into 2 shards of three, or into 5 of which one has two agents."""
+    return [*TENTH, {2: "executor.agents_per_actor=3", 5: "executor.num_cpus=3"}[k]]
+
+
+def frames(folder):
+    return pd.read_parquet(folder / "rounds.parquet"), pd.read_parquet(folder / "server.parquet")
+
+
+def refused(monkeypatch, capsys, tmp_path, overrides, says):
+    """The command ends with one sentence, and leaves nothing behind."""
+    assert call(monkeypatch, *GRID, *overrides, f"results_dir={tmp_path / 'r'}") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert says in error
+    assert error.count("\n") == 1
+    assert not list((tmp_path / "r").rglob("*"))
+
+
+# Without Ray running: what a run starts, it ends.
+
+
+def test_objective_that_raises_is_the_same_sentence_and_ray_is_shut_down(monkeypatch, capsys, tmp_path):
+    assert not ray.is_initialized()
+    settings = [
+        "problem=custom",
+        "problem.function=tests.dpfbo.problems.test_problems:broken",
+        "problem.n_agents=2",
+        "rounds=2",
+    ]
+    assert call(monkeypatch, *settings, f"results_dir={tmp_path / 'local'}") == 1
+    local = capsys.readouterr().err
+    own = ["executor=ray", "executor.address=local", "+executor.init.num_cpus=2", "executor.agents_per_actor=2"]
+    assert call(monkeypatch, *settings, *own, f"results_dir={tmp_path / 'ray'}") == 1
+    assert capsys.readouterr().err == local
+    assert "raised RuntimeError: sensor off" in local
+    assert not ray.is_initialized()
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
+@pytest.mark.parametrize("given", ["executor.address", "RAY_ADDRESS"])
+def test_cluster_that_is_not_there(monkeypatch, capsys, tmp_path, given, address):
+    if given == "RAY_ADDRESS":
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    override = f"executor.address={address if given == 'executor.address' else 'null'}"
+    refused(monkeypatch, capsys, tmp_path, ["executor=ray", override], override.replace("null", "None"))
+    assert not ray.is_initialized()
+
+
+# All others share one Ray.
+
+
+def test_one_agent_an_actor_all_on_one_gpu(reused, tmp_path):
+    six = [*GRID, "problem.n_agents=6"]
+    _, local = run(tmp_path / "local", *six)
+    summary, folder = run(tmp_path / "ray", *six, *TENTH, "executor.agents_per_actor=1")
+    assert same(local, folder)
+    assert summary["executor"]["shards"] == 6
+    assert summary["executor"]["num_gpus"] == 0.1
+    assert summary["executor"]["devices"] == ["cpu"]
+    assert ray.is_initialized()  # it was not started by the run
+
+
+ALGORITHMS = ["dp_fts_de", "fts", "ts", "fts_original", "random_server", "sobol_server"]
+CUTS = [*product(ALGORITHMS, [("grid", 2), ("box", 5)]), *product(["dp_fts_de"], [("grid", 5), ("box", 2)])]
+
+
+@pytest.mark.parametrize(("algorithm", "problem", "k"), [(algorithm, *cut) for algorithm, cut in CUTS])
+def test_records_do_not_depend_on_the_executor(reused, tmp_path, algorithm, problem, k):
+    settings = [*PROBLEMS[problem], f"algorithm={algorithm}"]
+    expected, local = run(tmp_path / "local", *settings)
+    summary, folder = run(tmp_path / "ray", *settings, *shards(k))
+    assert summary["executor"]["shards"] == k
+    assert same(local, folder)
+    for key in ("setting", "curve", "final", "epsilon", "n_charges", "clip_fraction", "n_rejected"):
+        assert summary[key] == expected[key]
+    assert set(summary["seconds"]) == set(expected["seconds"])
+
+
+def test_options_of_the_message_path_do_not_depend_on_the_executor(reused, tmp_path):
+    means = ["algorithm=dp_fts_de_plus"]  # posterior means, centred and normalised, and tight noise
+    path = ["algorithm.momentum=0.5", "algorithm.broadcasts=4", "privacy/schedule=power", "algorithm.follow=always"]
+    _, local = run(tmp_path / "local", *BOX, *means, *path)
+    summary, folder = run(tmp_path / "ray", *BOX, *means, *path, *shards(5))
+    assert same(local, folder)
+    assert summary["n_charges"] == 4
+    assert set(frames(folder)[0].query("round == 6")["source"]) == {"own"}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "problem", "k"),
+    [("dp_fts_de", "grid", 5), ("dp_fts_de", "box", 5), ("dp_fts_de", "box", 2), ("fts_de", "box", 5)],
+)
+def test_tree_aggregation_up_to_rounding(reused, monkeypatch, tmp_path, algorithm, problem, k):
+    settings = [*PROBLEMS[problem], f"algorithm={algorithm}"]
+    _, local = run(tmp_path / "local", *settings)
+    monkeypatch.setattr(RayServer, "_ask", without_messages(RayServer._ask))
+    summary, folder = run(tmp_path / "ray", *settings, *shards(k), "executor.aggregation=tree")
+    assert summary["executor"]["tree"]
+    (rounds, server), (other, other_server) = frames(local), frames(folder)
+    assert np.abs(np.stack(rounds["x"]) - np.stack(other["x"])).max() <= (0 if problem == "grid" else 1e-9)
+    pd.testing.assert_frame_equal(rounds.drop(columns="x"), other.drop(columns="x"), atol=1e-7)
+    exact = [c for c in server if c != "snr"]
+    pd.testing.assert_frame_equal(server[exact], other_server[exact], check_exact=True)
+    assert np.allclose(server["snr"].astype(float), other_server["snr"].astype(float), rtol=1e-9, equal_nan=True)
+
+
+def without_messages(ask):
+    """The server is asked, and the messages of the shards are not among what it is given."""
+
+    def checked(self, t, messages):
+        messages.step.sent = ["a message"] * len(messages.step.sent)
+        return ask(self, t, messages)
+
+    return checked
+
+
+def test_messages_are_what_a_server_without_tree_gets(reused, monkeypatch, tmp_path):
+    """The check of the test above does notice them."""
+    monkeypatch.setattr(RayServer, "_ask", without_messages(RayServer._ask))
+    summary, folder = run(tmp_path, *GRID, *shards(2))
+    assert summary["n_rejected"] == frames(folder)[1]["n_chosen"].sum() > 0
+
+
+REFUSED = [
+    ("executor.agents_per_actor=0", "executor.agents_per_actor must be an integer of at least 1, got 0"),
+    ("executor.agents_per_actor=some", "executor.agents_per_actor must be an integer of at least 1, got 'some'"),
+    ("executor.num_cpus=-1", "executor.num_cpus must be a finite number of at least 0, got -1"),
+    ("executor.num_cpus=17", "room for 0 (16 CPUs, 1 GPUs"),
+    ("executor.num_gpus=2", "room for 0 (16 CPUs, 1 GPUs"),
+    ("executor.num_gpus=some", "executor.num_gpus must be a finite number of at least 0, got 'some'"),
+    (
+        "executor.device=cuda",
+        "executor.device=cuda needs a GPU here and torch sees none; executor.device=cpu uses none",
+    ),
+    ("executor.device=tpu", "executor.device must be one of auto, cpu, cuda, got 'tpu'"),
+    ("executor.placement=WIDE", "executor.placement must be one of DEFAULT, SPREAD, got 'WIDE'"),
+    ("executor.aggregation=ring", "executor.aggregation must be one of auto, messages, tree, got 'ring'"),
+    ("executor.max_restarts=-1", "executor.max_restarts must be an integer of at least 0, got -1"),
+    ("executor.placement_timeout=0", "executor.placement_timeout must be a finite number above 0, got 0"),
+]
+
+
+@pytest.mark.parametrize(("override", "says"), REFUSED, ids=[o for o, _ in REFUSED])
+def test_bad_settings_are_one_sentence_and_leave_nothing(reused, monkeypatch, capsys, tmp_path, override, says):
+    refused(monkeypatch, capsys, tmp_path, [*TENTH, "executor.agents_per_actor=3", override], says)
+    assert ray.is_initialized()
+
+
+def test_gpu_that_torch_does_not_see(reused, monkeypatch, capsys, tmp_path):
+    """Ray's books have a GPU, so `auto` means that one."""
+    says = "executor.device=auto needs a GPU here and torch sees none"
+    auto = ["executor.device=auto", "executor.agents_per_actor=6"]
+    refused(monkeypatch, capsys, tmp_path, [*TENTH, *auto], says)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "actors"),
+    [
+        ({"agents_per_actor": 1, "num_gpus": 0.1}, 10),
+        ({"agents_per_actor": 1, "num_gpus": 0.3}, 3),
+        ({"agents_per_actor": 1, "num_cpus": 0.07}, 100),  # 7 / 0.07 is a little less in floating point
+        ({"num_cpus": 0.1}, 70),
+        ({"num_gpus": 0.1}, 7),  # auto: no more than the CPUs
+        ({}, 7),
+        ({"agents_per_actor": 1}, 120),  # by memory
+    ],
+)
+def test_as_many_actors_as_there_is_room_for(monkeypatch, overrides, actors):
+    there = {"CPU": 7.0, "GPU": 1.0, "memory": 120.5 * cluster._ACTOR_BYTES}
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": there}])
+
+    def cut(N):
+        settings = [f"executor.{key}={value}" for key, value in overrides.items()]
+        experiment = build(compose(*GRID, f"problem.n_agents={N}", "executor=ray", *settings))
+        return layout(experiment.settings["executor"], experiment)
+
+    assert len(cut(actors).ranges) == actors
+    if "agents_per_actor" in overrides:
+        with pytest.raises(ExecutorError, match=f"makes {actors + 1} actors .* room for {actors} "):
+            cut(actors + 1)
+    else:
+        assert len(cut(actors + 1).ranges) == actors
+
+
+@pytest.mark.parametrize("wanted", ["auto", 1, 3, 4, 7, 50])
+@pytest.mark.parametrize("cpus", [1, 2, 16])
+def test_every_agent_is_in_one_actor_and_actors_fit(monkeypatch, wanted, cpus):
+    there = {"CPU": float(cpus), "memory": 1e12}
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": there}])
+    experiment = build(compose(*GRID, "problem.n_agents=7", "executor=ray", f"executor.agents_per_actor={wanted}"))
+    cut = layout(experiment.settings["executor"], experiment)
+    sizes = [b - a for a, b in cut.ranges]
+    assert [n for a, b in cut.ranges for n in range(a, b)] == list(range(7))
+    assert min(sizes) >= 1
+    assert max(sizes) <= (math.ceil(7 / min(cpus, 7)) if wanted == "auto" else wanted)
+    assert len(sizes) * cut.num_cpus <= cpus
+
+
+def test_large_federations_add_up_in_the_shards(monkeypatch):
+    there = {"CPU": 2.0, "memory": 1e12}
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": there}])
+
+    def tree(*overrides):
+        experiment = build(compose("problem=branin", "executor=ray", *overrides))
+        return layout(experiment.settings["executor"], experiment).tree
+
+    large = ["problem.n_agents=20001", "algorithm.M=100"]
+    assert tree(*large)
+    assert not tree("problem.n_agents=20000", "algorithm.M=100")
+    assert not tree(*large, "executor.aggregation=messages")
+    assert not tree(*large, "algorithm=fts_original")  # which needs the messages themselves
+    assert not tree("executor.aggregation=tree", "algorithm=random_server")
+
+
+# The parts, in this process.
+
+P, M = 2, 20
+
+
+class Holder:
+    """Stands for the actor of a shard with these messages."""
+
+    def __init__(self, messages, spoil=lambda part: part):
+        self.asked = []
+
+        def add_up(t, rows, weights):
+            self.asked.append((t, rows, weights))
+            return spoil(MECHANISM.add_up(messages, rows, weights, M))
+
+        self.add_up = SimpleNamespace(remote=add_up)
+
+
+MECHANISM = SubsampledGaussian(0.5, 1.0, 2.0)
+FIRSTS, ENDS = [0, 3, 4], [3, 4, 9]
+
+
+def holders(monkeypatch, messages, spoil=lambda part: part):
+    """Three shards of nine agents, the last of which answers what `spoil` makes of its sum."""
+    monkeypatch.setattr(actors.ray, "get", lambda values: values)
+    good = [Holder(messages[a:b]) for a, b in zip(FIRSTS[:2], ENDS[:2], strict=True)]
+    return [*good, Holder(messages[4:], spoil)]
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_sums_of_shards_are_the_sum(monkeypatch):
+    messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.tensor([0, 2, 3, 4, 7, 8])
+    shards = holders(monkeypatch, messages)
+    part = ShardSums(5, FIRSTS, shards).add_up(chosen, weights, M)
+    whole = MECHANISM.add_up(messages, chosen, weights[:, chosen], M)
+    assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)
+    assert (part.n_clipped, part.n_rejected) == (whole.n_clipped, whole.n_rejected)
+    assert whole.n_clipped > 0
+    ((t, rows, w),) = shards[2].asked
+    assert t == 5
+    assert rows.tolist() == [0, 3, 4]  # of the chosen alone, by place in the shard
+    assert torch.equal(w, weights[:, [4, 7, 8]])
+
+
+def test_shard_without_a_chosen_agent_is_not_asked(monkeypatch):
+    shards = holders(monkeypatch, numbers(9, M))
+    part = ShardSums(0, FIRSTS, shards).add_up(torch.tensor([1, 4]), numbers(P, 9), M)
+    assert [len(s.asked) for s in shards] == [1, 0, 1]
+    assert part.total.shape == (P, M)
+
+
+def test_nobody_chosen_is_a_sum_of_zero(monkeypatch):
+    part = ShardSums(0, FIRSTS, holders(monkeypatch, numbers(9, M))).add_up(torch.arange(0), numbers(P, 9), M)
+    assert torch.equal(part.total, torch.zeros(P, M, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "total",
+    [
+        torch.full((P, M), math.nan, dtype=torch.float64),
+        torch.full((P, M), math.inf, dtype=torch.float64),
+        torch.zeros(P, M - 1, dtype=torch.float64),
+        torch.zeros(5, M, dtype=torch.float64),
+    ],
+    ids=["nan", "inf", "few", "messages"],
+)
+def test_sum_that_is_unusable_counts_as_zero_and_as_rejected(monkeypatch, total):
+    messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.tensor([0, 3, 4, 7, 8])
+    shards = holders(monkeypatch, messages, lambda part: PartialSum(total, 3, 0))
+    part = ShardSums(0, FIRSTS, shards).add_up(chosen, weights, M)
+    rest = ShardSums(0, FIRSTS, shards).add_up(chosen[:2], weights, M)
+    assert torch.equal(part.total, rest.total)
+    assert part.n_rejected == 3
+    assert part.n_clipped == rest.n_clipped
+
+
+def test_one_entry_that_is_not_finite_is_enough(monkeypatch):
+    total = numbers(P, M)
+    total[1, 3] = -math.inf
+    shards = holders(monkeypatch, numbers(9, M), lambda part: PartialSum(total, 0, 0))
+    part = ShardSums(0, FIRSTS, shards).add_up(torch.tensor([4]), numbers(P, 9), M)
+    assert not part.total.any()
+    assert part.n_rejected == 1
+
+
+def test_shard_gives_a_sum_and_no_message(tmp_path):
+    """The answer of an agent actor is P x M numbers and two counts, however many agents were chosen."""
+    settings = build(compose(*SHORT, *GRID)).settings
+    actor = AgentActor.__ray_metadata__.modified_class(settings, 0, 6, str(tmp_path))
+    experiment = build(compose(*SHORT, *GRID))
+    actor._experiment, actor._shard = experiment, Shard(experiment.problem, experiment.agents, torch.arange(6))
+    report, sent = actor.step(0, None, True)
+    part = actor.add_up(0, torch.arange(6), numbers(P, 6))
+    assert sent.shape == (6, 20)
+    assert part.total.shape == (P, M)
+    assert part.total.untyped_storage().nbytes() == P * M * 8
+    assert {f.name for f in fields(part)} == {"total", "n_clipped", "n_rejected"}
+    with pytest.raises(ValueError, match="no messages of round 1"):
+        actor.add_up(1, torch.arange(6), numbers(P, 6))
+
+
+@pytest.mark.parametrize("problem", ["grid", "box"])
+def test_any_cut_of_the_agents_gives_the_same_bits(problem):
+    """Shards of one, two and three agents, in any order, beside each other or not."""
+    experiment = build(compose(*SHORT, *PROBLEMS[problem]))
+    broadcast = RegionVectors(numbers(experiment.agents.regions.P, M))
+
+    def turns(ids):
+        shard = Shard(experiment.problem, experiment.agents, torch.tensor(ids))
+        return [shard.step(t, broadcast if t else None, True) for t in range(7)]
+
+    whole = turns(range(6))
+    for ids in ([0], [5], [1, 3], [4, 0], [5, 2, 1]):
+        for turn, expected in zip(turns(ids), whole, strict=True):
+            assert torch.equal(turn.messages, expected.messages[ids])
+            for f in fields(turn.record)[1:]:
+                assert torch.equal(getattr(turn.record, f.name), getattr(expected.record, f.name)[ids])

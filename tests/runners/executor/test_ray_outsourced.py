@@ -1,0 +1,308 @@
+"""Curator and modeler in Ray actors: the same records as in one process, and a modeler that never holds a row."""
+
+import os
+import signal
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+import torch
+
+from dpfbo.outsourced.loop import ModelerHere
+from dpfbo.outsourced.transforms import NORM, centred, scaled_to_norm
+from dpfbo.privacy.ledger import Ledger, digest
+from runners.compose.experiment import build
+from runners.executor.local import ExecutorError
+from runners.executor.ray.modeler import ModelerActor
+from runners.executor.ray.outsourced import RayParties
+from runners.executor.ray.supervision import Actor
+from runners.recorded_run import execute
+from tests.kill_world import records
+from tests.memory_scan import masked, scan
+from tests.runners.compose.test_conf import compose
+from tests.runners.test_run import QUIET, call
+
+ROUNDS = 5
+SMALL = ["problem=grid_gp", "problem.side_points=20", f"rounds={ROUNDS}", *QUIET]
+HISTOGRAM = ["algorithm=histogram_gp_ucb", "privacy.epsilon=20"]  # a curator that remembers what it measured
+RAY = ["executor=ray"]
+
+
+def run(folder, *overrides, on_round=lambda agents, server: None):
+    """(summary, folder) of an outsourced experiment."""
+    return execute(compose(*SMALL, *overrides, f"results_dir={folder}"), on_round)
+
+
+class Parked:
+    """Actors' processes that serve one run after another, as in `test_ray_federated`, and may die.
+
+    Nothing but the parties' own code is ever imported in them.
+    """
+
+    def __init__(self, monkeypatch):
+        self.free = defaultdict(list)
+        monkeypatch.setattr(Actor, "create", lambda actor: self.create(actor))
+        monkeypatch.setattr(Actor, "kill", lambda actor: self.park(actor))
+
+    def create(self, actor):
+        free = self.free[actor.cls]
+        actor.handle = free.pop() if free else actor.cls.options(num_cpus=0).remote(*actor.arguments)
+        actor.handle.__ray_call__.remote(lambda instance, *arguments: instance.__init__(*arguments), *actor.arguments)
+
+    def park(self, actor):
+        if actor.handle is not None and actor.alive():
+            ray.get(actor.handle.__ray_call__.remote(lambda instance: vars(instance).clear()))  # closes the ledger
+            self.free[actor.cls].append(actor.handle)
+        actor.handle = None
+
+
+@pytest.fixture(scope="module")
+def parked():
+    """A Ray with a small object store: all of it is looked through."""
+    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=80_000_000)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield Parked(monkeypatch)
+    ray.shutdown()
+
+
+@pytest.fixture
+def placed(parked, monkeypatch):
+    """The deployments of this test, as soon as they are placed, and what to do with them then."""
+    deployments, then = [], []
+
+    def watched(self):
+        deployments.append(self)
+        place(self)
+        for do in then:
+            do(self)
+
+    place = RayParties.place
+    monkeypatch.setattr(RayParties, "place", watched)
+    return deployments, then
+
+
+def inside(party, function, *arguments):
+    """What a function returns in the process of a party's actor."""
+    return ray.get(party.actor.handle.__ray_call__.remote(function, *arguments))
+
+
+# Two fresh processes: what is in their memory?
+
+SEED = 7483921560418273  # two words of digits, and two "digits" of a Python integer
+MASK = 0x5DEECE66D1234567
+CHOSEN = [123, 777, 1404]  # rows whose coordinates are no round numbers
+LARGE = ["problem.side_points=100", f"seed={SEED}"]  # a release that goes through the object store
+
+
+def words_of(experiment):
+    """By kind: what a process that knows the private rows (or values, or the seed) would hold, as 8-byte words.
+
+    A word of a row is one coordinate, so that no layout hides it; in single precision, two.
+    """
+    table, transform = experiment.problem.table, experiment.transform
+    scaled = scaled_to_norm(table.rows)
+    kinds = {
+        "rows": table.rows, "natural": table.natural, "scaled": scaled, "centred": centred(scaled),
+        "raised": transform.raised(centred(scaled)) if hasattr(transform, "raised") else centred(scaled),
+        "rows in single precision": table.rows.float(), "natural in single precision": table.natural.float(),
+        "publicly scaled": table.rows * (NORM / table.public.radius), "values": table.values,
+    }  # fmt: skip
+    words = {kind: rows[CHOSEN].numpy().ravel().view(np.uint64) for kind, rows in kinds.items()}
+    words |= {f"{kind} pickled": some.byteswap() for kind, some in words.items()}  # Python's floats, one by one
+    text = np.frombuffer(str(SEED).encode(), dtype=np.uint64)
+    number = np.array([SEED, SEED % 2**30 + (SEED >> 30 << 32)], dtype=np.uint64)
+    return {**words, "seed": np.concatenate([text, number])}
+
+
+def looked_through(deployment, party, words):
+    """(by kind, how often each word is there; the same in shared memory; all else that was seen)."""
+    flat = np.concatenate(list(words.values()))
+    seen = inside(party, scan, masked(flat, MASK), MASK)
+    ends = np.cumsum([len(w) for w in words.values()])[:-1]
+    counts, shared = (dict(zip(words, np.split(c, ends), strict=True)) for c in (seen.counts, seen.shared))
+    return counts, shared, seen
+
+
+def scanned(placed, folder, algorithm, parties):
+    """What the processes of a run hold after its last round. parties: whose."""
+    deployments, _ = placed
+    words, found = words_of(build(compose(*SMALL, *LARGE, f"algorithm={algorithm}"))), {}
+
+    def look(agents, server):
+        if agents.round == ROUNDS:
+            (deployment,) = deployments
+            table, record = deployment.server.round(0, None)
+            sizes = np.array([record.release.signal, record.release.noise]).view(np.uint64)[
+                : 1 + (record.release.noise > 0)
+            ]
+            more = {
+                "released": table.values[CHOSEN].numpy().ravel().view(np.uint64),
+                "size of the table": np.concatenate([sizes, sizes.byteswap()]),
+            }
+            for name in parties:
+                found[name] = looked_through(deployment, getattr(deployment, name), {**words, **more})
+
+    run(folder, f"algorithm={algorithm}", *LARGE, *RAY, on_round=look)
+    return found
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a process's memory is not in /proc here")
+
+
+@needs_proc
+@pytest.mark.parametrize("algorithm", ["po_gp_ucb", "gaussian_gp_ucb"])
+def test_the_modeler_never_receives_the_rows(placed, tmp_path, algorithm):
+    """Nor anything else that only the curator knows of them."""
+    found = scanned(placed, tmp_path, algorithm, ("modeler", "server"))
+    counts, shared, seen = found["modeler"]
+    assert [kind for kind, n in counts.items() if n.any()] == ["released"]
+    assert counts["released"].min() > 0 and shared["released"].min() > 0, "it does find what is there"
+    assert seen.bytes > 1e8 and all(name.startswith("[v") for name in seen.unreadable)
+    assert not [m for m in seen.modules if m.startswith(("dpfbo.problems", "runners.compose.experiment", "hydra"))]
+    assert "dpfbo.outsourced.modeler" in seen.modules
+    counts, _, seen = found["server"]
+    for kind in ("rows", "natural", "values", "released"):
+        assert counts[kind].min() > 0, f"the curator holds them: {kind}"
+    assert counts["seed"].max() > 0 and counts["size of the table"].max() > 0
+    assert "dpfbo.problems.grid_gp" in seen.modules
+
+
+@needs_proc
+def test_without_a_transform_it_does(placed, tmp_path):
+    counts, _, _ = scanned(placed, tmp_path, "gp_ucb", ("modeler",))["modeler"]
+    assert counts["centred"].min() > 0
+    assert counts["natural"].max() == counts["values"].max() == counts["seed"].max() == 0
+
+
+# The same records.
+
+KINDS = {
+    "po_gp_ucb": [], "gaussian_gp_ucb": [], "histogram_gp_ucb": HISTOGRAM, "random_rows": [],
+    "gp_ucb": ["algorithm.modeler.fit=ml", "n_init=3"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", KINDS)
+def test_records_do_not_depend_on_the_executor(parked, tmp_path, algorithm):
+    settings = [f"algorithm={algorithm}", *KINDS[algorithm]]
+    _, local = run(tmp_path / "local", *settings)
+    summary, folder = run(tmp_path / "ray", *settings, *RAY)
+    assert summary["executor"]["shards"] == 2
+    assert summary["executor"]["restarts"] == 0
+    assert records(folder) == records(local)
+
+
+def test_a_run_goes_on_with_another_executor(parked, tmp_path):
+    class Stop(Exception):
+        pass
+
+    def stop(agents, server):
+        if agents.round == 3:
+            raise Stop
+
+    _, undisturbed = run(tmp_path / "local", *HISTOGRAM)
+    with pytest.raises(Stop):
+        run(tmp_path / "ray", *HISTOGRAM, on_round=stop)
+    _, folder = run(tmp_path / "ray", *HISTOGRAM, *RAY)
+    assert records(folder) == records(undisturbed)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("executor.device=cuda", "executor.device=cuda is for agents: curator and modeler work on the CPU"),
+        ("executor.num_gpus=0.1", "executor.num_gpus=0.1 is for agents: curator and modeler work on the CPU"),
+        ("executor.num_cpus=5", "executor.num_cpus=5 of the modeler is more than any node has (4 CPUs)"),
+    ],
+)
+def test_what_a_modeler_cannot_have(parked, monkeypatch, capsys, tmp_path, override, says):
+    results = tmp_path / "r"
+    assert call(monkeypatch, *SMALL, "algorithm=po_gp_ucb", *RAY, override, f"results_dir={results}") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and says in error and error.count("\n") == 1
+    assert not list(results.rglob("*"))
+
+
+# Deaths.
+
+
+def dies_after(party, owner, method):
+    """The process of an actor kills itself the next time that this method of its party returns."""
+
+    def arm(actor):
+        original = getattr(getattr(actor, owner), method)
+
+        def last(*arguments):
+            original(*arguments)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(getattr(actor, owner), method, last)
+
+    inside(party, arm)
+
+
+def with_deaths(placed, folder, deaths, *overrides):
+    """A run whose parties die at once after a method of theirs. deaths: by the round that is done, -1 for none."""
+    deployments, then = placed
+
+    def arm(deployment, t):
+        for name, owner, method in deaths.get(t, []):
+            dies_after(getattr(deployment, name), owner, method)
+
+    then.append(lambda deployment: arm(deployment, -1))
+    return run(folder, *overrides, *RAY, on_round=lambda agents, server: arm(deployments[-1], agents.round))
+
+
+AT_CHARGE = {-1: [("server", "_ledger", "charge")]}
+IN_ONE_ROUND = {2: [("server", "_curator", "measure"), ("modeler", "_modeler", "observe")]}
+
+
+def test_parties_that_die_leave_no_trace(placed, tmp_path):
+    _, local = run(tmp_path / "local", *HISTOGRAM)
+    summary, folder = with_deaths(placed, tmp_path / "ray", IN_ONE_ROUND, *HISTOGRAM)
+    assert summary["executor"]["restarts"] == 2
+    assert records(folder) == records(local)
+
+
+def test_a_release_that_was_charged_is_the_one_that_is_sent(placed, tmp_path):
+    """Its noise is never the same again."""
+    summary, folder = with_deaths(placed, tmp_path, AT_CHARGE, "algorithm=gaussian_gp_ucb", "privacy.rng=os")
+    assert summary["executor"]["restarts"] == summary["n_charges"] == 1
+    values = placed[0][0].server.round(0, None)[0].values
+    assert [c.digest for c in Ledger(folder / "ledger.jsonl").charges] == [digest(values)]
+
+
+def test_one_death_too_many_ends_the_run_and_the_same_command_goes_on(placed, tmp_path):
+    _, undisturbed = run(tmp_path / "local", "algorithm=po_gp_ucb")
+    says = r"the actor of the modeler died 1 times, more than executor.max_restarts=0: .* goes on after round 2"
+    dies = {2: [("modeler", "_modeler", "propose")]}
+    with pytest.raises(ExecutorError, match=says):
+        with_deaths(placed, tmp_path / "ray", dies, "algorithm=po_gp_ucb", "executor.max_restarts=0")
+    _, folder = run(tmp_path / "ray", "algorithm=po_gp_ucb")
+    assert records(folder) == records(undisturbed)
+
+
+# In this process.
+
+
+def test_a_call_that_is_repeated_has_the_same_answer():
+    """For answers that were lost although their actor lives."""
+    experiment = build(compose(*SMALL, "algorithm=po_gp_ucb"))
+    curator = experiment.curator(Ledger())
+    released, _ = curator.round(0, None)
+    actor = ModelerActor.__ray_metadata__.modified_class()
+    actor._modeler, other = ModelerHere(experiment.brief()), ModelerHere(experiment.brief())
+    assert actor.receive(released.values) == actor.receive(released.values) == other.start(released.values)
+    for t in range(ROUNDS):
+        indices = [17] if t == 0 else [other.propose(t, 0.5)]
+        if t:
+            assert actor.propose(t, 0.5) == actor.propose(t, 0.5) == indices[0]
+        y = curator.measure(t, indices).y
+        actor.observe(t, indices, y)
+        actor.observe(t, indices, y)
+        other.observe(t, indices, y)
+    ours, theirs = actor._modeler._modeler, other._modeler
+    assert ours._steps == theirs._steps == ROUNDS - 1
+    assert torch.equal(ours._posterior.mean, theirs._posterior.mean)

@@ -1,0 +1,113 @@
+"""Parts of executor=ray that need no Ray cluster."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from dpfbo.federated.broadcast import RegionVectors
+from dpfbo.federated.mechanism import Release
+from dpfbo.federated.server import ServerRecord
+
+pytest.importorskip("ray")
+
+from ray.exceptions import RaySystemError
+
+from runners.executor.local import ExecutorError
+from runners.executor.ray import cluster, federated, supervision
+from runners.executor.ray.actors import ServerActor
+from runners.executor.ray.process import with_values, without_values
+from tests.runners.compose.test_conf import compose
+
+
+@pytest.mark.parametrize(
+    ("k", "cpus", "share"),
+    [
+        (2, [2.0], 1.0),
+        (3, [1.0, 1.0], 0.5),
+        (29, [2.0], 0.068),
+        (1, [4.0], 1.0),
+        (3, [2.0, 0.0], 0.666),
+        (2, [0.0], 0.0),
+    ],
+)
+def test_fair_share_fits_on_the_nodes_one_by_one(k, cpus, share):
+    assert cluster._fair_share(k, cpus) == pytest.approx(share, abs=1e-3)
+    if share:
+        assert sum(int(c / cluster._fair_share(k, cpus) + 1e-9) for c in cpus) >= k
+
+
+@pytest.mark.parametrize(
+    ("settings", "room"),
+    [
+        ({"agents_per_actor": "auto"}, 3),
+        ({"num_cpus": 0.5}, 6),
+        ({"num_gpus": 0.1}, 10),
+        ({"num_cpus": 2}, 1),
+        ({}, 22),
+    ],
+)
+def test_room_is_counted_node_by_node(settings, room):
+    nodes = [{"CPU": 1.0, "GPU": 1.0, "memory": 9e9}, {"CPU": 2.0}]
+    if settings == {}:
+        nodes = [nodes[0]]
+    executor = {"agents_per_actor": 1, "num_cpus": None, "num_gpus": 0, **settings}
+    assert cluster._room(executor, nodes) == room
+
+
+def test_calls_that_fail_although_nobody_is_dead_end_the_run():
+    deployment = object.__new__(federated.RayDeployment)
+    deployment._in_vain, deployment._actors = 0, lambda: []
+    deployment.done = federated.Result()
+    deployment._start = lambda actors: None
+    for _ in range(supervision._VAIN):
+        deployment.heal(RaySystemError("no room"))
+    with pytest.raises(ExecutorError, match="no actor is dead.*no room"):
+        deployment.heal(RaySystemError("no room"))
+
+
+def test_messages_of_another_shape_shift_nobody_elses():
+    class Server:
+        def round(self, t, messages, late):
+            self.got = messages.numpy()
+            return None, None
+
+    actor = object.__new__(ServerActor.__ray_metadata__.modified_class)
+    actor._server = server = Server()
+    ones = np.ones((2, 3))
+    actor.round(0, None, 3, [2, 2, 2, 2, 2], ones, np.ones((5, 3)), np.ones((2, 4)), None, 2 * ones)
+    assert server.got.shape == (10, 3)
+    assert np.isnan(server.got[2:8]).all()
+    assert (server.got[:2] == 1).all() and (server.got[8:] == 2).all()
+
+
+def test_private_numbers_of_a_record_do_not_travel_with_what_is_large():
+    """Objects of 100 kB go through memory that agents map; the driver gets the whole record all the same."""
+    release = Release(torch.ones(4, 20_000), 1.0, 1.0, 7.0, 8.0, 3, 1, 0)
+    broadcast, record = RegionVectors(release.values), ServerRecord(0, 1.0, release)
+
+    class Server:
+        def round(self, t, messages, late):
+            return broadcast, record
+
+    actor = object.__new__(ServerActor.__ray_metadata__.modified_class)
+    actor._server = Server()
+    for sent, alone in (actor.round(0, None, 3, []), actor.round_by_shards(0, None, [0], [])):
+        assert sent is broadcast
+        assert len(pickle.dumps(alone)) < 2000 and alone.release.signal == 7.0
+        whole = with_values(alone, sent)
+        assert whole.release.values is broadcast.values
+        assert replace(whole, release=release) == record
+    assert with_values(None, broadcast) is without_values(None) is None
+
+
+def test_a_deadline_needs_agents_that_are_late_alone():
+    from runners.compose.experiment import build
+
+    given = ["executor=ray", "dropout.deadline=1", "privacy.rng=os"]
+    with pytest.raises(ValueError, match="agents_per_actor=1"):
+        build(compose(*given))
+    build(compose(*given, "executor.agents_per_actor=1"))
+    build(compose(*given[:2]))

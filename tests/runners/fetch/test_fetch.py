@@ -1,0 +1,403 @@
+"""Fetching against a local server that drops connections, ignores ranges and sends wrong bytes."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import random
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from runners.fetch import command
+from runners.fetch.command import Patience, main
+from runners.fetch.data_files import DataFile
+
+CONTENT = random.Random(0).randbytes(400_000)
+HALF = len(CONTENT) // 2
+QUICK = Patience(attempts=3, backoff_s=0.001, timeout_s=2.0)
+
+
+@dataclass
+class Behaviour:
+    """How the server answers, and a record of what it was asked."""
+
+    content: bytes = CONTENT
+    drop_after: list[int] = field(default_factory=list)  # body bytes of the first answers, then no more drops
+    statuses: list[int] = field(default_factory=list)  # statuses of the first answers, then success
+    ranges: bool = True
+    range_shift: int = 0  # how far the range sent lies from the range asked for
+    declare_length: bool = True
+    asked: list[str | None] = field(default_factory=list)  # Range header of every request
+    sent_bytes: int = 0
+
+
+class _Handler(BaseHTTPRequestHandler):
+    behaviour: Behaviour
+
+    def do_GET(self) -> None:
+        behaviour, asked = self.behaviour, self.headers.get("Range")
+        behaviour.asked.append(asked)
+        if behaviour.statuses:
+            return self._empty(behaviour.statuses.pop(0))
+        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and behaviour.ranges else None
+        if start is not None and start >= len(behaviour.content):
+            return self._empty(416)
+        self._send(start)
+
+    def _empty(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _send(self, start: int | None) -> None:
+        behaviour = self.behaviour
+        first = (start or 0) + (behaviour.range_shift if start is not None else 0)
+        body = behaviour.content[first:]
+        self.send_response(200 if start is None else 206)
+        if start is not None:
+            last = len(behaviour.content) - 1
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(behaviour.content)}")
+        if behaviour.declare_length:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        body = body[: behaviour.drop_after.pop(0)] if behaviour.drop_after else body
+        behaviour.sent_bytes += len(body)
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the test output quiet."""
+
+
+@contextmanager
+def serving(behaviour: Behaviour) -> Iterator[str]:
+    """The address of a local server that behaves so."""
+    handler = type("Handler", (_Handler,), {"behaviour": behaviour})
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{httpd.server_address[1]}"
+    httpd.shutdown()
+    thread.join()
+    httpd.server_close()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Behaviour]:
+    """A running server; the registry's one entry, `sample`, points at it."""
+    behaviour = Behaviour()
+    with serving(behaviour) as address:
+        _register(monkeypatch, f"{address}/sample.bin")
+        yield behaviour
+
+
+def _register(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    sample = DataFile(
+        name="sample",
+        path="set/sample.bin",
+        url=url,
+        sha256=hashlib.sha256(CONTENT).hexdigest(),
+        bytes=len(CONTENT),
+        description="random bytes",
+        licence="none",
+    )
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(command, "DATA_FILES", {"sample": sample})
+
+
+def _target(root: Path) -> Path:
+    return root / "set" / "sample.bin"
+
+
+def _part(root: Path) -> Path:
+    return root / "set" / "sample.bin.part"
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _fetch(root: Path, *options: str) -> int:
+    return main(["sample", "--data-dir", str(root), *options], patience=QUICK)
+
+
+def _error(capsys: pytest.CaptureFixture[str]) -> str:
+    """The error on standard error: exactly one line, after any notes on further attempts."""
+    out, err = capsys.readouterr()
+    lines = [line for line in err.splitlines() if "trying again" not in line]
+    assert len(lines) == 1, err
+    assert "Traceback" not in out + err
+    return lines[0]
+
+
+def test_a_whole_download_lands_in_place(server: Behaviour, tmp_path: Path) -> None:
+    assert _fetch(tmp_path) == 0
+    assert _target(tmp_path).read_bytes() == CONTENT
+    assert not _part(tmp_path).exists()
+    assert server.asked == [None]
+
+
+def test_a_dropped_connection_resumes_where_it_broke_off(server: Behaviour, tmp_path: Path) -> None:
+    server.drop_after = [HALF]
+    assert _fetch(tmp_path) == 0
+    assert _target(tmp_path).read_bytes() == CONTENT
+    assert server.asked == [None, f"bytes={HALF}-"]
+    assert server.sent_bytes == len(CONTENT) < 2 * len(CONTENT)
+
+
+def test_a_drop_is_noticed_where_no_length_was_declared(server: Behaviour, tmp_path: Path) -> None:
+    server.declare_length = False
+    server.drop_after = [HALF]
+    assert _fetch(tmp_path) == 0
+    assert server.asked == [None, f"bytes={HALF}-"]
+    assert _target(tmp_path).read_bytes() == CONTENT
+
+
+def test_when_every_attempt_drops_the_same_command_resumes(
+    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.drop_after = [1000] * QUICK.attempts
+    assert _fetch(tmp_path) == 1
+    assert f"{1000 * QUICK.attempts} bytes are kept, the same command resumes" in _error(capsys)
+    assert not _target(tmp_path).exists()
+    assert _part(tmp_path).read_bytes() == CONTENT[: 1000 * QUICK.attempts]
+    assert _fetch(tmp_path) == 0
+    assert server.asked[-1] == f"bytes={1000 * QUICK.attempts}-"
+    assert _target(tmp_path).read_bytes() == CONTENT
+
+
+def test_a_server_without_ranges_starts_over(server: Behaviour, tmp_path: Path) -> None:
+    server.ranges = False
+    server.drop_after = [HALF]
+    assert _fetch(tmp_path) == 0
+    assert server.asked == [None, f"bytes={HALF}-"]
+    assert server.sent_bytes == HALF + len(CONTENT)
+    assert _target(tmp_path).read_bytes() == CONTENT
+
+
+def test_another_range_than_asked_for_starts_over(server: Behaviour, tmp_path: Path) -> None:
+    _write(_part(tmp_path), CONTENT[:HALF])
+    server.range_shift = 7
+    assert _fetch(tmp_path) == 0
+    assert server.asked == [f"bytes={HALF}-", None]
+    assert _target(tmp_path).read_bytes() == CONTENT
+
+
+def test_a_part_that_is_already_whole_is_not_sent_again(server: Behaviour, tmp_path: Path) -> None:
+    _write(_part(tmp_path), CONTENT)
+    assert _fetch(tmp_path) == 0
+    assert server.sent_bytes == 0
+    assert _target(tmp_path).read_bytes() == CONTENT
+
+
+def test_a_part_that_is_too_long_starts_over(server: Behaviour, tmp_path: Path) -> None:
+    _write(_part(tmp_path), CONTENT + b"tail")
+    assert _fetch(tmp_path) == 0
+    assert server.asked == [f"bytes={len(CONTENT) + 4}-", None]
+    assert _target(tmp_path).read_bytes() == CONTENT
+
+
+def test_a_wrong_checksum_leaves_nothing_behind(
+    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.content = b"\0" + CONTENT[1:]
+    assert _fetch(tmp_path) == 1
+    message = _error(capsys)
+    assert hashlib.sha256(CONTENT).hexdigest() in message
+    assert hashlib.sha256(server.content).hexdigest() in message
+    assert list((tmp_path / "set").iterdir()) == []
+
+
+def test_more_bytes_than_the_file_has_are_not_stored(
+    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.content = CONTENT + b"tail"
+    assert _fetch(tmp_path) == 1
+    assert f"more than the {len(CONTENT)} bytes" in _error(capsys)
+    assert list((tmp_path / "set").iterdir()) == []
+
+
+def test_an_http_error_is_final(server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server.statuses = [404] * QUICK.attempts
+    assert _fetch(tmp_path) == 1
+    assert "HTTP 404 Not Found" in _error(capsys)
+    assert len(server.asked) == 1
+    assert list((tmp_path / "set").iterdir()) == []
+
+
+def test_a_busy_server_is_asked_again(server: Behaviour, tmp_path: Path) -> None:
+    server.statuses = [503, 429]
+    assert _fetch(tmp_path) == 0
+    assert len(server.asked) == 3
+
+
+def test_an_unreachable_host_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
+        _register(monkeypatch, f"http://127.0.0.1:{unused.getsockname()[1]}/sample.bin")
+        assert _fetch(tmp_path) == 1
+    assert "Connection refused" in _error(capsys)
+    assert list((tmp_path / "set").iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["nowhere", "file:///etc/hostname", "http://[bad", "http://127.0.0.1:port/"])
+def test_an_address_that_is_none_is_one_sentence(
+    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    assert _fetch(tmp_path, "--url", url) == 1
+    assert f"cannot download sample from {url}: " in _error(capsys)
+    assert server.asked == []
+
+
+def test_url_replaces_the_address_and_keeps_the_checksum(server: Behaviour, tmp_path: Path) -> None:
+    mirror = command.DATA_FILES["sample"].url
+    command.DATA_FILES["sample"] = replace(command.DATA_FILES["sample"], url="http://127.0.0.1:1/")
+    assert _fetch(tmp_path, "--url", mirror) == 0
+    server.content = CONTENT[::-1]
+    assert _fetch(tmp_path / "other", "--url", mirror) == 1
+
+
+def test_a_given_checksum_replaces_the_known_one_and_the_size_with_it(
+    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.content = b"a newer edition" * 50_000
+    checksum = hashlib.sha256(server.content).hexdigest()
+    assert _fetch(tmp_path, "--sha256", checksum.upper()) == 0
+    assert _target(tmp_path).read_bytes() == server.content
+    assert _fetch(tmp_path / "other", "--sha256", "0" * 64) == 1
+    assert f"has checksum {checksum}, expected {'0' * 64}" in _error(capsys)
+
+
+def test_a_present_file_is_not_fetched_again(
+    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write(_target(tmp_path), CONTENT)
+    assert _fetch(tmp_path) == 0
+    assert "already there" in capsys.readouterr().out
+    assert server.asked == []
+
+
+def test_another_file_at_the_target_is_replaced_only_by_force(
+    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write(_target(tmp_path), b"mine")
+    assert _fetch(tmp_path) == 1
+    assert "--force" in _error(capsys)
+    assert _target(tmp_path).read_bytes() == b"mine"
+    assert server.asked == []
+    assert _fetch(tmp_path, "--force") == 0
+    assert _target(tmp_path).read_bytes() == CONTENT
+
+
+def test_a_failed_force_keeps_what_was_there(server: Behaviour, tmp_path: Path) -> None:
+    _write(_target(tmp_path), b"mine")
+    server.statuses = [404]
+    assert _fetch(tmp_path, "--force") == 1
+    assert _target(tmp_path).read_bytes() == b"mine"
+
+
+def test_a_data_folder_that_cannot_be_made_is_one_sentence(
+    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert _fetch(tmp_path / "file") == 1
+    assert "cannot store sample at" in _error(capsys)
+
+
+def test_a_full_disk_is_one_sentence_and_no_file(
+    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert _fetch(tmp_path) == 1
+    assert "No space left on device" in _error(capsys)
+    assert not _target(tmp_path).exists()
+
+
+def test_an_interrupt_keeps_the_part_and_the_same_command_resumes(
+    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    server.drop_after = [HALF]
+    with monkeypatch.context() as patch:
+        patch.setattr("time.sleep", interrupt)
+        assert _fetch(tmp_path) == 1
+    assert "the same command resumes" in _error(capsys)
+    assert not _target(tmp_path).exists()
+    assert _fetch(tmp_path) == 0
+    assert server.asked == [None, f"bytes={HALF}-"]
+    assert _target(tmp_path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        (["sample", "smaple"], "unknown name smaple: the known names are sample"),
+        (["sample", "--json"], "take no NAME"),
+        (["--url", "http://127.0.0.1/"], "--url and --sha256 need exactly one NAME"),
+        (["--sha256", "0" * 64], "--url and --sha256 need exactly one NAME"),
+        (["sample", "--sha256", "0" * 63], "--sha256 must be 64 hexadecimal digits"),
+    ],
+)
+def test_wrong_usage_is_code_2_and_fetches_nothing(
+    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str], reason: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([*argv, "--data-dir", str(tmp_path)])
+    assert caught.value.code == 2
+    assert reason in capsys.readouterr().err
+    assert server.asked == []
+
+
+def test_the_list_tells_what_is_there(server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def state() -> str:
+        assert main(["--json", "--data-dir", str(tmp_path)]) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        assert row["name"] == "sample" and row["bytes"] == len(CONTENT)
+        return str(row["state"])
+
+    assert state() == "missing"
+    _write(_part(tmp_path), CONTENT[:HALF])
+    assert state() == "partial"
+    _write(_target(tmp_path), CONTENT[:HALF])
+    assert state() == "different"
+    _write(_target(tmp_path), CONTENT)
+    assert state() == "present"
+
+
+def test_without_a_name_the_shipped_entries_are_listed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "runners.fetch", "--data-dir", str(tmp_path)]
+    root = Path(command.__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert all(name in done.stdout for name in ("landmine", "har", "emnist")) and "missing" in done.stdout
+
+
+@pytest.mark.parametrize("file", command.DATA_FILES.values(), ids=lambda file: file.name)
+def test_shipped_entries_are_well_formed(file: DataFile, tmp_path: Path) -> None:
+    assert command.DATA_FILES[file.name] is file
+    assert file.url.startswith("https://")
+    assert len(bytes.fromhex(file.sha256)) == 32
+    assert (tmp_path / file.path).resolve().is_relative_to(tmp_path.resolve())
+    assert file.bytes is None or file.bytes > 0
+
+
+@pytest.mark.parametrize(("setting", "value"), [("attempts", 0), ("backoff_s", -1), ("timeout_s", 0)])
+def test_patience_must_make_sense(setting: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{setting} must .* got {value}"):
+        replace(QUICK, **{setting: value})

@@ -1,0 +1,452 @@
+"""python -m runners.privacy: its numbers, its pictures, and one sentence for every wrong input."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from dpfbo.federated.schedule import Power
+from dpfbo.federated.weights.decay import Decay
+from dpfbo.outsourced.transforms.gaussian import GaussianNoise
+from dpfbo.outsourced.transforms.histogram import Histogram
+from dpfbo.privacy.accounting import default_delta
+from dpfbo.privacy.accounting.analytic_gaussian import noise_multiplier
+from dpfbo.privacy.accounting.events import round_event
+from dpfbo.privacy.accounting.fixed_size import FixedSize
+from dpfbo.privacy.accounting.moments import Moments
+from dpfbo.privacy.accounting.pld import Pld
+from dpfbo.privacy.ledger import Charge, Ledger
+from runners.privacy import command, curves, planner
+from runners.privacy.planner import Plan
+from tests.dpfbo.privacy.test_accounting import charged
+
+LANDMINE = ["--agents", "29", "--rounds", "60", "--q", "0.35", "--z", "1"]
+SMALL = ["--agents", "20", "--rounds", "3", "--q", "0.5", "--z", "2"]
+WEIGHTS = ["--charge", "effective", "--regions", "4", "--hold", "10", "--steps", "30"]
+GIVEN = {"epsilon": "2", "q": "0.35", "z": "1", "rounds": "60"}
+
+
+def answer(capsys, *argv):
+    assert command.main([*argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def refusal(capsys, *argv):
+    """The one sentence that a wrong input gets."""
+    assert command.main([str(part) for part in argv]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ") and shown.err.count("\n") == 1
+    return shown.err.removeprefix("error: ").strip()
+
+
+def ledger(path, rounds, z=1.0, q=0.35, seed=0, subset=None, relation=None):
+    book = Ledger(path)
+    for t in range(rounds):
+        values = torch.full((1, 2), seed + t / 100, dtype=torch.float64)
+        book.charge(Charge.of(t, round_event(q, z, subset), 1.0, 1.0, values, relation))
+    return path
+
+
+class TestEpsilon:
+    def test_landmine_by_every_accountant(self, capsys):
+        got = answer(capsys, "epsilon", *LANDMINE)
+        assert {name: round(value, 2) for name, value in got["epsilon"].items()} == {
+            "moments": 15.17, "rdp": 13.50, "pld": 10.38, "gdp": 12.51,
+        }  # fmt: skip
+        assert (got["delta"], got["relation"], got["approximations"]) == (29**-1.1, "zero-out", ["gdp"])
+        assert "broadcasts of one run; not settings chosen by comparing runs" in got["covers"]
+
+    @pytest.mark.parametrize(
+        ("agents", "rounds", "q", "z", "weights", "expected"),
+        [
+            (29, 60, 0.35, 1, (4, 10, 30), 6.20),
+            (29, 60, 0.35, 2, (4, 10, 30), 2.00),
+            (200, 40, 0.25, 1, (2, 5, 5), 6.46),
+        ],
+    )
+    def test_effective_values(self, capsys, monkeypatch, agents, rounds, q, z, weights, expected):
+        monkeypatch.setattr(planner, "ACCOUNTANTS", {"pld": Pld()})  # the others take longer
+        P, hold, steps = weights
+        text = f"--agents {agents} --rounds {rounds} --q {q} --z {z} --charge effective"
+        text += f" --regions {P} --hold {hold} --steps {steps}"
+        assert round(answer(capsys, "epsilon", *text.split())["epsilon"]["pld"], 2) == expected
+
+    def test_tight_noise_has_nothing_to_gain(self, capsys):
+        tight = answer(capsys, "epsilon", *SMALL, *WEIGHTS, "--sensitivity", "tight")
+        assert tight["epsilon"] == pytest.approx(answer(capsys, "epsilon", *SMALL)["epsilon"])
+
+    def test_schedule_weights_and_charges_are_those_of_the_server(self, capsys):
+        """The shortcut for rounds that are alike must not change an event, of however short or long a run."""
+        for T in (1, 5, 6, 7, 20):
+            for growth in (0.0, 0.3):
+                plan = Plan(13, T, 0.4, 1.5, charge="effective", regions=3, hold=4, steps=3, growth=growth)
+                expected = charged(13, 3, T, 0.4, 1.5, Decay(4, 3), "effective", schedule=Power(growth))
+                multipliers = [event.event.noise_multiplier for event in expected]
+                assert [e.event.noise_multiplier for e in plan.events()] == pytest.approx(multipliers, rel=1e-12)
+
+    def test_noise_of_each_round(self, capsys):
+        got = answer(capsys, "epsilon", "--agents", "20", "--rounds", "5", "--q", "0.5", "--zs", "2,1,3")
+        assert got["charged_multipliers"] == [2, 1, 3, 3, 3]
+        events = [round_event(0.5, z) for z in (2.0, 1.0, 3.0, 3.0, 3.0)]
+        assert got["epsilon"]["pld"] == pytest.approx(Pld().epsilon(events, default_delta(20)))
+
+    def test_growing_noise(self, capsys):
+        got = answer(capsys, "epsilon", *SMALL, "--growth", "0.5")
+        assert got["charged_multipliers"] == pytest.approx([2, 2 * 2**0.5, 2 * 3**0.5])
+
+    def test_fixed_size(self, capsys):
+        got = answer(capsys, "epsilon", *SMALL, "--sampling", "fixed_size", "--delta", "0.001")
+        assert got["epsilon"] == {"fixed_size": FixedSize().epsilon([round_event(0.5, 2.0, (10, 20))] * 3, 0.001)}
+        assert (got["subset"], got["delta"], got["relation"]) == ([10, 20], 0.001, "replace-one")
+
+    def test_one_agent_has_a_delta_too(self, capsys):
+        assert answer(capsys, "epsilon", "--agents", "1", *SMALL[2:])["delta"] == 0.1
+
+    def test_table_says_what_the_numbers_are(self, capsys):
+        assert command.main(["epsilon", *SMALL]) == 0
+        out = capsys.readouterr().out
+        for words in ("20 agents, 3 rounds, q = 0.5, z = 2", "at delta 0.0371", "relation zero-out", "it covers"):
+            assert words in out
+        assert "approximation, not a guarantee" in next(line for line in out.splitlines() if "gdp" in line)
+
+
+class TestCalibrate:
+    def argv(self, *names, **changed):
+        return ["calibrate", "--agents", "29", *(p for n in names for p in (f"--{n}", {**GIVEN, **changed}[n]))]
+
+    @pytest.mark.parametrize("unknown", ["z", "q", "rounds"])
+    def test_the_fourth_costs_the_target(self, capsys, unknown):
+        got = answer(capsys, *self.argv(*(name for name in GIVEN if name != unknown)))
+        value, by = got["found"][unknown], Pld()
+        assert 0.9 * 2 < got["epsilon"]["pld"] <= 2
+        assert (got["target"], got["by"]) == (2, "pld")
+        values = {"q": 0.35, "z": 1.0, "rounds": 60, unknown: value}
+        cost = lambda q, z, rounds: by.epsilon([round_event(q, z)] * rounds, 29**-1.1)
+        assert cost(**values) == pytest.approx(got["epsilon"]["pld"], rel=1e-9)
+        nearly = {"z": 0.999 * values["z"], "q": 1.001 * values["q"], "rounds": values["rounds"] + 1}[unknown]
+        assert cost(**{**values, unknown: nearly}) > 2
+
+    def test_epsilon_as_the_fourth(self, capsys):
+        assert round(answer(capsys, *self.argv("q", "z", "rounds"))["found"]["epsilon"], 2) == 10.38
+
+    def test_another_accountant(self, capsys):
+        got = answer(capsys, *self.argv("epsilon", "q", "rounds"), "--accountant", "moments")
+        assert 0.99 * 2 <= got["epsilon"]["moments"] <= 2
+
+    def test_effective_charge_needs_less_noise(self, capsys):
+        weights = ["--charge", "effective", "--regions", "4", "--hold", "2", "--steps", "2"]
+        target = self.argv("epsilon", "q", "rounds", rounds="6")
+        got = answer(capsys, *target, *weights, "--accountant", "moments")["found"]["z"]
+        assert got < answer(capsys, *target, "--accountant", "moments")["found"]["z"]
+
+    def test_rounds_of_growing_noise(self, capsys):
+        got = answer(capsys, *self.argv("epsilon", "q", "z"), "--growth", "0.3", "--accountant", "moments")
+        T = got["found"]["rounds"]
+        events = [round_event(0.35, (t + 1) ** 0.3) for t in range(T + 1)]
+        assert Moments().epsilon(events[:T], 29**-1.1) <= 2 < Moments().epsilon(events, 29**-1.1)
+
+    def test_fixed_size_plans_by_its_accountant(self, capsys):
+        got = answer(capsys, *self.argv("epsilon", "z", "rounds", z="3", rounds="5"), "--sampling", "fixed_size")
+        assert got["by"] == "fixed_size"
+        k = got["subset"][0]
+        cost = lambda k: FixedSize().epsilon([round_event(k / 29, 3.0, (k, 29))] * 5, 29**-1.1)
+        assert 1 <= k < 29
+        assert cost(k) <= 2 < cost(k + 1)
+
+    def test_answer_in_words(self, capsys):
+        assert command.main([*self.argv("epsilon", "q", "rounds"), "--accountant", "gdp"]) == 0
+        out = capsys.readouterr().out
+        assert "the smallest noise multiplier at which gdp says at most epsilon 2" in out
+
+
+def test_table_has_a_row_for_every_combination(capsys):
+    got = answer(capsys, "table", "--agents", "200", "--rounds", "40", "--q", "0.15,0.25", "--z", "1.0,1.2")
+    rows = {(row["q"], row["z"]): round(row["epsilon"]["moments"], 2) for row in got}
+    assert len(got) == 4
+    assert (rows[0.15, 1.0], rows[0.25, 1.0], rows[0.25, 1.2]) == (5.93, 9.91, 7.39)
+    assert command.main(["table", "--agents", "20", "--rounds", "2,3", "--q", "0.5", "--z", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "gdp: an approximation, not a guarantee" in " ".join(out.split())
+    assert "relation zero-out" in out
+
+
+class TestPlot:
+    def test_both_files_and_the_numbers_in_them(self, capsys, tmp_path, monkeypatch):
+        monkeypatch.setattr(curves, "POINTS", 2)
+        got = answer(capsys, "plot", *SMALL, "--out", str(tmp_path / "new" / "mine.png"))
+        assert got["files"] == [str(tmp_path / "new" / f"mine{suffix}") for suffix in (".png", ".pdf")]
+        assert (tmp_path / "new" / "mine.png").read_bytes()[:4] == b"\x89PNG"
+        assert (tmp_path / "new" / "mine.pdf").read_bytes()[:4] == b"%PDF"
+        assert len(list((tmp_path / "new").iterdir())) == 2
+        z, q, rounds = got["panels"]
+        assert [panel["against"] for panel in got["panels"]] == ["z", "q", "rounds"]
+        for panel, falls in ((z, True), (q, False), (rounds, False)):
+            assert set(panel["epsilon"]) == {"moments", "rdp", "pld"}
+            assert panel["values"] == sorted(panel["values"])
+            at = panel["values"].index(panel["given"])
+            for name, values in panel["epsilon"].items():
+                assert values[at] == pytest.approx(got["epsilon"][name])
+                assert values == sorted(values, reverse=falls)
+
+    def test_picture_says_what_it_shows(self, monkeypatch, tmp_path):
+        plan = Plan(20, 3, 0.5, 2.0)
+        text = curves.caption(plan, "zero-out")
+        for words in ("δ = 0.0371", "relation zero-out", "N = 20", "q = 0.5", "not the choice of q, z or T"):
+            assert words in text
+
+    @pytest.mark.parametrize("changes", [{"growth": -0.4}, {"growth": -0.001}, {"q": 1.0}, {"z": 0.01}, {"z": 1e4}])
+    def test_every_grid_can_be_accounted_for(self, changes):
+        plan = Plan(**{"agents": 9, "rounds": 4, "q": 0.5, "z": 0.3, **changes})
+        for setting, values in curves.grids(plan).items():
+            assert getattr(plan, setting) in values
+            for value in values:
+                curves._changed(plan, setting, value)
+
+
+class TestLedger:
+    def test_one(self, capsys, tmp_path):
+        got = answer(capsys, "ledger", str(ledger(tmp_path / "a.jsonl", 60)), "--agents", "29")
+        assert round(got["epsilon"]["pld"], 2) == 10.38
+        assert (got["charges"], got["delta"], got["relation"], got["note"]) == (60, 29**-1.1, "zero-out", None)
+        assert "not settings chosen by comparing runs" in got["covers"]
+
+    def test_several_add_up(self, capsys, tmp_path):
+        files = [str(ledger(tmp_path / f"{i}.jsonl", 5, z=z, seed=i)) for i, z in enumerate((1.0, 2.0))]
+        got = answer(capsys, "ledger", *files, "--delta", "0.01")
+        events = [round_event(0.35, 1.0)] * 5 + [round_event(0.35, 2.0)] * 5
+        assert got["epsilon"]["pld"] == pytest.approx(Pld().epsilon(events, 0.01))
+        assert [file["charges"] for file in got["files"]] == [5, 5]
+        assert "runs with one seed and command.rng=seeded share their noise" in got["note"]
+        assert command.main(["ledger", *files, "--delta", "0.01"]) == 0
+        assert "share their noise" in capsys.readouterr().out
+
+    def test_the_same_release_counts_once(self, capsys, tmp_path):
+        one = ledger(tmp_path / "a.jsonl", 4)
+        (tmp_path / "copy.jsonl").write_bytes(one.read_bytes())
+        got = answer(capsys, "ledger", str(one), str(tmp_path / "copy.jsonl"), str(one), "--delta", "0.01")
+        assert (got["charges"], got["repeated"], len(got["files"])) == (4, 4, 2)
+        assert got["epsilon"]["pld"] == pytest.approx(Pld().epsilon([round_event(0.35, 1.0)] * 4, 0.01))
+
+    def test_one_release_that_was_charged_twice_counts_at_its_least_noise_in_any_order(self, capsys, tmp_path):
+        files = [str(ledger(tmp_path / f"{z}.jsonl", 4, z=z)) for z in (1.0, 2.0)]  # nominal and effective, one seed
+        answers = [answer(capsys, "ledger", *f, "--delta", "0.01")["epsilon"] for f in (files, files[::-1])]
+        assert answers[0] == answers[1] == answer(capsys, "ledger", files[0], "--delta", "0.01")["epsilon"]
+
+    def test_fixed_size_and_no_noise_and_nothing(self, capsys, tmp_path):
+        subset = ledger(tmp_path / "s.jsonl", 3, z=4.0, subset=(10, 29))
+        expected = FixedSize().epsilon([round_event(0.35, 4.0, (10, 29))] * 3, 0.01)
+        got = answer(capsys, "ledger", str(subset), "--delta", "0.01")
+        assert got["epsilon"] == {"fixed_size": pytest.approx(expected)}
+        bare = ledger(tmp_path / "b.jsonl", 2, z=None)
+        assert set(answer(capsys, "ledger", str(bare), "--delta", "0.01")["epsilon"].values()) == {None}
+        assert command.main(["ledger", str(bare), "--delta", "0.01"]) == 0
+        shown = capsys.readouterr().out  # of messages, or of a table that was released without a claim
+        assert "at delta 0.01, no epsilon is finite, whatever the relation" in shown and "zero-out" not in shown
+        (tmp_path / "empty.jsonl").touch()
+        empty = answer(capsys, "ledger", str(tmp_path / "empty.jsonl"), "--delta", "0.01")
+        assert set(empty["epsilon"].values()) == {0.0}
+
+    def test_a_torn_last_line_was_never_sent(self, capsys, tmp_path):
+        path = ledger(tmp_path / "a.jsonl", 3)
+        path.write_bytes(path.read_bytes()[:-20])
+        assert answer(capsys, "ledger", str(path), "--delta", "0.01")["charges"] == 2
+
+    @pytest.mark.parametrize(
+        ("content", "says"),
+        [
+            ('{"round": 0}\n{"round": 1}\n', "line 1 cannot be read"),
+            ('{"pld": 3.0}', "holds no whole charge"),
+            ("not a ledger", "holds no whole charge"),
+        ],
+    )
+    def test_an_unreadable_one_is_refused(self, capsys, tmp_path, content, says):
+        (tmp_path / "bad.jsonl").write_text(content)
+        good = ledger(tmp_path / "a.jsonl", 3)
+        assert says in refusal(capsys, "ledger", good, tmp_path / "bad.jsonl", "--delta", "0.01")
+
+    @pytest.mark.parametrize(
+        ("field", "value", "says"),
+        [
+            ("q", 1.4, "q must lie in (0, 1], got 1.4"),
+            ("z", -1, "z must be null or at least 0.01, got -1"),
+            ("z", "1", "z must be a finite number, got '1'"),
+            ("subset", [3], "subset must be [k, N], got [3]"),
+            ("subset", [30, 29], "N of subset must be an integer of at least 30, got 29"),
+            ("digest", 5, "digest must be a text, got 5"),
+            ("relation", ["row"], "relation must be a text, got ['row']"),
+            ("relation", "row", "q must be 1 and subset null where there is a relation, got 0.35"),
+        ],
+    )
+    def test_a_charge_that_is_none_is_refused(self, capsys, tmp_path, field, value, says):
+        path = ledger(tmp_path / "a.jsonl", 2)
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join([lines[0], json.dumps({**json.loads(lines[1]), field: value})]) + "\n")
+        assert refusal(capsys, "ledger", path, "--delta", "0.01") == f"ledger {path} charge 2 is none: {says}"
+
+    def test_two_relations_have_no_sum(self, capsys, tmp_path):
+        files = ledger(tmp_path / "a.jsonl", 2), ledger(tmp_path / "s.jsonl", 2, subset=(10, 29), seed=1)
+        assert "no accountant covers both under one relation" in refusal(capsys, "ledger", *files, "--delta", "0.01")
+
+    def test_releases_of_tables_have_their_own_relation_and_epsilon(self, capsys, tmp_path):
+        files = [
+            str(ledger(tmp_path / f"{i}.jsonl", 1, noise_multiplier(e, 1e-5), 1.0, i, relation=GaussianNoise.relation))
+            for i, e in enumerate((1.0, 2.0))
+        ]
+        got = answer(capsys, "ledger", files[0], "--delta", "1e-5")
+        assert got["epsilon"] == {"analytic_gaussian": pytest.approx(1.0, rel=1e-6)}
+        assert got["relation"] == GaussianNoise.relation and "not measurements" in got["covers"]
+        both = answer(capsys, "ledger", *files, "--delta", "1e-5")["epsilon"]["analytic_gaussian"]
+        assert 2.0 < both < 3.0  # tight composition: below the sum
+        assert command.main(["ledger", *files, "--delta", "1e-5"]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert f"at delta 1e-05, neighbours: {GaussianNoise.relation}" in shown
+        assert "zero-out" not in shown and "user level" not in shown
+
+    def test_tables_and_counts_and_agents_have_no_sum(self, capsys, tmp_path):
+        moved = ledger(tmp_path / "g.jsonl", 1, q=1.0, relation=GaussianNoise.relation)
+        replaced = ledger(tmp_path / "h.jsonl", 1, q=1.0, seed=1, relation=Histogram.relation)
+        for other in (replaced, ledger(tmp_path / "a.jsonl", 1, q=1.0, seed=2)):
+            said = refusal(capsys, "ledger", moved, other, "--delta", "0.01")
+            assert said.startswith("ledgers must have one relation to be added up, got ")
+            assert f"{moved}: neighbours: {GaussianNoise.relation}" in said and str(other) in said
+
+    def test_missing_file_or_delta(self, capsys, tmp_path):
+        assert "is not there" in refusal(capsys, "ledger", tmp_path / "none.jsonl", "--delta", "0.01")
+        assert "is not there, or no file" in refusal(capsys, "ledger", tmp_path, "--delta", "0.01")
+        path = ledger(tmp_path / "a.jsonl", 2)
+        for delta in ([], ["--delta", "0.1", "--agents", "3"]):
+            assert "one of --delta and --agents must be given" in refusal(capsys, "ledger", path, *delta)
+        assert "--agents must be an integer of at least 1" in refusal(capsys, "ledger", path, "--agents", "0")
+        assert refusal(capsys, "ledger", path, "--delta", "1") == "--delta must lie in (0, 1), got 1"
+
+
+def instead(option, value):
+    """The small run with one option changed; None leaves it out."""
+    given = {**dict(zip(SMALL[::2], SMALL[1::2], strict=True)), option: value}
+    return [part for name, v in given.items() if v is not None for part in (name, v)]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--agents", "0", "--agents must be an integer of at least 1, got 0"),
+        ("--agents", "2.5", "--agents must be an integer of at least 1, got 2.5"),
+        ("--agents", None, "--agents must be given"),
+        ("--rounds", "0", "--rounds must be an integer of at least 1, got 0"),
+        ("--rounds", "many", "--rounds must be an integer of at least 1, got 'many'"),
+        ("--rounds", "2000000", "--rounds must be at most 1000000, got 2000000"),
+        ("--rounds", None, "--rounds must be given"),
+        ("--q", "0", "--q must lie in (0, 1], got 0"),
+        ("--q", "1.4", "--q must lie in (0, 1], got 1.4"),
+        ("--q", "nan", "--q must lie in (0, 1], got nan"),
+        ("--q", None, "--q must be given"),
+        ("--z", "0.005", "--z must lie in [0.01, 10000], got 0.005"),
+        ("--z", "-1", "--z must lie in [0.01, 10000], got -1"),
+        ("--z", "nan", "--z must be a finite number, got nan"),
+        ("--z", "inf", "--z must be a finite number, got inf"),
+        ("--z", "two", "--z must be a finite number, got 'two'"),
+        ("--z", None, "--z must be given"),
+        ("--delta", "0", "--delta must lie in (0, 1), got 0"),
+        ("--delta", "1.5", "--delta must lie in (0, 1), got 1.5"),
+        ("--delta", "small", "--delta must lie in (0, 1), got 'small'"),
+        ("--sampling", "sorted", "--sampling must be one of poisson, fixed_size, got 'sorted'"),
+        ("--charge", "none", "--charge must be one of nominal, effective, got 'none'"),
+        ("--sensitivity", "loose", "--sensitivity must be one of paper, tight, got 'loose'"),
+        ("--regions", "0", "--regions must be an integer of at least 1, got 0"),
+        ("--regions", "21", "--regions must be at most --agents 20, got 21"),
+        ("--a", "-1", "--a must be a finite number of at least 0, got -1"),
+        ("--hold", "-1", "--hold must be an integer of at least 0, got -1"),
+        ("--steps", "0", "--steps must be an integer of at least 1, got 0"),
+        ("--growth", "nan", "--growth must be a finite number, got nan"),
+        ("--growth", "11", "--growth must lie in [-10, 10], got 11"),
+        ("--growth", "-9", "--growth must leave every round a noise multiplier of at least 0.01, got -9 and"),
+        ("--zs", "1,2", "--z must be left out where --zs gives the noise of each round, got 2"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_one_sentence(capsys, option, value, says):
+    assert refusal(capsys, "epsilon", *instead(option, value)).startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["calibrate", *LANDMINE, "--epsilon", "2"], "three of --epsilon, --q, --z and --rounds must be given, got --"),
+        (["calibrate", "--agents", "29", "--q", "0.3", "--z", "1"], "three of --epsilon, --q, --z and --rounds must"),
+        (["calibrate", "--agents", "29"], "three of --epsilon, --q, --z and --rounds must be given, got none"),
+        (["calibrate", *LANDMINE[:6], "--epsilon", "0"], "--epsilon must be a finite number above 0, got 0"),
+        (["calibrate", *LANDMINE[:6], "--epsilon", "nan"], "--epsilon must be a finite number above 0, got nan"),
+        (["calibrate", *LANDMINE[:6], "--epsilon", "x"], "--epsilon must be a finite number above 0, got 'x'"),
+        (["calibrate", *LANDMINE[:6], "--epsilon", "2", "--accountant", "best"],
+         "--accountant must be one of moments, rdp, pld, gdp, fixed_size, got 'best'"),
+        (["calibrate", *LANDMINE[:6], "--epsilon", "2", "--sampling", "fixed_size", "--accountant", "moments"],
+         "--accountant must be one that can analyse --sampling fixed_size (fixed_size), got 'moments'"),
+        (["calibrate", *LANDMINE[:6], "--epsilon", "2", "--accountant", "fixed_size"],
+         "--accountant must be one that can analyse --sampling poisson (moments, rdp, pld, gdp), got 'fixed_size'"),
+        (["calibrate", *LANDMINE[:6], "--epsilon", "0.01", "--accountant", "moments"],
+         "epsilon 0.01 cannot be met: noise multiplier 10000 still costs 0.1158"),
+        (["calibrate", *LANDMINE[:4], "--z", "0.1", "--epsilon", "0.01", "--accountant", "moments"],
+         "epsilon 0.01 cannot be met: sampling probability 1e-06 still costs"),
+        (["calibrate", "--agents", "29", "--q", "0.35", "--z", "1", "--epsilon", "0.1"],
+         "epsilon 0.1 does not pay for one round, which costs"),
+        (["calibrate", "--agents", "29", "--q", "0.0001", "--z", "10", "--epsilon", "5"],
+         "epsilon 5 pays for more than 100000 rounds"),
+        (["table", *LANDMINE[:4], "--q", "0.3,1.3", "--z", "1"], "--q must lie in (0, 1], got 1.3"),
+        (["table", *LANDMINE[:4], "--q", "0.3,", "--z", "1"], "--q must lie in (0, 1], got ''"),
+        (["table", *LANDMINE[:4], "--q", "0.3"], "--z must be given"),
+        (["epsilon", *LANDMINE[:6], "--zs", "1,x"], "--zs must be a finite number, got 'x'"),
+        (["epsilon", *LANDMINE[:6], "--zs", "1,2", "--growth", "1"], "--growth must be left out where --zs gives"),
+        (["epsilon", *SMALL, "--charge", "effective", "--regions", "2", "--steps", "3"], "--hold must be given with"),
+        (["epsilon", *SMALL, "--charge", "effective", "--regions", "2", "--hold", "3"], "--steps must be given with"),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_is_one_sentence(capsys, argv, says):
+    assert refusal(capsys, *argv).startswith(says)
+
+
+def test_out_that_cannot_be_written_is_refused_before_anything_is_computed(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(curves, "panels", lambda *_: pytest.fail("computed"))
+    (tmp_path / "file").touch()
+    said = refusal(capsys, "plot", *SMALL, "--out", tmp_path / "file" / "x.png")
+    assert said.startswith(f"--out must be where a file can be written, got '{tmp_path}/file/x.png': ")
+    assert "--out must name a file" in refusal(capsys, "plot", *SMALL, "--out", tmp_path)
+
+
+def test_help_has_examples_and_unknown_options_are_usage_errors(capsys):
+    for argv, code in (
+        (["--help"], 0),
+        (["plot", "--help"], 0),
+        (["ledger", "--help"], 0),
+        (["epsilon", "--zz", "1"], 2),
+        ([], 2),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            command.main(argv)
+        assert stop.value.code == code
+        shown = capsys.readouterr()
+        assert "python -m runners.privacy" in (shown.err if code else shown.out)
+
+
+def test_every_example_of_the_help_can_be_parsed():
+    text = "\n".join([command.HELP, *command.EXAMPLES.values()]).replace("\\\n      ", "")
+    examples = [re.split(r"\s{2,}", line.strip())[0] for line in text.splitlines() if "-m runners.privacy " in line]
+    assert len(examples) >= 12
+    commands = set()
+    for example in examples:
+        argv = shlex.split(example)[3:]
+        commands.add(command._parser().parse_args(argv).command.__name__)
+    assert commands == {"epsilon", "calibrate", "table", "plot", "ledger", "projection"}
+
+
+def test_as_a_program(tmp_path):
+    """The module itself, in a process: exit code 1 and one line on standard error."""
+    run = subprocess.run(
+        [sys.executable, "-m", "runners.privacy", "epsilon", *instead("--q", "1.4")],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr == "error: --q must lie in (0, 1], got 1.4\n"

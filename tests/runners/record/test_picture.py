@@ -1,0 +1,145 @@
+"""The picture of one run: what stands against what, and what it says where there is no epsilon."""
+
+import math
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import matplotlib.figure
+import pytest
+from PIL import Image
+
+from runners.record.picture import draw
+
+PLAIN = """
+import sys
+import runners.recorded_run
+assert "matplotlib" not in sys.modules
+from pathlib import Path
+from tests.runners.record.test_picture import summary
+from runners.record.picture import draw
+draw(summary(), [1.0, 2.0, 3.0], Path(sys.argv[1]))
+assert "matplotlib.pyplot" not in sys.modules
+"""
+
+
+def summary(**changes: Any) -> dict[str, Any]:
+    mean = [0.5, 0.25, 0.2, 0.1]
+    return {
+        "problem": "synthetic_heterogeneous",
+        "algorithm": "dp_fts_de",
+        "seed": 3,
+        "n_agents": 20,
+        "metric": "simple_regret",
+        "lower_is_better": True,
+        "curve": {"round": [0, 1, 2, 3], "mean": mean, "se": [0.02] * 4},
+        "accountant": "pld",
+        "epsilon": {"pld": 3.0, "moments": 5.0},
+        "delta": 0.0371,
+        "relation": "zero-out",
+    } | changes
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Draw, and return the figure that was saved."""
+    saved: list[matplotlib.figure.Figure] = []
+    save = matplotlib.figure.Figure.savefig
+
+    def keep(figure: matplotlib.figure.Figure, *args: Any, **settings: Any) -> None:
+        saved.append(figure)
+        save(figure, *args, **settings)
+
+    monkeypatch.setattr(matplotlib.figure.Figure, "savefig", keep)
+
+    def of(content: dict[str, Any], epsilons: list[float]) -> matplotlib.figure.Figure:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            draw(content, epsilons, tmp_path / "figure.png")
+        return saved[-1]
+
+    return of
+
+
+def test_two_panels_of_a_private_run(drawn: Any, tmp_path: Path) -> None:
+    figure = drawn(summary(), [1.0, 2.0, 3.0])
+    by_round, by_epsilon = figure.axes
+    mean = summary()["curve"]["mean"]
+    assert by_round.lines[0].get_xydata().tolist() == [[t, m] for t, m in enumerate(mean)]
+    assert by_epsilon.lines[0].get_xydata().tolist() == [
+        [e, m] for e, m in enumerate(mean)
+    ]  # 0, then before each round
+    for axes in figure.axes:
+        (band,) = axes.collections
+        corners = {tuple(corner) for corner in band.get_paths()[0].vertices.round(6).tolist()}
+        assert {(1.0, 0.23), (1.0, 0.27)} <= corners
+    assert figure.get_suptitle() == "synthetic heterogeneous · dp_fts_de · seed 3 · 20 agents"
+    assert by_round.get_ylabel().startswith("simple regret")
+    for words in ("PLD", "δ = 0.0371", "zero-out", "user level"):
+        assert words in by_epsilon.get_xlabel()
+    assert Image.open(tmp_path / "figure.png").format == "PNG"
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "epsilons", "words"),
+    [
+        (None, [math.inf] * 3, "no finite ε"),
+        (None, [], "no finite ε"),  # given away where no server sees it
+        (0.0, [], "ε = 0"),
+    ],
+)
+def test_one_panel_that_says_why(drawn: Any, epsilon: float | None, epsilons: list[float], words: str) -> None:
+    (axes,) = drawn(summary(epsilon={"pld": epsilon}), epsilons).axes
+    assert words in axes.get_xlabel()
+
+
+@pytest.mark.parametrize(("epsilons", "scale"), [([1.0, 2.0, 3.0], "linear"), ([0.5, 5.0, 50.0], "log")])
+def test_epsilon_that_grows_far_is_on_a_logarithmic_axis(drawn: Any, epsilons: list[float], scale: str) -> None:
+    axes = drawn(summary(), epsilons).axes[1]
+    assert axes.get_xscale() == scale
+    assert axes.get_xlim()[0] < epsilons[0] and axes.get_xlim()[1] > epsilons[-1]
+    assert axes.lines[0].get_xdata().tolist() == [0.0, *epsilons][scale == "log" :]
+    assert ("round 0" in axes.get_xlabel()) == (scale == "log")
+
+
+@pytest.mark.parametrize(
+    ("mean", "lower_is_better", "scale"),
+    [
+        ([1.0, 0.1, 0.01, 0.001], True, "log"),
+        ([0.4, 0.3, 0.3, 0.2], True, "linear"),
+        ([1.0, 0.1, 0.01, 0.0], True, "linear"),  # an optimum that was found
+        ([0.001, 0.01, 0.1, 1.0], False, "linear"),
+    ],
+)
+def test_scale_of_the_metric(drawn: Any, mean: list[float], lower_is_better: bool, scale: str) -> None:
+    curve = {"round": [0, 1, 2, 3], "mean": mean, "se": [0.02] * 4}  # wider than the last values
+    figure = drawn(summary(curve=curve, lower_is_better=lower_is_better), [1.0, 2.0, 3.0])
+    assert {axes.get_yscale() for axes in figure.axes} == {scale}
+
+
+@pytest.mark.parametrize("epsilons", [[0.0] * 3, [0.0, 0.0, 1e-9]])
+def test_hardly_any_epsilon(drawn: Any, epsilons: list[float]) -> None:
+    assert len(drawn(summary(), epsilons).axes) == 2
+
+
+def test_one_agent_has_no_standard_error(drawn: Any) -> None:
+    figure = drawn(summary(n_agents=1, curve={"round": [0, 1], "mean": [0.5, 0.1], "se": [0.0, 0.0]}), [1.0])
+    assert figure.axes[0].get_ylabel() == "simple regret"
+    assert figure.get_suptitle().endswith("1 agent")
+
+
+def test_threads_do_not_meet(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.png" for i in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda path: draw(summary(), [1.0, 2.0, 3.0], path), paths))
+    assert len({path.read_bytes() for path in paths}) == 1
+
+
+def test_neither_a_run_nor_a_picture_needs_pyplot(tmp_path: Path) -> None:
+    """Nor a run without a tracker matplotlib."""
+    command = [sys.executable, "-c", PLAIN, str(tmp_path / "figure.png")]
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

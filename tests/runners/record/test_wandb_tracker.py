@@ -1,0 +1,684 @@
+"""W&B as a mirror that never stops a run: what an offline run holds, and every way W&B can fail."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import hydra
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from PIL import Image
+
+from dpfbo.federated.server import ServerRecord
+from dpfbo.records import RoundRecord
+from runners.compose.experiment import CONF
+from runners.compose.identity import setting_hash
+from runners.record import wandb_tracker
+from runners.record.wandb_tracker import WandbTracker
+from runners.recorded_run import execute
+
+CONFIG = {"privacy": {"q": 0.35, "z": 1.0}, "seed": 3, "problem": "landmine"}
+SUMMARY = {
+    "final": {"mean": 0.25, "se": None},
+    "epsilon": {"pld": 0.375, "moments": 0.5},
+    "accountant": "pld",
+    "delta": 1e-5,
+    "seconds": {"server": 3.0},
+    "curve": {"mean": [0.75, 0.5, 0.25]},
+}
+SMALL = ["problem=branin", "problem.n_agents=8", "rounds=3", "n_init=3", "algorithm.M=10", "progress=false"]
+FAKE_KEY = "0" * 40
+CLOSED_PORT = "http://127.0.0.1:9"
+DISABLED_PROGRAM = """
+import sys
+from pathlib import Path
+from runners.record.wandb_tracker import WandbTracker
+
+tracker = WandbTracker(mode="disabled")
+tracker.start({}, Path(sys.argv[1]), "run", "sweep", [])
+tracker.log_round(0, {"regret/mean": 1.0})
+tracker.finish({"delta": 1e-5}, lambda path: path.unlink())
+tracker.fail("never mind")
+assert "wandb" not in sys.modules
+"""
+WORKER_PROGRAM = """
+import os, sys, threading
+from pathlib import Path
+from runners.record.wandb_tracker import WandbTracker
+
+def work():
+    for number in range(2):
+        tracker = WandbTracker()
+        tracker.start({}, Path(sys.argv[1]) / str(number), "run", "sweep", [])
+        tracker.log_round(0, {"regret/mean": 1.0})
+        tracker.finish({"delta": 1e-5})
+
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+os._exit(0)  # a worker of Ray does not take leave either
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No key, no settings and no W&B of the user's; no service process left behind."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    for name in ("HOME", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("NETRC", str(tmp_path / "home" / "netrc"))
+    monkeypatch.setenv("WANDB_BASE_URL", CLOSED_PORT)
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    yield
+    wandb = sys.modules.get("wandb")
+    if hasattr(wandb, "teardown"):
+        wandb.teardown()  # returns when the service process has ended
+    assert "WANDB_SERVICE" not in os.environ  # a service that is still owned is named there
+
+
+@pytest.fixture
+def messages(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """What was logged, other than on W&B's own loggers, which reach nothing but its debug.log."""
+    caplog.set_level(logging.INFO)
+    return lambda: [record.getMessage() for record in caplog.records if not record.name.startswith("wandb")]
+
+
+def start(tracker: WandbTracker, run_dir: Path, epsilon: float | None = 0.0) -> None:
+    tracker.start(CONFIG, run_dir, "landmine-3", "sweep-a", ["test"], commit="abc+", epsilon=epsilon)
+
+
+def draw(path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(path)
+
+
+def run_with_epsilons(run_dir: Path, *epsilons: float | None, before: float | None = 0.0) -> list[dict[str, Any]]:
+    """Rounds with a broadcast each, and a last one without; what each row says of epsilon."""
+    tracker = WandbTracker()
+    start(tracker, run_dir, before)
+    for number, epsilon in enumerate(epsilons):
+        tracker.log_round(number, {"regret/mean": 1 / (number + 1), "epsilon": epsilon})
+    tracker.log_round(len(epsilons), {"regret/mean": 1 / (len(epsilons) + 1)})
+    tracker.fail("no more")
+    shown = ("privacy/epsilon", "regret_vs_epsilon")
+    return [{key: row[key] for key in shown if key in row} for row in rows(run_dir)]
+
+
+def whole_run(tracker: WandbTracker, run_dir: Path) -> float:
+    """Call every method, as a run does; return the seconds it took."""
+    began = time.monotonic()
+    start(tracker, run_dir)
+    for number in range(3):
+        tracker.log_round(number, {"regret/mean": 1.0, "epsilon": 0.5})
+    tracker.finish(SUMMARY, draw)
+    tracker.fail("after the end")
+    return time.monotonic() - began
+
+
+def records(run_dir: Path) -> list[Any]:
+    """Read W&B's transaction log: a 7-byte header, then LevelDB's log format with protobuf records."""
+    import wandb
+    from wandb.proto import wandb_internal_pb2
+
+    wandb.teardown()  # the service writes the end of the file after `finish` has returned
+    (path,) = run_dir.glob("wandb/offline-run-*/run-*.wandb")
+    data = path.read_bytes()
+    assert data[:4] == b":W&B"
+    found, buffer, position = [], b"", 7
+    while position + 7 <= len(data):
+        left = 32768 - position % 32768  # of this block
+        if left < 7:
+            position += left
+            continue
+        _, length, kind = struct.unpack_from("<IHB", data, position)
+        buffer += data[position + 7 : position + 7 + length]
+        position += 7 + length
+        if kind in (1, 4):  # FULL or LAST; FIRST and MIDDLE go on in the next block
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(buffer)
+            found.append(record)
+            buffer = b""
+    return found
+
+
+def of_kind(run_dir: Path, kind: str) -> list[Any]:
+    return [getattr(record, kind) for record in records(run_dir) if record.WhichOneof("record_type") == kind]
+
+
+def values(items: Any) -> dict[str, Any]:
+    return {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items}
+
+
+def rows(run_dir: Path) -> list[dict[str, Any]]:
+    """What was logged, without what W&B adds by itself (its names begin with `_`)."""
+    logged = [values(row.item) for row in of_kind(run_dir, "history")]
+    return [{key: value for key, value in row.items() if not key.startswith("_")} for row in logged]
+
+
+def config_of(run_dir: Path) -> dict[str, Any]:
+    (run,) = of_kind(run_dir, "run")
+    return values(run.config.update)
+
+
+def summary_of(run_dir: Path) -> dict[str, Any]:
+    return {key: value for part in of_kind(run_dir, "summary") for key, value in values(part.update).items()}
+
+
+def fake_wandb(monkeypatch: pytest.MonkeyPatch, **run: Any) -> SimpleNamespace:
+    """Put a W&B in place whose run does nothing but what is given."""
+    calls = SimpleNamespace(torn_down=0)
+
+    def teardown(exit_code: int = 0) -> None:
+        calls.torn_down += 1
+
+    def nothing(*args: Any, **settings: Any) -> None:
+        return None
+
+    methods = {"define_metric": nothing, "log": nothing, "finish": nothing, "summary": {}} | run
+    module = SimpleNamespace(
+        Image=nothing,
+        Settings=type("Settings", (SimpleNamespace,), {"model_fields": {}}),
+        Table=nothing,
+        plot=SimpleNamespace(scatter=nothing),
+        init=lambda **settings: SimpleNamespace(**methods),
+        login=lambda **settings: True,
+        setup=nothing,
+        teardown=teardown,
+    )
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return calls
+
+
+def test_offline_run_holds_config_regret_epsilon_and_figure(
+    tmp_path: Path, messages: Callable[[], list[str]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = tmp_path / "result"
+    tracker = WandbTracker()
+    start(tracker, run_dir)
+    rounds: list[dict[str, Any]] = [
+        {"regret/mean": 0.75, "epsilon": 0.25, "regret/q90": None, "server/snr": float("nan")},
+        {"regret/mean": 0.5, "epsilon": 0.375, "regret/q90": 0.875, "server/snr": np.float32(2.0)},
+        {"regret/mean": 0.25, "regret/q90": 0.625, "seconds/server": 1},
+    ]
+    for number, metrics in enumerate(rounds):
+        print(f"round {number}")
+        tracker.log_round(number, metrics)
+    tracker.finish(SUMMARY, draw)
+
+    (run,) = of_kind(run_dir, "run")
+    assert (run.project, run.run_group, run.display_name) == ("dpfbo", "sweep-a", "landmine-3")
+    assert list(run.tags) == ["test", "simulation"]
+    config = config_of(run_dir)
+    assert {key: config[key] for key in CONFIG} == CONFIG
+    assert config["commit"] == "abc+"
+
+    logged = rows(run_dir)
+    assert logged[:3] == [
+        {"round": 0, "regret/mean": 0.75, "privacy/epsilon": 0, "regret_vs_epsilon": 0.75},
+        {
+            "round": 1,
+            "regret/mean": 0.5,
+            "privacy/epsilon": 0.25,
+            "regret_vs_epsilon": 0.5,
+            "regret/q90": 0.875,
+            "server/snr": 2,
+        },
+        {
+            "round": 2,
+            "regret/mean": 0.25,
+            "privacy/epsilon": 0.375,
+            "regret_vs_epsilon": 0.25,
+            "regret/q90": 0.625,
+            "seconds/server": 1,
+        },
+    ]
+    assert [values(row.item)["_step"] for row in of_kind(run_dir, "history")] == [0, 1, 2, 3, 4]
+    (figure,) = run_dir.glob(f"wandb/offline-run-*/files/{logged[4]['figures/regret/path']}")
+    assert Image.open(figure).size == (4, 4)
+
+    final = summary_of(run_dir)
+    assert (final["final_regret"], final["final_epsilon"], final["epsilon/moments"]) == (0.25, 0.375, 0.5)
+    assert (final["regret_vs_epsilon"], final["privacy/epsilon"]) == ({"last": 0.25}, {"last": 0.375})
+    assert (final["server/snr"], final["seconds/server"]) == ({"mean": 2}, 3)  # seconds: of the whole run
+    assert not {"final/se", "curve/mean"} & set(final)
+    assert [exit.exit_code for exit in of_kind(run_dir, "exit")] == [0]
+    assert of_kind(run_dir, "output_raw") == of_kind(run_dir, "output") == []  # no captured console
+    assert messages() == []
+    assert capfd.readouterr() == ("round 0\nround 1\nround 2\n", "")
+
+
+def test_regret_against_epsilon_comes_first(tmp_path: Path) -> None:
+    """Sections are made of prefixes and sorted; metrics without one are in "Charts"."""
+    run_dir = tmp_path / "result"
+    tracker = WandbTracker()
+    start(tracker, run_dir)
+    for number in range(2):
+        names = ("regret/mean", "epsilon", "server/snr", "seconds/fit", "regret/median")
+        tracker.log_round(number, dict.fromkeys(names, 1.0))
+    tracker.finish(SUMMARY, draw)
+    axes = {metric.name or metric.glob_name: metric for metric in of_kind(run_dir, "metric")}
+    assert {name: metric.step_metric for name, metric in axes.items()} == {
+        "round": "",
+        "privacy/epsilon": "round",
+        "regret_vs_epsilon": "privacy/epsilon",
+        "regret/*": "round",
+        "server/*": "round",
+        "seconds/*": "round",
+    }
+    assert [name for name, metric in axes.items() if metric.options.hidden] == ["round"]
+    charts = {name for row in rows(run_dir)[:2] for name in row}
+    sections: dict[str, list[str]] = {}
+    for name in sorted(charts):
+        sections.setdefault(name.split("/")[0] if "/" in name else "Charts", []).append(name)
+    assert sorted(sections, key=str.lower)[0] == sorted(sections)[0] == "Charts"
+    assert sections["Charts"] == ["regret_vs_epsilon", "round"]
+
+
+def test_final_point_is_in_a_chart_of_all_runs(tmp_path: Path) -> None:
+    whole_run(WandbTracker(), tmp_path)
+    (config,) = of_kind(tmp_path, "config")
+    chart = values(config.update)["_wandb/visualize/final_regret_vs_epsilon"]["panel_config"]
+    assert chart["panelDefId"] == "wandb/scatter/v0"
+    assert chart["fieldSettings"] == {"x": "epsilon", "y": "regret"}
+    (table,) = tmp_path.glob("wandb/offline-run-*/files/media/table/**/*.table.json")
+    assert json.loads(table.read_text()) == {"columns": ["epsilon", "regret"], "data": [[0.375, 0.25]]}
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "before", "expected"),
+    [
+        ((0.25, 0.5), 0.0, [(0, 1), (0.25, 1 / 2), (0.5, 1 / 3)]),
+        ((None, None), 0.0, [None] * 3),  # released without noise
+        ((float("inf"),), 0.0, [None] * 2),
+        ((), 0.0, [(0, 1)]),  # nothing is ever released
+        ((), None, [None]),  # given away where no server sees it
+    ],
+)
+def test_regret_stands_at_the_epsilon_that_was_spent_on_it(
+    tmp_path: Path, epsilons: tuple[float | None, ...], before: float | None, expected: list[tuple[float, float] | None]
+) -> None:
+    names = ("privacy/epsilon", "regret_vs_epsilon")
+    points = [dict(zip(names, point, strict=True)) if point else {} for point in expected]
+    assert run_with_epsilons(tmp_path, *epsilons, before=before) == points
+
+
+def test_no_point_without_a_finite_epsilon(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
+    tracker = WandbTracker()
+    start(tracker, tmp_path)
+    tracker.finish({**SUMMARY, "epsilon": {"pld": None, "moments": None}}, draw)
+    final = summary_of(tmp_path)
+    assert final["final_regret"] == 0.25
+    assert "final_epsilon" not in final
+    assert not list(tmp_path.glob("wandb/offline-run-*/files/media/table"))
+    assert messages() == []
+
+
+def test_config_tells_what_is_released(tmp_path: Path) -> None:
+    whole_run(WandbTracker(), tmp_path)
+    told = config_of(tmp_path)["visibility"]
+    assert set(told) == {"released", "simulation-only"}
+    assert {"privacy/epsilon", "server/sigma", "server/sensitivity", "final_epsilon"} <= set(told["released"])
+    private = {"regret/*", "regret_vs_epsilon", "server/snr", "server/n_chosen", "server/n_dropped", "seconds/*"}
+    assert private <= set(told["simulation-only"])
+
+
+def test_nothing_of_the_machine_is_kept(tmp_path: Path) -> None:
+    whole_run(WandbTracker(), tmp_path)
+    assert of_kind(tmp_path, "environment") == of_kind(tmp_path, "stats") == []
+    assert not list(tmp_path.glob("wandb/*/files/requirements.txt"))
+    assert set(wandb_tracker.UNWANTED) <= set(sys.modules["wandb"].Settings.model_fields)  # of the version in use
+
+
+@pytest.mark.parametrize("mode", ["online", "disabled"])
+def test_environment_does_not_change_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    others = {
+        "MODE": mode,
+        "RUN_ID": "fixed",
+        "RESUME": "must",
+        "PROJECT": "other",
+        "NAME": "other",
+        "DIR": "/dev/null",
+    }
+    for name, value in {**others, "RUN_GROUP": "other", "TAGS": "other"}.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    whole_run(WandbTracker(), tmp_path)
+    (run,) = of_kind(tmp_path, "run")
+    assert (run.project, run.run_group, run.display_name) == ("dpfbo", "sweep-a", "landmine-3")
+    assert list(run.tags) == ["test", "simulation"]
+    assert run.run_id != "fixed"
+
+
+def test_resumed_run_is_one_full_curve(tmp_path: Path) -> None:
+    """An attempt that was killed is replaced, unless it was uploaded."""
+    start(WandbTracker(), tmp_path)
+    (killed,) = tmp_path.glob("wandb/offline-run-*")
+    tracker = WandbTracker()
+    start(tracker, tmp_path)
+    for number in range(4):
+        tracker.log_round(number, {"regret/mean": 1.0})
+    tracker.finish(SUMMARY, draw)
+    assert not killed.exists()
+    assert [row["round"] for row in rows(tmp_path)[:4]] == [0, 1, 2, 3]
+    (kept,) = tmp_path.glob("wandb/offline-run-*")
+    (kept / "run-x.wandb.synced").touch()
+    whole_run(WandbTracker(), tmp_path)
+    assert len(list(tmp_path.glob("wandb/offline-run-*"))) == 2
+    assert kept.exists()
+
+
+def test_files_stay_in_the_result_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    whole_run(WandbTracker(), tmp_path / "result")
+    assert [path.name for path in (tmp_path / "result").iterdir()] == ["wandb"]
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert list((tmp_path / "result").glob("wandb/*/files/**/*.py")) == []  # no code
+    assert list((tmp_path / "result").glob("wandb/*/files/*.patch")) == []  # no git state
+    assert list((tmp_path / "result").glob("wandb/*/files/output.log")) == []  # no console
+
+
+def test_fail_marks_the_run(tmp_path: Path) -> None:
+    tracker = WandbTracker()
+    start(tracker, tmp_path)
+    tracker.log_round(0, {"regret/mean": 0.5})
+    tracker.fail("the objective raised")
+    tracker.finish({"delta": 1e-5})  # too late: nothing happens
+    assert [exit.exit_code for exit in of_kind(tmp_path, "exit")] == [1]
+    assert summary_of(tmp_path)["error"] == "the objective raised"
+    assert "delta" not in summary_of(tmp_path)
+
+
+def test_runs_in_one_process_are_separate(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
+    for name in ("a", "b"):
+        whole_run(WandbTracker(), tmp_path / name)
+    ids = {of_kind(tmp_path / name, "run")[0].run_id for name in ("a", "b")}
+    assert len(ids) == 2
+    assert messages() == []
+
+
+def test_figure_that_cannot_be_drawn_still_closes_the_run(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
+    tracker = WandbTracker()
+    start(tracker, tmp_path)
+    tracker.finish(SUMMARY, lambda path: None)
+    assert [exit.exit_code for exit in of_kind(tmp_path, "exit")] == [0]
+    assert summary_of(tmp_path)["final_regret"] == 0.25
+    assert len(messages()) == 1
+
+
+@pytest.mark.parametrize("blocked", ["result", "result/wandb"])
+def test_file_in_the_way(tmp_path: Path, messages: Callable[[], list[str]], blocked: str) -> None:
+    (tmp_path / blocked).parent.mkdir(exist_ok=True)
+    (tmp_path / blocked).write_text("in the way")
+    whole_run(WandbTracker(), tmp_path / "result")
+    (message,) = messages()
+    assert "W&B tracking is off" in message
+    assert (tmp_path / blocked).read_text() == "in the way"
+
+
+def test_next_run_after_a_failed_one_is_tracked(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
+    (tmp_path / "blocked").write_text("")
+    whole_run(WandbTracker(), tmp_path / "blocked")
+    whole_run(WandbTracker(), tmp_path / "free")
+    assert len(of_kind(tmp_path / "free", "history")) == 5
+    assert len(messages()) == 1
+
+
+def test_online_without_a_key_never_asks_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Callable[[], list[str]]
+) -> None:
+    from wandb.sdk.lib.wbauth import prompt
+
+    asked: list[dict] = []
+    monkeypatch.setattr(prompt, "prompt_and_save_api_key", lambda **settings: asked.append(settings))
+    assert whole_run(WandbTracker(mode="online"), tmp_path) < 10.0
+    (message,) = messages()
+    assert "no W&B API key" in message
+    assert asked == []
+
+
+def test_online_with_a_server_that_never_answers_gives_up_in_time(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    messages: Callable[[], list[str]],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """One that refuses is among the failures of a whole run, below."""
+    monkeypatch.setattr(wandb_tracker, "INIT_SECONDS", 1.5)
+    monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and says nothing
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert whole_run(WandbTracker(mode="online"), tmp_path) < 8.0
+    assert len(messages()) == 1
+    assert capfd.readouterr() == ("", "")
+
+
+def test_wandb_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Callable[[], list[str]]
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    whole_run(WandbTracker(), tmp_path)
+    (message,) = messages()
+    assert "ModuleNotFoundError" in message
+
+
+def test_failure_during_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Callable[[], list[str]]
+) -> None:
+    rounds: list[int] = []
+
+    def log(row: dict, step: int, commit: bool = True) -> None:
+        rounds.append(step)
+        if step == 1:
+            raise SystemExit("service\ndied")
+
+    calls = fake_wandb(monkeypatch, log=log)
+    whole_run(WandbTracker(), tmp_path)
+    (message,) = messages()
+    assert message.endswith("SystemExit: service died")
+    assert rounds == [0, 1]
+    assert calls.torn_down == 1
+
+
+@pytest.mark.parametrize("method", ["define_metric", "log", "finish"])
+def test_wandb_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Callable[[], list[str]], method: str
+) -> None:
+    for name in ("INIT_SECONDS", "FINISH_SECONDS", "ANSWER_SECONDS"):
+        monkeypatch.setattr(wandb_tracker, name, 0.2)
+    release = threading.Event()
+    calls = fake_wandb(monkeypatch, **{method: lambda *args, **settings: release.wait()})
+    try:
+        assert whole_run(WandbTracker(), tmp_path) < 2.0
+    finally:
+        release.set()
+    (message,) = messages()
+    assert "no answer within" in message
+    for _ in range(100):  # torn down on a thread that nobody waits for
+        if calls.torn_down:
+            break
+        time.sleep(0.01)
+    assert calls.torn_down == 1
+
+
+def test_service_that_dies(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
+    """Needs the process id, which W&B does not tell; the run after it has a service again."""
+    from wandb.sdk import wandb_setup
+
+    tracker = WandbTracker()
+    start(tracker, tmp_path / "a")
+    process = wandb_setup.singleton().ensure_service()._proc._process
+    process.kill()
+    process.wait()
+    tracker.log_round(0, {"regret/mean": 0.5})
+    tracker.finish({})
+    assert len(messages()) == 1
+    whole_run(WandbTracker(), tmp_path / "b")
+    assert len(of_kind(tmp_path / "b", "history")) == 5
+    assert len(messages()) == 1
+
+
+def test_disabled_never_imports_wandb(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DISABLED_PROGRAM, str(tmp_path / "result")]
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not (tmp_path / "result").exists()
+
+
+def test_methods_before_start_do_nothing(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
+    tracker = WandbTracker()
+    tracker.log_round(0, {"regret/mean": 0.5})
+    tracker.finish({})
+    tracker.fail("early")
+    assert messages() == []
+
+
+@pytest.mark.parametrize("mode", ["x", "", "Online"])
+def test_unknown_mode(mode: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        WandbTracker(mode=mode)
+    assert str(caught.value) == f"tracker.wandb.mode must be one of online, offline, disabled, got {mode!r}"
+
+
+def composed(tmp_path: Path, *overrides: str) -> Any:
+    GlobalHydra.instance().clear()
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return hydra.compose("config", [*SMALL, f"results_dir={tmp_path}", *overrides])
+
+
+def test_executed_run_is_all_there(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
+    summary, folder = execute(composed(tmp_path, "experiment_name=mine", "privacy.rng=os", "tracker.wandb.show=all"))
+    (run,) = of_kind(folder, "run")
+    assert run.run_group == "mine"
+    assert list(run.tags) == ["branin", "dp_fts_de", "simulation"]
+    config = config_of(folder)
+    assert (config["rounds"], config["privacy"]["rng"], config["commit"]) == (3, "os", summary["commit"])
+    logged = rows(folder)
+    assert [row["round"] for row in logged[:4]] == [0, 1, 2, 3]
+    assert [row["regret_vs_epsilon"] for row in logged[:4]] == pytest.approx(summary["curve"]["mean"])
+    spent = [0.0, *pq.read_table(folder / "server.parquet")["epsilon"].to_pylist()]
+    assert [row["privacy/epsilon"] for row in logged[:4]] == pytest.approx(spent)
+    assert {"regret/median", "server/snr", "server/n_chosen", "server/n_dropped", "seconds/server"} <= set(logged[0])
+    final = summary_of(folder)
+    assert (final["final_regret"], final["final_epsilon"]) == pytest.approx((summary["final"]["mean"], spent[-1]))
+    (figure,) = folder.glob("wandb/offline-run-*/files/media/images/figures/*.png")
+    assert Image.open(figure).width > 1000
+    assert [text for text in messages() if "W&B" in text] == []
+
+
+def test_exchange_between_agents_has_no_epsilon(tmp_path: Path) -> None:
+    _, folder = execute(composed(tmp_path, "algorithm=fts_original"))
+    assert not {"privacy/epsilon", "regret_vs_epsilon"} & {name for row in rows(folder) for name in row}
+
+
+def test_interrupted_run_goes_on_as_one_full_curve(tmp_path: Path) -> None:
+    def interrupt(agents: RoundRecord, server: ServerRecord | None) -> None:
+        if agents.round == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        execute(composed(tmp_path), interrupt)
+    summary, folder = execute(composed(tmp_path))
+    assert [row["regret/mean"] for row in rows(folder)[:4]] == pytest.approx(summary["curve"]["mean"])
+    assert [exit.exit_code for exit in of_kind(folder, "exit")] == [0]
+
+
+@pytest.mark.parametrize("failure", ["folder", "no key", "no network", "service"])
+def test_run_is_whole_whatever_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Callable[[], list[str]], failure: str
+) -> None:
+    from wandb.sdk import wandb_setup
+
+    def on_round(agents: RoundRecord, server: ServerRecord | None) -> None:
+        if failure == "service" and agents.round == 1:
+            process = wandb_setup.singleton().ensure_service()._proc._process
+            process.kill()
+            process.wait()
+
+    monkeypatch.setattr(wandb_tracker, "INIT_SECONDS", 1.5)
+    overrides = ["tracker.wandb.mode=online"] if failure.startswith("no") else []
+    if failure == "no network":
+        monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+    cfg = composed(tmp_path, *overrides)
+    if failure == "folder":
+        folder = tmp_path / "single" / setting_hash(cfg) / "0"
+        folder.mkdir(parents=True)
+        (folder / "wandb").write_text("in the way")
+    summary, folder = execute(cfg, on_round)
+    assert json.loads((folder / "summary.json").read_text()) == summary
+    assert pq.read_table(folder / "rounds.parquet")["round"].to_pylist()[-1] == 3
+    assert sum("W&B tracking is off" in text for text in messages()) == 1
+
+
+def test_several_processes_at_once(tmp_path: Path) -> None:
+    """As in a sweep: off the main thread, runs one after another in each process."""
+    program = [sys.executable, "-c", WORKER_PROGRAM]
+    workers = [
+        subprocess.Popen([*program, str(tmp_path / name)], cwd=Path(__file__).parents[3], stderr=subprocess.PIPE)
+        for name in ("a", "b")
+    ]
+    assert [worker.communicate(timeout=60)[1] for worker in workers] == [b"", b""]
+    folders = sorted(tmp_path.glob("[ab]/*"))
+    assert len(folders) == 4
+    assert [len(of_kind(folder, "exit")) for folder in folders] == [1] * 4
+    assert len({of_kind(folder, "run")[0].run_id for folder in folders}) == 4
+
+
+REAL = {"privacy": {"rng": "os"}, "algorithm": {"private": True}}
+
+
+@pytest.mark.parametrize(
+    ("show", "config", "released_only"),
+    [
+        ("auto", REAL, True),
+        ("auto", {"privacy": {"rng": "seeded"}, "algorithm": {"private": True}}, False),
+        ("auto", {"privacy": {"rng": "os"}, "algorithm": {"private": False}}, False),
+        ("released", {}, True),
+        ("all", REAL, False),
+    ],
+)
+def test_a_real_deployment_shows_what_is_released_and_nothing_else(tmp_path, show, config, released_only):
+    tracker = WandbTracker(show=show)
+    problem = {"name": "property", "file": "/home/me/own.csv", "data_dir": "/home/me"}
+    tracker.start({**config, "problem": problem}, tmp_path, "run", "sweep", ["test"])
+    metrics = {"regret/mean": 0.25, "epsilon": 0.5, "server/sigma": 2.0, "server/snr": 0.125, "seconds/fit": 3.0}
+    tracker.log_round(0, metrics)
+    tracker.log_round(1, metrics)
+    tracker.finish({**SUMMARY, "clip_fraction": 0.75, "n_charges": 2}, draw)
+    logged, summary = {key for row in rows(tmp_path) for key in row}, summary_of(tmp_path)
+    private = {"regret/mean", "regret_vs_epsilon", "server/snr", "seconds/fit"}
+    assert logged & private == (set() if released_only else private)
+    assert {"round", "privacy/epsilon", "server/sigma"} <= logged
+    assert "n_charges" in summary and "final_epsilon" in summary
+    for key in ("final_regret", "final/mean", "clip_fraction"):
+        assert (key in summary) != released_only
+    assert config_of(tmp_path)["problem"] == ({"name": "property"} if released_only else problem)
+    (run,) = of_kind(tmp_path, "run")
+    assert ("released" if released_only else "simulation") in run.tags
+    assert bool(list(tmp_path.rglob("*.png"))) != released_only
+
+
+def test_a_failure_of_a_real_deployment_keeps_its_words_to_itself(tmp_path):
+    tracker = WandbTracker()
+    tracker.start(REAL, tmp_path, "run", "sweep", [])
+    tracker.fail("objective of agent 3 at x = 0.25 raised ValueError")
+    assert "agent 3" not in json.dumps(summary_of(tmp_path))
+    assert summary_of(tmp_path)["error"].startswith("the run failed")
+
+
+def test_what_to_show_is_checked():
+    with pytest.raises(ValueError, match=r"tracker\.wandb\.show must be one of auto, all, released, got 'some'"):
+        WandbTracker(show="some")

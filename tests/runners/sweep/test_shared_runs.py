@@ -1,0 +1,134 @@
+"""Several experiments in one sweep, and the scales of an experiment."""
+
+import json
+import sys
+from contextlib import nullcontext
+
+import pandas as pd
+import pytest
+from omegaconf import OmegaConf
+
+from runners.record.run_folder import Progress
+from runners.sweep import command
+from runners.sweep.plan import plan
+from runners.sweep.shared_runs import plan_all, spread, together
+from runners.sweep.trials import known_trials, state
+
+TINY = [
+    "problem.n_agents=4", "rounds=2", "algorithm.M=10", "~accountant@privacy.accountants.pld", "privacy.accountant=rdp",
+]  # fmt: skip
+BOTH = ["experiment=fig2c,fig2d", *TINY, "seeds=0,1"]
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Trials run in this process, one after another; gives the labels of those that did."""
+    from runners.sweep import tune
+
+    ran = []
+
+    def run_trials(todo, options, board):
+        for setting, trial in todo:
+            ran.append((trial.label, trial.seed))
+            board.update(trial, tune.attempt(OmegaConf.create(setting.config(trial.seed)), lambda *_: None))
+        return []
+
+    monkeypatch.setattr(tune, "run_trials", run_trials)
+    monkeypatch.setattr(tune, "cluster", lambda options: nullcontext())
+    return ran
+
+
+def test_what_experiments_share_runs_once(here, tmp_path, capsys):
+    command = [*BOTH, f"results_dir={tmp_path}"]
+    grids = plan_all(command)
+    keys = [{trial.key for _, trial in grid.trials} for grid in grids]
+    assert len(keys[0] & keys[1]) == 6  # ts, the control, and z = 1 at q = .25: two seeds each
+    assert command.main(command) == 0
+    assert len(here) == len(keys[0] | keys[1]) == 14
+    out = capsys.readouterr().out
+    assert out.count("10 of 10 done") == 2
+    for grid in grids:
+        assert {trial.key for trial in known_trials(grid.folder)} == {trial.key for _, trial in grid.trials}
+        for _, trial in grid.trials:
+            folder = trial.folder(grid.folder)
+            summary = json.loads((folder.path / "summary.json").read_text())
+            assert state(folder).phase == "done"
+            assert (
+                summary["experiment"] == OmegaConf.load(folder.path / "config.yaml").experiment_name == grid.experiment
+            )
+    setting, seed = sorted(keys[0] & keys[1])[0]
+    tables = [pd.read_parquet(grid.folder / setting / str(seed) / "rounds.parquet") for grid in grids]
+    pd.testing.assert_frame_equal(*tables)
+
+    here.clear()
+    (grids[1].folder / setting / str(seed) / "summary.json").unlink()  # as if interrupted before it was copied
+    assert command.main(command) == 0
+    assert here == []
+    assert state(known_trials(grids[1].folder)[0].folder(grids[1].folder)).phase == "done"
+    assert (grids[1].folder / setting / str(seed) / "summary.json").exists()
+
+
+def test_begun_trials_go_on_where_they_were_begun_and_busy_folders_do_not_lose_the_rest(here, tmp_path, capsys):
+    command = [*BOTH, "seeds=0", f"results_dir={tmp_path}"]
+    grids = plan_all(command)
+    begun, busy = (next(t for s, t in grids[1].trials if s.label.startswith(name)) for name in ("ts", "random_server"))
+    folder = begun.folder(grids[1].folder)
+    folder.path.mkdir(parents=True)
+    folder.note_progress(Progress(0, 2, 0.5, 0.0))
+    states = [{trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials} for grid in grids]
+    planned, known = together(grids, states)
+    assert planned[begun.key][0].folder == grids[1].folder
+    assert known[begun.key].phase == "interrupted"
+    assert planned[busy.key][0].folder == grids[0].folder
+    assert command.main(["experiment=fig2c", *command[1:], "progress=false"]) == 0
+    states = [{trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials} for grid in grids]
+    known = together(grids, states)[1]
+    with busy.folder(grids[1].folder).opened():
+        after = spread(grids, states, known)
+    assert after[0] == states[0]
+    assert "another run is writing to" in after[1][busy.key].error
+    assert [s.phase for s in after[1].values()].count("done") == 2  # ts, whose begun run is replaced, and z = 1
+    assert spread(grids, after, known)[1][busy.key].phase == "done"
+
+
+def test_as_json_a_list(tmp_path, capsys):
+    assert command.main([*BOTH, f"results_dir={tmp_path}", "--dry-run", "--json"]) == 0
+    assert [report["experiment"] for report in json.loads(capsys.readouterr().out)] == ["fig2c", "fig2d"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["experiment=fig2c,fig2d", "experiment_name=mine"], "experiment_name cannot be given to several experiments"),
+        (["experiment=fig2c,fig2c"], "experiments must be different names between commas, got 'fig2c,fig2c'"),
+        (["experiment=fig2c,"], "experiments must be different names between commas, got 'fig2c,'"),
+        (["experiment=fig2c,fig99"], "unknown experiment 'fig99'"),
+        (
+            ["experiment=fig2c,fig2d", "tracker.wandb.mode=offline"],
+            "tracker.wandb.mode=disabled, got 'offline' in fig2c",
+        ),
+        (["experiment=fig2c,fig2d", "privacy.rng=os"], "privacy.rng=seeded, got 'os' in fig2c"),
+        (["experiment=fig2c,cost"], "python -m runners.fetch landmine"),
+        (["experiment=fig2c", "scale=large"], "scale must be one of quick, paper, got 'large'"),
+        (["experiment=demo", "scale=paper"], "scale=paper needs an experiment that has command.scales"),
+        (["experiment=fig2c", "sweep.scales={quick: 3}"], "sweep.scales must have seeds"),
+    ],
+)
+def test_refused(overrides, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "runners.sweep.tune", None)
+    more = [] if any("demo" in o or "sweep" in o for o in overrides) else TINY
+    assert command.main([*overrides, *more, f"results_dir={tmp_path / 'r'}", f"data_dir={tmp_path}"]) != 0
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert says in error
+    assert not (tmp_path / "r").exists()
+
+
+def test_scales_have_seeds_and_perhaps_more_settings():
+    scales = "sweep.scales={quick: {seeds: 0..1}, paper: {seeds: 0..3, also: ['algorithm=fts']}}"
+    given = [*TINY, scales, "sweep.settings=['algorithm=ts']"]
+    quick, paper = plan(given), plan([*given, "scale=paper"])
+    assert ([s.label for s in quick.settings], quick.seeds) == (["ts"], (0, 1))
+    assert ([s.label for s in paper.settings], paper.seeds) == (["ts", "fts"], (0, 1, 2, 3))
+    assert quick.settings[0].name == paper.settings[0].name
+    assert plan([*given, "scale=paper", "seeds=7"]).seeds == (7,)

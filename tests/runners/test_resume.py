@@ -1,0 +1,500 @@
+"""A run that was interrupted and started again leaves what an uninterrupted one leaves, and pays once."""
+
+import fcntl
+import functools
+import json
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dpfbo.checkpoint import Checkpoint
+from dpfbo.privacy.accounting.rdp import Rdp
+from dpfbo.privacy.ledger import Ledger, LedgerError, digest
+from dpfbo.problems.custom import EvaluationError
+from runners import recorded_run, run
+from runners.compose.identity import setting_hash
+from runners.record import run_folder
+from runners.record.run_folder import Progress, RunFolder
+from runners.recorded_run import execute
+from tests.kill_world import BRANIN, FAST, FILES, QUIET, SYNTHETIC, charged, differences, records, undisturbed
+from tests.runners.compose.test_conf import compose
+
+T = 12
+PROBLEMS = {"synthetic": SYNTHETIC, "branin": BRANIN}  # branin refits before rounds 2, 7 and 12
+
+
+class Stop(Exception):
+    """Whatever ends a run from outside."""
+
+
+def settings(problem="synthetic", *more):
+    return [*PROBLEMS[problem], f"rounds={T}", *more]
+
+
+@functools.cache
+def expected(problem, *more):
+    """The records of the uninterrupted run, made once."""
+    with tempfile.TemporaryDirectory() as folder:
+        return undisturbed(Path(folder), *settings(problem, *more))
+
+
+def configured(tmp_path, problem="synthetic", *more):
+    return compose(*settings(problem, *more), *QUIET, f"results_dir={tmp_path}")
+
+
+def interrupted(cfg, after, error=Stop):
+    """Stop the run right after a round was kept; the rounds that on_round was called for."""
+    seen = []
+
+    def stop(agents, server):
+        seen.append(agents.round)
+        if agents.round == after:
+            raise error
+
+    with pytest.raises(error):
+        execute(cfg, stop)
+    return seen
+
+
+def folder_of(cfg):
+    return Path(cfg.results_dir) / "single" / setting_hash(cfg) / "0"
+
+
+def call(monkeypatch, tmp_path, *more):
+    """Exit code of the command in this process."""
+    monkeypatch.setattr(sys, "argv", ["runners.run", *settings(), *QUIET, f"results_dir={tmp_path}", *more])
+    try:
+        run.main()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+@pytest.mark.parametrize(("after", "error"), [(0, Stop), (6, KeyboardInterrupt), (7, Stop), (T, KeyboardInterrupt)])
+def test_after_a_round(tmp_path, after, error):
+    cfg = configured(tmp_path, "branin")
+    interrupted(cfg, after, error)
+    folder = folder_of(cfg)
+    assert not (folder / "summary.json").exists()
+    assert [r.agents.round for r in Checkpoint(folder / "checkpoint").read()] == list(range(after + 1))
+    _, path = execute(cfg)
+    assert path == folder
+    assert differences(records(path), expected("branin")) == []
+
+
+@pytest.mark.parametrize("algorithm", ["dp_fts_de", "fts_de", "ts", "fts_original", "sobol_server", "random_server"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_kind_of_server(tmp_path, problem, algorithm):
+    more = [f"algorithm={algorithm}", "dropout.probability=0.3"]
+    cfg = configured(tmp_path, problem, *more)
+    interrupted(cfg, 6)
+    interrupted(cfg, 10)
+    _, path = execute(cfg)
+    assert differences(records(path), expected(problem, *more)) == []
+
+
+def test_after_every_round_in_turn(tmp_path):
+    cfg = configured(tmp_path, "branin")
+    for after in range(T + 1):
+        assert interrupted(cfg, after) == list(range(after + 1))
+    _, path = execute(cfg)
+    assert differences(records(path), expected("branin")) == []
+
+
+def test_another_run_is_told_apart(tmp_path):
+    """What all tests here compare does differ where it should."""
+    other = undisturbed(tmp_path, *settings("branin", "seed=1"))
+    assert differences(other, expected("branin")) == ["rounds.parquet", "server.parquet", "ledger.jsonl", "summary"]
+
+
+@pytest.mark.parametrize("rng", ["seeded", "os"])
+@pytest.mark.parametrize("where", ["before the charge", "after the charge"])
+@pytest.mark.parametrize("t", [0, T - 1])
+def test_in_the_middle_of_a_round(tmp_path, monkeypatch, where, rng, t):
+    """os: what was kept is sent byte for byte and paid once. seeded: the same bytes are made again."""
+    cfg = configured(tmp_path, "synthetic", f"privacy.rng={rng}")
+
+    def stop(*arguments):
+        if (arguments[1].round if where == "before the charge" else arguments[1].agents.round) == t:
+            raise Stop
+        return whole(*arguments)
+
+    at = (Ledger, "charge") if where == "before the charge" else (Checkpoint, "append")
+    whole = getattr(*at)
+    with monkeypatch.context() as broken:
+        broken.setattr(*at, stop)
+        with pytest.raises(Stop):
+            execute(cfg)
+    folder = folder_of(cfg)
+    assert len(Checkpoint(folder / "checkpoint").read()) == t
+    paid = charged(folder)
+    assert [round for round, _ in paid] == list(range(t + (where == "after the charge")))
+    kept = Checkpoint(folder / "checkpoint").release_file().load(t)
+    assert (kept is not None) == (rng == "os")
+    sent = {}
+    execute(cfg, lambda agents, server: server and sent.update({server.round: digest(server.release.values)}))
+    assert charged(folder) == sorted(sent.items())
+    assert charged(folder)[: len(paid)] == paid
+    if kept is not None:
+        assert sent[t] == digest(kept.values)
+        records(folder)
+    else:
+        assert differences(records(folder), expected("synthetic")) == []
+
+
+@pytest.mark.parametrize("after", [0, 5, T])
+def test_done_rounds_with_fresh_noise_are_sent_and_paid_once(tmp_path, after):
+    cfg = configured(tmp_path, "synthetic", "privacy.rng=os")
+    first, last = {}, {}
+
+    def stop(agents, server):
+        if server:
+            first[server.round] = digest(server.release.values)
+        if agents.round == after:
+            raise Stop
+
+    with pytest.raises(Stop):
+        execute(cfg, stop)
+    summary, folder = execute(
+        cfg, lambda agents, server: server and last.update({server.round: digest(server.release.values)})
+    )
+    assert summary["n_charges"] == T
+    assert charged(folder) == sorted(last.items())
+    assert first.items() <= last.items()
+    fresh, _ = execute(configured(tmp_path / "other", "synthetic", "privacy.rng=os"))
+    assert summary["epsilon"] == fresh["epsilon"]
+    records(folder)
+
+
+@pytest.mark.parametrize("lost", ["release", "round"])
+def test_fresh_noise_that_was_not_kept_is_paid_in_addition(tmp_path, monkeypatch, lost):
+    cfg = configured(tmp_path, "synthetic", "privacy.rng=os")
+    t = 5
+    if lost == "release":
+        with monkeypatch.context() as broken:
+            append = Checkpoint.append
+            broken.setattr(Checkpoint, "append", lambda c, r: append(c, r) if r.agents.round < t else 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                execute(cfg)
+        folder = folder_of(cfg)
+        (folder / "checkpoint" / "release.npz").unlink()
+        paid, again = t + 1, T - t
+    else:
+        interrupted(cfg, 8)
+        folder = folder_of(cfg)
+        (folder / "checkpoint" / f"round-{t:05d}.npz").write_bytes(b"")  # a power cut: rounds need not be durable
+        paid, again = 9, T - t
+    before, observed = charged(folder), {}
+    assert len(before) == paid
+    summary, _ = execute(cfg, lambda agents, server: server and observed.update({server.round: server}))
+    now = charged(folder)
+    assert now[:paid] == before
+    assert len(now) == len(set(now)) == paid + again == summary["n_charges"]
+    assert {(s.round, digest(s.release.values)) for s in observed.values()} <= set(now)
+    epsilon = pd.read_parquet(folder / "server.parquet")["epsilon"].tolist()
+    implied = Rdp().curve(Ledger(folder / "ledger.jsonl").events(), summary["delta"])
+    assert epsilon[:t] == implied[:t]
+    assert epsilon[t:] == implied[paid:], "of all that was paid before, whatever its round"
+    assert epsilon[-1] == summary["epsilon"]["rdp"] > expected("synthetic")["summary"]["epsilon"]["rdp"]
+
+
+def cut_off(ledger):
+    whole = ledger.read_bytes()
+    ledger.write_bytes(whole[: len(whole) // 2])
+
+
+def without_a_line(ledger):
+    first, *rest = ledger.read_text().splitlines(keepends=True)
+    ledger.write_text("".join(rest))
+
+
+def other_bytes(ledger):
+    whole = ledger.read_text()
+    old = json.loads(whole.splitlines()[2])["digest"]
+    ledger.write_text(whole.replace(old, "0" * 64))
+
+
+LOST = {
+    "deleted": lambda p: p.unlink(),
+    "empty": lambda p: p.write_bytes(b""),
+    "cut off": cut_off,
+    "a line": without_a_line,
+    "last line torn": lambda p: p.write_bytes(p.read_bytes()[:-9]),
+    "other bytes": other_bytes,
+}
+
+
+@pytest.mark.parametrize("lose", LOST.values(), ids=LOST)
+def test_a_ledger_that_lost_something_is_refused(monkeypatch, capsys, tmp_path, lose):
+    cfg = configured(tmp_path)
+    interrupted(cfg, 5)
+    folder = folder_of(cfg)
+    whole = (folder / "ledger.jsonl").read_bytes()
+    lose(folder / "ledger.jsonl")
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    capsys.readouterr()
+    assert call(monkeypatch, tmp_path) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ledger ") and error.count("\n") == 1
+    assert "that the checkpoint holds: restore the ledger, or delete the folder" in error
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before, "nothing was released or lost"
+    with pytest.raises(LedgerError):
+        execute(cfg, lambda agents, server: pytest.fail("a round was shown"))
+    (folder / "ledger.jsonl").write_bytes(whole)
+    execute(cfg)
+    assert differences(records(folder), expected("synthetic")) == []
+
+
+def test_a_ledger_that_cannot_be_read_is_refused(monkeypatch, capsys, tmp_path):
+    cfg = configured(tmp_path)
+    interrupted(cfg, 5)
+    ledger = folder_of(cfg) / "ledger.jsonl"
+    ledger.write_bytes(b"\0" + ledger.read_bytes()[1:])
+    assert call(monkeypatch, tmp_path) == 1
+    assert "line 1 cannot be read, refusing to release anything more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rng", ["seeded", "os"])
+def test_without_resume_it_starts_again(tmp_path, rng, caplog):
+    cfg = configured(tmp_path, "synthetic", f"privacy.rng={rng}")
+    interrupted(cfg, 5)
+    folder, made = folder_of(cfg), []
+    with caplog.at_level(logging.WARNING):
+        summary, _ = execute(
+            configured(tmp_path, "synthetic", f"privacy.rng={rng}", "resume=false"),
+            lambda agents, server: made.append(len(charged(folder))),
+        )
+    assert "already holds 6 broadcasts" in caplog.text
+    if rng == "seeded":
+        assert made == [6] * 6 + [*range(7, T + 1), T]
+        assert differences(records(folder), expected("synthetic")) == []
+    else:
+        assert made == [*range(7, 6 + T + 1), 6 + T]
+        assert len(set(charged(folder))) == summary["n_charges"] == 6 + T
+        records(folder)
+
+
+def test_without_resume_nothing_that_was_kept_is_sent(tmp_path, monkeypatch):
+    cfg = configured(tmp_path, "synthetic", "privacy.rng=os")
+    with monkeypatch.context() as broken:
+        broken.setattr(Checkpoint, "append", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            execute(cfg)
+    folder = folder_of(cfg)
+    execute(configured(tmp_path, "synthetic", "privacy.rng=os", "resume=false"))
+    assert len(set(charged(folder))) == T + 1
+
+
+def fragile(agent, x):
+    """An objective that fails at one of its calls."""
+    CALLS.append(agent)
+    if len(CALLS) == FAIL_AT[0]:
+        raise RuntimeError("sensor off")
+    return -float(((x - 0.3) ** 2).sum())
+
+
+CALLS: list[int] = []
+FAIL_AT = [0]
+
+
+@pytest.mark.parametrize("round", [0, 7, T])
+def test_an_objective_that_raised_goes_on_in_its_round(tmp_path, round):
+    N, n_init = 6, 4
+    custom = [
+        "problem=custom", "problem.function=tests.runners.test_resume:fragile",
+        "problem.n_agents=6", f"n_init={n_init}",
+        f"rounds={T}", "algorithm.M=20", "acquisition.n_candidates=20", "acquisition.n_starts=2", *FAST,
+    ]  # fmt: skip
+    CALLS.clear()
+    FAIL_AT[0] = 0
+    whole = undisturbed(tmp_path / "whole", *custom)
+    assert len(CALLS) == N * (n_init + T)
+    CALLS.clear()
+    done = N * (n_init + round - 1) if round else 0  # calls of the rounds before
+    FAIL_AT[0] = done + 3
+    cfg = compose(*custom, *QUIET, f"results_dir={tmp_path / 'run'}")
+    with pytest.raises(EvaluationError, match="at agent .* raised RuntimeError: sensor off"):
+        execute(cfg)
+    FAIL_AT[0] = 0
+    CALLS.clear()
+    _, folder = execute(cfg)
+    assert len(CALLS) == N * (n_init + T) - done
+    assert differences(records(folder), whole) == [], (records(folder)["summary"], whole["summary"])
+
+
+def test_replayed_rounds_are_shown_as_they_were(tmp_path):
+    cfg = configured(tmp_path)
+    shown = []
+
+    def show(agents, server):
+        arrays = [getattr(agents, name).numpy().tobytes() for name in ("u", "x", "y", "best", "regret", "source")]
+        epsilon = None if server is None else (server.epsilon, digest(server.release.values), server.release.n_chosen)
+        shown.append((agents.round, arrays, epsilon))
+        if stop_after[0] == agents.round:
+            raise Stop
+
+    stop_after = [None]
+    execute(configured(tmp_path / "whole"), show)
+    whole, shown = list(shown), []
+    stop_after = [7]
+    with pytest.raises(Stop):
+        execute(cfg, show)
+    assert shown == whole[:8]
+    shown, stop_after = [], [None]
+    execute(cfg, show)
+    assert shown == whole
+
+
+def test_an_error_while_rounds_are_replayed_loses_nothing(tmp_path):
+    cfg = configured(tmp_path)
+    interrupted(cfg, 8)
+    interrupted(cfg, 3)
+    assert len(Checkpoint(folder_of(cfg) / "checkpoint").read()) == 9
+    _, folder = execute(cfg)
+    assert differences(records(folder), expected("synthetic")) == []
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "rounds.parquet", "server.parquet", "summary.json"])
+def test_interrupted_while_the_records_are_written(tmp_path, monkeypatch, name):
+    cfg = configured(tmp_path)
+    replace = RunFolder.replace
+
+    def stop(folder, file, *arguments, **more):
+        if file == name:
+            raise Stop
+        replace(folder, file, *arguments, **more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(RunFolder, "replace", stop)
+        with pytest.raises(Stop):
+            execute(cfg)
+    folder = folder_of(cfg)
+    assert not (folder / "summary.json").exists()
+    with monkeypatch.context() as watched:
+        watched.setattr("dpfbo.problems.synthetic.Synthetic.evaluate", lambda *_: pytest.fail("evaluated again"))
+        execute(cfg)
+    assert differences(records(folder), expected("synthetic")) == []
+
+
+@pytest.mark.parametrize("left", [0, 1, T])
+def test_interrupted_while_the_checkpoint_is_cleared(tmp_path, monkeypatch, left):
+    """Any files of it may be left: the next start ends with the same records and a folder without it."""
+    cfg = configured(tmp_path)
+
+    def clear_some(checkpoint):
+        for file in sorted(checkpoint.folder.iterdir(), reverse=True)[: T + 1 - left]:
+            file.unlink()
+        raise Stop
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Checkpoint, "clear", clear_some)
+        with pytest.raises(Stop):
+            execute(cfg)
+    folder = folder_of(cfg)
+    assert (folder / "summary.json").exists()
+    execute(cfg)
+    assert differences(records(folder), expected("synthetic")) == []
+
+
+def test_a_damaged_checkpoint_costs_rounds_and_nothing_else(tmp_path):
+    cfg = configured(tmp_path, "branin")
+    interrupted(cfg, 8)
+    folder = folder_of(cfg)
+    (folder / "checkpoint" / "round-00004.npz").write_bytes(b"PK\x03\x04")
+    (folder / "checkpoint" / ".round-00009.npz.x1").write_bytes(b"half")
+    _, folder = execute(cfg)
+    assert differences(records(folder), expected("branin")) == []
+
+
+def test_the_command_says_how_to_go_on_and_does(monkeypatch, capsys, tmp_path):
+    cfg = configured(tmp_path)
+
+    def stop(progress, agents, server):
+        if agents.round == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken:
+        broken.setattr("runners.record.terminal.RoundProgress.__call__", stop)
+        assert call(monkeypatch, tmp_path) == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert call(monkeypatch, tmp_path) == 0
+    folder = folder_of(cfg)
+    assert differences(records(folder), expected("synthetic")) == []
+
+
+def test_says_where_it_goes_on(tmp_path, caplog):
+    cfg = configured(tmp_path)
+    interrupted(cfg, 4)
+    with caplog.at_level(logging.WARNING):
+        execute(cfg)
+    assert f"going on after round 4 of {T}" in caplog.text
+    assert "already holds" not in caplog.text
+
+
+def test_progress_and_busy_in_every_state(tmp_path, monkeypatch):
+    monkeypatch.setattr(recorded_run, "_PROGRESS_SECONDS", -1.0)
+    cfg = configured(tmp_path)
+    states = []
+
+    def state(folder):
+        return folder.progress(), folder.busy()
+
+    def look(agents, server):
+        folder = RunFolder(folder_of(cfg))
+        states.append(state(folder))
+        epsilon = server.epsilon if server else last[0]
+        assert states[-1] == (Progress(agents.round, T, agents.mean, epsilon), True)
+        last[0] = epsilon
+        if agents.round == 6:
+            raise Stop
+
+    last = [0.0]
+    assert state(RunFolder(tmp_path / "nothing")) == (None, False)
+    with pytest.raises(Stop):
+        execute(cfg, look)
+    folder = RunFolder(folder_of(cfg))
+    assert state(folder) == (states[-1][0], False)
+    assert states[-1][0].round == 6
+    interrupted(cfg, 9)
+    assert folder.progress().round == 9
+    execute(cfg)
+    assert state(folder) == (None, False)
+    assert {f.name for f in folder.path.iterdir()} == FILES
+
+
+@pytest.mark.parametrize("algorithm", ["ts", "fts_de"])
+def test_progress_without_epsilon(tmp_path, algorithm):
+    cfg = configured(tmp_path, "synthetic", f"algorithm={algorithm}")
+    interrupted(cfg, 0)
+    (file,) = tmp_path.rglob("progress.json")
+    assert RunFolder(file.parent).progress().epsilon == (0.0 if algorithm == "ts" else None)
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[]", '{"round": 1}', '{"round": 1, "more": 2}', "3"])
+def test_a_torn_progress_is_none(tmp_path, content):
+    (tmp_path / "progress.json").write_text(content)
+    assert RunFolder(tmp_path).progress() is None
+
+
+def test_a_folder_left_by_a_killed_run_is_not_busy(tmp_path):
+    (tmp_path / ".lock").touch()
+    assert not RunFolder(tmp_path).busy()
+    with RunFolder(tmp_path).opened():
+        assert RunFolder(tmp_path).busy()
+        assert RunFolder(tmp_path).busy(), "looking changes nothing"
+    assert not RunFolder(tmp_path).busy()
+
+
+def test_who_only_looks_keeps_no_run_out(tmp_path, monkeypatch):
+    (tmp_path / ".lock").touch()
+    looking = os.open(tmp_path / ".lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    monkeypatch.setattr(run_folder.time, "sleep", lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN))
+    with RunFolder(tmp_path).opened():
+        assert RunFolder(tmp_path).busy()
+    os.close(looking)

@@ -1,0 +1,157 @@
+"""The status command: every state of a trial, told from its files."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from runners import status
+from runners.record.run_folder import Progress, RunFolder
+from runners.sweep.trials import (  # fmt: skip
+    PHASES,
+    Trial,
+    TrialState,
+    forget_failure,
+    known_trials,
+    read_plan,
+    record_failure,
+    seeds_in_words,
+    state,
+    write_plan,
+)
+
+SUMMARY = {
+    "problem": "branin", "algorithm": "ts", "metric": "simple_regret", "rounds": 4, "final": {"mean": 0.25},
+    "epsilon": {"pld": 1.5, "rdp": 2.0}, "accountant": "pld", "delta": 0.01, "relation": "zero-out",
+}  # fmt: skip
+
+
+def trial(seed, setting="abcdef123456", label="ts"):
+    return Trial(label, ("algorithm=ts",), setting, seed, 4, "simple_regret")
+
+
+def finish(folder, **changes):
+    folder.path.mkdir(parents=True, exist_ok=True)
+    (folder.path / "summary.json").write_text(json.dumps({**SUMMARY, **changes}))
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Five seeds, one in each state; the running one for as long as the test lasts."""
+    experiment = tmp_path / "results" / "mine"
+    write_plan(experiment, [trial(seed) for seed in range(5)])
+    folders = [trial(seed).folder(experiment) for seed in range(5)]
+    finish(folders[0])
+    for folder, round in ((folders[1], 2), (folders[2], 3)):
+        folder.path.mkdir(parents=True)
+        folder.note_progress(Progress(round, 4, 0.5, None))
+    record_failure(folders[3], "sensor off", "Traceback ...")
+    with folders[1].opened():
+        yield experiment
+
+
+def test_every_state(sweep):
+    states = status.report(sweep).states
+    assert [s.phase for s in states.values()] == list(PHASES)
+    done, running, interrupted, failed, waiting = states.values()
+    assert (done.round, done.mean, done.epsilon, done.delta, done.accountant) == (4, 0.25, 1.5, 0.01, "pld")
+    assert (running.round, running.mean, running.epsilon) == (2, 0.5, float("inf"))
+    assert interrupted.round == 3
+    assert failed.error == "sensor off"
+    assert waiting == TrialState("waiting")
+
+
+def test_a_finished_trial_is_done_whatever_else_lies_there(tmp_path):
+    folder = RunFolder(tmp_path / "0")
+    finish(folder, epsilon={"pld": None})
+    record_failure(folder, "earlier", "")
+    folder.note_progress(Progress(1, 4, 0.5, 0.0))
+    with folder.opened():
+        assert state(folder).phase == "done"
+    assert state(folder).as_json()["epsilon"] is None
+    (folder.path / "summary.json").write_text("{")
+    assert state(folder).phase == "failed"
+    forget_failure(folder)
+    assert state(folder).phase == "interrupted"
+
+
+def test_table_and_errors(sweep, capsys):
+    assert status.main(["mine", "--results-dir", str(sweep.parent)]) == 0
+    out = capsys.readouterr().out
+    assert "mine: 1 of 5 done, 1 running, 1 interrupted, 1 failed, 1 waiting" in out
+    assert "2 / 4" in out
+    assert "3 / 4 stopped" in out
+    assert "0.2500" in out
+    assert "sensor off" in out
+    assert "privacy-loss distributions at delta 0.01, relation zero-out, user level" in " ".join(out.split())
+
+
+def test_json(sweep, capsys):
+    assert status.main(["--json", "--results-dir", str(sweep.parent)]) == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert report["experiment"] == "mine"
+    assert report["counts"] == dict.fromkeys(PHASES, 1)
+    assert [t["state"] for t in report["trials"]] == list(PHASES)
+    assert report["trials"][1]["epsilon"] is None
+    assert report["trials"][3]["error"] == "sensor off"
+
+
+def test_unknown_experiment_is_one_sentence(sweep, capsys, tmp_path):
+    assert status.main(["other", "--results-dir", str(sweep.parent)]) == 1
+    assert capsys.readouterr().err == f"error: no trial of 'other' in {sweep.parent} (there are results of mine)\n"
+    assert status.main(["--results-dir", str(tmp_path / "nowhere")]) == 1
+    assert capsys.readouterr().err.startswith("error: there are no results in ")
+
+
+@pytest.mark.parametrize("arguments", [["../x"], ["--watch", "0"], ["--watch", "nan"], ["--watch", "1", "--json"]])
+def test_bad_arguments(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        status.main(arguments)
+    assert stop.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_plain_runs_without_a_plan(tmp_path, capsys):
+    experiment = tmp_path / "single"
+    finish(RunFolder(experiment / "aaaaaabbbbbb" / "0"))
+    folder = RunFolder(experiment / "ccccccdddddd" / "7")
+    folder.path.mkdir(parents=True)
+    folder.note_progress(Progress(1, 9, 0.5, 0.25))
+    (experiment / "ccccccdddddd" / "notes").mkdir()
+    found = known_trials(experiment)
+    assert [(t.label, t.seed, t.rounds, t.metric) for t in found] == [
+        ("branin ts aaaaaa", 0, 4, "simple_regret"), ("cccccc", 7, 9, None),
+    ]  # fmt: skip
+    assert status.main(["--results-dir", str(tmp_path)]) == 0
+    assert "single: 1 of 2 done, 1 interrupted" in capsys.readouterr().out
+
+
+def test_plans_are_merged_and_whole(tmp_path):
+    write_plan(tmp_path, [trial(0), trial(1)])
+    write_plan(tmp_path, [trial(1, label="newer"), trial(2)])
+    assert [(t.seed, t.label) for t in read_plan(tmp_path)] == [(0, "ts"), (1, "newer"), (2, "ts")]
+    assert read_plan(tmp_path)[0] == trial(0)
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.json"]
+    for broken in ("[]", "{", '{"trials": [{"seed": 1}]}'):
+        (tmp_path / "sweep.json").write_text(broken)
+        assert read_plan(tmp_path) == []
+
+
+def test_watch_ends_when_nothing_is_left(tmp_path, capsys, monkeypatch):
+    experiment = tmp_path / "mine"
+    write_plan(experiment, [trial(0)])
+    monkeypatch.setattr(time, "sleep", lambda seconds: finish(trial(0).folder(experiment)))
+    assert status.main(["mine", "--watch", "5", "--results-dir", str(tmp_path)]) == 0
+    assert "mine: 1 of 1 done" in capsys.readouterr().out
+
+
+def test_seeds_in_words():
+    assert seeds_in_words([3, 0, 1, 2, 7, 9, 10]) == "0..3, 7, 9..10"
+    assert seeds_in_words([]) == ""
+
+
+def test_starts_without_ray_and_torch():
+    code = "import sys, runners.status; print({'ray', 'torch', 'hydra'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

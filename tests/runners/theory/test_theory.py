@@ -1,0 +1,238 @@
+"""The terms of Theorem 1 and Proposition 1: the formulas, and the replay of finished runs."""
+
+import itertools
+import json
+import math
+import shutil
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from dpfbo.federated import theory
+from dpfbo.federated.server import Server
+from runners.recorded_run import execute
+from runners.theory import command
+from runners.theory.run import read
+from tests.runners.compose.test_conf import compose
+
+SMALL = [
+    "problem.n_agents=12",
+    "rounds=5",
+    "n_init=3",
+    "algorithm.M=20",
+    "tracker.wandb.mode=disabled",
+    "progress=false",
+]
+GRID = ["problem.grid_size=60", "algorithm.P=2", "privacy.S=6", "privacy.q=0.6"]
+BOX = ["problem=branin", "algorithm.P=2", "privacy.S=6.4", "privacy.q=0.6", "dropout.probability=0.2"]
+
+
+def gain(K, points, noise):
+    """`1/2 log det(I + K_A / noise)` by its definition."""
+    A = K[np.ix_(points, points)]
+    return 0.5 * np.linalg.slogdet(np.eye(len(points)) + A / noise)[1]
+
+
+class TestInformationGain:
+    noise = 0.05
+
+    @pytest.fixture(scope="class")
+    def K(self):
+        u = torch.rand(3, 6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        return torch.stack([theory.se_kernel(points, 0.4) for points in u])  # 3 sets of 6 candidates
+
+    def test_every_step_adds_the_best_candidate(self, K):
+        got = theory.greedy_information_gain(K, 5, self.noise)
+        assert got.shape == (3, 5)
+        for matrix, gammas in zip(K.numpy(), got.tolist(), strict=True):
+            chosen = []
+            for gamma in gammas:
+                best = max(range(6), key=lambda j: gain(matrix, [*chosen, j], self.noise))
+                chosen.append(best)
+                assert gamma == pytest.approx(gain(matrix, chosen, self.noise))
+
+    def test_close_to_the_best_set(self, K):
+        got = theory.greedy_information_gain(K, 3, self.noise)[:, -1].tolist()
+        for matrix, gamma in zip(K.numpy(), got, strict=True):
+            sets = itertools.combinations_with_replacement(range(6), 3)
+            best = max(gain(matrix, list(points), self.noise) for points in sets)
+            assert (1 - 1 / math.e) * best <= gamma <= best + 1e-9
+
+    def test_increases_and_is_concave_beyond_the_number_of_candidates(self, K):
+        steps = theory.greedy_information_gain(K, 20, self.noise).diff(dim=-1)
+        assert (steps > 0).all()
+        assert (steps.diff(dim=-1) <= 1e-12).all()
+
+    @pytest.mark.parametrize(("steps", "noise", "name"), [(0, 1.0, "steps"), (2, 0.0, "noise")])
+    def test_refusals(self, K, steps, noise, name):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            theory.greedy_information_gain(K, steps, noise)
+
+
+def test_terms_of_the_regret_against_loops():
+    T, P, N, M, q, B, eps = 4, 2, 5, 9, 0.4, 1.5, 0.1
+    generator = np.random.default_rng(1)
+    follow, gamma, sigma, d = (torch.from_numpy(generator.random(n)) for n in (T, T, T, N))
+    weights, in_C = torch.from_numpy(generator.random((T, P, N))), torch.from_numpy(generator.random((T, N)) < 0.4)
+    assert in_C.any(1).sum() > 1
+    Delta = theory.agent_errors(gamma, B, eps, M, d)
+    vartheta = theory.vartheta(follow, weights, in_C)
+    psi = theory.psi(follow, weights, q, Delta.sum(1), sigma, M)
+    for t in range(T):
+        lost = sum(float(weights[t, i, n]) for i in range(P) for n in range(N) if in_C[t, n])
+        assert float(vartheta[t]) == pytest.approx(float(follow[t]) * lost)
+        errors = [eps * B * (t + 1) ** 2 + B + M**0.5 + float(d[n] + gamma[t] ** 0.5) for n in range(N)]
+        assert Delta[t].tolist() == pytest.approx(errors)
+        phi_max = max(float(weights[t, i, n]) for i in range(P) for n in range(N))
+        inside = phi_max / q * sum(errors) + float(sigma[t]) * M**0.5
+        assert float(psi[t]) == pytest.approx(float(follow[t]) * P * inside)
+
+
+def test_proposition_1_holds_with_equality():
+    z, q, T, delta, epsilon = 1.0, 0.35, 60, 29**-1.1, 10.38
+    c1, c2 = theory.smallest_c1(epsilon, q, T), theory.largest_c2(z, epsilon, q, T, delta)
+    assert epsilon == pytest.approx(c1 * q**2 * T)
+    assert z == pytest.approx(c2 * q * math.sqrt(T * math.log(1 / delta)) / epsilon)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Results folder with a run on a grid, one on a box, and one that shares nothing; the messages of each."""
+    results, seen, plain = tmp_path_factory.mktemp("results"), {}, Server.round
+    with pytest.MonkeyPatch.context() as patch:
+        for name, given in {"grid": GRID, "box": BOX, "alone": ["algorithm=ts"]}.items():
+            messages = seen[name] = []
+            patch.setattr(
+                Server, "round", lambda self, t, m, *late, s=messages: s.append(m) or plain(self, t, m, *late)
+            )
+            execute(compose(*SMALL, *given, f"results_dir={results}", f"experiment_name={name}"))
+    return results, seen
+
+
+def only(results, name, file):
+    (path,) = (results / name).glob(f"*/*/{file}")
+    return path
+
+
+@pytest.mark.parametrize("name", ["grid", "box"])
+class TestReplay:
+    def test_messages_are_those_of_the_run(self, runs, name):
+        results, seen = runs
+        run = read(only(results, name, "summary.json").parent)
+        again = list(theory.replayed_messages(run.experiment.agents, 12, run.history()))
+        assert len(again) == len(seen[name]) == 5
+        for now, then in zip(again, seen[name], strict=True):
+            torch.testing.assert_close(now, then, rtol=1e-6, atol=1e-8)
+
+    def test_clipped_counts_are_those_of_the_server(self, runs, name, monkeypatch):
+        results, seen = runs
+        run = read(only(results, name, "summary.json").parent)
+        in_C = run.clipped_sets(run)
+        every = torch.stack([m.norm(dim=1) > run.message_norm for m in seen[name]])
+        assert torch.equal(in_C, every)
+        assert 0 < int(every.sum()) < every.numel()
+        server = pd.read_parquet(only(results, name, "server.parquet"))
+        recorded = (server["clip_fraction"].fillna(0) * server["n_chosen"]).round().astype(int)
+        assert recorded.sum() > 0
+        everybody = torch.ones(12, dtype=torch.bool)
+        monkeypatch.setattr(type(run.mechanism), "choose", lambda *_: everybody)  # the check sees another subset
+        with pytest.raises(run.TheoryError, match="cannot be replayed: round"):
+            run.clipped_sets(run)
+
+
+class TestCommand:
+    def answer(self, capsys, *argv):
+        assert command.main([*map(str, argv), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    def test_file_and_answer(self, runs, capsys):
+        results, seen = runs
+        (row,) = self.answer(capsys, "grid", "--results-dir", results)["runs"]
+        content = json.loads(only(results, "grid", "theory.json").read_text())
+        assert [entry["round"] for entry in content["rounds"]] == [1, 2, 3, 4, 5]
+        assert all(set(entry) == {"round", *content["columns"]} for entry in content["rounds"])
+        norm = read(only(results, "grid", "summary.json").parent).message_norm
+        assert [entry["clipped"] for entry in content["rounds"]] == [
+            int((m.norm(dim=1) > norm).sum()) for m in seen["grid"]
+        ]
+        assert row["sum_vartheta"] == pytest.approx(sum(entry["vartheta"] for entry in content["rounds"]))
+        assert "upper bounds up to constants and logarithms" in content["note"]
+        summary = json.loads(only(results, "grid", "summary.json").read_text())
+        assert content["proposition_1"]["epsilon_pld"] == summary["epsilon"]["pld"]
+        assert content["inputs"]["replay_checked"] and content["inputs"]["p_1"] == 0
+
+    def test_psi_has_the_noise_of_the_paper(self, runs, capsys):
+        results, _ = runs
+        self.answer(capsys, "grid", "--results-dir", results)
+        content = json.loads(only(results, "grid", "theory.json").read_text())
+        first = content["rounds"][0]
+        run = read(only(results, "grid", "summary.json").parent)
+        e, m = run.experiment, run.mechanism
+        phi_max = float(e.weighting(0, e.agents.regions.assign(torch.arange(12)), 2).max())
+        noise = m.noise_multiplier * m.clip_norm * math.sqrt(20)
+        psi = 1.0 * 2 * phi_max / m.sampling_probability * (first["Delta"] + noise)
+        assert first["psi"] == pytest.approx(psi)
+
+    def test_regret_is_the_recorded_one(self, runs, capsys):
+        """After one round the cumulative regret is the agents' mean distance to their optimum, without noise."""
+        results, _ = runs
+        self.answer(capsys, "grid", "--results-dir", results)
+        content = json.loads(only(results, "grid", "theory.json").read_text())
+        run = read(only(results, "grid", "summary.json").parent)
+        table = pd.read_parquet(only(results, "grid", "rounds.parquet"))
+        index = np.stack(table.loc[table["round"] == 1, "x"].to_numpy())[:, 0] * 59
+        values = run.experiment.problem.values.numpy()
+        gaps = values.max(1) - values[np.arange(12), index.round().astype(int)]
+        assert content["rounds"][0]["regret"] == pytest.approx(gaps.mean())
+
+    def test_table_says_that_these_are_bounds_and_what_was_skipped(self, runs, capsys):
+        results, _ = runs
+        assert command.main(["box", "--results-dir", str(results), "--seeds", "first"]) == 0
+        assert "upper bounds up to constants" in capsys.readouterr().out
+        assert command.main(["alone", "--results-dir", str(results)]) == 0
+        assert "skipped" in (out := capsys.readouterr().out) and "nothing is clipped" in out
+
+    def refusal(self, capsys, *argv):
+        assert command.main([*map(str, argv)]) == 1
+        shown = capsys.readouterr()
+        assert shown.out == "" and shown.err.startswith("error: ") and shown.err.count("\n") == 1
+        return shown.err
+
+    def test_refusals(self, runs, capsys, tmp_path):
+        results, _ = runs
+        assert "no finished run of 'other'" in self.refusal(capsys, "other", "--results-dir", results)
+        words = self.refusal(capsys, "grid", "--results-dir", results, "--norm-bound", "-1")
+        assert "--norm-bound must be a finite number above 0, got -1.0" in words
+
+    def test_a_run_of_other_numbers_is_refused_and_nothing_is_written(self, runs, capsys, tmp_path):
+        results, _ = runs
+        folder = only(results, "box", "summary.json").parent
+        copy = tmp_path / "box" / "setting" / "0"
+        copy.mkdir(parents=True)
+        for name in ("config.yaml", "summary.json", "rounds.parquet"):
+            (copy / name).write_bytes((folder / name).read_bytes())
+        server = pq.read_table(folder / "server.parquet")
+        column = server.schema.get_field_index("clip_fraction")
+        nobody = pa.array([0.0] * len(server), pa.float64())
+        pq.write_table(server.set_column(column, "clip_fraction", nobody), copy / "server.parquet")
+        assert "cannot be replayed: round" in self.refusal(capsys, "box", "--results-dir", tmp_path)
+        assert not list(tmp_path.rglob("*theory.json*"))
+        (copy / "rounds.parquet").write_bytes(b"torn")
+        assert "cannot be replayed" in self.refusal(capsys, "box", "--results-dir", tmp_path)
+
+    def test_one_torn_run_does_not_stop_the_others_and_real_releases_are_left_alone(self, runs, capsys, tmp_path):
+        results, _ = runs
+        folder = only(results, "grid", "summary.json").parent
+        for seed in "012":
+            shutil.copytree(folder, tmp_path / "grid" / "setting" / seed, ignore=lambda *_: ["theory.json"])
+        (tmp_path / "grid" / "setting" / "0" / "rounds.parquet").write_bytes(b"torn")
+        real = tmp_path / "grid" / "setting" / "2" / "summary.json"
+        real.write_text(json.dumps({**json.loads(real.read_text()), "rng": "os"}))
+        assert command.main(["grid", "--results-dir", str(tmp_path)]) == 1
+        shown = capsys.readouterr()
+        assert "cannot be replayed" in shown.err and "its releases are real" in shown.out
+        assert [path.parent.name for path in tmp_path.rglob("theory.json")] == ["1"]
