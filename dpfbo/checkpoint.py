@@ -25,11 +25,10 @@ import torch
 
 from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, ReleasedTable
 from dpfbo.federated.federation import Round
-from dpfbo.federated.mechanism import Release
-from dpfbo.federated.server import ServerRecord
 from dpfbo.files import replace_file
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
-from dpfbo.records import RoundRecord
+from dpfbo.privacy.release import Release
+from dpfbo.records import RoundRecord, ServerRecord
 
 _FORMAT = 1
 _BROADCASTS: dict[str, type[Broadcast]] = {c.__name__: c for c in (RegionVectors, AgentVectors, Points, ReleasedTable)}
@@ -114,7 +113,7 @@ def check_charged(rounds: list[Round], ledger: Ledger) -> None:
 
 
 class ReleaseFile:
-    """One release, of the round in progress, on disk before it is charged (a `dpfbo.federated.server.KeptRelease`)."""
+    """One release, of the round in progress, on disk before it is charged (a `dpfbo.privacy.release.KeptRelease`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

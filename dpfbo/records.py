@@ -7,14 +7,14 @@ cover it).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from enum import IntEnum
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
-from dpfbo.federated.agents import Source
-from dpfbo.federated.server import ServerRecord
 from dpfbo.privacy.accounting import finite_or_none
+from dpfbo.privacy.release import Release
 
 
 def _column(name: str, kind: pa.DataType, visibility: str, meaning: str) -> pa.Field:
@@ -51,6 +51,16 @@ SERVER_SCHEMA = pa.schema(
 )
 
 
+class Source(IntEnum):
+    """Where a query came from."""
+
+    initial = 0
+    own = 1
+    server = 2
+    random = 3  # replaced a repeated query
+    modeler = 4  # of a curator: the modeler's (`dpfbo.outsourced`)
+
+
 @dataclass(frozen=True)
 class RoundRecord:
     """All queries of one round. u: n x k x D in the unit cube; x: the same in the problem's units; the others n x k."""
@@ -74,6 +84,19 @@ class RoundRecord:
         """Standard error over the agents of the metric after this round (0 for one agent)."""
         last = self.regret[:, -1].contiguous()
         return float(last.std() / len(last) ** 0.5) if len(last) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class ServerRecord:
+    """What the server writes down of one round; `SERVER_SCHEMA` says which fields are private.
+
+    n_dropped: messages, of all agents, that were lost on the way or came too late.
+    """
+
+    round: int
+    epsilon: float
+    release: Release
+    n_dropped: int = 0
 
 
 def joined(parts: Sequence[RoundRecord]) -> RoundRecord:

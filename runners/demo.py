@@ -20,8 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from threadpoolctl import threadpool_limits
 
 from dpfbo import checks
-from dpfbo.federated.server import ServerRecord
-from dpfbo.records import RoundRecord
+from dpfbo.records import RoundRecord, ServerRecord
 from runners.compose.experiment import CONF
 from runners.compose.identity import setting_hash
 from runners.record.run_folder import RunFolder

@@ -16,14 +16,14 @@ from dpfbo import records
 from dpfbo.checkpoint import Checkpoint, check_charged
 from dpfbo.federated import federation
 from dpfbo.federated.federation import Result, Round
-from dpfbo.federated.server import ServerRecord
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.records import RoundRecord
+from dpfbo.records import RoundRecord, ServerRecord
 from runners.compose.experiment import AnyExperiment, build, calibrated
 from runners.compose.identity import setting_hash
 from runners.compose.outsourced import Outsourced
-from runners.executor.local import Spent, deployed
+from runners.executor.deployment import Spent
+from runners.executor.place import deployed
 from runners.record import picture
 from runners.record.run_folder import Progress, RunFolder
 from runners.record.wandb_tracker import WandbTracker

@@ -14,14 +14,14 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from dpfbo.federated.server import BudgetSpent
 from dpfbo.gp.posterior import FactorisationError
 from dpfbo.privacy.accounting import UnsupportedEvent
+from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.ledger import LedgerError
 from dpfbo.problems.custom import EvaluationError
 from dpfbo.problems.readers.data_files import MissingData
 from runners.compose.experiment import CONF
-from runners.executor.local import ExecutorError
+from runners.executor.deployment import ExecutorError
 from runners.record.run_folder import ResultsError
 from runners.record.terminal import RoundProgress, print_summary, say_error
 from runners.recorded_run import execute

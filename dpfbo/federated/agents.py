@@ -5,16 +5,13 @@ t >= 1: with probability p_t query the argmax of an own posterior draw, else the
         observe, add to the history, send a new message
 """
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors
 from dpfbo.federated.follow import FOLLOW_PROBABILITY
 from dpfbo.gp import batches, hyperparameters
@@ -24,19 +21,10 @@ from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.posterior import cholesky, extend_cholesky, mean_weights, sample_weights
 from dpfbo.gp.regions import Regions
+from dpfbo.records import Source
 from dpfbo.rng import Streams
 
 _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same query
-
-
-class Source(IntEnum):
-    """Where a query came from."""
-
-    initial = 0
-    own = 1
-    server = 2
-    random = 3  # replaced a repeated query
-    modeler = 4  # of a curator: the modeler's (`dpfbo.outsourced`)
 
 
 @dataclass(frozen=True)
@@ -62,21 +50,6 @@ class Query:
 
     u: Tensor
     source: Tensor
-
-
-@dataclass
-class PhaseClock:
-    """Seconds spent in each named phase."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - begin
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from dpfbo.federated.broadcast import Broadcast, Points
 from dpfbo.federated.messages import Messages
-from dpfbo.federated.server import ServerRecord
 from dpfbo.gp.domain import Domain, Grid
+from dpfbo.records import ServerRecord
 from dpfbo.rng import Streams
 
 

@@ -6,13 +6,13 @@ from typing import Any, Protocol
 
 import torch
 
-from dpfbo.federated.agents import Agents, PhaseClock
+from dpfbo.clock import PhaseClock
+from dpfbo.federated.agents import Agents
 from dpfbo.federated.broadcast import Broadcast, averaged
 from dpfbo.federated.messages import Messages
-from dpfbo.federated.server import ServerRecord
 from dpfbo.federated.shard import Shard, Turn
 from dpfbo.problems import Problem
-from dpfbo.records import RoundRecord
+from dpfbo.records import RoundRecord, ServerRecord
 
 
 @dataclass(frozen=True)

@@ -21,34 +21,13 @@ from dpfbo.federated.schedule import Constant, Schedule
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.noise import Gaussian, Noise
+from dpfbo.privacy.release import Release
 
 if TYPE_CHECKING:
     import dp_accounting
 
 _SMALLEST_PROBABILITY = 1e-12  # uniform numbers have 53 bits: a smaller one would be met too often
 _SMALLEST_MULTIPLIER = 0.01  # below it a round costs thousands of epsilon, beyond the accountants
-
-
-@dataclass(frozen=True)
-class Release:
-    """One released joint vector and what the server alone knows of how it came about.
-
-    values: P x M, the only part that is broadcast. sigma, sensitivity: public. signal, noise: L2 norms of the
-    sum and of the noise. n_chosen: |S_t|. n_clipped: chosen messages longer than the clip norm. n_rejected:
-    chosen messages that were missing, of a wrong shape, or not finite, and counted as zero. order: of a curator that
-    released its rows in a secret order, which row stands behind each. All but `values`, sigma and sensitivity are
-    private.
-    """
-
-    values: Tensor
-    sigma: float
-    sensitivity: float
-    signal: float
-    noise: float
-    n_chosen: int
-    n_clipped: int
-    n_rejected: int
-    order: Sequence[int] | None = None
 
 
 class Mechanism(Protocol):

@@ -10,7 +10,8 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from dpfbo.federated.agents import Agents, AgentsState, PhaseClock, Query
+from dpfbo.clock import PhaseClock
+from dpfbo.federated.agents import Agents, AgentsState, Query
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.messages import PartialSum

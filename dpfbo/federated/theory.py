@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.federated.agents import Agents, PhaseClock
+from dpfbo.clock import PhaseClock
+from dpfbo.federated.agents import Agents
 
 
 def greedy_information_gain(K: Tensor, steps: int, noise: float) -> Tensor:

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from dpfbo.federated.broadcast import ReleasedTable
-from dpfbo.federated.mechanism import Release
 from dpfbo.federated.messages import Messages
-from dpfbo.federated.server import EpsilonCurve, KeptRelease, ServerRecord, check_noise_is_new
 from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.outsourced.transforms import Behind, Transform
 from dpfbo.privacy.accounting import finite_or_none
+from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import Entropy
-from dpfbo.privacy.ledger import Charge, Ledger
+from dpfbo.privacy.ledger import Charge, Ledger, check_noise_is_new
+from dpfbo.privacy.release import KeptRelease, Release
+from dpfbo.records import ServerRecord
 from dpfbo.rng import Streams
 
 _CURATOR = torch.zeros(1, dtype=torch.long)  # whose stretch of the streams

@@ -9,14 +9,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from dpfbo.federated.agents import PhaseClock, Source
+from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import Broadcast, ReleasedTable
-from dpfbo.federated.server import ServerRecord
 from dpfbo.outsourced.curator import Measured
 from dpfbo.outsourced.modeler import Belief, Modeler, Policy
 from dpfbo.outsourced.table import CandidateProblem, Public
 from dpfbo.outsourced.transforms import Transform
-from dpfbo.records import RoundRecord
+from dpfbo.records import RoundRecord, ServerRecord, Source
 from dpfbo.rng import Streams
 
 _MODELER = torch.zeros(1, dtype=torch.long)

@@ -14,6 +14,8 @@ from torch import Tensor
 
 from dpfbo.files import sync_folder
 from dpfbo.privacy.accounting.events import round_event, round_parameters
+from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.release import Release
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -108,6 +110,19 @@ class Ledger:
     def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:
         """All charged events, or those of rounds up to one, for an accountant."""
         return [c.event() for c in self.charges if up_to_round is None or c.round <= up_to_round]
+
+
+def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entropy, random: bool) -> None:
+    """Raise LedgerError if the same random numbers served other data before: the difference would be bare.
+
+    random: whether the release draws any.
+    """
+    others = [c for c in ledger.charges if c.round == t and c.digest != digest(release.values)]
+    if entropy.reproducible and random and others:
+        raise LedgerError(
+            f"ledger {ledger.path} holds another broadcast of round {t} with the same seeded noise (other "
+            "data, code or settings?): delete the folder to simulate anew, or use privacy.rng=os"
+        )
 
 
 def _read(path: Path) -> list[Charge]:

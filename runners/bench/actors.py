@@ -17,7 +17,7 @@ from rich.table import Table
 
 from dpfbo.federated import federation
 from runners.compose.experiment import CONF, build
-from runners.executor.local import deployed
+from runners.executor.place import deployed
 from runners.record.run_folder import RunFolder
 
 _TREE = "executor.aggregation=tree"

@@ -28,7 +28,7 @@ from dpfbo.problems.readers.data_files import MissingData
 from runners.arguments import Parser, at_least
 from runners.bench import actors, outsourced, plain_loop
 from runners.compose.experiment import CONF, Experiment, build, federated
-from runners.executor.local import ExecutorError
+from runners.executor.deployment import ExecutorError
 from runners.record.terminal import say_error
 
 PHASES = ("objective", "message", "server", "fit", "acquisition", "own_draw")

@@ -15,7 +15,7 @@ from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 from scipy.optimize import Bounds, minimize
 
 from dpfbo import checks
-from dpfbo.federated.agents import PhaseClock
+from dpfbo.clock import PhaseClock
 from dpfbo.gp.domain import Domain, Grid
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams

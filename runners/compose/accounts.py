@@ -9,10 +9,10 @@ import torch
 
 from dpfbo import checks
 from dpfbo.federated.mechanism import Mechanism, SubsampledGaussian, WeightedAverage
-from dpfbo.federated.server import Budget, BudgetSpent, EpsilonCurve
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting import Accountant, UnsupportedEvent, calibrate, check_delta, default_delta, finite_or_none
+from dpfbo.privacy.budget import Budget, BudgetSpent, EpsilonCurve
 from dpfbo.privacy.noise import DiscreteGaussian
 from runners.compose.instantiate import instantiate
 

@@ -16,7 +16,8 @@ from dpfbo.federated.agents import Agents
 from dpfbo.federated.controls import RandomServer, SobolServer
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import Mechanism
-from dpfbo.federated.server import AnyServer, KeptRelease, PeerExchange, Server
+from dpfbo.federated.peer_exchange import PeerExchange
+from dpfbo.federated.server import AnyServer, Server
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.draws import OwnDraw
@@ -25,6 +26,7 @@ from dpfbo.gp.hyperparameters import OwnGP
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.release import KeptRelease
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
 from runners.compose.accounts import Accounts, accounts_of, mechanism_of, multiplier_for

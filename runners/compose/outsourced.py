@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dpfbo import checks
-from dpfbo.federated.server import Budget, EpsilonCurve, KeptRelease
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.loop import Brief
 from dpfbo.outsourced.modeler import Belief, Policy
@@ -16,9 +15,11 @@ from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.outsourced.transforms import Transform
 from dpfbo.privacy.accounting import check_delta
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
+from dpfbo.privacy.budget import Budget, EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.noise import DiscreteGaussian
+from dpfbo.privacy.release import KeptRelease
 from dpfbo.rng import Streams
 from runners.compose.accounts import Accounts
 from runners.compose.instantiate import instantiate

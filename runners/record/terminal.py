@@ -9,9 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dpfbo.federated.server import ServerRecord
 from dpfbo.privacy.accounting import in_words
-from dpfbo.records import RoundRecord
+from dpfbo.records import RoundRecord, ServerRecord
 
 
 class RoundProgress:

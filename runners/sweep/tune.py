@@ -28,8 +28,7 @@ from ray import tune
 from ray.exceptions import RayError
 from ray.tune.experiment import Trial as TuneTrial
 
-from dpfbo.federated.server import ServerRecord
-from dpfbo.records import RoundRecord
+from dpfbo.records import RoundRecord, ServerRecord
 from runners.compose.identity import setting_hash
 from runners.executor.ray.cluster import check_reachable
 from runners.record.run_folder import ResultsError, RunFolder

@@ -19,12 +19,14 @@ from dpfbo.checkpoint import Checkpoint, ReleaseFile, check_charged
 from dpfbo.federated import federation
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors
 from dpfbo.federated.federation import Round
-from dpfbo.federated.mechanism import Release, SubsampledGaussian
-from dpfbo.federated.server import EpsilonCurve, Server, ServerRecord
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.server import Server
 from dpfbo.privacy.accounting.pld import Pld
+from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Charge, Ledger, LedgerError, digest
-from dpfbo.records import RoundRecord
+from dpfbo.privacy.release import Release
+from dpfbo.records import RoundRecord, ServerRecord
 from dpfbo.rng import box_muller
 from tests.dpfbo.federated.test_federation import server_for, world
 

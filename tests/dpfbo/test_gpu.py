@@ -12,8 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
-from dpfbo.federated.agents import Agents, PhaseClock, Query
+from dpfbo.federated.agents import Agents, Query
 from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.shard import Shard

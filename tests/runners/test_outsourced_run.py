@@ -15,9 +15,9 @@ import pytest
 from omegaconf import OmegaConf
 
 from dpfbo.checkpoint import Checkpoint
-from dpfbo.federated.server import BudgetSpent
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.table import Table
+from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.problems.grid_gp import GridGP
 from dpfbo.records import ROUNDS_SCHEMA, SERVER_SCHEMA

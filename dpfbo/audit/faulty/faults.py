@@ -15,11 +15,12 @@ from dpfbo.audit.server.repeated_rounds import Finding
 from dpfbo.audit.server.target import Target, seeded
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.schedule import Steps
-from dpfbo.federated.server import Budget, EpsilonCurve, Server
+from dpfbo.federated.server import Server
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting.pld import Pld
+from dpfbo.privacy.budget import Budget, EpsilonCurve
 from dpfbo.privacy.ledger import Ledger
 
 TWO_WORLDS = "two worlds"

@@ -8,11 +8,12 @@ import dp_accounting
 import torch
 from torch import Tensor
 
-from dpfbo.federated.mechanism import Release, SubsampledGaussian
+from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import Messages, PartialSum, accept, clip
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy, gaussian
 from dpfbo.privacy.noise import Gaussian
+from dpfbo.privacy.release import Release
 
 
 class HalfNoise(Gaussian):

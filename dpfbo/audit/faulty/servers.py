@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from dpfbo.federated.broadcast import Broadcast
-from dpfbo.federated.mechanism import Release
 from dpfbo.federated.messages import Messages
-from dpfbo.federated.server import Server, ServerRecord
+from dpfbo.federated.server import Server
 from dpfbo.privacy.ledger import Charge, Ledger
+from dpfbo.privacy.release import Release
+from dpfbo.records import ServerRecord
 
 Sent = tuple[Broadcast | None, ServerRecord | None]
 

@@ -12,12 +12,12 @@ from torch import Tensor
 from dpfbo.audit.release.scores import in_table_order, order_of
 from dpfbo.audit.server.repeated_rounds import Finding
 from dpfbo.audit.server.target import seeded
-from dpfbo.federated.mechanism import Release
 from dpfbo.outsourced.table import Table
 from dpfbo.outsourced.transforms import Transform
 from dpfbo.outsourced.transforms.gaussian import GaussianNoise
 from dpfbo.outsourced.transforms.histogram import Histogram
 from dpfbo.privacy.entropy import SystemEntropy
+from dpfbo.privacy.release import Release
 
 RELEASES = 30
 _LEAST, _MOST = 0.25, 2.5  # standard deviations over the releases, in sigma: 1e-13 and less for each number

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpfbo.federated.mechanism import Release
 from dpfbo.outsourced.transforms import centred
 from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.release import Release
 
 _ROUNDING = 1e-10  # of a release's norm
 _TINY = float(np.finfo(float).tiny)

@@ -6,7 +6,7 @@ import torch
 
 from dpfbo.audit.server.repeated_rounds import Bench, Finding
 from dpfbo.audit.server.target import seeded
-from dpfbo.federated.server import BudgetSpent
+from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.ledger import Charge, Ledger
 
 _RUNS = 8

@@ -15,8 +15,9 @@ from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import Messages
-from dpfbo.federated.server import EpsilonCurve, Server
+from dpfbo.federated.server import Server
 from dpfbo.privacy.accounting import Accountant, check_delta
+from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import Entropy, SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.noise import DiscreteGaussian, Gaussian

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from dpfbo.federated.mechanism import Release
 from dpfbo.outsourced.table import Public, Table
 from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.release import Release
 
 if TYPE_CHECKING:
     import dp_accounting

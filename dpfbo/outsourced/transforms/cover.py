@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.federated.mechanism import Release
 from dpfbo.outsourced.table import Public, Table
 from dpfbo.outsourced.transforms import Behind, Candidates, Transform
 from dpfbo.outsourced.transforms.cells import CellRows, Cells
 from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.release import Release
 
 _LEAST_ROWS = 25.0  # of an average cell
 

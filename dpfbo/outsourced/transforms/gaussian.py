@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.federated.mechanism import Release
 from dpfbo.outsourced.table import Public, Table
 from dpfbo.outsourced.transforms import NORM, Candidates, Transform, within
 from dpfbo.privacy.accounting import check_delta
@@ -17,6 +16,7 @@ from dpfbo.privacy.accounting.analytic_gaussian import noise_multiplier
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.noise import Gaussian, Noise
+from dpfbo.privacy.release import Release
 
 if TYPE_CHECKING:
     import dp_accounting

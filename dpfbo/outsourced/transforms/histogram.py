@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.federated.mechanism import Release
 from dpfbo.outsourced.table import Public, Table
 from dpfbo.outsourced.transforms import Behind, Candidates, Transform
 from dpfbo.outsourced.transforms.cells import CellRows, Cells
@@ -20,6 +19,7 @@ from dpfbo.privacy.accounting.analytic_gaussian import noise_multiplier
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.noise import Gaussian, Noise
+from dpfbo.privacy.release import Release
 
 if TYPE_CHECKING:
     import dp_accounting

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfbo.federated.mechanism import Release
 from dpfbo.outsourced.table import Public, Table
 from dpfbo.outsourced.transforms import Candidates, Transform
 from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.release import Release
 
 
 @dataclass(frozen=True)

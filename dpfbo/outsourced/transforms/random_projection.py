@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.federated.mechanism import Release
 from dpfbo.outsourced.table import Public, Table
 from dpfbo.outsourced.transforms import NORM, Candidates, Transform, centred, scaled_to_norm
 from dpfbo.privacy.accounting import check_delta
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy, gaussian
+from dpfbo.privacy.release import Release
 
 if TYPE_CHECKING:
     import dp_accounting

@@ -13,12 +13,11 @@ from torch import Tensor
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.messages import Messages, PartialSum
-from dpfbo.federated.server import ServerRecord
 from dpfbo.federated.shard import Shard
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.records import RoundRecord
+from dpfbo.records import RoundRecord, ServerRecord
 from runners.compose.experiment import assemble, federated
-from runners.executor.local import Spent, device
+from runners.executor.deployment import Spent, device
 from runners.executor.ray.process import Where, enter, where, without_values
 from runners.record.run_folder import RunFolder
 

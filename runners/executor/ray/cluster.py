@@ -14,7 +14,7 @@ import ray
 from ray.exceptions import RayError
 
 from runners.compose.experiment import Experiment
-from runners.executor.local import ExecutorError
+from runners.executor.deployment import ExecutorError
 
 _ACTOR_BYTES = 400e6  # of a process with torch and its share of the objects, on the generous side
 _CPU_STEP = 1e-3  # fractions of a CPU are rounded down to it

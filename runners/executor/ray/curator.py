@@ -9,12 +9,12 @@ from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import Broadcast
-from dpfbo.federated.server import ServerRecord
 from dpfbo.outsourced.curator import Measured
 from dpfbo.privacy.ledger import Ledger
+from dpfbo.records import ServerRecord
 from runners.compose.experiment import assemble
 from runners.compose.outsourced import Outsourced
-from runners.executor.local import Spent
+from runners.executor.deployment import Spent
 from runners.executor.ray.process import Where, enter, where, without_values
 from runners.record.run_folder import RunFolder
 

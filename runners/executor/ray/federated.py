@@ -19,11 +19,10 @@ from ray.exceptions import RayError
 
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.federation import Aggregator, Result
-from dpfbo.federated.server import ServerRecord
 from dpfbo.federated.shard import cut
-from dpfbo.records import RoundRecord, joined
+from dpfbo.records import RoundRecord, ServerRecord, joined
 from runners.compose.experiment import Experiment
-from runners.executor.local import Spent
+from runners.executor.deployment import Spent
 from runners.executor.ray.actors import AgentActor, Report, ServerActor
 from runners.executor.ray.cluster import Layout, connected, layout
 from runners.executor.ray.process import with_values

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.federation import Result
-from dpfbo.federated.server import ServerRecord
 from dpfbo.outsourced.curator import Measured
 from dpfbo.outsourced.loop import Parties
+from dpfbo.records import ServerRecord
 from runners.compose.outsourced import Outsourced
-from runners.executor.local import ExecutorError, Spent
+from runners.executor.deployment import ExecutorError, Spent
 from runners.executor.ray.cluster import connected
 from runners.executor.ray.curator import CuratorActor
 from runners.executor.ray.modeler import ModelerActor

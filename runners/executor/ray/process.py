@@ -10,7 +10,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from dpfbo.federated.broadcast import Broadcast
-from dpfbo.federated.server import ServerRecord
+from dpfbo.records import ServerRecord
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dpfbo.audit.server.target import Target, seeded
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
 from dpfbo.federated.schedule import Power
-from dpfbo.federated.server import EpsilonCurve, Server
+from dpfbo.federated.server import Server
 from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting import default_delta
@@ -26,6 +26,7 @@ from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.accounting.fixed_size import FixedSize
 from dpfbo.privacy.accounting.moments import Moments
 from dpfbo.privacy.accounting.pld import Pld
+from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.noise import DiscreteGaussian
 from dpfbo.rng import Streams

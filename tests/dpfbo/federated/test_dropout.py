@@ -12,10 +12,12 @@ import torch
 
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
-from dpfbo.federated.server import EpsilonCurve, PeerExchange, Server
+from dpfbo.federated.peer_exchange import PeerExchange
+from dpfbo.federated.server import Server
 from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting.pld import Pld
+from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.rng import Streams

@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from dpfbo import records
+from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
-from dpfbo.federated.agents import Agents, PhaseClock, Source
+from dpfbo.federated.agents import Agents
 from dpfbo.federated.broadcast import Points, RegionVectors
 from dpfbo.federated.controls import RandomServer, SobolServer
 from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
-from dpfbo.federated.server import EpsilonCurve, PeerExchange, Server
+from dpfbo.federated.peer_exchange import PeerExchange
+from dpfbo.federated.server import Server
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.gp import hyperparameters
@@ -21,10 +23,12 @@ from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import shared_features
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting.pld import Pld
+from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
+from dpfbo.records import Source
 from dpfbo.rng import Streams
 
 T = 8

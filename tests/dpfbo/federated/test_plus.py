@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
-from dpfbo.federated.agents import PhaseClock
 from dpfbo.privacy.ledger import Ledger
 from runners.compose.experiment import CONF, build
 from runners.compose.identity import setting_hash

@@ -9,7 +9,6 @@ import torch
 from scipy import stats
 
 from dpfbo.checkpoint import ReleaseFile
-from dpfbo.federated.server import EpsilonCurve
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.transforms.cover import Cover
 from dpfbo.outsourced.transforms.gaussian import GaussianNoise
@@ -17,6 +16,7 @@ from dpfbo.outsourced.transforms.histogram import Histogram
 from dpfbo.outsourced.transforms.plain import Plain
 from dpfbo.outsourced.transforms.random_projection import RandomProjection
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
+from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.problems.grid_gp import GridGP

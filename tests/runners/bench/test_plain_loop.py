@@ -15,8 +15,8 @@ from scipy.linalg import cho_solve
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
+from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
-from dpfbo.federated.agents import PhaseClock
 from dpfbo.federated.follow import FOLLOW_PROBABILITY
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.weights.decay import Decay

@@ -19,7 +19,7 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import PartialSum
 from dpfbo.federated.shard import Shard
 from runners.compose.experiment import build
-from runners.executor.local import ExecutorError
+from runners.executor.deployment import ExecutorError
 from runners.executor.ray import actors, cluster
 from runners.executor.ray.actors import AgentActor, ShardSums
 from runners.executor.ray.cluster import layout

@@ -14,7 +14,7 @@ from dpfbo.outsourced.loop import ModelerHere
 from dpfbo.outsourced.transforms import NORM, centred, scaled_to_norm
 from dpfbo.privacy.ledger import Ledger, digest
 from runners.compose.experiment import build
-from runners.executor.local import ExecutorError
+from runners.executor.deployment import ExecutorError
 from runners.executor.ray.modeler import ModelerActor
 from runners.executor.ray.outsourced import RayParties
 from runners.executor.ray.supervision import Actor

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from dpfbo.federated.broadcast import RegionVectors
-from dpfbo.federated.mechanism import Release
-from dpfbo.federated.server import ServerRecord
+from dpfbo.privacy.release import Release
+from dpfbo.records import ServerRecord
 
 pytest.importorskip("ray")
 
 from ray.exceptions import RaySystemError
 
-from runners.executor.local import ExecutorError
+from runners.executor.deployment import ExecutorError
 from runners.executor.ray import cluster, federated, supervision
 from runners.executor.ray.actors import ServerActor
 from runners.executor.ray.process import with_values, without_values

@@ -23,8 +23,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from PIL import Image
 
-from dpfbo.federated.server import ServerRecord
-from dpfbo.records import RoundRecord
+from dpfbo.records import RoundRecord, ServerRecord
 from runners.compose.experiment import CONF
 from runners.compose.identity import setting_hash
 from runners.record import wandb_tracker

@@ -1,0 +1,42 @@
+"""The original FTS of 2020: agents follow each other's messages, without an aggregating server."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpfbo.federated.broadcast import AgentVectors, Broadcast
+from dpfbo.federated.dropout import Dropout
+from dpfbo.federated.messages import Messages
+from dpfbo.records import ServerRecord
+from dpfbo.rng import Streams
+
+
+@dataclass(frozen=True)
+class PeerExchange:
+    """FTS as published in 2020: no server, each agent follows the message of another agent, picked at random.
+
+    Not private: messages go from agent to agent as they are. One that is lost or not finite is passed on as zeros.
+    """
+
+    n_agents: int
+    streams: Streams
+    dropout: Dropout = Dropout()
+    uses_messages: bool = True
+
+    def __post_init__(self) -> None:
+        if self.n_agents < 2:
+            raise ValueError(
+                f"problem.n_agents must be at least 2 for the exchange between agents, got {self.n_agents}"
+            )
+
+    def round(
+        self, t: int, messages: Messages | None, late: Tensor | None = None
+    ) -> tuple[Broadcast, ServerRecord | None]:
+        if not isinstance(messages, Tensor):
+            raise ValueError("the exchange between agents needs the N x M messages of all agents")
+        lost = self.dropout.lost(self.n_agents, t) | (False if late is None else late)
+        usable = torch.isfinite(messages).all(1) & ~lost
+        agents = torch.arange(self.n_agents)
+        shift = 1 + (self.streams.uniform("peer", agents, t, 1)[:, 0] * (self.n_agents - 1)).long()
+        return AgentVectors(torch.where(usable[:, None], messages, 0.0)[(agents + shift) % self.n_agents]), None

@@ -1,0 +1,49 @@
+"""What an executor gives a run: its agents and its server, placed somewhere."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from dpfbo.federated.federation import Aggregator, Population
+
+
+class ExecutorError(RuntimeError):
+    """The agents and the server could not be placed, or died too often."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the server's ledger says. epsilons: by accountant, None where there is no finite one."""
+
+    epsilons: dict[str, float | None]
+    n_charges: int
+
+
+class Deployment(Protocol):
+    """The agents and the server of one run, placed."""
+
+    @property
+    def population(self) -> Population: ...
+
+    @property
+    def server(self) -> Aggregator | None: ...
+
+    def spent(self) -> Spent: ...
+
+    def placed(self) -> dict[str, Any]:
+        """What was chosen, for the summary."""
+
+
+def device(wanted: str, given_gpu: bool) -> torch.device:
+    """The device of a process's tensors. wanted: auto takes a GPU if the process was given one.
+
+    Raises ValueError if a GPU is wanted and torch sees none.
+    """
+    if wanted == "cpu" or (wanted == "auto" and not given_gpu):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ValueError(
+            f"executor.device={wanted} needs a GPU here and torch sees none; executor.device=cpu uses none"
+        )
+    return torch.device("cuda")
