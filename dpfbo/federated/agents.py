@@ -83,11 +83,11 @@ class Agents:
     def __post_init__(self) -> None:
         checks.integer("rounds", self.rounds, minimum=1)
         checks.integer("n_init", self.n_init, minimum=1)
-        checks.positive("algorithm.message_noise", self.message_noise)
-        checks.one_of("algorithm.message", self.message, ("sample", "mean"))
-        checks.one_of("algorithm.message_center", self.message_center, (True, False))
-        checks.one_of("algorithm.local_initialisation", self.local_initialisation, (True, False))
-        checks.one_of("algorithm.follow", self.follow, FOLLOW_PROBABILITY)
+        checks.positive("message_noise", self.message_noise)
+        checks.one_of("message", self.message, ("sample", "mean"))
+        checks.one_of("message_center", self.message_center, (True, False))
+        checks.one_of("local_initialisation", self.local_initialisation, (True, False))
+        checks.one_of("follow", self.follow, FOLLOW_PROBABILITY)
         self.own_draw.check_against(self.domain)
 
     def to(self, device: torch.device) -> "Agents":

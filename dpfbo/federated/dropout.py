@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from dpfbo.checks import SettingError
 from dpfbo.rng import Streams
 
 
@@ -27,7 +28,7 @@ class Dropout:
     def __post_init__(self) -> None:
         p = self.probability
         if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1:
-            raise ValueError(f"dropout.probability must lie in [0, 1], got {p!r}")
+            raise SettingError("probability", f"must lie in [0, 1], got {p!r}")
 
     def lost(self, n_agents: int, round: int) -> Tensor:
         """Which of the N messages of a round are lost, N booleans."""

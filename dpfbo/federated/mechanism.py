@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.federated.messages import Contributions, Messages, PartialSum, accept, clip, scale_to
 from dpfbo.federated.schedule import Constant, Schedule
 from dpfbo.privacy.accounting.events import round_event
@@ -89,26 +90,25 @@ class SubsampledGaussian:
     noise: Noise = Gaussian()
 
     def __post_init__(self) -> None:
-        checks.probability("privacy.q (sampling probability)", self.sampling_probability)
+        checks.probability("sampling_probability", self.sampling_probability)
         if self.sampling_probability < _SMALLEST_PROBABILITY:
-            raise ValueError(
-                f"privacy.q (sampling probability) must be at least {_SMALLEST_PROBABILITY}, "
-                f"got {self.sampling_probability!r}"
+            raise SettingError(
+                "sampling_probability", f"must be at least {_SMALLEST_PROBABILITY}, got {self.sampling_probability!r}"
             )
-        checks.non_negative("privacy.z (noise multiplier)", self.noise_multiplier)
-        checks.positive("privacy.S (clip norm)", self.clip_norm)
-        checks.one_of("privacy.sensitivity", self.calibration, ("paper", "tight"))
-        checks.one_of("privacy.sampling", self.sampling, ("poisson", "fixed_size"))
-        checks.one_of("privacy.charge", self.charge, ("nominal", "effective"))
-        checks.one_of("algorithm.message_normalize", self.normalize, (True, False))
+        checks.non_negative("noise_multiplier", self.noise_multiplier)
+        checks.positive("clip_norm", self.clip_norm)
+        checks.one_of("calibration", self.calibration, ("paper", "tight"))
+        checks.one_of("sampling", self.sampling, ("poisson", "fixed_size"))
+        checks.one_of("charge", self.charge, ("nominal", "effective"))
+        checks.one_of("normalize", self.normalize, (True, False))
         self.multiplier(0)
 
     def multiplier(self, round: int) -> float:
         """z_t, the noise of a round over its `sensitivity()`. Raises ValueError where accountants give up."""
         z = self.noise_multiplier * self.schedule(round)
         if self.noise_multiplier > 0 and not _SMALLEST_MULTIPLIER <= z < math.inf:
-            raise ValueError(
-                f"privacy.z (noise multiplier) must be 0 or at least {_SMALLEST_MULTIPLIER}, got {z!r} in round {round}"
+            raise SettingError(
+                "noise_multiplier", f"must be 0 or at least {_SMALLEST_MULTIPLIER}, got {z!r} in round {round}"
             )
         return z
 
@@ -150,9 +150,10 @@ class SubsampledGaussian:
         """
         sigma = self.multiplier(round) * self.sensitivity(weights)
         if self.noise_multiplier > 0 and not sys.float_info.min < sigma < math.inf:
-            raise ValueError(
-                f"privacy.S (clip norm) {self.clip_norm!r} and privacy.q (sampling probability) "
-                f"{self.sampling_probability!r} give noise of standard deviation {sigma!r}, which is no ordinary number"
+            raise SettingError(
+                "clip_norm",
+                f"{self.clip_norm!r} with sampling_probability {self.sampling_probability!r} gives noise of standard "
+                f"deviation {sigma!r}, which is no ordinary number",
             )
         if sigma > 0:
             self.noise.check(sigma, self.tight_sensitivity(weights))

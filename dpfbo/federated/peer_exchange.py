@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import AgentVectors, Broadcast
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.messages import Messages
@@ -26,9 +27,7 @@ class PeerExchange:
 
     def __post_init__(self) -> None:
         if self.n_agents < 2:
-            raise ValueError(
-                f"problem.n_agents must be at least 2 for the exchange between agents, got {self.n_agents}"
-            )
+            raise SettingError("n_agents", f"must be at least 2 for the exchange between agents, got {self.n_agents}")
 
     def round(
         self, t: int, messages: Messages | None, late: Tensor | None = None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 
 Schedule = Callable[[int], float]
 
@@ -26,7 +27,7 @@ class Power:
     exponent: float = 0.5
 
     def __post_init__(self) -> None:
-        checks.real("privacy.schedule.exponent", self.exponent)
+        checks.real("exponent", self.exponent)
 
     def __call__(self, round: int) -> float:
         return float((round + 1) ** self.exponent)
@@ -40,9 +41,9 @@ class Steps:
 
     def __post_init__(self) -> None:
         if isinstance(self.factors, str) or not isinstance(self.factors, Sequence) or not self.factors:
-            raise ValueError(f"privacy.schedule.factors must be a list of numbers, got {self.factors!r}")
+            raise SettingError("factors", f"must be a list of numbers, got {self.factors!r}")
         for factor in self.factors:
-            checks.positive("privacy.schedule.factors", factor)
+            checks.positive("factors", factor)
         object.__setattr__(self, "factors", tuple(self.factors))
 
     def __call__(self, round: int) -> float:

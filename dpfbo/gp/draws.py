@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
 from dpfbo.gp.domain import Domain, Grid
@@ -37,13 +38,13 @@ class OwnDraw:
     n_features: int = 100
 
     def __post_init__(self) -> None:
-        checks.one_of("algorithm.own_draw.method", self.method, ("rff", "exact"))
-        checks.integer("algorithm.own_draw.n_features", self.n_features, minimum=1)
+        checks.one_of("method", self.method, ("rff", "exact"))
+        checks.integer("n_features", self.n_features, minimum=1)
 
     def check_against(self, domain: Domain) -> None:
         """Raise ValueError if the domain does not allow this kind of draw."""
         if self.method == "exact" and not (isinstance(domain, Grid) and domain.dimension == 1):
-            raise ValueError("algorithm.own_draw.method 'exact' needs a one-dimensional grid, use 'rff' here")
+            raise SettingError("method", "'exact' needs a one-dimensional grid, use 'rff' here")
 
     def maximizers(
         self,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.gp import batches
 
 
@@ -60,10 +61,10 @@ def shared_features(
 
     Raises ValueError for a size or length-scale that is not positive, or an odd M with `paired`.
     """
-    checks.integer("algorithm.M (number of features)", n_features, minimum=1)
-    checks.positive("algorithm.lengthscale (of the shared features)", lengthscale)
+    checks.integer("n_features", n_features, minimum=1)
+    checks.positive("lengthscale", lengthscale)
     if paired and n_features % 2:
-        raise ValueError(f"algorithm.M (number of features) must be even for paired features, got {n_features}")
+        raise SettingError("n_features", f"must be even for paired features, got {n_features}")
     drawn = n_features // 2 if paired else n_features
     s = torch.from_numpy(generator.standard_normal((1, drawn, dimension))) / lengthscale
     if paired:

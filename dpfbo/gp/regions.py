@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.gp.domain import Domain, Grid
 
 _EDGE = {torch.float64: 1e-9, torch.float32: 1e-6}
@@ -82,11 +83,11 @@ class Regions:
     def check_against(self, domain: Domain, n_agents: int) -> None:
         """Raise ValueError if a region would have no agent, or no point of the grid."""
         if n_agents < self.P:
-            raise ValueError(
-                f"algorithm.P (number of regions) must be at most the number of agents {n_agents}, got {self.P}"
+            raise SettingError(
+                "P", f"(number of regions) must be at most the number of agents {n_agents}, got {self.P}"
             )
         if isinstance(domain, Grid) and len(self.region_of(domain.unit_points).unique()) < self.P:
-            raise ValueError(f"algorithm.P (number of regions) leaves a region without a grid point, got {self.P}")
+            raise SettingError("P", f"(number of regions) leaves a region without a grid point, got {self.P}")
 
     def _uniform_grid_points(self, region: Tensor, u: Tensor, grid: Grid) -> Tensor:
         by_region = self.region_of(grid.unit_points)

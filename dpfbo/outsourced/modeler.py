@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.outsourced.hyperparameters import Fitted, fit
 from dpfbo.outsourced.posterior import CandidatePosterior, Kernel, aware
 from dpfbo.outsourced.transforms import Candidates
@@ -55,14 +56,14 @@ class Policy:
     every: int = 5
 
     def __post_init__(self) -> None:
-        checks.one_of("algorithm.modeler.policy", self.policy, POLICIES)
-        checks.probability("algorithm.modeler.delta_ucb", self.delta_ucb)
+        checks.one_of("policy", self.policy, POLICIES)
+        checks.probability("delta_ucb", self.delta_ucb)
         for name in ("noise_aware", "repeat"):
-            checks.one_of(f"algorithm.modeler.{name}", getattr(self, name), (True, False))
-        checks.one_of("algorithm.modeler.fit", self.fit, FITS)
-        checks.integer("algorithm.modeler.every", self.every, minimum=2)
+            checks.one_of(name, getattr(self, name), (True, False))
+        checks.one_of("fit", self.fit, FITS)
+        checks.integer("every", self.every, minimum=2)
         if self.policy == "random" and self.fit != "given":
-            raise ValueError(f"algorithm.modeler.fit has no effect on policy=random: leave it out, got {self.fit!r}")
+            raise SettingError("fit", f"has no effect on policy=random: leave it out, got {self.fit!r}")
 
 
 def beta(t: int, m: int, delta_ucb: float) -> float:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.privacy.entropy import Entropy, gaussian
 
 _MOST_STEPS = 2.0**56  # of a sum and of its noise: far from the ends of 64-bit integers
@@ -60,7 +61,7 @@ class DiscreteGaussian:
     post-processing) up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))` at k standard deviations: below 1e-9
     for bits >= 20, which is the difference between this and the Gaussian that the accountants analyse.
 
-    The noise comes from OpenDP's own source of operating-system entropy, so privacy.rng must be `os`.
+    The noise comes from OpenDP's own source of operating-system entropy, so the server's entropy must be `SystemEntropy`.
 
     Raises ValueError for bits outside 20..32, or if OpenDP is not installed.
     """
@@ -68,18 +69,18 @@ class DiscreteGaussian:
     bits: int = 30
 
     def __post_init__(self) -> None:
-        checks.integer("privacy.noise.bits", self.bits, minimum=20)
+        checks.integer("bits", self.bits, minimum=20)
         if self.bits > 32:
-            raise ValueError(f"privacy.noise.bits must be at most 32, got {self.bits!r}")
+            raise SettingError("bits", f"must be at most 32, got {self.bits!r}")
         try:
             import opendp  # noqa: F401
         except ModuleNotFoundError as error:
-            raise ValueError(f"privacy/noise=discrete needs OpenDP ({error}): pip install 'dpfbo[opendp]'") from error
+            raise ValueError(f"discrete noise needs OpenDP ({error}): pip install 'dpfbo[opendp]'") from error
 
     def check(self, sigma: float, sensitivity: float) -> None:
         if sigma / self._grid(sensitivity) > _MOST_STEPS:
             raise ValueError(
-                f"privacy/noise=discrete with privacy.noise.bits={self.bits} cannot draw noise of "
+                f"discrete noise with bits={self.bits} cannot draw noise of "
                 f"{sigma / sensitivity:.3g} sensitivities: its integers would overflow; use less noise or fewer bits"
             )
 
@@ -88,7 +89,7 @@ class DiscreteGaussian:
 
     def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
         if entropy.reproducible:
-            raise ValueError("privacy/noise=discrete needs privacy.rng=os: its noise has no seed")
+            raise ValueError("discrete noise has no seed: it needs entropy from the operating system (rng=os)")
         self.check(sigma, sensitivity)
         g = self._grid(sensitivity)
         steps = torch.round(total / g).clamp(-_MOST_STEPS, _MOST_STEPS).long()

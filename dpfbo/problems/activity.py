@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.gp.domain import Box
 from dpfbo.problems.objectives.softmax_regression import DataSets, Settings, data_sets, fit, validation_accuracy
 from dpfbo.problems.readers.data_files import data_file
@@ -50,14 +51,14 @@ class Activity:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("problem.n_agents", self.n_agents, minimum=1)
-        checks.one_of("problem.scale", self.scale, ("log", "linear"))
-        checks.integer("problem.epochs", self.epochs, minimum=1)
-        checks.integer("problem.split_seed", self.split_seed, minimum=0)
-        checks.one_of("problem.features", self.features, tuple(_FILES))
+        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.one_of("scale", self.scale, ("log", "linear"))
+        checks.integer("epochs", self.epochs, minimum=1)
+        checks.integer("split_seed", self.split_seed, minimum=0)
+        checks.one_of("features", self.features, tuple(_FILES))
         subjects = len(load_subjects(self._path, self.split_seed))
         if self.n_agents > subjects:
-            raise ValueError(f"problem.n_agents must be at most {subjects} for activity, got {self.n_agents}")
+            raise SettingError("n_agents", f"must be at most {subjects} for activity, got {self.n_agents}")
 
     @cached_property
     def _path(self) -> Path:

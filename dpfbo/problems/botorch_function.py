@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.gp import batches, optimize
 from dpfbo.gp.domain import Box
 from dpfbo.problems import observation_noise
@@ -49,16 +50,16 @@ class BotorchFunction:
 
     def __post_init__(self) -> None:
         if self.dim is not None:
-            checks.integer("problem.dim", self.dim, minimum=1)
-        checks.integer("problem.n_agents", self.n_agents, minimum=1)
-        checks.non_negative("problem.shift", self.shift)
-        checks.non_negative("problem.perturbation", self.perturbation)
-        checks.non_negative("problem.noise_variance", self.noise_variance)
-        checks.integer("problem.function_seed", self.function_seed, minimum=0)
+            checks.integer("dim", self.dim, minimum=1)
+        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.non_negative("shift", self.shift)
+        checks.non_negative("perturbation", self.perturbation)
+        checks.non_negative("noise_variance", self.noise_variance)
+        checks.integer("function_seed", self.function_seed, minimum=0)
         if self.shift > 1:
-            raise ValueError(f"problem.shift must be at most 1, got {self.shift!r}")
+            raise SettingError("shift", f"must be at most 1, got {self.shift!r}")
         if not self._unit[1] > 0:
-            raise ValueError(f"problem.dim must be larger for {self.function}, which is constant for {self.dim}")
+            raise SettingError("dim", f"must be larger for {self.function}, which is constant for {self.dim}")
 
     @cached_property
     def domain(self) -> Box:
@@ -169,7 +170,7 @@ def _test_function(name: str, dim: int | None) -> Any:
     try:
         from botorch.test_functions import synthetic
     except ImportError as error:
-        raise ValueError(f"problem=botorch needs BoTorch ({error}): pip install 'dpfbo[botorch]'") from error
+        raise ValueError(f"BotorchFunction needs BoTorch ({error}): pip install 'dpfbo[botorch]'") from error
     kinds: dict[str, Any] = {
         key: kind
         for key, kind in vars(synthetic).items()
@@ -178,19 +179,19 @@ def _test_function(name: str, dim: int | None) -> Any:
     }
     if name not in kinds:
         close = difflib.get_close_matches(str(name), kinds) or sorted(kinds)
-        raise ValueError(
-            "problem.function must be an unconstrained synthetic test function of BoTorch, "
-            f"such as {', '.join(close)}, got {name!r}"
+        raise SettingError(
+            "function",
+            f"must be an unconstrained synthetic test function of BoTorch, such as {', '.join(close)}, got {name!r}",
         )
     kind = kinds[name]
     if "dim" not in inspect.signature(kind).parameters and dim not in (None, kind.dim):
-        raise ValueError(f"problem.dim must be {kind.dim} for {name}, got {dim}")
+        raise SettingError("dim", f"must be {kind.dim} for {name}, got {dim}")
     try:
         function = kind(dim=dim) if dim not in (None, getattr(kind, "dim", None)) else kind()
     except Exception as error:
-        raise ValueError(f"problem.dim is not one that BoTorch's {name} takes, got {dim}: {error}") from error
+        raise SettingError("dim", f"is not one that BoTorch's {name} takes, got {dim}: {error}") from error
     if function.discrete_inds or function.categorical_inds:
-        raise ValueError(f"problem.function must have continuous inputs only, got {name!r}")
+        raise SettingError("function", f"must have continuous inputs only, got {name!r}")
     if function.dim > MAX_DIMENSION:
-        raise ValueError(f"problem.dim must be at most {MAX_DIMENSION}, got {function.dim} for {name}")
+        raise SettingError("dim", f"must be at most {MAX_DIMENSION}, got {function.dim} for {name}")
     return function

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.gp.domain import Box
 from dpfbo.problems import observation_noise
 from dpfbo.rng import Streams
@@ -39,12 +40,12 @@ class Branin:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("problem.n_agents", self.n_agents, minimum=1)
-        checks.non_negative("problem.shift", self.shift)
-        checks.non_negative("problem.noise_variance", self.noise_variance)
-        checks.integer("problem.function_seed", self.function_seed, minimum=0)
+        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.non_negative("shift", self.shift)
+        checks.non_negative("noise_variance", self.noise_variance)
+        checks.integer("function_seed", self.function_seed, minimum=0)
         if self.shift > 2:
-            raise ValueError(f"problem.shift must be at most 2, got {self.shift!r}")
+            raise SettingError("shift", f"must be at most 2, got {self.shift!r}")
 
     @property
     def domain(self) -> Box:

@@ -29,9 +29,9 @@ class BraninGrid:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("problem.side_points", self.side_points, minimum=2)
+        checks.integer("side_points", self.side_points, minimum=2)
         check_lengthscales(self.lengthscales, _NAMES)
-        checks.positive("problem.noise_variance", self.noise_variance)
+        checks.positive("noise_variance", self.noise_variance)
 
     @property
     def n_agents(self) -> int:

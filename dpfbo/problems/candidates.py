@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.outsourced.table import Table
 from dpfbo.problems.readers.data_files import MissingData, data_file
 from dpfbo.rng import Streams
@@ -64,23 +65,23 @@ def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
     Raises ValueError if there are not so many.
     """
     if n_rows is not None and n_rows > len(ranks):
-        raise ValueError(f"problem.n_rows must be at most {len(ranks)} for {problem}, got {n_rows}")
+        raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")
     return ranks.argsort(kind="stable")[:n_rows]
 
 
 def check_subset(n_rows: object, seed: object) -> None:
     """Raise ValueError unless these are settings of `lowest` and `random_ranks`."""
     if n_rows is not None:
-        checks.integer("problem.n_rows", n_rows, minimum=2)
-    checks.integer("problem.subset_seed", seed, minimum=0)
+        checks.integer("n_rows", n_rows, minimum=2)
+    checks.integer("subset_seed", seed, minimum=0)
 
 
 def check_lengthscales(lengthscales: object, names: tuple[str, ...]) -> None:
     """Raise ValueError unless there is a positive number for each feature."""
     if not isinstance(lengthscales, Sequence) or isinstance(lengthscales, str) or len(lengthscales) != len(names):
-        raise ValueError(f"problem.lengthscales must be a number for each of {', '.join(names)}, got {lengthscales!r}")
+        raise SettingError("lengthscales", f"must be a number for each of {', '.join(names)}, got {lengthscales!r}")
     for lengthscale in lengthscales:
-        checks.positive("problem.lengthscales", lengthscale)
+        checks.positive("lengthscales", lengthscale)
 
 
 def check_bounds(name: str, bounds: object) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.gp.domain import Box
 from dpfbo.rng import Streams
 
@@ -41,10 +42,10 @@ class Custom:
     name: str = "custom"
 
     def __post_init__(self) -> None:
-        checks.integer("problem.n_agents", self.n_agents, minimum=1)
+        checks.integer("n_agents", self.n_agents, minimum=1)
         if self.optimum is not None and np.size(self.optimum) not in (1, self.n_agents):
-            raise ValueError(
-                f"problem.optimum needs one value or one for each of {self.n_agents} agents, got {self.optimum}"
+            raise SettingError(
+                "optimum", f"needs one value or one for each of {self.n_agents} agents, got {self.optimum}"
             )
         self.domain, self._objective  # noqa: B018  (both raise ValueError for bad settings)
 
@@ -53,7 +54,7 @@ class Custom:
         try:
             return Box(tuple(float(v) for v in self.lower), tuple(float(v) for v in self.upper))
         except TypeError as error:
-            raise ValueError(f"problem.lower and problem.upper must be lists of numbers: {error}") from error
+            raise SettingError("lower", f"(and upper) must be a list of numbers: {error}") from error
 
     @property
     def metric(self) -> str:
@@ -77,15 +78,15 @@ class Custom:
     def _objective(self) -> Callable[[int, np.ndarray], float]:
         module, _, attribute = str(self.function).partition(":")
         if not module or not attribute:
-            raise ValueError(f"problem.function must read 'package.module:name', got {self.function!r}")
+            raise SettingError("function", f"must read 'package.module:name', got {self.function!r}")
         if str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
         try:
             function = getattr(importlib.import_module(module), attribute)
         except Exception as error:
-            raise ValueError(f"problem.function {self.function!r} cannot be imported: {error}") from error
+            raise SettingError("function", f"{self.function!r} cannot be imported: {error}") from error
         if not callable(function):
-            raise ValueError(f"problem.function {self.function!r} is not callable")
+            raise SettingError("function", f"{self.function!r} is not callable")
         return function
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:

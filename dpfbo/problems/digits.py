@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.gp.domain import Box
 from dpfbo.problems.objectives.cnn import (
     CLASSES,
@@ -73,13 +74,13 @@ class Digits:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("problem.n_agents", self.n_agents, minimum=1)
-        checks.one_of("problem.source", self.source, SOURCES)
-        checks.integer("problem.min_images", self.min_images, minimum=2)
-        checks.probability("problem.train_fraction", self.train_fraction)
-        checks.integer("problem.split_seed", self.split_seed, minimum=0)
-        checks.integer("problem.steps", self.steps, minimum=1)
-        checks.integer("problem.network_seed", self.network_seed, minimum=0)
+        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.one_of("source", self.source, SOURCES)
+        checks.integer("min_images", self.min_images, minimum=2)
+        checks.probability("train_fraction", self.train_fraction)
+        checks.integer("split_seed", self.split_seed, minimum=0)
+        checks.integer("steps", self.steps, minimum=1)
+        checks.integer("network_seed", self.network_seed, minimum=0)
         object.__setattr__(self, "name", f"digits_{self.found}")
         _ = self._sets  # the data are there and fit, before any work starts
 
@@ -119,7 +120,7 @@ class Digits:
         try:
             return data_file(self.data_dir, files[self.source], None if self.source == "mnist_by_writer" else "emnist")
         except MissingData as error:
-            raise MissingData(f"{error}; problem.source=sklearn needs no file") from None
+            raise MissingData(f"{error}; source=sklearn needs no file") from None
 
     def _writers(self) -> list[Writer]:
         if self._path is None:
@@ -157,8 +158,9 @@ class Digits:
         generator = Streams(self.split_seed).generator(f"split/{agent}")
         training, held_out = split(writer.labels, self.train_fraction, generator)
         if len(held_out) == 0:
-            raise ValueError(
-                f"problem.train_fraction must leave images for validation, got {self.train_fraction}: "
-                f"agent {agent} has {len(writer.labels)} images and all are for training"
+            raise SettingError(
+                "train_fraction",
+                f"must leave images for validation, got {self.train_fraction}: "
+                f"agent {agent} has {len(writer.labels)} images and all are for training",
             )
         return training, held_out

@@ -35,11 +35,11 @@ class GridGP:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("problem.side_points", self.side_points, minimum=2)
-        checks.positive("problem.side", self.side)
-        checks.positive("problem.lengthscale", self.lengthscale)
-        checks.positive("problem.noise_variance", self.noise_variance)
-        checks.integer("problem.function_seed", self.function_seed, minimum=0)
+        checks.integer("side_points", self.side_points, minimum=2)
+        checks.positive("side", self.side)
+        checks.positive("lengthscale", self.lengthscale)
+        checks.positive("noise_variance", self.noise_variance)
+        checks.integer("function_seed", self.function_seed, minimum=0)
 
     @property
     def n_agents(self) -> int:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.gp.domain import Box
 from dpfbo.problems.objectives.svm import Fit, auc_parallel, load_fields
 from dpfbo.problems.readers.data_files import data_file
@@ -38,13 +39,13 @@ class Landmine:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.one_of("problem.score", self.score, ("margin", "platt"))
-        checks.integer("problem.n_agents", self.n_agents, minimum=1)
-        checks.integer("problem.split_seed", self.split_seed, minimum=0)
+        checks.one_of("score", self.score, ("margin", "platt"))
+        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.integer("split_seed", self.split_seed, minimum=0)
         if self.n_agents > _FIELDS:
-            raise ValueError(f"problem.n_agents must be at most {_FIELDS} for landmine, got {self.n_agents}")
+            raise SettingError("n_agents", f"must be at most {_FIELDS} for landmine, got {self.n_agents}")
         if self.n_jobs != -1:
-            checks.integer("problem.n_jobs", self.n_jobs, minimum=1)
+            checks.integer("n_jobs", self.n_jobs, minimum=1)
         load_fields(self._path, self.split_seed)
 
     @cached_property

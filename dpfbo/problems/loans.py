@@ -72,12 +72,12 @@ class Loans:
     def __post_init__(self) -> None:
         check_subset(self.n_rows, self.subset_seed)
         for name in _BOUNDS:
-            check_bounds(f"problem.{name}", getattr(self, name))
-            checks.positive(f"problem.{name}", getattr(self, name)[0])
+            check_bounds(name, getattr(self, name))
+            checks.positive(name, getattr(self, name)[0])
         check_lengthscales(self.lengthscales, _BOUNDS)
-        checks.real("problem.mean", self.mean)
-        checks.positive("problem.signal_sd", self.signal_sd)
-        checks.positive("problem.noise_sd", self.noise_sd)
+        checks.real("mean", self.mean)
+        checks.positive("signal_sd", self.signal_sd)
+        checks.positive("noise_sd", self.noise_sd)
         _ = self.table  # what is wrong with the file is said here
 
     @property

@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.outsourced.table import Prior, Table
 from dpfbo.problems.candidates import candidate_file, check_bounds, check_subset, lowest, random_ranks, table_of
 from dpfbo.problems.readers.csv_table import read_columns, refuse, refuse_tiny
@@ -32,12 +33,12 @@ class Area:
     def __post_init__(self) -> None:
         for name, pole in (("lon", 180), ("lat", 90)):
             bounds = getattr(self, name)
-            check_bounds(f"problem.{name}", bounds)
+            check_bounds(name, bounds)
             if not -pole <= bounds[0] < bounds[1] <= pole:
-                raise ValueError(f"problem.{name} must lie in [-{pole}, {pole}] degrees, got {list(bounds)}")
+                raise SettingError(name, f"must lie in [-{pole}, {pole}] degrees, got {list(bounds)}")
         for name in ("lengthscale", "signal_sd", "noise_sd"):
-            checks.positive(f"problem.{name}", getattr(self, name))
-        checks.real("problem.mean", self.mean)
+            checks.positive(name, getattr(self, name))
+        checks.real("mean", self.mean)
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,9 @@ class Property:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.one_of("problem.source", self.source, (*SOURCES, OWN_FILE))
+        checks.one_of("source", self.source, (*SOURCES, OWN_FILE))
         if (self.file is None) == (self.source == OWN_FILE):
-            raise ValueError(f"problem.file must be given for source=csv and for no other, got {self.file!r}")
+            raise SettingError("file", f"must be given for source=csv and for no other, got {self.file!r}")
         name = f"property_{OWN_FILE}" if self.source == OWN_FILE else SOURCES[self.source].name
         object.__setattr__(self, "name", name)
         check_subset(self.n_rows, self.subset_seed)
@@ -153,7 +154,7 @@ class Property:
         known = {} if self.source == OWN_FILE else vars(SOURCES[self.source].area)
         names = [part.name for part in fields(Area)]
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        absent = [f"problem.{name}" for name in names if name not in {**known, **given}]
+        absent = [name for name in names if name not in {**known, **given}]
         if absent:
             raise ValueError(f"source={self.source} needs {', '.join(absent)}, got none")
         return Area(**{**known, **given})
@@ -174,7 +175,7 @@ class Property:
         lon, lat = self.area.lon, self.area.lat
         inside = prices["lon"].between(lon[0], lon[1]) & prices["lat"].between(lat[0], lat[1])
         if not inside.any():
-            raise ValueError(f"{path}: some locations must lie within problem.lon and problem.lat, none of them does")
+            raise ValueError(f"{path}: some locations must lie within the bounds lon and lat, none of them does")
         return prices.iloc[lowest(prices["rank"].to_numpy(), self.n_rows, self.name)]
 
     @property
@@ -185,5 +186,5 @@ class Property:
             return candidate_file(self.data_dir, source.file), source.price
         path = Path(self.file).expanduser()
         if not path.is_file():
-            raise MissingData(f"problem.file must be a csv file, there is none at {path}")
+            raise MissingData(f"file must be a csv file, there is none at {path}")
         return path, "price"

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.gp import batches
 from dpfbo.gp.domain import Box
 from dpfbo.problems.objectives.kernel_ridge import Schools, load_schools
@@ -37,11 +38,11 @@ class School:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("problem.n_agents", self.n_agents, minimum=1)
-        checks.integer("problem.split_seed", self.split_seed, minimum=0)
+        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.integer("split_seed", self.split_seed, minimum=0)
         found = len(self._schools.train)
         if self.n_agents > found:
-            raise ValueError(f"problem.n_agents must be at most {found} for school, got {self.n_agents}")
+            raise SettingError("n_agents", f"must be at most {found} for school, got {self.n_agents}")
 
     @cached_property
     def _schools(self) -> Schools:

@@ -48,12 +48,12 @@ class Synthetic:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("problem.n_agents", self.n_agents, minimum=1)
-        checks.integer("problem.grid_size", self.grid_size, minimum=2)
-        checks.positive("problem.lengthscale", self.lengthscale)
-        checks.non_negative("problem.perturbation", self.perturbation)
-        checks.non_negative("problem.noise_variance", self.noise_variance)
-        checks.integer("problem.function_seed", self.function_seed, minimum=0)
+        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.integer("grid_size", self.grid_size, minimum=2)
+        checks.positive("lengthscale", self.lengthscale)
+        checks.non_negative("perturbation", self.perturbation)
+        checks.non_negative("noise_variance", self.noise_variance)
+        checks.integer("function_seed", self.function_seed, minimum=0)
 
     @cached_property
     def domain(self) -> Grid:

@@ -6,6 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from dpfbo.checks import SettingError
 from dpfbo.problems.synthetic import Synthetic, gp_draws
 from dpfbo.rng import Streams
 
@@ -25,7 +26,7 @@ class SyntheticHeterogeneous(Synthetic):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.alpha <= 1:
-            raise ValueError(f"problem.alpha must lie in [0, 1], got {self.alpha!r}")
+            raise SettingError("alpha", f"must lie in [0, 1], got {self.alpha!r}")
 
     @cached_property
     def values(self) -> Tensor:

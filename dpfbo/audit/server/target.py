@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import SubsampledGaussian
@@ -82,9 +83,7 @@ class Target:
         if not isinstance(self.server, Server) or not isinstance(self.server.mechanism, SubsampledGaussian):
             raise ValueError("an audit needs a server with a private mechanism: nothing is claimed of any other")
         if self.server.mechanism.noise_multiplier == 0:
-            raise ValueError(
-                "privacy.z (noise multiplier) is 0: no finite epsilon is claimed, there is nothing to audit"
-            )
+            raise SettingError("noise_multiplier", "is 0: no finite epsilon is claimed, there is nothing to audit")
         checks.integer("rounds of the audit", self.rounds, minimum=1)
         check_delta(self.delta)
 

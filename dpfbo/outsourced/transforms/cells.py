@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dpfbo.checks import SettingError
 from dpfbo.outsourced.table import Public, Table
 from dpfbo.outsourced.transforms import NORM, within
 
@@ -27,7 +28,7 @@ class Cells:
 
     def __post_init__(self) -> None:
         if len(self) > _MOST:
-            raise ValueError(f"transform.cells must make at most {_MOST} cells, got {' x '.join(map(str, self.shape))}")
+            raise SettingError("cells", f"must make at most {_MOST} cells, got {' x '.join(map(str, self.shape))}")
 
     @staticmethod
     def with_rows(public: Public, least: float) -> Cells:

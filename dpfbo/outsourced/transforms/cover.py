@@ -31,7 +31,7 @@ class Cover(Transform):
 
     def __post_init__(self) -> None:
         if self.cells is not None:
-            checks.integer("transform.cells", self.cells, minimum=2)
+            checks.integer("cells", self.cells, minimum=2)
 
     def grid(self, public: Public) -> Cells:
         """The cells; how many follows from public settings."""

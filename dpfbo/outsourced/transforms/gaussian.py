@@ -50,7 +50,7 @@ class GaussianNoise(Transform):
     random: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        checks.positive("privacy.epsilon", self.epsilon)
+        checks.positive("epsilon", self.epsilon)
         check_delta(self.delta)
 
     def event(self, public: Public) -> dp_accounting.DpEvent | None:

@@ -56,11 +56,11 @@ class Histogram(Transform):
     random: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        checks.positive("privacy.epsilon", self.epsilon)
+        checks.positive("epsilon", self.epsilon)
         check_delta(self.delta)
         if self.cells is not None:
-            checks.integer("transform.cells", self.cells, minimum=2)
-        checks.non_negative("transform.threshold", self.threshold)
+            checks.integer("cells", self.cells, minimum=2)
+        checks.non_negative("threshold", self.threshold)
 
     def event(self, public: Public) -> dp_accounting.DpEvent | None:
         self.noise.check(self.sigma(public), SENSITIVITY)

@@ -39,8 +39,8 @@ def threshold(r: int, epsilon: float, delta: float) -> float:
 
     Raises ValueError for r < 1, eps <= 0, or delta outside (0, 1).
     """
-    checks.integer("transform.r", r, minimum=1)
-    checks.positive("privacy.epsilon", epsilon)
+    checks.integer("r", r, minimum=1)
+    checks.positive("epsilon", epsilon)
     check_delta(delta)
     return 16 * math.sqrt(r * math.log(2 / delta)) / epsilon * math.log(16 * r / delta)
 
@@ -68,7 +68,7 @@ class RandomProjection(Transform):
 
     def __post_init__(self) -> None:
         threshold(self.r, self.epsilon, self.delta)
-        checks.one_of("transform.inflation", self.inflation, INFLATIONS)
+        checks.one_of("inflation", self.inflation, INFLATIONS)
 
     def event(self, public: Public) -> dp_accounting.DpEvent | None:
         return round_event(1.0, None)

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Protocol
 
+from dpfbo.checks import SettingError
+
 if TYPE_CHECKING:
     import dp_accounting
 
@@ -59,10 +61,10 @@ def default_delta(n_agents: int) -> float:
     return n_agents**-1.1 if n_agents > 1 else 0.1
 
 
-def check_delta(delta: object, name: str = "privacy.delta") -> None:
-    """Raise ValueError unless delta lies in (0, 1)."""
+def check_delta(delta: object, name: str = "delta") -> None:
+    """Raise SettingError unless delta lies in (0, 1)."""
     if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < float(delta) < 1:
-        raise ValueError(f"{name} must lie in (0, 1), got {delta!r}")
+        raise SettingError(name, f"must lie in (0, 1), got {delta!r}")
 
 
 def accounted_multiplier(z: float) -> float:
@@ -89,7 +91,7 @@ def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
             return event.sampling_probability, accounted_multiplier(inner.noise_multiplier)
     raise UnsupportedEvent(
         f"moments, rdp, pld and gdp cannot analyse {type(event).__name__} under the {ZERO_OUT} relation: use "
-        "privacy.sampling=poisson, or privacy.accountant=fixed_size with privacy.sampling=fixed_size"
+        "sampling=poisson, or accountant=fixed_size with sampling=fixed_size"
     )
 
 

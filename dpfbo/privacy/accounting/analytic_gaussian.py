@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.privacy.accounting import UnsupportedEvent, accounted_multiplier, check_delta, sampled_gaussian
 
 if TYPE_CHECKING:
@@ -53,17 +54,17 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     """
     import dp_accounting  # here, because it takes SciPy with it
 
-    checks.positive("privacy.epsilon", epsilon)
+    checks.positive("epsilon", epsilon)
     check_delta(delta)
     if epsilon > _LARGEST_EPSILON:
-        raise ValueError(f"privacy.epsilon must be at most {_LARGEST_EPSILON:g}, got {epsilon!r}")
+        raise SettingError("epsilon", f"must be at most {_LARGEST_EPSILON:g}, got {epsilon!r}")
     z = float(dp_accounting.get_sigma_gaussian(epsilon, delta))
     step = 10.0 ** (math.floor(math.log10(z)) - 7)
     for ulps in range(1, 1000):
         rounded = float(f"{z + ulps * step:.8g}")
         if accounted_multiplier(rounded) == rounded and _epsilon(rounded, delta) <= epsilon:
             return rounded
-    raise ValueError(f"privacy.epsilon={epsilon!r} with delta {delta!r} needs more noise than can be accounted for")
+    raise SettingError("epsilon", f"{epsilon!r} with delta {delta!r} needs more noise than can be accounted for")
 
 
 def _epsilon(z: float, delta: float) -> float:

@@ -96,5 +96,5 @@ def _subset(event: dp_accounting.DpEvent) -> tuple[int, int, float]:
             return N, k, accounted_multiplier(inner.noise_multiplier)
     raise UnsupportedEvent(
         f"fixed_size cannot analyse {type(event).__name__} under the {REPLACE_ONE} relation: use "
-        "privacy.sampling=fixed_size, or another privacy.accountant"
+        "sampling=fixed_size, or another accountant"
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dpfbo.checks import SettingError
 from dpfbo.problems.readers.data_files import reading
 from dpfbo.rng import Streams
 
@@ -83,7 +84,7 @@ def load_pseudo_writers(n_agents: int, seed: int) -> list[Writer]:
     images, labels = load_digits(return_X_y=True)
     most = len(labels) // 20
     if n_agents > most:
-        raise ValueError(f"problem.n_agents must be at most {most} for source=sklearn, got {n_agents}")
+        raise SettingError("n_agents", f"must be at most {most} for source=sklearn, got {n_agents}")
     order = Streams(seed).generator("pseudo-writers").permutation(len(labels))
     pixels = (images / 16).astype(np.float32).reshape(-1, 8, 8)
     return [Writer(pixels[rows], labels[rows]) for rows in np.array_split(order, n_agents)]
@@ -117,4 +118,4 @@ def _writer(path: Path, name: str, images: np.ndarray, labels: np.ndarray) -> Wr
 
 def _check_enough(path: Path, found: int, n_agents: int, which: str = "") -> None:
     if n_agents > found:
-        raise ValueError(f"problem.n_agents must be at most {found}, the writers{which} in {path}, got {n_agents}")
+        raise SettingError("n_agents", f"must be at most {found}, the writers{which} in {path}, got {n_agents}")
