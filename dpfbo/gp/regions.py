@@ -28,7 +28,7 @@ class Regions:
     dimension: int
 
     def __post_init__(self) -> None:
-        checks.integer("algorithm.P (number of regions)", self.P, minimum=1)
+        checks.integer("P", self.P, minimum=1)
         checks.integer("dimension", self.dimension, minimum=1)
 
     @cached_property
@@ -83,11 +83,9 @@ class Regions:
     def check_against(self, domain: Domain, n_agents: int) -> None:
         """Raise ValueError if a region would have no agent, or no point of the grid."""
         if n_agents < self.P:
-            raise SettingError(
-                "P", f"(number of regions) must be at most the number of agents {n_agents}, got {self.P}"
-            )
+            raise SettingError("P", f"must be at most the number of agents {n_agents}, got {self.P}")
         if isinstance(domain, Grid) and len(self.region_of(domain.unit_points).unique()) < self.P:
-            raise SettingError("P", f"(number of regions) leaves a region without a grid point, got {self.P}")
+            raise SettingError("P", f"leaves a region without a grid point, got {self.P}")
 
     def _uniform_grid_points(self, region: Tensor, u: Tensor, grid: Grid) -> Tensor:
         by_region = self.region_of(grid.unit_points)

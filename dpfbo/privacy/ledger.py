@@ -121,7 +121,7 @@ def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entrop
     if entropy.reproducible and random and others:
         raise LedgerError(
             f"ledger {ledger.path} holds another broadcast of round {t} with the same seeded noise (other "
-            "data, code or settings?): delete the folder to simulate anew, or draw the noise from the operating system (rng=os)"
+            "data, code or settings?): delete the folder to simulate anew, or draw noise from the system (rng=os)"
         )
 
 

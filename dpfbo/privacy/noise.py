@@ -61,7 +61,7 @@ class DiscreteGaussian:
     post-processing) up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))` at k standard deviations: below 1e-9
     for bits >= 20, which is the difference between this and the Gaussian that the accountants analyse.
 
-    The noise comes from OpenDP's own source of operating-system entropy, so the server's entropy must be `SystemEntropy`.
+    OpenDP draws the noise from the operating system, so the server's entropy must be `SystemEntropy`.
 
     Raises ValueError for bits outside 20..32, or if OpenDP is not installed.
     """
