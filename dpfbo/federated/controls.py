@@ -6,12 +6,14 @@ leaves its own posterior now and then gains from the change itself.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from dpfbo.federated.broadcast import Broadcast, Points
 from dpfbo.federated.messages import Messages
+from dpfbo.federated.server_parts import ServerParts
 from dpfbo.gp.domain import Domain, Grid
 from dpfbo.records import ServerRecord
 from dpfbo.rng import Streams
@@ -24,7 +26,12 @@ class RandomServer:
     n_agents: int
     domain: Domain
     streams: Streams
-    uses_messages: bool = False
+    uses_messages: ClassVar[bool] = False
+    aggregates: ClassVar[bool] = False
+
+    @classmethod
+    def for_run(cls, parts: ServerParts) -> "RandomServer":
+        return cls(parts.n_agents, parts.domain, parts.streams)
 
     def round(
         self, t: int, messages: Messages | None, late: Tensor | None = None
@@ -41,7 +48,12 @@ class SobolServer:
     domain: Domain
     streams: Streams
     rounds: int
-    uses_messages: bool = False
+    uses_messages: ClassVar[bool] = False
+    aggregates: ClassVar[bool] = False
+
+    @classmethod
+    def for_run(cls, parts: ServerParts) -> "SobolServer":
+        return cls(parts.n_agents, parts.domain, parts.streams, parts.rounds)
 
     @cached_property
     def _sequence(self) -> Tensor:

@@ -1,6 +1,7 @@
 """The original FTS of 2020: agents follow each other's messages, without an aggregating server."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import AgentVectors, Broadcast
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.messages import Messages
+from dpfbo.federated.server_parts import ServerParts
 from dpfbo.records import ServerRecord
 from dpfbo.rng import Streams
 
@@ -23,7 +25,12 @@ class PeerExchange:
     n_agents: int
     streams: Streams
     dropout: Dropout = Dropout()
-    uses_messages: bool = True
+    uses_messages: ClassVar[bool] = True
+    aggregates: ClassVar[bool] = False
+
+    @classmethod
+    def for_run(cls, parts: ServerParts) -> "PeerExchange":
+        return cls(parts.n_agents, parts.streams, parts.dropout)
 
     def __post_init__(self) -> None:
         if self.n_agents < 2:

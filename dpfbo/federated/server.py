@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from dpfbo.federated.broadcast import Broadcast, RegionVectors
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.messages import Messages
+from dpfbo.federated.server_parts import ServerParts
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting import finite_or_none
@@ -61,7 +62,16 @@ class Server:
     dropout: Dropout = Dropout()
     kept: KeptRelease | None = None
     budget: Budget | None = None
-    uses_messages: bool = True
+    uses_messages: ClassVar[bool] = True
+    aggregates: ClassVar[bool] = True
+
+    @classmethod
+    def for_run(cls, parts: ServerParts) -> Server:
+        parts.epsilon.prepare()
+        return cls(
+            parts.n_agents, parts.n_features, parts.regions, parts.weighting, parts.mechanism, parts.entropy,
+            parts.ledger, parts.epsilon, parts.dropout, parts.kept, parts.budget,
+        )  # fmt: skip
 
     def round(
         self, t: int, messages: Messages | None, late: Tensor | None = None

@@ -98,9 +98,9 @@ class Acquisition:
     max_iterations: int = 30
 
     def __post_init__(self) -> None:
-        checks.integer("acquisition.n_candidates", self.n_candidates, minimum=1)
-        checks.integer("acquisition.n_starts", self.n_starts, minimum=0)
-        checks.integer("acquisition.max_iterations", self.max_iterations, minimum=0)
+        checks.integer("n_candidates", self.n_candidates, minimum=1)
+        checks.integer("n_starts", self.n_starts, minimum=0)
+        checks.integer("max_iterations", self.max_iterations, minimum=0)
 
     def uniforms_needed(self, domain: Domain) -> int:
         """How many uniform numbers `maximize` takes for each agent."""

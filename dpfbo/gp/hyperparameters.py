@@ -53,11 +53,11 @@ class OwnGP:
     noise: float = 1e-6
 
     def __post_init__(self) -> None:
-        checks.one_of("own_gp.fit", self.fit, [*LIKELIHOODS, "given"])
-        checks.integer("own_gp.every", self.every, minimum=1)
+        checks.one_of("fit", self.fit, [*LIKELIHOODS, "given"])
+        checks.integer("every", self.every, minimum=1)
         for name, (low, high) in BOUNDS.items():
             value = getattr(self, name)
-            checks.positive(f"own_gp.{name}", value)
+            checks.positive(name, value)
             if not low <= value <= high:
                 raise ValueError(f"own_gp.{name} must lie in [{low}, {high}], got {value!r}")
 

@@ -6,40 +6,28 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from runners.compose.outsourced import is_outsourced
-
-_NOT_A_SETTING = (
-    "seed",
-    "results_dir",
-    "data_dir",
-    "experiment_name",
-    "progress",
-    "executor",
-    "tracker",
-    "resume",
-    "seeds",
-    "scale",
-    "sweep",
-)
+from runners.compose.old_names import as_first_written
+from runners.compose.settings import ProblemSettings, outside_setting
+from runners.compose.typed import is_outsourced
 
 
 def setting_hash(cfg: DictConfig) -> str:
-    """Names a setting: the same for all seeds, results folders, executors and trackers.
+    """Names a setting: the same for all seeds, results folders, executors and trackers, and in all versions.
 
     Where the algorithm is not private, the privacy settings do not count either.
     """
     neutral = OmegaConf.create(OmegaConf.to_container(cfg))
     neutral.seed = "<seed>"  # what nobody can type: a function_seed that equals the seed is another setting
     resolved: dict[str, Any] = OmegaConf.to_container(neutral, resolve=True)  # type: ignore[assignment]
-    for key in _NOT_A_SETTING:
-        resolved.pop(key, None)
-    for key in ("preset", "data_dir", "n_jobs"):
+    outsourced = is_outsourced(resolved)
+    resolved = as_first_written({k: v for k, v in resolved.items() if k not in outside_setting()})
+    for key in ProblemSettings.OUTSIDE:
         resolved["problem"].pop(key, None)
     if not resolved["algorithm"]["private"]:
         privacy = resolved.pop("privacy")
-        if is_outsourced(resolved) and privacy["rng"] == "os":  # a random release, private or not
+        if outsourced and privacy["rng"] == "os":  # a random release, private or not
             resolved["privacy"] = {"rng": "os"}
-    if is_outsourced(resolved):
+    if outsourced:
         a = resolved["algorithm"]
         del a["transform"]  # says no more than the transform
         unused = ["every"] if a["modeler"]["fit"] == "given" else []

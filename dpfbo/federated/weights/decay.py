@@ -18,8 +18,8 @@ class Decay:
 
     def __post_init__(self) -> None:
         if self.hold is not None:
-            checks.integer("weights.decay.hold", self.hold, minimum=0)
-        checks.integer("weights.decay.steps", self.steps, minimum=1)
+            checks.integer("hold", self.hold, minimum=0)
+        checks.integer("steps", self.steps, minimum=1)
 
     def __call__(self, round: int) -> float:
         """The value for the broadcast of a round."""

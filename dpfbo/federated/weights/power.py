@@ -18,8 +18,8 @@ class Power:
     exponent: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.positive("weights.c", self.c)
-        checks.positive("weights.exponent", self.exponent)
+        checks.positive("c", self.c)
+        checks.positive("exponent", self.exponent)
 
     def __call__(self, round: int, assignment: Tensor, P: int) -> Tensor:
         c_t = 1 + (self.c - 1) * self.decay(round)

@@ -21,7 +21,7 @@ class Softmax:
     a: float = 15.0
 
     def __post_init__(self) -> None:
-        checks.non_negative("weights.a", self.a)
+        checks.non_negative("a", self.a)
 
     def __call__(self, round: int, assignment: Tensor, P: int) -> Tensor:
         return normalised(1.0, math.exp(-self.a * self.decay(round)), assignment, P)

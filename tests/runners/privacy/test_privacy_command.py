@@ -221,7 +221,7 @@ class TestLedger:
         events = [round_event(0.35, 1.0)] * 5 + [round_event(0.35, 2.0)] * 5
         assert got["epsilon"]["pld"] == pytest.approx(Pld().epsilon(events, 0.01))
         assert [file["charges"] for file in got["files"]] == [5, 5]
-        assert "runs with one seed and command.rng=seeded share their noise" in got["note"]
+        assert "runs with one seed and privacy.rng=seeded share their noise" in got["note"]
         assert command.main(["ledger", *files, "--delta", "0.01"]) == 0
         assert "share their noise" in capsys.readouterr().out
 

@@ -39,11 +39,11 @@ def here(monkeypatch):
 
 
 def test_what_experiments_share_runs_once(here, tmp_path, capsys):
-    command = [*BOTH, f"results_dir={tmp_path}"]
-    grids = plan_all(command)
+    line = [*BOTH, f"results_dir={tmp_path}"]
+    grids = plan_all(line)
     keys = [{trial.key for _, trial in grid.trials} for grid in grids]
     assert len(keys[0] & keys[1]) == 6  # ts, the control, and z = 1 at q = .25: two seeds each
-    assert command.main(command) == 0
+    assert command.main(line) == 0
     assert len(here) == len(keys[0] | keys[1]) == 14
     out = capsys.readouterr().out
     assert out.count("10 of 10 done") == 2
@@ -62,15 +62,15 @@ def test_what_experiments_share_runs_once(here, tmp_path, capsys):
 
     here.clear()
     (grids[1].folder / setting / str(seed) / "summary.json").unlink()  # as if interrupted before it was copied
-    assert command.main(command) == 0
+    assert command.main(line) == 0
     assert here == []
     assert state(known_trials(grids[1].folder)[0].folder(grids[1].folder)).phase == "done"
     assert (grids[1].folder / setting / str(seed) / "summary.json").exists()
 
 
 def test_begun_trials_go_on_where_they_were_begun_and_busy_folders_do_not_lose_the_rest(here, tmp_path, capsys):
-    command = [*BOTH, "seeds=0", f"results_dir={tmp_path}"]
-    grids = plan_all(command)
+    line = [*BOTH, "seeds=0", f"results_dir={tmp_path}"]
+    grids = plan_all(line)
     begun, busy = (next(t for s, t in grids[1].trials if s.label.startswith(name)) for name in ("ts", "random_server"))
     folder = begun.folder(grids[1].folder)
     folder.path.mkdir(parents=True)
@@ -80,7 +80,7 @@ def test_begun_trials_go_on_where_they_were_begun_and_busy_folders_do_not_lose_t
     assert planned[begun.key][0].folder == grids[1].folder
     assert known[begun.key].phase == "interrupted"
     assert planned[busy.key][0].folder == grids[0].folder
-    assert command.main(["experiment=fig2c", *command[1:], "progress=false"]) == 0
+    assert command.main(["experiment=fig2c", *line[1:], "progress=false"]) == 0
     states = [{trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials} for grid in grids]
     known = together(grids, states)[1]
     with busy.folder(grids[1].folder).opened():
@@ -110,7 +110,7 @@ def test_as_json_a_list(tmp_path, capsys):
         (["experiment=fig2c,fig2d", "privacy.rng=os"], "privacy.rng=seeded, got 'os' in fig2c"),
         (["experiment=fig2c,cost"], "python -m runners.fetch landmine"),
         (["experiment=fig2c", "scale=large"], "scale must be one of quick, paper, got 'large'"),
-        (["experiment=demo", "scale=paper"], "scale=paper needs an experiment that has command.scales"),
+        (["experiment=demo", "scale=paper"], "scale=paper needs an experiment that has sweep.scales"),
         (["experiment=fig2c", "sweep.scales={quick: 3}"], "sweep.scales must have seeds"),
     ],
 )

@@ -16,7 +16,7 @@ from dpfbo.federated import theory
 from dpfbo.federated.server import Server
 from runners.recorded_run import execute
 from runners.theory import command
-from runners.theory.run import read
+from runners.theory.run import TheoryError, clipped_sets, read
 from tests.runners.compose.test_conf import compose
 
 SMALL = [
@@ -131,7 +131,7 @@ class TestReplay:
     def test_clipped_counts_are_those_of_the_server(self, runs, name, monkeypatch):
         results, seen = runs
         run = read(only(results, name, "summary.json").parent)
-        in_C = run.clipped_sets(run)
+        in_C = clipped_sets(run)
         every = torch.stack([m.norm(dim=1) > run.message_norm for m in seen[name]])
         assert torch.equal(in_C, every)
         assert 0 < int(every.sum()) < every.numel()
@@ -140,8 +140,8 @@ class TestReplay:
         assert recorded.sum() > 0
         everybody = torch.ones(12, dtype=torch.bool)
         monkeypatch.setattr(type(run.mechanism), "choose", lambda *_: everybody)  # the check sees another subset
-        with pytest.raises(run.TheoryError, match="cannot be replayed: round"):
-            run.clipped_sets(run)
+        with pytest.raises(TheoryError, match="cannot be replayed: round"):
+            clipped_sets(run)
 
 
 class TestCommand:

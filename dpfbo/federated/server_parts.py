@@ -1,0 +1,51 @@
+"""All that a server may be made of. Every kind of server takes what it needs from it, in its `for_run`."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from dpfbo.federated.dropout import Dropout
+from dpfbo.federated.mechanism import Mechanism
+from dpfbo.federated.weights import Weighting
+from dpfbo.gp.domain import Domain
+from dpfbo.gp.regions import Regions
+from dpfbo.privacy.budget import Budget, EpsilonCurve
+from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.release import KeptRelease
+from dpfbo.rng import Streams
+
+
+@dataclass(frozen=True)
+class ServerParts:
+    """n_agents: N. rounds: T. n_features: M. kept: None where the noise can be drawn again."""
+
+    n_agents: int
+    rounds: int
+    n_features: int
+    domain: Domain
+    regions: Regions
+    weighting: Weighting
+    mechanism: Mechanism
+    dropout: Dropout
+    streams: Streams
+    entropy: Entropy
+    ledger: Ledger
+    epsilon: EpsilonCurve
+    budget: Budget | None
+    kept: KeptRelease | None
+
+
+class ServerKind(Protocol):
+    """A class of servers.
+
+    uses_messages: whether the agents send it messages. aggregates: whether it adds them up by a mechanism, which may
+    then be a private one.
+    """
+
+    uses_messages: ClassVar[bool]
+    aggregates: ClassVar[bool]
+    __name__: str
+
+    @classmethod
+    def for_run(cls, parts: ServerParts) -> Any:
+        """The server of one run."""

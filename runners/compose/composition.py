@@ -1,0 +1,141 @@
+"""From a composed configuration to everything that is made of it: settings, the setting's name, the experiment."""
+
+from functools import cached_property
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from dpfbo.problems import Problem
+from runners.compose.accounts import multiplier_for
+from runners.compose.federated import FederatedExperiment
+from runners.compose.identity import setting_hash
+from runners.compose.instantiate import instantiate
+from runners.compose.keys import keys
+from runners.compose.outsourced import OutsourcedExperiment
+from runners.compose.settings import FederatedSettings, ProblemSettings, Settings
+from runners.compose.typed import is_outsourced, typed
+
+Experiment = FederatedExperiment | OutsourcedExperiment
+
+
+def by_regions(by_P: DictConfig, P: int) -> float:
+    """Resolver `by_regions`: the entry for P sub-regions, else the default."""
+    return by_P.get(P, by_P.default)
+
+
+OmegaConf.register_new_resolver("by_regions", by_regions, replace=True)
+
+
+class Composition:
+    """One configuration, and what is made of it, each thing once.
+
+    Raises ValueError (one sentence) for a bad setting, MissingData for a data file that is not there,
+    UnsupportedEvent for a mechanism that an accountant cannot analyse.
+    """
+
+    def __init__(self, cfg: DictConfig) -> None:
+        for key in sorted(OmegaConf.missing_keys(cfg)):
+            raise ValueError(f"{key} must be given")
+        _check_fits(cfg)
+        self._given = cfg
+
+    @cached_property
+    def settings(self) -> Settings:
+        return typed(self.resolved) if self._found else self._first
+
+    @cached_property
+    def cfg(self) -> DictConfig:
+        """The configuration with the data that were found where it says `auto`, and the calibrated noise multiplier."""
+        cfg = self._given.copy()
+        for key, value in self._found.items():
+            OmegaConf.update(cfg, key, value)
+        return cfg
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """The same as a plain tree without interpolations."""
+        return OmegaConf.to_container(self.cfg, resolve=True)  # type: ignore[return-value]
+
+    @cached_property
+    def setting(self) -> str:
+        """The setting's name (`identity`)."""
+        return setting_hash(self.cfg)
+
+    @cached_property
+    def problem(self) -> Problem:
+        return problem_of(self._first.problem)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The experiment, whose costs are known: its accounts are computed."""
+        experiment = experiment_of(self.settings, self.problem)
+        experiment.accounts  # noqa: B018
+        return experiment
+
+    @cached_property
+    def _first(self) -> Settings:
+        """The settings as they were given."""
+        return typed(OmegaConf.to_container(self._given, resolve=True))  # type: ignore[arg-type]
+
+    @cached_property
+    def _found(self) -> dict[str, Any]:
+        """The values of settings that follow from others and from what is on this machine, by key."""
+        plain: dict[str, Any] = OmegaConf.to_container(self._given.problem)  # type: ignore[assignment]
+        auto = [key for key, value in plain.items() if value == "auto"]
+        found = {f"problem.{key}": self.problem.found for key in auto if hasattr(self.problem, "found")}
+        s = self._first
+        if not isinstance(s, FederatedSettings) or not s.algorithm.private or s.privacy.epsilon is None:
+            return found
+        given = None if OmegaConf.is_interpolation(self._given.privacy, "z") else s.privacy.z
+        z = multiplier_for(s, self.problem.n_agents)
+        if given is not None and given != z:  # on the command line, or calibrated before
+            raise ValueError(
+                f"privacy.z must be left out where privacy.epsilon={s.privacy.epsilon!r} says what it is, got {given!r}"
+            )
+        return {**found, "privacy.z": z}
+
+
+def build(cfg: DictConfig) -> Experiment:
+    """The experiment of a composed configuration; see `Composition`."""
+    return Composition(cfg).experiment
+
+
+def problem_of(settings: ProblemSettings) -> Problem:
+    """The problem that a run is about. Building it may read files."""
+    with keys("problem"):
+        problem: Problem = instantiate(settings.node)
+    return problem
+
+
+def experiment_of(settings: Settings, problem: Problem | None = None) -> Experiment:
+    """The experiment of settings, as a worker process gets them, without its accounts. problem: None to build it."""
+    problem = problem_of(settings.problem) if problem is None else problem
+    if isinstance(settings, FederatedSettings):
+        return FederatedExperiment.of(settings, problem)
+    return OutsourcedExperiment.of(settings, problem)  # type: ignore[arg-type]
+
+
+def federated(experiment: Experiment) -> FederatedExperiment:
+    """The experiment, if it has agents and a server. Raises ValueError for an outsourced one."""
+    if isinstance(experiment, OutsourcedExperiment):
+        name = experiment.settings.algorithm.name
+        raise ValueError(f"algorithm={name} has no agents and no server that adds up their messages")
+    return experiment
+
+
+def _check_fits(cfg: DictConfig) -> None:
+    """Raise ValueError for an algorithm with a problem of the other kind, whose settings it could not even resolve."""
+    preset, a, outsourced = cfg.problem.get("preset") or {}, cfg.algorithm, is_outsourced(cfg)
+    if outsourced:
+        for name in ("weights", "acquisition"):
+            if cfg.get(name) is not None:
+                raise ValueError(f"{name} has no effect on algorithm={a.name}: leave it out")
+    if outsourced != ("message" not in preset):
+        kinds = ("a table of candidates", "agents")
+        wanted, found = kinds if outsourced else kinds[::-1]
+        name = str(cfg.problem.get("_target_")).rsplit(".", 1)[-1]
+        raise ValueError(f"algorithm={a.name} needs a problem with {wanted}, and {name} has {found}")
+    if outsourced != ("q" not in (cfg.get("privacy") or {"q": None})):
+        raise ValueError(f"algorithm={a.name} needs privacy={'outsourced' if outsourced else 'default'}")
+    if not outsourced and cfg.get("transform") is not None:
+        raise ValueError(f"transform is for outsourced algorithms such as po_gp_ucb, got algorithm={a.name}")

@@ -1,0 +1,125 @@
+"""A run of agents and, perhaps, a server: from its settings to the library's objects."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from dpfbo.federated.agents import Agents
+from dpfbo.federated.dropout import Dropout
+from dpfbo.federated.mechanism import Mechanism
+from dpfbo.federated.server import AnyServer
+from dpfbo.federated.server_parts import ServerParts
+from dpfbo.federated.weights import Weighting
+from dpfbo.gp.features import shared_features
+from dpfbo.gp.regions import Regions
+from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.release import KeptRelease
+from dpfbo.problems import Problem
+from dpfbo.rng import Streams
+from runners.compose.accounts import Accounts, accounts_of, mechanism_of
+from runners.compose.keys import keys
+from runners.compose.settings import FederatedSettings
+
+
+@dataclass(frozen=True)
+class FederatedExperiment:
+    """Everything that one run needs, validated; only the server awaits its ledger."""
+
+    settings: FederatedSettings
+    problem: Problem
+    agents: Agents
+    mechanism: Mechanism
+    dropout: Dropout
+    streams: Streams
+
+    @staticmethod
+    def of(settings: FederatedSettings, problem: Problem) -> "FederatedExperiment":
+        """Raises ValueError, one sentence with the key, for settings that do not fit the problem."""
+        with keys("", seed="seed"):
+            streams = Streams(settings.seed)
+        with keys("dropout"):
+            dropout = Dropout(settings.dropout.probability, streams)
+        agents = _agents(settings, problem, streams)
+        return FederatedExperiment(settings, problem, agents, mechanism_of(settings), dropout, streams)
+
+    @property
+    def rounds(self) -> int:
+        return self.settings.rounds
+
+    @property
+    def weighting(self) -> Weighting:
+        return self.settings.weights
+
+    @property
+    def private(self) -> bool:
+        return self.settings.algorithm.private
+
+    @property
+    def momentum(self) -> float:
+        """The momentum of the broadcasts, as agents follow them."""
+        return self.settings.algorithm.momentum
+
+    @property
+    def covers(self) -> str:
+        """The words that say what epsilon is about."""
+        return (
+            "the ledger's broadcasts; not settings chosen by comparing runs on the same private data, nor other seeds "
+            "and settings, whose ledgers add up"
+        )
+
+    @cached_property
+    def accounts(self) -> Accounts:
+        """What it costs; only who asks for it (not an agent) waits for the accountants.
+
+        Raises ValueError for settings that cannot be accounted for or cost more than their budget.
+        """
+        return accounts_of(self.settings, self.problem.n_agents, self.mechanism)
+
+    @property
+    def broadcasts(self) -> int:
+        """The largest number of broadcasts that the run makes."""
+        if self.settings.algorithm.aggregates:
+            return len(self.accounts.events)
+        stop = self.settings.algorithm.broadcasts
+        return self.rounds if stop is None else min(stop, self.rounds)
+
+    def server(self, ledger: Ledger, kept: KeptRelease | None = None) -> AnyServer | None:
+        """The server of this algorithm, charging to `ledger`; None for agents that work alone.
+
+        kept: used where the noise cannot be drawn twice.
+        """
+        kind, seeded, a = self.settings.algorithm.server, self.settings.privacy.seeded, self.agents
+        if kind is None:
+            return None
+        parts = ServerParts(
+            self.problem.n_agents, self.rounds, a.features.frequencies.shape[1], self.problem.domain, a.regions,
+            self.weighting, self.mechanism, self.dropout, self.streams,
+            SeededEntropy(self.streams) if seeded else SystemEntropy(), ledger, self.accounts.epsilon,
+            self.accounts.budget, None if seeded else kept,
+        )  # fmt: skip
+        with keys("problem"):
+            server: AnyServer = kind.for_run(parts)
+        return server
+
+
+def _agents(settings: FederatedSettings, problem: Problem, streams: Streams) -> Agents:
+    a, domain = settings.algorithm, problem.domain
+    with keys("algorithm", n_features="algorithm.M", method="algorithm.own_draw.method"):
+        regions = Regions(a.P, domain.dimension)
+        regions.check_against(domain, problem.n_agents)
+        return Agents(
+            domain=domain,
+            regions=regions,
+            features=shared_features(a.M, domain.dimension, a.lengthscale, streams.generator("features"), a.paired),
+            streams=streams,
+            rounds=settings.rounds,
+            n_init=settings.n_init,
+            message_noise=a.message_noise,
+            follow=a.follow,
+            own_gp=a.own_gp,
+            own_draw=a.own_draw,
+            acquisition=settings.acquisition,
+            message=a.message,
+            message_center=a.message_center,
+            local_initialisation=a.local_initialisation,
+        )

@@ -1,0 +1,68 @@
+"""Configurations that earlier versions wrote: their names of classes and servers, and ours.
+
+A run's folder is named by its settings as the first version wrote them (`identity`), so that finished runs and ledgers
+are found again; a config.yaml of that version is read through `modernised`.
+"""
+
+from typing import Any
+
+# where the classes of the configuration are, and where the first version had them
+_MOVED = {
+    "dpfbo.federated.schedule": "dpfbo.schedule",
+    "dpfbo.federated.weights": "dpfbo.weights",
+    "dpfbo.privacy.noise": "dpfbo.noise",
+    "dpfbo.outsourced.transforms": "dpfbo.outsourced",
+}
+# classes of servers, and the first version's words for them
+_SERVERS = {
+    None: "none",
+    "dpfbo.federated.server.Server": "aggregate",
+    "dpfbo.federated.peer_exchange.PeerExchange": "peer",
+    "dpfbo.federated.controls.RandomServer": "random",
+    "dpfbo.federated.controls.SobolServer": "sobol",
+    "dpfbo.outsourced.curator.Curator": "curator",
+}
+# the first version listed the accountants in every configuration
+_ACCOUNTANTS = {
+    name: {"_target_": f"dpfbo.accounting.{name}.{kind}"}
+    for name, kind in (
+        ("moments", "Moments"), ("rdp", "Rdp"), ("pld", "Pld"), ("fixed_size", "FixedSize"), ("gdp", "Gdp"),
+    )
+}  # fmt: skip
+
+
+def as_first_written(settings: dict[str, Any]) -> dict[str, Any]:
+    """Resolved settings as the first version would have written them."""
+    old: dict[str, Any] = _with_classes(settings, _MOVED)
+    server = settings["algorithm"]["server"]
+    target = None if server is None else server["_target_"]
+    old["algorithm"]["server"] = _SERVERS.get(target, server)
+    if "q" in old.get("privacy", {}):
+        old["privacy"]["accountants"] = _ACCOUNTANTS
+    return old
+
+
+def modernised(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a config.yaml, of whichever version, in our names."""
+    new: dict[str, Any] = _with_classes(settings, {old: ours for ours, old in _MOVED.items()})
+    server = new["algorithm"].get("server")
+    if isinstance(server, str):
+        target = {word: path for path, word in _SERVERS.items()}[server]
+        new["algorithm"]["server"] = None if target is None else {"_target_": target}
+    new.get("privacy", {}).pop("accountants", None)
+    return new
+
+
+def _with_classes(node: Any, moved: dict[str, str]) -> Any:
+    """The tree with the module of every class replaced."""
+    if isinstance(node, dict):
+        return {k: _class_path(v, moved) if k == "_target_" else _with_classes(v, moved) for k, v in node.items()}
+    return [_with_classes(item, moved) for item in node] if isinstance(node, list) else node
+
+
+def _class_path(path: str, moved: dict[str, str]) -> str:
+    for module, elsewhere in moved.items():
+        there_already = elsewhere.startswith(module) and path.startswith(f"{elsewhere}.")
+        if path.startswith(f"{module}.") and not there_already:
+            return elsewhere + path.removeprefix(module)
+    return path

@@ -1,0 +1,347 @@
+"""The settings of a run: one tree of frozen dataclasses, made once from the composed configuration (`typed`).
+
+Every class checks itself. Where a field is an object of the library, such as an OwnGP, the library has checked it. A
+field marked `OUTSIDE` is no part of the setting: runs that differ in nothing else are runs of the same setting.
+"""
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+from dpfbo.federated.schedule import Schedule
+from dpfbo.federated.server_parts import ServerKind
+from dpfbo.federated.weights import Weighting
+from dpfbo.gp.acquisition import Acquisition
+from dpfbo.gp.draws import OwnDraw
+from dpfbo.gp.hyperparameters import OwnGP
+from dpfbo.outsourced.modeler import Policy
+from dpfbo.outsourced.transforms import Transform
+from dpfbo.privacy.accounting import check_delta
+from dpfbo.privacy.noise import DiscreteGaussian, Noise
+
+OUTSIDE = {"setting": False}
+DEVICES = ("auto", "cpu", "cuda")
+RELEASE_ACCOUNTANT = "analytic_gaussian"  # of a curator's one release
+MACHINE = ("results_dir", "data_dir", "file")  # settings that name folders and files of a machine
+
+
+@dataclass(frozen=True)
+class ProblemSettings:
+    """The problem's class with its arguments (`node`), and what the paper uses with it (`preset`)."""
+
+    OUTSIDE = ("preset", "data_dir", "n_jobs")  # keys of the node that are no part of the setting
+
+    node: dict[str, Any]
+    preset: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """executor=local."""
+
+    name: str
+    device: str
+    threads: int
+
+    def __post_init__(self) -> None:
+        checks.one_of("device", self.device, DEVICES)
+        checks.integer("threads", self.threads, minimum=1)
+
+
+@dataclass(frozen=True)
+class RayExecutor(LocalExecutor):
+    """executor=ray. conf/executor/ray.yaml says what the settings mean."""
+
+    address: str | None
+    agents_per_actor: int | str
+    num_cpus: float | None
+    num_gpus: float
+    placement: str
+    aggregation: str
+    max_restarts: int
+    placement_timeout: float
+    runtime_env: dict[str, Any]
+    init: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.agents_per_actor != "auto":
+            checks.integer("agents_per_actor", self.agents_per_actor, minimum=1)
+        if self.num_cpus is not None:
+            checks.non_negative("num_cpus", self.num_cpus)
+        checks.non_negative("num_gpus", self.num_gpus)
+        checks.one_of("placement", self.placement, ("DEFAULT", "SPREAD"))
+        checks.one_of("aggregation", self.aggregation, ("auto", "messages", "tree"))
+        checks.integer("max_restarts", self.max_restarts, minimum=0)
+        checks.positive("placement_timeout", self.placement_timeout)
+
+
+@dataclass(frozen=True)
+class DropoutSettings:
+    """Messages that the server never gets. deadline: seconds that it waits in a round, None for everybody."""
+
+    probability: float
+    deadline: float | None
+
+    def __post_init__(self) -> None:
+        if self.deadline is not None:
+            checks.positive("deadline", self.deadline)
+
+
+@dataclass(frozen=True)
+class WandbSettings:
+    """Weights & Biases, beside the files."""
+
+    mode: str
+    project: str
+    show: str
+    entity: str | None
+
+
+@dataclass(frozen=True)
+class TrackerSettings:
+    """Where a run is mirrored while it goes on."""
+
+    wandb: WandbSettings
+
+
+@dataclass(frozen=True)
+class BudgetSettings:
+    """The epsilon that all charges of a ledger may come to. epsilon: None for no limit. delta: None for the run's."""
+
+    epsilon: float | None
+    delta: float | None
+    when_spent: str
+
+    def __post_init__(self) -> None:
+        if self.delta is not None:
+            check_delta(self.delta)
+
+
+@dataclass(frozen=True)
+class ReleasePrivacy:
+    """What broadcasts and releases share: the target, delta (None: N^-1.1), the randomness, and the budget."""
+
+    epsilon: float | None
+    delta: float | None
+    rng: str
+    accountant: str
+    budget: BudgetSettings
+    noise: Noise
+
+    def __post_init__(self) -> None:
+        checks.one_of("rng", self.rng, ("seeded", "os"))
+        if self.epsilon is not None:
+            checks.positive("epsilon", self.epsilon)
+        if self.delta is not None:
+            check_delta(self.delta)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the server's random numbers follow from the seed, as in a simulation."""
+        return self.rng == "seeded"
+
+    def check_noise(self) -> None:
+        """Raise ValueError for noise without a seed in a seeded run."""
+        if isinstance(self.noise, DiscreteGaussian) and self.seeded:
+            raise ValueError(f"privacy/noise=discrete needs privacy.rng=os, got {self.rng!r}: its noise has no seed")
+
+
+@dataclass(frozen=True)
+class MechanismPrivacy(ReleasePrivacy):
+    """The private mechanism of the federated algorithms."""
+
+    q: float
+    z: float
+    S: float
+    sensitivity: str
+    charge: str
+    sampling: str
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class FederatedAlgorithm:
+    """A member of the federated family. conf/algorithm/_base.yaml says what the settings mean.
+
+    server: its class, None for agents that work alone.
+    """
+
+    name: str
+    server: type[ServerKind] | None
+    private: bool
+    P: int
+    local_initialisation: bool
+    M: int
+    lengthscale: float
+    paired: bool
+    message: str
+    message_noise: float
+    message_center: bool
+    message_normalize: bool
+    momentum: float
+    broadcasts: int | None
+    follow: str
+    own_gp: OwnGP
+    own_draw: OwnDraw
+    preset: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checks.one_of("private", self.private, (True, False))
+        checks.momentum("momentum", self.momentum)
+        if self.broadcasts is not None:
+            checks.integer("broadcasts", self.broadcasts, minimum=1)
+        for name in self._without_effect():
+            value = getattr(self, name)
+            raise SettingError(name, f"has no effect on algorithm={self.name}: leave it out, got {value!r}")
+        if self.private and not self.aggregates:
+            raise SettingError("private", f"needs a server that adds up messages, got {self.server_name}")
+        if self.server is None and self.follow != "never":
+            raise SettingError("follow", f"must be 'never' without a server, got {self.follow!r}")
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether a server adds up the messages."""
+        return self.server is not None and self.server.aggregates
+
+    @property
+    def sends(self) -> bool:
+        """Whether the agents send messages."""
+        return self.server is not None and self.server.uses_messages
+
+    @property
+    def server_name(self) -> str:
+        return "none" if self.server is None else self.server.__name__
+
+    def _without_effect(self) -> list[str]:
+        """Settings of messages and broadcasts that are not their defaults, and that this algorithm has no use for."""
+        return [
+            *(["message"] if self.message != "sample" and not self.sends else []),
+            *(["message_center"] if self.message_center is True and not self.sends else []),
+            *(["message_normalize"] if self.message_normalize is True and not self.aggregates else []),
+            *(["local_initialisation"] if self.local_initialisation is False and self.P == 1 else []),
+            *(["momentum"] if self.momentum and not self.aggregates else []),
+            *(["broadcasts"] if self.broadcasts is not None and self.server is None else []),
+        ]
+
+
+@dataclass(frozen=True)
+class OutsourcedAlgorithm:
+    """An algorithm of curator and modeler. transform: name of the class that makes the release."""
+
+    name: str
+    server: type[Any]
+    transform: str
+    private: bool
+    modeler: Policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What all runs share. seeds, scale and sweep belong to a sweep."""
+
+    problem: ProblemSettings
+    rounds: int
+    n_init: int
+    dropout: DropoutSettings
+    seed: int = field(metadata=OUTSIDE)
+    experiment_name: str = field(metadata=OUTSIDE)
+    results_dir: str = field(metadata=OUTSIDE)
+    data_dir: str | None = field(metadata=OUTSIDE)
+    resume: bool = field(metadata=OUTSIDE)
+    progress: bool = field(metadata=OUTSIDE)
+    executor: LocalExecutor = field(metadata=OUTSIDE)
+    tracker: TrackerSettings = field(metadata=OUTSIDE)
+    seeds: Any = field(default=None, metadata=OUTSIDE)
+    scale: Any = field(default=None, metadata=OUTSIDE)
+    sweep: Any = field(default=None, metadata=OUTSIDE)
+
+    def __post_init__(self) -> None:
+        checks.integer("rounds", self.rounds, minimum=1)
+        checks.integer("n_init", self.n_init, minimum=1)
+        checks.one_of("progress", self.progress, (True, False))
+        checks.one_of("resume", self.resume, (True, False))
+        if not self.experiment_name or Path(self.experiment_name).name != self.experiment_name:
+            raise SettingError("experiment_name", f"must be a plain folder name, got {self.experiment_name!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederatedSettings(RunSettings):
+    """A run of agents and, perhaps, a server."""
+
+    algorithm: FederatedAlgorithm
+    privacy: MechanismPrivacy
+    weights: Weighting
+    acquisition: Acquisition
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.algorithm.private:
+            self.privacy.check_noise()
+        if self.dropout.deadline is not None:
+            self._check_deadline()
+
+    def _check_deadline(self) -> None:
+        deadline, executor = self.dropout.deadline, self.executor
+        if not isinstance(executor, RayExecutor):
+            raise ValueError(f"dropout.deadline needs executor=ray, whose agents can be late, got {deadline!r}")
+        if self.algorithm.private and not self.privacy.seeded and executor.agents_per_actor != 1:
+            raise ValueError(
+                "dropout.deadline with privacy.rng=os needs executor.agents_per_actor=1, got "
+                f"{executor.agents_per_actor!r}: agents of one actor are late together, and epsilon covers one "
+                "agent's messages"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsourcedSettings(RunSettings):
+    """A run of a curator and a modeler."""
+
+    algorithm: OutsourcedAlgorithm
+    privacy: ReleasePrivacy
+    transform: Transform
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        p = self.privacy
+        checks.one_of("privacy.accountant", p.accountant, (RELEASE_ACCOUNTANT,))
+        checks.positive("privacy.epsilon", p.epsilon)
+        check_delta(p.delta, "privacy.delta")
+        p.check_noise()
+        if p.budget.when_spent != "refuse":
+            raise ValueError(
+                "privacy.budget.when_spent must be refuse for an outsourced run, which cannot do without its release, "
+                f"got {p.budget.when_spent!r}"
+            )
+        if self.dropout.probability or self.dropout.deadline is not None:
+            raise ValueError("dropout is about agents' messages: an outsourced run has none, leave it out")
+        self._check_executor()
+        self._check_transform()
+
+    def _check_executor(self) -> None:
+        for name in ("device", "num_gpus"):
+            if (given := getattr(self.executor, name, None)) not in (None, 0, "cpu", "auto"):
+                asked = f"executor.{name}={given}"
+                raise ValueError(f"{asked} is for agents: curator and modeler work on the CPU, leave it out")
+
+    def _check_transform(self) -> None:
+        """Raise ValueError for a transform that is not what the algorithm's name and the privacy settings say."""
+        a, p, found = self.algorithm, self.privacy, type(self.transform).__name__
+        if found != a.transform:
+            raise ValueError(f"algorithm={a.name} is that with the transform {a.transform}, got {found}")
+        if self.transform.private is not a.private:
+            raise ValueError(f"algorithm.private is what its transform is, {self.transform.private}: leave it out")
+        for name, wanted in (("epsilon", p.epsilon), ("delta", p.delta)):
+            given = getattr(self.transform, name, wanted)
+            if given != wanted:
+                raise ValueError(f"transform.{name} follows privacy.{name}={wanted!r}: set that one, got {given!r}")
+
+
+Settings = FederatedSettings | OutsourcedSettings
+
+
+def outside_setting() -> tuple[str, ...]:
+    """The keys of a configuration that are no part of its setting."""
+    return tuple(f.name for f in fields(RunSettings) if not f.metadata.get("setting", True))

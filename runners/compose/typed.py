@@ -1,0 +1,126 @@
+"""From the nodes of a resolved configuration to `settings`."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
+
+from dpfbo import checks
+from dpfbo.gp.acquisition import Acquisition
+from dpfbo.gp.draws import OwnDraw
+from dpfbo.gp.hyperparameters import OwnGP
+from dpfbo.outsourced.curator import Curator
+from dpfbo.outsourced.modeler import Policy
+from runners.compose.instantiate import class_named, instantiate
+from runners.compose.keys import keys
+from runners.compose.settings import (
+    BudgetSettings,
+    DropoutSettings,
+    FederatedAlgorithm,
+    FederatedSettings,
+    LocalExecutor,
+    MechanismPrivacy,
+    OutsourcedAlgorithm,
+    OutsourcedSettings,
+    ProblemSettings,
+    RayExecutor,
+    ReleasePrivacy,
+    Settings,
+    TrackerSettings,
+    WandbSettings,
+)
+
+T = TypeVar("T")
+Make = Callable[[Any], Any]
+
+
+def typed(resolved: dict[str, Any]) -> Settings:
+    """The settings that a resolved configuration describes.
+
+    Raises ValueError, one sentence with the key, for a bad one.
+    """
+    shared: dict[str, Make] = {
+        "problem": _problem, "dropout": _nested(DropoutSettings, "dropout"), "executor": _executor,
+        "experiment_name": str, "tracker": _nested(TrackerSettings, "tracker", wandb=_nested(WandbSettings, "tracker.wandb")),
+    }  # fmt: skip
+    if is_outsourced(resolved):
+        left_out = {key: value for key, value in resolved.items() if key not in ("weights", "acquisition")}
+        return section(
+            OutsourcedSettings, left_out, "",
+            **shared, algorithm=_outsourced_algorithm, privacy=_privacy(ReleasePrivacy), transform=_transform,
+        )  # fmt: skip
+    left_out = {key: value for key, value in resolved.items() if key != "transform"}
+    return section(
+        FederatedSettings, left_out, "", **shared, algorithm=_federated_algorithm, privacy=_privacy(MechanismPrivacy),
+        weights=_object("weights", hold="weights.decay.hold", steps="weights.decay.steps"),
+        acquisition=_nested(Acquisition, "acquisition"),
+    )  # fmt: skip
+
+
+def is_outsourced(config: Mapping[str, Any]) -> bool:
+    """Whether a composed configuration is that of a curator and a modeler."""
+    server = config["algorithm"].get("server")
+    return isinstance(server, Mapping) and server.get("_target_") == f"{Curator.__module__}.{Curator.__name__}"
+
+
+def section(cls: type[T], node: Any, key: str, **made: Make) -> T:
+    """`cls` from the node at `key`. made: how a field that is no plain value is made of its own node."""
+    if not isinstance(node, dict):
+        *names, last = (f.name for f in fields(cls))  # type: ignore[arg-type]
+        raise ValueError(f"{key} must have {', '.join(names)} and {last}, got {node!r}")
+    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    for name in node:
+        checks.one_of(f"a key of {key or 'the configuration'}", name, known)
+    for name, f in known.items():
+        if name not in node and f.default is MISSING and f.default_factory is MISSING:
+            raise ValueError(f"setting {name!r} is missing; --cfg job shows all settings")
+    values = {name: made[name](value) if name in made else value for name, value in node.items()}
+    with keys(key):
+        return cls(**values)
+
+
+def _nested(cls: type[Any], key: str, **made: Make) -> Make:
+    return lambda node: section(cls, node, key, **made)
+
+
+def _object(key: str, **others: str) -> Make:
+    def make(node: Any) -> Any:
+        with keys(key, **others):
+            return instantiate(node)
+
+    return make
+
+
+def _problem(node: dict[str, Any]) -> ProblemSettings:
+    return ProblemSettings({k: v for k, v in node.items() if k != "preset"}, node.get("preset") or {})
+
+
+def _executor(node: Any) -> LocalExecutor:
+    checks.one_of("executor.name", node["name"], ("local", "ray"))
+    return section(RayExecutor if node["name"] == "ray" else LocalExecutor, node, "executor")
+
+
+def _privacy(cls: type[ReleasePrivacy]) -> Make:
+    return _nested(
+        cls, "privacy", budget=_nested(BudgetSettings, "privacy.budget"), noise=_object("privacy.noise"),
+        schedule=_object("privacy.schedule"),
+    )  # fmt: skip
+
+
+def _federated_algorithm(node: Any) -> FederatedAlgorithm:
+    return section(
+        FederatedAlgorithm, node, "algorithm", server=lambda server: None if server is None else class_named(server),
+        own_gp=_nested(OwnGP, "algorithm.own_gp"), own_draw=_nested(OwnDraw, "algorithm.own_draw"),
+    )  # fmt: skip
+
+
+def _outsourced_algorithm(node: Any) -> OutsourcedAlgorithm:
+    return section(
+        OutsourcedAlgorithm, node, "algorithm", server=class_named, modeler=_nested(Policy, "algorithm.modeler")
+    )
+
+
+def _transform(node: Any) -> Any:
+    if not isinstance(node, dict):
+        raise ValueError(f"transform must be one of the group transform, got {node!r}")
+    with keys("transform", epsilon="privacy.epsilon", delta="privacy.delta", bits="privacy.noise.bits"):
+        return instantiate(node)
