@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 
 import hydra
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -21,12 +20,13 @@ from threadpoolctl import threadpool_limits
 
 from dpfbo import checks
 from dpfbo.records import RoundRecord, ServerRecord
-from runners.compose.experiment import CONF
+from runners.compose.configuration import composing
 from runners.compose.identity import setting_hash
+from runners.compose.overrides import one_sentence
 from runners.record.run_folder import RunFolder
 from runners.record.terminal import say_error
 from runners.recorded_run import execute
-from runners.run import USER_ERRORS, one_sentence
+from runners.user_errors import USER_ERRORS
 
 NAME = "demo"
 SETTINGS = {
@@ -98,8 +98,7 @@ class DemoProgress:
 def compose(results_dir: str, n_seeds: int, overrides: Sequence[str] = ()) -> list[DemoRun]:
     """All runs of the demo, setting by setting. overrides: Hydra overrides for every run."""
     runs = []
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+    with composing():
         for title, setting in SETTINGS.items():
             cfg = hydra.compose("config", [f"experiment={NAME}", *setting, *overrides])
             checks.integer("rounds", cfg.rounds, minimum=1)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from XXX import calibrated
 
 from dpfbo import records
 from dpfbo.checkpoint import Checkpoint, check_charged
@@ -19,7 +20,7 @@ from dpfbo.federated.federation import Result, Round
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import RoundRecord, ServerRecord
-from runners.compose.experiment import AnyExperiment, build, calibrated
+from runners.compose.composition import AnyExperiment, build
 from runners.compose.identity import setting_hash
 from runners.compose.outsourced import Outsourced
 from runners.executor.deployment import Spent

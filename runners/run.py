@@ -1,35 +1,22 @@
 """python -m runners.run: one experiment from the command line (Hydra)."""
 
-import difflib
 import logging
-import re
 import sys
-from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from dpfbo.gp.posterior import FactorisationError
-from dpfbo.privacy.accounting import UnsupportedEvent
-from dpfbo.privacy.budget import BudgetSpent
-from dpfbo.privacy.ledger import LedgerError
-from dpfbo.problems.custom import EvaluationError
-from dpfbo.problems.readers.data_files import MissingData
-from runners.compose.experiment import CONF
-from runners.executor.deployment import ExecutorError
-from runners.record.run_folder import ResultsError
+from runners.compose.conf_folder import CONF
+from runners.compose.configuration import composed
+from runners.compose.overrides import one_sentence, unknown_name
 from runners.record.terminal import RoundProgress, print_summary, say_error
 from runners.recorded_run import execute
-
-USER_ERRORS = (
-    ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, BudgetSpent, FactorisationError, EvaluationError,
-    ResultsError, ExecutorError, OmegaConfBaseException, OSError,
-)  # fmt: skip
+from runners.user_errors import USER_ERRORS
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -85,8 +72,7 @@ def check_composes(arguments: list[str]) -> None:
         check_names(parsed.overrides)
         return
     try:
-        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            hydra.compose("config", overrides=parsed.overrides)
+        composed(parsed.overrides)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         say_error(one_sentence(str(error)))
         sys.exit(2)
@@ -96,49 +82,9 @@ def check_composes(arguments: list[str]) -> None:
 
 def check_names(overrides: list[str]) -> None:
     """Exit with one sentence if an override of a sweep names no setting (its values are Hydra's to parse)."""
-    known = {*known_keys(), *(folder.name for folder in CONF.iterdir()), *_keys_of_options()}
-    for name in (override.split("=")[0] for override in overrides):
-        if name not in known and name[:1] not in "+~" and "@" not in name and not name.startswith("hydra"):
-            say_error(one_sentence(f"Could not override '{name}'"))
-            sys.exit(2)
-
-
-def one_sentence(message: str) -> str:
-    """Hydra's message about an override, shortened, with the nearest known name."""
-    group = re.search(r"Could not find '(\w+)/(\S+)'", message)
-    if group:
-        options = sorted(f.stem for f in (CONF / group[1]).glob("[a-z]*.yaml"))
-        return f"unknown {group[1]} {group[2]!r}: choose one of {', '.join(options)}{_nearest(group[2], options)}"
-    key = re.search(r"Could not override '([^']+)'", message) or re.search(r"Key '([^']+)' is not in struct", message)
-    if key:
-        return f"unknown override {key[1]!r}{_nearest(key[1], known_keys())}; --cfg job shows all settings"
-    return message.split("\n\n")[0]
-
-
-def known_keys() -> list[str]:
-    """Dotted names of the default configuration."""
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return _names(OmegaConf.to_container(hydra.compose("config")), "")
-
-
-def _keys_of_options() -> list[str]:
-    """Dotted names that other options of a group have, such as another problem's."""
-    files = [file for folder in CONF.iterdir() if folder.is_dir() for file in folder.glob("*.yaml")]
-    return [
-        name for file in files for name in _names(OmegaConf.to_container(OmegaConf.load(file)), f"{file.parent.name}.")
-    ]
-
-
-def _names(node: Any, prefix: str) -> list[str]:
-    if not isinstance(node, dict):
-        return []
-    return [name for key, child in node.items() for name in (f"{prefix}{key}", *_names(child, f"{prefix}{key}."))]
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, [other for other in known if other != name], n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    for sentence in filter(None, map(unknown_name, overrides)):
+        say_error(sentence)
+        sys.exit(2)
 
 
 def main() -> None:

@@ -21,11 +21,14 @@ from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import CHECKS
 from runners.arguments import Parser, at_least
 from runners.audit import report, table_release
-from runners.audit.run import Step, audit, compose
-from runners.compose.experiment import build, use_threads
-from runners.compose.outsourced import Outsourced
+from runners.audit.run import Step, audit
+from runners.compose.composition import build
+from runners.compose.configuration import composed
+from runners.compose.outsourced import OutsourcedExperiment
+from runners.compose.overrides import one_sentence
+from runners.executor.deployment import use_threads
 from runners.record.terminal import say_error
-from runners.run import USER_ERRORS, one_sentence
+from runners.user_errors import USER_ERRORS
 
 TRIALS, FAULT_TRIALS = 10_000, 1_000
 NOTHING, BAD_INPUT, UNKNOWN, FOUND = 0, 1, 2, 3  # exit codes
@@ -69,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _audit(args: argparse.Namespace) -> int:
-    experiment = build(compose(table_release.completed(args.overrides)))
-    if isinstance(experiment, Outsourced):
+    experiment = build(composed(table_release.completed(args.overrides)))
+    if isinstance(experiment, OutsourcedExperiment):
         return _audit_outsourced(experiment, args)
     if args.move is not None:
         raise ValueError(f"--move needs an outsourced table such as algorithm=po_gp_ucb, got {args.move!r}")
@@ -87,7 +90,7 @@ def _audit(args: argparse.Namespace) -> int:
     return NOTHING if found.sound else FOUND
 
 
-def _audit_outsourced(experiment: Outsourced, args: argparse.Namespace) -> int:
+def _audit_outsourced(experiment: OutsourcedExperiment, args: argparse.Namespace) -> int:
     for name, usual in (("rounds", 1), ("others", "zero")):
         if getattr(args, name) != usual:
             raise ValueError(f"--{name} has no effect on an outsourced table, which is released once: leave it out")

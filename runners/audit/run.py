@@ -1,12 +1,8 @@
 """From an experiment to what an audit finds out about its server."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-import hydra
-from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig
 
 from dpfbo.audit import bounds
 from dpfbo.audit.bounds import Verdict
@@ -16,7 +12,7 @@ from dpfbo.audit.server.repeated_rounds import Finding
 from dpfbo.audit.server.target import Target
 from dpfbo.federated.server import Server
 from dpfbo.privacy.ledger import Ledger
-from runners.compose.experiment import CONF, Experiment, calibrated
+from runners.compose.federated import FederatedExperiment
 
 Step = Callable[[], None]
 
@@ -48,20 +44,13 @@ class Audit:
         )
 
 
-def compose(overrides: Sequence[str]) -> DictConfig:
-    """The settings of `runners.run` with these overrides. Raises HydraException for ones that do not compose."""
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return calibrated(hydra.compose("config", overrides=list(overrides)))
-
-
-def target_of(experiment: Experiment) -> Target:
+def target_of(experiment: FederatedExperiment) -> Target:
     """What the experiment's server claims over all of its broadcasts.
 
     Raises ValueError where nothing is claimed.
     """
-    name, accounts = experiment.settings["algorithm"]["name"], experiment.accounts
-    if not experiment.settings["algorithm"]["private"]:
+    name, accounts = experiment.settings.algorithm.name, experiment.accounts
+    if not experiment.private:
         raise ValueError(f"algorithm={name} claims no privacy: there is nothing to audit")
     chosen, accountant = accounts.chosen, accounts.accountants[accounts.chosen]
     if accountant.approximation:
@@ -73,7 +62,7 @@ def target_of(experiment: Experiment) -> Target:
 
 
 def audit(
-    experiment: Experiment,
+    experiment: FederatedExperiment,
     rounds: int,
     trials: int,
     repetitions: int,
@@ -94,5 +83,5 @@ def audit(
     for repetition in range(repetitions if trials else 0):
         replay = two_world.replay(short, two_world.Canary.of(short, others, seed), trials, seed, repetition, on_step)
         audited.append(Audited(replay, bounds.verdict(replay.without, replay.with_message, replay.claim, confidence)))
-    name, chosen = experiment.settings["algorithm"]["name"], experiment.accounts.chosen
+    name, chosen = experiment.settings.algorithm.name, experiment.accounts.chosen
     return Audit(name, chosen, target, rounds, tuple(findings), tuple(audited), time.monotonic() - begin)

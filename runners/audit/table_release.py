@@ -27,7 +27,7 @@ from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.entropy import SystemEntropy
 from dpfbo.privacy.noise import DiscreteGaussian
 from runners.audit import table_release_picture
-from runners.compose.outsourced import Outsourced
+from runners.compose.outsourced import OutsourcedExperiment
 
 ALGORITHMS = {
     "random_projection": "po_gp_ucb", "gaussian": "gaussian_gp_ucb", "histogram": "histogram_gp_ucb",
@@ -43,7 +43,7 @@ class OutsourcedAudit:
     """All that one command finds out. findings: none for what was published; told: each attack, as often as it was
     repeated; sigma: 0 without noise."""
 
-    experiment: Outsourced
+    experiment: OutsourcedExperiment
     claim: Claim
     findings: tuple[Finding, ...]
     told: tuple[Told, ...]
@@ -53,7 +53,7 @@ class OutsourcedAudit:
 
     @property
     def title(self) -> str:
-        return f"{self.experiment.settings['algorithm']['name']} on {self.experiment.problem.name}"
+        return f"{self.experiment.settings.algorithm.name} on {self.experiment.problem.name}"
 
     @property
     def sound(self) -> bool:
@@ -67,16 +67,16 @@ def completed(overrides: Sequence[str]) -> list[str]:
     return [*([] if chosen is None or "algorithm" in given else [f"algorithm={chosen}"]), *overrides]
 
 
-def check_claims(experiment: Outsourced) -> None:
+def check_claims(experiment: OutsourcedExperiment) -> None:
     """Raise ValueError where nothing is claimed of a release, or nothing released."""
-    name = experiment.settings["algorithm"]["name"]
+    name = experiment.settings.algorithm.name
     if experiment.transform.event(experiment.problem.table.public) is None:
         raise ValueError(f"algorithm={name} releases nothing of the table: there is nothing to audit")
     if isinstance(experiment.transform, Plain):
         raise ValueError(f"algorithm={name} claims no privacy: there is nothing to audit")
 
 
-def trials_of(experiment: Outsourced, confidence: float) -> int:
+def trials_of(experiment: OutsourcedExperiment, confidence: float) -> int:
     """As many releases of each table as the attacks need, where the user leaves it open."""
     claim = two_tables.claim_of(experiment.transform, experiment.problem.table)
     if isinstance(getattr(experiment.transform, "noise", None), DiscreteGaussian):
@@ -90,7 +90,7 @@ def trials_of(experiment: Outsourced, confidence: float) -> int:
 
 
 def audit(
-    experiment: Outsourced, attacks: Sequence[Attack], trials: int, repetitions: int, seed: int, confidence: float,
+    experiment: OutsourcedExperiment, attacks: Sequence[Attack], trials: int, repetitions: int, seed: int, confidence: float,
     on_step: Callable[[], None],
 ) -> OutsourcedAudit:  # fmt: skip
     """The checks, every attack as often as asked, then the rows from one release.
@@ -98,7 +98,7 @@ def audit(
     on_step: called after each trial.
     """
     begin, transform, table = time.monotonic(), experiment.transform, experiment.problem.table
-    system = experiment.settings["privacy"]["rng"] == "os"
+    system = not experiment.settings.privacy.seeded
     findings = checks.examine(transform, table, seed, system)
     told = [
         two_tables.told_apart(transform, attack, trials, seed, repetition, confidence, system, on_step)
@@ -199,7 +199,7 @@ def as_json(audit: OutsourcedAudit, overrides: Sequence[str]) -> dict[str, Any]:
     experiment, claim = audit.experiment, audit.claim
     n, d = experiment.problem.table.rows.shape
     return {
-        "algorithm": experiment.settings["algorithm"]["name"], "problem": experiment.problem.name,
+        "algorithm": experiment.settings.algorithm.name, "problem": experiment.problem.name,
         "overrides": list(overrides), "rows": n, "features": d,
         "claimed_epsilon": finite_or_none(claim.epsilon), "delta": claim.delta, "relation": claim.relation,
         "published_claim": experiment.published_claim, "sound": audit.sound,

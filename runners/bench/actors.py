@@ -10,13 +10,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
 from dpfbo.federated import federation
-from runners.compose.experiment import CONF, build
+from runners.compose.composition import build
+from runners.compose.configuration import composed
 from runners.executor.place import deployed
 from runners.record.run_folder import RunFolder
 
@@ -40,8 +40,7 @@ def measure(n_agents: int, actors: int, rounds: int, repeats: int) -> list[Cost]
     ray = ["executor=ray", "executor.address=local", f"executor.agents_per_actor={per_actor}"]
     runs = {"one process": ["executor=local"], f"{actors} actors": ray, f"{actors} actors, tree": [*ray, _TREE]}
     base = ["problem=synthetic", f"problem.n_agents={n_agents}", f"rounds={rounds}"]
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        configs = {what: hydra.compose("config", [*base, *overrides]) for what, overrides in runs.items()}
+    configs = {what: composed([*base, *overrides]) for what, overrides in runs.items()}
     costs = []
     for what, cfg in configs.items():
         tried = [_cost(what, cfg) for _ in range(repeats)]

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import hydra
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -27,7 +26,9 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.readers.data_files import MissingData
 from runners.arguments import Parser, at_least
 from runners.bench import actors, outsourced, plain_loop
-from runners.compose.experiment import CONF, Experiment, build, federated
+from runners.compose.composition import build, federated
+from runners.compose.configuration import composed
+from runners.compose.federated import FederatedExperiment
 from runners.executor.deployment import ExecutorError
 from runners.record.terminal import say_error
 
@@ -65,15 +66,14 @@ class Suite:
     run: Callable[[argparse.Namespace], int]
 
 
-def compose(problem: str, seed: int, rounds: int | None, *overrides: str) -> Experiment:
+def compose(problem: str, seed: int, rounds: int | None, *overrides: str) -> FederatedExperiment:
     """The experiment `problem=... algorithm=dp_fts_de`. rounds: None for as many as configured."""
     given = [] if rounds is None else [f"rounds={rounds}"]
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = hydra.compose("config", [f"problem={problem}", "algorithm=dp_fts_de", f"seed={seed}", *given, *overrides])
+    cfg = composed([f"problem={problem}", "algorithm=dp_fts_de", f"seed={seed}", *given, *overrides])
     return federated(build(cfg))
 
 
-def time_dpfbo(experiment: Experiment, on_round: OnRound) -> Timing:
+def time_dpfbo(experiment: FederatedExperiment, on_round: OnRound) -> Timing:
     """Run the library on the experiment, its ledger in memory."""
     server = experiment.server(Ledger(None))
     begin = time.perf_counter()
@@ -82,19 +82,18 @@ def time_dpfbo(experiment: Experiment, on_round: OnRound) -> Timing:
     return _timing("dpfbo", experiment, experiment.rounds, result.seconds, time.perf_counter() - begin)
 
 
-def time_plain(experiment: Experiment, rounds: int, on_round: OnRound) -> Timing:
+def time_plain(experiment: FederatedExperiment, rounds: int, on_round: OnRound) -> Timing:
     """Run the first `rounds` rounds of the experiment by the plain loop."""
-    settings = experiment.settings
-    begin = time.perf_counter()
-    result = plain_loop.run(experiment.problem, settings, rounds, settings["seed"], on_round)
+    begin, settings = time.perf_counter(), experiment.settings
+    result = plain_loop.run(experiment.problem, settings, rounds, settings.seed, on_round)
     return _timing("plain loop", experiment, rounds, result.clock.seconds, time.perf_counter() - begin)
 
 
-def _timing(what: str, experiment: Experiment, rounds: int, seconds: dict[str, float], total: float) -> Timing:
+def _timing(what: str, experiment: FederatedExperiment, rounds: int, seconds: dict[str, float], total: float) -> Timing:
     to_ms = 1e3 / (experiment.problem.n_agents * rounds)
     phases = {name: to_ms * seconds.get(name, 0.0) for name in {**dict.fromkeys(PHASES), **seconds}}
     phases["other"] = to_ms * (total - sum(seconds.values()))
-    draw = experiment.settings["algorithm"]["own_draw"]["method"]
+    draw = experiment.settings.algorithm.own_draw.method
     return Timing(what, experiment.problem.n_agents, rounds, draw, phases, to_ms * (total - seconds["objective"]))
 
 
@@ -106,7 +105,7 @@ def measure_overhead(problem: str, seed: int, rounds: int | None, plain_rounds: 
     configured = compose(problem, seed, rounds)
     draw = f"algorithm.own_draw.method={PLAIN_DRAW}"
     experiment = compose(problem, seed, rounds, draw)
-    few = compose(problem, seed, WARM_UP_ROUNDS, draw, f"problem.n_agents={experiment.settings['algorithm']['P']}")
+    few = compose(problem, seed, WARM_UP_ROUNDS, draw, f"problem.n_agents={experiment.settings.algorithm.P}")
     time_dpfbo(few, lambda t: None)
     time_plain(few, WARM_UP_ROUNDS, lambda t: None)
     T = experiment.rounds
@@ -115,7 +114,7 @@ def measure_overhead(problem: str, seed: int, rounds: int | None, plain_rounds: 
     T_plain = T if plain_rounds is None else min(plain_rounds, T)
     with _progress(f"{problem}, plain loop", T_plain) as on_round:
         timings.append(time_plain(experiment, T_plain, on_round))
-    if configured.settings["algorithm"]["own_draw"]["method"] != PLAIN_DRAW:
+    if configured.settings.algorithm.own_draw.method != PLAIN_DRAW:
         with _progress(f"{problem}, dpfbo as configured", T) as on_round:
             timings.append(time_dpfbo(configured, on_round))
     return timings

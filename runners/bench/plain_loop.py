@@ -7,7 +7,6 @@ the same in batches.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +15,13 @@ from scipy.optimize import Bounds, minimize
 
 from dpfbo import checks
 from dpfbo.clock import PhaseClock
+from dpfbo.federated.server import Server
+from dpfbo.federated.weights.softmax import Softmax
+from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.domain import Domain, Grid
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
+from runners.compose.settings import FederatedSettings
 
 FOLLOW = {"inverse_sqrt": 0.5, "inverse": 1.0, "inverse_square": 2.0, "never": np.inf}  # 1 - p_t = t^-exponent
 HYPER_BOUNDS = np.array([(5e-3, 1e2), (1e-6, 1e3), (1e-8, 1e2)])  # length-scale, variance, noise
@@ -72,29 +75,33 @@ class PlainResult:
 
 
 def run(
-    problem: Problem, settings: dict[str, Any], rounds: int, seed: int, on_round: Callable[[int], None] = lambda t: None
+    problem: Problem,
+    settings: FederatedSettings,
+    rounds: int,
+    seed: int,
+    on_round: Callable[[int], None] = lambda t: None,
 ) -> PlainResult:
     """Run TS, FTS or DP-FTS-DE for the first `rounds` rounds.
 
-    settings: a composed configuration (`Experiment.settings`). on_round: called with t after every round, 0..rounds.
+    settings: those of the experiment. on_round: called with t after every round, 0..rounds.
     Raises ValueError for a setting that only the library has.
     """
     _check(settings)
-    a, rng, streams, clock = settings["algorithm"], np.random.default_rng(seed), Streams(seed), PhaseClock()
-    N, domain, own = problem.n_agents, problem.domain, a["own_gp"]
-    D, parts = domain.dimension, region_parts(a["P"], domain.dimension)
-    shared = Features.draw(a["M"], D, a["lengthscale"], rng)
-    hyper = np.array([own["lengthscale"], own["variance"], own["noise"]])
+    a, rng, streams, clock = settings.algorithm, np.random.default_rng(seed), Streams(seed), PhaseClock()
+    N, domain, own = problem.n_agents, problem.domain, a.own_gp
+    D, parts = domain.dimension, region_parts(a.P, domain.dimension)
+    shared = Features.draw(a.M, D, a.lengthscale, rng)
+    hyper = np.array([own.lengthscale, own.variance, own.noise])
     agents = [Agent(n, hyper, np.empty((0, D))) for n in range(N)]
-    omega = np.zeros((a["P"], a["M"]))  # the last broadcast
+    omega = np.zeros((a.P, a.M))  # the last broadcast
     best, metric = np.full(N, -np.inf), np.empty((N, rounds + 1))
     for t in range(rounds + 1):
         messages = []
         for agent in agents:
             if t == 0:
-                X = initial_points(agent.id % a["P"], settings["n_init"], parts, domain, rng)
+                X = initial_points(agent.id % a.P, settings.n_init, parts, domain, rng)
             else:
-                if own["fit"] != "given" and len(agent.y) % own["every"] == 0:
+                if own.fit != "given" and len(agent.y) % own.every == 0:
                     with clock("fit"):
                         agent.hyper = fit(agent.X, agent.y, hyper)
                 X = query(agent, t, omega, shared, domain, settings, rng, clock)[None]
@@ -103,31 +110,31 @@ def run(
                 y = problem.evaluate(ids, x, streams, t)
             best[agent.id] = max(best[agent.id], float(problem.true_value(ids, x, y).max()))
             agent.X, agent.y = np.vstack([agent.X, X]), np.append(agent.y, y.numpy())
-            if a["server"] != "none" and t < rounds:
+            if a.server is not None and t < rounds:
                 with clock("message"):
-                    messages.append(draw_weights(shared(agent.X), agent.y, a["message_noise"], rng))
+                    messages.append(draw_weights(shared(agent.X), agent.y, a.message_noise, rng))
         if messages:
             with clock("server"):
-                omega = aggregate(np.stack(messages), region_weights(t, N, a["P"], settings["weights"]), settings, rng)
+                omega = aggregate(np.stack(messages), region_weights(t, N, a.P, settings.weights), settings, rng)
         metric[:, t] = best if problem.reference is None else problem.reference.numpy() - best
         on_round(t)
     return PlainResult(metric, clock)
 
 
 def query(
-    agent: Agent, t: int, omega: np.ndarray, shared: Features, domain: Domain, settings: dict[str, Any],
+    agent: Agent, t: int, omega: np.ndarray, shared: Features, domain: Domain, settings: FederatedSettings,
     rng: np.random.Generator, clock: PhaseClock,
 ) -> np.ndarray:  # fmt: skip
     """Algo. 2 lines 5 to 9: the query of one agent in round t >= 1, D."""
-    a, acquisition, D = settings["algorithm"], settings["acquisition"], domain.dimension
-    exponent = FOLLOW[a["follow"]]
+    a, acquisition, D = settings.algorithm, settings.acquisition, domain.dimension
+    exponent = FOLLOW[a.follow]
     if exponent < np.inf and rng.random() < t**-exponent:
         with clock("acquisition"):
             x = maximise(shared, omega, domain, acquisition, rng)
     else:
         with clock("own_draw"):
             lengthscale, variance, noise = agent.hyper
-            fresh = Features.draw(a["own_draw"]["n_features"], D, lengthscale, rng)
+            fresh = Features.draw(a.own_draw.n_features, D, lengthscale, rng)
             w = draw_weights(np.sqrt(variance) * fresh(agent.X), agent.y, max(noise, NOISE_FLOOR), rng)
             x = maximise(fresh, w[None], domain, acquisition, rng)
     repeats = (np.abs(agent.X - x) < SAME_POINT).all(1).any()
@@ -147,12 +154,12 @@ def draw_weights(Phi: np.ndarray, y: np.ndarray, lam: float, rng: np.random.Gene
 
 
 def aggregate(
-    messages: np.ndarray, weights: np.ndarray, settings: dict[str, Any], rng: np.random.Generator
+    messages: np.ndarray, weights: np.ndarray, settings: FederatedSettings, rng: np.random.Generator
 ) -> np.ndarray:
     """Algo. 1 lines 5 to 12: choose, clip, sum, add noise. messages: N x M; weights: P x N. Returns P x M."""
-    if not settings["algorithm"]["private"]:
+    if not settings.algorithm.private:
         return weights @ messages
-    q, z, S = (settings["privacy"][name] for name in ("q", "z", "S"))
+    q, z, S = settings.privacy.q, settings.privacy.z, settings.privacy.S
     C, total = S / np.sqrt(len(weights)), np.zeros((len(weights), messages.shape[1]))
     for n in np.flatnonzero(rng.random(len(messages)) < q):
         clipped = messages[n] * C / max(C, np.linalg.norm(messages[n]))
@@ -161,13 +168,13 @@ def aggregate(
     return total + sigma * rng.standard_normal(total.shape)
 
 
-def region_weights(t: int, N: int, P: int, weights: dict[str, Any]) -> np.ndarray:
+def region_weights(t: int, N: int, P: int, weights: Softmax) -> np.ndarray:
     """Softmax weights `phi_n^(i) ∝ exp((a_t - 1) I[n in region i])`, P x N."""
-    hold, steps = weights["decay"]["hold"], weights["decay"]["steps"]
+    hold, steps = weights.decay.hold, weights.decay.steps
     fall = np.append(np.linspace(1, 0, steps)[:-1], 0.0)
     share = 1.0 if hold is None or t < hold else fall[min(t - hold, steps - 1)]
     inside = np.arange(N) % P == np.arange(P)[:, None]
-    raw = np.exp(weights["a"] * share * (inside - 1.0))
+    raw = np.exp(weights.a * share * (inside - 1.0))
     return raw / raw.sum(1, keepdims=True)
 
 
@@ -209,7 +216,7 @@ def initial_points(region: int, k: int, parts: tuple[int, ...], domain: Domain, 
 
 
 def maximise(
-    features: Features, omega: np.ndarray, domain: Domain, acquisition: dict[str, Any], rng: np.random.Generator
+    features: Features, omega: np.ndarray, domain: Domain, acquisition: Acquisition, rng: np.random.Generator
 ) -> np.ndarray:
     """`argmax_x phi(x) . omega^(i[x])`, D: over all points of a grid; on a box by candidates, then L-BFGS-B.
 
@@ -217,12 +224,12 @@ def maximise(
     """
     D, parts = domain.dimension, region_parts(len(omega), domain.dimension)
     grid = domain.unit_points.numpy() if isinstance(domain, Grid) else None
-    candidates = rng.random((acquisition["n_candidates"], D)) if grid is None else grid
+    candidates = rng.random((acquisition.n_candidates, D)) if grid is None else grid
     values = (features(candidates) * omega[regions_of(candidates, parts)]).sum(1)
     x, value = candidates[values.argmax()], values.max()
     if grid is not None:
         return x
-    starts = rng.random((acquisition["n_starts"], D))
+    starts = rng.random((acquisition.n_starts, D))
     for start, region, cell in zip(starts, regions_of(starts, parts), cells_of(starts, parts), strict=True):
 
         def negative(x: np.ndarray, w: np.ndarray = omega[region]) -> tuple[float, np.ndarray]:
@@ -232,7 +239,7 @@ def maximise(
         lower, upper = cell_bounds(cell, parts)
         found = minimize(
             negative, np.array(start), jac=True, method="L-BFGS-B", bounds=Bounds(lower, upper),
-            options={"maxiter": acquisition["max_iterations"]},
+            options={"maxiter": acquisition.max_iterations},
         )  # fmt: skip
         if -found.fun > value:
             x, value = found.x, -found.fun
@@ -268,14 +275,14 @@ def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[flo
     return value, np.array([0.5 * (alpha @ dA @ alpha - np.trace(cho_solve((L, True), dA))) for dA in slopes])
 
 
-def _check(settings: dict[str, Any]) -> None:
+def _check(settings: FederatedSettings) -> None:
     """Raise ValueError for a setting that is not implemented here."""
-    a, p = settings["algorithm"], settings["privacy"]
-    checks.one_of("algorithm.server", a["server"], ("none", "aggregate"))
-    checks.one_of("algorithm.follow", a["follow"], FOLLOW)
-    checks.one_of("algorithm.paired", a["paired"], (False,))
-    checks.one_of("algorithm.own_draw.method", a["own_draw"]["method"], ("rff",))
-    checks.one_of("privacy.sensitivity", p["sensitivity"], ("paper",))
-    checks.one_of("privacy.sampling", p["sampling"], ("poisson",))
-    if "a" not in settings["weights"]:
+    a, p = settings.algorithm, settings.privacy
+    checks.one_of("algorithm.server", a.server, (None, Server))
+    checks.one_of("algorithm.follow", a.follow, FOLLOW)
+    checks.one_of("algorithm.paired", a.paired, (False,))
+    checks.one_of("algorithm.own_draw.method", a.own_draw.method, ("rff",))
+    checks.one_of("privacy.sensitivity", p.sensitivity, ("paper",))
+    checks.one_of("privacy.sampling", p.sampling, ("poisson",))
+    if not isinstance(settings.weights, Softmax):
         raise ValueError("weights must be softmax for the plain loop")

@@ -1,33 +1,24 @@
-"""An outsourced run: from resolved settings to curator, modeler and what the release costs."""
+"""A run of a curator and a modeler: from its settings to the library's objects."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dpfbo import checks
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.loop import Brief
-from dpfbo.outsourced.modeler import Belief, Policy
+from dpfbo.outsourced.modeler import Belief
 from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.outsourced.transforms import Transform
-from dpfbo.privacy.accounting import check_delta
-from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
-from dpfbo.privacy.budget import Budget, EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.privacy.noise import DiscreteGaussian
 from dpfbo.privacy.release import KeptRelease
 from dpfbo.rng import Streams
-from runners.compose.accounts import Accounts
-from runners.compose.instantiate import instantiate
+from runners.compose.accounts import Accounts, release_accounts
+from runners.compose.keys import keys
+from runners.compose.settings import OutsourcedSettings
 
-if TYPE_CHECKING:
-    import dp_accounting
-
-ACCOUNTANT = "analytic_gaussian"
 COVERS = (
     "the curator's release, for neighbouring tables as the curator holds them, read, filtered and sampled; not its "
     "measurements, which tell the objective at rows of the modeler's choice, nor the GP's hyper-parameters where they "
@@ -38,19 +29,42 @@ _MOST_NUMBERS = 1_000_000_000  # candidates times measurements: 8 GB
 
 
 @dataclass(frozen=True)
-class Outsourced:
-    """Everything that one outsourced run needs, validated (the counterpart of `experiment.Experiment`)."""
+class OutsourcedExperiment:
+    """Everything that one outsourced run needs, validated (the counterpart of `FederatedExperiment`)."""
 
+    settings: OutsourcedSettings
     problem: CandidateProblem
-    transform: Transform
-    policy: Policy
-    rounds: int
-    n_init: int
     streams: Streams
-    settings: dict[str, Any]
-    server_kind: str = "curator"
     momentum: float = 0.0
     broadcasts: int = 1
+
+    @staticmethod
+    def of(settings: OutsourcedSettings, problem: CandidateProblem) -> OutsourcedExperiment:
+        """Raises ValueError, one sentence with the key, for settings that do not fit the problem."""
+        with keys("", seed="seed"):
+            streams = Streams(settings.seed)
+        public, transform = problem.table.public, settings.transform
+        with keys("transform"):
+            transform.event(public)
+        most = transform.most_candidates(public)
+        if settings.algorithm.modeler.policy != "random" and (settings.n_init + settings.rounds) * most > _MOST_NUMBERS:
+            raise ValueError(
+                f"rounds must be so few that candidates times measurements are at most {_MOST_NUMBERS:g}, got "
+                f"{settings.rounds} with {most} candidates"
+            )
+        return OutsourcedExperiment(settings, problem, streams)
+
+    @property
+    def rounds(self) -> int:
+        return self.settings.rounds
+
+    @property
+    def n_init(self) -> int:
+        return self.settings.n_init
+
+    @property
+    def transform(self) -> Transform:
+        return self.settings.transform
 
     @property
     def private(self) -> bool:
@@ -58,123 +72,36 @@ class Outsourced:
 
     @property
     def covers(self) -> str:
-        """What epsilon is about."""
+        """The words that say what epsilon is about."""
         return COVERS
 
     @property
     def private_facts(self) -> dict[str, Any]:
-        """What the curator alone knows of its release (simulation-only)."""
+        """The facts of the release that the curator alone knows (simulation-only)."""
         return self.transform.private_facts(self.problem.table)
 
     @property
     def published_claim(self) -> str | None:
-        """What was published about the release and is no guarantee."""
+        """The claim that was published about the release and is no guarantee."""
         return self.transform.published_claim(self.problem.table.public)
 
     def curator(self, ledger: Ledger, kept: KeptRelease | None = None) -> Curator:
         """The curator, charging to `ledger`. kept: used where the noise cannot be drawn twice."""
-        seeded = self.settings["privacy"]["rng"] == "seeded"
+        seeded = self.settings.privacy.seeded
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
         epsilon, capacity = self.accounts.epsilon, self.n_init + self.rounds
         kept = None if seeded else kept
         return Curator(self.problem, self.transform, self.streams, entropy, ledger, epsilon, capacity, kept)
 
     def brief(self) -> Brief:
-        """What the modeler is told: public settings, and the GP that is given to it."""
+        """All that the modeler is told: public settings, and the GP that is given to it."""
         prior, table = self.problem.prior, self.problem.table
         belief = Belief(self.transform.scale(table), prior.variance, prior.noise, prior.mean)
-        return Brief(self.transform, table.public, belief, self.policy, self.n_init + self.rounds)
+        policy, capacity = self.settings.algorithm.modeler, self.n_init + self.rounds
+        return Brief(self.transform, table.public, belief, policy, capacity)
 
     @cached_property
     def accounts(self) -> Accounts:
-        """What the release costs. Raises ValueError where that is more than the budget."""
-        p, accountant = self.settings["privacy"], AnalyticGaussian(self.transform.relation)
+        """The costs of the release. Raises ValueError where they are more than the budget."""
         event = self.transform.event(self.problem.table.public)
-        events = [] if event is None else [event]
-        curve, budget = EpsilonCurve(accountant, events, p["delta"]), None
-        if p["budget"]["epsilon"] is not None:
-            budget = self._budget(accountant, events)
-        return Accounts({ACCOUNTANT: accountant}, ACCOUNTANT, events, curve, budget, p["delta"], 0.0)
-
-    def _budget(self, accountant: AnalyticGaussian, events: list[dp_accounting.DpEvent]) -> Budget:
-        """The budget of this folder's ledger. Raises ValueError for one that does not pay for a release."""
-        p = self.settings["privacy"]
-        if not self.private:
-            raise ValueError(
-                f"privacy.budget.epsilon needs a transform with a guarantee, got {self.settings['algorithm']['name']}"
-            )
-        delta = p["delta"] if p["budget"]["delta"] is None else p["budget"]["delta"]
-        check_delta(delta, "privacy.budget.delta")
-        budget = Budget(p["budget"]["epsilon"], EpsilonCurve(accountant, events, delta), p["budget"]["when_spent"])
-        if not budget.allows(events):
-            raise ValueError(
-                f"the release costs epsilon {budget.spent.after(events):.4g} at delta {delta:.4g}, more than "
-                f"privacy.budget.epsilon={budget.epsilon!r}"
-            )
-        return budget
-
-
-def is_outsourced(settings: Mapping[str, Any]) -> bool:
-    """Whether the algorithm is a curator's and a modeler's."""
-    return settings["algorithm"].get("server") == "curator"
-
-
-def assemble_outsourced(settings: dict[str, Any], streams: Streams) -> Outsourced:
-    """The run that resolved settings describe. Raises ValueError (one sentence) for a bad one."""
-    a, p = settings["algorithm"], settings["privacy"]
-    checks.one_of("privacy.accountant", p["accountant"], (ACCOUNTANT,))
-    checks.positive("privacy.epsilon", p["epsilon"])
-    check_delta(p["delta"])
-    checks.integer("n_init", settings["n_init"], minimum=1)
-    if settings["dropout"]["probability"] or settings["dropout"]["deadline"] is not None:
-        raise ValueError("dropout is about agents' messages: an outsourced run has none, leave it out")
-    executor = settings["executor"]
-    for name in ("device", "num_gpus"):
-        if executor.get(name) not in (None, 0, "cpu", "auto"):
-            asked = f"executor.{name}={executor[name]}"
-            raise ValueError(f"{asked} is for agents: curator and modeler work on the CPU, leave it out")
-    if p["budget"]["when_spent"] != "refuse":
-        raise ValueError(
-            "privacy.budget.when_spent must be refuse for an outsourced run, which cannot do without its release, "
-            f"got {p['budget']['when_spent']!r}"
-        )
-    problem = instantiate({k: v for k, v in settings["problem"].items() if k != "preset"})
-    transform, policy = _transform(settings), _policy(a)
-    public = problem.table.public
-    transform.event(public)
-    capacity = settings["n_init"] + settings["rounds"]
-    if policy.policy != "random" and capacity * transform.most_candidates(public) > _MOST_NUMBERS:
-        raise ValueError(
-            f"rounds must be so few that candidates times measurements are at most {_MOST_NUMBERS:g}, got "
-            f"{settings['rounds']} with {transform.most_candidates(public)} candidates"
-        )
-    return Outsourced(problem, transform, policy, settings["rounds"], settings["n_init"], streams, settings)
-
-
-def _transform(settings: dict[str, Any]) -> Transform:
-    """Raises ValueError for one that is not what the algorithm's name and the privacy settings say."""
-    a, p = settings["algorithm"], settings["privacy"]
-    if not isinstance(settings["transform"], dict):
-        raise ValueError(f"transform must be one of the group transform, got {settings['transform']!r}")
-    transform: Transform = instantiate(settings["transform"])
-    if (found := type(transform).__name__) != a["transform"]:
-        raise ValueError(f"algorithm={a['name']} is that with the transform {a['transform']}, got {found}")
-    if transform.private is not a["private"]:
-        raise ValueError(f"algorithm.private is what its transform is, {transform.private}: leave it out")
-    for name in ("epsilon", "delta"):
-        given = getattr(transform, name, p[name])
-        if given != p[name]:
-            raise ValueError(f"transform.{name} follows privacy.{name}={p[name]!r}: set that one, got {given!r}")
-    if isinstance(getattr(transform, "noise", None), DiscreteGaussian) and p["rng"] != "os":
-        raise ValueError(f"privacy/noise=discrete needs privacy.rng=os, got {p['rng']!r}: its noise has no seed")
-    return transform
-
-
-def _policy(algorithm: dict[str, Any]) -> Policy:
-    modeler = algorithm["modeler"]
-    if not isinstance(modeler, dict):
-        raise ValueError(f"algorithm.modeler must hold the settings of a modeler, got {modeler!r}")
-    known = [field.name for field in fields(Policy)]
-    for name in modeler:
-        checks.one_of("a key of algorithm.modeler", name, known)
-    return Policy(**modeler)
+        return release_accounts(self.settings, self.transform.relation, [] if event is None else [event])

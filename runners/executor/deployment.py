@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from dpfbo.federated.federation import Aggregator, Population
 
@@ -47,3 +48,9 @@ def device(wanted: str, given_gpu: bool) -> torch.device:
             f"executor.device={wanted} needs a GPU here and torch sees none; executor.device=cpu uses none"
         )
     return torch.device("cuda")
+
+
+def use_threads(threads: int) -> None:
+    """Limit the threads of tensor and array operations in this process."""
+    torch.set_num_threads(threads)
+    threadpool_limits(threads)

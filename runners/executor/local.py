@@ -10,9 +10,9 @@ from dpfbo.federated.federation import Aggregator, Result, Together
 from dpfbo.federated.shard import Shard
 from dpfbo.outsourced.loop import ModelerHere, Parties
 from dpfbo.privacy.ledger import Ledger
-from runners.compose.experiment import Experiment, use_threads
+from runners.compose.federated import Experiment
 from runners.compose.outsourced import Outsourced
-from runners.executor.deployment import Spent, device
+from runners.executor.deployment import Spent, device, use_threads
 from runners.record.run_folder import RunFolder
 
 

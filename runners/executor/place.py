@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dpfbo.federated.federation import Result
-from runners.compose.experiment import AnyExperiment
+from runners.compose.composition import AnyExperiment
 from runners.compose.outsourced import Outsourced
 from runners.executor.deployment import Deployment, ExecutorError
 from runners.executor.local import LocalDeployment, LocalParties

@@ -115,16 +115,16 @@ def _of_problem(name: str, overrides: Sequence[str]) -> tuple[float, float, floa
     from hydra.errors import HydraException  # here, because no other command needs settings of runs
     from omegaconf.errors import OmegaConfBaseException
 
-    from runners.audit.run import compose
-    from runners.compose.experiment import build
-    from runners.compose.outsourced import Outsourced
-    from runners.run import one_sentence
+    from runners.compose.composition import build
+    from runners.compose.configuration import composed
+    from runners.compose.outsourced import OutsourcedExperiment
+    from runners.compose.overrides import one_sentence
 
     try:
-        experiment = build(compose([f"problem={name}", "algorithm=po_gp_ucb", *overrides]))
+        experiment = build(composed([f"problem={name}", "algorithm=po_gp_ucb", *overrides]))
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(one_sentence(str(error))) from error
-    if not isinstance(experiment, Outsourced):
-        raise ValueError(f"--problem needs an outsourced algorithm, got {experiment.settings['algorithm']['name']}")
-    privacy = experiment.settings["privacy"]
-    return float(singular_values(experiment.problem.table.rows).min()), privacy["epsilon"], privacy["delta"]
+    if not isinstance(experiment, OutsourcedExperiment):
+        raise ValueError(f"--problem needs an outsourced algorithm, got {experiment.settings.algorithm.name}")
+    privacy = experiment.settings.privacy
+    return float(singular_values(experiment.problem.table.rows).min()), privacy.epsilon, privacy.delta

@@ -17,13 +17,14 @@ from rich.live import Live
 from rich.table import Table
 
 from dpfbo.privacy.accounting import in_words
-from runners.compose.experiment import CONF
+from runners.compose.conf_folder import CONF
+from runners.compose.overrides import one_sentence
 from runners.record.terminal import say_error
-from runners.run import USER_ERRORS, one_sentence
 from runners.sweep import progress_table
 from runners.sweep.plan import Grid, Setting
 from runners.sweep.shared_runs import plan_all, spread, together
 from runners.sweep.trials import Trial, TrialState, seeds_in_words, state, write_plan
+from runners.user_errors import USER_ERRORS
 
 States = dict[tuple[str, int], TrialState]
 

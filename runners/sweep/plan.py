@@ -8,7 +8,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import checks
-from runners.compose.experiment import CONF, build, calibrated
-from runners.compose.identity import setting_hash
+from runners.compose.composition import Composition
+from runners.compose.conf_folder import CONF
+from runners.compose.configuration import composing
+from runners.compose.settings import outside_setting
 from runners.record.wandb_tracker import WandbTracker
 from runners.sweep.trials import Trial
 
@@ -29,10 +31,7 @@ MAX_SEEDS = 100_000
 SCALES = ("quick", "paper")
 
 # keys of the sweep as a whole: one value, and no part of a setting's label
-_OF_THE_SWEEP = (
-    "experiment", "experiment_name", "results_dir", "data_dir", "progress", "scale", "sweep", "executor", "tracker",
-    "resume",
-)  # fmt: skip
+_OF_THE_SWEEP = {"experiment", *outside_setting()} - {"seed", "seeds"}
 
 
 class GridError(HydraException):
@@ -127,26 +126,25 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
     rest = [a for a in arguments if _name(a) != "seeds"]
     if any(_name(a) == "seed" for a in rest):
         raise GridError("seed cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+    with composing():
         given = _parsed(rest)
         base = hydra.compose("config", [v for key, vs in given.items() if _of_the_sweep(key) for v in vs])
         options = _options(base)
         scaled_seeds, entries = _scaled(base)
-        found: dict[str, tuple[list[tuple[str, ...]], DictConfig]] = {}
+        parsed_seeds = parse_seeds(seeds[-1] if seeds else scaled_seeds)
+        found: dict[str, tuple[list[tuple[str, ...]], Composition]] = {}
         combinations = _combinations(entries, given)
         for number, overrides in enumerate(combinations, start=1):
             say(f"composing {number} of {len(combinations)}")
             cfg = hydra.compose("config", list(overrides))
-            _adapt(cfg, options)
-            cfg = calibrated(cfg)
-            found.setdefault(setting_hash(cfg), ([], cfg))[0].append(overrides)
-    parsed_seeds = parse_seeds(seeds[-1] if seeds else scaled_seeds)
-    labels = _labels([group for group, _ in found.values()], [cfg for _, cfg in found.values()])
+            _adapt(cfg, options, parsed_seeds[0])
+            composition = Composition(cfg)
+            found.setdefault(composition.setting, ([], composition))[0].append(overrides)
+    labels = _labels([group for group, _ in found.values()], [c.settings.algorithm.name for _, c in found.values()])
     settings = []
-    for number, (name, (group, cfg)) in enumerate(found.items(), start=1):
+    for number, (group, composition) in enumerate(found.values(), start=1):
         say(f"checking setting {number} of {len(found)}")
-        settings.append(_checked(labels[number - 1], group[0], name, cfg, parsed_seeds[0]))
+        settings.append(_checked(labels[number - 1], group[0], composition))
     folder = settings[0].folder
     return Grid(folder.name, folder, tuple(settings), parsed_seeds, options)
 
@@ -166,24 +164,23 @@ def parse_seeds(given: object) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def _adapt(cfg: DictConfig, options: Options) -> None:
-    """Make a composed configuration that of a trial, which runs in another process beside others."""
+def _adapt(cfg: DictConfig, options: Options, seed: int) -> None:
+    """Make a composed configuration that of the first trial, which runs in another process beside others."""
     OmegaConf.set_struct(cfg, False)
     del cfg["seeds"], cfg["scale"], cfg["sweep"]
+    cfg.seed = seed
     cfg.results_dir = str(Path(str(cfg.results_dir)).absolute())
     if cfg.problem.get("n_jobs") == -1:  # all cores means all that a trial has
         cfg.problem.n_jobs = max(1, int(options.cpus_per_trial))
 
 
-def _checked(label: str, overrides: tuple[str, ...], name: str, cfg: DictConfig, seed: int) -> Setting:
+def _checked(label: str, overrides: tuple[str, ...], composition: Composition) -> Setting:
     """The setting, after building with one seed all that a run of it builds."""
-    first = cfg.copy()
-    first.seed = seed
-    experiment = build(first)
-    WandbTracker(**experiment.settings["tracker"]["wandb"])  # checks its settings
+    experiment = composition.experiment
+    WandbTracker(**asdict(composition.settings.tracker.wandb))  # checks its settings
     return Setting(
-        label, overrides, name, cfg, experiment.rounds, experiment.problem.metric,
-        experiment.settings["privacy"]["accountant"], experiment.accounts.delta, experiment.accounts.relation,
+        label, overrides, composition.setting, composition.cfg, experiment.rounds, experiment.problem.metric,
+        experiment.settings.privacy.accountant, experiment.accounts.delta, experiment.accounts.relation,
         experiment.accounts.epsilons(experiment.accounts.events), experiment.accounts.approximations,
     )  # fmt: skip
 
@@ -257,7 +254,7 @@ def _expanded(override: Override) -> list[str]:
     return [f"{name}={value}" for value in values]
 
 
-def _labels(groups: Sequence[Sequence[tuple[str, ...]]], cfgs: Sequence[DictConfig]) -> list[str]:
+def _labels(groups: Sequence[Sequence[tuple[str, ...]]], algorithms: Sequence[str]) -> list[str]:
     """A short name for each setting: those of its overrides that not all settings share; the groups' of a single one.
 
     groups: of each setting, the overrides of all combinations that come to it; what these share counts.
@@ -268,10 +265,10 @@ def _labels(groups: Sequence[Sequence[tuple[str, ...]]], cfgs: Sequence[DictConf
     else:
         everywhere = {o for o in own[0] if all(o in other for other in own)}
     kept = [[o for o in os if o not in everywhere and o[0] != "~" and not _of_the_sweep(_name(o))] for os in own]
-    short = [" ".join(map(_shortened, ks)) or cfg.algorithm.name for ks, cfg in zip(kept, cfgs, strict=True)]
+    short = [" ".join(map(_shortened, ks)) or algorithm for ks, algorithm in zip(kept, algorithms, strict=True)]
     if len(set(short)) == len(short):
         return short
-    return [" ".join(ks) or cfg.algorithm.name for ks, cfg in zip(kept, cfgs, strict=True)]
+    return [" ".join(ks) or algorithm for ks, algorithm in zip(kept, algorithms, strict=True)]
 
 
 def _shortened(override: str) -> str:

@@ -33,10 +33,10 @@ from runners.compose.identity import setting_hash
 from runners.executor.ray.cluster import check_reachable
 from runners.record.run_folder import ResultsError, RunFolder
 from runners.recorded_run import OnRound, execute
-from runners.run import USER_ERRORS
 from runners.sweep.plan import Options, Setting
 from runners.sweep.progress_table import Board
 from runners.sweep.trials import Trial, TrialState, forget_failure, record_failure, state
+from runners.user_errors import USER_ERRORS
 
 REPORT_SECONDS = 1.0  # between two reports of a running trial
 BUSY_SECONDS = 15.0  # to wait for a process in the same run folder, such as one that a killed sweep leaves behind

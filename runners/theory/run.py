@@ -7,11 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import hydra
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor
@@ -20,7 +18,11 @@ from yaml import YAMLError
 from dpfbo.federated import theory
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.privacy.entropy import SeededEntropy
-from runners.compose.experiment import CONF, Experiment, assemble, federated
+from runners.compose.composition import experiment_of, federated
+from runners.compose.configuration import composed
+from runners.compose.federated import FederatedExperiment
+from runners.compose.old_names import modernised
+from runners.compose.typed import typed
 
 
 class TheoryError(RuntimeError):
@@ -35,7 +37,7 @@ class Finished:
     """
 
     folder: Path
-    experiment: Experiment
+    experiment: FederatedExperiment
     mechanism: SubsampledGaussian
     summary: dict[str, Any]
     x: Tensor
@@ -72,7 +74,7 @@ def read(folder: Path, data_dir: Path | None = None) -> Finished:
         settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
         if data_dir is not None and "data_dir" in settings["problem"]:
             settings["problem"]["data_dir"] = str(data_dir)
-        e = federated(assemble(_completed(settings)))
+        e = federated(experiment_of(typed(_completed(modernised(settings)))))
         queries = pq.read_table(folder / "rounds.parquet", columns=["x", "y"])
         server = pq.read_table(folder / "server.parquet").to_pydict()
         if not isinstance(e.mechanism, SubsampledGaussian):
@@ -94,12 +96,10 @@ def _completed(settings: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _defaults() -> dict[str, Any]:
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(hydra.compose("config"), resolve=True)  # type: ignore[return-value]
+    return OmegaConf.to_container(composed(), resolve=True)  # type: ignore[return-value]
 
 
-def _by_agent(column: pa.ChunkedArray, e: Experiment) -> Tensor:
+def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
     """A column of rounds.parquet (the first round's n_init rows of every agent, then a row of each): N x .. x D."""
     N, n_init = e.problem.n_agents, e.agents.n_init
     numbers = column.combine_chunks()
@@ -131,7 +131,6 @@ def clipped_sets(run: Finished) -> Tensor:
     return in_C
 
 
-def checked(experiment: Experiment) -> bool:
+def checked(experiment: FederatedExperiment) -> bool:
     """Whether the subsets S_t can be drawn again, to compare the replay with the record."""
-    settings = experiment.settings
-    return settings["privacy"]["rng"] == "seeded" and settings["dropout"]["deadline"] is None
+    return experiment.settings.privacy.seeded and experiment.settings.dropout.deadline is None

@@ -9,7 +9,7 @@ from torch import Tensor
 from dpfbo.federated import theory
 from dpfbo.federated.follow import FOLLOW_PROBABILITY
 from dpfbo.gp.domain import Grid
-from runners.compose.experiment import Experiment
+from runners.compose.federated import FederatedExperiment
 from runners.theory.run import Finished, checked, clipped_sets
 
 _CANDIDATES = 1024  # points at which gamma_t and eps are looked for in a box
@@ -33,7 +33,7 @@ def terms(run: Finished, norm_bound: float) -> dict[str, Any]:
     a, T, N, P = e.agents, e.rounds, e.problem.n_agents, e.agents.regions.P
     sent, M = len(in_C), a.features.frequencies.shape[1]
     candidates = _candidates(e)
-    K = theory.se_kernel(candidates, e.settings["algorithm"]["lengthscale"])
+    K = theory.se_kernel(candidates, e.settings.algorithm.lengthscale)
     eps = theory.feature_error(K, a.features(candidates[None])[0])
     gamma = theory.greedy_information_gain(K, T, a.message_noise)
     d, d_exact = _disagreement(run, candidates)
@@ -90,26 +90,26 @@ def proposition_1(run: Finished) -> dict[str, Any]:
     return {**numbers, "words": words}
 
 
-def note(e: Experiment, norm_bound: float) -> str:
+def note(e: FederatedExperiment, norm_bound: float) -> str:
     """What the numbers are, and what of the run Theorem 1 does not cover."""
-    a, p = e.settings["algorithm"], e.settings["privacy"]
+    a, s = e.settings.algorithm, e.settings
     outside = [
-        *(["p_1 = 0 makes (B + 1/p_1) gamma_T sqrt(T) infinite"] if FOLLOW_PROBABILITY[a["follow"]](1) == 1 else []),
-        *([f"message {a['message']}"] if a["message"] != "sample" else []),
-        *(["centred observations"] if a["message_center"] else []),
-        *(["normalised messages"] if a["message_normalize"] else []),
-        *([f"momentum {a['momentum']:g}"] if a["momentum"] else []),
-        *(["dropout"] if e.settings["dropout"]["probability"] else []),
-        *(["subsets of fixed size"] if p["sampling"] != "poisson" else []),
+        *(["p_1 = 0 makes (B + 1/p_1) gamma_T sqrt(T) infinite"] if FOLLOW_PROBABILITY[a.follow](1) == 1 else []),
+        *([f"message {a.message}"] if a.message != "sample" else []),
+        *(["centred observations"] if a.message_center else []),
+        *(["normalised messages"] if a.message_normalize else []),
+        *([f"momentum {a.momentum:g}"] if a.momentum else []),
+        *(["dropout"] if s.dropout.probability else []),
+        *(["subsets of fixed size"] if s.privacy.sampling != "poisson" else []),
     ]
     words = (
         "Terms of upper bounds up to constants and logarithms, not predictions: every constant hidden in O~ is 1, "
-        f"B = {norm_bound:g} is assumed (dpfbo/theory.py has the formulas and how far they were checked)"
+        f"B = {norm_bound:g} is assumed (dpfbo/federated/theory.py has the formulas and how far they were checked)"
     )
     return f"{words}; outside Theorem 1: {', '.join(outside)}" if outside else words
 
 
-def _candidates(e: Experiment) -> Tensor:
+def _candidates(e: FederatedExperiment) -> Tensor:
     """Unit-cube points to look for gamma_t and eps at, n x D."""
     domain = e.problem.domain
     if isinstance(domain, Grid):

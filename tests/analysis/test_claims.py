@@ -21,7 +21,7 @@ from analysis.evidence.margins import CheaperThan, Equivalent, NoWorse
 from analysis.evidence.selection import LATE, OVERALL, Case, Unclear
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.load import Run, load
-from runners.compose.experiment import CONF
+from runners.compose.conf_folder import CONF
 
 SIZES = {"synthetic": (200, 40, "simple_regret"), "landmine": (29, 60, "one_minus_auc")}
 PRESET = {

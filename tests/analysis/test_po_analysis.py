@@ -25,7 +25,7 @@ from analysis.evidence.release import cover, gaussian, gp_ucb, po
 from analysis.evidence.selection import LAST, units_in_words
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN, PublishedMean, mean_of
 from analysis.html import pictures
-from runners.compose.experiment import CONF
+from runners.compose.conf_folder import CONF
 
 TRANSFORMS = {
     "gp_ucb": "plain.Plain", "random_rows": "indices.Indices", "cover_gp_ucb": "cover.Cover",

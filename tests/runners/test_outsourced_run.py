@@ -22,7 +22,7 @@ from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.problems.grid_gp import GridGP
 from dpfbo.records import ROUNDS_SCHEMA, SERVER_SCHEMA
 from runners import run, status
-from runners.compose.experiment import build
+from runners.compose.composition import build
 from runners.compose.identity import setting_hash
 from runners.recorded_run import execute
 from runners.sweep.plan import plan

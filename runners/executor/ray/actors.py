@@ -9,6 +9,7 @@ import numpy as np
 import ray
 import torch
 from torch import Tensor
+from XXX import assemble
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import Broadcast
@@ -16,7 +17,7 @@ from dpfbo.federated.messages import Messages, PartialSum
 from dpfbo.federated.shard import Shard
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import RoundRecord, ServerRecord
-from runners.compose.experiment import assemble, federated
+from runners.compose.composition import federated
 from runners.executor.deployment import Spent, device
 from runners.executor.ray.process import Where, enter, where, without_values
 from runners.record.run_folder import RunFolder

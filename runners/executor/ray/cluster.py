@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
-from runners.compose.experiment import Experiment
+from runners.compose.federated import FederatedExperiment
+from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError
 
 _ACTOR_BYTES = 400e6  # of a process with torch and its share of the objects, on the generous side
@@ -25,7 +25,7 @@ _TREE_NUMBERS = 2_000_000  # N x M from which on the shards add up for the serve
 
 
 @contextmanager
-def connected(executor: dict[str, Any]) -> Iterator[None]:
+def connected(executor: RayExecutor) -> Iterator[None]:
     """A connection to Ray: the one that this process has, the cluster at `address`, or a new one on this machine.
 
     What was started here is shut down at the end, and nothing else. Raises ExecutorError if there is no such cluster.
@@ -35,16 +35,14 @@ def connected(executor: dict[str, Any]) -> Iterator[None]:
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # the other answers of an actor that died
-    options = dict(executor["init"])
-    if executor["runtime_env"]:
-        options["runtime_env"] = executor["runtime_env"]
+    options = dict(executor.init)
+    if executor.runtime_env:
+        options["runtime_env"] = executor.runtime_env
     try:
-        check_reachable(executor["address"])
-        ray.init(
-            executor["address"], include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **options
-        )
+        check_reachable(executor.address)
+        ray.init(executor.address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (OSError, ValueError, RuntimeError, TypeError, AttributeError, AssertionError, RayError) as error:
-        raise ExecutorError(f"executor.address={executor['address']}: {error}") from error
+        raise ExecutorError(f"executor.address={executor.address}: {error}") from error
     try:
         yield
     finally:
@@ -84,7 +82,7 @@ class Layout:
     sentence: str
 
 
-def layout(executor: dict[str, Any], experiment: Experiment) -> Layout:
+def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     """Cut N agents into actors that fit on the cluster.
 
     Raises ExecutorError where they do not fit, with what was asked for and what there is.
@@ -93,7 +91,7 @@ def layout(executor: dict[str, Any], experiment: Experiment) -> Layout:
     cpus, gpus, memory = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU", "memory"))
     N = experiment.problem.n_agents
     room = _room(executor, nodes)
-    wanted = executor["agents_per_actor"]
+    wanted = executor.agents_per_actor
     k = min(room, N) if wanted == "auto" else math.ceil(N / wanted)
     if k > room or k < 1:
         raise ExecutorError(
@@ -101,23 +99,23 @@ def layout(executor: dict[str, Any], experiment: Experiment) -> Layout:
             f"{room} ({cpus:g} CPUs, {gpus:g} GPUs, {memory / 1e9:.1f} GB): use auto, or ask for less per actor"
         )
     cuts = [round(i * N / k) for i in range(k + 1)] if wanted == "auto" else [*range(0, N, wanted), N]
-    num_cpus = executor["num_cpus"]
+    num_cpus = executor.num_cpus
     if num_cpus is None:
         num_cpus = _fair_share(k, [node.get("CPU", 0.0) for node in nodes])
     M = experiment.agents.features.frequencies.shape[1]
-    aggregating = experiment.server_kind == "aggregate"
+    aggregating = experiment.settings.algorithm.aggregates
     tree = aggregating and (
-        executor["aggregation"] == "tree" or (executor["aggregation"] == "auto" and N * M > _TREE_NUMBERS)
+        executor.aggregation == "tree" or (executor.aggregation == "auto" and N * M > _TREE_NUMBERS)
     )
-    shape = f"{num_cpus:g} CPUs and {executor['num_gpus']:g} GPUs"
+    shape = f"{num_cpus:g} CPUs and {executor.num_gpus:g} GPUs"
     sentence = f"{N} agents in {k} actors with {shape} each" + (", which add up for the server" if tree else "")
     return Layout(list(pairwise(cuts)), num_cpus, tree, sentence)
 
 
-def _room(executor: dict[str, Any], nodes: Sequence[dict[str, float]]) -> int:
+def _room(executor: RayExecutor, nodes: Sequence[dict[str, float]]) -> int:
     """How many actors the nodes can hold, each on one of them."""
-    asked = {"memory": _ACTOR_BYTES, "GPU": executor["num_gpus"], "CPU": executor["num_cpus"] or 0.0}
-    if executor["num_cpus"] is None and executor["agents_per_actor"] == "auto":
+    asked = {"memory": _ACTOR_BYTES, "GPU": executor.num_gpus, "CPU": executor.num_cpus or 0.0}
+    if executor.num_cpus is None and executor.agents_per_actor == "auto":
         asked["CPU"] = 1.0
     room = 0
     for node in nodes:

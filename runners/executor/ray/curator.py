@@ -6,13 +6,13 @@ from typing import Any
 
 import ray
 from torch import Tensor
+from XXX import assemble
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.outsourced.curator import Measured
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import ServerRecord
-from runners.compose.experiment import assemble
 from runners.compose.outsourced import Outsourced
 from runners.executor.deployment import Spent
 from runners.executor.ray.process import Where, enter, where, without_values

@@ -21,7 +21,7 @@ from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.federation import Aggregator, Result
 from dpfbo.federated.shard import cut
 from dpfbo.records import RoundRecord, ServerRecord, joined
-from runners.compose.experiment import Experiment
+from runners.compose.federated import Experiment
 from runners.executor.deployment import Spent
 from runners.executor.ray.actors import AgentActor, Report, ServerActor
 from runners.executor.ray.cluster import Layout, connected, layout

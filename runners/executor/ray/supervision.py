@@ -53,7 +53,7 @@ class Actor:
 class RayActors(ABC):
     """The actors of one run: placed, and placed again when they die. done: the rounds that are, as they go by."""
 
-    def __init__(self, executor: dict[str, Any], done: Result) -> None:
+    def __init__(self, executor: RayExecutor, done: Result) -> None:
         self.executor, self.done = executor, done
         self.wheres: dict[str, Where] = {}
         self.n_restarts = self._in_vain = 0
@@ -96,10 +96,10 @@ class RayActors(ABC):
         for actor in dead:
             actor.restarts += 1
             self.n_restarts += 1
-            if actor.restarts > self.executor["max_restarts"]:
+            if actor.restarts > self.executor.max_restarts:
                 raise ExecutorError(
                     f"the actor of {actor.name} died {actor.restarts} times, more than executor.max_restarts="
-                    f"{self.executor['max_restarts']}: the same command goes on after round {len(self.done.rounds) - 1}"
+                    f"{self.executor.max_restarts}: the same command goes on after round {len(self.done.rounds) - 1}"
                 )
             logger.warning("the actor of %s died in round %d: placed again", actor.name, len(self.done.rounds))
             actor.kill()
@@ -132,7 +132,7 @@ class RayActors(ABC):
 
     def _answer(self, actor: Actor, ref: Any) -> Any:
         """The first answer of an actor, which may have to wait for its place."""
-        limit = self.executor["placement_timeout"]
+        limit = self.executor.placement_timeout
         try:
             return answer(ref, limit)
         except GetTimeoutError as error:

@@ -8,7 +8,8 @@ import torch
 from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
 from dpfbo.privacy.ledger import Ledger
-from runners.compose.experiment import CONF, build
+from runners.compose.composition import build
+from runners.compose.conf_folder import CONF
 from runners.compose.identity import setting_hash
 
 

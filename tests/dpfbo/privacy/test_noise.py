@@ -12,7 +12,7 @@ from dpfbo.federated.schedule import Constant, Power, Steps
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.noise import DiscreteGaussian, Gaussian
 from dpfbo.rng import Streams
-from runners.compose.experiment import build
+from runners.compose.composition import build
 from tests.runners.compose.test_conf import compose
 
 pytest.importorskip("opendp")

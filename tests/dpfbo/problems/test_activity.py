@@ -15,7 +15,7 @@ from dpfbo.problems.objectives.softmax_regression import DataSets, Settings, dat
 from dpfbo.problems.readers.data_files import MissingData, data_root
 from dpfbo.problems.readers.har import ARCHIVE, COMPACT, load_subjects
 from dpfbo.rng import Streams
-from runners.compose.experiment import build
+from runners.compose.composition import build
 from tests.dpfbo.problems.test_har import compact_file, some_windows, upstream_archive
 from tests.dpfbo.test_device import same_elsewhere
 from tests.runners.compose.test_conf import compose

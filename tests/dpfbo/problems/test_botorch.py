@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dpfbo.problems.botorch_function import BotorchFunction
 from dpfbo.rng import Streams
-from runners.compose.experiment import build
+from runners.compose.composition import build
 from tests.dpfbo.test_device import same_elsewhere
 from tests.runners.compose.test_conf import compose
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
+from XXX import calibrated
 
 from dpfbo.problems.digits import Digits
 from dpfbo.problems.objectives import cnn
 from dpfbo.problems.readers.data_files import MissingData, data_root
 from dpfbo.rng import Streams
-from runners.compose.experiment import build, calibrated
+from runners.compose.composition import build
 from runners.compose.identity import setting_hash
 from tests.dpfbo.problems.test_writers import write_compact, write_federated
 from tests.runners.compose.test_conf import compose

@@ -12,7 +12,7 @@ from sklearn.model_selection import train_test_split
 from dpfbo.problems.readers.data_files import MissingData, data_root
 from dpfbo.problems.school import School
 from dpfbo.rng import Streams
-from runners.compose.experiment import build
+from runners.compose.composition import build
 from tests.dpfbo.test_device import same_elsewhere
 from tests.runners.compose.test_conf import compose
 

@@ -31,7 +31,9 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
 from runners.bench import plain_loop
-from runners.compose.experiment import CONF, Experiment, build
+from runners.compose.composition import build
+from runners.compose.conf_folder import CONF
+from runners.compose.federated import Experiment
 
 SMOOTH = [
     "problem.n_agents=20",

@@ -4,10 +4,11 @@ import json
 
 import pandas as pd
 import pytest
+from XXX import calibrated
 
 from dpfbo.privacy.ledger import Ledger
 from runners import run as command
-from runners.compose.experiment import build, calibrated
+from runners.compose.composition import build
 from runners.compose.identity import setting_hash
 from runners.recorded_run import execute
 from tests.runners.compose.test_conf import compose

@@ -4,9 +4,10 @@ import hydra
 import pytest
 from omegaconf import OmegaConf
 
-from runners.compose.experiment import CONF, build
+from runners.compose.composition import build
+from runners.compose.conf_folder import CONF
 from runners.compose.identity import setting_hash
-from runners.run import one_sentence
+from runners.compose.overrides import one_sentence
 
 
 def compose(*overrides):

@@ -18,7 +18,7 @@ from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import PartialSum
 from dpfbo.federated.shard import Shard
-from runners.compose.experiment import build
+from runners.compose.composition import build
 from runners.executor.deployment import ExecutorError
 from runners.executor.ray import actors, cluster
 from runners.executor.ray.actors import AgentActor, ShardSums

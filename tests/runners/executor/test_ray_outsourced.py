@@ -13,7 +13,7 @@ import torch
 from dpfbo.outsourced.loop import ModelerHere
 from dpfbo.outsourced.transforms import NORM, centred, scaled_to_norm
 from dpfbo.privacy.ledger import Ledger, digest
-from runners.compose.experiment import build
+from runners.compose.composition import build
 from runners.executor.deployment import ExecutorError
 from runners.executor.ray.modeler import ModelerActor
 from runners.executor.ray.outsourced import RayParties

@@ -104,7 +104,7 @@ def test_private_numbers_of_a_record_do_not_travel_with_what_is_large():
 
 
 def test_a_deadline_needs_agents_that_are_late_alone():
-    from runners.compose.experiment import build
+    from runners.compose.composition import build
 
     given = ["executor=ray", "dropout.deadline=1", "privacy.rng=os"]
     with pytest.raises(ValueError, match="agents_per_actor=1"):

@@ -24,7 +24,7 @@ from hydra.core.global_hydra import GlobalHydra
 from PIL import Image
 
 from dpfbo.records import RoundRecord, ServerRecord
-from runners.compose.experiment import CONF
+from runners.compose.conf_folder import CONF
 from runners.compose.identity import setting_hash
 from runners.record import wandb_tracker
 from runners.record.wandb_tracker import WandbTracker
