@@ -28,6 +28,7 @@ class RandomServer:
     streams: Streams
     uses_messages: ClassVar[bool] = False
     aggregates: ClassVar[bool] = False
+    bare_messages: ClassVar[bool] = False
 
     @classmethod
     def for_run(cls, parts: ServerParts) -> "RandomServer":
@@ -50,6 +51,7 @@ class SobolServer:
     rounds: int
     uses_messages: ClassVar[bool] = False
     aggregates: ClassVar[bool] = False
+    bare_messages: ClassVar[bool] = False
 
     @classmethod
     def for_run(cls, parts: ServerParts) -> "SobolServer":

@@ -27,6 +27,7 @@ class PeerExchange:
     dropout: Dropout = Dropout()
     uses_messages: ClassVar[bool] = True
     aggregates: ClassVar[bool] = False
+    bare_messages: ClassVar[bool] = True
 
     @classmethod
     def for_run(cls, parts: ServerParts) -> "PeerExchange":

@@ -64,6 +64,7 @@ class Server:
     budget: Budget | None = None
     uses_messages: ClassVar[bool] = True
     aggregates: ClassVar[bool] = True
+    bare_messages: ClassVar[bool] = False
 
     @classmethod
     def for_run(cls, parts: ServerParts) -> Server:

@@ -39,11 +39,13 @@ class ServerKind(Protocol):
     """A class of servers.
 
     uses_messages: whether the agents send it messages. aggregates: whether it adds them up by a mechanism, which may
-    then be a private one.
+    then be a private one. bare_messages: whether agents receive the messages of others as they are, so that no epsilon
+    is finite even where nothing was charged.
     """
 
     uses_messages: ClassVar[bool]
     aggregates: ClassVar[bool]
+    bare_messages: ClassVar[bool]
     __name__: str
 
     @classmethod

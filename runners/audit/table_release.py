@@ -90,8 +90,8 @@ def trials_of(experiment: OutsourcedExperiment, confidence: float) -> int:
 
 
 def audit(
-    experiment: OutsourcedExperiment, attacks: Sequence[Attack], trials: int, repetitions: int, seed: int, confidence: float,
-    on_step: Callable[[], None],
+    experiment: OutsourcedExperiment, attacks: Sequence[Attack], trials: int, repetitions: int, seed: int,
+    confidence: float, on_step: Callable[[], None],
 ) -> OutsourcedAudit:  # fmt: skip
     """The checks, every attack as often as asked, then the rows from one release.
 

@@ -40,7 +40,8 @@ def typed(resolved: dict[str, Any]) -> Settings:
     """
     shared: dict[str, Make] = {
         "problem": _problem, "dropout": _nested(DropoutSettings, "dropout"), "executor": _executor,
-        "experiment_name": str, "tracker": _nested(TrackerSettings, "tracker", wandb=_nested(WandbSettings, "tracker.wandb")),
+        "experiment_name": str,
+        "tracker": _nested(TrackerSettings, "tracker", wandb=_nested(WandbSettings, "tracker.wandb")),
     }  # fmt: skip
     if is_outsourced(resolved):
         left_out = {key: value for key, value in resolved.items() if key not in ("weights", "acquisition")}

@@ -231,7 +231,7 @@ def test_one_run_with_many_canaries():
     [
         (lambda t: replace(t, server=replace(t.server, mechanism=WeightedAverage())), "needs a server with a private"),
         (lambda t: replace(t, rounds=0), "rounds of the audit must be an integer of at least 1, got 0"),
-        (lambda t: replace(t, delta=0.0), r"privacy\.delta must lie in \(0, 1\), got 0"),
+        (lambda t: replace(t, delta=0.0), r"delta must lie in \(0, 1\), got 0"),
         (lambda t: t.with_mechanism(SubsampledGaussian(0.5, 0.0, 2.0)), "no finite epsilon is claimed"),
         (lambda t: two_world.Canary.of(t, "loud"), "others must be one of zero, random, got 'loud'"),
         (lambda t: two_world.replay(t, two_world.Canary.of(t), 5), "trials must be an integer of at least 20, got 5"),

@@ -293,7 +293,7 @@ def test_peer_never_follows_itself():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"follow": "sometimes"}, "algorithm.follow"),
+        ({"follow": "sometimes"}, "follow"),
         ({"method": "exact", "problem": Branin(n_agents=4)}, "one-dimensional grid"),
     ],
 )

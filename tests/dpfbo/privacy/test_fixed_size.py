@@ -151,5 +151,5 @@ def test_a_subset_of_more_than_all_is_refused():
 def test_relation_and_delta():
     assert FixedSize().relation == REPLACE_ONE
     assert not FixedSize().approximation
-    with pytest.raises(ValueError, match=r"privacy\.delta must lie in \(0, 1\)"):
+    with pytest.raises(ValueError, match=r"delta must lie in \(0, 1\)"):
         FixedSize().epsilon([round_event(0.35, 1.0, (10, 29))], 0)

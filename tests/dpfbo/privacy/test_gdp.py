@@ -89,5 +89,5 @@ def test_other_events_and_deltas_are_refused():
     with pytest.raises(UnsupportedEvent, match="SampledWithoutReplacement"):
         Gdp().check(round_event(0.3, 1.0, (3, 10)))
     for delta in (0, 1, math.nan):
-        with pytest.raises(ValueError, match=r"privacy\.delta must lie in \(0, 1\)"):
+        with pytest.raises(ValueError, match=r"delta must lie in \(0, 1\)"):
             Gdp().epsilon([round_event(0.3, 1.0)], delta)

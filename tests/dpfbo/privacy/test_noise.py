@@ -87,7 +87,7 @@ def test_a_huge_sum_is_clamped_before_the_noise():
 
 @pytest.mark.parametrize("bits", [19, 33, 2.5, True, "many"])
 def test_bits_that_are_no_grid(bits):
-    with pytest.raises(ValueError, match=r"privacy\.noise\.bits"):
+    with pytest.raises(ValueError, match=r"bits"):
         DiscreteGaussian(bits)
 
 

@@ -181,12 +181,12 @@ def test_it_answers_on_the_device_it_was_asked_on(problem: Activity) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"n_agents": 0}, "problem.n_agents must be an integer of at least 1, got 0"),
-        ({"n_agents": 6}, "problem.n_agents must be at most 5 for activity, got 6"),
-        ({"scale": "cubic"}, "problem.scale must be one of log, linear, got 'cubic'"),
-        ({"epochs": 1.5}, "problem.epochs must be an integer of at least 1, got 1.5"),
-        ({"split_seed": -1}, "problem.split_seed must be an integer of at least 0, got -1"),
-        ({"features": "raw"}, "problem.features must be one of auto, official, recomputed, got 'raw'"),
+        ({"n_agents": 0}, "n_agents must be an integer of at least 1, got 0"),
+        ({"n_agents": 6}, "n_agents must be at most 5 for activity, got 6"),
+        ({"scale": "cubic"}, "scale must be one of log, linear, got 'cubic'"),
+        ({"epochs": 1.5}, "epochs must be an integer of at least 1, got 1.5"),
+        ({"split_seed": -1}, "split_seed must be an integer of at least 0, got -1"),
+        ({"features": "raw"}, "features must be one of auto, official, recomputed, got 'raw'"),
     ],
 )
 def test_bad_settings_are_refused(data_dir: str, settings: dict[str, object], says: str) -> None:

@@ -161,7 +161,7 @@ def test_a_subset_is_drawn_with_its_own_seed(tmp_path):
     assert len(first.unique(dim=0)) == 40
     assert {tuple(row) for row in first.tolist()} <= {tuple(row) for row in whole.tolist()}
     assert len({tuple(row) for row in first.tolist()} & {tuple(row) for row in other.tolist()}) < 25
-    with pytest.raises(ValueError, match="problem.n_rows must be at most 200 for property_csv, got 201"):
+    with pytest.raises(ValueError, match="n_rows must be at most 200 for property_csv, got 201"):
         locations(tmp_path, text, n_rows=201)
 
 
@@ -258,38 +258,38 @@ def test_missing_files_say_where_they_belong(tmp_path):
         Loans(data_dir=str(tmp_path))
     with pytest.raises(MissingData, match="king_county_2014_2015.*docs/outsourced.md"):
         Property(data_dir=str(tmp_path))
-    with pytest.raises(MissingData, match="problem.file must be a csv file, there is none at /no/where.csv"):
+    with pytest.raises(MissingData, match="file must be a csv file, there is none at /no/where.csv"):
         Property(source="csv", file="/no/where.csv", **SINGAPORE)
 
 
 @pytest.mark.parametrize(
     ("problem", "settings", "says"),
     [
-        (GridGP, {"side_points": 1}, "problem.side_points must be an integer of at least 2, got 1"),
-        (GridGP, {"side": 0.0}, "problem.side "),
-        (GridGP, {"lengthscale": -1.0}, "problem.lengthscale "),
-        (GridGP, {"noise_variance": 0.0}, "problem.noise_variance "),
-        (GridGP, {"function_seed": -1}, "problem.function_seed "),
-        (BraninGrid, {"lengthscales": (1.0,)}, "problem.lengthscales must be a number for each of x1, x2"),
-        (BraninGrid, {"lengthscales": 2.0}, "problem.lengthscales must be a number for each of x1, x2"),
-        (BraninGrid, {"lengthscales": (1.0, math.nan)}, "problem.lengthscales must be a finite number above 0"),
-        (Loans, {"n_rows": 1}, "problem.n_rows must be an integer of at least 2, got 1"),
-        (Loans, {"subset_seed": 0.5}, "problem.subset_seed "),
-        (Loans, {"rate": (25.0, 5.0)}, "problem.rate must have its lowest value first, got [25.0, 5.0]"),
-        (Loans, {"income": (0.0, 5.0)}, "problem.income must be a finite number above 0, got 0.0"),
-        (Loans, {"amount": 500}, "problem.amount must be two numbers [lowest, highest], got 500"),
-        (Loans, {"signal_sd": 0.0}, "problem.signal_sd "),
-        (Loans, {"noise_sd": math.inf}, "problem.noise_sd "),
-        (Property, {"source": "tokyo"}, "problem.source must be one of king_county, singapore, csv, got 'tokyo'"),
-        (Property, {"source": "csv"}, "problem.file must be given for source=csv"),
-        (Property, {"file": "x.csv"}, "problem.file must be given for source=csv and for no other, got 'x.csv'"),
+        (GridGP, {"side_points": 1}, "side_points must be an integer of at least 2, got 1"),
+        (GridGP, {"side": 0.0}, "side "),
+        (GridGP, {"lengthscale": -1.0}, "lengthscale "),
+        (GridGP, {"noise_variance": 0.0}, "noise_variance "),
+        (GridGP, {"function_seed": -1}, "function_seed "),
+        (BraninGrid, {"lengthscales": (1.0,)}, "lengthscales must be a number for each of x1, x2"),
+        (BraninGrid, {"lengthscales": 2.0}, "lengthscales must be a number for each of x1, x2"),
+        (BraninGrid, {"lengthscales": (1.0, math.nan)}, "lengthscales must be a finite number above 0"),
+        (Loans, {"n_rows": 1}, "n_rows must be an integer of at least 2, got 1"),
+        (Loans, {"subset_seed": 0.5}, "subset_seed "),
+        (Loans, {"rate": (25.0, 5.0)}, "rate must have its lowest value first, got [25.0, 5.0]"),
+        (Loans, {"income": (0.0, 5.0)}, "income must be a finite number above 0, got 0.0"),
+        (Loans, {"amount": 500}, "amount must be two numbers [lowest, highest], got 500"),
+        (Loans, {"signal_sd": 0.0}, "signal_sd "),
+        (Loans, {"noise_sd": math.inf}, "noise_sd "),
+        (Property, {"source": "tokyo"}, "source must be one of king_county, singapore, csv, got 'tokyo'"),
+        (Property, {"source": "csv"}, "file must be given for source=csv"),
+        (Property, {"file": "x.csv"}, "file must be given for source=csv and for no other, got 'x.csv'"),
         (
             Property,
             {"source": "csv", "file": "x", "mean": 1.0},
             "source=csv needs problem.lon, problem.lat, problem.len",
         ),
-        (Property, {"lat": (47.0, 91.0)}, "problem.lat must lie in [-90, 90] degrees, got [47.0, 91.0]"),
-        (Property, {"lengthscale": 0.0}, "problem.lengthscale "),
+        (Property, {"lat": (47.0, 91.0)}, "lat must lie in [-90, 90] degrees, got [47.0, 91.0]"),
+        (Property, {"lengthscale": 0.0}, "lengthscale "),
     ],
 )
 def test_bad_settings_are_refused(problem, settings, says):

@@ -184,14 +184,14 @@ def test_the_source_that_was_found_belongs_to_the_setting(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"n_agents": 0}, "problem.n_agents must be an integer of at least 1, got 0"),
-        ({"source": "mnist"}, "problem.source must be one of auto, federated_emnist, mnist_by_writer, sklearn"),
-        ({"min_images": 1}, "problem.min_images"),
-        ({"train_fraction": 0}, "problem.train_fraction must lie in (0, 1], got 0"),
-        ({"train_fraction": 1.0}, "problem.train_fraction must leave images for validation, got 1.0"),
-        ({"steps": 0}, "problem.steps"),
-        ({"split_seed": -1}, "problem.split_seed"),
-        ({"network_seed": 0.5}, "problem.network_seed"),
+        ({"n_agents": 0}, "n_agents must be an integer of at least 1, got 0"),
+        ({"source": "mnist"}, "source must be one of auto, federated_emnist, mnist_by_writer, sklearn"),
+        ({"min_images": 1}, "min_images"),
+        ({"train_fraction": 0}, "train_fraction must lie in (0, 1], got 0"),
+        ({"train_fraction": 1.0}, "train_fraction must leave images for validation, got 1.0"),
+        ({"steps": 0}, "steps"),
+        ({"split_seed": -1}, "split_seed"),
+        ({"network_seed": 0.5}, "network_seed"),
     ],
 )
 def test_bad_settings_are_refused(settings, says):

@@ -74,7 +74,7 @@ def test_federated_emnist_takes_large_writers_in_sorted_order_and_turns_ink_to_o
     assert image[3, 5] == 0.75
     assert image.sum() == 0.75
     assert writers[0].labels.tolist() == [k % 10 for k in range(26)]
-    says = f"problem.n_agents must be at most 2, the writers with at least 26 images in {path}, got 3"
+    says = f"n_agents must be at most 2, the writers with at least 26 images in {path}, got 3"
     with pytest.raises(ValueError, match=re.escape(says)):
         load_federated_emnist(path, 3, min_images=26)
 
