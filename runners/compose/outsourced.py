@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dpfbo.outsourced.curator import Curator
+from dpfbo.outsourced.curator import Curator, KeptCuratorRelease
 from dpfbo.outsourced.loop import Brief
 from dpfbo.outsourced.modeler import Belief
 from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.outsourced.transforms import Transform
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.privacy.release import KeptRelease
 from dpfbo.rng import Streams
 from runners.compose.accounts import Accounts, release_accounts
 from runners.compose.keys import keys
@@ -85,7 +84,7 @@ class OutsourcedExperiment:
         """The claim that was published about the release and is no guarantee."""
         return self.transform.published_claim(self.problem.table.public)
 
-    def curator(self, ledger: Ledger, kept: KeptRelease | None = None) -> Curator:
+    def curator(self, ledger: Ledger, kept: KeptCuratorRelease | None = None) -> Curator:
         """The curator, charging to `ledger`. kept: used where the noise cannot be drawn twice."""
         seeded = self.settings.privacy.seeded
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()

@@ -6,16 +6,16 @@ from typing import Any
 
 import ray
 from torch import Tensor
-from XXX import assemble
 
 from dpfbo.checkpoint import Checkpoint
-from dpfbo.federated.broadcast import Broadcast
+from dpfbo.federated.broadcast import ReleasedTable
 from dpfbo.outsourced.curator import Measured
 from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.release import Diagnostics
 from dpfbo.records import ServerRecord
 from runners.compose.outsourced import Outsourced
 from runners.executor.deployment import Spent
-from runners.executor.ray.process import Where, enter, where, without_values
+from runners.executor.ray.process import Where, enter, where
 from runners.record.run_folder import RunFolder
 
 
@@ -31,7 +31,7 @@ class CuratorActor:
         enter(self._working_directory, self._settings["executor"]["threads"])
         files = RunFolder(Path(self._folder))
         self._held = files.hold_ledger()
-        experiment = assemble(self._settings)
+        experiment = experiment_of(self._settings)
         if not isinstance(experiment, Outsourced):
             raise ValueError(f"algorithm={self._settings['algorithm']['name']} has no curator")
         self._experiment, self._ledger = experiment, Ledger(files.ledger_path)
@@ -41,11 +41,10 @@ class CuratorActor:
     def where(self) -> Where:
         return where("cpu")
 
-    @ray.method(num_returns=2)
-    def round(self, t: int) -> tuple[Broadcast | None, ServerRecord | None]:
-        """The release, and the record without its values."""
-        broadcast, record = self._curator.round(t, None)
-        return broadcast, without_values(record)
+    @ray.method(num_returns=3)
+    def round(self, t: int) -> tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]:
+        """The release, its public record, and its private numbers: objects of their own, as a server's."""
+        return self._curator.round(t, None)
 
     def resume(self, values: Tensor) -> None:
         self._curator.resume(values)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
-from XXX import calibrated
 
 from dpfbo.problems.digits import Digits
 from dpfbo.problems.objectives import cnn
