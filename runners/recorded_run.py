@@ -19,6 +19,7 @@ from dpfbo.federated.federation import Result, Round
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import RoundRecord, ServerRecord
+from runners.compose.accounts import affordable
 from runners.compose.experiment import AnyExperiment, build, calibrated
 from runners.compose.identity import setting_hash
 from runners.compose.outsourced import Outsourced
@@ -115,8 +116,8 @@ def _resumed(
     _say_what_is_unusual(experiment, ledger, resumed)
     earlier = ledger.events()[: len(ledger.charges) - resumed]
     if earlier and experiment.settings["privacy"]["rng"] == "os":  # releases that this run adds to
-        return done, finite_or_none(experiment.accounts.epsilon.after(earlier)), broadcasts
-    return done, experiment.accounts.nothing, broadcasts
+        return done, finite_or_none(experiment.plan.epsilon(earlier)), broadcasts
+    return done, experiment.plan.epsilon_of_nothing, broadcasts
 
 
 def _broadcasts(experiment: AnyExperiment, checkpoint: Checkpoint, ledger: Ledger, done: int, resumed: int) -> int:
@@ -124,7 +125,7 @@ def _broadcasts(experiment: AnyExperiment, checkpoint: Checkpoint, ledger: Ledge
 
     Fewer than planned where the noise is fresh, so that it adds to the ledger, and its budget ends before.
     """
-    if experiment.settings["privacy"]["rng"] == "seeded" or experiment.accounts.budget is None:
+    if experiment.settings["privacy"]["rng"] == "seeded" or experiment.plan.budget is None:
         return experiment.broadcasts
     if resumed < min(done, experiment.broadcasts):  # they had ended already
         return resumed
@@ -132,11 +133,11 @@ def _broadcasts(experiment: AnyExperiment, checkpoint: Checkpoint, ledger: Ledge
     spent, kept = ledger.events(), file.load(done)
     if kept is not None and ledger.holds(done, kept.values):  # charged already, and to be sent again
         spent = spent[:-1]
-    return experiment.accounts.affordable(spent, resumed)
+    return affordable(experiment.plan, spent, resumed)
 
 
 def _progress(experiment: AnyExperiment, result: Result) -> Progress:
-    epsilon = finite_or_none(result.server[-1].epsilon) if result.server else experiment.accounts.nothing
+    epsilon = finite_or_none(result.server[-1].epsilon) if result.server else experiment.plan.epsilon_of_nothing
     return Progress(result.rounds[-1].round, experiment.rounds, result.rounds[-1].mean, epsilon)
 
 
@@ -158,12 +159,12 @@ def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str
         "curve": {"round": list(range(len(mean))), "mean": mean, "se": se, "se_over": "agents"},
         "final": {"mean": mean[-1], "se": se[-1]},
         "private": experiment.private,
-        "delta": experiment.accounts.delta,
-        "relation": experiment.accounts.relation,
+        "delta": experiment.plan.delta,
+        "relation": experiment.plan.relation,
         "accountant": settings["privacy"]["accountant"],
-        "approximations": experiment.accounts.approximations,
+        "approximations": experiment.plan.approximations,
         "epsilon": spent.epsilons,
-        "epsilon_covers": experiment.covers,
+        "epsilon_covers": experiment.plan.covers,
         **_of_release(experiment),
         "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "n_dropped", "release", "seconds"],
         "rng": settings["privacy"]["rng"],

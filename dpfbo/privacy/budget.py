@@ -70,8 +70,8 @@ class Budget:
     when_spent: str = "refuse"
 
     def __post_init__(self) -> None:
-        checks.positive("privacy.budget.epsilon", self.epsilon)
-        checks.one_of("privacy.budget.when_spent", self.when_spent, ("refuse", "stop"))
+        checks.positive("epsilon", self.epsilon)
+        checks.one_of("when_spent", self.when_spent, ("refuse", "stop"))
 
     def allows(self, events: Sequence[dp_accounting.DpEvent]) -> bool:
         """Whether it pays for all of these."""

@@ -24,12 +24,14 @@ from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import shared_features
 from dpfbo.gp.hyperparameters import OwnGP
 from dpfbo.gp.regions import Regions
+from dpfbo.privacy.accounting import ACCOUNTANTS
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.plan import PrivacyPlan
 from dpfbo.privacy.release import KeptRelease
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
-from runners.compose.accounts import Accounts, accounts_of, mechanism_of, multiplier_for
+from runners.compose.accounts import mechanism_of, multiplier_for, plan_of
 from runners.compose.instantiate import instantiate
 from runners.compose.outsourced import Outsourced, assemble_outsourced, is_outsourced
 
@@ -73,14 +75,6 @@ class Experiment:
         """Of the broadcasts, as agents follow them."""
         return self.settings["algorithm"]["momentum"]
 
-    @property
-    def covers(self) -> str:
-        """What epsilon is about."""
-        return (
-            "the ledger's broadcasts; not settings chosen by comparing runs on the same private data, nor other seeds "
-            "and settings, whose ledgers add up"
-        )
-
     def server(self, ledger: Ledger, kept: KeptRelease | None = None) -> AnyServer | None:
         """The server of this algorithm, charging to `ledger`; None for agents that work alone.
 
@@ -98,25 +92,25 @@ class Experiment:
         seeded = self.settings["privacy"]["rng"] == "seeded"
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
         M = self.agents.features.frequencies.shape[1]
-        self.accounts.epsilon.prepare()
+        self.plan.curve.prepare()
         return Server(
-            N, M, self.agents.regions, self.weighting, self.mechanism, entropy, ledger, self.accounts.epsilon,
-            self.dropout, None if seeded else kept, self.accounts.budget,
+            N, M, self.agents.regions, self.weighting, self.mechanism, entropy, ledger, self.plan.curve,
+            self.dropout, None if seeded else kept, self.plan.budget,
         )  # fmt: skip
 
     @cached_property
-    def accounts(self) -> Accounts:
-        """What it costs; only who asks for it (not an agent) waits for the accountants.
+    def plan(self) -> PrivacyPlan:
+        """Its privacy plan; only who asks for it (not an agent) waits for the accountants.
 
         Raises ValueError for settings that cannot be accounted for or cost more than their budget.
         """
-        return accounts_of(self.settings, self.problem.n_agents, self.mechanism, self.weighting)
+        return plan_of(self.settings, self.problem.n_agents, self.mechanism, self.weighting)
 
     @property
     def broadcasts(self) -> int:
         """How many there are at most."""
         if self.server_kind == "aggregate":
-            return len(self.accounts.events)
+            return len(self.plan.events)
         stop = self.settings["algorithm"]["broadcasts"]
         return self.rounds if stop is None else min(stop, self.rounds)
 
@@ -135,7 +129,7 @@ def build(cfg: DictConfig) -> AnyExperiment:
     _check_fits(cfg)
     with _settings_there():
         experiment = assemble(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
-        experiment.accounts  # noqa: B018
+        experiment.plan  # noqa: B018
         return experiment
 
 
@@ -176,7 +170,7 @@ def _check_fits(cfg: DictConfig) -> None:
 
 
 def assemble(settings: dict[str, Any]) -> AnyExperiment:
-    """`build` from settings that are resolved already, as a worker process gets them, without its accounts."""
+    """`build` from settings that are resolved already, as a worker process gets them, without its privacy plan."""
     a, p = settings["algorithm"], settings["privacy"]
     if not isinstance(p["budget"], dict):
         raise ValueError(f"privacy.budget must have epsilon, delta and when_spent, got {p['budget']!r}")
@@ -199,6 +193,8 @@ def _assemble_federated(settings: dict[str, Any], streams: Streams) -> Experimen
     _check_effect(a)
     if a["private"] and a["server"] != "aggregate":
         raise ValueError(f"algorithm.private needs algorithm.server=aggregate, got {a['server']!r}")
+    for name in p["accountants"]:
+        checks.one_of("privacy.accountants", name, ACCOUNTANTS)
     checks.one_of("privacy.accountant", p["accountant"], p["accountants"])
     problem = instantiate({k: v for k, v in settings["problem"].items() if k != "preset"})
     regions = Regions(a["P"], problem.domain.dimension)

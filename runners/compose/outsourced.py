@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpfbo import checks
 from dpfbo.outsourced.curator import Curator
@@ -13,19 +13,16 @@ from dpfbo.outsourced.loop import Brief
 from dpfbo.outsourced.modeler import Belief, Policy
 from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.outsourced.transforms import Transform
-from dpfbo.privacy.accounting import check_delta
+from dpfbo.privacy.accounting import Accountant, check_delta
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
-from dpfbo.privacy.budget import Budget, EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.noise import DiscreteGaussian
+from dpfbo.privacy.plan import PrivacyPlan
 from dpfbo.privacy.release import KeptRelease
 from dpfbo.rng import Streams
-from runners.compose.accounts import Accounts
+from runners.compose.accounts import within_budget
 from runners.compose.instantiate import instantiate
-
-if TYPE_CHECKING:
-    import dp_accounting
 
 ACCOUNTANT = "analytic_gaussian"
 COVERS = (
@@ -57,11 +54,6 @@ class Outsourced:
         return self.transform.private
 
     @property
-    def covers(self) -> str:
-        """What epsilon is about."""
-        return COVERS
-
-    @property
     def private_facts(self) -> dict[str, Any]:
         """What the curator alone knows of its release (simulation-only)."""
         return self.transform.private_facts(self.problem.table)
@@ -75,7 +67,7 @@ class Outsourced:
         """The curator, charging to `ledger`. kept: used where the noise cannot be drawn twice."""
         seeded = self.settings["privacy"]["rng"] == "seeded"
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
-        epsilon, capacity = self.accounts.epsilon, self.n_init + self.rounds
+        epsilon, capacity = self.plan.curve, self.n_init + self.rounds
         kept = None if seeded else kept
         return Curator(self.problem, self.transform, self.streams, entropy, ledger, epsilon, capacity, kept)
 
@@ -86,32 +78,17 @@ class Outsourced:
         return Brief(self.transform, table.public, belief, self.policy, self.n_init + self.rounds)
 
     @cached_property
-    def accounts(self) -> Accounts:
-        """What the release costs. Raises ValueError where that is more than the budget."""
-        p, accountant = self.settings["privacy"], AnalyticGaussian(self.transform.relation)
-        event = self.transform.event(self.problem.table.public)
-        events = [] if event is None else [event]
-        curve, budget = EpsilonCurve(accountant, events, p["delta"]), None
-        if p["budget"]["epsilon"] is not None:
-            budget = self._budget(accountant, events)
-        return Accounts({ACCOUNTANT: accountant}, ACCOUNTANT, events, curve, budget, p["delta"], 0.0)
-
-    def _budget(self, accountant: AnalyticGaussian, events: list[dp_accounting.DpEvent]) -> Budget:
-        """The budget of this folder's ledger. Raises ValueError for one that does not pay for a release."""
-        p = self.settings["privacy"]
+    def plan(self) -> PrivacyPlan:
+        """The release and its cost. Raises ValueError where that is more than the budget."""
+        p, event = self.settings["privacy"], self.transform.event(self.problem.table.public)
+        by: dict[str, Accountant] = {ACCOUNTANT: AnalyticGaussian(self.transform.relation)}
+        plan = PrivacyPlan([] if event is None else [event], p["delta"], by, ACCOUNTANT, COVERS)
+        if p["budget"]["epsilon"] is None:
+            return plan
         if not self.private:
-            raise ValueError(
-                f"privacy.budget.epsilon needs a transform with a guarantee, got {self.settings['algorithm']['name']}"
-            )
-        delta = p["delta"] if p["budget"]["delta"] is None else p["budget"]["delta"]
-        check_delta(delta, "privacy.budget.delta")
-        budget = Budget(p["budget"]["epsilon"], EpsilonCurve(accountant, events, delta), p["budget"]["when_spent"])
-        if not budget.allows(events):
-            raise ValueError(
-                f"the release costs epsilon {budget.spent.after(events):.4g} at delta {delta:.4g}, more than "
-                f"privacy.budget.epsilon={budget.epsilon!r}"
-            )
-        return budget
+            name = self.settings["algorithm"]["name"]
+            raise ValueError(f"privacy.budget.epsilon needs a transform with a guarantee, got {name}")
+        return within_budget(plan, p["budget"], "the release costs")
 
 
 def is_outsourced(settings: Mapping[str, Any]) -> bool:
@@ -124,7 +101,7 @@ def assemble_outsourced(settings: dict[str, Any], streams: Streams) -> Outsource
     a, p = settings["algorithm"], settings["privacy"]
     checks.one_of("privacy.accountant", p["accountant"], (ACCOUNTANT,))
     checks.positive("privacy.epsilon", p["epsilon"])
-    check_delta(p["delta"])
+    check_delta(p["delta"], "privacy.delta")
     checks.integer("n_init", settings["n_init"], minimum=1)
     if settings["dropout"]["probability"] or settings["dropout"]["deadline"] is not None:
         raise ValueError("dropout is about agents' messages: an outsourced run has none, leave it out")

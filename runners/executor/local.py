@@ -37,7 +37,7 @@ class LocalDeployment:
         return LocalDeployment(experiment, Together(shard), server, ledger)
 
     def spent(self) -> Spent:
-        return Spent(self.experiment.accounts.epsilons(self.ledger.events()), len(self.ledger.charges))
+        return Spent(self.experiment.plan.epsilons(self.ledger.events()), len(self.ledger.charges))
 
     def placed(self) -> dict[str, Any]:
         return {"name": "local", "shards": 1}
@@ -63,7 +63,7 @@ class LocalParties:
         return LocalParties(experiment, parties, curator, ledger)
 
     def spent(self) -> Spent:
-        return Spent(self.experiment.accounts.epsilons(self.ledger.events()), len(self.ledger.charges))
+        return Spent(self.experiment.plan.epsilons(self.ledger.events()), len(self.ledger.charges))
 
     def placed(self) -> dict[str, Any]:
         return {"name": "local", "shards": 1}

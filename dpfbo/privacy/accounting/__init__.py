@@ -1,22 +1,32 @@
 """Accountants: epsilon of a sequence of events, after each of them. dp-accounting does the work.
 
 An accountant has `curve(events, delta) -> list of epsilons`, one after each event, and `epsilon(events, delta)`. The
-relation is zero-out (REPLACE_SPECIAL), with `fixed_size` replace-one. One file each; its YAML in `conf/accountant/`
-names the class. An event that an accountant cannot analyse raises `UnsupportedEvent`, so that a run is refused before
-it starts.
+relation is zero-out (REPLACE_SPECIAL), with `fixed_size` replace-one. One file each, and an entry of `ACCOUNTANTS`.
+An event that an accountant cannot analyse raises `UnsupportedEvent`, so that a run is refused before it starts.
+
+Some of dp-accounting is used that it does not document. It was checked against version 0.6.0, and pyproject.toml
+allows no later minor version: in `pld`, the base class `GaussianPrivacyLoss` with its attributes and its
+`connect_dots_bounds`, `pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap`, and `PrivacyLossDistribution` made of
+two of these; in `rdp`, `DEFAULT_RDP_ORDERS` and `RdpAccountant.rdp`; in `calibrate`, that `calibrate_dp_mechanism`
+asks an accountant for `ledger`, `compose` and `get_epsilon` alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Protocol
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
 
 if TYPE_CHECKING:
     import dp_accounting
 
 
+ACCOUNTANTS = {"moments": "Moments", "rdp": "Rdp", "pld": "Pld", "gdp": "Gdp", "fixed_size": "FixedSize"}  # classes
 ZERO_OUT = "zero-out"  # one agent's messages replaced by zero vectors
 REPLACE_ONE = "replace-one"  # one agent's messages replaced by any others
 _LARGEST_MULTIPLIER = 1e6  # more noise is accounted for as this much: squares stay ordinary numbers
@@ -49,6 +59,17 @@ class Accountant(Protocol):
         """After all of them, 0 for none; faster than the curve."""
 
 
+def accountant_named(name: str) -> Accountant:
+    """The accountant of this name in `ACCOUNTANTS`, from the module of the same name.
+
+    It is imported when it is asked for, since it takes SciPy with it, and an agent's process needs neither. Raises
+    SettingError for another name.
+    """
+    checks.one_of("accountant", name, ACCOUNTANTS)
+    accountant: Accountant = getattr(import_module(f"{__name__}.{name}"), ACCOUNTANTS[name])()
+    return accountant
+
+
 def in_words(relation: str) -> str:
     """What epsilon compares: a relation of the federated family is about all messages of a user."""
     return f"relation {relation}, user level" if relation in (ZERO_OUT, REPLACE_ONE) else f"neighbours: {relation}"
@@ -59,10 +80,10 @@ def default_delta(n_agents: int) -> float:
     return n_agents**-1.1 if n_agents > 1 else 0.1
 
 
-def check_delta(delta: object, name: str = "privacy.delta") -> None:
-    """Raise ValueError unless delta lies in (0, 1)."""
+def check_delta(delta: object, name: str = "delta") -> None:
+    """Raise SettingError unless delta lies in (0, 1)."""
     if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < float(delta) < 1:
-        raise ValueError(f"{name} must lie in (0, 1), got {delta!r}")
+        raise SettingError(name, f"must lie in (0, 1), got {delta!r}")
 
 
 def accounted_multiplier(z: float) -> float:

@@ -114,7 +114,7 @@ class ServerActor:
         return broadcast, without_values(record)
 
     def spent(self) -> Spent:
-        return Spent(self._experiment.accounts.epsilons(self._ledger.events()), len(self._ledger.charges))
+        return Spent(self._experiment.plan.epsilons(self._ledger.events()), len(self._ledger.charges))
 
 
 @dataclass(frozen=True)

@@ -54,4 +54,4 @@ class CuratorActor:
         return self._curator.measure(t, indices)
 
     def spent(self) -> Spent:
-        return Spent(self._experiment.accounts.epsilons(self._ledger.events()), len(self._ledger.charges))
+        return Spent(self._experiment.plan.epsilons(self._ledger.events()), len(self._ledger.charges))

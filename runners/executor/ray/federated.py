@@ -94,7 +94,7 @@ class RayDeployment(RayActors):
 
     def spent(self) -> Spent:
         if not self.has_server:
-            return Spent(self.experiment.accounts.epsilons([]), 0)
+            return Spent(self.experiment.plan.epsilons([]), 0)
         spent: Spent = self.ask(self._server, "spent")
         return spent
 

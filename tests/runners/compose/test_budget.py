@@ -18,7 +18,7 @@ SIX = [*SMALL, *QUIET]  # six broadcasts
 
 def curve(*overrides):
     experiment = build(compose(*SIX, *overrides))
-    return [experiment.accounts.epsilon.after(experiment.accounts.events[: k + 1]) for k in range(6)]
+    return [experiment.plan.epsilon(experiment.plan.events[: k + 1]) for k in range(6)]
 
 
 def sources(folder, round):
@@ -157,7 +157,7 @@ def test_broadcasts_end_when_asked(tmp_path, algorithm):
 def test_a_target_epsilon_is_met(target):
     cfg = calibrated(compose(*SIX, f"privacy.epsilon={target}", "privacy.charge=effective"))
     experiment = build(cfg)
-    spent = experiment.accounts.epsilon.after(experiment.accounts.events)
+    spent = experiment.plan.epsilon()
     assert 0.99 * target <= spent <= target
     assert setting_hash(calibrated(cfg)) == setting_hash(cfg)  # a second time changes nothing
 
@@ -165,7 +165,7 @@ def test_a_target_epsilon_is_met(target):
 def test_a_target_with_noise_that_falls_from_round_to_round():
     falling = ["privacy/schedule=power", "privacy.schedule.exponent=-1.5", "rounds=12", "privacy.epsilon=5"]
     experiment = build(calibrated(compose(*SIX, *falling)))
-    assert 4.9 <= experiment.accounts.epsilon.after(experiment.accounts.events) <= 5
+    assert 4.9 <= experiment.plan.epsilon() <= 5
 
 
 def test_a_run_with_a_target_says_what_it_cost(tmp_path):
