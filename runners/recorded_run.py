@@ -1,6 +1,7 @@
 """Run one experiment, wherever its agents are, and leave its records on disk."""
 
 import functools
+from dataclasses import asdict
 import logging
 import subprocess
 import time
@@ -17,9 +18,10 @@ from dpfbo.federated import federation
 from dpfbo.federated.federation import OnRound, Result, Round
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.ledger import Ledger
-from runners.compose.composition import AnyExperiment, build
-from runners.compose.identity import setting_hash
-from runners.compose.outsourced import Outsourced
+from runners.compose.composition import Composition, Experiment
+from runners.compose.outsourced import OutsourcedExperiment
+from runners.compose.privacy_plan import affordable
+from runners.compose.settings import MechanismPrivacy
 from runners.executor.deployment import Spent
 from runners.executor.place import deployed
 from runners.record import picture
@@ -32,24 +34,25 @@ _PROGRESS_SECONDS = 1.0  # between two notes of how far the run is
 
 
 def execute(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dict[str, Any], Path]:
-    """Build, run and record the experiment of a composed configuration; returns its summary and its folder.
+    """`record` the run of a composed configuration."""
+    return record(Composition(cfg), on_round)
+
+
+def record(composition: Composition, on_round: OnRound = lambda done: None) -> tuple[dict[str, Any], Path]:
+    """Build, run and record an experiment; returns its summary and its folder.
 
     An interrupted run goes on after its last round. on_round is called for every round, those of before included.
-    Raises before any work starts for bad settings, missing data or an unwritable folder; see `experiment.build`.
+    Raises before any work starts for bad settings, missing data or an unwritable folder; see `Composition`.
     """
-    cfg = calibrated(cfg)
-    experiment = build(cfg)
-    settings = experiment.settings
-    wandb_settings = settings["tracker"]["wandb"]
-    tracker = WandbTracker(**wandb_settings)
-    name = setting_hash(cfg)
-    group = str(settings["experiment_name"])
-    folder = RunFolder(Path(settings["results_dir"]).absolute() / group / name / str(settings["seed"]))
+    experiment, settings, name = composition.experiment, composition.settings, composition.setting
+    tracker = WandbTracker(**asdict(settings.tracker.wandb))
+    group, algorithm = settings.experiment_name, settings.algorithm.name
+    folder = RunFolder(Path(settings.results_dir).absolute() / group / name / str(settings.seed))
     with folder.opened():
         checkpoint = Checkpoint(folder.checkpoint_path)
         done, before, broadcasts = _resumed(experiment, checkpoint, folder)
-        label = f"{experiment.problem.name}-{settings['algorithm']['name']}-{name}-{settings['seed']}"
-        tags = [experiment.problem.name, settings["algorithm"]["name"]]
+        label = f"{experiment.problem.name}-{algorithm}-{name}-{settings.seed}"
+        tags = [experiment.problem.name, algorithm]
         result, noted = Result(experiment.momentum), 0.0
 
         def show(round: Round) -> None:
@@ -68,7 +71,7 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dic
             for round in done:
                 result.add(round)
             with deployed(experiment, folder, result) as deployment:
-                tracker.start(settings, folder.path, label, group, tags, _commit(), before)
+                tracker.start(composition.resolved, folder.path, label, group, tags, _commit(), before)
                 for round in done:
                     show(round)
                 T = experiment.rounds
@@ -78,7 +81,7 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dic
             ids = torch.arange(experiment.problem.n_agents)
             rounds = records.rounds_table(result.rounds, ids)
             server = records.server_table(result.server, result.diagnostics)
-            folder.write(OmegaConf.to_yaml(cfg, resolve=True), rounds, server, summary)
+            folder.write(OmegaConf.to_yaml(composition.cfg, resolve=True), rounds, server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
             raise
@@ -90,7 +93,7 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dic
 
 
 def _resumed(
-    experiment: AnyExperiment, checkpoint: Checkpoint, folder: RunFolder
+    experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder
 ) -> tuple[list[Round], float | None, int]:
     """The rounds that an interrupted run left, all of them in the ledger, the epsilon before the first of them, and how
     many broadcasts the whole run makes.
@@ -98,7 +101,7 @@ def _resumed(
     Says on the log what is unusual.
     """
     with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext():  # an orphaned server is gone
-        if not experiment.settings["resume"]:
+        if not experiment.settings.resume:
             checkpoint.clear()
         done = checkpoint.read()
         checkpoint.forget_from(len(done))
@@ -111,43 +114,43 @@ def _resumed(
         logger.warning("%s: going on after round %d of %d", folder.path, len(done) - 1, experiment.rounds)
     _say_what_is_unusual(experiment, ledger, resumed)
     earlier = ledger.events()[: len(ledger.charges) - resumed]
-    if earlier and experiment.settings["privacy"]["rng"] == "os":  # releases that this run adds to
-        return done, finite_or_none(experiment.accounts.epsilon.after(earlier)), broadcasts
-    return done, experiment.accounts.nothing, broadcasts
+    if earlier and not experiment.settings.privacy.seeded:  # releases that this run adds to
+        return done, finite_or_none(experiment.plan.epsilon(earlier)), broadcasts
+    return done, experiment.plan.epsilon_of_nothing, broadcasts
 
 
-def _broadcasts(experiment: AnyExperiment, checkpoint: Checkpoint, ledger: Ledger, done: int, resumed: int) -> int:
+def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, done: int, resumed: int) -> int:
     """How many broadcasts the run makes, `resumed` of them in the `done` rounds before it was interrupted.
 
     Fewer than planned where the noise is fresh, so that it adds to the ledger, and its budget ends before.
     """
-    if experiment.settings["privacy"]["rng"] == "seeded" or experiment.accounts.budget is None:
+    if experiment.settings.privacy.seeded or experiment.plan.budget is None:
         return experiment.broadcasts
     if resumed < min(done, experiment.broadcasts):  # they had ended already
         return resumed
-    file = checkpoint.curator_file() if isinstance(experiment, Outsourced) else checkpoint.release_file()
+    file = checkpoint.curator_file() if isinstance(experiment, OutsourcedExperiment) else checkpoint.release_file()
     spent, kept = ledger.events(), file.load(done)
     if kept is not None and ledger.holds(done, kept[0].values):  # charged already, and to be sent again
         spent = spent[:-1]
-    return experiment.accounts.affordable(spent, resumed)
+    return affordable(experiment.plan, spent, resumed)
 
 
-def _progress(experiment: AnyExperiment, result: Result) -> Progress:
-    epsilon = finite_or_none(result.server[-1].epsilon) if result.server else experiment.accounts.nothing
+def _progress(experiment: Experiment, result: Result) -> Progress:
+    epsilon = finite_or_none(result.server[-1].epsilon) if result.server else experiment.plan.epsilon_of_nothing
     return Progress(result.rounds[-1].round, experiment.rounds, result.rounds[-1].mean, epsilon)
 
 
-def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str) -> dict[str, Any]:
+def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -> dict[str, Any]:
     """The contents of summary.json; null stands for "no finite value"."""
     settings = experiment.settings
     chosen = sum(d.n_chosen for d in result.diagnostics)
     mean, se = [r.mean for r in result.rounds], [r.standard_error for r in result.rounds]
     return {
-        "experiment": settings["experiment_name"],
+        "experiment": settings.experiment_name,
         "setting": name,
         "problem": experiment.problem.name,
-        "algorithm": settings["algorithm"]["name"],
-        "seed": settings["seed"],
+        "algorithm": settings.algorithm.name,
+        "seed": settings.seed,
         "n_agents": experiment.problem.n_agents,
         "rounds": experiment.rounds,
         "metric": experiment.problem.metric,
@@ -155,15 +158,15 @@ def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str
         "curve": {"round": list(range(len(mean))), "mean": mean, "se": se, "se_over": "agents"},
         "final": {"mean": mean[-1], "se": se[-1]},
         "private": experiment.private,
-        "delta": experiment.accounts.delta,
-        "relation": experiment.accounts.relation,
-        "accountant": settings["privacy"]["accountant"],
-        "approximations": experiment.accounts.approximations,
+        "delta": experiment.plan.delta,
+        "relation": experiment.plan.relation,
+        "accountant": settings.privacy.accountant,
+        "approximations": experiment.plan.approximations,
         "epsilon": spent.epsilons,
-        "epsilon_covers": experiment.covers,
+        "epsilon_covers": experiment.plan.covers,
         **_of_release(experiment),
         "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "n_dropped", "release", "seconds"],
-        "rng": settings["privacy"]["rng"],
+        "rng": settings.privacy.rng,
         "n_charges": spent.n_charges,
         "clip_fraction": sum(d.n_clipped for d in result.diagnostics) / chosen if chosen else None,
         "n_rejected": sum(d.n_rejected for d in result.diagnostics),
@@ -173,8 +176,8 @@ def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str
     }
 
 
-def _of_release(experiment: AnyExperiment) -> dict[str, Any]:
-    if not isinstance(experiment, Outsourced):
+def _of_release(experiment: Experiment) -> dict[str, Any]:
+    if not isinstance(experiment, OutsourcedExperiment):
         return {}
     return {
         "published_claim": experiment.published_claim,
@@ -197,16 +200,16 @@ def _metrics(done: Round) -> dict[str, float | None]:
     return metrics
 
 
-def _say_what_is_unusual(experiment: AnyExperiment, ledger: Ledger, resumed: int) -> None:
-    privacy = experiment.settings["privacy"]
+def _say_what_is_unusual(experiment: Experiment, ledger: Ledger, resumed: int) -> None:
+    privacy = experiment.settings.privacy
     if experiment.private:
-        if privacy["rng"] == "seeded":
+        if privacy.seeded:
             logger.info("privacy.rng=seeded: a simulation; whoever knows the seed can remove the noise")
-        if privacy.get("z") == 0:
+        if isinstance(privacy, MechanismPrivacy) and privacy.z == 0:
             logger.warning("privacy.z=0 adds no noise: there is no finite epsilon")
     if ledger.carried_over > resumed:
         how = "different ones add to epsilon; these releases are real, keep this ledger"
-        if privacy["rng"] == "seeded":
+        if privacy.seeded:
             how = "different ones with the same random numbers are refused; delete the folder to start anew"
         logger.warning(
             "%s already holds %d broadcasts: equal ones are not charged again, %s",

@@ -11,11 +11,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import composed
 from runners.compose.overrides import one_sentence, unknown_name
 from runners.record.terminal import RoundProgress, print_summary, say_error
-from runners.recorded_run import execute
+from runners.recorded_run import record
 from runners.user_errors import USER_ERRORS
 
 
@@ -26,11 +27,10 @@ def run(cfg: DictConfig) -> None:
         check_is_a_run(cfg)
         warn_about_ignored_privacy(cfg)
         title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
-        epsilon = None if cfg.algorithm.server == "peer" else 0.0
-        with RoundProgress(
-            title, cfg.rounds if isinstance(cfg.rounds, int) else 1, "mean", bool(cfg.progress), epsilon
-        ) as progress:
-            summary, folder = execute(cfg, progress)
+        composition = Composition(cfg)
+        epsilon = composition.experiment.plan.epsilon_of_nothing
+        with RoundProgress(title, composition.settings.rounds, "mean", bool(cfg.progress), epsilon) as progress:
+            summary, folder = record(composition, progress)
     except KeyboardInterrupt:
         say_error("interrupted; the same command goes on after the last round, and the ledger holds every broadcast")
         sys.exit(130)

@@ -29,7 +29,7 @@ from tests.runners.compose.test_conf import compose
 
 ROOT = Path(__file__).parent.parent
 QUIET = ["tracker.wandb.mode=disabled", "progress=false"]
-FAST = ["privacy.accountant=rdp", "~accountant@privacy.accountants.pld", "~accountant@privacy.accountants.moments"]
+FAST = ["privacy.accountant=rdp", "privacy.accountants=[rdp]"]
 COMMON = ["problem.n_agents=6", "n_init=4", "algorithm.M=20", *FAST]
 SYNTHETIC = ["problem=synthetic", "problem.grid_size=50", *COMMON]
 BRANIN = ["problem=branin", "acquisition.n_candidates=40", "acquisition.n_starts=3", *COMMON]  # refits every 5 queries

@@ -49,16 +49,17 @@ def target_of(experiment: FederatedExperiment) -> Target:
 
     Raises ValueError where nothing is claimed.
     """
-    name, accounts = experiment.settings.algorithm.name, experiment.accounts
+    name, plan = experiment.settings.algorithm.name, experiment.plan
     if not experiment.private:
         raise ValueError(f"algorithm={name} claims no privacy: there is nothing to audit")
-    chosen, accountant = accounts.chosen, accounts.accountants[accounts.chosen]
-    if accountant.approximation:
-        raise ValueError(f"an audit needs an accountant whose epsilon is a guarantee, got privacy.accountant={chosen}")
+    if plan.accountant.approximation:
+        raise ValueError(
+            f"an audit needs an accountant whose epsilon is a guarantee, got privacy.accountant={plan.chosen}"
+        )
     server = experiment.server(Ledger())
     if not isinstance(server, Server):
         raise ValueError(f"algorithm={name} has no server that adds up messages")
-    return Target(server, experiment.broadcasts, accountant, accounts.delta)
+    return Target(server, experiment.broadcasts, plan.accountant, plan.delta)
 
 
 def audit(
@@ -83,5 +84,5 @@ def audit(
     for repetition in range(repetitions if trials else 0):
         replay = two_world.replay(short, two_world.Canary.of(short, others, seed), trials, seed, repetition, on_step)
         audited.append(Audited(replay, bounds.verdict(replay.without, replay.with_message, replay.claim, confidence)))
-    name, chosen = experiment.settings.algorithm.name, experiment.accounts.chosen
+    name, chosen = experiment.settings.algorithm.name, experiment.plan.chosen
     return Audit(name, chosen, target, rounds, tuple(findings), tuple(audited), time.monotonic() - begin)

@@ -86,7 +86,7 @@ def run(
     settings: those of the experiment. on_round: called with t after every round, 0..rounds.
     Raises ValueError for a setting that only the library has.
     """
-    _check(settings)
+    softmax = _check(settings)
     a, rng, streams, clock = settings.algorithm, np.random.default_rng(seed), Streams(seed), PhaseClock()
     N, domain, own = problem.n_agents, problem.domain, a.own_gp
     D, parts = domain.dimension, region_parts(a.P, domain.dimension)
@@ -115,7 +115,7 @@ def run(
                     messages.append(draw_weights(shared(agent.X), agent.y, a.message_noise, rng))
         if messages:
             with clock("server"):
-                omega = aggregate(np.stack(messages), region_weights(t, N, a.P, settings.weights), settings, rng)
+                omega = aggregate(np.stack(messages), region_weights(t, N, a.P, softmax), settings, rng)
         metric[:, t] = best if problem.reference is None else problem.reference.numpy() - best
         on_round(t)
     return PlainResult(metric, clock)
@@ -275,8 +275,8 @@ def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[flo
     return value, np.array([0.5 * (alpha @ dA @ alpha - np.trace(cho_solve((L, True), dA))) for dA in slopes])
 
 
-def _check(settings: FederatedSettings) -> None:
-    """Raise ValueError for a setting that is not implemented here."""
+def _check(settings: FederatedSettings) -> Softmax:
+    """The weighting; raises ValueError for a setting that is not implemented here."""
     a, p = settings.algorithm, settings.privacy
     checks.one_of("algorithm.server", a.server, (None, Server))
     checks.one_of("algorithm.follow", a.follow, FOLLOW)
@@ -286,3 +286,4 @@ def _check(settings: FederatedSettings) -> None:
     checks.one_of("privacy.sampling", p.sampling, ("poisson",))
     if not isinstance(settings.weights, Softmax):
         raise ValueError("weights must be softmax for the plain loop")
+    return settings.weights

@@ -6,24 +6,16 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from dpfbo.problems import Problem
-from runners.compose.accounts import multiplier_for
 from runners.compose.federated import FederatedExperiment
 from runners.compose.identity import setting_hash
 from runners.compose.instantiate import instantiate
 from runners.compose.keys import keys
 from runners.compose.outsourced import OutsourcedExperiment
+from runners.compose.privacy_plan import multiplier_for
 from runners.compose.settings import FederatedSettings, ProblemSettings, Settings
 from runners.compose.typed import is_outsourced, typed
 
 Experiment = FederatedExperiment | OutsourcedExperiment
-
-
-def by_regions(by_P: DictConfig, P: int) -> float:
-    """Resolver `by_regions`: the entry for P sub-regions, else the default."""
-    return by_P.get(P, by_P.default)
-
-
-OmegaConf.register_new_resolver("by_regions", by_regions, replace=True)
 
 
 class Composition:
@@ -67,9 +59,9 @@ class Composition:
 
     @cached_property
     def experiment(self) -> Experiment:
-        """The experiment, whose costs are known: its accounts are computed."""
+        """The experiment, whose plan is computed."""
         experiment = experiment_of(self.settings, self.problem)
-        experiment.accounts  # noqa: B018
+        experiment.plan  # noqa: B018
         return experiment
 
     @cached_property
@@ -108,7 +100,7 @@ def problem_of(settings: ProblemSettings) -> Problem:
 
 
 def experiment_of(settings: Settings, problem: Problem | None = None) -> Experiment:
-    """The experiment of settings, as a worker process gets them, without its accounts. problem: None to build it."""
+    """The experiment of settings, as a worker process gets them, without its plan. problem: None to build it."""
     problem = problem_of(settings.problem) if problem is None else problem
     if isinstance(settings, FederatedSettings):
         return FederatedExperiment.of(settings, problem)

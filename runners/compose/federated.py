@@ -13,11 +13,12 @@ from dpfbo.gp.features import shared_features
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.plan import PrivacyPlan
 from dpfbo.privacy.release import KeptRelease
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
-from runners.compose.accounts import Accounts, accounts_of, mechanism_of
 from runners.compose.keys import keys
+from runners.compose.privacy_plan import broadcasts_plan, mechanism_of
 from runners.compose.settings import FederatedSettings
 
 
@@ -59,27 +60,19 @@ class FederatedExperiment:
         """The momentum of the broadcasts, as agents follow them."""
         return self.settings.algorithm.momentum
 
-    @property
-    def covers(self) -> str:
-        """The words that say what epsilon is about."""
-        return (
-            "the ledger's broadcasts; not settings chosen by comparing runs on the same private data, nor other seeds "
-            "and settings, whose ledgers add up"
-        )
-
     @cached_property
-    def accounts(self) -> Accounts:
-        """What it costs; only who asks for it (not an agent) waits for the accountants.
+    def plan(self) -> PrivacyPlan:
+        """The broadcasts and their costs; only who asks for it (not an agent) waits for the accountants.
 
         Raises ValueError for settings that cannot be accounted for or cost more than their budget.
         """
-        return accounts_of(self.settings, self.problem.n_agents, self.mechanism)
+        return broadcasts_plan(self.settings, self.problem.n_agents, self.mechanism)
 
     @property
     def broadcasts(self) -> int:
         """The largest number of broadcasts that the run makes."""
         if self.settings.algorithm.aggregates:
-            return len(self.accounts.events)
+            return len(self.plan.events)
         stop = self.settings.algorithm.broadcasts
         return self.rounds if stop is None else min(stop, self.rounds)
 
@@ -94,8 +87,8 @@ class FederatedExperiment:
         parts = ServerParts(
             self.problem.n_agents, self.rounds, a.features.frequencies.shape[1], self.problem.domain, a.regions,
             self.weighting, self.mechanism, self.dropout, self.streams,
-            SeededEntropy(self.streams) if seeded else SystemEntropy(), ledger, self.accounts.epsilon,
-            self.accounts.budget, None if seeded else kept,
+            SeededEntropy(self.streams) if seeded else SystemEntropy(), ledger, self.plan.curve,
+            self.plan.budget, None if seeded else kept,
         )  # fmt: skip
         with keys("problem"):
             server: AnyServer = kind.for_run(parts)

@@ -13,17 +13,12 @@ from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.outsourced.transforms import Transform
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.plan import PrivacyPlan
 from dpfbo.rng import Streams
-from runners.compose.accounts import Accounts, release_accounts
 from runners.compose.keys import keys
+from runners.compose.privacy_plan import release_plan
 from runners.compose.settings import OutsourcedSettings
 
-COVERS = (
-    "the curator's release, for neighbouring tables as the curator holds them, read, filtered and sampled; not its "
-    "measurements, which tell the objective at rows of the modeler's choice, nor the GP's hyper-parameters where they "
-    "were fitted to the data, nor settings chosen by comparing runs on the same data, nor other seeds and settings, "
-    "whose releases add up"
-)
 _MOST_NUMBERS = 1_000_000_000  # candidates times measurements: 8 GB
 
 
@@ -70,11 +65,6 @@ class OutsourcedExperiment:
         return self.transform.private
 
     @property
-    def covers(self) -> str:
-        """The words that say what epsilon is about."""
-        return COVERS
-
-    @property
     def private_facts(self) -> dict[str, Any]:
         """The facts of the release that the curator alone knows (simulation-only)."""
         return self.transform.private_facts(self.problem.table)
@@ -88,7 +78,7 @@ class OutsourcedExperiment:
         """The curator, charging to `ledger`. kept: used where the noise cannot be drawn twice."""
         seeded = self.settings.privacy.seeded
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
-        epsilon, capacity = self.accounts.epsilon, self.n_init + self.rounds
+        epsilon, capacity = self.plan.curve, self.n_init + self.rounds
         kept = None if seeded else kept
         return Curator(self.problem, self.transform, self.streams, entropy, ledger, epsilon, capacity, kept)
 
@@ -100,7 +90,7 @@ class OutsourcedExperiment:
         return Brief(self.transform, table.public, belief, policy, capacity)
 
     @cached_property
-    def accounts(self) -> Accounts:
+    def plan(self) -> PrivacyPlan:
         """The costs of the release. Raises ValueError where they are more than the budget."""
         event = self.transform.event(self.problem.table.public)
-        return release_accounts(self.settings, self.transform.relation, [] if event is None else [event])
+        return release_plan(self.settings, self.transform.relation, [] if event is None else [event])

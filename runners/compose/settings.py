@@ -18,7 +18,7 @@ from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.hyperparameters import OwnGP
 from dpfbo.outsourced.modeler import Policy
 from dpfbo.outsourced.transforms import Transform
-from dpfbo.privacy.accounting import check_delta
+from dpfbo.privacy.accounting import ACCOUNTANTS, check_delta
 from dpfbo.privacy.noise import DiscreteGaussian, Noise
 
 OUTSIDE = {"setting": False}
@@ -161,6 +161,10 @@ class MechanismPrivacy(ReleasePrivacy):
     sampling: str
     schedule: Schedule
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.one_of("accountant", self.accountant, ACCOUNTANTS)
+
 
 @dataclass(frozen=True)
 class FederatedAlgorithm:
@@ -265,6 +269,13 @@ class RunSettings:
         checks.one_of("resume", self.resume, (True, False))
         if not self.experiment_name or Path(self.experiment_name).name != self.experiment_name:
             raise SettingError("experiment_name", f"must be a plain folder name, got {self.experiment_name!r}")
+
+    @property
+    def ray(self) -> RayExecutor:
+        """The executor of a run on Ray. Raises TypeError for another one."""
+        if not isinstance(self.executor, RayExecutor):
+            raise TypeError(f"executor={self.executor.name} has no actors")
+        return self.executor
 
 
 @dataclass(frozen=True, kw_only=True)

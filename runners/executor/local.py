@@ -10,8 +10,8 @@ from dpfbo.federated.federation import Aggregator, Result, Together
 from dpfbo.federated.shard import Shard
 from dpfbo.outsourced.loop import ModelerHere, Parties
 from dpfbo.privacy.ledger import Ledger
-from runners.compose.federated import Experiment
-from runners.compose.outsourced import Outsourced
+from runners.compose.federated import FederatedExperiment
+from runners.compose.outsourced import OutsourcedExperiment
 from runners.executor.deployment import Spent, device, use_threads
 from runners.record.run_folder import RunFolder
 
@@ -20,16 +20,16 @@ from runners.record.run_folder import RunFolder
 class LocalDeployment:
     """All agents one batch in this process, the server beside them."""
 
-    experiment: Experiment
+    experiment: FederatedExperiment
     population: Together
     server: Aggregator | None
     ledger: Ledger
 
     @staticmethod
-    def of(experiment: Experiment, folder: RunFolder, done: Result) -> "LocalDeployment":
-        executor = experiment.settings["executor"]
-        use_threads(executor["threads"])
-        where = device(executor["device"], given_gpu=torch.cuda.is_available())
+    def of(experiment: FederatedExperiment, folder: RunFolder, done: Result) -> "LocalDeployment":
+        executor = experiment.settings.executor
+        use_threads(executor.threads)
+        where = device(executor.device, given_gpu=torch.cuda.is_available())
         shard = Shard(experiment.problem, experiment.agents, torch.arange(experiment.problem.n_agents, device=where))
         shard.restore(done.rounds)
         ledger = Ledger(folder.ledger_path)
@@ -37,7 +37,7 @@ class LocalDeployment:
         return LocalDeployment(experiment, Together(shard), server, ledger)
 
     def spent(self) -> Spent:
-        return Spent(self.experiment.accounts.epsilons(self.ledger.events()), len(self.ledger.charges))
+        return Spent(self.experiment.plan.epsilons(self.ledger.events()), len(self.ledger.charges))
 
     def placed(self) -> dict[str, Any]:
         return {"name": "local", "shards": 1}
@@ -47,14 +47,14 @@ class LocalDeployment:
 class LocalParties:
     """Curator and modeler of an outsourced run in this process."""
 
-    experiment: Outsourced
+    experiment: OutsourcedExperiment
     population: Parties
     server: Aggregator
     ledger: Ledger
 
     @staticmethod
-    def of(experiment: Outsourced, folder: RunFolder, done: Result) -> "LocalParties":
-        use_threads(experiment.settings["executor"]["threads"])
+    def of(experiment: OutsourcedExperiment, folder: RunFolder, done: Result) -> "LocalParties":
+        use_threads(experiment.settings.executor.threads)
         ledger = Ledger(folder.ledger_path)
         curator = experiment.curator(ledger, Checkpoint(folder.checkpoint_path).curator_file())
         modeler = ModelerHere(experiment.brief())
@@ -63,7 +63,7 @@ class LocalParties:
         return LocalParties(experiment, parties, curator, ledger)
 
     def spent(self) -> Spent:
-        return Spent(self.experiment.accounts.epsilons(self.ledger.events()), len(self.ledger.charges))
+        return Spent(self.experiment.plan.epsilons(self.ledger.events()), len(self.ledger.charges))
 
     def placed(self) -> dict[str, Any]:
         return {"name": "local", "shards": 1}

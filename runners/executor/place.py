@@ -4,20 +4,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dpfbo.federated.federation import Result
-from runners.compose.composition import AnyExperiment
-from runners.compose.outsourced import Outsourced
+from runners.compose.composition import Experiment
+from runners.compose.outsourced import OutsourcedExperiment
 from runners.executor.deployment import Deployment, ExecutorError
 from runners.executor.local import LocalDeployment, LocalParties
 from runners.record.run_folder import RunFolder
 
 
 @contextmanager
-def deployed(experiment: AnyExperiment, folder: RunFolder, done: Result) -> Iterator[Deployment]:
+def deployed(experiment: Experiment, folder: RunFolder, done: Result) -> Iterator[Deployment]:
     """Place the agents and the server of an experiment whose rounds `done` are over; taken down at the end."""
-    executor = experiment.settings["executor"]
-    if executor["name"] == "ray":
+    executor = experiment.settings.executor
+    if executor.name == "ray":
         try:
-            if isinstance(experiment, Outsourced):
+            if isinstance(experiment, OutsourcedExperiment):
                 from runners.executor.ray.outsourced import ray_deployment
             else:
                 from runners.executor.ray.federated import ray_deployment  # type: ignore[assignment]
@@ -27,7 +27,7 @@ def deployed(experiment: AnyExperiment, folder: RunFolder, done: Result) -> Iter
             yield deployment
     else:
         with folder.hold_ledger():
-            if isinstance(experiment, Outsourced):
+            if isinstance(experiment, OutsourcedExperiment):
                 yield LocalParties.of(experiment, folder, done)
             else:
                 yield LocalDeployment.of(experiment, folder, done)

@@ -14,10 +14,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from dpfbo import checks
-from dpfbo.privacy.accounting import check_delta, default_delta
+from dpfbo.privacy.accounting import ACCOUNTANTS, check_delta, default_delta
 from dpfbo.privacy.ledger import LedgerError
 from runners.privacy import curves, ledgers, random_projection
-from runners.privacy.planner import ACCOUNTANTS, GIVEN, Plan, accountant_of, solved
+from runners.privacy.planner import GIVEN, PlannedRun, solved
 from runners.privacy.report import by_accountant, caption, grid, title
 from runners.record.terminal import say_error
 
@@ -71,9 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def epsilon(args: argparse.Namespace) -> None:
     """What a run will cost."""
-    plan = _plan(args)
+    run = _planned(args)
     with _progress("computing"):
-        answer = plan.answer()
+        answer = run.answer()
     _say(args, answer, lambda: [title(answer), by_accountant(answer), *caption(answer)])
 
 
@@ -84,13 +84,13 @@ def calibrate(args: argparse.Namespace) -> None:
         said = ", ".join(f"--{name}" for name in given) or "none"
         raise ValueError(f"three of --epsilon, --q, --z and --rounds must be given, got {said}")
     unknown = next(name for name in GIVEN if name not in given)
-    plan = _plan(args, **({} if unknown == "epsilon" else {unknown: 1}))
-    name = accountant_of(plan, args.accountant)
+    run = _planned(args, **({} if unknown == "epsilon" else {unknown: 1}))
+    name = run.plan(args.accountant).chosen
     with _progress("searching"):
         if unknown != "epsilon":
-            plan = solved(plan, unknown, args.epsilon, ACCOUNTANTS[name])
-        answer = plan.answer()
-    found = answer["epsilon"][name] if unknown == "epsilon" else getattr(plan, unknown)
+            run = solved(run, unknown, args.epsilon, name)
+        answer = run.answer()
+    found = answer["epsilon"][name] if unknown == "epsilon" else getattr(run, unknown)
     answer = {"target": args.epsilon, "by": name, "found": {unknown: found}, **answer}
     most = {"z": "smallest noise multiplier", "q": "largest sampling probability", "rounds": "largest number of rounds"}
     words = f"{unknown} = {found:.6g}"
@@ -102,24 +102,24 @@ def calibrate(args: argparse.Namespace) -> None:
 def table(args: argparse.Namespace) -> None:
     """Epsilon of many settings."""
     lists = {name: _several(name, getattr(args, name)) for name in ("q", "z", "rounds")}
-    plans = [_plan(args, q=q, z=z, rounds=T) for q, z, T in itertools.product(*lists.values())]
-    with _progress("computing", len(plans)) as done:
+    runs = [_planned(args, q=q, z=z, rounds=T) for q, z, T in itertools.product(*lists.values())]
+    with _progress("computing", len(runs)) as done:
         answers = []
-        for plan in plans:
-            answers.append(plan.answer())
+        for run in runs:
+            answers.append(run.answer())
             done()
     _say(args, answers, lambda: [grid(answers), *caption(answers[0])])
 
 
 def plot(args: argparse.Namespace) -> None:
     """A picture of epsilon against z, q and T."""
-    plan, out = _plan(args), Path(args.out)
+    run, out = _planned(args), Path(args.out)
     curves.check_writable(out)
-    n = sum(len(values) for values in curves.grids(plan).values())
+    n = sum(len(values) for values in curves.grids(run).values())
     with _progress("computing", n) as done:
-        data = curves.panels(plan, done)
-    answer = plan.answer()
-    files = [str(path) for path in curves.draw(data, plan, answer["relation"], out)]
+        data = curves.panels(run, done)
+    answer = run.answer()
+    files = [str(path) for path in curves.draw(data, run, answer["relation"], out)]
     _say(args, {"files": files, "panels": [panel.as_json() for panel in data], **answer}, lambda: files)
 
 
@@ -150,9 +150,9 @@ def projection(args: argparse.Namespace) -> None:
     _say(args, answer, lambda: random_projection.shown(answer))
 
 
-def _plan(args: argparse.Namespace, **instead: Any) -> Plan:
-    """The plan of the command line, with some of its values replaced."""
-    values = {name: getattr(args, name) for name in Plan.__dataclass_fields__ if hasattr(args, name)} | instead
+def _planned(args: argparse.Namespace, **instead: Any) -> PlannedRun:
+    """The run of the command line, with some of its values replaced."""
+    values = {name: getattr(args, name) for name in PlannedRun.__dataclass_fields__ if hasattr(args, name)} | instead
     if values.get("zs") is not None:
         if values["z"] is not None:
             raise ValueError(f"--z must be left out where --zs gives the noise of each round, got {values['z']!r}")
@@ -160,7 +160,7 @@ def _plan(args: argparse.Namespace, **instead: Any) -> Plan:
     for name in ("agents", "rounds", "q", "z"):
         if values[name] is None:
             raise ValueError(f"--{name} must be given")
-    return Plan(**{name: value for name, value in values.items() if value is not None})
+    return PlannedRun(**{name: value for name, value in values.items() if value is not None})
 
 
 def _number(text: str) -> float | str:

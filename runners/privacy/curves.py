@@ -1,4 +1,4 @@
-"""The picture of a plan: epsilon against noise, sampling probability and rounds, by every accountant that applies."""
+"""The picture of a planned run: epsilon against noise, sampling probability and rounds, by several accountants."""
 
 import math
 import os
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfbo.privacy.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
-from runners.privacy.planner import MOST_ROUNDS, Plan
+from runners.privacy.planner import MOST_ROUNDS, PlannedRun
 from runners.record import picture
 
 if TYPE_CHECKING:
@@ -46,46 +46,46 @@ class Panel:
         return {"against": self.name, "given": self.given, "values": self.values, "epsilon": finite}
 
 
-def grids(plan: Plan) -> dict[str, list[float]]:
+def grids(run: PlannedRun) -> dict[str, list[float]]:
     """The values of each panel, the given one among them: z and q evenly spaced on a logarithmic axis."""
-    n = FEW_POINTS if plan.weights_matter or plan.growth else POINTS
+    n = FEW_POINTS if run.weights_matter or run.growth else POINTS
     least, longest = SMALLEST_NOISE, MOST_ROUNDS
-    if plan.growth < 0:  # the last round must keep some noise
-        least = min(plan.z, least * plan.rounds**-plan.growth)
-        longest = max(plan.rounds, int(math.exp(min(20.0, math.log(plan.z / SMALLEST_NOISE) / -plan.growth))))
-    rounds = np.geomspace(1, min(2 * plan.rounds, longest), 2 * POINTS).round().astype(int).tolist()
-    q = _around(plan.q, plan.q / 8, min(1.0, 8 * plan.q), n)
-    if plan.sampling == "fixed_size":  # only whole subsets
-        q = sorted({plan.q, *(max(1, round(value * plan.agents)) / plan.agents for value in q)})
+    if run.growth < 0:  # the last round must keep some noise
+        least = min(run.z, least * run.rounds**-run.growth)
+        longest = max(run.rounds, int(math.exp(min(20.0, math.log(run.z / SMALLEST_NOISE) / -run.growth))))
+    rounds = np.geomspace(1, min(2 * run.rounds, longest), 2 * POINTS).round().astype(int).tolist()
+    q = _around(run.q, run.q / 8, min(1.0, 8 * run.q), n)
+    if run.sampling == "fixed_size":  # only whole subsets
+        q = sorted({run.q, *(max(1, round(value * run.agents)) / run.agents for value in q)})
     return {
-        "z": _around(plan.z, max(plan.z / 4, least), min(4 * plan.z, LARGEST_NOISE), n),
+        "z": _around(run.z, max(run.z / 4, least), min(4 * run.z, LARGEST_NOISE), n),
         "q": q,
-        "rounds": sorted({plan.rounds, *rounds}),
+        "rounds": sorted({run.rounds, *rounds}),
     }
 
 
-def panels(plan: Plan, done: Callable[[], None] = lambda: None) -> list[Panel]:
+def panels(run: PlannedRun, done: Callable[[], None] = lambda: None) -> list[Panel]:
     """Epsilon along each grid. done: called after each point."""
-    names = [name for name, accountant in plan.accountants.items() if not accountant.approximation]
+    by = {name: accountant for name, accountant in run.plan().accountants.items() if not accountant.approximation}
     result = []
-    for setting, values in grids(plan).items():
-        epsilon: dict[str, list[float]] = {name: [] for name in names}
+    for setting, values in grids(run).items():
+        epsilon: dict[str, list[float]] = {name: [] for name in by}
         for value in values:
-            events = _changed(plan, setting, value).events()
-            for name in names:
-                epsilon[name].append(plan.accountants[name].epsilon(events, plan.delta_used))
+            events = _changed(run, setting, value).events()
+            for name, accountant in by.items():
+                epsilon[name].append(accountant.epsilon(events, run.delta_used))
             done()
-        result.append(Panel(setting, getattr(plan, setting), values, epsilon))
+        result.append(Panel(setting, getattr(run, setting), values, epsilon))
     return result
 
 
-def _changed(plan: Plan, setting: str, value: float) -> Plan:
+def _changed(run: PlannedRun, setting: str, value: float) -> PlannedRun:
     if setting == "rounds":
-        return replace(plan, rounds=int(value))
-    return replace(plan, q=value) if setting == "q" else replace(plan, z=value)
+        return replace(run, rounds=int(value))
+    return replace(run, q=value) if setting == "q" else replace(run, z=value)
 
 
-def draw(data: list[Panel], plan: Plan, relation: str, out: Path) -> list[Path]:
+def draw(data: list[Panel], run: PlannedRun, relation: str, out: Path) -> list[Path]:
     """Write the picture as PNG and PDF, both whole or none; the files. out: their path, with or without a suffix."""
     # Imported here, since no other command needs it. No pyplot, so that nothing needs a display.
     from matplotlib import rc_context
@@ -99,22 +99,22 @@ def draw(data: list[Panel], plan: Plan, relation: str, out: Path) -> list[Path]:
         figure.subplots_adjust(left=0.065, right=0.985, top=0.86, bottom=0.235, wspace=0.08)
         for axis, panel in zip(axes, data, strict=True):
             _panel(axis, panel)
-            axis.set_title(_others(plan, panel.name), fontsize=10)
+            axis.set_title(_others(run, panel.name), fontsize=10)
         _epsilon_axis(axes[0], data)
         axes[0].text(0.03, 0.03, "single digit: ε < 10", transform=axes[0].transAxes, fontsize=8.5, color="#2a6b2a")
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="upper center", ncols=len(labels), bbox_to_anchor=(0.525, 1.0))
-        figure.text(0.065, 0.02, textwrap.fill(caption(plan, relation), 145), fontsize=8.5, color="#444444")
+        figure.text(0.065, 0.02, textwrap.fill(caption(run, relation), 145), fontsize=8.5, color="#444444")
         return _saved(figure, out)
 
 
-def caption(plan: Plan, relation: str) -> str:
+def caption(run: PlannedRun, relation: str) -> str:
     """All that an epsilon needs beside it."""
-    growth = f", times (t + 1)^{plan.growth:g} in round t" if plan.growth else ""
+    growth = f", times (t + 1)^{run.growth:g} in round t" if run.growth else ""
     return (
-        f"Dotted, and in the legend: z = {plan.z:g}{growth}, q = {plan.q:g}, T = {plan.rounds}. "
-        f"N = {plan.agents} agents, δ = {plan.delta_used:.3g}, relation {relation}, user level, "
-        f"{SAMPLING[plan.sampling]}, {plan.charge} charge. "
+        f"Dotted, and in the legend: z = {run.z:g}{growth}, q = {run.q:g}, T = {run.rounds}. "
+        f"N = {run.agents} agents, δ = {run.delta_used:.3g}, relation {relation}, user level, "
+        f"{SAMPLING[run.sampling]}, {run.charge} charge. "
         "ε covers all broadcasts of one run, not the choice of q, z or T by comparing runs on the same private data."
     )
 
@@ -172,9 +172,9 @@ def _epsilon_axis(axis: "Axes", data: list[Panel]) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _others(plan: Plan, name: str) -> str:
+def _others(run: PlannedRun, name: str) -> str:
     """The settings that a panel holds fixed."""
-    texts = {"z": f"z = {plan.z:g}", "q": f"q = {plan.q:g}", "rounds": f"T = {plan.rounds}"}
+    texts = {"z": f"z = {run.z:g}", "q": f"q = {run.q:g}", "rounds": f"T = {run.rounds}"}
     return ", ".join(text for key, text in texts.items() if key != name)
 
 

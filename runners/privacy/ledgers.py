@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import dp_accounting
-
 from dpfbo import checks
-from dpfbo.privacy.accounting import finite_or_none, in_words
+from dpfbo.privacy.accounting import in_words
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.accounting.calibrate import SMALLEST_NOISE
 from dpfbo.privacy.ledger import Charge, Ledger, LedgerError
-from runners.privacy.planner import analysing, spent
+from dpfbo.privacy.plan import PrivacyPlan, analysing
+from runners.privacy.report import facts
 
 NO_RELATION = "none of tables (messages of agents, or a release without a claim)"
 COVERS = (
@@ -41,14 +40,13 @@ def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
     once: dict[tuple[int, str], Charge] = {}
     for charge in sorted(everything, key=_noise, reverse=True):
         once[charge.round, charge.digest] = charge
-    relation = _relation(files)
-    events = [charge.event() for charge in once.values()]
+    plan = _plan(list(once.values()), delta, _relation(files))
     return {
         "files": [{"path": path, "charges": len(charges)} for path, charges in files.items()],
-        "charges": len(events),
-        "repeated": sum(map(len, files.values())) - len(events),
-        **(spent(events, delta) if relation is None else _released(events, delta, relation)),
-        "covers": COVERS if relation is None else COVERS_RELEASES,
+        "charges": len(once),
+        "repeated": sum(map(len, files.values())) - len(once),
+        **facts(plan),
+        "covers": plan.covers,
         "note": SEVERAL if len(files) > 1 else None,
     }
 
@@ -69,13 +67,14 @@ def _relation(files: dict[str, list[Charge]]) -> str | None:
     return relation
 
 
-def _released(events: Sequence[dp_accounting.DpEvent], delta: float, relation: str) -> dict[str, Any]:
-    """The same as `spent` of outsourced releases."""
-    epsilon = AnalyticGaussian(relation).epsilon(events, delta)
-    return {
-        "epsilon": {"analytic_gaussian": finite_or_none(epsilon)}, "approximations": [], "delta": delta,
-        "relation": relation,
-    }  # fmt: skip
+def _plan(charges: Sequence[Charge], delta: float, relation: str | None) -> PrivacyPlan:
+    """The charges as a plan that was carried out."""
+    events = [charge.event() for charge in charges]
+    if relation is not None:
+        by = AnalyticGaussian(relation)
+        return PrivacyPlan(events, delta, {"analytic_gaussian": by}, "analytic_gaussian", COVERS_RELEASES)
+    able = analysing(events)
+    return PrivacyPlan(events, delta, able, next(iter(able)), COVERS)
 
 
 def _noise(charge: Charge) -> tuple[float, float]:

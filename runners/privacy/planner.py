@@ -1,6 +1,5 @@
-"""A run as an accountant sees it: who takes part, what every broadcast costs, and what they cost together."""
+"""The privacy plan of a run that the command line describes."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,17 +12,11 @@ from dpfbo.federated.schedule import Constant, Power, Schedule, Steps
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.gp.regions import Regions
-from dpfbo.privacy.accounting import Accountant, UnsupportedEvent, calibrate, check_delta, default_delta, finite_or_none
+from dpfbo.privacy.accounting import ACCOUNTANTS, calibrate, check_delta, default_delta
 from dpfbo.privacy.accounting.events import round_parameters
-from dpfbo.privacy.accounting.fixed_size import FixedSize
-from dpfbo.privacy.accounting.gdp import Gdp
-from dpfbo.privacy.accounting.moments import Moments
-from dpfbo.privacy.accounting.pld import Pld
-from dpfbo.privacy.accounting.rdp import Rdp
+from dpfbo.privacy.plan import PrivacyPlan, analysing
+from runners.privacy.report import facts
 
-ACCOUNTANTS: dict[str, Accountant] = {
-    "moments": Moments(), "rdp": Rdp(), "pld": Pld(), "gdp": Gdp(), "fixed_size": FixedSize(),
-}  # fmt: skip
 COVERS = (
     "all broadcasts of one run; not settings chosen by comparing runs on the same private data, nor other runs on it, "
     "whose ledgers add up, nor what an agent publishes itself"
@@ -31,12 +24,11 @@ COVERS = (
 GIVEN = ("epsilon", "q", "z", "rounds")  # three of these decide the fourth
 MOST_AGENTS = 10_000_000
 MOST_ROUNDS = 1_000_000
-MOST_DIFFERENT_ROUNDS = 1_000  # that a search for a number of rounds goes through
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What decides a run's epsilon. Field by field the option of the same name; see `runners.privacy --help`.
+class PlannedRun:
+    """All that decides a run's epsilon. Each field is the option of the same name; see `runners.privacy --help`.
 
     z: of the first round, times (t + 1)^growth in round t; or zs, of each round, the last one of all later rounds.
     delta: None is N^-1.1. a, hold, steps: the course of the softmax weights, which only charge=effective looks at.
@@ -110,11 +102,6 @@ class Plan:
         return default_delta(self.agents) if self.delta is None else self.delta
 
     @property
-    def accountants(self) -> dict[str, Accountant]:
-        """Those that can analyse the rounds."""
-        return analysing([self.mechanism.dp_event(self._weights(0), 0)])
-
-    @property
     def mechanism(self) -> SubsampledGaussian:
         schedule: Schedule = Power(self.growth) if self.growth else Constant()
         if self.zs:
@@ -134,18 +121,31 @@ class Plan:
         events = [mechanism.dp_event(self._weights(t), t) for t in range(changing)]
         return events + events[-1:] * (self.rounds - changing)
 
-    def epsilon(self, accountant: Accountant) -> float:
-        return accountant.epsilon(self.events(), self.delta_used)
+    def plan(self, accountant: str | None = None) -> PrivacyPlan:
+        """Its privacy plan, by the named accountant, else pld, or fixed_size for such sampling.
+
+        Raises ValueError for an accountant that cannot analyse its rounds.
+        """
+        able = analysing([self.mechanism.dp_event(self._weights(0), 0)])
+        if accountant is None:
+            accountant = "pld" if "pld" in able else next(iter(able))
+        checks.one_of("--accountant", accountant, ACCOUNTANTS)
+        if accountant not in able:
+            raise ValueError(
+                f"--accountant must be one that can analyse --sampling {self.sampling} ({', '.join(able)}), "
+                f"got {accountant!r}"
+            )
+        return PrivacyPlan(self.events(), self.delta_used, able, accountant, COVERS)
 
     def answer(self) -> dict[str, Any]:
         """Epsilon by every accountant that applies, and all that it needs beside it."""
-        events = self.events()
-        q, _, subset = round_parameters(events[0])
+        plan = self.plan()
+        _, _, subset = round_parameters(plan.events[0])
         return {
             "agents": self.agents, "rounds": self.rounds, "q": self.q, "z": list(self.zs) or self.z,
             "growth": self.growth, "sampling": self.sampling, "subset": subset, "sensitivity": self.sensitivity,
-            "charge": self.charge, "charged_multipliers": [round_parameters(event)[1] for event in events],
-            **spent(events, self.delta_used), "covers": COVERS,
+            "charge": self.charge, "charged_multipliers": [round_parameters(event)[1] for event in plan.events],
+            **facts(plan), "covers": plan.covers,
         }  # fmt: skip
 
     def _weights(self, t: int) -> torch.Tensor:
@@ -156,65 +156,20 @@ class Plan:
         return Softmax(Decay(self.hold, self.steps or 1), self.a)(t, assignment, self.regions)
 
 
-def analysing(events: Iterable[dp_accounting.DpEvent]) -> dict[str, Accountant]:
-    """The accountants that can analyse all of these events, and have one relation."""
-    kinds, able = set(events), {}
-    for name, accountant in ACCOUNTANTS.items():
-        try:
-            for event in kinds:
-                accountant.check(event)
-        except UnsupportedEvent:
-            continue
-        able[name] = accountant
-    relation = next(iter(able.values())).relation if able else None
-    return {name: accountant for name, accountant in able.items() if accountant.relation == relation}
+def solved(run: PlannedRun, unknown: str, target: float, accountant: str | None) -> PlannedRun:
+    """The run with its `unknown`, z, q or rounds, such that all of it costs at most the target.
 
-
-def spent(events: Sequence[dp_accounting.DpEvent], delta: float) -> dict[str, Any]:
-    """Epsilon of these events by every accountant that applies (None: no finite one), delta, relation."""
-    able = analysing(events)
-    return {
-        "epsilon": {name: finite_or_none(accountant.epsilon(events, delta)) for name, accountant in able.items()},
-        "approximations": [name for name, accountant in able.items() if accountant.approximation],
-        "delta": delta,
-        "relation": next(iter(able.values())).relation,
-    }
-
-
-def accountant_of(plan: Plan, name: str | None) -> str:
-    """The accountant to plan by: pld, or fixed_size for such sampling, unless another is named."""
-    able = plan.accountants
-    if name is None:
-        return "pld" if "pld" in able else next(iter(able))
-    checks.one_of("--accountant", name, ACCOUNTANTS)
-    if name not in able:
-        raise ValueError(
-            f"--accountant must be one that can analyse --sampling {plan.sampling} ({', '.join(able)}), got {name!r}"
-        )
-    return name
-
-
-def solved(plan: Plan, unknown: str, target: float, accountant: Accountant) -> Plan:
-    """The plan with its `unknown`, z, q or rounds, such that all of it costs at most the target.
-
-    Raises ValueError if there is no such value.
+    Raises ValueError if there is no such value, or for an accountant that cannot analyse its rounds.
     """
+    plan = run.plan(accountant)
     checks.positive("--epsilon", target)
     if unknown == "z":
-        least = min(1.0, plan.rounds**plan.growth)
-        z = calibrate.noise_multiplier(lambda z: replace(plan, z=z).epsilon(accountant), target, least)
-        return replace(plan, z=z)
+        least = min(1.0, run.rounds**run.growth)
+        return replace(run, z=plan.calibrate_noise(lambda z: replace(run, z=z).events(), target, least))
     if unknown == "q":
-        q = calibrate.sampling_probability(lambda q: replace(plan, q=q).epsilon(accountant), target)
-        return replace(plan, q=q)
-    if not plan.growth:
-        T = calibrate.rounds(lambda T: replace(plan, rounds=T).epsilon(accountant), target)
-        return replace(plan, rounds=T)
-    n, curve = 64, [0.0]
-    while curve[-1] <= target and len(curve) < MOST_DIFFERENT_ROUNDS:
-        curve = accountant.curve(replace(plan, rounds=n).events(), plan.delta_used)
-        n = min(2 * n, MOST_DIFFERENT_ROUNDS)
-    return replace(plan, rounds=calibrate.rounds(lambda T: curve[T - 1], target, most=len(curve) - 1))
+        return replace(run, q=plan.calibrate_sampling(lambda q: replace(run, q=q).events(), target))
+    T = plan.calibrate_rounds(lambda T: replace(run, rounds=T).events(), target, alike=not run.growth)
+    return replace(run, rounds=T)
 
 
 def _check_multiplier(name: str, z: object) -> None:

@@ -127,4 +127,5 @@ def _of_problem(name: str, overrides: Sequence[str]) -> tuple[float, float, floa
     if not isinstance(experiment, OutsourcedExperiment):
         raise ValueError(f"--problem needs an outsourced algorithm, got {experiment.settings.algorithm.name}")
     privacy = experiment.settings.privacy
+    assert privacy.epsilon is not None and privacy.delta is not None  # checked by the settings
     return float(singular_values(experiment.problem.table.rows).min()), privacy.epsilon, privacy.delta

@@ -6,6 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from dpfbo.privacy.accounting import in_words
+from dpfbo.privacy.plan import PrivacyPlan
 
 RELATIONS = {
     "zero-out": "one agent's messages of all rounds replaced by zero vectors",
@@ -19,6 +20,13 @@ WHAT = {
     "fixed_size": "Rényi divergences, without replacement",
     "analytic_gaussian": "exact, of Gaussian noise without sampling",
 }
+
+
+def facts(plan: PrivacyPlan) -> dict[str, Any]:
+    """Epsilon of a plan by every accountant (None: no finite one), and what it needs beside it."""
+    return {
+        "epsilon": plan.totals(), "approximations": plan.approximations, "delta": plan.delta, "relation": plan.relation,
+    }  # fmt: skip
 
 
 def title(answer: dict[str, Any]) -> str:

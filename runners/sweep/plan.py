@@ -180,8 +180,8 @@ def _checked(label: str, overrides: tuple[str, ...], composition: Composition) -
     WandbTracker(**asdict(composition.settings.tracker.wandb))  # checks its settings
     return Setting(
         label, overrides, composition.setting, composition.cfg, experiment.rounds, experiment.problem.metric,
-        experiment.settings.privacy.accountant, experiment.accounts.delta, experiment.accounts.relation,
-        experiment.accounts.epsilons(experiment.accounts.events), experiment.accounts.approximations,
+        experiment.settings.privacy.accountant, experiment.plan.delta, experiment.plan.relation,
+        experiment.plan.epsilons(), experiment.plan.approximations,
     )  # fmt: skip
 
 

@@ -1,24 +1,32 @@
 """Accountants: epsilon of a sequence of events, after each of them. dp-accounting does the work.
 
 An accountant has `curve(events, delta) -> list of epsilons`, one after each event, and `epsilon(events, delta)`. The
-relation is zero-out (REPLACE_SPECIAL), with `fixed_size` replace-one. One file each; its YAML in `conf/accountant/`
-names the class. An event that an accountant cannot analyse raises `UnsupportedEvent`, so that a run is refused before
-it starts.
+relation is zero-out (REPLACE_SPECIAL), with `fixed_size` replace-one. One file each, and an entry of `ACCOUNTANTS`.
+An event that an accountant cannot analyse raises `UnsupportedEvent`, so that a run is refused before it starts.
+
+Some of dp-accounting is used that it does not document. It was checked against version 0.6.0, and pyproject.toml
+allows no later minor version: in `pld`, the base class `GaussianPrivacyLoss` with its attributes and its
+`connect_dots_bounds`, `pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap`, and `PrivacyLossDistribution` made of
+two of these; in `rdp`, `DEFAULT_RDP_ORDERS` and `RdpAccountant.rdp`; in `calibrate`, that `calibrate_dp_mechanism`
+asks an accountant for `ledger`, `compose` and `get_epsilon` alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Protocol
 
+from dpfbo import checks
 from dpfbo.checks import SettingError
 
 if TYPE_CHECKING:
     import dp_accounting
 
 
+ACCOUNTANTS = {"moments": "Moments", "rdp": "Rdp", "pld": "Pld", "gdp": "Gdp", "fixed_size": "FixedSize"}  # classes
 ZERO_OUT = "zero-out"  # one agent's messages replaced by zero vectors
 REPLACE_ONE = "replace-one"  # one agent's messages replaced by any others
 _LARGEST_MULTIPLIER = 1e6  # more noise is accounted for as this much: squares stay ordinary numbers
@@ -49,6 +57,17 @@ class Accountant(Protocol):
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         """After all of them, 0 for none; faster than the curve."""
+
+
+def accountant_named(name: str) -> Accountant:
+    """The accountant of this name in `ACCOUNTANTS`, from the module of the same name.
+
+    It is imported when it is asked for, since it takes SciPy with it, and an agent's process needs neither. Raises
+    SettingError for another name.
+    """
+    checks.one_of("accountant", name, ACCOUNTANTS)
+    accountant: Accountant = getattr(import_module(f"{__name__}.{name}"), ACCOUNTANTS[name])()
+    return accountant
 
 
 def in_words(relation: str) -> str:

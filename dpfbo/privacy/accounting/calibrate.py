@@ -1,11 +1,14 @@
 """Planning: the noise, sampling probability or number of rounds that meets a target epsilon.
 
-All three search by bisection on what an accountant says, which must not grow with noise, nor fall with sampling or
-rounds. The answer is on the private side: `epsilon_of(answer) <= target`.
+All three let dp-accounting search by what an accountant says, which must not grow with noise, nor fall with sampling
+or rounds. The answer is rounded to the private side: `epsilon_of(answer) <= target`.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from dpfbo import checks
 
@@ -13,6 +16,7 @@ DIGITS = 4  # significant digits of an answer
 SMALLEST_NOISE, LARGEST_NOISE = 0.01, 1e4  # multipliers that the accountants can handle
 SMALLEST_PROBABILITY = 1e-6
 MOST_ROUNDS = 100_000
+_MANY_TARGETS = 100.0  # an epsilon of so many targets stands for any larger one
 
 EpsilonOf = Callable[[float], float]
 
@@ -35,7 +39,7 @@ def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -
         if bad == smallest:
             return bad
         good, bad = bad, max(bad / 2, smallest)
-    return _bisect(epsilon_of, target, bad, good)
+    return _solved(epsilon_of, target, bad, good)
 
 
 def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> bool:
@@ -64,7 +68,7 @@ def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
                 f"epsilon {target:g} cannot be met: sampling probability {good:g} still costs {epsilon:.4g}"
             )
         bad, good = good, max(good / 10, SMALLEST_PROBABILITY)
-    return _bisect(epsilon_of, target, bad, good)
+    return _solved(epsilon_of, target, bad, good)
 
 
 def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_ROUNDS) -> int:
@@ -80,22 +84,51 @@ def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_R
         if bad > most:
             raise ValueError(f"epsilon {target:g} pays for more than {most} rounds")
         good, bad = bad, min(2 * bad, most + 1)
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        good, bad = (middle, bad) if epsilon_of(middle) <= target else (good, middle)
-    return good
+    answer = int(_searched(epsilon_of, target, bad, good, 1.0))
+    while answer + 1 < bad and epsilon_of(answer + 1) <= target:
+        answer += 1
+    return answer
 
 
-def _bisect(epsilon_of: EpsilonOf, target: float, bad: float, good: float) -> float:
+def _solved(epsilon_of: EpsilonOf, target: float, bad: float, good: float) -> float:
     """The value with `DIGITS` digits that meets the target and is the last one to do so on the way from good to bad."""
     up = good > bad
-    while abs(math.log(good / bad)) > 0.5 * 10.0**-DIGITS:
-        middle = math.sqrt(good * bad)
-        good, bad = (middle, bad) if epsilon_of(middle) <= target else (good, middle)
-    answer = _rounded(good, up)
+    answer = _rounded(_searched(epsilon_of, target, bad, good, 0.5 * 10.0**-DIGITS * min(bad, good)), up)
     while (nearer := _next(answer, down=up)) > 0 and epsilon_of(nearer) <= target:
         answer = nearer
     return answer
+
+
+def _searched(epsilon_of: Callable[[Any], float], target: float, bad: float, good: float, tolerance: float) -> float:
+    """A value from good to bad that meets the target, at most the tolerance from the last one to do so."""
+    import dp_accounting  # here, because it takes SciPy with it, and an agent's process needs neither
+
+    low, high = min(bad, good), max(bad, good)
+    found = dp_accounting.calibrate_dp_mechanism(
+        lambda: _Asked(epsilon_of, _MANY_TARGETS * target), lambda value: min(max(value, low), high), target, 0.0,
+        dp_accounting.ExplicitBracketInterval(low, high), isinstance(good, int), tolerance,
+    )  # fmt: skip
+    return min(max(found, low), high)
+
+
+class _Asked:
+    """`epsilon_of` as the accountant that dp-accounting's search asks, whose events are the values themselves.
+
+    most: an infinite epsilon is said to be this, since the search interpolates.
+    """
+
+    def __init__(self, epsilon_of: EpsilonOf, most: float) -> None:
+        import dp_accounting
+
+        self.ledger = dp_accounting.NoOpDpEvent()
+        self._epsilon_of, self._most = epsilon_of, most
+
+    def compose(self, value: float) -> _Asked:
+        self._value = value
+        return self
+
+    def get_epsilon(self, delta: float) -> float:
+        return min(self._epsilon_of(self._value), self._most)
 
 
 def _rounded(value: float, up: bool) -> float:

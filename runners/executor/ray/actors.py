@@ -17,7 +17,8 @@ from dpfbo.federated.server import RoundOutput
 from dpfbo.federated.shard import Shard
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import RoundRecord
-from runners.compose.composition import federated
+from runners.compose.composition import experiment_of, federated
+from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent, device
 from runners.executor.ray.process import Where, enter, where
 from runners.record.run_folder import RunFolder
@@ -35,14 +36,14 @@ class Report:
 class AgentActor:
     """The agents first..last-1 of a run (`dpfbo.federated.shard.Shard`) in a process of their own."""
 
-    def __init__(self, settings: dict[str, Any], first: int, last: int, working_directory: str) -> None:
+    def __init__(self, settings: FederatedSettings, first: int, last: int, working_directory: str) -> None:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory
 
     def start(self, history: Sequence[RoundRecord]) -> Where:
         """Build the agents, who know these rounds. Not in the constructor, whose errors reach nobody as they are."""
-        enter(self._working_directory, self._settings["executor"]["threads"])
+        enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
-        self._device = device(self._settings["executor"]["device"], bool(ray.get_gpu_ids()))
+        self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
         ids = torch.arange(*self._range, device=self._device)
         self._shard = Shard(self._experiment.problem, self._experiment.agents, ids)
         self._shard.restore(history)
@@ -72,12 +73,12 @@ class ServerActor:
     goes through memory that every process on the node maps, agents included; what is small goes to the driver alone.
     """
 
-    def __init__(self, settings: dict[str, Any], folder: str, working_directory: str) -> None:
+    def __init__(self, settings: FederatedSettings, folder: str, working_directory: str) -> None:
         self._settings, self._folder, self._working_directory = settings, folder, working_directory
 
     def start(self) -> Where:
         """Open the ledger and build the server on it."""
-        enter(self._working_directory, self._settings["executor"]["threads"])
+        enter(self._working_directory, self._settings.executor.threads)
         files = RunFolder(Path(self._folder))
         self._held = files.hold_ledger()
         self._experiment = federated(experiment_of(self._settings))
@@ -116,7 +117,7 @@ class ServerActor:
         return self._server.round(t, messages, _tensor(late))
 
     def spent(self) -> Spent:
-        return Spent(self._experiment.accounts.epsilons(self._ledger.events()), len(self._ledger.charges))
+        return Spent(self._experiment.plan.epsilons(self._ledger.events()), len(self._ledger.charges))
 
 
 @dataclass(frozen=True)

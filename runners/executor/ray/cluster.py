@@ -92,13 +92,13 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     N = experiment.problem.n_agents
     room = _room(executor, nodes)
     wanted = executor.agents_per_actor
-    k = min(room, N) if wanted == "auto" else math.ceil(N / wanted)
+    k = min(room, N) if isinstance(wanted, str) else math.ceil(N / wanted)
     if k > room or k < 1:
         raise ExecutorError(
             f"executor.agents_per_actor={wanted} makes {max(k, 1)} actors of {N} agents and the cluster has room for "
             f"{room} ({cpus:g} CPUs, {gpus:g} GPUs, {memory / 1e9:.1f} GB): use auto, or ask for less per actor"
         )
-    cuts = [round(i * N / k) for i in range(k + 1)] if wanted == "auto" else [*range(0, N, wanted), N]
+    cuts = [round(i * N / k) for i in range(k + 1)] if isinstance(wanted, str) else [*range(0, N, wanted), N]
     num_cpus = executor.num_cpus
     if num_cpus is None:
         num_cpus = _fair_share(k, [node.get("CPU", 0.0) for node in nodes])

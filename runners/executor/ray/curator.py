@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import ray
 from torch import Tensor
@@ -13,7 +12,9 @@ from dpfbo.outsourced.curator import Measured
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.release import Diagnostics
 from dpfbo.records import ServerRecord
-from runners.compose.outsourced import Outsourced
+from runners.compose.composition import experiment_of
+from runners.compose.outsourced import OutsourcedExperiment
+from runners.compose.settings import OutsourcedSettings
 from runners.executor.deployment import Spent
 from runners.executor.ray.process import Where, enter, where
 from runners.record.run_folder import RunFolder
@@ -23,17 +24,17 @@ from runners.record.run_folder import RunFolder
 class CuratorActor:
     """A curator in a process of its own. A call that is repeated changes nothing and has the same answer."""
 
-    def __init__(self, settings: dict[str, Any], folder: str, working_directory: str) -> None:
+    def __init__(self, settings: OutsourcedSettings, folder: str, working_directory: str) -> None:
         self._settings, self._folder, self._working_directory = settings, folder, working_directory
 
     def start(self) -> Where:
         """Open the ledger and build the curator on it."""
-        enter(self._working_directory, self._settings["executor"]["threads"])
+        enter(self._working_directory, self._settings.executor.threads)
         files = RunFolder(Path(self._folder))
         self._held = files.hold_ledger()
         experiment = experiment_of(self._settings)
-        if not isinstance(experiment, Outsourced):
-            raise ValueError(f"algorithm={self._settings['algorithm']['name']} has no curator")
+        if not isinstance(experiment, OutsourcedExperiment):
+            raise ValueError(f"algorithm={self._settings.algorithm.name} has no curator")
         self._experiment, self._ledger = experiment, Ledger(files.ledger_path)
         self._curator = experiment.curator(self._ledger, Checkpoint(files.checkpoint_path).curator_file())
         return self.where()
@@ -53,4 +54,4 @@ class CuratorActor:
         return self._curator.measure(t, indices)
 
     def spent(self) -> Spent:
-        return Spent(self._experiment.accounts.epsilons(self._ledger.events()), len(self._ledger.charges))
+        return Spent(self._experiment.plan.epsilons(self._ledger.events()), len(self._ledger.charges))

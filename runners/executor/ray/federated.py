@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ from dpfbo.federated.federation import Aggregator, Result
 from dpfbo.federated.server import RoundOutput
 from dpfbo.federated.shard import cut
 from dpfbo.records import RoundRecord, joined
-from runners.compose.federated import Experiment
+from runners.compose.federated import FederatedExperiment
+from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent
 from runners.executor.ray.actors import AgentActor, Report, ServerActor
 from runners.executor.ray.cluster import Layout, connected, layout
@@ -33,9 +34,9 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def ray_deployment(experiment: Experiment, folder: RunFolder, done: Result) -> Iterator["RayDeployment"]:
+def ray_deployment(experiment: FederatedExperiment, folder: RunFolder, done: Result) -> Iterator["RayDeployment"]:
     """Agents and server of a run on a Ray cluster, which is started here if there is none."""
-    with connected(experiment.settings["executor"]):
+    with connected(experiment.settings.ray):
         deployment = RayDeployment(experiment, folder, done)
         try:
             deployment.place()
@@ -47,16 +48,16 @@ def ray_deployment(experiment: Experiment, folder: RunFolder, done: Result) -> I
 class RayDeployment(RayActors):
     """The actors of one run; also the `Population` and `Aggregator` that `federation.run` sees."""
 
-    def __init__(self, experiment: Experiment, folder: RunFolder, done: Result) -> None:
+    def __init__(self, experiment: FederatedExperiment, folder: RunFolder, done: Result) -> None:
         settings = experiment.settings
-        super().__init__(settings["executor"], done)
+        super().__init__(settings.ray, done)
         self.experiment = experiment
         self.layout: Layout = layout(self.executor, experiment)
         worker = _worker_settings(settings, self.layout)
         here = os.getcwd()
         options = {
-            "num_cpus": self.layout.num_cpus, "num_gpus": self.executor["num_gpus"],
-            "scheduling_strategy": strategy(self.executor["placement"]),
+            "num_cpus": self.layout.num_cpus, "num_gpus": self.executor.num_gpus,
+            "scheduling_strategy": strategy(self.executor.placement),
         }  # fmt: skip
         self.shards = [
             Actor(f"agents {a}..{b - 1}", AgentActor, options, (worker, a, b, here)) for a, b in self.layout.ranges
@@ -66,14 +67,13 @@ class RayDeployment(RayActors):
 
     @property
     def has_server(self) -> bool:
-        return self.experiment.server_kind != "none"
+        return self.experiment.settings.algorithm.server is not None
 
     @property
     def server(self) -> Aggregator | None:
         if not self.has_server:
             return None
-        uses_messages = self.experiment.server_kind in ("aggregate", "peer")
-        return RayServer(self, uses_messages)
+        return RayServer(self, self.experiment.settings.algorithm.sends)
 
     @property
     def tree(self) -> bool:
@@ -94,14 +94,14 @@ class RayDeployment(RayActors):
 
     def spent(self) -> Spent:
         if not self.has_server:
-            return Spent(self.experiment.accounts.epsilons([]), 0)
+            return Spent(self.experiment.plan.epsilons([]), 0)
         spent: Spent = self.ask(self._server, "spent")
         return spent
 
     def placed(self) -> dict[str, Any]:
         return {
             "name": "ray", "shards": len(self.shards), "num_cpus": self.layout.num_cpus,
-            "num_gpus": self.executor["num_gpus"], "tree": self.tree, **self._look(),
+            "num_gpus": self.executor.num_gpus, "tree": self.tree, **self._look(),
         }  # fmt: skip
 
     def server_handle(self) -> Any:
@@ -141,7 +141,7 @@ class RayStep:
         """The messages that are there at the deadline; without one, all."""
         if not self.send:
             return None
-        deadline = self.deployment.experiment.settings["dropout"]["deadline"]
+        deadline = self.deployment.experiment.settings.dropout.deadline
         if deadline is None:
             self.record()
             return RayMessages(self, [True] * len(self.sent))
@@ -219,8 +219,10 @@ def _arrived(ref: Any) -> bool:
     return True
 
 
-def _worker_settings(settings: dict[str, Any], layout: Layout) -> dict[str, Any]:
+def _worker_settings(settings: FederatedSettings, layout: Layout) -> FederatedSettings:
     """The settings for actors: an objective that starts processes of its own gets the CPUs of its actor."""
-    if "n_jobs" not in settings["problem"]:
+    node = settings.problem.node
+    if "n_jobs" not in node:
         return settings
-    return {**settings, "problem": {**settings["problem"], "n_jobs": max(1, math.floor(layout.num_cpus))}}
+    node = {**node, "n_jobs": max(1, math.floor(layout.num_cpus))}
+    return replace(settings, problem=replace(settings.problem, node=node))

@@ -18,7 +18,8 @@ from dpfbo.federated.federation import Result
 from dpfbo.federated.server import RoundOutput
 from dpfbo.outsourced.curator import Measured
 from dpfbo.outsourced.loop import Parties
-from runners.compose.outsourced import Outsourced
+from runners.compose.outsourced import OutsourcedExperiment
+from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError, Spent
 from runners.executor.ray.cluster import connected
 from runners.executor.ray.curator import CuratorActor
@@ -30,9 +31,9 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def ray_deployment(experiment: Outsourced, folder: RunFolder, done: Result) -> Iterator["RayParties"]:
+def ray_deployment(experiment: OutsourcedExperiment, folder: RunFolder, done: Result) -> Iterator["RayParties"]:
     """Curator and modeler of a run on a Ray cluster, which is started here if there is none."""
-    with connected(experiment.settings["executor"]):
+    with connected(experiment.settings.ray):
         parties = RayParties(experiment, folder, done)
         try:
             parties.place()
@@ -44,14 +45,14 @@ def ray_deployment(experiment: Outsourced, folder: RunFolder, done: Result) -> I
 class RayParties(RayActors):
     """The two actors of one outsourced run."""
 
-    def __init__(self, experiment: Outsourced, folder: RunFolder, done: Result) -> None:
+    def __init__(self, experiment: OutsourcedExperiment, folder: RunFolder, done: Result) -> None:
         settings, here = experiment.settings, os.getcwd()
-        super().__init__(settings["executor"], done)
+        super().__init__(settings.ray, done)
         self.num_cpus = _modeler_cpus(self.executor)
-        options = {"num_cpus": self.num_cpus, "scheduling_strategy": strategy(self.executor["placement"])}
+        options = {"num_cpus": self.num_cpus, "scheduling_strategy": strategy(self.executor.placement)}
         curator = Actor("the curator", CuratorActor, beside_driver(), (settings, str(folder.path), here))
         self.server = RayCurator(self, curator, ())
-        brief = (experiment.brief(), here, self.executor["threads"])
+        brief = (experiment.brief(), here, self.executor.threads)
         self.modeler = RayModeler(self, Actor("the modeler", ModelerActor, options, ()), brief)
         self.population = Parties(experiment.problem, self.server, self.modeler, experiment.streams, experiment.n_init)
 
@@ -130,13 +131,13 @@ class RayModeler(RayParty):
         self.tell("observe", t, indices, y)
 
 
-def _modeler_cpus(executor: dict[str, Any]) -> float:
+def _modeler_cpus(executor: RayExecutor) -> float:
     """CPUs of the modeler's actor: at most one unless more are asked for.
 
     Raises ExecutorError for more than a node has.
     """
     most = max(node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"])
-    wanted: float | None = executor["num_cpus"]
+    wanted: float | None = executor.num_cpus
     if wanted is None:
         return min(1.0, most)
     if wanted > most:

@@ -39,8 +39,8 @@ def test_sensitivity_of_the_command_line_wins():
 
 def test_noise_is_less_and_epsilon_is_the_same():
     plus, paper = (build(compose(f"algorithm={name}")) for name in ("dp_fts_de_plus", "dp_fts_de"))
-    assert plus.accounts.events == paper.accounts.events
-    assert plus.accounts.epsilons(plus.accounts.events) == paper.accounts.epsilons(paper.accounts.events)
+    assert plus.plan.events == paper.plan.events
+    assert plus.plan.epsilons() == paper.plan.epsilons()
     agents = paper.agents.regions.assign(torch.arange(200))
     concentrated, uniform = (paper.weighting(t, agents, 2) for t in (0, 39))
     ratio = [plus.mechanism.sigma(w) / paper.mechanism.sigma(w) for w in (concentrated, uniform)]

@@ -13,7 +13,7 @@ from dpfbo.problems.digits import Digits
 from dpfbo.problems.objectives import cnn
 from dpfbo.problems.readers.data_files import MissingData, data_root
 from dpfbo.rng import Streams
-from runners.compose.composition import build
+from runners.compose.composition import Composition, build
 from runners.compose.identity import setting_hash
 from tests.dpfbo.problems.test_writers import write_compact, write_federated
 from tests.runners.compose.test_conf import compose
@@ -176,8 +176,8 @@ def test_the_source_that_was_found_belongs_to_the_setting(tmp_path):
     write_compact(tmp_path / "emnist_digits" / "mnist_by_writer_50.npz", (20,) * 3)
     overrides = ["problem=digits", "problem.n_agents=3", f"data_dir={tmp_path}", "algorithm=ts"]
     found, named = compose(*overrides), compose(*overrides, "problem.source=mnist_by_writer")
-    assert calibrated(found).problem.source == "mnist_by_writer"
-    assert setting_hash(calibrated(found)) == setting_hash(named) != setting_hash(found)
+    assert Composition(found).cfg.problem.source == "mnist_by_writer"
+    assert setting_hash(Composition(found).cfg) == setting_hash(named) != setting_hash(found)
 
 
 @pytest.mark.parametrize(

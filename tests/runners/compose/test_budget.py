@@ -7,7 +7,7 @@ import pytest
 
 from dpfbo.privacy.ledger import Ledger
 from runners import run as command
-from runners.compose.composition import build
+from runners.compose.composition import Composition, build
 from runners.compose.identity import setting_hash
 from runners.recorded_run import execute
 from tests.runners.compose.test_conf import compose
@@ -18,7 +18,7 @@ SIX = [*SMALL, *QUIET]  # six broadcasts
 
 def curve(*overrides):
     experiment = build(compose(*SIX, *overrides))
-    return [experiment.accounts.epsilon.after(experiment.accounts.events[: k + 1]) for k in range(6)]
+    return [experiment.plan.epsilon(experiment.plan.events[: k + 1]) for k in range(6)]
 
 
 def sources(folder, round):
@@ -155,17 +155,17 @@ def test_broadcasts_end_when_asked(tmp_path, algorithm):
 
 @pytest.mark.parametrize("target", [0.5, 2, 8])
 def test_a_target_epsilon_is_met(target):
-    cfg = calibrated(compose(*SIX, f"privacy.epsilon={target}", "privacy.charge=effective"))
+    cfg = Composition(compose(*SIX, f"privacy.epsilon={target}", "privacy.charge=effective")).cfg
     experiment = build(cfg)
-    spent = experiment.accounts.epsilon.after(experiment.accounts.events)
+    spent = experiment.plan.epsilon()
     assert 0.99 * target <= spent <= target
-    assert setting_hash(calibrated(cfg)) == setting_hash(cfg)  # a second time changes nothing
+    assert setting_hash(Composition(cfg).cfg) == setting_hash(cfg)  # a second time changes nothing
 
 
 def test_a_target_with_noise_that_falls_from_round_to_round():
     falling = ["privacy/schedule=power", "privacy.schedule.exponent=-1.5", "rounds=12", "privacy.epsilon=5"]
-    experiment = build(calibrated(compose(*SIX, *falling)))
-    assert 4.9 <= experiment.accounts.epsilon.after(experiment.accounts.events) <= 5
+    experiment = build(Composition(compose(*SIX, *falling)).cfg)
+    assert 4.9 <= experiment.plan.epsilon() <= 5
 
 
 def test_a_run_with_a_target_says_what_it_cost(tmp_path):
@@ -193,4 +193,4 @@ def test_a_run_with_a_target_says_what_it_cost(tmp_path):
 )
 def test_bad_budgets_and_targets_are_one_sentence(overrides, says):
     with pytest.raises(command.USER_ERRORS, match=says):
-        build(calibrated(compose(*SIX, *overrides)))
+        build(Composition(compose(*SIX, *overrides)).cfg)

@@ -13,6 +13,7 @@ from dpfbo.federated.schedule import Power
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.outsourced.transforms.gaussian import GaussianNoise
 from dpfbo.outsourced.transforms.histogram import Histogram
+from dpfbo.privacy import plan as privacy_plan
 from dpfbo.privacy.accounting import default_delta
 from dpfbo.privacy.accounting.analytic_gaussian import noise_multiplier
 from dpfbo.privacy.accounting.events import round_event
@@ -20,8 +21,8 @@ from dpfbo.privacy.accounting.fixed_size import FixedSize
 from dpfbo.privacy.accounting.moments import Moments
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.ledger import Charge, Ledger
-from runners.privacy import command, curves, planner
-from runners.privacy.planner import Plan
+from runners.privacy import command, curves
+from runners.privacy.planner import PlannedRun
 from tests.dpfbo.privacy.test_accounting import charged
 
 LANDMINE = ["--agents", "29", "--rounds", "60", "--q", "0.35", "--z", "1"]
@@ -70,7 +71,7 @@ class TestEpsilon:
         ],
     )
     def test_effective_values(self, capsys, monkeypatch, agents, rounds, q, z, weights, expected):
-        monkeypatch.setattr(planner, "ACCOUNTANTS", {"pld": Pld()})  # the others take longer
+        monkeypatch.setattr(privacy_plan, "ACCOUNTANTS", ["pld"])  # the others take longer
         P, hold, steps = weights
         text = f"--agents {agents} --rounds {rounds} --q {q} --z {z} --charge effective"
         text += f" --regions {P} --hold {hold} --steps {steps}"
@@ -84,7 +85,7 @@ class TestEpsilon:
         """The shortcut for rounds that are alike must not change an event, of however short or long a run."""
         for T in (1, 5, 6, 7, 20):
             for growth in (0.0, 0.3):
-                plan = Plan(13, T, 0.4, 1.5, charge="effective", regions=3, hold=4, steps=3, growth=growth)
+                plan = PlannedRun(13, T, 0.4, 1.5, charge="effective", regions=3, hold=4, steps=3, growth=growth)
                 expected = charged(13, 3, T, 0.4, 1.5, Decay(4, 3), "effective", schedule=Power(growth))
                 multipliers = [event.event.noise_multiplier for event in expected]
                 assert [e.event.noise_multiplier for e in plan.events()] == pytest.approx(multipliers, rel=1e-12)
@@ -194,14 +195,14 @@ class TestPlot:
                 assert values == sorted(values, reverse=falls)
 
     def test_picture_says_what_it_shows(self, monkeypatch, tmp_path):
-        plan = Plan(20, 3, 0.5, 2.0)
+        plan = PlannedRun(20, 3, 0.5, 2.0)
         text = curves.caption(plan, "zero-out")
         for words in ("δ = 0.0371", "relation zero-out", "N = 20", "q = 0.5", "not the choice of q, z or T"):
             assert words in text
 
     @pytest.mark.parametrize("changes", [{"growth": -0.4}, {"growth": -0.001}, {"q": 1.0}, {"z": 0.01}, {"z": 1e4}])
     def test_every_grid_can_be_accounted_for(self, changes):
-        plan = Plan(**{"agents": 9, "rounds": 4, "q": 0.5, "z": 0.3, **changes})
+        plan = PlannedRun(**{"agents": 9, "rounds": 4, "q": 0.5, "z": 0.3, **changes})
         for setting, values in curves.grids(plan).items():
             assert getattr(plan, setting) in values
             for value in values:

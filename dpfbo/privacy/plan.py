@@ -1,0 +1,186 @@
+"""What planned releases cost in privacy, how many of them a budget pays for, and which noise meets a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+from dpfbo.privacy.accounting import (
+    ACCOUNTANTS,
+    Accountant,
+    UnsupportedEvent,
+    accountant_named,
+    calibrate,
+    check_delta,
+    finite_or_none,
+)
+from dpfbo.privacy.budget import Budget, EpsilonCurve
+
+if TYPE_CHECKING:
+    import dp_accounting
+
+    Events = Sequence[dp_accounting.DpEvent]
+
+_MOST_DIFFERENT_ROUNDS = 1_000  # rounds that a search for the number of rounds goes through
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """The releases that a run plans to make, or has made, and what they cost.
+
+    events: one event a release, in order. delta: of every epsilon. accountants: those that epsilon is reported by, of
+    one relation; chosen: the name of the one that rounds, budget and calibration go by. covers: what epsilon is about,
+    in words. budget: the limit of all releases of a ledger; None for no limit. epsilon_of_nothing: epsilon before the
+    first release; None where agents exchange messages as they are.
+
+    Raises SettingError for a delta outside (0, 1), or a chosen accountant that is not among the accountants.
+    """
+
+    events: Events
+    delta: float
+    accountants: dict[str, Accountant]
+    chosen: str
+    covers: str
+    budget: Budget | None = None
+    epsilon_of_nothing: float | None = 0.0
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        checks.one_of("accountant", self.chosen, self.accountants)
+
+    @property
+    def accountant(self) -> Accountant:
+        """The chosen one."""
+        return self.accountants[self.chosen]
+
+    @property
+    def relation(self) -> str:
+        """The neighbours that epsilon compares."""
+        return self.accountant.relation
+
+    @property
+    def approximations(self) -> list[str]:
+        """The accountants whose epsilon is no guarantee."""
+        return [name for name, accountant in self.accountants.items() if accountant.approximation]
+
+    @cached_property
+    def curve(self) -> EpsilonCurve:
+        """Epsilon by the chosen accountant after each planned release."""
+        return EpsilonCurve(self.accountant, self.events, self.delta)
+
+    def epsilon(self, charged: Events | None = None) -> float:
+        """Epsilon of the charged releases by the chosen accountant, as rounds report it; None: of all planned ones."""
+        return self.curve.after(self.events if charged is None else charged)
+
+    def epsilons(self, charged: Events | None = None) -> dict[str, float | None]:
+        """`epsilon` by every accountant; None where there is no finite one."""
+        charged = self.events if charged is None else charged
+        if not charged:
+            return dict.fromkeys(self.accountants, self.epsilon_of_nothing)
+        spent = {
+            name: self.epsilon(charged) if name == self.chosen else accountant.epsilon(charged, self.delta)
+            for name, accountant in self.accountants.items()
+        }
+        return {name: finite_or_none(epsilon) for name, epsilon in spent.items()}
+
+    def totals(self) -> dict[str, float | None]:
+        """Epsilon of all events together by every accountant, without the curve of the rounds before: faster."""
+        totals = {name: accountant.epsilon(self.events, self.delta) for name, accountant in self.accountants.items()}
+        return {name: finite_or_none(epsilon) for name, epsilon in totals.items()}
+
+    def limited(self, epsilon: float, delta: float | None = None, when_spent: str = "refuse") -> PrivacyPlan:
+        """The same plan with a budget: its events are the first ones, as many as `affordable()` says.
+
+        delta: of the budget's epsilon; None for the plan's. when_spent: see `Budget`. Raises SettingError for an
+        accountant whose epsilon is no guarantee (name: budget), or for an epsilon, delta or when_spent out of range.
+        """
+        if self.accountant.approximation:
+            raise SettingError(
+                "budget",
+                f"needs an accountant whose epsilon is a guarantee, got accountant={self.chosen}, an approximation",
+            )
+        delta = self.delta if delta is None else delta
+        check_delta(delta)
+        plan = replace(self, budget=Budget(epsilon, EpsilonCurve(self.accountant, self.events, delta), when_spent))
+        return replace(plan, events=self.events[: plan.affordable()])
+
+    def affordable(self, spent: Events = (), done: int = 0) -> int:
+        """The number of releases that a run may make, `done` of them made before, if fresh noise adds to what was
+        `spent`: all that the ledger holds, releases of other runs included.
+        """
+        if self.budget is None:
+            return len(self.events)
+        paid = done
+        while paid < len(self.events) and self.budget.allows([*spent, *self.events[done : paid + 1]]):
+            paid += 1
+        return paid
+
+    def calibrate_noise(
+        self, events_of: Callable[[float], Events], target: float, least: float = 1.0, guess: object = None
+    ) -> float:
+        """The smallest noise multiplier, to four digits, whose events cost at most the target epsilon.
+
+        least: the smallest noise of any round over that multiplier. guess: the answer, if it is, is found at once.
+        Raises ValueError for a target that cannot be met.
+        """
+        epsilon_of = self._cost(events_of)
+        if calibrate.is_noise_multiplier(guess, epsilon_of, target, least):
+            return guess  # type: ignore[return-value]
+        return calibrate.noise_multiplier(epsilon_of, target, least)
+
+    def calibrate_sampling(self, events_of: Callable[[float], Events], target: float) -> float:
+        """The largest sampling probability, to four digits, whose events cost at most the target epsilon.
+
+        Raises ValueError for a target that cannot be met.
+        """
+        return calibrate.sampling_probability(self._cost(events_of), target)
+
+    def calibrate_rounds(self, events_of: Callable[[int], Events], target: float, alike: bool = True) -> int:
+        """The largest number of rounds that cost at most the target epsilon.
+
+        alike: most rounds are of one kind; if not, 1000 of them are looked at. Raises ValueError if not even one
+        round is paid for, or more rounds than are looked at.
+        """
+        if alike:
+            return calibrate.rounds(self._cost(events_of), target)
+        n, curve = 64, [0.0]
+        while curve[-1] <= target and len(curve) < _MOST_DIFFERENT_ROUNDS:
+            curve = self.accountant.curve(events_of(n), self.delta)
+            n = min(2 * n, _MOST_DIFFERENT_ROUNDS)
+        return calibrate.rounds(lambda T: curve[T - 1], target, most=len(curve) - 1)
+
+    def _cost(self, events_of: Callable[..., Events]) -> Callable[[float], float]:
+        return lambda value: self.accountant.epsilon(events_of(value), self.delta)
+
+
+def analysing(
+    events: Iterable[dp_accounting.DpEvent], chosen: str | None = None, names: Iterable[str] | None = None
+) -> dict[str, Accountant]:
+    """The accountants that can analyse all of these events and have the relation of the chosen one.
+
+    chosen: without one, the relation is that of the first that can, and approximations are among them; with one, they
+    are not, unless they are it. names: those to choose from; None for all. Raises UnsupportedEvent if the chosen one
+    cannot analyse an event.
+    """
+    able, kinds = {}, set(events)
+    for name in ACCOUNTANTS if names is None else names:
+        accountant = accountant_named(name)
+        try:
+            for event in kinds:
+                accountant.check(event)
+        except UnsupportedEvent:
+            if name == chosen:
+                raise
+            continue
+        able[name] = accountant
+    first = next(iter(able), None) if chosen is None else chosen
+    return {
+        name: accountant
+        for name, accountant in able.items()
+        if name == chosen
+        or (accountant.relation == able[str(first)].relation and (chosen is None or not accountant.approximation))
+    }
