@@ -30,10 +30,10 @@ from dpfbo.privacy.release import KeptRelease
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
 from runners.compose.accounts import Accounts, accounts_of, mechanism_of, multiplier_for
+from runners.compose.conf_folder import CONF as CONF
 from runners.compose.instantiate import instantiate
 from runners.compose.outsourced import Outsourced, assemble_outsourced, is_outsourced
 
-CONF = Path(__file__).resolve().parent.parent.parent / "conf"
 SERVERS = ("none", "aggregate", "peer", "random", "sobol", "curator")
 EXECUTORS = ("local", "ray")
 DEVICES = ("auto", "cpu", "cuda")
