@@ -18,6 +18,7 @@ def add_results_dir(parser: argparse.ArgumentParser) -> None:
 
 
 def results_dir_as_option(argv: Sequence[str] | None) -> list[str]:
-    """The command line `argv`, or this process's, with `results_dir=FOLDER` as `--results-dir=FOLDER`."""
-    given = sys.argv[1:] if argv is None else argv
-    return [_OPTION + word.removeprefix(_KEY) if word.startswith(f"{_KEY}=") else word for word in given]
+    """The command line `argv`, or this process's, with `results_dir=FOLDER` as `--results-dir=FOLDER` in front."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    folders = [word for word in given if word.startswith(f"{_KEY}=")]
+    return [*(_OPTION + word.removeprefix(_KEY) for word in folders), *(word for word in given if word not in folders)]

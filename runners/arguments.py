@@ -38,11 +38,11 @@ def add_folder(parser: argparse.ArgumentParser, key: str, default: Path | None, 
 
 
 def folders_as_options(argv: Sequence[str] | None, *keys: str) -> list[str]:
-    """The command line `argv`, or this process's, with `KEY=FOLDER` as `--KEY=FOLDER` for these keys."""
-    given = sys.argv[1:] if argv is None else argv
-    for key in keys:
-        given = [_option(key) + word.removeprefix(key) if word.startswith(f"{key}=") else word for word in given]
-    return list(given)
+    """The command line `argv`, or this process's, with `KEY=FOLDER` as `--KEY=FOLDER` in front for these keys."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    folders = [word for word in given if word.startswith(tuple(f"{key}=" for key in keys))]
+    others = [word for word in given if word not in folders]
+    return [*(_option(key) + equals + value for key, equals, value in (f.partition("=") for f in folders)), *others]
 
 
 def _option(key: str) -> str:
