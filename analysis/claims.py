@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.arguments import add_results_dir, results_dir_as_option
 from analysis.evidence import outsourced, paper, paper_real
 from analysis.evidence import table as claims_table
 from analysis.evidence.comparisons import AGREEMENT, BAND, EPSILON, Contrast, Outcome, Test
@@ -24,7 +25,7 @@ Examples
   python -m analysis.claims                          all experiments in results; writes figures/claims.md and .csv
   python -m analysis.claims fig2a                    one of them, printed; written only with --out
   python -m analysis.claims fig2a fig4 --json        two of them, for a program; the same
-  python -m analysis.claims --results-dir elsewhere --out elsewhere/figures
+  python -m analysis.claims results_dir=elsewhere --out elsewhere/figures
 
 Exit code: 0, 1 where there are no results (nothing is written) or some cannot be read, 2 for unknown options."""
 
@@ -220,12 +221,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m analysis.claims", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
-    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="results folder (default: results)")
     parser.add_argument(
         "--out", type=Path, help="folder of the tables (default: figures; nothing for some experiments, or --json)"
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    return parser.parse_args(argv)
+    add_results_dir(parser)
+    return parser.parse_args(results_dir_as_option(argv))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
+from analysis.arguments import add_results_dir, results_dir_as_option
 from analysis.claims import Finding, findings, shown_in
 from analysis.drawing import columns, cost, curves, frontier, outsourced, release_epsilon, tradeoff
 from analysis.drawing.captions import Telling, no_claims, verdicts
@@ -125,11 +126,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="experiment: a folder in the results folder")
     parser.add_argument("--all", action="store_true", help="all experiments in the results folder")
-    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="results folder (default: results)")
     parser.add_argument("--out", type=Path, default=Path("figures"), help="folder of the pictures (default: figures)")
     parser.add_argument("--round", type=int, help="round of the points against epsilon (default: the last)")
     parser.add_argument("--accountant", help="of the epsilon axis: pld (default), moments, rdp, gdp")
-    args = parser.parse_args(argv)
+    add_results_dir(parser)
+    args = parser.parse_args(results_dir_as_option(argv))
     if args.all == bool(args.names):
         parser.error("give the names of experiments, or --all")
     return args

@@ -17,6 +17,7 @@ from jinja2 import Environment, StrictUndefined
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from analysis.arguments import add_results_dir, results_dir_as_option
 from analysis.claims import Finding, claims, tested
 from analysis.drawing.page import unbroken, writable
 from analysis.evidence import table as claims_table
@@ -169,9 +170,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "experiments", metavar="EXPERIMENT", nargs="*", help="folders in the results folder (default: all)"
     )
-    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="results folder (default: results)")
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="file (default: report.html)")
-    return parser.parse_args(argv)
+    add_results_dir(parser)
+    return parser.parse_args(results_dir_as_option(argv))
 
 
 def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:

@@ -4,7 +4,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -12,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.arguments import add_results_dir, results_dir_as_option
 from analysis.labels import metric_label, problem_label
 from analysis.load import LoadError, Setting, by_metric, load, seeds_phrase, settings
 
@@ -169,12 +169,12 @@ def _rounds(text: str) -> list[int]:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m analysis.tables", description="Regret beside epsilon, by setting.")
     parser.add_argument("name", metavar="NAME", help="experiment: a folder in the results folder")
-    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="results folder (default: results)")
     parser.add_argument(
         "--rounds", type=_rounds, help="rounds to show, such as 5,20,40 (the default where all have them)"
     )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    return parser.parse_args(argv)
+    add_results_dir(parser)
+    return parser.parse_args(results_dir_as_option(argv))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from runners.record.terminal import say_error
@@ -25,3 +26,24 @@ def at_least(minimum: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def add_folder(parser: argparse.ArgumentParser, key: str, default: Path | None, help: str) -> None:
+    """Let the program take a folder as Hydra's programs do, `results_dir=FOLDER`, if `folders_as_options` goes before.
+
+    The older `--results-dir FOLDER` still works.
+    """
+    group = parser.add_argument_group(f"{key}=FOLDER", help)
+    group.add_argument(_option(key), type=Path, default=default, help=argparse.SUPPRESS)
+
+
+def folders_as_options(argv: Sequence[str] | None, *keys: str) -> list[str]:
+    """The command line `argv`, or this process's, with `KEY=FOLDER` as `--KEY=FOLDER` in front for these keys."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    folders = [word for word in given if word.startswith(tuple(f"{key}=" for key in keys))]
+    others = [word for word in given if word not in folders]
+    return [*(_option(key) + equals + value for key, equals, value in (f.partition("=") for f in folders)), *others]
+
+
+def _option(key: str) -> str:
+    return "--" + key.replace("_", "-")

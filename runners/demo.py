@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from dpfbo import checks
 from dpfbo.federated.federation import Round
+from runners.arguments import add_folder, folders_as_options
 from runners.compose.configuration import composing
 from runners.compose.identity import setting_hash
 from runners.compose.overrides import one_sentence
@@ -154,16 +155,16 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m runners.demo",
         description="TS, FTS-DE, and DP-FTS and DP-FTS-DE at two noise levels, on the synthetic problem of the paper.",
     )
-    parser.add_argument("--results-dir", default="results", help="results folder (default: results)")
     parser.add_argument(
         "--seeds", type=int, default=3, help="seeds of each setting, each another function (default: 3)"
     )
     parser.add_argument("--fresh", action="store_true", help="delete the demo's finished runs and run them again")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings of every run, such as rounds=20")
-    args = parser.parse_args(argv)
+    add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
+    args = parser.parse_args(folders_as_options(argv, "results_dir"))
     if args.seeds < 1:
         parser.error(f"--seeds must be at least 1, got {args.seeds}")
-    for key, option in {"results_dir": "--results-dir", "seed": "--seeds", "experiment_name": "--results-dir"}.items():
+    for key, option in {"seed": "--seeds", "experiment_name": "results_dir=FOLDER"}.items():
         if any(override.lstrip("+").startswith(f"{key}=") for override in args.overrides):
             parser.error(f"{key} cannot be overridden here: use {option}")
     return args
@@ -175,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(levelname)s: %(message)s")
     begin = time.perf_counter()
     try:
-        runs = compose(args.results_dir, args.seeds, args.overrides)
+        runs = compose(str(args.results_dir), args.seeds, args.overrides)
         demo(runs, args.fresh)
     except KeyboardInterrupt:
         say_error("interrupted; finished runs are kept, and the same command goes on")

@@ -1,11 +1,11 @@
 """Run one experiment, wherever its agents are, and leave its records on disk."""
 
 import functools
-from dataclasses import asdict
 import logging
 import subprocess
 import time
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -221,18 +221,15 @@ def _say_what_is_unusual(experiment: Experiment, ledger: Ledger, resumed: int) -
 
 @functools.cache  # the code that runs is the code that was imported
 def _commit() -> str | None:
-    """The git commit of the code, with "+" if there are uncommitted changes; None outside a checkout."""
+    """The git commit of the code, with "+" if there are uncommitted changes; None where git does not track it."""
+    here = Path(__file__)
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(here.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+
     try:
-        describe = [
-            "git",
-            "-C",
-            str(Path(__file__).parent),
-            "describe",
-            "--always",
-            "--dirty=+",
-            "--abbrev=40",
-            "--exclude=*",
-        ]
-        return subprocess.run(describe, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+        git("ls-files", "--error-unmatch", here.name)  # fails for an installed package inside another checkout
+        return git("describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*")
     except (OSError, subprocess.SubprocessError):
         return None

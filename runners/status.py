@@ -13,6 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from runners.arguments import add_folder, folders_as_options
 from runners.sweep import progress_table
 from runners.sweep.trials import PHASES, Trial, TrialState, known_trials, state
 
@@ -126,11 +127,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m runners.status", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
-    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="results folder (default: results)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one object for each experiment, for a program")
     form.add_argument("--watch", type=float, metavar="SECONDS", help="show it again every so many seconds")
-    args = parser.parse_args(argv)
+    add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
+    args = parser.parse_args(folders_as_options(argv, "results_dir"))
     if args.watch is not None and not 0 < args.watch <= 86400:
         parser.error(f"--watch must be a number of seconds above 0, got {args.watch:g}")
     for name in args.experiments:

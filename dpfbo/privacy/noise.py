@@ -75,7 +75,7 @@ class DiscreteGaussian:
         try:
             import opendp  # noqa: F401
         except ModuleNotFoundError as error:
-            raise ValueError(f"discrete noise needs OpenDP ({error}): pip install 'dpfbo[opendp]'") from error
+            raise ValueError(f"discrete noise needs OpenDP ({error}): pip install opendp") from error
 
     def check(self, sigma: float, sensitivity: float) -> None:
         if sigma / self._grid(sensitivity) > _MOST_STEPS:

@@ -170,7 +170,7 @@ def _test_function(name: str, dim: int | None) -> Any:
     try:
         from botorch.test_functions import synthetic
     except ImportError as error:
-        raise ValueError(f"BotorchFunction needs BoTorch ({error}): pip install 'dpfbo[botorch]'") from error
+        raise ValueError(f"BotorchFunction needs BoTorch ({error}): pip install botorch") from error
     kinds: dict[str, Any] = {
         key: kind
         for key, kind in vars(synthetic).items()

@@ -19,7 +19,7 @@ from dpfbo.audit.faulty import faults
 from dpfbo.audit.release import two_tables
 from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import CHECKS
-from runners.arguments import Parser, at_least
+from runners.arguments import Parser, add_folder, at_least, folders_as_options
 from runners.audit import report, table_release
 from runners.audit.run import Step, audit
 from runners.compose.composition import build
@@ -174,14 +174,15 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--out",
         type=Path,
-        default=Path("results/audit"),
         metavar="FOLDER",
-        help="of the files (default: results/audit)",
+        help="of the files (default: audit in the results folder)",
     )
     add("--json", action="store_true", help="print what audit.json holds")
     add("--markdown", action="store_true", help="with --faults: print the table for a page")
     add("--faults", action="store_true", help="audit the audit: which check finds which planted fault")
-    args = parser.parse_intermixed_args(argv)
+    add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
+    args = parser.parse_intermixed_args(folders_as_options(argv, "results_dir"))
+    args.out = args.out or args.results_dir / "audit"
     if args.trials is not None and 0 < args.trials < bounds.FEWEST:
         parser.error(f"argument --trials: must be 0 or at least {bounds.FEWEST}, got {args.trials}")
     return args

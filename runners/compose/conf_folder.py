@@ -1,5 +1,6 @@
-"""The folder of the configuration files."""
+"""The folder of the composed settings: inside `runners` in an installed package, beside it in a checkout."""
 
 from pathlib import Path
 
-CONF = Path(__file__).resolve().parent.parent.parent / "conf"
+_RUNNERS = Path(__file__).resolve().parents[1]
+CONF = _RUNNERS / "conf" if (_RUNNERS / "conf").is_dir() else _RUNNERS.parent / "conf"

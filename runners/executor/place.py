@@ -22,7 +22,7 @@ def deployed(experiment: Experiment, folder: RunFolder, done: Result) -> Iterato
             else:
                 from runners.executor.ray.federated import ray_deployment  # type: ignore[assignment]
         except ModuleNotFoundError as error:
-            raise ExecutorError(f"executor=ray needs Ray ({error}): pip install 'dpfbo[ray]'") from error
+            raise ExecutorError(f"executor=ray needs Ray ({error}): pip install 'ray[tune]'") from error
         with ray_deployment(experiment, folder, done) as deployment:  # type: ignore[arg-type]
             yield deployment
     else:

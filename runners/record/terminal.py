@@ -1,16 +1,20 @@
 """What a run shows on the terminal: a progress bar, a table at the end, one sentence for an error."""
 
+from __future__ import annotations
+
 import math
 import sys
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dpfbo.federated.federation import Round
 from dpfbo.privacy.accounting import in_words
+
+if TYPE_CHECKING:
+    from dpfbo.federated.federation import Round
 
 
 class RoundProgress:
@@ -32,7 +36,7 @@ class RoundProgress:
         )  # fmt: skip
         self._task = self._bar.add_task(title, total=rounds, status="")
 
-    def __enter__(self) -> "RoundProgress":
+    def __enter__(self) -> RoundProgress:
         self._bar.start()
         return self
 

@@ -113,7 +113,7 @@ def _sweep(grids: Sequence[Grid], found: Sequence[States], console: Console) -> 
             try:
                 from runners.sweep import tune
             except ImportError as error:
-                raise ValueError(f"a sweep needs Ray ({error}): pip install 'dpfbo[ray]'") from error
+                raise ValueError(f"a sweep needs Ray ({error}): pip install 'ray[tune]'") from error
             stack.enter_context(tune.cluster(grids[0].options))
         for grid in grids:
             write_plan(grid.folder, [trial for _, trial in grid.trials])

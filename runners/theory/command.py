@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dpfbo import checks
-from runners.arguments import Parser
+from runners.arguments import Parser, add_folder, folders_as_options
 from runners.record.run_folder import RunFolder
 from runners.record.terminal import say_error
 from runners.sweep.trials import read_plan
@@ -196,12 +196,12 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         allow_abbrev=False,
     )
     parser.add_argument("experiment", metavar="EXPERIMENT", help="its experiment_name")
-    parser.add_argument("--results-dir", type=Path, default=Path("results"), help="results folder (default: results)")
-    parser.add_argument("--data-dir", type=Path, help="folder of data files (default: where the run found them)")
     parser.add_argument("--seeds", choices=("all", "first"), default="all", help="of each setting (default: all)")
     parser.add_argument("--norm-bound", type=float, default=1.0, metavar="B", help="of the objectives (default: 1)")
     parser.add_argument("--json", action="store_true", help="for a program, on standard output")
-    args = parser.parse_args(argv)
+    add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
+    add_folder(parser, "data_dir", None, "folder of data files (default: where the run found them)")
+    args = parser.parse_args(folders_as_options(argv, "results_dir", "data_dir"))
     if Path(args.experiment).name != args.experiment:
         parser.error(f"EXPERIMENT must be the name of a folder in {args.results_dir}, got {args.experiment!r}")
     return args

@@ -21,7 +21,7 @@ SMALL = ["rounds=3", "problem.n_agents=8", "problem.grid_size=50", "n_init=3", "
 
 
 def command(folder, *more):
-    return demo.main(["--results-dir", str(folder), "--seeds", "1", *more, *SMALL])
+    return demo.main([f"results_dir={folder}", "--seeds", "1", *more, *SMALL])
 
 
 def stamps(folder):
@@ -125,7 +125,7 @@ def test_fresh_leaves_a_run_that_is_being_written(copy, capfd):
         (["privacy.q=2"], 1, "error: privacy.q (sampling probability) must lie in (0, 1], got 2"),
         (["rouns=3"], 2, "did you mean 'rounds'?"),
         (["problem=sinthetic"], 2, "did you mean 'synthetic'?"),
-        (["--results-dir", "/dev/null/x"], 1, "cannot be written"),
+        (["results_dir=/dev/null/x"], 1, "cannot be written"),
     ],
 )
 def test_refuses_in_one_sentence(arguments, code, words, tmp_path, monkeypatch, capfd):
@@ -139,7 +139,7 @@ def test_refuses_in_one_sentence(arguments, code, words, tmp_path, monkeypatch, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", [["--seeds", "0"], ["seed=3"], ["results_dir=x"], ["--nonsense"]])
+@pytest.mark.parametrize("arguments", [["--seeds", "0"], ["seed=3"], ["experiment_name=x"], ["--nonsense"]])
 def test_usage(arguments, capfd):
     with pytest.raises(SystemExit) as stop:
         demo.main(arguments)

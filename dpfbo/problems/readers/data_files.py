@@ -40,7 +40,7 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
             return path
     fetch = ""
     if fetch_name is not None:
-        elsewhere = f" --data-dir {shlex.quote(str(root))}" if root != data_root() else ""
+        elsewhere = f" data_dir={shlex.quote(str(root))}" if root != data_root() else ""
         fetch = f'run "python -m runners.fetch {fetch_name}{elsewhere}", or '
     raise MissingData(
         f"data file {' or '.join(map(str, paths))} is missing: "

@@ -58,7 +58,7 @@ def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Wr
     try:
         import h5py
     except ModuleNotFoundError as error:
-        raise ValueError(f"the federated EMNIST file needs h5py ({error}): pip install 'dpfbo[emnist]'") from error
+        raise ValueError(f"the federated EMNIST file needs h5py ({error}): pip install h5py") from error
     found: list[tuple[str, np.ndarray, np.ndarray]] = []
     needs = "is not a federated EMNIST file: it needs examples/<writer>/pixels and label"
     with reading(path, needs), h5py.File(path, "r") as file:

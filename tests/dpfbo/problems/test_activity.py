@@ -196,7 +196,7 @@ def test_bad_settings_are_refused(data_dir: str, settings: dict[str, object], sa
 
 def test_missing_files_say_what_to_run(tmp_path: Path) -> None:
     for features in ("auto", "official"):
-        with pytest.raises(MissingData, match=r"har/human.*python -m runners\.fetch har --data-dir"):
+        with pytest.raises(MissingData, match=r"har/human.*python -m runners\.fetch har data_dir="):
             Activity(features=features, data_dir=str(tmp_path))
     with pytest.raises(MissingData, match=r"har_features561\.npz is missing: point data_dir"):
         Activity(features="recomputed", data_dir=str(tmp_path))

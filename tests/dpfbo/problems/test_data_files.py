@@ -62,7 +62,7 @@ def test_the_command_fetches_into_the_folder_that_was_looked_in(tmp_path: Path) 
     with pytest.raises(MissingData) as caught:
         data_file(elsewhere, "set/file.bin", "set")
     command = str(caught.value).split('"')[1]
-    assert shlex.split(command)[-2:] == ["--data-dir", str(elsewhere)]
+    assert shlex.split(command)[-1] == f"data_dir={elsewhere}"
 
 
 def test_a_folder_is_not_a_data_file(tmp_path: Path) -> None:

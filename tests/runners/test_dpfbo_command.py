@@ -1,0 +1,144 @@
+"""dpfbo COMMAND: the same programs, and completion of what they take."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from hydra._internal.utils import get_args_parser
+
+from runners import completion, dpfbo_command
+from runners.completion import HYDRA_OPTIONS, SCRIPTS, candidates
+from runners.dpfbo_command import COMMANDS, DATA_FILES, EXPERIMENTS, SETTINGS
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = [name for name in COMMANDS if name != "completion"]
+
+
+@pytest.fixture(autouse=True)
+def own_argv(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["dpfbo"])
+    monkeypatch.chdir(tmp_path)
+
+
+def called(*argv):
+    """The exit code, returned or raised."""
+    try:
+        return dpfbo_command.main(argv)
+    except SystemExit as stop:
+        return stop.code or 0
+
+
+def test_is_the_console_script():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"dpfbo": "runners.dpfbo_command:main"}
+
+
+def test_help_has_a_line_for_every_command(capsys):
+    assert called("--help") == 0
+    out = capsys.readouterr().out
+    assert all(f"\n  {name} " in out and command.purpose in out for name, command in COMMANDS.items())
+    assert max(map(len, out.splitlines())) <= 120
+    assert called() == 2
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_command_is_its_program(name, capsys):
+    """Its help is unchanged, and has all the options and words that are completed."""
+    assert called(name, "--help") == 0
+    out = capsys.readouterr().out
+    package = "analysis" if name in ("tables", "figures", "claims", "report") else "runners"
+    assert f"python -m {package}.{name}" in out
+    for word in COMMANDS[name].words:
+        assert word in (EXPERIMENTS, DATA_FILES) or word in out or (name, word) == ("run", SETTINGS)
+    if name not in ("run", "privacy", "bench"):  # whose options are Hydra's, or of subcommands
+        shown = {word.strip("[],") for word in out.split() if word.strip("[],").startswith("--")}
+        assert set(completion.options(COMMANDS[name].module)) <= shown
+
+
+@pytest.mark.parametrize(("name", "option"), [("privacy", "--growth"), ("privacy", "--r-max"), ("bench", "--repeats")])
+def test_options_of_subcommands_are_completed(name, option):
+    assert option in candidates(f"dpfbo {name} {COMMANDS[name].words[0]} --")
+
+
+def test_hydras_options_are_its_own():
+    assert set(HYDRA_OPTIONS) <= {option for action in get_args_parser()._actions for option in action.option_strings}
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (["rnu"], 2, "error: unknown command 'rnu' (did you mean 'run'?); see dpfbo --help"),
+        (["run", "rouns=3"], 2, "did you mean 'rounds'?"),
+        (["sweep", "rounds"], 2, "overrides read key=value"),
+        (["run", "rounds=0", "tracker.wandb.mode=disabled"], 1, "error: rounds must be an integer of at least 1"),
+        (["privacy", "epsilon"], 1, "error: "),
+        (["status", "nothing"], 1, "error: no trial of 'nothing' in results"),
+        (["tables", "nothing", "results_dir=there"], 1, "error: no finished run of 'nothing' in there"),
+        (["completion", "tcsh"], 2, "error: give one shell of bash, zsh, fish"),
+    ],
+)
+def test_exit_codes_are_the_programs(argv, code, words, capfd):
+    assert called(*argv) == code
+    assert words in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("dpfbo st", ["status"]),
+        ("dpfbo  privacy  cal", ["calibrate"]),
+        ("dpfbo sweep --d", ["--dry-run"]),
+        ("dpfbo sweep experiment=fig2", [f"experiment=fig2{panel}" for panel in "abcd"]),
+        ("dpfbo run algorithm=ts,po_", ["algorithm=ts,po_gp_ucb"]),
+        ("dpfbo run privacy/noise=", ["privacy/noise=discrete", "privacy/noise=gaussian"]),
+        ("dpfbo run privacy.b", ["privacy.budget."]),
+        ("dpfbo run privacy.budget.w", ["privacy.budget.when_spent="]),
+        ("dpfbo run roun", ["rounds="]),
+        ("dpfbo demo problem.grid_s", ["problem.grid_size="]),
+        ("dpfbo fetch land", ["landmine"]),
+        ("dpfbo claims res", ["results_dir="]),
+        ("dpfbo nothing ", []),
+    ],
+)
+def test_completes(line, words):
+    assert candidates(line) == words
+
+
+def test_completes_experiments_that_have_results(tmp_path):
+    for folder in ("results/fig2c", "results/fig4", "other/mine"):
+        (tmp_path / folder).mkdir(parents=True)
+    assert candidates("dpfbo figures fig") == ["fig2c", "fig4"]
+    assert candidates("dpfbo figures results_dir=other m") == ["mine"]
+
+
+def test_completion_imports_no_program():
+    program = "import sys; from runners.completion import main; main(['words', 'dpfbo run ']); print(*sys.modules)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "rounds=" in done.stdout
+    assert not {"torch", "hydra", "pandas"} & set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_prints_the_script_of_a_shell(shell, capsys):
+    assert called("completion", shell) == 0
+    assert capsys.readouterr().out == SCRIPTS[shell] + "\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "reply"),
+    [("dpfbo st", ["status"]), ("dpfbo run algorithm=ts,dp_fts_de_", ["ts,dp_fts_de_plus"]), ("dpfbo x ", [])],
+)
+def test_the_script_works_in_bash(line, reply, tmp_path):
+    """What bash replaces begins after the equals sign."""
+    (tmp_path / "dpfbo").write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m runners.dpfbo_command "$@"\n'
+    )
+    (tmp_path / "dpfbo").chmod(0o755)
+    ask = (
+        f"PATH={tmp_path}:$PATH COMP_LINE='{line}' COMP_POINT={len(line)}\n_dpfbo\nprintf '%s\\n' \"${{COMPREPLY[@]}}\""
+    )
+    done = subprocess.run(["bash", "-c", f"{SCRIPTS['bash']}\n{ask}"], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == reply

@@ -1,0 +1,76 @@
+"""The wheel, installed in a fresh environment, runs outside the source tree."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("dpfbo", "runners", "analysis", "conf", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+SMALL = ["rounds=1", "problem.n_agents=4", "problem.grid_size=20", "n_init=2", "algorithm.M=6"]
+PLACES = """
+import json, analysis, dpfbo, runners, runners.compose.conf_folder as conf_folder, runners.recorded_run as recorded_run
+print(json.dumps([analysis.__file__, dpfbo.__file__, runners.__file__, str(conf_folder.CONF), recorded_run._commit()]))
+"""
+
+
+def call(*command, folder):
+    """Standard output of a program in `folder`; the source tree is on no path."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([str(word) for word in command], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Made of the source distribution, as an installer does."""
+    source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("made")
+    for name in SOURCES:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, source / name)
+    backend = f"from setuptools import build_meta; build_meta.build_sdist({str(made)!r})"
+    call(sys.executable, "-c", backend, folder=source)
+    (archive,) = made.glob("dpfbo-*.tar.gz")
+    offline = ["--no-deps", "--no-build-isolation", "--no-index", "--no-cache-dir", "--disable-pip-version-check"]
+    call(sys.executable, "-m", "pip", "wheel", *offline, archive, folder=made)
+    (found,) = made.glob("dpfbo-*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def scripts(wheel, tmp_path_factory):
+    """The programs of a fresh environment that has the wheel, and sees the other packages of this one."""
+    venv = tmp_path_factory.mktemp("venv")
+    call(sys.executable, "-m", "venv", "--without-pip", venv, folder=venv)
+    offline = ["--no-deps", "--no-index", "--disable-pip-version-check"]
+    call(sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", *offline, wheel, folder=venv)
+    (packages,) = venv.glob("lib/python*/site-packages")
+    others = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    (packages / "others.pth").write_text("\n".join(others))  # at the end of the path, without an editable dpfbo
+    return venv / "bin"
+
+
+def test_holds_all_settings_and_files(wheel, tmp_path):
+    shutil.unpack_archive(wheel, tmp_path, "zip")
+    for folder, installed in (("conf", "runners/conf"), ("analysis", "analysis"), ("dpfbo", "dpfbo")):
+        wanted = {p.relative_to(ROOT / folder) for p in (ROOT / folder).rglob("*") if p.is_file()}
+        held = {p.relative_to(tmp_path / installed) for p in (tmp_path / installed).rglob("*") if p.is_file()}
+        assert {path for path in wanted if "__pycache__" not in path.parts} == held
+    assert not (tmp_path / "conf").exists() and not (tmp_path / "tests").exists()
+
+
+def test_runs_outside_the_source_tree(scripts, tmp_path):
+    places = json.loads(call(scripts / "python", "-c", PLACES, folder=tmp_path))
+    assert places.pop() is None  # the code is in no checkout
+    assert all(Path(place).is_relative_to(scripts.parent / "lib") for place in places), places
+    call(scripts / "dpfbo", "demo", "results_dir=here", "--seeds", "1", *SMALL, folder=tmp_path)
+    rows = json.loads(call(scripts / "dpfbo", "tables", "demo", "results_dir=here", "--json", folder=tmp_path))
+    assert len(rows) == 6
+    summaries = [json.loads(path.read_text()) for path in (tmp_path / "here").rglob("summary.json")]
+    assert [summary["commit"] for summary in summaries] == [None] * 6
