@@ -89,9 +89,8 @@ class DemoProgress:
         if done.server is not None:
             self._epsilon = done.server.epsilon
         self._status = f"regret {done.agents.mean:.4f}  epsilon {self._epsilon:.3g}"
-        self._bar.update(
-            self._task, advance=1, status=f"round {done.agents.round}/{self._run.rounds - 1}  {self._status}"
-        )
+        status = f"round {done.agents.round}/{self._run.rounds - 1}  {self._status}"
+        self._bar.update(self._task, advance=1, status=status)
 
     def end(self) -> None:
         if not self._console.is_terminal:
