@@ -15,7 +15,7 @@ import json
 import shutil
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,9 @@ import torch
 from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, ReleasedTable
 from dpfbo.federated.federation import Round
 from dpfbo.files import replace_file
+from dpfbo.outsourced.transforms import Unreleased
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
-from dpfbo.privacy.release import Release
+from dpfbo.privacy.release import Diagnostics, Release
 from dpfbo.records import RoundRecord, ServerRecord
 
 _FORMAT = 1
@@ -49,9 +50,10 @@ class Checkpoint:
         if done.broadcast is not None:
             meta["broadcast"] = type(done.broadcast).__name__
             arrays["broadcast"] = done.broadcast.values.numpy()
-        if done.server is not None:
-            release = {f.name: getattr(done.server.release, f.name) for f in fields(Release)[1:]}
-            meta["server"] = {"epsilon": done.server.epsilon, "n_dropped": done.server.n_dropped, "release": release}
+        if done.server is not None and done.diagnostics is not None:
+            s, private = done.server, done.diagnostics
+            numbers = _numbers(s.sigma, s.sensitivity, private)
+            meta["server"] = {"epsilon": s.epsilon, "n_dropped": private.n_dropped, "release": numbers}
         self.folder.mkdir(exist_ok=True)
         _write(self._path(done.agents.round), meta, arrays, durable=False)
 
@@ -93,9 +95,9 @@ class Checkpoint:
         """Where this run keeps a release that cannot be drawn again."""
         return ReleaseFile(self.folder / "release.npz")
 
-    def curator_file(self) -> "ReleaseFile":
+    def curator_file(self) -> "CuratorFile":
         """The same of a curator, who needs it until the run is over."""
-        return ReleaseFile(self.folder / "curator.npz")
+        return CuratorFile(self.folder / "curator.npz")
 
     def _path(self, t: int) -> Path:
         return self.folder / f"round-{t:05d}.npz"
@@ -105,21 +107,22 @@ def check_charged(rounds: list[Round], ledger: Ledger) -> None:
     """Raise LedgerError if the ledger lacks a broadcast that these rounds made."""
     charged = {(c.round, c.digest) for c in ledger.charges}
     for done in rounds:
-        if done.server is not None and (done.agents.round, digest(done.server.release.values)) not in charged:
+        sent = done.broadcast
+        if done.server is not None and (sent is None or (done.agents.round, digest(sent.values)) not in charged):
             raise LedgerError(
                 f"ledger {ledger.path} lacks the broadcast of round {done.agents.round} that the checkpoint holds: "
                 "restore the ledger, or delete the folder"
             )
 
 
-class ReleaseFile:
-    """One release, of the round in progress, on disk before it is charged (a `dpfbo.privacy.release.KeptRelease`)."""
+class CuratorFile:
+    """One release of a curator, on disk before it is charged (a `dpfbo.outsourced.curator.KeptCuratorRelease`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def load(self, round: int) -> Release | None:
-        """The release of a round, if it is the one that is kept."""
+    def load(self, round: int) -> tuple[Release, Unreleased] | None:
+        """The release of a round and what belongs to it, if it is the one that is kept."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -128,16 +131,50 @@ class ReleaseFile:
             meta, arrays = _read(content)
             if meta["round"] != round:
                 return None
-            return Release(torch.from_numpy(arrays["values"]), **meta["release"])
+            sigma, sensitivity, private = _parts(meta["release"])
+            return Release(torch.from_numpy(arrays["values"]), sigma, sensitivity), private
         except _UNREADABLE:
             return None
 
-    def save(self, round: int, release: Release) -> None:
+    def save(self, round: int, release: Release, private: Unreleased) -> None:
         """Keep a release durably, in place of the one before."""
-        numbers = {f.name: getattr(release, f.name) for f in fields(Release)[1:]}
         self.path.parent.mkdir(exist_ok=True)
+        numbers = _numbers(release.sigma, release.sensitivity, private.diagnostics, private.order)
         meta = {"format": _FORMAT, "round": round, "release": numbers}
         _write(self.path, meta, {"values": release.values.numpy()}, durable=True)
+
+
+class ReleaseFile:
+    """The release of the round in progress, in the same form (a `dpfbo.privacy.release.KeptRelease`)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def load(self, round: int) -> tuple[Release, Diagnostics] | None:
+        """The release of a round and its diagnostics but `n_dropped`, if it is the one that is kept."""
+        kept = CuratorFile(self.path).load(round)
+        return None if kept is None else (kept[0], kept[1].diagnostics)
+
+    def save(self, round: int, release: Release, diagnostics: Diagnostics) -> None:
+        """Keep a release durably, in place of the one before."""
+        CuratorFile(self.path).save(round, release, Unreleased(diagnostics))
+
+
+def _numbers(
+    sigma: float, sensitivity: float, private: Diagnostics, order: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """The numbers of one release as a file holds them; `n_dropped` is not among them."""
+    return {
+        "sigma": sigma, "sensitivity": sensitivity, "signal": private.signal, "noise": private.noise,
+        "n_chosen": private.n_chosen, "n_clipped": private.n_clipped, "n_rejected": private.n_rejected, "order": order,
+    }  # fmt: skip
+
+
+def _parts(numbers: dict[str, Any], n_dropped: int = 0) -> tuple[float, float, Unreleased]:
+    """Sigma, sensitivity and the private rest of `_numbers`. Raises one of `_UNREADABLE` for other ones."""
+    numbers = {"order": None, **numbers}
+    sigma, sensitivity, order = (numbers.pop(name) for name in ("sigma", "sensitivity", "order"))
+    return sigma, sensitivity, Unreleased(Diagnostics(**numbers, n_dropped=n_dropped), order)
 
 
 def _round(content: bytes, t: int) -> Round:
@@ -148,11 +185,14 @@ def _round(content: bytes, t: int) -> Round:
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     agents = RoundRecord(t, *(tensors[f.name] for f in fields(RoundRecord)[1:]))
     broadcast = _BROADCASTS[meta["broadcast"]](tensors["broadcast"]) if "broadcast" in meta else None
-    server = None
+    server, diagnostics = None, None
     if "server" in meta:
         s = meta["server"]
-        server = ServerRecord(t, s["epsilon"], Release(tensors["broadcast"], **s["release"]), s["n_dropped"])
-    return Round(agents, server, broadcast, meta["seconds"])
+        if broadcast is None:
+            raise ValueError("the file has a server's record and no broadcast")
+        sigma, sensitivity, private = _parts(s["release"], s["n_dropped"])
+        server, diagnostics = ServerRecord(t, s["epsilon"], sigma, sensitivity), private.diagnostics
+    return Round(agents, broadcast, server, diagnostics, meta["seconds"])
 
 
 def _read(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

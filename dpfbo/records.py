@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dpfbo.privacy.accounting import finite_or_none
-from dpfbo.privacy.release import Release
+from dpfbo.privacy.release import Diagnostics
 
 
 def _column(name: str, kind: pa.DataType, visibility: str, meaning: str) -> pa.Field:
@@ -88,15 +88,15 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class ServerRecord:
-    """What the server writes down of one round; `SERVER_SCHEMA` says which fields are private.
+    """Public numbers of one broadcast: the `released` columns of `SERVER_SCHEMA`.
 
-    n_dropped: messages, of all agents, that were lost on the way or came too late.
+    The private ones are `dpfbo.privacy.release.Diagnostics`.
     """
 
     round: int
     epsilon: float
-    release: Release
-    n_dropped: int = 0
+    sigma: float
+    sensitivity: float
 
 
 def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
@@ -126,22 +126,22 @@ def rounds_table(records: list[RoundRecord], agents: Tensor) -> pa.Table:
     return pa.table([data[name] for name in ROUNDS_SCHEMA.names], schema=ROUNDS_SCHEMA)
 
 
-def server_row(record: ServerRecord) -> dict[str, float | int | None]:
+def server_row(record: ServerRecord, private: Diagnostics) -> dict[str, float | int | None]:
     """One row of server.parquet."""
-    r = record.release
     return {
         "round": record.round,
         "epsilon": finite_or_none(record.epsilon),
-        "sigma": r.sigma,
-        "sensitivity": finite_or_none(r.sensitivity),
-        "snr": r.signal / r.noise if r.noise > 0 else None,
-        "clip_fraction": r.n_clipped / r.n_chosen if r.n_chosen else None,
-        "n_chosen": r.n_chosen,
-        "n_rejected": r.n_rejected,
-        "n_dropped": record.n_dropped,
+        "sigma": record.sigma,
+        "sensitivity": finite_or_none(record.sensitivity),
+        "snr": private.signal / private.noise if private.noise > 0 else None,
+        "clip_fraction": private.n_clipped / private.n_chosen if private.n_chosen else None,
+        "n_chosen": private.n_chosen,
+        "n_rejected": private.n_rejected,
+        "n_dropped": private.n_dropped,
     }
 
 
-def server_table(records: list[ServerRecord]) -> pa.Table:
+def server_table(records: Sequence[ServerRecord], private: Sequence[Diagnostics]) -> pa.Table:
     """One row for each broadcast."""
-    return pa.Table.from_pylist([server_row(r) for r in records], schema=SERVER_SCHEMA)
+    rows = [server_row(*pair) for pair in zip(records, private, strict=True)]
+    return pa.Table.from_pylist(rows, schema=SERVER_SCHEMA)

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from threadpoolctl import threadpool_limits
 
 from dpfbo import checks
-from dpfbo.records import RoundRecord, ServerRecord
+from dpfbo.federated.federation import Round
 from runners.compose.experiment import CONF
 from runners.compose.identity import setting_hash
 from runners.record.run_folder import RunFolder
@@ -84,11 +84,12 @@ class DemoProgress:
         self._run, self._number, self._epsilon = run, self._number + 1, 0.0
         self._bar.update(self._task, description=f"{self._number}/{self._n_runs} {run.title}", status="")
 
-    def __call__(self, agents: RoundRecord, server: ServerRecord | None) -> None:
-        if server is not None:
-            self._epsilon = server.epsilon
-        self._status = f"regret {agents.mean:.4f}  epsilon {self._epsilon:.3g}"
-        self._bar.update(self._task, advance=1, status=f"round {agents.round}/{self._run.rounds - 1}  {self._status}")
+    def __call__(self, done: Round) -> None:
+        if done.server is not None:
+            self._epsilon = done.server.epsilon
+        self._status = f"regret {done.agents.mean:.4f}  epsilon {self._epsilon:.3g}"
+        status = f"round {done.agents.round}/{self._run.rounds - 1}  {self._status}"
+        self._bar.update(self._task, advance=1, status=status)
 
     def end(self) -> None:
         if not self._console.is_terminal:

@@ -4,7 +4,6 @@ import functools
 import logging
 import subprocess
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 from dpfbo import records
 from dpfbo.checkpoint import Checkpoint, check_charged
 from dpfbo.federated import federation
-from dpfbo.federated.federation import Result, Round
+from dpfbo.federated.federation import OnRound, Result, Round
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.records import RoundRecord, ServerRecord
 from runners.compose.experiment import AnyExperiment, build, calibrated
 from runners.compose.identity import setting_hash
 from runners.compose.outsourced import Outsourced
@@ -30,12 +28,10 @@ from runners.record.wandb_tracker import WandbTracker
 
 logger = logging.getLogger(__name__)
 
-OnRound = Callable[[RoundRecord, ServerRecord | None], None]
-
 _PROGRESS_SECONDS = 1.0  # between two notes of how far the run is
 
 
-def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) -> tuple[dict[str, Any], Path]:
+def execute(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dict[str, Any], Path]:
     """Build, run and record the experiment of a composed configuration; returns its summary and its folder.
 
     An interrupted run goes on after its last round. on_round is called for every round, those of before included.
@@ -58,7 +54,7 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
 
         def show(round: Round) -> None:
             tracker.log_round(round.agents.round, _metrics(round))
-            on_round(round.agents, round.server)
+            on_round(round)
 
         def keep(round: Round) -> None:
             nonlocal noted
@@ -80,7 +76,8 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda agents, server: None) ->
                 spent, placed = deployment.spent(), deployment.placed()
             summary = {**summarise(experiment, result, spent, name), "executor": placed}
             ids = torch.arange(experiment.problem.n_agents)
-            rounds, server = records.rounds_table(result.rounds, ids), records.server_table(result.server)
+            rounds = records.rounds_table(result.rounds, ids)
+            server = records.server_table(result.server, result.diagnostics)
             folder.write(OmegaConf.to_yaml(cfg, resolve=True), rounds, server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
@@ -130,7 +127,7 @@ def _broadcasts(experiment: AnyExperiment, checkpoint: Checkpoint, ledger: Ledge
         return resumed
     file = checkpoint.curator_file() if isinstance(experiment, Outsourced) else checkpoint.release_file()
     spent, kept = ledger.events(), file.load(done)
-    if kept is not None and ledger.holds(done, kept.values):  # charged already, and to be sent again
+    if kept is not None and ledger.holds(done, kept[0].values):  # charged already, and to be sent again
         spent = spent[:-1]
     return experiment.accounts.affordable(spent, resumed)
 
@@ -143,7 +140,7 @@ def _progress(experiment: AnyExperiment, result: Result) -> Progress:
 def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str) -> dict[str, Any]:
     """The contents of summary.json; null stands for "no finite value"."""
     settings = experiment.settings
-    chosen = sum(r.release.n_chosen for r in result.server)
+    chosen = sum(d.n_chosen for d in result.diagnostics)
     mean, se = [r.mean for r in result.rounds], [r.standard_error for r in result.rounds]
     return {
         "experiment": settings["experiment_name"],
@@ -168,9 +165,9 @@ def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str
         "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "n_dropped", "release", "seconds"],
         "rng": settings["privacy"]["rng"],
         "n_charges": spent.n_charges,
-        "clip_fraction": sum(r.release.n_clipped for r in result.server) / chosen if chosen else None,
-        "n_rejected": sum(r.release.n_rejected for r in result.server),
-        "n_dropped": sum(r.n_dropped for r in result.server),
+        "clip_fraction": sum(d.n_clipped for d in result.diagnostics) / chosen if chosen else None,
+        "n_rejected": sum(d.n_rejected for d in result.diagnostics),
+        "n_dropped": sum(d.n_dropped for d in result.diagnostics),
         "seconds": {**result.seconds, "total": sum(result.seconds.values())},
         "commit": _commit(),
     }
@@ -194,8 +191,8 @@ def _metrics(done: Round) -> dict[str, float | None]:
         "regret/mean": done.agents.mean, "regret/q10": low, "regret/median": median, "regret/q90": high,
         **{f"seconds/{phase}": seconds for phase, seconds in done.seconds.items()},
     }  # fmt: skip
-    if done.server is not None:
-        row = records.server_row(done.server)
+    if done.server is not None and done.diagnostics is not None:
+        row = records.server_row(done.server, done.diagnostics)
         metrics.update({"epsilon" if k == "epsilon" else f"server/{k}": v for k, v in row.items() if k != "round"})
     return metrics
 

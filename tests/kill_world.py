@@ -212,9 +212,9 @@ class ActorKiller:
         if self.errors:
             raise self.errors[0]
 
-    def on_round(self, agents: Any, server: Any) -> None:
+    def on_round(self, done: Any) -> None:
         for kill in self.kills:
-            if kill.after == agents.round:
+            if kill.after == done.agents.round:
                 size = os.stat(self.folder / "ledger.jsonl").st_size
                 self._threads.append(threading.Thread(target=self._kill, args=(kill, size), daemon=True))
                 self._threads[-1].start()
@@ -352,9 +352,7 @@ def kill_drivers(
         if expected is None and (path / "summary.json").exists():
             break  # the next start would be another release
         seen = {
-            (r.server.round, digest(r.server.release.values))
-            for r in Checkpoint(path / "checkpoint").read()
-            if r.server
+            (r.server.round, digest(r.broadcast.values)) for r in Checkpoint(path / "checkpoint").read() if r.server
         }
         again |= not observed <= seen and moment is not None
         observed |= seen

@@ -27,21 +27,63 @@ from dpfbo.rng import Streams
 _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same query
 
 
+class History:
+    """Append-only buffers of observations: `append` writes in place, and rows that are in use never change again.
+
+    x: n x capacity x D unit-cube points; y: n x capacity; Phi: n x capacity x M message features;
+    L: n x capacity x capacity, Cholesky factor of `Phi Phi^T + lam I`; the first `count` rows are in use.
+    """
+
+    def __init__(self, n: int, capacity: int, dimension: int, n_features: int, device: torch.device) -> None:
+        self.x, self.y, self.Phi, self.L = (
+            torch.zeros(n, capacity, *rest, dtype=torch.float64, device=device)
+            for rest in ((dimension,), (), (n_features,), (capacity,))
+        )
+        self.count = 0
+
+    def append(self, u: Tensor, y: Tensor, Phi: Tensor, lam: float) -> int:
+        """Write k observations y (n x k) at u (n x k x D) with features Phi (n x k x M); returns the new count."""
+        a, b = self.count, self.count + y.shape[1]
+        self.x[:, a:b], self.y[:, a:b], self.Phi[:, a:b] = u, y, Phi
+        Phi_old, Phi_new = self.Phi[:, :a], self.Phi[:, a:b]
+        K_new = Phi_new @ Phi_new.mT + lam * torch.eye(b - a, dtype=torch.float64, device=Phi_new.device)
+        if a == 0:
+            self.L[:, :b, :b] = cholesky(K_new)
+        else:
+            rows = extend_cholesky(self.L[:, :a, :a], Phi_new @ Phi_old.mT, K_new)
+            self.L[:, a:b, :a], self.L[:, a:b, a:b] = rows
+        self.count = b
+        return b
+
+
 @dataclass(frozen=True)
 class AgentsState:
-    """Everything that the agents of one shard know. Histories are append-only buffers of which `count` rows are in use.
+    """Everything that the agents of one shard know after `count` observations each.
 
-    ids: n; x: n x capacity x D unit-cube points; y: n x capacity; Phi: n x capacity x M message features;
-    L: n x capacity x capacity, Cholesky factor of `Phi Phi^T + lam I`; hyper: each agent's own GP.
+    ids: n; hyper: each agent's own GP. The observations are the first `count` rows of a history that the next states
+    share and append to: this state never changes.
     """
 
     ids: Tensor
-    x: Tensor
-    y: Tensor
-    Phi: Tensor
-    L: Tensor
+    history: History
     count: int
     hyper: hyperparameters.Hyperparameters
+
+    @property
+    def x(self) -> Tensor:
+        return self.history.x[:, : self.count]
+
+    @property
+    def y(self) -> Tensor:
+        return self.history.y[:, : self.count]
+
+    @property
+    def Phi(self) -> Tensor:
+        return self.history.Phi[:, : self.count]
+
+    @property
+    def L(self) -> Tensor:
+        return self.history.L[:, : self.count, : self.count]
 
 
 @dataclass(frozen=True)
@@ -97,11 +139,8 @@ class Agents:
     def initial_state(self, ids: Tensor) -> AgentsState:
         """No observations yet."""
         n, capacity, M = len(ids), self.n_init + self.rounds, self.features.frequencies.shape[1]
-        x, y, Phi, L = (
-            torch.zeros(n, capacity, *rest, dtype=torch.float64, device=ids.device)
-            for rest in ((self.domain.dimension,), (), (M,), (capacity,))
-        )
-        return AgentsState(ids, x, y, Phi, L, 0, self.own_gp.start(n, ids.device))
+        history = History(n, capacity, self.domain.dimension, M, ids.device)
+        return AgentsState(ids, history, 0, self.own_gp.start(n, ids.device))
 
     def initial_query(self, state: AgentsState) -> Query:
         """Algo. 2 line 2: `n_init` points uniform in the agent's own region, or without them in the whole domain."""
@@ -136,21 +175,15 @@ class Agents:
         return Query(u[:, None], source[:, None])
 
     def observe(self, state: AgentsState, u: Tensor, y: Tensor, clock: PhaseClock) -> AgentsState:
-        """Add observations y (n x k) at unit-cube points u (n x k x D) to the history."""
-        a, b = state.count, state.count + y.shape[1]
+        """The state with observations y (n x k) at unit-cube points u (n x k x D) appended to its history.
+
+        Raises ValueError if another state was made of this one before: they would share the rows.
+        """
+        if state.count != state.history.count:
+            raise ValueError(f"the state has {state.count} of its history's {state.history.count} observations")
         with clock("message"):
-            state.x[:, a:b], state.y[:, a:b] = u, y
-            state.Phi[:, a:b] = self.features(u)
-            Phi_old, Phi_new = state.Phi[:, :a], state.Phi[:, a:b]
-            K_new = Phi_new @ Phi_new.mT + self.message_noise * torch.eye(
-                b - a, dtype=torch.float64, device=Phi_new.device
-            )
-            if a == 0:
-                state.L[:, :b, :b] = cholesky(K_new)
-            else:
-                rows = extend_cholesky(state.L[:, :a, :a], Phi_new @ Phi_old.mT, K_new)
-                state.L[:, a:b, :a], state.L[:, a:b, a:b] = rows
-        return replace(state, count=b)
+            count = state.history.append(u, y, self.features(u), self.message_noise)
+        return replace(state, count=count)
 
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> AgentsState:
         """Refit the own GPs when it is time; to be called before `query`.
@@ -162,26 +195,23 @@ class Agents:
         if last is not None and any(self.own_gp.due(n) for n in range(state.count + 1, self.n_init + last)):
             return state
         with clock("fit"):
-            x, y = state.x[:, : state.count], state.y[:, : state.count]
-            start = self.own_gp.start(len(x), x.device)
-            return replace(state, hyper=hyperparameters.fit(x, y, start, self.own_gp.fit))
+            start = self.own_gp.start(len(state.ids), state.ids.device)
+            return replace(state, hyper=hyperparameters.fit(state.x, state.y, start, self.own_gp.fit))
 
     def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
         """Algo. 2 line 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
         with clock("message"):
-            t_obs, M = state.count, state.Phi.shape[2]
-            Phi, L, y = state.Phi[:, :t_obs], state.L[:, :t_obs, :t_obs], state.y[:, :t_obs]
+            Phi, L, y = state.Phi, state.L, state.y
             if self.message_center:
                 y = y - y.mean(1, keepdim=True)
             if self.message == "mean":
                 return mean_weights(Phi, L, y)
-            w0 = self.streams.normal("message/weights", state.ids, t, M)
-            e = self.message_noise**0.5 * self.streams.normal("message/noise", state.ids, t, t_obs)
+            w0 = self.streams.normal("message/weights", state.ids, t, Phi.shape[2])
+            e = self.message_noise**0.5 * self.streams.normal("message/noise", state.ids, t, state.count)
             return sample_weights(Phi, L, y, w0, e)
 
     def _own_queries(self, state: AgentsState, rows: Tensor, t: int) -> Tensor:
-        x, y = state.x[rows, : state.count], state.y[rows, : state.count]
-        hyper = state.hyper.select(rows)
+        x, y, hyper = state.x[rows], state.y[rows], state.hyper.select(rows)
         return self.own_draw.maximizers(
             state.ids[rows], x, y, hyper, self.domain, self.acquisition, self.streams, t
         )  # fmt: skip
@@ -202,7 +232,6 @@ class Agents:
 
     def _replace_repeats(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> tuple[Tensor, Tensor]:
         """A query that repeats one of the agent's earlier points is replaced by a uniform one."""
-        history = state.x[:, : state.count]
-        repeats = ((history - u[:, None]).abs().amax(2) < _REPEAT).any(1)
+        repeats = ((state.x - u[:, None]).abs().amax(2) < _REPEAT).any(1)
         uniform = self.streams.uniform("repeat", state.ids, t, self.domain.dimension)
         return torch.where(repeats[:, None], uniform, u), torch.where(repeats, int(Source.random), source)

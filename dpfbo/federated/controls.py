@@ -10,10 +10,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from dpfbo.federated.broadcast import Broadcast, Points
+from dpfbo.federated.broadcast import Points
 from dpfbo.federated.messages import Messages
+from dpfbo.federated.server import RoundOutput
 from dpfbo.gp.domain import Domain, Grid
-from dpfbo.records import ServerRecord
 from dpfbo.rng import Streams
 
 
@@ -26,11 +26,9 @@ class RandomServer:
     streams: Streams
     uses_messages: bool = False
 
-    def round(
-        self, t: int, messages: Messages | None, late: Tensor | None = None
-    ) -> tuple[Broadcast, ServerRecord | None]:
+    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         u = self.streams.uniform("control", torch.arange(self.n_agents), t, self.domain.dimension)
-        return Points(_on_domain(u, self.domain)), None
+        return Points(_on_domain(u, self.domain)), None, None
 
 
 @dataclass(frozen=True)
@@ -48,11 +46,9 @@ class SobolServer:
         engine = torch.quasirandom.SobolEngine(self.domain.dimension)
         return engine.draw(self.rounds, dtype=torch.float64)
 
-    def round(
-        self, t: int, messages: Messages | None, late: Tensor | None = None
-    ) -> tuple[Broadcast, ServerRecord | None]:
+    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         shift = self.streams.uniform("control", torch.arange(self.n_agents), 0, self.domain.dimension)
-        return Points(_on_domain((self._sequence[t] + shift) % 1, self.domain)), None
+        return Points(_on_domain((self._sequence[t] + shift) % 1, self.domain)), None, None
 
 
 def _on_domain(u: Tensor, domain: Domain) -> Tensor:

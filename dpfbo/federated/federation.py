@@ -10,21 +10,25 @@ from dpfbo.clock import PhaseClock
 from dpfbo.federated.agents import Agents
 from dpfbo.federated.broadcast import Broadcast, averaged
 from dpfbo.federated.messages import Messages
+from dpfbo.federated.server import RoundOutput
 from dpfbo.federated.shard import Shard, Turn
+from dpfbo.privacy.release import Diagnostics
 from dpfbo.problems import Problem
 from dpfbo.records import RoundRecord, ServerRecord
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round of a run. broadcast: what the server sent, None for nothing; server: None where nothing was released.
+    """One round of a run. broadcast: what the server sent, None for nothing; server, diagnostics: its public record and
+    its private numbers, None where nothing was released.
 
     seconds: by phase; of shards that work at the same time, the slowest one's.
     """
 
     agents: RoundRecord
-    server: ServerRecord | None
     broadcast: Broadcast | None
+    server: ServerRecord | None
+    diagnostics: Diagnostics | None
     seconds: dict[str, float]
 
 
@@ -39,6 +43,7 @@ class Result:
     momentum: float = 0.0
     rounds: list[RoundRecord] = field(default_factory=list)
     server: list[ServerRecord] = field(default_factory=list)
+    diagnostics: list[Diagnostics] = field(default_factory=list)
     broadcast: Broadcast | None = None
     first_broadcast: Broadcast | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -47,8 +52,9 @@ class Result:
         if not self.rounds:
             self.first_broadcast = done.broadcast
         self.rounds.append(done.agents)
-        if done.server is not None:
+        if done.server is not None and done.diagnostics is not None:
             self.server.append(done.server)
+            self.diagnostics.append(done.diagnostics)
         self.broadcast = averaged(self.broadcast, done.broadcast, self.momentum)
         for phase, seconds in done.seconds.items():
             self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
@@ -80,7 +86,7 @@ class Aggregator(Protocol):
     @property
     def uses_messages(self) -> bool: ...
 
-    def round(self, t: int, messages: Any) -> tuple[Broadcast | None, ServerRecord | None]: ...
+    def round(self, t: int, messages: Any) -> RoundOutput: ...
 
 
 OnRound = Callable[[Round], None]
@@ -108,12 +114,12 @@ def run(
         clock = PhaseClock()
         to = server if t < broadcasts else None  # nothing is sent after the last query, and nothing charged
         step = population.step(t, result.broadcast, send=to is not None and to.uses_messages)
-        broadcast, released = None, None
+        broadcast, record, diagnostics = None, None, None
         if to is not None:
             messages = step.messages()
             with clock("server"):
-                broadcast, released = to.round(t, messages)
-        done = Round(step.record(), released, broadcast, {**step.seconds(), **clock.seconds})
+                broadcast, record, diagnostics = to.round(t, messages)
+        done = Round(step.record(), broadcast, record, diagnostics, {**step.seconds(), **clock.seconds})
         result.add(done)
         on_round(done)
     return result

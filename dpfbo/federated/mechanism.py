@@ -21,7 +21,7 @@ from dpfbo.federated.schedule import Constant, Schedule
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.noise import Gaussian, Noise
-from dpfbo.privacy.release import Release
+from dpfbo.privacy.release import Diagnostics, Release
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -51,7 +51,7 @@ class Mechanism(Protocol):
         entropy: Entropy,
         round: int,
         lost: Tensor | None = None,
-    ) -> Release:
+    ) -> tuple[Release, Diagnostics]:
         """One round. lost: N, True for messages that did not arrive: they count as zero vectors."""
 
 
@@ -197,7 +197,7 @@ class SubsampledGaussian:
         entropy: Entropy,
         round: int,
         lost: Tensor | None = None,
-    ) -> Release:
+    ) -> tuple[Release, Diagnostics]:
         """One round: choose, clip, sum, add noise. messages: N x M, or N vectors (None for a lost one), or their
         holders; lost: N, True for messages that did not arrive in time.
         """
@@ -209,10 +209,9 @@ class SubsampledGaussian:
         values = part.total
         if sigma > 0:
             values = self.noise.add(part.total, sigma, self.tight_sensitivity(weights), entropy, round)
-        return Release(
-            values, sigma, sensitivity, float(part.total.norm()), float((values - part.total).norm()), len(chosen),
-            part.n_clipped, part.n_rejected + n_lost,
-        )  # fmt: skip
+        signal, noise = float(part.total.norm()), float((values - part.total).norm())
+        diagnostics = Diagnostics(signal, noise, len(chosen), part.n_clipped, part.n_rejected + n_lost)
+        return Release(values, sigma, sensitivity), diagnostics
 
 
 @dataclass(frozen=True)
@@ -246,14 +245,12 @@ class WeightedAverage:
         entropy: Entropy,
         round: int,
         lost: Tensor | None = None,
-    ) -> Release:
+    ) -> tuple[Release, Diagnostics]:
         """One round; messages that are missing, not finite or of the wrong shape count as zero."""
         N = weights.shape[1]
         part, n_lost = _sum(self, messages, torch.arange(N), weights, n_features, lost)
-        signal = float(part.total.norm())
-        return Release(
-            part.total, 0.0, self.sensitivity(weights), signal, 0.0, N, 0, part.n_rejected + n_lost
-        )  # fmt: skip
+        diagnostics = Diagnostics(float(part.total.norm()), 0.0, N, 0, part.n_rejected + n_lost)
+        return Release(part.total, 0.0, self.sensitivity(weights)), diagnostics
 
 
 def _sum(

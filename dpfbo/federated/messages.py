@@ -13,7 +13,7 @@ from torch import Tensor
 class PartialSum:
     """What some of the chosen agents add to the joint vector.
 
-    total: P x M. n_clipped, n_rejected: counts among them, as in `Release`.
+    total: P x M. n_clipped, n_rejected: counts among them, as in `dpfbo.privacy.release.Diagnostics`.
     """
 
     total: Tensor

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfbo.federated.broadcast import AgentVectors, Broadcast
+from dpfbo.federated.broadcast import AgentVectors
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.messages import Messages
-from dpfbo.records import ServerRecord
+from dpfbo.federated.server import RoundOutput
 from dpfbo.rng import Streams
 
 
@@ -30,13 +30,12 @@ class PeerExchange:
                 f"problem.n_agents must be at least 2 for the exchange between agents, got {self.n_agents}"
             )
 
-    def round(
-        self, t: int, messages: Messages | None, late: Tensor | None = None
-    ) -> tuple[Broadcast, ServerRecord | None]:
+    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         if not isinstance(messages, Tensor):
             raise ValueError("the exchange between agents needs the N x M messages of all agents")
         lost = self.dropout.lost(self.n_agents, t) | (False if late is None else late)
         usable = torch.isfinite(messages).all(1) & ~lost
         agents = torch.arange(self.n_agents)
         shift = 1 + (self.streams.uniform("peer", agents, t, 1)[:, 0] * (self.n_agents - 1)).long()
-        return AgentVectors(torch.where(usable[:, None], messages, 0.0)[(agents + shift) % self.n_agents]), None
+        passed_on = torch.where(usable[:, None], messages, 0.0)[(agents + shift) % self.n_agents]
+        return AgentVectors(passed_on), None, None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -18,11 +18,15 @@ from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.budget import Budget, BudgetSpent, EpsilonCurve
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.ledger import Charge, Ledger, check_noise_is_new
-from dpfbo.privacy.release import KeptRelease, Release
+from dpfbo.privacy.release import Diagnostics, KeptRelease, Release
 from dpfbo.records import ServerRecord
 
 if TYPE_CHECKING:
     import dp_accounting
+
+
+# a round's broadcast and public record, and its private numbers; None where nothing is sent, or nothing released
+RoundOutput = tuple[Broadcast | None, ServerRecord | None, Diagnostics | None]
 
 
 class AnyServer(Protocol):
@@ -31,9 +35,7 @@ class AnyServer(Protocol):
     @property
     def uses_messages(self) -> bool: ...
 
-    def round(
-        self, t: int, messages: Messages | None, late: Tensor | None = None
-    ) -> tuple[Broadcast | None, ServerRecord | None]:
+    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         """One round; None: nothing is sent any more. late: N, True for messages that did not arrive in time."""
 
 
@@ -44,7 +46,7 @@ class Server:
     Guarantee. Everything that `round` returns as a broadcast is a post-processing of the mechanism's joint
     releases, and every release is charged to the ledger, durably, before this method returns it; see the
     mechanism for relation, event and sensitivity. No release is made that would take the ledger over the budget.
-    The `ServerRecord` is for simulation: its release carries private numbers.
+    The `Diagnostics` are private: they are for simulation only.
 
     n_features: M. weighting: the weights of each round. dropout: messages that never arrive; they count as zero
     vectors, and q, noise and epsilon stay as they are. kept: for noise that cannot be drawn twice.
@@ -63,29 +65,29 @@ class Server:
     budget: Budget | None = None
     uses_messages: bool = True
 
-    def round(
-        self, t: int, messages: Messages | None, late: Tensor | None = None
-    ) -> tuple[Broadcast | None, ServerRecord | None]:
+    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         """Algo. 1 lines 5 to 13. messages: N x M, or N vectors with None for a lost one, or their holders.
 
-        Returns (None, None) where the budget is spent and `when_spent` is `stop`.
+        Returns (None, None, None) where the budget is spent and `when_spent` is `stop`.
         """
         weights = self.weighting(t, self.regions.assign(torch.arange(self.n_agents)), self.regions.P)  # P x N
         event = self.mechanism.dp_event(weights, t)
-        release = self.kept.load(t) if self.kept else None  # of a server that was killed in this round
-        if not self._affordable(t, event, release):
-            return None, None
+        made = self.kept.load(t) if self.kept else None  # by a server that was killed in this round
+        if not self._affordable(t, event, made[0] if made else None):
+            return None, None, None
         lost = self.dropout.lost(self.n_agents, t) | (False if late is None else late)
-        if release is None:
+        if made is None:
             messages = [None] * self.n_agents if messages is None else messages
-            release = self.mechanism.release(messages, weights, self.n_features, self.entropy, t, lost)
+            made = self.mechanism.release(messages, weights, self.n_features, self.entropy, t, lost)
             if self.kept:
-                self.kept.save(t, release)
+                self.kept.save(t, *made)
+        release, diagnostics = made
         check_noise_is_new(self.ledger, t, release, self.entropy, release.sigma > 0)
         self.ledger.charge(Charge.of(t, event, release.sigma, finite_or_none(release.sensitivity), release.values))
         # a reproducible run repeats what an earlier one left of it in the ledger; fresh noise adds to all of it
         spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
-        return RegionVectors(release.values), ServerRecord(t, self.epsilon.after(spent), release, int(lost.sum()))
+        record = ServerRecord(t, self.epsilon.after(spent), release.sigma, release.sensitivity)
+        return RegionVectors(release.values), record, replace(diagnostics, n_dropped=int(lost.sum()))
 
     def _affordable(self, t: int, event: dp_accounting.DpEvent, kept: Release | None) -> bool:
         """Whether the budget pays for this round; raises BudgetSpent where it does not and must."""

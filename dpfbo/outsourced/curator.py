@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,12 +12,12 @@ from torch import Tensor
 from dpfbo.federated.broadcast import ReleasedTable
 from dpfbo.federated.messages import Messages
 from dpfbo.outsourced.table import CandidateProblem
-from dpfbo.outsourced.transforms import Behind, Transform
+from dpfbo.outsourced.transforms import Behind, Transform, Unreleased
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.ledger import Charge, Ledger, check_noise_is_new
-from dpfbo.privacy.release import KeptRelease, Release
+from dpfbo.privacy.release import Diagnostics, Release
 from dpfbo.records import ServerRecord
 from dpfbo.rng import Streams
 
@@ -31,6 +32,14 @@ class Measured:
     indices: list[int]
     y: list[float]
     rows: list[int]
+
+
+class KeptCuratorRelease(Protocol):
+    """Durable storage of a curator's release, as `dpfbo.privacy.release.KeptRelease`, with the order of its rows."""
+
+    def load(self, round: int) -> tuple[Release, Unreleased] | None: ...
+
+    def save(self, round: int, release: Release, unreleased: Unreleased) -> None: ...
 
 
 class Curator:
@@ -55,34 +64,35 @@ class Curator:
         ledger: Ledger,
         epsilon: EpsilonCurve,
         capacity: int,
-        kept: KeptRelease | None = None,
+        kept: KeptCuratorRelease | None = None,
     ) -> None:
         self._table, self._noise = problem.table, problem.noise_variance**0.5
         self._transform, self._streams, self._entropy = transform, streams, entropy
         self._ledger, self._epsilon, self._capacity, self._kept = ledger, epsilon, capacity, kept
-        self._released: tuple[ReleasedTable, ServerRecord | None] | None = None
+        self._released: tuple[ReleasedTable, ServerRecord | None, Diagnostics | None] | None = None
         self._behind: Behind | None = None
         self._answers: list[Measured] = []
         self._seen: set[int] = set()
 
     def round(
         self, t: int, messages: Messages | None, late: Tensor | None = None
-    ) -> tuple[ReleasedTable | None, ServerRecord | None]:
+    ) -> tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]:
         """The release, in round 0; repeating it returns the same."""
         if t != 0:
             raise ValueError(f"a curator releases in round 0 only, got round {t}")
         if self._released is None:
-            release = self._release()
-            behind = self._transform.behind(release.values, release.order, self._table)  # refuses another table's
-            event, record = self._transform.event(self._table.public), None
+            release, unreleased = self._release()
+            behind = self._transform.behind(release.values, unreleased.order, self._table)  # refuses another table's
+            event, record, diagnostics = self._transform.event(self._table.public), None, None
             if event is not None:
                 check_noise_is_new(self._ledger, 0, release, self._entropy, self._transform.random)
                 sensitivity, relation = finite_or_none(release.sensitivity), self._transform.relation or None
                 self._ledger.charge(Charge.of(0, event, release.sigma, sensitivity, release.values, relation))
                 spent = self._ledger.events(up_to_round=0 if self._entropy.reproducible else None)
-                record = ServerRecord(0, self._epsilon.after(spent), replace(release, order=None))
+                record = ServerRecord(0, self._epsilon.after(spent), release.sigma, release.sensitivity)
+                diagnostics = unreleased.diagnostics
             self._behind = behind
-            self._released = ReleasedTable(release.values), record
+            self._released = ReleasedTable(release.values), record, diagnostics
         return self._released
 
     def resume(self, values: Tensor) -> None:
@@ -90,19 +100,19 @@ class Curator:
 
         Raises ValueError if that is not what was released: the data, the code or the file are not what they were.
         """
-        release = self._kept.load(0) if self._kept else self._transform.release(self._table, self._entropy)
-        if release is None or not torch.equal(release.values, values):
+        made = self._kept.load(0) if self._kept else self._transform.release(self._table, self._entropy)
+        if made is None or not torch.equal(made[0].values, values):
             raise ValueError("the release is not repeated as the checkpoint has it: delete the folder to start anew")
-        self._behind = self._transform.behind(release.values, release.order, self._table)
+        self._behind = self._transform.behind(values, made[1].order, self._table)
 
-    def _release(self) -> Release:
+    def _release(self) -> tuple[Release, Unreleased]:
         """The one that was kept before its charge, of a curator that was killed since then, or a new one."""
-        release = self._kept.load(0) if self._kept else None
-        if release is None:
-            release = self._transform.release(self._table, self._entropy)
+        made = self._kept.load(0) if self._kept else None
+        if made is None:
+            made = self._transform.release(self._table, self._entropy)
             if self._kept:
-                self._kept.save(0, release)
-        return release
+                self._kept.save(0, *made)
+        return made
 
     @property
     def n_candidates(self) -> int:

@@ -15,6 +15,7 @@ from dpfbo.outsourced.curator import Measured
 from dpfbo.outsourced.modeler import Belief, Modeler, Policy
 from dpfbo.outsourced.table import CandidateProblem, Public
 from dpfbo.outsourced.transforms import Transform
+from dpfbo.privacy.release import Diagnostics
 from dpfbo.records import RoundRecord, ServerRecord, Source
 from dpfbo.rng import Streams
 
@@ -35,7 +36,7 @@ class Brief:
 class CuratorParty(Protocol):
     """A `dpfbo.outsourced.curator.Curator`, or whatever reaches one."""
 
-    def round(self, t: int, messages: None) -> tuple[Broadcast | None, ServerRecord | None]: ...
+    def round(self, t: int, messages: None) -> tuple[Broadcast | None, ServerRecord | None, Diagnostics | None]: ...
 
     def resume(self, values: Tensor) -> None: ...
 
@@ -90,7 +91,7 @@ class Parties:
         clock = PhaseClock()
         if t == 0:
             with clock("release"):
-                released, _ = self._curator.round(0, None)
+                released, _, _ = self._curator.round(0, None)
             if not isinstance(released, ReleasedTable):
                 raise ValueError("a curator must release before its modeler can start")
             self._candidates = self._modeler.start(released.values)

@@ -1,6 +1,5 @@
-"""What one broadcast of a server, or the one release of a curator, consists of."""
+"""One release of a server or a curator, and the private numbers that a simulation records beside it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,33 +8,41 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Release:
-    """One released joint vector and what the server alone knows of how it came about.
+    """Released numbers and the law of their noise: all of it is public.
 
-    values: P x M, the only part that is broadcast. sigma, sensitivity: public. signal, noise: L2 norms of the
-    sum and of the noise. n_chosen: |S_t|. n_clipped: chosen messages longer than the clip norm. n_rejected:
-    chosen messages that were missing, of a wrong shape, or not finite, and counted as zero. order: of a curator that
-    released its rows in a secret order, which row stands behind each. All but `values`, sigma and sensitivity are
-    private.
+    values: P x M of a server, as of its transform of a curator. sigma: standard deviation of the noise in each number.
+    sensitivity: L2 bound that sigma was derived from.
     """
 
     values: Tensor
     sigma: float
     sensitivity: float
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Private numbers of one release, which epsilon does not cover: they are recorded because this is a simulation.
+
+    signal, noise: L2 norms of the sum and of the noise. n_chosen: |S_t|. n_clipped: chosen messages longer than the
+    clip norm. n_rejected: chosen messages that were missing, of a wrong shape, or not finite, and counted as zero.
+    n_dropped: messages, of all agents, that were lost on the way or came too late.
+    """
+
     signal: float
     noise: float
     n_chosen: int
     n_clipped: int
     n_rejected: int
-    order: Sequence[int] | None = None
+    n_dropped: int = 0
 
 
 class KeptRelease(Protocol):
-    """Where a release is kept, durably, from before its charge until the round is over.
+    """Durable storage of a release and its diagnostics, from before the charge until the round is over.
 
     A server that is killed in between sends the same bytes when it is started again, although its noise
     cannot be drawn a second time.
     """
 
-    def load(self, round: int) -> Release | None: ...
+    def load(self, round: int) -> tuple[Release, Diagnostics] | None: ...
 
-    def save(self, round: int, release: Release) -> None: ...
+    def save(self, round: int, release: Release, diagnostics: Diagnostics) -> None: ...

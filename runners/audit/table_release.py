@@ -105,10 +105,10 @@ def audit(
         for attack in attacks
         for repetition in range(repetitions)
     ]
-    release = transform.release(table, SystemEntropy() if system else seeded("reconstruction", seed))
+    release, unreleased = transform.release(table, SystemEntropy() if system else seeded("reconstruction", seed))
     found: list[Reconstruction] = []
     if not isinstance(transform, Histogram):
-        rows, values = transform.scale(table) * table.rows, in_table_order(release)
+        rows, values = transform.scale(table) * table.rows, in_table_order(release, unreleased)
         found = [
             reconstruction.from_known_rows(values, rows), reconstruction.best_affine(values, rows),
             reconstruction.blind(rows),

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dpfbo import checks
-from dpfbo.outsourced.curator import Curator
+from dpfbo.outsourced.curator import Curator, KeptCuratorRelease
 from dpfbo.outsourced.loop import Brief
 from dpfbo.outsourced.modeler import Belief, Policy
 from dpfbo.outsourced.table import CandidateProblem
@@ -19,7 +19,6 @@ from dpfbo.privacy.budget import Budget, EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.noise import DiscreteGaussian
-from dpfbo.privacy.release import KeptRelease
 from dpfbo.rng import Streams
 from runners.compose.accounts import Accounts
 from runners.compose.instantiate import instantiate
@@ -71,7 +70,7 @@ class Outsourced:
         """What was published about the release and is no guarantee."""
         return self.transform.published_claim(self.problem.table.public)
 
-    def curator(self, ledger: Ledger, kept: KeptRelease | None = None) -> Curator:
+    def curator(self, ledger: Ledger, kept: KeptCuratorRelease | None = None) -> Curator:
         """The curator, charging to `ledger`. kept: used where the noise cannot be drawn twice."""
         seeded = self.settings["privacy"]["rng"] == "seeded"
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()

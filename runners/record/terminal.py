@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from dpfbo.federated.federation import Round
 from dpfbo.privacy.accounting import in_words
-from dpfbo.records import RoundRecord, ServerRecord
 
 
 class RoundProgress:
@@ -41,13 +41,13 @@ class RoundProgress:
     ) -> None:
         self._bar.stop()
 
-    def __call__(self, agents: RoundRecord, server: ServerRecord | None) -> None:
-        if server is not None:
-            self._epsilon = server.epsilon
-        status = f"{self._metric} {agents.mean:.4f}  epsilon {_in_words(self._epsilon)}"
-        self._bar.update(self._task, completed=agents.round, status=status)
-        if self._plain and agents.round % max(1, self._rounds // 6) == 0:
-            self._console.print(f"{self._title}: round {agents.round}/{self._rounds}  {status}", highlight=False)
+    def __call__(self, done: Round) -> None:
+        if done.server is not None:
+            self._epsilon = done.server.epsilon
+        status = f"{self._metric} {done.agents.mean:.4f}  epsilon {_in_words(self._epsilon)}"
+        self._bar.update(self._task, completed=done.agents.round, status=status)
+        if self._plain and done.agents.round % max(1, self._rounds // 6) == 0:
+            self._console.print(f"{self._title}: round {done.agents.round}/{self._rounds}  {status}", highlight=False)
 
 
 def _in_words(epsilon: float) -> str:

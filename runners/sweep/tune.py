@@ -28,11 +28,11 @@ from ray import tune
 from ray.exceptions import RayError
 from ray.tune.experiment import Trial as TuneTrial
 
-from dpfbo.records import RoundRecord, ServerRecord
+from dpfbo.federated.federation import OnRound, Round
 from runners.compose.identity import setting_hash
 from runners.executor.ray.cluster import check_reachable
 from runners.record.run_folder import ResultsError, RunFolder
-from runners.recorded_run import OnRound, execute
+from runners.recorded_run import execute
 from runners.run import USER_ERRORS
 from runners.sweep.plan import Options, Setting
 from runners.sweep.progress_table import Board
@@ -116,11 +116,11 @@ def run_trial(config: Mapping[str, Any]) -> dict[str, Any]:
     cfg = OmegaConf.create(config["cfg"])
     reported = time.monotonic()
 
-    def report(agents: RoundRecord, server: ServerRecord | None) -> None:
+    def report(done: Round) -> None:
         nonlocal reported
         if time.monotonic() >= reported + REPORT_SECONDS:
-            epsilon = server.epsilon if server is not None else None
-            tune.report({"state": asdict(TrialState("running", agents.round, agents.mean, epsilon))})
+            epsilon = done.server.epsilon if done.server is not None else None
+            tune.report({"state": asdict(TrialState("running", done.agents.round, done.agents.mean, epsilon))})
             reported = time.monotonic()
 
     with _warnings() as warnings:

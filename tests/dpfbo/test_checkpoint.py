@@ -25,7 +25,7 @@ from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Charge, Ledger, LedgerError, digest
-from dpfbo.privacy.release import Release
+from dpfbo.privacy.release import Diagnostics, Release
 from dpfbo.records import RoundRecord, ServerRecord
 from dpfbo.rng import box_muller
 from tests.dpfbo.federated.test_federation import server_for, world
@@ -46,25 +46,29 @@ def record(t=0, n=4, k=3, D=2):
 
 
 def release(P=2, M=5, **changes):
-    whole = Release(numbers(P, M, seed=6), 0.1 + 0.2, 1 / 3, 1e-300, 2.5, 3, 1, 0)
-    return dataclasses.replace(whole, **changes)
+    """A release and its diagnostics."""
+    whole = Release(numbers(P, M, seed=6), 0.1 + 0.2, 1 / 3), Diagnostics(1e-300, 2.5, 3, 1, 0)
+    public, private = ({n: v for n, v in changes.items() if n in vars(part)} for part in whole)
+    return dataclasses.replace(whole[0], **public), dataclasses.replace(whole[1], **private)
 
 
 def make(kind="aggregate", t=0):
     """A round of one kind of server."""
     agents, seconds = record(t), {"objective": 0.1 + 0.2, "fit": 1e-9}
     if kind == "none":
-        return Round(agents, None, None, seconds)
+        return Round(agents, None, None, None, seconds)
     if kind in ("peer", "control"):
         broadcast = AgentVectors(numbers(4, 5)) if kind == "peer" else Points(numbers(4, 2))
-        return Round(agents, None, broadcast, seconds)
+        return Round(agents, broadcast, None, None, seconds)
     if kind == "public":
-        done = ServerRecord(t, math.inf, release(sigma=0.0, sensitivity=math.inf, noise=0.0), 2)
+        epsilon, done = math.inf, release(sigma=0.0, sensitivity=math.inf, noise=0.0, n_dropped=2)
     elif kind == "nothing finite":
-        done = ServerRecord(t, math.inf, release(sensitivity=math.inf, signal=math.nan), 0)
+        epsilon, done = math.inf, release(sensitivity=math.inf, signal=math.nan)
     else:
-        done = ServerRecord(t, 1 / 3, release(), 1)
-    return Round(agents, done, RegionVectors(done.release.values), seconds)
+        epsilon, done = 1 / 3, release(n_dropped=1)
+    made, private = done
+    record_of_server = ServerRecord(t, epsilon, made.sigma, made.sensitivity)
+    return Round(agents, RegionVectors(made.values), record_of_server, private, seconds)
 
 
 KINDS = ["aggregate", "public", "nothing finite", "peer", "control", "none"]
@@ -76,6 +80,8 @@ def bits(value):
         return str(value.dtype), tuple(value.shape), value.contiguous().numpy().tobytes()
     if dataclasses.is_dataclass(value):
         return type(value).__name__, *(bits(getattr(value, f.name)) for f in dataclasses.fields(value))
+    if isinstance(value, tuple):
+        return tuple(bits(v) for v in value)
     if isinstance(value, float):
         return np.float64(value).tobytes()
     if isinstance(value, dict):
@@ -249,10 +255,10 @@ def test_a_write_that_is_killed_leaves_what_was_there(tmp_path, where, what):
     checkpoint = Checkpoint(tmp_path / "c")
     for t in range(3):
         checkpoint.append(make(t=t))
-    checkpoint.release_file().save(1, release())
+    checkpoint.release_file().save(1, *release())
     before = {f.name: f.read_bytes() for f in checkpoint.folder.iterdir()}
     kept = checkpoint.release_file()
-    write = {"round": lambda: checkpoint.append(make("peer", 1)), "release": lambda: kept.save(1, release(sigma=9.0))}
+    write = {"round": lambda: checkpoint.append(make("peer", 1)), "release": lambda: kept.save(1, *release(sigma=9.0))}
     killed_in(where, write[what])
     after = {f.name: f.read_bytes() for f in checkpoint.folder.iterdir()}
     (left,) = after.keys() - before.keys()
@@ -299,7 +305,7 @@ def test_a_release_is_on_disk_when_save_returns_and_a_round_need_not_be(tmp_path
     monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
     checkpoint.append(make())
     assert synced == []
-    checkpoint.release_file().save(0, release())
+    checkpoint.release_file().save(0, *release())
     assert len(synced) == 2
     assert Path(synced[0]).name.startswith(".release.npz") and synced[1] == str(tmp_path)
 
@@ -322,7 +328,7 @@ def test_a_file_holds_what_was_done_and_nothing_to_make_noise_from(tmp_path, kin
     assert all(a.dtype.kind in "fi" for a in arrays.values())
     assert meta.keys() <= {"format", "round", "seconds", "broadcast", "server"}
     assert meta.get("server", {}).keys() <= {"epsilon", "n_dropped", "release"}
-    scalars = {f.name for f in dataclasses.fields(Release)} - {"values"}
+    scalars = {"sigma", "sensitivity", "signal", "noise", "n_chosen", "n_clipped", "n_rejected", "order"}
     assert meta.get("server", {}).get("release", {}).keys() <= scalars
 
 
@@ -378,19 +384,19 @@ def near(numbers, others):
 def test_a_release_comes_back_to_the_bit_in_its_round_and_in_no_other(tmp_path, changes):
     kept = ReleaseFile(tmp_path / "c" / "release.npz")
     assert kept.load(0) is None
-    kept.save(4, release(**changes))
+    kept.save(4, *release(**changes))
     again = ReleaseFile(kept.path)
     assert bits(again.load(4)) == bits(release(**changes))
-    assert digest(again.load(4).values) == digest(release(**changes).values)
+    assert digest(again.load(4)[0].values) == digest(release(**changes)[0].values)
     assert [again.load(t) for t in (0, 3, 5)] == [None] * 3
 
 
 def test_only_the_last_release_is_kept(tmp_path):
     kept = ReleaseFile(tmp_path / "release.npz")
-    kept.save(4, release())
-    kept.save(5, release(sigma=2.0))
+    kept.save(4, *release())
+    kept.save(5, *release(sigma=2.0))
     assert kept.load(4) is None
-    assert kept.load(5).sigma == 2.0
+    assert kept.load(5)[0].sigma == 2.0
     assert [f.name for f in tmp_path.iterdir()] == ["release.npz"]
 
 
@@ -398,7 +404,7 @@ def test_forget_from(tmp_path):
     checkpoint = Checkpoint(tmp_path / "checkpoint")
     kept = checkpoint.release_file()
     checkpoint.forget_from(0)  # nothing there
-    kept.save(4, release())
+    kept.save(4, *release())
     checkpoint.forget_from(4)
     assert kept.load(4) is not None
     checkpoint.forget_from(5)
@@ -430,13 +436,13 @@ def test_a_torn_release_is_none(tmp_path, content):
     kept = ReleaseFile(tmp_path / "release.npz")
     kept.path.write_bytes(content)
     assert kept.load(0) is None
-    kept.save(0, release())
+    kept.save(0, *release())
     assert bits(kept.load(0)) == bits(release())
 
 
 def test_a_release_is_no_round(tmp_path):
     checkpoint = Checkpoint(tmp_path)
-    checkpoint.release_file().save(0, release())
+    checkpoint.release_file().save(0, *release())
     assert checkpoint.read() == []
     checkpoint.append(make())
     assert len(checkpoint.read()) == 1
@@ -447,7 +453,7 @@ def test_clear_takes_rounds_release_and_leftovers_and_nothing_else(tmp_path):
     beside.write_text("")
     checkpoint = Checkpoint(tmp_path / "c")
     checkpoint.append(make())
-    checkpoint.release_file().save(1, release())
+    checkpoint.release_file().save(1, *release())
     (checkpoint.folder / ".round-00001.npz.abc").write_bytes(b"half")
     checkpoint.clear()
     assert list(tmp_path.iterdir()) == [beside]
@@ -460,7 +466,7 @@ def test_rounds_whose_broadcasts_are_charged_pass(tmp_path):
     rounds = [make("aggregate", 0), make("none", 1), make("peer", 2), make("public", 3)]
     ledger = Ledger(tmp_path / "l")
     for t in (0, 3):
-        ledger.charge(charge(t, digest(rounds[t].server.release.values)))
+        ledger.charge(charge(t, digest(rounds[t].broadcast.values)))
     ledger.charge(charge(9, "of an earlier run"))
     check_charged(rounds, ledger)
     check_charged([], Ledger())
@@ -469,7 +475,7 @@ def test_rounds_whose_broadcasts_are_charged_pass(tmp_path):
 @pytest.mark.parametrize("charged", ["nothing", "another round", "other bytes", "the first only"])
 def test_a_broadcast_that_is_not_in_the_ledger_is_refused(tmp_path, charged):
     rounds = [make("aggregate", 0), make("public", 1)]
-    right = digest(rounds[0].server.release.values)
+    right = digest(rounds[0].broadcast.values)
     ledger = Ledger(tmp_path / "l")
     entries = {"nothing": [], "another round": [(2, right)], "other bytes": [(0, right[:-1] + "x"), (1, "a" * 64)]}
     for t, content in entries.get(charged, [(0, right)]):
@@ -517,21 +523,22 @@ def test_a_server_that_dies_at_its_charge_sends_the_same_and_pays_once(tmp_path,
     entropy = SystemEntropy() if rng == "os" else SeededEntropy(world()[1].streams)
     kept = Checkpoint(tmp_path / "c").release_file() if rng == "os" else None
     first = server_on(Dying(tmp_path / "l", dies), kept, entropy)
-    sent, _ = first.round(0, MESSAGES)
+    sent, _, _ = first.round(0, MESSAGES)
     with pytest.raises(Killed):
         first.round(1, MESSAGES)
     assert len(Ledger(tmp_path / "l").charges) == (2 if dies == "after" else 1)
     on_disk = kept.load(1) if kept else None
     again = Ledger(tmp_path / "l")
     second = server_on(again, kept, entropy)
-    broadcast, record = second.round(1, MESSAGES)
+    broadcast, record, private = second.round(1, MESSAGES)
     assert [c.round for c in again.charges] == [0, 1]
     assert [c.digest for c in again.charges] == [digest(sent.values), digest(broadcast.values)]
     assert Ledger(tmp_path / "l").charges == again.charges
     assert record.epsilon == pytest.approx(Pld().curve(again.events(), 1e-2)[-1])
     if on_disk:
-        assert bits(record.release) == bits(on_disk)
-    third, _ = second.round(1, MESSAGES)  # the answer was lost on its way: asked again
+        made = Release(broadcast.values, record.sigma, record.sensitivity)
+        assert bits((made, private)) == bits(on_disk)
+    third, _, _ = second.round(1, MESSAGES)  # the answer was lost on its way: asked again
     assert digest(third.values) == digest(broadcast.values)
     assert len(again.charges) == 2
 
@@ -542,7 +549,7 @@ def test_fresh_noise_without_a_kept_release_is_charged_in_addition(tmp_path):
     with pytest.raises(Killed):
         first.round(1, MESSAGES)
     ledger = Ledger(tmp_path / "l")
-    broadcast, record = server_on(ledger, None, SystemEntropy()).round(1, MESSAGES)
+    broadcast, record, _ = server_on(ledger, None, SystemEntropy()).round(1, MESSAGES)
     assert [c.round for c in ledger.charges] == [0, 1, 1]
     assert ledger.charges[2].digest == digest(broadcast.values) != ledger.charges[1].digest
     assert record.epsilon == pytest.approx(Pld().curve(ledger.events(), 1e-2)[-1])
@@ -564,6 +571,6 @@ def test_the_mean_of_a_round_is_the_same_after_it_was_kept(tmp_path, n):
     for t in range(20):
         wide = torch.randn(n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(t))
         live = dataclasses.replace(record(t, n, 1), best=wide[:, 1:], regret=wide[:, 1:])
-        checkpoint.append(Round(live, None, None, {}))
+        checkpoint.append(Round(live, None, None, None, {}))
         back = checkpoint.read()[t].agents
         assert (back.mean, back.standard_error) == (live.mean, live.standard_error)

@@ -244,7 +244,8 @@ def test_everything_that_a_shard_keeps_is_on_its_device(make: Callable[[], Probl
     turn = shard.step(0, None, send=True)
     turn = shard.step(1, RegionVectors(normals(4, 60, seed=10)), send=True)
     state, hyper = shard._state, shard._state.hyper
-    buffers = [state.ids, state.x, state.y, state.Phi, state.L, hyper.lengthscale, hyper.variance, hyper.noise]
+    seen = state.history
+    buffers = [state.ids, seen.x, seen.y, seen.Phi, seen.L, hyper.lengthscale, hyper.variance, hyper.noise]
     assert turn.messages is not None
     assert all(tensor.device.type == CUDA.type for tensor in (*buffers, turn.messages))
     assert torch.cuda.memory_allocated() - before >= sum(tensor.nbytes for tensor in buffers)

@@ -72,9 +72,9 @@ def test_records_of_a_run(tmp_path, algorithm):
     table = GridGP(side_points=12, function_seed=0).table
     released = {}
 
-    def note(agents, server):
-        if server is not None:
-            released[server.round] = server.release
+    def note(done):
+        if done.server is not None:
+            released[done.server.round] = done.broadcast
 
     summary, folder = execute(cfg, note)
     assert pq.read_schema(folder / "rounds.parquet").equals(ROUNDS_SCHEMA)
@@ -201,9 +201,9 @@ def test_fresh_noise_is_drawn_once(tmp_path, monkeypatch, algorithm):
     cfg = configured(tmp_path, algorithm, "privacy.rng=os")
     seen = []
 
-    def note(agents, server):
-        seen.append(agents.y.tolist())
-        if agents.round == 3:
+    def note(done):
+        seen.append(done.agents.y.tolist())
+        if done.agents.round == 3:
             raise Stop
 
     with pytest.raises(Stop):
@@ -212,7 +212,7 @@ def test_fresh_noise_is_drawn_once(tmp_path, monkeypatch, algorithm):
     again = []
     with monkeypatch.context() as patch:
         patch.setattr(Curator, "round", lambda *_: pytest.fail("released again"))
-        _, folder = execute(cfg, lambda agents, server: again.append(agents.y.tolist()))
+        _, folder = execute(cfg, lambda done: again.append(done.agents.y.tolist()))
     assert again[:4] == seen and len(again) == T + 1
     assert charged(folder) == paid and len(paid) == 1
     assert len(pd.read_parquet(folder / "server.parquet")) == 1
@@ -240,7 +240,7 @@ def test_killed_while_it_releases(tmp_path, monkeypatch, rng, where):
     if kept is None:
         assert differences(records(folder), expected("gaussian_gp_ucb")) == []
     else:
-        assert paid == (0, digest(kept.values))
+        assert paid == (0, digest(kept[0].values))
         records(folder)
 
 
@@ -417,7 +417,7 @@ def test_a_sweep_of_outsourced_settings(tmp_path):
     predicted = [setting.epsilon["analytic_gaussian"] for setting in grid.settings]
     assert predicted == [None, None, pytest.approx(1, rel=1e-6), pytest.approx(3, rel=1e-6)]
     for setting, trial in grid.trials:  # as a sweep's worker does
-        assert tuning.attempt(OmegaConf.create(setting.config(trial.seed)), lambda agents, server: None).phase == "done"
+        assert tuning.attempt(OmegaConf.create(setting.config(trial.seed)), lambda done: None).phase == "done"
     summaries = [json.loads(path.read_text()) for path in tmp_path.rglob("summary.json")]
     assert len(summaries) == 8
     for summary in summaries:

@@ -51,9 +51,9 @@ def interrupted(cfg, after, error=Stop):
     """Stop the run right after a round was kept; the rounds that on_round was called for."""
     seen = []
 
-    def stop(agents, server):
-        seen.append(agents.round)
-        if agents.round == after:
+    def stop(done):
+        seen.append(done.agents.round)
+        if done.agents.round == after:
             raise error
 
     with pytest.raises(error):
@@ -137,11 +137,11 @@ def test_in_the_middle_of_a_round(tmp_path, monkeypatch, where, rng, t):
     kept = Checkpoint(folder / "checkpoint").release_file().load(t)
     assert (kept is not None) == (rng == "os")
     sent = {}
-    execute(cfg, lambda agents, server: server and sent.update({server.round: digest(server.release.values)}))
+    execute(cfg, lambda done: done.server and sent.update({done.server.round: digest(done.broadcast.values)}))
     assert charged(folder) == sorted(sent.items())
     assert charged(folder)[: len(paid)] == paid
     if kept is not None:
-        assert sent[t] == digest(kept.values)
+        assert sent[t] == digest(kept[0].values)
         records(folder)
     else:
         assert differences(records(folder), expected("synthetic")) == []
@@ -152,16 +152,16 @@ def test_done_rounds_with_fresh_noise_are_sent_and_paid_once(tmp_path, after):
     cfg = configured(tmp_path, "synthetic", "privacy.rng=os")
     first, last = {}, {}
 
-    def stop(agents, server):
-        if server:
-            first[server.round] = digest(server.release.values)
-        if agents.round == after:
+    def stop(done):
+        if done.server:
+            first[done.server.round] = digest(done.broadcast.values)
+        if done.agents.round == after:
             raise Stop
 
     with pytest.raises(Stop):
         execute(cfg, stop)
     summary, folder = execute(
-        cfg, lambda agents, server: server and last.update({server.round: digest(server.release.values)})
+        cfg, lambda done: done.server and last.update({done.server.round: digest(done.broadcast.values)})
     )
     assert summary["n_charges"] == T
     assert charged(folder) == sorted(last.items())
@@ -191,11 +191,11 @@ def test_fresh_noise_that_was_not_kept_is_paid_in_addition(tmp_path, monkeypatch
         paid, again = 9, T - t
     before, observed = charged(folder), {}
     assert len(before) == paid
-    summary, _ = execute(cfg, lambda agents, server: server and observed.update({server.round: server}))
+    summary, _ = execute(cfg, lambda done: done.server and observed.update({done.server.round: done.broadcast.values}))
     now = charged(folder)
     assert now[:paid] == before
     assert len(now) == len(set(now)) == paid + again == summary["n_charges"]
-    assert {(s.round, digest(s.release.values)) for s in observed.values()} <= set(now)
+    assert {(t, digest(values)) for t, values in observed.items()} <= set(now)
     epsilon = pd.read_parquet(folder / "server.parquet")["epsilon"].tolist()
     implied = Rdp().curve(Ledger(folder / "ledger.jsonl").events(), summary["delta"])
     assert epsilon[:t] == implied[:t]
@@ -244,7 +244,7 @@ def test_a_ledger_that_lost_something_is_refused(monkeypatch, capsys, tmp_path, 
     assert "that the checkpoint holds: restore the ledger, or delete the folder" in error
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before, "nothing was released or lost"
     with pytest.raises(LedgerError):
-        execute(cfg, lambda agents, server: pytest.fail("a round was shown"))
+        execute(cfg, lambda done: pytest.fail("a round was shown"))
     (folder / "ledger.jsonl").write_bytes(whole)
     execute(cfg)
     assert differences(records(folder), expected("synthetic")) == []
@@ -267,7 +267,7 @@ def test_without_resume_it_starts_again(tmp_path, rng, caplog):
     with caplog.at_level(logging.WARNING):
         summary, _ = execute(
             configured(tmp_path, "synthetic", f"privacy.rng={rng}", "resume=false"),
-            lambda agents, server: made.append(len(charged(folder))),
+            lambda done: made.append(len(charged(folder))),
         )
     assert "already holds 6 broadcasts" in caplog.text
     if rng == "seeded":
@@ -331,11 +331,11 @@ def test_replayed_rounds_are_shown_as_they_were(tmp_path):
     cfg = configured(tmp_path)
     shown = []
 
-    def show(agents, server):
-        arrays = [getattr(agents, name).numpy().tobytes() for name in ("u", "x", "y", "best", "regret", "source")]
-        epsilon = None if server is None else (server.epsilon, digest(server.release.values), server.release.n_chosen)
-        shown.append((agents.round, arrays, epsilon))
-        if stop_after[0] == agents.round:
+    def show(done):
+        arrays = [getattr(done.agents, name).numpy().tobytes() for name in ("u", "x", "y", "best", "regret", "source")]
+        sent = None if done.server is None else (done.server, digest(done.broadcast.values), done.diagnostics)
+        shown.append((done.agents.round, arrays, sent))
+        if stop_after[0] == done.agents.round:
             raise Stop
 
     stop_after = [None]
@@ -414,8 +414,8 @@ def test_a_damaged_checkpoint_costs_rounds_and_nothing_else(tmp_path):
 def test_the_command_says_how_to_go_on_and_does(monkeypatch, capsys, tmp_path):
     cfg = configured(tmp_path)
 
-    def stop(progress, agents, server):
-        if agents.round == 4:
+    def stop(progress, done):
+        if done.agents.round == 4:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as broken:
@@ -444,13 +444,13 @@ def test_progress_and_busy_in_every_state(tmp_path, monkeypatch):
     def state(folder):
         return folder.progress(), folder.busy()
 
-    def look(agents, server):
+    def look(done):
         folder = RunFolder(folder_of(cfg))
         states.append(state(folder))
-        epsilon = server.epsilon if server else last[0]
-        assert states[-1] == (Progress(agents.round, T, agents.mean, epsilon), True)
+        epsilon = done.server.epsilon if done.server else last[0]
+        assert states[-1] == (Progress(done.agents.round, T, done.agents.mean, epsilon), True)
         last[0] = epsilon
-        if agents.round == 6:
+        if done.agents.round == 6:
             raise Stop
 
     last = [0.0]

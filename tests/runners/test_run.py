@@ -93,8 +93,8 @@ def test_epsilon_without_a_mechanism(tmp_path, algorithm, epsilon):
 def test_interrupted_run_keeps_its_ledger_and_resumes_without_a_second_charge(tmp_path):
     cfg = compose(*SMALL, *QUIET, f"results_dir={tmp_path}")
 
-    def stop(agents, server):
-        if agents.round == 3:
+    def stop(done):
+        if done.agents.round == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from dpfbo.federated.messages import Messages, PartialSum, accept, clip
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy, gaussian
 from dpfbo.privacy.noise import Gaussian
-from dpfbo.privacy.release import Release
+from dpfbo.privacy.release import Diagnostics, Release
 
 
 class HalfNoise(Gaussian):
@@ -157,29 +157,29 @@ class _OtherRelease(SubsampledGaussian):
         entropy: Entropy,
         round: int,
         lost: Tensor | None = None,
-    ) -> Release:
-        made = super().release(messages, weights, n_features, entropy, round, lost)
+    ) -> tuple[Release, Diagnostics]:
+        made, private = super().release(messages, weights, n_features, entropy, round, lost)
         silent = SubsampledGaussian(self.sampling_probability, 0.0, self.clip_norm, self.calibration)
-        total = silent.release(messages, weights, n_features, entropy, round, lost).values
-        return replace(made, values=self.instead(made, total))
+        total = silent.release(messages, weights, n_features, entropy, round, lost)[0].values
+        return replace(made, values=self.instead(made.values, private, total)), private
 
-    def instead(self, made: Release, total: Tensor) -> Tensor:
+    def instead(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
         raise NotImplementedError
 
 
 class BareWhenEmpty(_OtherRelease):
-    def instead(self, made: Release, total: Tensor) -> Tensor:
-        return made.values if made.n_chosen else total
+    def instead(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
+        return values if private.n_chosen else total
 
 
 class UniformWhenEmpty(_OtherRelease):
-    def instead(self, made: Release, total: Tensor) -> Tensor:
-        return made.values if made.n_chosen else torch.full_like(total, total.numel() ** -0.5)
+    def instead(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
+        return values if private.n_chosen else torch.full_like(total, total.numel() ** -0.5)
 
 
 class BareWhenRejected(_OtherRelease):
-    def instead(self, made: Release, total: Tensor) -> Tensor:
-        return total if made.n_rejected else made.values
+    def instead(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
+        return total if private.n_rejected else values
 
 
 class NoiseByMessages(SubsampledGaussian):
@@ -191,7 +191,7 @@ class NoiseByMessages(SubsampledGaussian):
         entropy: Entropy,
         round: int,
         lost: Tensor | None = None,
-    ) -> Release:
+    ) -> tuple[Release, Diagnostics]:
         received, _ = accept(messages, torch.arange(weights.shape[1]), n_features)  # type: ignore[arg-type]
         longest = float(clip(received, self.message_norm(len(weights)))[0].norm(dim=1).max())
         fitted = max(longest * math.sqrt(len(weights)), 1e-6 * self.clip_norm)
@@ -208,7 +208,7 @@ class LongestChosen(SubsampledGaussian):
         entropy: Entropy,
         round: int,
         lost: Tensor | None = None,
-    ) -> Release:
+    ) -> tuple[Release, Diagnostics]:
         received, _ = accept(messages, torch.arange(weights.shape[1]), n_features)  # type: ignore[arg-type]
         lengths = received.norm(dim=1) * (1 + 1e-3 * entropy.uniform("choice", round, len(received)))
         longest = lengths.argsort(descending=True)[: self._subset_size(len(received))]

@@ -6,25 +6,21 @@ import dp_accounting
 import torch
 from torch import Tensor
 
-from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.messages import Messages
-from dpfbo.federated.server import Server
+from dpfbo.federated.server import RoundOutput, Server
 from dpfbo.privacy.ledger import Charge, Ledger
 from dpfbo.privacy.release import Release
-from dpfbo.records import ServerRecord
-
-Sent = tuple[Broadcast | None, ServerRecord | None]
 
 
 class OneRoundFree(Server):
-    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> Sent:
+    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         return Server.round(self if t != 1 else replace(self, ledger=Ledger()), t, messages, late)
 
 
 class EmptyRoundsFree(Server):
-    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> Sent:
-        _, record = Server.round(replace(self, ledger=Ledger()), t, messages, late)
-        empty = record is not None and record.release.n_chosen == 0
+    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
+        _, _, private = Server.round(replace(self, ledger=Ledger()), t, messages, late)
+        empty = private is not None and private.n_chosen == 0
         return Server.round(replace(self, ledger=Ledger()) if empty else self, t, messages, late)
 
 
@@ -43,7 +39,7 @@ class _Forgiving(Ledger):
 
 
 class GoesOnUncharged(Server):
-    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> Sent:
+    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         return Server.round(replace(self, ledger=_Forgiving(self.ledger)), t, messages, late)
 
 
@@ -55,13 +51,12 @@ class NoBudget(Server):
 class ChargesTheFirstRound(Server):
     """Every round at the price of the first, whatever its own weights and noise are."""
 
-    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> Sent:
-        broadcast, record = Server.round(replace(self, ledger=Ledger()), t, messages, late)
+    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
+        broadcast, record, private = Server.round(replace(self, ledger=Ledger()), t, messages, late)
         first = self.mechanism.dp_event(self._weights_of(0), 0)
         if broadcast is not None and record is not None:
-            r = record.release
-            self.ledger.charge(Charge.of(t, first, r.sigma, r.sensitivity, r.values))
-        return broadcast, record
+            self.ledger.charge(Charge.of(t, first, record.sigma, record.sensitivity, broadcast.values))
+        return broadcast, record, private
 
     def _weights_of(self, t: int) -> Tensor:
         return self.weighting(t, self.regions.assign(torch.arange(self.n_agents)), self.regions.P)

@@ -13,13 +13,14 @@ from dpfbo.audit.release.scores import in_table_order, order_of
 from dpfbo.audit.server.repeated_rounds import Finding
 from dpfbo.audit.server.target import seeded
 from dpfbo.outsourced.table import Table
-from dpfbo.outsourced.transforms import Transform
+from dpfbo.outsourced.transforms import Transform, Unreleased
 from dpfbo.outsourced.transforms.gaussian import GaussianNoise
 from dpfbo.outsourced.transforms.histogram import Histogram
 from dpfbo.privacy.entropy import SystemEntropy
 from dpfbo.privacy.release import Release
 
 RELEASES = 30
+Made = tuple[Release, Unreleased]
 _LEAST, _MOST = 0.25, 2.5  # standard deviations over the releases, in sigma: 1e-13 and less for each number
 _ERRORS = 6.0  # standard errors
 
@@ -40,23 +41,23 @@ def examine(transform: Transform, table: Table, seed: int = 0, system: bool = Fa
     return tuple(found)
 
 
-def noise(releases: Sequence[Release], sigma: float) -> Finding:
+def noise(releases: Sequence[Made], sigma: float) -> Finding:
     """Whether every released number of every row differs between releases, by about as much as its noise should."""
-    deviations = torch.stack([in_table_order(release) for release in releases]).std(0) / sigma
+    deviations = torch.stack([in_table_order(*made) for made in releases]).std(0) / sigma
     least, most = float(deviations.min()), float(deviations.max())
     words = f"deviations of single numbers over {len(releases)} releases of one table: {least:.2f} to {most:.2f} sigma"
     return Finding("noise in every entry", least >= _LEAST and most <= _MOST, words, least, _LEAST)
 
 
-def row_order(releases: Sequence[Release]) -> Finding:
+def row_order(releases: Sequence[Made]) -> Finding:
     """Whether the rows of each release come in an order of its own, from which neither their place in the table nor
     what is released of them can be told.
 
     Under uniform orders the correlation of a row's place in the release with anything else has mean 0 and
     variance 1 / (n - 1); its sum over the releases is compared with that.
     """
-    name, n = "row order", len(releases[0].values)
-    orders = [order_of(release) for release in releases]
+    name, n = "row order", len(releases[0][0].values)
+    orders = [order_of(*made) for made in releases]
     if any(sorted(order) != list(range(n)) for order in orders):
         return Finding(name, False, "the order of a release is no permutation of its rows", math.inf, _ERRORS)
     if all(list(order) == list(orders[0]) for order in orders):
@@ -65,7 +66,7 @@ def row_order(releases: Sequence[Release]) -> Finding:
         return Finding(name, False, words, math.inf, _ERRORS)
     columns = [
         torch.cat([torch.tensor(order, dtype=torch.float64)[:, None], release.values], 1)
-        for order, release in zip(orders, releases, strict=True)
+        for order, (release, _) in zip(orders, releases, strict=True)
     ]
     summed = torch.stack([_with_place(part) for part in columns]).sum(0)
     worst = float(summed.abs().max()) * math.sqrt((n - 1) / len(releases))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpfbo.outsourced.transforms import centred
+from dpfbo.outsourced.transforms import Unreleased, centred
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.release import Release
 
@@ -73,17 +73,17 @@ class Silent:
         return total
 
 
-def order_of(release: Release) -> Sequence[int]:
+def order_of(release: Release, unreleased: Unreleased) -> Sequence[int]:
     """Which row of the table stands behind each released one."""
-    return range(len(release.values)) if release.order is None else release.order
+    return range(len(release.values)) if unreleased.order is None else unreleased.order
 
 
-def in_table_order(release: Release) -> Tensor:
+def in_table_order(release: Release, unreleased: Unreleased) -> Tensor:
     """The released values with the curator's secret order undone."""
-    if release.order is None:
+    if unreleased.order is None:
         return release.values
     values = torch.empty_like(release.values)
-    order = np.fromiter(release.order, np.int64, len(values))  # a third of the time of torch.tensor
+    order = np.fromiter(unreleased.order, np.int64, len(values))  # a third of the time of torch.tensor
     values[torch.from_numpy(order)] = release.values
     return values
 

@@ -139,8 +139,8 @@ def told_apart(
         for trial in range(trials):
             for world, released in enumerate((attack.table, attack.neighbour)):
                 label = ("outsourced", attack.name, attack.words, seed, repetition, world, trial)
-                release = transform.release(released, SystemEntropy() if system else seeded(*label))
-                values = in_table_order(release)
+                entropy = SystemEntropy() if system else seeded(*label)
+                values = in_table_order(*transform.release(released, entropy))
                 scores[world, trial] = attack.score(values)
                 contained = contained and attack.score.contains(values, world == 1)  # type: ignore[attr-defined]
             on_trial()
@@ -172,7 +172,7 @@ def _without_noise(
 ) -> tuple[Tensor, Tensor]:
     """What both tables would release without noise, which must differ."""
     silent = replace(transform, noise=Silent())
-    own, other = (in_table_order(silent.release(t, SystemEntropy())) for t in (table, neighbour))
+    own, other = (in_table_order(*silent.release(t, SystemEntropy())) for t in (table, neighbour))
     if torch.equal(own, other):
         raise ValueError(
             f"an audit needs a neighbour that makes a difference, got the same release, but for its noise, with the "

@@ -32,7 +32,7 @@ def charged(bench: Bench) -> Finding:
         for t in range(target.rounds):
             before = len(server.ledger.charges)
             try:
-                broadcast, _ = server.round(t, messages)
+                broadcast, _, _ = server.round(t, messages)
             except BudgetSpent:
                 break
             new = server.ledger.charges[before:]
@@ -55,7 +55,7 @@ def before_leaving(bench: Bench) -> Finding:
     """Where the charge cannot be written, nothing is broadcast."""
     target = bench.target
     try:
-        broadcast, _ = target.copy(seeded("broken", bench.seed), _Broken()).round(0, bench.silence())
+        broadcast, _, _ = target.copy(seeded("broken", bench.seed), _Broken()).round(0, bench.silence())
     except OSError:
         broadcast = None
     words = "a charge that cannot be written: " + ("nothing leaves" if broadcast is None else "the broadcast leaves")

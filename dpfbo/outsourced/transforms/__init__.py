@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dpfbo.outsourced.table import Public, Table
 from dpfbo.privacy.entropy import Entropy
-from dpfbo.privacy.release import Release
+from dpfbo.privacy.release import Diagnostics, Release
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -41,6 +41,18 @@ class Candidates:
     input_variance: Tensor | None = None
     fresh: bool = False
     counts: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Unreleased:
+    """Facts of a release that stay with the curator.
+
+    diagnostics: for the records of a simulation. order: the row behind each released one, where they come in a secret
+    order; None for that of the table.
+    """
+
+    diagnostics: Diagnostics
+    order: Sequence[int] | None = None
 
 
 class Behind(Protocol):
@@ -95,8 +107,8 @@ class Transform(ABC):
         """By what the rows are multiplied, and with them the GP's length-scale."""
 
     @abstractmethod
-    def release(self, table: Table, entropy: Entropy) -> Release:
-        """The only thing that is ever released of the rows; its values go to the modeler as they are."""
+    def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
+        """The only release of the rows, whose values go to the modeler as they are, and what stays with the curator."""
 
     @abstractmethod
     def candidates(self, values: Tensor, public: Public) -> Candidates:

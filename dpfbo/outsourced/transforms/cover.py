@@ -10,10 +10,10 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.outsourced.table import Public, Table
-from dpfbo.outsourced.transforms import Behind, Candidates, Transform
+from dpfbo.outsourced.transforms import Behind, Candidates, Transform, Unreleased
 from dpfbo.outsourced.transforms.cells import CellRows, Cells
 from dpfbo.privacy.entropy import Entropy
-from dpfbo.privacy.release import Release
+from dpfbo.privacy.release import Diagnostics, Release
 
 _LEAST_ROWS = 25.0  # of an average cell
 
@@ -40,10 +40,11 @@ class Cover(Transform):
     def scale(self, table: Table) -> float:
         return self.grid(table.public).scale
 
-    def release(self, table: Table, entropy: Entropy) -> Release:
+    def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
         zeros = torch.zeros(len(self.grid(table.public)), 1, dtype=torch.float64)
         n = len(table.rows)
-        return Release(zeros, sigma=0.0, sensitivity=0.0, signal=0.0, noise=0.0, n_chosen=n, n_clipped=0, n_rejected=0)
+        diagnostics = Diagnostics(signal=0.0, noise=0.0, n_chosen=n, n_clipped=0, n_rejected=0)
+        return Release(zeros, sigma=0.0, sensitivity=0.0), Unreleased(diagnostics)
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         grid = self.grid(public)

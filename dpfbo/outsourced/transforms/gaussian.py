@@ -10,13 +10,13 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.outsourced.table import Public, Table
-from dpfbo.outsourced.transforms import NORM, Candidates, Transform, within
+from dpfbo.outsourced.transforms import NORM, Candidates, Transform, Unreleased, within
 from dpfbo.privacy.accounting import check_delta
 from dpfbo.privacy.accounting.analytic_gaussian import noise_multiplier
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.noise import Gaussian, Noise
-from dpfbo.privacy.release import Release
+from dpfbo.privacy.release import Diagnostics, Release
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -65,16 +65,15 @@ class GaussianNoise(Transform):
     def scale(self, table: Table) -> float:
         return NORM / table.public.radius
 
-    def release(self, table: Table, entropy: Entropy) -> Release:
+    def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
         inside, n_moved = within(table.rows, table.public)
         order = torch.argsort(entropy.uniform("order", 0, len(inside)))
         scaled, sigma = inside[order] * self.scale(table), self.sigma(table.public)
         Z = self.noise.add(scaled, sigma, SENSITIVITY, entropy, 0)
-        return Release(
-            Z, sigma=sigma, sensitivity=SENSITIVITY * self.noise.inflation(Z.numel()),
-            signal=float(torch.linalg.norm(scaled)), noise=float(torch.linalg.norm(Z - scaled)),
-            n_chosen=len(Z), n_clipped=n_moved, n_rejected=0, order=order.tolist(),
-        )  # fmt: skip
+        signal, noise = float(torch.linalg.norm(scaled)), float(torch.linalg.norm(Z - scaled))
+        diagnostics = Diagnostics(signal, noise, n_chosen=len(Z), n_clipped=n_moved, n_rejected=0)
+        release = Release(Z, sigma, SENSITIVITY * self.noise.inflation(Z.numel()))
+        return release, Unreleased(diagnostics, order.tolist())
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         return Candidates(values, torch.full((public.dimension,), self.sigma(public) ** 2, dtype=torch.float64))

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.outsourced.table import Public, Table
-from dpfbo.outsourced.transforms import Behind, Candidates, Transform
+from dpfbo.outsourced.transforms import Behind, Candidates, Transform, Unreleased
 from dpfbo.outsourced.transforms.cells import CellRows, Cells
 from dpfbo.privacy.accounting import check_delta
 from dpfbo.privacy.accounting.analytic_gaussian import noise_multiplier
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.noise import Gaussian, Noise
-from dpfbo.privacy.release import Release
+from dpfbo.privacy.release import Diagnostics, Release
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -79,16 +79,15 @@ class Histogram(Transform):
     def scale(self, table: Table) -> float:
         return self.grid(table.public).scale
 
-    def release(self, table: Table, entropy: Entropy) -> Release:
+    def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
         grid, sigma = self.grid(table.public), self.sigma(table.public)
         cell, n_moved = grid.of(table)
         counts = torch.bincount(cell, minlength=len(grid)).to(torch.float64)
         noisy = self.noise.add(counts, sigma, SENSITIVITY, entropy, 0)
-        return Release(
-            noisy[:, None], sigma=sigma, sensitivity=SENSITIVITY * self.noise.inflation(len(grid)),
-            signal=float(torch.linalg.norm(counts)), noise=float(torch.linalg.norm(noisy - counts)),
-            n_chosen=len(table.rows), n_clipped=n_moved, n_rejected=0,
-        )  # fmt: skip
+        signal, noise = float(torch.linalg.norm(counts)), float(torch.linalg.norm(noisy - counts))
+        diagnostics = Diagnostics(signal, noise, n_chosen=len(table.rows), n_clipped=n_moved, n_rejected=0)
+        release = Release(noisy[:, None], sigma, SENSITIVITY * self.noise.inflation(len(grid)))
+        return release, Unreleased(diagnostics)
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         grid, kept = self.grid(public), self.kept(values, public)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from dpfbo.outsourced.table import Public, Table
-from dpfbo.outsourced.transforms import Candidates, Transform
+from dpfbo.outsourced.transforms import Candidates, Transform, Unreleased
 from dpfbo.privacy.entropy import Entropy
-from dpfbo.privacy.release import Release
+from dpfbo.privacy.release import Diagnostics, Release
 
 
 @dataclass(frozen=True)
@@ -18,10 +18,11 @@ class Indices(Transform):
     def scale(self, table: Table) -> float:
         return 1.0
 
-    def release(self, table: Table, entropy: Entropy) -> Release:
+    def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
         n = len(table.rows)
         zeros = torch.zeros(n, 1, dtype=torch.float64)
-        return Release(zeros, sigma=0.0, sensitivity=0.0, signal=0.0, noise=0.0, n_chosen=n, n_clipped=0, n_rejected=0)
+        diagnostics = Diagnostics(signal=0.0, noise=0.0, n_chosen=n, n_clipped=0, n_rejected=0)
+        return Release(zeros, sigma=0.0, sensitivity=0.0), Unreleased(diagnostics)
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         return Candidates(values)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from dpfbo.outsourced.table import Public, Table
-from dpfbo.outsourced.transforms import NORM, Candidates, Transform, centred, scaled_to_norm
+from dpfbo.outsourced.transforms import NORM, Candidates, Transform, Unreleased, centred, scaled_to_norm
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy
-from dpfbo.privacy.release import Release
+from dpfbo.privacy.release import Diagnostics, Release
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -29,12 +29,10 @@ class Plain(Transform):
     def scale(self, table: Table) -> float:
         return NORM / float(table.rows.norm(dim=1).max())
 
-    def release(self, table: Table, entropy: Entropy) -> Release:
+    def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
         Z = centred(scaled_to_norm(table.rows))
-        return Release(
-            Z, sigma=0.0, sensitivity=math.inf, signal=float(torch.linalg.norm(Z)), noise=0.0,
-            n_chosen=len(Z), n_clipped=0, n_rejected=0,
-        )  # fmt: skip
+        diagnostics = Diagnostics(float(torch.linalg.norm(Z)), noise=0.0, n_chosen=len(Z), n_clipped=0, n_rejected=0)
+        return Release(Z, sigma=0.0, sensitivity=math.inf), Unreleased(diagnostics)
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         return Candidates(values)

@@ -22,11 +22,11 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.outsourced.table import Public, Table
-from dpfbo.outsourced.transforms import NORM, Candidates, Transform, centred, scaled_to_norm
+from dpfbo.outsourced.transforms import NORM, Candidates, Transform, Unreleased, centred, scaled_to_norm
 from dpfbo.privacy.accounting import check_delta
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy, gaussian
-from dpfbo.privacy.release import Release
+from dpfbo.privacy.release import Diagnostics, Release
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -76,14 +76,12 @@ class RandomProjection(Transform):
     def scale(self, table: Table) -> float:
         return NORM / float(table.rows.norm(dim=1).max())
 
-    def release(self, table: Table, entropy: Entropy) -> Release:
+    def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
         rows = self.raised(centred(scaled_to_norm(table.rows)))
         M = gaussian(entropy, "projection", 0, (rows.shape[1], self.r))
         Z = rows @ M / math.sqrt(self.r)
-        return Release(
-            Z, sigma=0.0, sensitivity=math.inf, signal=float(torch.linalg.norm(Z)), noise=0.0,
-            n_chosen=len(Z), n_clipped=0, n_rejected=0,
-        )  # fmt: skip
+        diagnostics = Diagnostics(float(torch.linalg.norm(Z)), noise=0.0, n_chosen=len(Z), n_clipped=0, n_rejected=0)
+        return Release(Z, sigma=0.0, sensitivity=math.inf), Unreleased(diagnostics)
 
     def raised(self, rows: Tensor) -> Tensor:
         """The rows with singular values that reach w: themselves where all do already."""

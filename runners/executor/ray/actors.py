@@ -13,12 +13,13 @@ from torch import Tensor
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.messages import Messages, PartialSum
+from dpfbo.federated.server import RoundOutput
 from dpfbo.federated.shard import Shard
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.records import RoundRecord, ServerRecord
+from dpfbo.records import RoundRecord
 from runners.compose.experiment import assemble, federated
 from runners.executor.deployment import Spent, device
-from runners.executor.ray.process import Where, enter, where, without_values
+from runners.executor.ray.process import Where, enter, where
 from runners.record.run_folder import RunFolder
 
 
@@ -65,7 +66,11 @@ class AgentActor:
 
 @ray.remote
 class ServerActor:
-    """The server of a run: it alone chooses S_t, adds the noise, and writes the ledger, one process at a time."""
+    """The server of a run: it alone chooses S_t, adds the noise, and writes the ledger, one process at a time.
+
+    Its rounds return the private diagnostics as an object of their own: a broadcast may be large, and what is large
+    goes through memory that every process on the node maps, agents included; what is small goes to the driver alone.
+    """
 
     def __init__(self, settings: dict[str, Any], folder: str, working_directory: str) -> None:
         self._settings, self._folder, self._working_directory = settings, folder, working_directory
@@ -86,10 +91,10 @@ class ServerActor:
     def where(self) -> Where:
         return where("cpu")
 
-    @ray.method(num_returns=2)
+    @ray.method(num_returns=3)
     def round(
         self, t: int, late: np.ndarray | None, M: int, sizes: Sequence[int], *parts: np.ndarray | None
-    ) -> tuple[Broadcast | None, ServerRecord | None]:
+    ) -> RoundOutput:
         """One round from the messages of all shards; None for those of a late one. sizes: agents of each."""
         if not parts:
             return self._round(t, None, None)
@@ -100,18 +105,15 @@ class ServerActor:
         ]
         return self._round(t, torch.from_numpy(np.concatenate(whole)), late)
 
-    @ray.method(num_returns=2)
+    @ray.method(num_returns=3)
     def round_by_shards(
         self, t: int, late: np.ndarray | None, firsts: Sequence[int], shards: Sequence[Any]
-    ) -> tuple[Broadcast | None, ServerRecord | None]:
+    ) -> RoundOutput:
         """One round from sums that the shards make of the messages that this server chose."""
         return self._round(t, ShardSums(t, firsts, shards), late)
 
-    def _round(
-        self, t: int, messages: Messages | None, late: np.ndarray | None
-    ) -> tuple[Broadcast | None, ServerRecord | None]:
-        broadcast, record = self._server.round(t, messages, _tensor(late))
-        return broadcast, without_values(record)
+    def _round(self, t: int, messages: Messages | None, late: np.ndarray | None) -> RoundOutput:
+        return self._server.round(t, messages, _tensor(late))
 
     def spent(self) -> Spent:
         return Spent(self._experiment.accounts.epsilons(self._ledger.events()), len(self._ledger.charges))

@@ -8,14 +8,15 @@ import ray
 from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint
-from dpfbo.federated.broadcast import Broadcast
+from dpfbo.federated.broadcast import ReleasedTable
 from dpfbo.outsourced.curator import Measured
 from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.release import Diagnostics
 from dpfbo.records import ServerRecord
 from runners.compose.experiment import assemble
 from runners.compose.outsourced import Outsourced
 from runners.executor.deployment import Spent
-from runners.executor.ray.process import Where, enter, where, without_values
+from runners.executor.ray.process import Where, enter, where
 from runners.record.run_folder import RunFolder
 
 
@@ -41,11 +42,10 @@ class CuratorActor:
     def where(self) -> Where:
         return where("cpu")
 
-    @ray.method(num_returns=2)
-    def round(self, t: int) -> tuple[Broadcast | None, ServerRecord | None]:
-        """The release, and the record without its values."""
-        broadcast, record = self._curator.round(t, None)
-        return broadcast, without_values(record)
+    @ray.method(num_returns=3)
+    def round(self, t: int) -> tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]:
+        """The release, its public record, and its private numbers: objects of their own, as a server's."""
+        return self._curator.round(t, None)
 
     def resume(self, values: Tensor) -> None:
         self._curator.resume(values)

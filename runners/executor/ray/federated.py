@@ -19,13 +19,13 @@ from ray.exceptions import RayError
 
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.federation import Aggregator, Result
+from dpfbo.federated.server import RoundOutput
 from dpfbo.federated.shard import cut
-from dpfbo.records import RoundRecord, ServerRecord, joined
+from dpfbo.records import RoundRecord, joined
 from runners.compose.experiment import Experiment
 from runners.executor.deployment import Spent
 from runners.executor.ray.actors import AgentActor, Report, ServerActor
 from runners.executor.ray.cluster import Layout, connected, layout
-from runners.executor.ray.process import with_values
 from runners.executor.ray.supervision import Actor, RayActors, answer, beside_driver, strategy
 from runners.record.run_folder import RunFolder
 
@@ -186,11 +186,11 @@ class RayServer:
     deployment: RayDeployment
     uses_messages: bool
 
-    def round(self, t: int, messages: RayMessages | None) -> tuple[Broadcast | None, ServerRecord | None]:
+    def round(self, t: int, messages: RayMessages | None) -> RoundOutput:
         while True:
             try:
-                broadcast, record = answer(list(self._ask(t, messages)))
-                return broadcast, with_values(record, broadcast)
+                broadcast, record, diagnostics = answer(list(self._ask(t, messages)))
+                return broadcast, record, diagnostics
             except RayError as error:
                 self.deployment.heal(error)
                 if messages is not None:

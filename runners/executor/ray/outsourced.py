@@ -14,17 +14,15 @@ from typing import Any
 import ray
 from torch import Tensor
 
-from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.federation import Result
+from dpfbo.federated.server import RoundOutput
 from dpfbo.outsourced.curator import Measured
 from dpfbo.outsourced.loop import Parties
-from dpfbo.records import ServerRecord
 from runners.compose.outsourced import Outsourced
 from runners.executor.deployment import ExecutorError, Spent
 from runners.executor.ray.cluster import connected
 from runners.executor.ray.curator import CuratorActor
 from runners.executor.ray.modeler import ModelerActor
-from runners.executor.ray.process import with_values
 from runners.executor.ray.supervision import Actor, RayActors, beside_driver, strategy
 from runners.record.run_folder import RunFolder
 
@@ -100,13 +98,13 @@ class RayCurator(RayParty):
     """The curator's actor, as `Parties` and `federation.run` see it."""
 
     uses_messages = False
-    _released: tuple[Broadcast | None, ServerRecord | None] | None = None
+    _released: RoundOutput | None = None
 
-    def round(self, t: int, messages: None) -> tuple[Broadcast | None, ServerRecord | None]:
+    def round(self, t: int, messages: None) -> RoundOutput:
         """The release, asked for once: an actor placed again makes the same one, or has kept it."""
         if self._released is None or t != 0:
-            broadcast, record = self.tell("round", t)
-            self._released = broadcast, with_values(record, broadcast)
+            broadcast, record, diagnostics = self.tell("round", t)
+            self._released = broadcast, record, diagnostics
         return self._released
 
     def resume(self, values: Tensor) -> None:

@@ -2,15 +2,12 @@
 
 import os
 import resource
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import ray
 import torch
 from threadpoolctl import threadpool_limits
-
-from dpfbo.federated.broadcast import Broadcast
-from dpfbo.records import ServerRecord
 
 
 @dataclass(frozen=True)
@@ -34,22 +31,6 @@ def enter(folder: str, threads: int) -> None:
 def where(on: str) -> Where:
     """This process, with its tensors on a device."""
     return Where(ray.get_runtime_context().get_node_id(), os.getpid(), on, _memory())
-
-
-def without_values(record: ServerRecord | None) -> ServerRecord | None:
-    """A record as it may travel beside its broadcast: without the released values.
-
-    What is large goes through memory that every process on the node maps, agents and modelers included, and the other
-    numbers of a record are private: alone they are small enough to go to the driver and nowhere else.
-    """
-    return None if record is None else replace(record, release=replace(record.release, values=torch.zeros(0)))
-
-
-def with_values(record: ServerRecord | None, broadcast: Broadcast | None) -> ServerRecord | None:
-    """The whole record again, on the driver's side."""
-    if record is None or broadcast is None:
-        return record
-    return replace(record, release=replace(record.release, values=broadcast.values))
 
 
 def _memory() -> int:

@@ -73,7 +73,7 @@ class TestRandomProjection:
     def test_few_rows_give_all_others(self, d, epsilon):
         rows, transform = table(d=d), RandomProjection(d + 2, epsilon, DELTA)
         truth = transform.scale(rows) * rows.rows
-        values = transform.release(rows, seeded("rows", d)).values
+        values = transform.release(rows, seeded("rows", d))[0].values
         found = reconstruction.from_known_rows(values, truth)
         assert len(found.known) == d + 1 and found.largest < 1e-10
         assert float(truth.norm(dim=1).max()) == pytest.approx(25)
@@ -83,7 +83,7 @@ class TestRandomProjection:
     def test_rows_stay_unknown_in_directions_that_are_not_released(self):
         rows, transform = table(d=3), RandomProjection(1, EPSILON, DELTA)
         truth = transform.scale(rows) * rows.rows
-        values = transform.release(rows, seeded("one")).values
+        values = transform.release(rows, seeded("one"))[0].values
         assert 1 < reconstruction.best_affine(values, truth).rms < reconstruction.from_known_rows(values, truth).rms
 
 
@@ -104,7 +104,7 @@ class TestGaussian:
     def test_rows_are_no_better_known_than_the_noise_allows(self):
         rows, transform = table(), GaussianNoise(EPSILON, DELTA)
         truth, sigma = transform.scale(rows) * rows.rows, transform.sigma(rows.public)
-        values = in_table_order(transform.release(rows, seeded("rows")))
+        values = in_table_order(*transform.release(rows, seeded("rows")))
         # the best affine map shrinks towards the mean: 1 / (1 / sigma^2 + 1 / variance) of each coordinate
         share = (truth.var(0) / (truth.var(0) + sigma**2)).mean().sqrt()
         best = reconstruction.best_affine(values, truth)
@@ -200,39 +200,42 @@ class OneRowBare(GaussianNoise):
     """Row 7 of the table gets no noise."""
 
     def release(self, table, entropy):
-        release = super().release(table, entropy)
-        values = in_table_order(release)
+        release, private = super().release(table, entropy)
+        values = in_table_order(release, private)
         values[7] = table.rows[7] * self.scale(table)
-        return replace(release, values=values[list(release.order)])
+        return replace(release, values=values[list(private.order)]), private
 
 
-def in_place(release):
-    return replace(release, values=in_table_order(release), order=None)
+def reordered(release, private, order):
+    """The same release with row order[i] of the table in place i."""
+    return replace(release, values=in_table_order(release, private)[order]), replace(private, order=order)
+
+
+def in_place(release, private):
+    return replace(release, values=in_table_order(release, private)), replace(private, order=None)
 
 
 class InOrder(GaussianNoise):
     """Rows are released in the order of the table."""
 
     def release(self, table, entropy):
-        return in_place(super().release(table, entropy))
+        return in_place(*super().release(table, entropy))
 
 
 class Turned(GaussianNoise):
     """As in a list that starts somewhere else, always at the same place."""
 
     def release(self, table, entropy):
-        release = super().release(table, entropy)
-        order = [*range(50, len(table.rows)), *range(50)]
-        return replace(release, values=in_table_order(release)[order], order=order)
+        return reordered(*super().release(table, entropy), [*range(50, len(table.rows)), *range(50)])
 
 
 class Sorted(GaussianNoise):
     """By what is released of the first feature: the order is another one in every release."""
 
     def release(self, table, entropy):
-        release = super().release(table, entropy)
-        places = release.values[:, 0].argsort()
-        return replace(release, values=release.values[places], order=[release.order[i] for i in places.tolist()])
+        release, private = super().release(table, entropy)
+        places = release.values[:, 0].argsort().tolist()
+        return reordered(release, private, [private.order[i] for i in places])
 
 
 class TestChecks:
@@ -267,9 +270,8 @@ class TestChecks:
         assert [f.check for f in failed] == [check] and words in failed[0].words
 
     def test_an_order_that_leaves_rows_out_is_found(self):
-        release = GaussianNoise(EPSILON, DELTA).release(table(), seeded(0))
-        broken = replace(release, order=[0] * 200)
-        assert not row_order([release, broken]).holds
+        release, private = GaussianNoise(EPSILON, DELTA).release(table(), seeded(0))
+        assert not row_order([(release, private), (release, replace(private, order=[0] * 200))]).holds
 
 
 class TestOrder:
@@ -278,23 +280,23 @@ class TestOrder:
         rows = table()
         rows = replace(rows, rows=rows.rows[rows.rows[:, 0].argsort()])
         transform, error = GaussianNoise(EPSILON, DELTA), 1 / math.sqrt(199)
-        found = [spearmanr(range(200), rows.rows[r.order, 0])[0] for r in released(rows, transform, 100)]
+        found = [spearmanr(range(200), rows.rows[private.order, 0])[0] for _, private in released(rows, transform, 100)]
         assert abs(np.mean(found)) < 4 * error / 10
         assert np.std(found, ddof=1) == pytest.approx(error, rel=4 / math.sqrt(2 * 99))
-        kept = InOrder(EPSILON, DELTA).release(rows, seeded("order"))
+        kept, _ = InOrder(EPSILON, DELTA).release(rows, seeded("order"))
         assert spearmanr(range(200), kept.values[:, 0])[0] > 0.9
 
     def test_every_place_is_as_likely(self):
         """3 rows, 6 orders, 1200 releases."""
-        seen = Counter(tuple(r.order) for r in released(table(3), GaussianNoise(EPSILON, DELTA), 1200))
+        seen = Counter(tuple(private.order) for _, private in released(table(3), GaussianNoise(EPSILON, DELTA), 1200))
         assert len(seen) == 6 and chisquare(list(seen.values())).pvalue > 1e-4
 
     def test_scores_undo_it(self):
         """The adversary knows the order: without it, hardly anything could be told apart."""
-        release = GaussianNoise(EPSILON, DELTA, Silent()).release(table(), seeded(0))
+        release, private = GaussianNoise(EPSILON, DELTA, Silent()).release(table(), seeded(0))
         exact = table().rows * GaussianNoise(EPSILON, DELTA).scale(table())
-        assert torch.equal(in_table_order(release), exact) and not torch.equal(release.values, exact)
-        assert torch.equal(in_table_order(replace(release, order=None)), release.values)
+        assert torch.equal(in_table_order(release, private), exact) and not torch.equal(release.values, exact)
+        assert torch.equal(in_table_order(release, replace(private, order=None)), release.values)
 
 
 def test_no_noise_at_all_is_told_from_little_noise_in_the_column_space():
@@ -309,7 +311,8 @@ def test_neighbours_differ_in_one_row_that_only_the_last_one_lets_a_maximum_noti
     for attack, distance in zip([*central, longest], (0.01, 1.0, 1.0), strict=True):
         moved = (attack.neighbour.rows - attack.table.rows).norm(dim=1) * transform.scale(rows)
         assert float(moved.max()) == pytest.approx(distance) and int((moved > 0).sum()) == 1
-        assert all(transform.release(t, seeded(0)).n_clipped == 0 for t in (attack.table, attack.neighbour))
+        for changed in (attack.table, attack.neighbour):
+            assert transform.release(changed, seeded(0))[1].diagnostics.n_clipped == 0
         assert attack.table.public == attack.neighbour.public == rows.public
     published = RandomProjection(3, 1.0, DELTA).scale
     for attack in central:
@@ -386,7 +389,7 @@ class TestCommand:
 
     def test_a_failed_check_is_enough(self, tmp_path, capsys, monkeypatch):
         shuffled = GaussianNoise.release
-        monkeypatch.setattr(GaussianNoise, "release", lambda *given: in_place(shuffled(*given)))
+        monkeypatch.setattr(GaussianNoise, "release", lambda *given: in_place(*shuffled(*given)))
         assert self.run(tmp_path, "transform=gaussian", "--trials", "20") == 3
         assert "FAILS" in (text := capsys.readouterr().out) and "does NOT hold" in text and "VIOLATED" not in text
 

@@ -92,24 +92,24 @@ def test_lost_messages_count_as_zero_vectors(mechanism, p):
     with_losses, by_hand = server(mechanism, dropout), server(mechanism)
     for t in range(T):
         lost = dropout.lost(N, t)
-        broadcast, record = with_losses.round(t, messages)
-        expected, other = by_hand.round(t, zeroed(messages, lost))
+        broadcast, record, private = with_losses.round(t, messages)
+        expected, other, other_private = by_hand.round(t, zeroed(messages, lost))
         assert torch.equal(broadcast.values, expected.values)
-        assert record.n_dropped == int(lost.sum())
-        assert record.epsilon == other.epsilon
-        for name in ("sigma", "sensitivity", "signal", "noise", "n_chosen"):
-            assert getattr(record.release, name) == getattr(other.release, name)
+        assert private.n_dropped == int(lost.sum())
+        assert record == other
+        for name in ("signal", "noise", "n_chosen"):
+            assert getattr(private, name) == getattr(other_private, name)
     assert with_losses.ledger.charges == by_hand.ledger.charges
 
 
 def test_chosen_messages_that_were_lost_are_among_the_rejected():
     streams = Streams(2)
     dropout, t = Dropout(0.5, streams), 1
-    _, record = server(dropout=dropout, seed=2).round(t, whole_messages())
+    _, _, private = server(dropout=dropout, seed=2).round(t, whole_messages())
     chosen, lost = PRIVATE.choose(N, SeededEntropy(streams), t), dropout.lost(N, t)
-    assert record.release.n_chosen == int(chosen.sum())
-    assert record.release.n_rejected == int((chosen & lost).sum())
-    assert record.n_dropped == int(lost.sum()) > record.release.n_rejected > 0
+    assert private.n_chosen == int(chosen.sum())
+    assert private.n_rejected == int((chosen & lost).sum())
+    assert private.n_dropped == int(lost.sum()) > private.n_rejected > 0
 
 
 def test_late_messages_are_lost_ones():
@@ -118,19 +118,19 @@ def test_late_messages_are_lost_ones():
     lost = dropout.lost(N, 1)
     assert (lost & late).any()
     assert (lost ^ late).any()
-    broadcast, record = server(dropout=dropout).round(1, messages, late)
-    expected, _ = server().round(1, zeroed(messages, lost | late))
+    broadcast, _, private = server(dropout=dropout).round(1, messages, late)
+    expected, _, _ = server().round(1, zeroed(messages, lost | late))
     assert torch.equal(broadcast.values, expected.values)
-    assert record.n_dropped == int((lost | late).sum())
+    assert private.n_dropped == int((lost | late).sum())
 
 
 def test_noise_is_released_when_everything_is_lost():
-    broadcast, record = server(dropout=Dropout(1.0)).round(0, whole_messages())
-    assert record.release.signal == 0
-    assert record.release.noise == pytest.approx(float(broadcast.values.norm()))
-    assert record.release.noise > 0
-    assert record.release.sigma == PRIVATE.sigma(Uniform()(0, torch.arange(N) % 2, 2)) > 0
-    other, _ = server(dropout=Dropout(1.0)).round(0, 100 * whole_messages())
+    broadcast, record, private = server(dropout=Dropout(1.0)).round(0, whole_messages())
+    assert private.signal == 0
+    assert private.noise == pytest.approx(float(broadcast.values.norm()))
+    assert private.noise > 0
+    assert record.sigma == PRIVATE.sigma(Uniform()(0, torch.arange(N) % 2, 2)) > 0
+    other, _, _ = server(dropout=Dropout(1.0)).round(0, 100 * whole_messages())
     assert torch.equal(broadcast.values, other.values)
 
 
@@ -138,12 +138,12 @@ def test_lost_message_cannot_spoil_the_sum():
     """Not even one that is not finite, or longer than the clip norm, or of a wrong shape."""
     dropout, messages = Dropout(0.3, Streams(2)), whole_messages()
     lost = dropout.lost(N, 0)
-    expected, _ = server(dropout=dropout).round(0, messages)
+    expected, _, _ = server(dropout=dropout).round(0, messages)
     for content in (math.nan, math.inf, 1e300):
         spoilt = torch.where(lost[:, None], content, messages)
-        broadcast, record = server(dropout=dropout).round(0, spoilt)
+        broadcast, _, private = server(dropout=dropout).round(0, spoilt)
         assert torch.equal(broadcast.values, expected.values)
-        assert record.release.n_clipped == 0
+        assert private.n_clipped == 0
     rows = [torch.ones(3) if gone else m for gone, m in zip(lost.tolist(), messages, strict=True)]
     assert torch.equal(server(dropout=dropout).round(0, rows)[0].values, expected.values)
 
@@ -152,8 +152,8 @@ def test_lost_message_cannot_spoil_the_sum():
 def test_peer_passes_a_lost_message_on_as_zeros(late):
     dropout, messages = Dropout(0.4, Streams(2)), whole_messages() + 100
     lost = dropout.lost(N, 1) | (False if late is None else late)
-    received, record = PeerExchange(N, Streams(5), dropout).round(1, messages, late)
-    everything, _ = PeerExchange(N, Streams(5)).round(1, messages)
+    received, record, _ = PeerExchange(N, Streams(5), dropout).round(1, messages, late)
+    everything, _, _ = PeerExchange(N, Streams(5)).round(1, messages)
     assert record is None
     picked = (everything.values[:, None] == messages).all(2).int().argmax(1)
     assert torch.equal(received.values, zeroed(messages, lost)[picked])

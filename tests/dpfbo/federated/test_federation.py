@@ -125,7 +125,7 @@ def test_run_with_all_messages_clipped_does_not_depend_on_S(problem):
     small = run(SubsampledGaussian(0.5, 1.0, 2.0**-6), problem=make())
     large = run(SubsampledGaussian(0.5, 1.0, 2.0**-3), problem=make())
     for result in (small, large):
-        assert sum(r.release.n_clipped for r in result.server) == sum(r.release.n_chosen for r in result.server) > 0
+        assert sum(d.n_clipped for d in result.diagnostics) == sum(d.n_chosen for d in result.diagnostics) > 0
     assert torch.equal(queries(small), queries(large))
     tenth = run(SubsampledGaussian(0.5, 1.0, 0.1), problem=make())
     assert torch.allclose(queries(tenth), queries(large), atol=1e-5)
@@ -143,7 +143,7 @@ def test_no_noise_and_no_clipping_is_the_weighted_average():
 
 def test_empty_subset_goes_the_same_way():
     result = run(SubsampledGaussian(1e-9, 1.0, 2.0))
-    assert all(r.release.n_chosen == 0 and r.release.signal == 0 and r.release.noise > 0 for r in result.server)
+    assert all(d.n_chosen == 0 and d.signal == 0 and d.noise > 0 for d in result.diagnostics)
     assert len(result.server) == T
 
 
@@ -159,17 +159,17 @@ def test_unusable_messages_are_zero_vectors(bad):
     }[bad]  # fmt: skip
     sent = [hostile(m) if n == 3 else m for n, m in enumerate(messages)]
     mechanism = SubsampledGaussian(1.0, 1.0, 2.0)
-    expected, _ = server_for(problem, agents, mechanism).round(0, zeroed)
-    broadcast, record = server_for(problem, agents, mechanism).round(0, sent)
+    expected, _, _ = server_for(problem, agents, mechanism).round(0, zeroed)
+    broadcast, _, private = server_for(problem, agents, mechanism).round(0, sent)
     assert torch.equal(broadcast.values, expected.values)
-    assert record.release.n_rejected == 1
+    assert private.n_rejected == 1
 
 
 def test_all_messages_lost_still_releases_noise():
     problem, agents, _ = world()
-    broadcast, record = server_for(problem, agents, SubsampledGaussian(1.0, 1.0, 2.0)).round(0, None)
-    assert record.release.n_rejected == 12
-    assert record.release.signal == 0
+    broadcast, _, private = server_for(problem, agents, SubsampledGaussian(1.0, 1.0, 2.0)).round(0, None)
+    assert private.n_rejected == 12
+    assert private.signal == 0
     assert torch.isfinite(broadcast.values).all()
 
 
@@ -250,7 +250,7 @@ def test_repeated_query_on_a_box_is_replaced():
         uses_messages = False
 
         def round(self, t, messages):
-            return Points(torch.full((6, 2), 0.25, dtype=torch.float64)), None
+            return Points(torch.full((6, 2), 0.25, dtype=torch.float64)), None, None
 
     agents = dataclasses.replace(agents, follow="always")
     result = federation.run(federation.Together.of(problem, agents), Stubborn(), T)
@@ -273,7 +273,7 @@ def test_records_tables():
     assert last["regret"].to_numpy() == pytest.approx(result.rounds[-1].regret[:, 0].numpy())
     assert set(frame["source"]) <= {s.name for s in Source}
     assert frame["x"].map(len).eq(1).all()
-    server = records.server_table(result.server)
+    server = records.server_table(result.server, result.diagnostics)
     assert server.schema.equals(records.SERVER_SCHEMA)
     assert server.num_rows == T
     tags = {f.metadata[b"visibility"] for f in [*records.ROUNDS_SCHEMA, *records.SERVER_SCHEMA]}

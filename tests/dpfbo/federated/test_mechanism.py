@@ -33,6 +33,12 @@ def weights(round=0, n=N, p=P):
 
 
 def release(mechanism, sent, w=None, round=0, entropy=ENTROPY):
+    """The release alone."""
+    return both(mechanism, sent, w, round, entropy)[0]
+
+
+def both(mechanism, sent, w=None, round=0, entropy=ENTROPY):
+    """A release and its diagnostics."""
     return mechanism.release(sent, weights() if w is None else w, M, entropy, round)
 
 
@@ -131,10 +137,10 @@ def test_noise_has_the_promised_law(calibration, entropy):
 
 def test_empty_subset_releases_the_same_noise():
     mechanism = SubsampledGaussian(1e-9, 1.0, 2.0)
-    out = release(mechanism, messages())
-    assert out.n_chosen == 0
-    assert out.signal == 0
-    full = SubsampledGaussian(1e-9, 1.0, 2.0).release([None] * N, weights(), M, ENTROPY, 0)
+    out, private = both(mechanism, messages())
+    assert private.n_chosen == 0
+    assert private.signal == 0
+    full, _ = SubsampledGaussian(1e-9, 1.0, 2.0).release([None] * N, weights(), M, ENTROPY, 0)
     assert torch.equal(out.values, full.values)
 
 
@@ -160,10 +166,10 @@ def test_unusable_messages_count_as_zero_bit_for_bit(make, kind):
     hostile, zeroed = list(good), list(good)
     for n in (0, 5):
         hostile[n], zeroed[n] = BAD[kind], torch.zeros(M, dtype=torch.float64)
-    out, expected = release(make(), hostile), release(make(), zeroed)
+    (out, private), (expected, of_zeroed) = both(make(), hostile), both(make(), zeroed)
     assert torch.equal(out.values, expected.values)
-    assert out.n_rejected == 2
-    assert expected.n_rejected == 0
+    assert private.n_rejected == 2
+    assert of_zeroed.n_rejected == 0
 
 
 def test_whole_tensor_of_a_wrong_shape_is_rejected_message_by_message():
@@ -209,8 +215,8 @@ def test_hostile_messages_move_the_broadcast_by_no_more_than_the_bound(entries, 
 
 def test_all_clipped_releases_do_not_depend_on_S():
     sent = messages(scale=1e3)
-    small, large = (release(SubsampledGaussian(0.6, 1.0, S), sent) for S in (2.0**-4, 2.0**3))
-    assert small.n_clipped == small.n_chosen > 0
+    (small, private), (large, _) = (both(SubsampledGaussian(0.6, 1.0, S), sent) for S in (2.0**-4, 2.0**3))
+    assert private.n_clipped == private.n_chosen > 0
     assert torch.equal(small.values * 2.0**7, large.values)
 
 
@@ -323,11 +329,11 @@ def test_messages_of_a_wrong_type_count_as_zero_bit_for_bit(make, kind):
     hostile, zeroed = list(messages()), list(messages())
     hostile[3], zeroed[3] = UNREAL[kind], torch.zeros(M, dtype=torch.float64)
     try:
-        out = release(make(), hostile)
+        out, private = both(make(), hostile)
     except Exception as error:
         pytest.fail(f"one agent's message ends the round: {type(error).__name__}: {error}")
     assert torch.equal(out.values, release(make(), zeroed).values)
-    assert out.n_rejected == 1
+    assert private.n_rejected == 1
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["one vector", "all as a matrix"])
@@ -353,10 +359,11 @@ def test_only_chosen_messages_are_looked_at():
     sent, other = list(messages()), list(messages())
     for n in (~chosen).nonzero()[:, 0].tolist():
         other[n] = torch.full((M,), math.nan, dtype=torch.float64)
-    out, same = release(mechanism, sent), release(mechanism, other)
+    (out, private), (same, private_of_other) = both(mechanism, sent), both(mechanism, other)
     assert torch.equal(out.values, same.values)
-    assert (out.n_rejected, out.n_clipped, out.n_chosen) == (same.n_rejected, same.n_clipped, same.n_chosen)
-    assert out.n_rejected == 0
+    counts = [(d.n_rejected, d.n_clipped, d.n_chosen) for d in (private, private_of_other)]
+    assert counts[0] == counts[1]
+    assert private.n_rejected == 0
 
 
 def test_a_release_changes_no_input():
@@ -377,11 +384,11 @@ def test_fresh_entropy_gives_fresh_noise_and_the_same_seed_the_same():
 
 def test_signal_and_noise_add_up_to_the_release():
     mechanism, sent, w = SubsampledGaussian(1.0, 0.5, 2.0), messages(), weights()
-    out = release(mechanism, sent, w)
+    out, private = both(mechanism, sent, w)
     total = w @ clip(sent, 2.0 / math.sqrt(P))[0]
-    assert out.signal == pytest.approx(float(total.norm()))
-    assert out.noise == pytest.approx(float((out.values - total).norm()))
-    assert out.n_clipped == int((sent.norm(dim=1) > 2.0 / math.sqrt(P)).sum())
+    assert private.signal == pytest.approx(float(total.norm()))
+    assert private.noise == pytest.approx(float((out.values - total).norm()))
+    assert private.n_clipped == int((sent.norm(dim=1) > 2.0 / math.sqrt(P)).sum())
 
 
 @given(st.integers(1, 40), st.integers(1, 8), st.integers(0, 2**31))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from dpfbo.checkpoint import ReleaseFile
+from dpfbo.checkpoint import CuratorFile
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.transforms.cover import Cover
 from dpfbo.outsourced.transforms.gaussian import GaussianNoise
@@ -19,6 +19,7 @@ from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
+from dpfbo.privacy.release import Diagnostics
 from dpfbo.problems.grid_gp import GridGP
 from dpfbo.rng import Streams
 
@@ -56,8 +57,8 @@ def released(*arguments, **more):
 def test_a_release_is_made_once(transform):
     ledger = Ledger()
     some = curator(transform, ledger=ledger, rng="os")
-    first, record = some.round(0, None)
-    again, same = some.round(0, None)
+    first, record, _ = some.round(0, None)
+    again, same, _ = some.round(0, None)
     assert torch.equal(first.values, again.values) and record is same
     assert len(ledger.charges) == (0 if isinstance(transform, Cover) else 1)
     for t in (1, -1):
@@ -75,12 +76,12 @@ def test_the_charge_is_in_the_file_before_the_release_is_returned(tmp_path, monk
         seen.append(json.loads(line))
 
     monkeypatch.setattr(Ledger, "charge", watched)
-    table, record = curator(ledger=Ledger(path)).round(0, None)
+    table, record, _ = curator(ledger=Ledger(path)).round(0, None)
     before, line = seen
     assert before is False
     assert line["digest"] == digest(table.values)
     assert line["round"] == 0 and line["q"] == 1.0
-    assert line["z"] == pytest.approx(record.release.sigma)
+    assert line["z"] == pytest.approx(record.sigma)
     assert record.epsilon == pytest.approx(3.0, rel=1e-6) and record.epsilon <= 3.0
 
 
@@ -97,14 +98,14 @@ def test_nothing_leaves_when_the_charge_fails(monkeypatch):
                 some.round(0, None)
         with pytest.raises(ValueError, match="measures nothing before it has released"):
             some.measure(0, [1])
-    table, record = some.round(0, None)
-    assert record.release.values is table.values
+    table, record, _ = some.round(0, None)
+    assert table is some.round(0, None)[0] and record.round == 0
 
 
 def test_a_seeded_release_is_paid_once_and_other_data_are_refused(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    first, _ = curator(ledger=Ledger(path)).round(0, None)
-    same, record = curator(ledger=Ledger(path)).round(0, None)
+    first, _, _ = curator(ledger=Ledger(path)).round(0, None)
+    same, record, _ = curator(ledger=Ledger(path)).round(0, None)
     assert torch.equal(first.values, same.values)
     assert len(Ledger(path).charges) == 1
     before = path.read_bytes()
@@ -118,8 +119,8 @@ def test_a_seeded_release_is_paid_once_and_other_data_are_refused(tmp_path):
 
 def test_fresh_noise_is_paid_every_time(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    first, one = curator(ledger=Ledger(path), rng="os").round(0, None)
-    second, two = curator(ledger=Ledger(path), rng="os").round(0, None)
+    first, one, _ = curator(ledger=Ledger(path), rng="os").round(0, None)
+    second, two, _ = curator(ledger=Ledger(path), rng="os").round(0, None)
     assert not torch.equal(first.values, second.values)
     assert len(Ledger(path).charges) == 2
     both = AnalyticGaussian("any").epsilon(Ledger(path).events(), 1e-5)
@@ -128,7 +129,7 @@ def test_fresh_noise_is_paid_every_time(tmp_path):
 
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_a_release_that_was_kept_is_sent_after_a_kill_and_paid_once(tmp_path, monkeypatch, where):
-    path, file, charge = tmp_path / "ledger.jsonl", ReleaseFile(tmp_path / "kept" / "release.npz"), Ledger.charge
+    path, file, charge = tmp_path / "ledger.jsonl", CuratorFile(tmp_path / "kept" / "release.npz"), Ledger.charge
 
     def killed(ledger, entry):
         assert file.load(0) is not None, "on disk before it is charged"
@@ -140,9 +141,9 @@ def test_a_release_that_was_kept_is_sent_after_a_kill_and_paid_once(tmp_path, mo
         patch.setattr(Ledger, "charge", killed)
         with pytest.raises(KeyboardInterrupt):
             curator(ledger=Ledger(path), rng="os", kept=file).round(0, None)
-    kept = file.load(0)
+    kept, _ = file.load(0)
     some = curator(ledger=Ledger(path), rng="os", kept=file)
-    table, record = some.round(0, None)
+    table, record, _ = some.round(0, None)
     assert torch.equal(table.values, kept.values)
     assert [c.digest for c in Ledger(path).charges] == [digest(table.values)]
     assert record.epsilon <= 3.0
@@ -197,8 +198,8 @@ def test_rounds_come_in_order_and_the_last_may_be_asked_again():
 @pytest.mark.parametrize("transform", ["projection", "gaussian", "plain"])
 def test_a_candidate_is_its_row(transform):
     some = released(TRANSFORMS[transform])
-    assert some.round(0, None)[1].release.order is None, "nobody else needs to know it"
-    order = TRANSFORMS[transform].release(PROBLEM.table, SeededEntropy(Streams(0))).order
+    assert type(some.round(0, None)[2]) in (Diagnostics, type(None)), "nobody else needs to know the order"
+    order = TRANSFORMS[transform].release(PROBLEM.table, SeededEntropy(Streams(0)))[1].order
     assert (order is None) is (transform != "gaussian")
     for t, index in enumerate((0, 77, 143)):
         measured = some.measure(t, [index])
@@ -240,7 +241,7 @@ def test_no_more_is_measured_than_was_agreed():
 @pytest.mark.parametrize("transform", ["projection", "gaussian", "histogram"])
 def test_a_release_of_another_table_is_not_sent(tmp_path, transform):
     """Kept by a curator that was killed; then the data were changed."""
-    file = ReleaseFile(tmp_path / "release.npz")
+    file = CuratorFile(tmp_path / "release.npz")
     curator(TRANSFORMS[transform], rng="os", kept=file).round(0, None)
     other = curator(Histogram(3.0, 1e-5, cells=4) if transform == "histogram" else TRANSFORMS[transform],
                     problem=GridGP(side_points=11), rng="os", kept=file, ledger=(ledger := Ledger()))  # fmt: skip
@@ -271,13 +272,13 @@ def test_noise_of_measurements(transform):
 
 def test_a_curator_that_goes_on_knows_what_was_released(tmp_path):
     whole = released(TRANSFORMS["histogram"])
-    table, _ = whole.round(0, None)
+    table, _, _ = whole.round(0, None)
     again = curator(TRANSFORMS["histogram"])
     again.resume(table.values)
     with pytest.raises(ValueError, match="the release is not repeated as the checkpoint has it"):
         curator(TRANSFORMS["histogram"]).resume(table.values + 1)
     with pytest.raises(ValueError, match="the release is not repeated as the checkpoint has it"):
-        curator(rng="os", kept=ReleaseFile(tmp_path / "gone.npz")).resume(table.values)
+        curator(rng="os", kept=CuratorFile(tmp_path / "gone.npz")).resume(table.values)
     assert again.n_candidates == whole.n_candidates
     for t in range(3):
         assert again.measure(t, [t]) == whole.measure(t, [t])

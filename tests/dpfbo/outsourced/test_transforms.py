@@ -41,16 +41,16 @@ def seeded(seed=0):
 
 
 def values(transform, some_table, seed=0):
-    return placed(transform.release(some_table, seeded(seed)))
+    return placed(*transform.release(some_table, seeded(seed)))
 
 
-def placed(release):
+def placed(release, private):
     """What was released, in the order of the table."""
     found = release.values.numpy()
-    if release.order is None:
+    if private.order is None:
         return found
-    assert sorted(release.order) == list(range(len(found)))
-    return found[np.argsort(release.order)]
+    assert sorted(private.order) == list(range(len(found)))
+    return found[np.argsort(private.order)]
 
 
 # --- random_projection
@@ -206,44 +206,45 @@ def test_a_row_far_away_changes_its_own_mean_alone_and_is_moved_to_the_box():
     transform, rows = GaussianNoise(EPSILON, DELTA), table().rows.clone()
     before = values(transform, table(rows))
     rows[4] = torch.tensor([1e6, -1e6, 0.2])
-    after = transform.release(table(rows), seeded())
-    assert after.n_clipped == 1
-    changed = (placed(after) != before).any(1)
+    after, private = transform.release(table(rows), seeded())
+    assert private.diagnostics.n_clipped == 1
+    changed = (placed(after, private) != before).any(1)
     assert changed.nonzero()[0].tolist() == [4]
     noise = before[4] - table().rows[4].numpy() * 25 / math.sqrt(10.25)
-    assert placed(after)[4] - noise == pytest.approx(np.array([3, -1, 0.2]) * 25 / math.sqrt(10.25))
+    assert placed(after, private)[4] - noise == pytest.approx(np.array([3, -1, 0.2]) * 25 / math.sqrt(10.25))
 
 
 @pytest.mark.parametrize("entropy", [seeded(), SystemEntropy()], ids=["seeded", "os"])
 def test_noise_of_the_rows_is_normal_and_of_the_stated_size(entropy):
     transform, some = GaussianNoise(EPSILON, DELTA), table(n=4000)
-    release = transform.release(some, entropy)
-    noise = placed(release) - some.rows.numpy() * 25 / math.sqrt(10.25)
+    release, private = transform.release(some, entropy)
+    noise = placed(release, private) - some.rows.numpy() * 25 / math.sqrt(10.25)
     unit = noise / transform.sigma(some.public)
     assert np.abs(unit.mean(0)).max() < 4.5 / math.sqrt(len(unit))
     assert np.abs(unit.var(0) - 1).max() < 4.5 * math.sqrt(2 / len(unit))
     assert np.abs(np.corrcoef(unit.T) - np.eye(3)).max() < 4.5 / math.sqrt(len(unit))
     assert stats.kstest(unit.ravel(), "norm").pvalue > 1e-5
-    assert release.noise == pytest.approx(np.linalg.norm(noise))
+    assert private.diagnostics.noise == pytest.approx(np.linalg.norm(noise))
     assert (release.sigma, release.sensitivity) == (transform.sigma(some.public), 1.0)
 
 
 def test_a_modeler_is_told_the_noise():
     transform, some = GaussianNoise(EPSILON, DELTA), table()
-    release = transform.release(some, seeded())
+    release, private = transform.release(some, seeded())
     candidates = transform.candidates(release.values, some.public)
     assert torch.equal(candidates.points, release.values)
     assert candidates.input_variance.tolist() == [transform.sigma(some.public) ** 2] * 3
     assert not candidates.fresh
-    behind = transform.behind(release.values, release.order, some)
-    assert [behind.rows(i).tolist() for i in range(len(behind))] == [[row] for row in release.order]
+    behind = transform.behind(release.values, private.order, some)
+    assert [behind.rows(i).tolist() for i in range(len(behind))] == [[row] for row in private.order]
 
 
 @pytest.mark.parametrize("entropy", ["seeded", "os"])
 def test_the_order_of_the_rows_is_secret_and_new(entropy):
     """A table may arrive sorted by a private column: the place of a released row must not tell its rank."""
     some, transform = table(n=400), GaussianNoise(EPSILON, DELTA)
-    orders = [transform.release(some, seeded(k) if entropy == "seeded" else SystemEntropy()).order for k in range(40)]
+    sources = [seeded(k) if entropy == "seeded" else SystemEntropy() for k in range(40)]
+    orders = [transform.release(some, source)[1].order for source in sources]
     assert len({tuple(order) for order in orders}) == 40
     correlations = [stats.spearmanr(order, range(400)).statistic for order in orders]
     assert abs(np.mean(correlations)) < 4.5 / math.sqrt(40 * 399)
@@ -258,7 +259,7 @@ def test_discrete_noise_is_inflated_and_lies_on_its_grid(transform):
     some = table(n=50)
     assert plain.sigma(some.public) < exact.sigma(some.public) < plain.sigma(some.public) * (1 + 1e-6)
     assert exact.event(some.public) == plain.event(some.public)
-    released = exact.release(some, SystemEntropy()).values
+    released = exact.release(some, SystemEntropy())[0].values
     steps = released * 2.0**30
     assert torch.equal(steps, steps.round())
     with pytest.raises(ValueError, match="its noise has no seed"):
@@ -353,7 +354,7 @@ def test_cells_behind_candidates_hold_their_rows_and_empty_ones_the_nearest():
     rows = table(n=60).rows
     rows = rows[rows[:, 0] < 0]  # the right half of the box is empty
     some, cover = table(rows), Cover(cells=6)
-    released = cover.release(some, seeded()).values
+    released = cover.release(some, seeded())[0].values
     behind, cells = cover.behind(released, None, some), cover.grid(some.public)
     centres, half = cells.centres() / cells.scale, cells.widths / cells.scale / 2
     assert len(behind) == len(cells) == len(cover.candidates(released, some.public).points)
@@ -374,7 +375,7 @@ def test_cells_behind_candidates_hold_their_rows_and_empty_ones_the_nearest():
 
 def test_noise_of_the_counts_is_normal_and_of_the_stated_size():
     transform, some = Histogram(EPSILON, DELTA, cells=30), table(n=4000)
-    release = transform.release(some, seeded())
+    release, _ = transform.release(some, seeded())
     unit = (release.values[:, 0].numpy() - counts(transform.grid(some.public), some)) / transform.sigma(some.public)
     assert abs(unit.mean()) < 4.5 / math.sqrt(len(unit))
     assert abs(unit.var() - 1) < 4.5 * math.sqrt(2 / len(unit))

@@ -36,8 +36,8 @@ def drawn(monkeypatch):
 
 
 def interrupted(cfg, after):
-    def stop(agents, server):
-        if agents.round == after:
+    def stop(done):
+        if done.agents.round == after:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -99,7 +99,7 @@ def test_noise_of_the_operating_system_is_normal_fresh_and_of_the_stated_size():
     mechanism, w = SubsampledGaussian(0.5, 1.3, 2.0), weights()
     silent = [None] * w.shape[1]
     sample = torch.stack(
-        [mechanism.release(silent, w, M, entropy.SystemEntropy(), 0).values for _ in range(2000)]
+        [mechanism.release(silent, w, M, entropy.SystemEntropy(), 0)[0].values for _ in range(2000)]
     )  # one round again and again
     flat = (sample / mechanism.sigma(w)).flatten().numpy()
     assert sample.shape == (2000, P, M)

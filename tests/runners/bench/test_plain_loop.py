@@ -343,8 +343,8 @@ def test_sum_is_that_of_the_library_when_all_are_chosen() -> None:
     ours = plain_loop.aggregate(messages, weights, settings(4, 1.0, 0.0, 6.0), rng)
     mechanism = SubsampledGaussian(1.0, 0.0, 6.0)
     entropy = SeededEntropy(Streams(0))
-    release = mechanism.release(torch.from_numpy(messages), torch.from_numpy(weights), 5, entropy, 0)
-    assert 0 < release.n_clipped < 11
+    release, private = mechanism.release(torch.from_numpy(messages), torch.from_numpy(weights), 5, entropy, 0)
+    assert 0 < private.n_clipped < 11
     np.testing.assert_allclose(ours, release.values, atol=1e-12)
 
 

@@ -100,8 +100,8 @@ def test_a_budget_pays_for_a_release_that_is_sent_again_once(tmp_path):
     """Killed after a charge and before the checkpoint: exactly what a whole run costs is enough to end it."""
     exact = [*SIX, "privacy.rng=os", f"privacy.budget.epsilon={curve()[-1] * (1 + 1e-9)}", f"results_dir={tmp_path}"]
 
-    def stop(agents, server):
-        if agents.round == 3:
+    def stop(done):
+        if done.agents.round == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -129,8 +129,8 @@ def test_interrupted_run_with_momentum_and_a_budget_resumes_to_the_same_records(
 
     for last in (2, 5):
 
-        def stop(agents, server, last=last):
-            if agents.round == last:
+        def stop(done, last=last):
+            if done.agents.round == last:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):

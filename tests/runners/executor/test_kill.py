@@ -59,8 +59,8 @@ def test_resumed_with_other_executors(tmp_path, mark, expected):
         pass
 
     def resumed(after, *executor):
-        def stop(agents, server):
-            if agents.round == after:
+        def stop(done):
+            if done.agents.round == after:
                 raise Stop
 
         return execute(compose(*RUN, *executor, *QUIET, f"results_dir={tmp_path}"), stop)

@@ -36,8 +36,8 @@ def test_a_run_on_three_nodes_of_which_one_goes_away(cluster, monkeypatch, tmp_p
     monkeypatch.setattr(RayDeployment, "place", lambda self: (deployments.append(self), place(self)))
     before, here = {}, []
 
-    def lose_a_node(agents, server):
-        if agents.round == 2:
+    def lose_a_node(done):
+        if done.agents.round == 2:
             here.append(ray.get_runtime_context().get_node_id())
             before.update(nodes_of(deployments[0]))
             lost = next(n for n in cluster.worker_nodes if n.node_id in before.values() and n.node_id != here[0])

@@ -30,7 +30,7 @@ HISTOGRAM = ["algorithm=histogram_gp_ucb", "privacy.epsilon=20"]  # a curator th
 RAY = ["executor=ray"]
 
 
-def run(folder, *overrides, on_round=lambda agents, server: None):
+def run(folder, *overrides, on_round=lambda done: None):
     """(summary, folder) of an outsourced experiment."""
     return execute(compose(*SMALL, *overrides, f"results_dir={folder}"), on_round)
 
@@ -130,13 +130,11 @@ def scanned(placed, folder, algorithm, parties):
     deployments, _ = placed
     words, found = words_of(build(compose(*SMALL, *LARGE, f"algorithm={algorithm}"))), {}
 
-    def look(agents, server):
-        if agents.round == ROUNDS:
+    def look(done):
+        if done.agents.round == ROUNDS:
             (deployment,) = deployments
-            table, record = deployment.server.round(0, None)
-            sizes = np.array([record.release.signal, record.release.noise]).view(np.uint64)[
-                : 1 + (record.release.noise > 0)
-            ]
+            table, _, private = deployment.server.round(0, None)
+            sizes = np.array([private.signal, private.noise]).view(np.uint64)[: 1 + (private.noise > 0)]
             more = {
                 "released": table.values[CHOSEN].numpy().ravel().view(np.uint64),
                 "size of the table": np.concatenate([sizes, sizes.byteswap()]),
@@ -198,8 +196,8 @@ def test_a_run_goes_on_with_another_executor(parked, tmp_path):
     class Stop(Exception):
         pass
 
-    def stop(agents, server):
-        if agents.round == 3:
+    def stop(done):
+        if done.agents.round == 3:
             raise Stop
 
     _, undisturbed = run(tmp_path / "local", *HISTOGRAM)
@@ -252,7 +250,7 @@ def with_deaths(placed, folder, deaths, *overrides):
             dies_after(getattr(deployment, name), owner, method)
 
     then.append(lambda deployment: arm(deployment, -1))
-    return run(folder, *overrides, *RAY, on_round=lambda agents, server: arm(deployments[-1], agents.round))
+    return run(folder, *overrides, *RAY, on_round=lambda done: arm(deployments[-1], done.agents.round))
 
 
 AT_CHARGE = {-1: [("server", "_ledger", "charge")]}
@@ -291,7 +289,7 @@ def test_a_call_that_is_repeated_has_the_same_answer():
     """For answers that were lost although their actor lives."""
     experiment = build(compose(*SMALL, "algorithm=po_gp_ucb"))
     curator = experiment.curator(Ledger())
-    released, _ = curator.round(0, None)
+    released, _, _ = curator.round(0, None)
     actor = ModelerActor.__ray_metadata__.modified_class()
     actor._modeler, other = ModelerHere(experiment.brief()), ModelerHere(experiment.brief())
     assert actor.receive(released.values) == actor.receive(released.values) == other.start(released.values)

@@ -23,7 +23,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from PIL import Image
 
-from dpfbo.records import RoundRecord, ServerRecord
+from dpfbo.federated.federation import Round
 from runners.compose.experiment import CONF
 from runners.compose.identity import setting_hash
 from runners.record import wandb_tracker
@@ -584,8 +584,8 @@ def test_exchange_between_agents_has_no_epsilon(tmp_path: Path) -> None:
 
 
 def test_interrupted_run_goes_on_as_one_full_curve(tmp_path: Path) -> None:
-    def interrupt(agents: RoundRecord, server: ServerRecord | None) -> None:
-        if agents.round == 1:
+    def interrupt(done: Round) -> None:
+        if done.agents.round == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -601,8 +601,8 @@ def test_run_is_whole_whatever_fails(
 ) -> None:
     from wandb.sdk import wandb_setup
 
-    def on_round(agents: RoundRecord, server: ServerRecord | None) -> None:
-        if failure == "service" and agents.round == 1:
+    def on_round(done: Round) -> None:
+        if failure == "service" and done.agents.round == 1:
             process = wandb_setup.singleton().ensure_service()._proc._process
             process.kill()
             process.wait()

@@ -390,7 +390,7 @@ def test_folder_that_another_process_holds(session, here, folder, monkeypatch, t
     monkeypatch.setattr(tune, "BUSY_SECONDS", 0.1)
     held = grid.settings[0].trial(0).folder(grid.folder)
     with held.opened():
-        ended = tune.attempt(cfg, lambda agents, server: None)
+        ended = tune.attempt(cfg, lambda done: None)
     assert ended == TrialState("running", error="another process is running it")
     assert not (held.path / "failure.json").exists()
-    assert tune.attempt(cfg, lambda agents, server: None).phase == "done"
+    assert tune.attempt(cfg, lambda done: None).phase == "done"
