@@ -7,7 +7,6 @@ import sys
 from typing import Any
 
 import hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
@@ -22,6 +21,7 @@ from dpfbo.problems.custom import EvaluationError
 from dpfbo.problems.readers.data_files import MissingData
 from runners.compose.experiment import CONF
 from runners.executor.deployment import ExecutorError
+from runners.private_apis import parse_command_line
 from runners.record.run_folder import ResultsError
 from runners.record.terminal import RoundProgress, print_summary, say_error
 from runners.recorded_run import execute
@@ -78,7 +78,7 @@ def warn_about_ignored_privacy(cfg: DictConfig) -> None:
 
 def check_composes(arguments: list[str]) -> None:
     """Exit with one sentence if the overrides cannot be composed (Hydra's own report takes several lines)."""
-    parsed = get_args_parser().parse_args(arguments)
+    parsed = parse_command_line(arguments)
     if parsed.help or parsed.hydra_help or parsed.info or parsed.shell_completion:
         return
     if parsed.multirun:
