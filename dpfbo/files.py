@@ -16,14 +16,19 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool 
     try:
         with os.fdopen(descriptor, "wb") as file:
             write(file)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
         os.chmod(temporary, mode)
-        os.replace(temporary, path)
+        move_into_place(Path(temporary), path, durable)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)  # an interrupt may come when it is in place already
         raise
+
+
+def move_into_place(temporary: Path, path: Path, durable: bool = True) -> None:
+    """Rename a finished file of the same folder to `path`, replacing what is there; durable: as in `replace_file`."""
+    if durable:
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+    os.replace(temporary, path)
     if durable:
         sync_folder(path.parent)
 

@@ -4,7 +4,6 @@ import logging
 import sys
 
 import hydra
-from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
@@ -15,6 +14,7 @@ from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import composed
 from runners.compose.overrides import one_sentence, unknown_name
+from runners.private_apis import parse_command_line
 from runners.record.terminal import RoundProgress, print_summary, say_error
 from runners.recorded_run import record
 from runners.user_errors import USER_ERRORS
@@ -65,7 +65,7 @@ def warn_about_ignored_privacy(cfg: DictConfig) -> None:
 
 def check_composes(arguments: list[str]) -> None:
     """Exit with one sentence if the overrides cannot be composed (Hydra's own report takes several lines)."""
-    parsed = get_args_parser().parse_args(arguments)
+    parsed = parse_command_line(arguments)
     if parsed.help or parsed.hydra_help or parsed.info or parsed.shell_completion:
         return
     if parsed.multirun:

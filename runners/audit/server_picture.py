@@ -1,6 +1,5 @@
 """The picture of an audit: the scores of both worlds, and what they say beside the claimed trade-off curve."""
 
-import io
 import math
 from pathlib import Path
 
@@ -29,9 +28,7 @@ def draw(replay: Replay, verdict: Verdict, title: str, path: Path) -> Path:
         _scores(left, replay, verdict)
         _tradeoff(right, replay, verdict)
         figure.suptitle(title, fontsize=11)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, dpi=DPI, format="png")
-    replace_file(path, lambda file: file.write(buffer.getvalue()))
+        replace_file(path, lambda file: figure.savefig(file, dpi=DPI, format="png"))
     return path
 
 

@@ -1,6 +1,5 @@
 """The picture of an outsourced table's audit: the scores of each attack, and the rows as they are recovered."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,9 +32,7 @@ def draw(told: Sequence[Told], rebuilt: Reconstruction | None, title: str, path:
         if rebuilt is not None:
             _rows(axes[-1], rebuilt)
         figure.suptitle(title, fontsize=11)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, dpi=DPI, format="png")
-    replace_file(path, lambda file: file.write(buffer.getvalue()))
+        replace_file(path, lambda file: figure.savefig(file, dpi=DPI, format="png"))
     return path
 
 

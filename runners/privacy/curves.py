@@ -1,7 +1,7 @@
 """The picture of a planned run: epsilon against noise, sampling probability and rounds, by several accountants."""
 
+import functools
 import math
-import os
 import tempfile
 import textwrap
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpfbo.files import replace_file
 from dpfbo.privacy.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
 from runners.privacy.planner import MOST_ROUNDS, PlannedRun
 from runners.record import picture
@@ -181,9 +182,6 @@ def _others(run: PlannedRun, name: str) -> str:
 def _saved(figure: Any, out: Path) -> list[Path]:
     base = out.with_suffix("") if out.suffix in FORMATS else out
     paths = [base.with_name(base.name + suffix) for suffix in FORMATS]
-    with tempfile.TemporaryDirectory(dir=base.parent, prefix=f".{base.name}.") as folder:
-        for path in paths:
-            figure.savefig(Path(folder) / path.name, dpi=DPI)
-        for path in paths:
-            os.replace(Path(folder) / path.name, path)
+    for path in paths:
+        replace_file(path, functools.partial(figure.savefig, dpi=DPI, format=path.suffix[1:]))
     return paths

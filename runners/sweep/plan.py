@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -24,6 +22,7 @@ from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import composing
 from runners.compose.settings import outside_setting
+from runners.private_apis import parse_overrides
 from runners.record.wandb_tracker import WandbTracker
 from runners.sweep.trials import Trial
 
@@ -230,9 +229,8 @@ def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, 
 
 def _parsed(overrides: Sequence[str]) -> dict[str, list[str]]:
     """The overrides by key, each with all that it expands to; a later one of the same key replaces an earlier one."""
-    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
     expanded: dict[str, list[str]] = {}
-    for override in parser.parse_overrides(list(overrides)):
+    for override in parse_overrides(overrides):
         key = override.key_or_group if override.package is None else f"{override.key_or_group}@{override.package}"
         if override.is_sweep_override() and _of_the_sweep(key):
             raise GridError(f"{key} must have one value for the whole sweep, got {override.input_line}")

@@ -15,6 +15,7 @@ from ray.exceptions import RayError
 from runners.compose.federated import FederatedExperiment
 from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError
+from runners.private_apis import resolve_ray_address
 
 _ACTOR_BYTES = 400e6  # of a process with torch and its share of the objects, on the generous side
 _CPU_STEP = 1e-3  # fractions of a CPU are rounded down to it
@@ -51,7 +52,7 @@ def connected(executor: RayExecutor) -> Iterator[None]:
 
 def check_reachable(address: str | None) -> None:
     """Raise ConnectionError if nobody answers where Ray would connect: it tries for a quarter of an hour itself."""
-    found = _resolved(address)
+    found = resolve_ray_address(address)
     host, _, port = (found or "").rpartition(":")
     if not host or not port.isdecimal():
         return
@@ -61,15 +62,6 @@ def check_reachable(address: str | None) -> None:
         raise ConnectionError(
             f"no Ray answers at {address or found} ({error}); the address 'local' starts one here"
         ) from error
-
-
-def _resolved(address: str | None) -> str | None:
-    """Where ray.init would connect: RAY_ADDRESS, or what the last `ray start` on this machine left in a file."""
-    try:
-        from ray._private.services import canonicalize_bootstrap_address  # the only way to know of that file
-    except ImportError:
-        return address or os.environ.get("RAY_ADDRESS")
-    return canonicalize_bootstrap_address(address)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from pathlib import Path
 import pytest
 
 from runners.fetch import command
-from runners.fetch.command import Patience, main
+from runners.fetch.command import main
 from runners.fetch.data_files import DataFile
+from runners.fetch.download import Patience
 
 CONTENT = random.Random(0).randbytes(400_000)
 HALF = len(CONTENT) // 2
@@ -383,7 +384,7 @@ def test_the_list_tells_what_is_there(server: Behaviour, tmp_path: Path, capsys:
 
 def test_without_a_name_the_shipped_entries_are_listed(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "runners.fetch", f"data_dir={tmp_path}"]
-    root = Path(command.__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run(program, cwd=root, capture_output=True, text=True, check=True)
     assert all(name in done.stdout for name in ("landmine", "har", "emnist")) and "missing" in done.stdout
 

@@ -24,6 +24,7 @@ from hydra.core.global_hydra import GlobalHydra
 from PIL import Image
 
 from dpfbo.federated.federation import Round
+from runners import private_apis
 from runners.compose.conf_folder import CONF
 from runners.compose.identity import setting_hash
 from runners.record import wandb_tracker
@@ -339,7 +340,7 @@ def test_nothing_of_the_machine_is_kept(tmp_path: Path) -> None:
     whole_run(WandbTracker(), tmp_path)
     assert of_kind(tmp_path, "environment") == of_kind(tmp_path, "stats") == []
     assert not list(tmp_path.glob("wandb/*/files/requirements.txt"))
-    assert set(wandb_tracker.UNWANTED) <= set(sys.modules["wandb"].Settings.model_fields)  # of the version in use
+    assert set(private_apis.WANDB_UNWANTED) <= set(sys.modules["wandb"].Settings.model_fields)  # of the version in use
 
 
 @pytest.mark.parametrize("mode", ["online", "disabled"])

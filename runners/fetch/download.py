@@ -1,0 +1,177 @@
+"""Download a data file with pooch, going on where an interrupted download ended.
+
+pooch checks the checksum, and keeps no file with another one. It starts every download anew, so `Resuming` is a
+downloader of our own: it keeps the bytes that have arrived in `<file>.part` and asks the server for the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pooch
+import requests
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from dpfbo import checks
+from dpfbo.files import move_into_place
+from runners.fetch.data_files import DataFile
+from runners.fetch.unpack import unpack
+
+CHUNK_BYTES = 1 << 16
+TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
+COLUMNS = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+
+pooch.get_logger().setLevel(logging.ERROR)  # the command says what happens
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a fetch keeps trying: `attempts` in all, waiting `backoff_s`, then twice that, and so on."""
+
+    attempts: int = 4
+    backoff_s: float = 1.0
+    timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        checks.integer("attempts", self.attempts, minimum=1)
+        checks.non_negative("backoff_s", self.backoff_s)
+        checks.positive("timeout_s", self.timeout_s)
+
+
+class FetchError(Exception):
+    """A file could not be fetched; the message is one sentence for the person at the terminal."""
+
+
+class _Interrupted(Exception):
+    """The transfer broke off in a way that another attempt may mend."""
+
+
+def part_of(target: Path) -> Path:
+    """The file beside `target` that holds the bytes of an unfinished download."""
+    return target.with_name(target.name + ".part")
+
+
+def download(file: DataFile, target: Path, patience: Patience, console: Console) -> None:
+    """Store `file`, or its member, at `target`, whole and with the right checksum; raises FetchError or OSError."""
+    part = part_of(target)
+    hashes, urls = {part.name: f"sha256:{file.sha256}"}, {part.name: file.url}
+    twice = int(part.exists())  # the bytes that are there may have come from another address
+    resuming = Resuming(file, part, patience, console)
+    try:
+        pooch.create(part.parent, "", registry=hashes, urls=urls, retry_if_failed=twice).fetch(
+            part.name, None, resuming
+        )
+    except ValueError as error:
+        wrong = f"has checksum {resuming.sha256}, expected {file.sha256}"
+        raise FetchError(f"{file.name} from {file.url} {wrong}: the download was deleted") from error
+    if not file.member:
+        return move_into_place(part, target)
+    resuming.say(f"unpacking {file.member}")
+    try:
+        unpack(part, file.member, target)
+    except ValueError as error:
+        part.unlink()
+        what = f"{file.member} of {file.name} from {file.url}"
+        raise FetchError(f"cannot unpack {what}: {error}; the download was deleted") from error
+    part.unlink()
+
+
+@dataclass
+class Resuming:
+    """A downloader for pooch: several attempts, each going on where the last one ended.
+
+    sha256: the checksum of what has arrived.
+    """
+
+    file: DataFile
+    part: Path
+    patience: Patience
+    console: Console
+    sha256: str = field(default="", init=False)
+
+    def __call__(self, url: str, output_file: str, store: pooch.Pooch) -> None:
+        """Write what `url` sends to `output_file`, or raise FetchError."""
+        with Progress(*COLUMNS, console=self.console, disable=not self.console.is_terminal) as progress:
+            task = progress.add_task(self.file.name, total=self.file.bytes, completed=self._arrived())
+            self._try(lambda size: progress.update(task, completed=size))
+        self.sha256 = pooch.file_hash(self.part)
+        os.replace(self.part, output_file)
+
+    def say(self, text: str) -> None:
+        self.console.print(f"{self.file.name}: {text}", markup=False, highlight=False, soft_wrap=True)
+
+    def _try(self, show: Callable[[int], None]) -> None:
+        for attempt in range(1, self.patience.attempts + 1):
+            try:
+                return self._transfer(show)
+            except _Interrupted as error:
+                reason = str(error)
+            if attempt < self.patience.attempts:
+                wait_s = self.patience.backoff_s * 2 ** (attempt - 1)
+                self.say(f"{reason}, trying again in {wait_s:g} s")
+                time.sleep(wait_s)
+        kept = f" ({self._arrived()} bytes are kept, the same command resumes)" if self._arrived() else ""
+        raise self._failed(reason + kept)
+
+    def _transfer(self, show: Callable[[int], None]) -> None:
+        """One request: append what is missing of `part`, or write it anew where the server cannot go on."""
+        offset = self._arrived()
+        headers = {"User-Agent": "dpfbo", "Accept-Encoding": "identity"}
+        headers |= {"Range": f"bytes={offset}-"} if offset else {}
+        if not self.file.url.startswith(("http://", "https://")):
+            raise self._failed("the address must start with http:// or https://")
+        try:
+            with requests.get(self.file.url, headers=headers, timeout=self.patience.timeout_s, stream=True) as response:
+                if not offset or _goes_on(response, offset):
+                    return self._receive(response, show)
+        except ValueError as error:  # before RequestException: requests.exceptions.InvalidURL is both
+            raise self._failed(str(error)) from error
+        except requests.RequestException as error:
+            raise _Interrupted(reason_of(error)) from error
+        self.part.unlink()
+        self._transfer(show)
+
+    def _receive(self, response: requests.Response, show: Callable[[int], None]) -> None:
+        """Append the body of a partial `response` to `part`; write that of another one in its place."""
+        if not response.ok:
+            reason = f"HTTP {response.status_code} {response.reason}".rstrip()
+            raise _Interrupted(reason) if response.status_code in TRANSIENT_STATUS else self._failed(reason)
+        response.raw.enforce_content_length = False  # else urllib3 drops the last bytes of a body that breaks off
+        most, length = self.file.bytes, response.headers.get("Content-Length")
+        with self.part.open("ab" if response.status_code == requests.codes.partial else "wb") as out:
+            end = most if length is None else out.tell() + int(length)
+            for chunk in response.iter_content(CHUNK_BYTES):
+                out.write(chunk)
+                show(out.tell())
+                if most is not None and out.tell() > most:
+                    self.part.unlink()
+                    what = f"{self.file.url} sends more than the {most} bytes of {self.file.name}"
+                    raise FetchError(f"{what}: the download was deleted")
+            if end is not None and out.tell() < end:
+                raise _Interrupted(f"the connection closed after {out.tell()} of {end} bytes")
+
+    def _arrived(self) -> int:
+        return self.part.stat().st_size if self.part.exists() else 0
+
+    def _failed(self, reason: str) -> FetchError:
+        return FetchError(f"cannot download {self.file.name} from {self.file.url}: {reason}")
+
+
+def reason_of(error: BaseException) -> str:
+    """The operating system's words for an error, which libraries wrap in several exceptions of their own."""
+    reason, cause = error, error.__cause__ or error.__context__
+    while cause is not None:
+        reason, cause = cause if isinstance(cause, OSError) else reason, cause.__cause__ or cause.__context__
+    return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+
+
+def _goes_on(response: requests.Response, offset: int) -> bool:
+    """False where the server sends a range that was not asked for, or says that there is none."""
+    start = response.headers.get("Content-Range", "").startswith(f"bytes {offset}-")
+    return response.status_code != 416 and (start or response.status_code != requests.codes.partial)

@@ -1,0 +1,84 @@
+"""The one place that touches undocumented parts of Hydra, Ray and W&B; each function names the version that it fits.
+
+A newer version in constraints.txt needs a look at all functions of its library, and then its number here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
+CHECKED = {"hydra-core": "1.3.8", "ray": "2.60.0", "wandb": "0.31.0"}
+WANDB_UNWANTED = {
+    "x_disable_machine_info": True,
+    "x_disable_meta": True,
+    "x_disable_stats": True,
+    "x_save_requirements": False,
+}
+
+logger = logging.getLogger(__name__)
+
+
+def parse_command_line(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments as a program under `hydra.main` does: `overrides` and the flags. hydra-core 1.3.8."""
+    from hydra._internal.utils import get_args_parser
+
+    return get_args_parser().parse_args(list(arguments))
+
+
+def parse_overrides(overrides: Sequence[str]) -> list[Override]:
+    """Parse overrides with their sweeps (`a=1,2`); call it while Hydra is initialised. hydra-core 1.3.8."""
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
+    return parser.parse_overrides(list(overrides))
+
+
+def resolve_ray_address(address: str | None) -> str | None:
+    """Where ray.init would connect: RAY_ADDRESS, or what the last `ray start` on this machine wrote. ray 2.60.0."""
+    try:
+        from ray._private.services import canonicalize_bootstrap_address  # nothing else knows that file
+    except ImportError:
+        return address or os.environ.get("RAY_ADDRESS")
+    return canonicalize_bootstrap_address(address)  # type: ignore[arg-type]
+
+
+def wandb_settings_without_machine() -> dict[str, Any]:
+    """Settings that stop W&B from collecting hardware, load, installed packages and the command line. wandb 0.31.0.
+
+    They are not ours to upload, and collecting them takes half of the time that opening a run does. A setting that
+    the installed version does not know is left out.
+    """
+    import wandb
+
+    return {name: value for name, value in WANDB_UNWANTED.items() if name in wandb.Settings.model_fields}
+
+
+def drop_wandb_service(wait_seconds: float) -> None:
+    """Let go of W&B's service process within `wait_seconds`, so that the next run starts afresh. wandb 0.31.0.
+
+    Without this, W&B would wait at exit for a service that hangs, without limit, and print a traceback for one that
+    died. Its teardown first cancels that wait, and may then hang on its daemon thread.
+    """
+    wandb = sys.modules.get("wandb")
+    if wandb is None:
+        return
+
+    def teardown() -> None:
+        try:
+            wandb.teardown(exit_code=1)
+        except Exception as error:  # the service is dead already
+            logger.debug("W&B teardown: %r", error)
+
+    thread = threading.Thread(target=teardown, name="wandb-teardown", daemon=True)
+    thread.start()
+    thread.join(wait_seconds)

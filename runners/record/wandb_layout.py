@@ -1,0 +1,97 @@
+"""What the W&B dashboard shows of a run: the names of the metrics, and which of them an outsider may see."""
+
+import math
+import numbers
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeGuard
+
+# A workspace orders charts by name alone: each prefix ("server/") is a section of its own, sections and panels are
+# sorted by name, metrics without a prefix are in the section "Charts", charts of tables without one in "Custom
+# Charts". So only regret against epsilon, round by round and at the end, has no prefix: both sections come first,
+# whether capitals go first or not ("figures" is the next), and the hidden `round`, which some versions of the
+# dashboard show, comes after "regret_...". Epsilon is the horizontal axis of the first chart, and has its own chart.
+TRADE_OFF, END_POINT = "regret_vs_epsilon", "final_regret_vs_epsilon"
+EPSILON, REGRET, FIGURE = "privacy/epsilon", "regret/mean", "figures/regret"
+
+# (metric, horizontal axis, value in the table of runs). No metric may match two lines: W&B takes one definition only.
+# Regret is that of the best query so far, so its last value is also its best one.
+METRICS = (
+    (EPSILON, "round", "last"),
+    (TRADE_OFF, EPSILON, "last"),
+    ("regret/*", "round", "last"),
+    ("server/*", "round", "mean"),
+    ("seconds/*", "round", "none"),  # the summary brings their sums over the rounds
+)
+
+PATHS = ("results_dir", "data_dir", "file")  # settings that name folders and files of a machine
+
+# keys of summary.json that follow from public settings and the ledger alone
+RELEASED_SUMMARY = (
+    "experiment", "setting", "problem", "algorithm", "seed", "n_agents", "rounds", "metric", "private", "delta",
+    "relation", "accountant", "approximations", "epsilon", "rng", "n_charges", "commit",
+)  # fmt: skip
+
+
+def visibility() -> dict[str, list[str]]:
+    """The metrics that an outsider of a real deployment would see (`released`), and the others (`simulation-only`)."""
+    from dpfbo.records import SERVER_SCHEMA  # here, because it takes torch with it
+
+    names: dict[str, list[str]] = {"released": [], "simulation-only": []}
+    for column in SERVER_SCHEMA:
+        name = {"round": "round", "epsilon": EPSILON}.get(column.name, f"server/{column.name}")
+        names[column.metadata[b"visibility"].decode()].append(name)
+    names["released"] += ["final_epsilon"]
+    names["simulation-only"] += ["regret/*", "final_regret", TRADE_OFF, END_POINT, "figures/*", "seconds/*"]
+    return names
+
+
+def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without those that name folders and files."""
+    problem = {key: value for key, value in config.get("problem", {}).items() if key not in PATHS}
+    return {key: value for key, value in config.items() if key not in PATHS} | {"problem": problem}
+
+
+def row_of(metrics: Mapping[str, float | None], spent: float | None) -> dict[str, float]:
+    """The row of one round, its finite metrics; spent: epsilon before the round, None if there is no finite one."""
+    row = finite({key: value for key, value in metrics.items() if key != "epsilon"})
+    if spent is not None:
+        row[EPSILON] = spent
+        if REGRET in row:
+            row[TRADE_OFF] = row[REGRET]
+    return row
+
+
+def summary_of(summary: Mapping[str, Any], released_only: bool) -> dict[str, float | str | bool]:
+    """The scalars of summary.json, or the released ones only, with the end point of the run."""
+    point = end_point(summary)
+    if released_only:
+        point.pop("final_regret", None)
+        summary = {key: summary[key] for key in RELEASED_SUMMARY if key in summary}
+    return {**dict(_scalars(summary)), **point}
+
+
+def end_point(summary: Mapping[str, Any]) -> dict[str, float]:
+    """`final_regret` and `final_epsilon` (by the run's accountant) of a summary, those that are finite.
+
+    The names have no slash, because the table of runs sorts and filters by such names only.
+    """
+    regret = summary.get("final", {}).get("mean")
+    return finite({"final_regret": regret, "final_epsilon": summary.get("epsilon", {}).get(summary.get("accountant"))})
+
+
+def finite(values: Mapping[str, object]) -> dict[str, float]:
+    """The values that are finite numbers."""
+    return {key: float(value) for key, value in values.items() if is_finite(value)}
+
+
+def is_finite(value: object) -> TypeGuard[float]:
+    return isinstance(value, numbers.Real) and math.isfinite(value)
+
+
+def _scalars(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float | str | bool]]:
+    """Yield the finite numbers, strings and booleans of a nested mapping, with keys joined by `/`."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _scalars(value, f"{prefix}{key}/")
+        elif isinstance(value, str) or is_finite(value):
+            yield f"{prefix}{key}", value

@@ -1,0 +1,43 @@
+"""Undocumented parts of Hydra, Ray and W&B are touched in one module, which fits the pinned versions."""
+
+import ast
+import re
+from pathlib import Path
+
+from runners.private_apis import CHECKED, parse_command_line
+
+ROOT = Path(__file__).parents[2]
+LIBRARIES = ("hydra", "ray", "wandb")
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names of all that a module imports."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def private(name: str) -> bool:
+    library, *parts = name.split(".")
+    return library in LIBRARIES and (any(part.startswith("_") for part in parts) or "overrides_parser" in parts)
+
+
+def test_no_other_module_imports_private_parts():
+    found = {path for path in (ROOT / "runners").rglob("*.py") if any(map(private, imported(path)))}
+    assert found == {ROOT / "runners" / "private_apis.py"}
+
+
+def test_the_pinned_versions_are_the_checked_ones():
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    assert {name: pinned[name] for name in CHECKED} == CHECKED
+    text = (ROOT / "runners" / "private_apis.py").read_text()
+    assert set(re.findall(r"\b(hydra-core|ray|wandb) (\d[\d.]*\d)\.", text)) == set(CHECKED.items())
+
+
+def test_the_command_line_is_parsed_as_hydra_does():
+    parsed = parse_command_line(["-m", "rounds=3", "seed=0,1"])
+    assert (parsed.overrides, parsed.multirun, parsed.help) == (["rounds=3", "seed=0,1"], True, False)
