@@ -97,15 +97,15 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Where:
+class SettingFilter:
     """A setting by what its configuration says. words: its name; keys: dotted names with values, or a test of them."""
 
     words: str
     keys: tuple[tuple[str, Any], ...]
 
-    def but(self, words: str, keys: dict[str, Any]) -> "Where":
+    def but(self, words: str, keys: dict[str, Any]) -> "SettingFilter":
         """The same with other values, and words that say so."""
-        return Where(f"{self.words}{words}", tuple((dict(self.keys) | keys).items()))
+        return SettingFilter(f"{self.words}{words}", tuple((dict(self.keys) | keys).items()))
 
     def matches(self, run: Run) -> bool:
         given = dict(self.keys)
@@ -133,9 +133,9 @@ class Where:
         return found
 
 
-def named_in(test: object) -> Iterator[Where]:
+def named_in(test: object) -> Iterator[SettingFilter]:
     """The settings that a test is about, wherever in it they stand."""
-    if isinstance(test, Where):
+    if isinstance(test, SettingFilter):
         yield test
     elif isinstance(test, tuple):
         for part in test:
@@ -220,8 +220,6 @@ def _alike(key: str, found: Any, wanted: Any) -> bool:
         return False
     if callable(wanted):
         return bool(wanted(found))
-    if key.endswith("_target_"):
-        return str(found).rsplit(".", 1)[-1] == wanted
     if isinstance(wanted, float | int) and isinstance(found, float | int):
         return abs(found - wanted) <= 1e-9 * max(1.0, abs(wanted))
     return bool(found == wanted)
