@@ -13,7 +13,7 @@ from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.noise import DiscreteGaussian, Gaussian
 from dpfbo.rng import Streams
 from runners.compose.experiment import build
-from tests.runners.compose.test_conf import compose
+from tests.helpers.compose import compose
 
 pytest.importorskip("opendp")
 SHAPE = (3, 40)

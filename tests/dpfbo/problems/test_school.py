@@ -13,8 +13,8 @@ from dpfbo.problems.readers.data_files import MissingData, data_root
 from dpfbo.problems.school import School
 from dpfbo.rng import Streams
 from runners.compose.experiment import build
-from tests.dpfbo.test_device import same_elsewhere
-from tests.runners.compose.test_conf import compose
+from tests.helpers.compose import compose
+from tests.helpers.devices import same_elsewhere
 
 SIZES = (9, 4, 12, 7, 16, 5, 10)
 

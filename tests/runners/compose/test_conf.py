@@ -1,17 +1,12 @@
 """Every file of conf/ composes, and the presets are the paper's."""
 
-import hydra
 import pytest
 from omegaconf import OmegaConf
 
 from runners.compose.experiment import CONF, build
 from runners.compose.identity import setting_hash
 from runners.run import one_sentence
-
-
-def compose(*overrides):
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return hydra.compose("config", overrides=list(overrides))
+from tests.helpers.compose import compose
 
 
 def options(group):

@@ -19,10 +19,9 @@ from runners.executor.ray.modeler import ModelerActor
 from runners.executor.ray.outsourced import RayParties
 from runners.executor.ray.supervision import Actor
 from runners.recorded_run import execute
-from tests.kill_world import records
-from tests.memory_scan import masked, scan
-from tests.runners.compose.test_conf import compose
-from tests.runners.test_run import QUIET, call
+from tests.helpers.compose import compose
+from tests.helpers.process_memory import masked, scan
+from tests.helpers.small_runs import QUIET, call, records
 
 ROUNDS = 5
 SMALL = ["problem=grid_gp", "problem.side_points=20", f"rounds={ROUNDS}", *QUIET]

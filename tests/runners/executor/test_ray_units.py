@@ -19,7 +19,7 @@ from runners.executor.deployment import ExecutorError
 from runners.executor.ray import cluster, federated, supervision
 from runners.executor.ray.actors import ServerActor
 from runners.executor.ray.process import with_values, without_values
-from tests.runners.compose.test_conf import compose
+from tests.helpers.compose import compose
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from dpfbo.federated.server import Server
 from runners.recorded_run import execute
 from runners.theory import command
 from runners.theory.run import read
-from tests.runners.compose.test_conf import compose
+from tests.helpers.compose import compose
 
 SMALL = [
     "problem.n_agents=12",
