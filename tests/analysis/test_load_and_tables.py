@@ -3,12 +3,14 @@
 import csv
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
-from analysis import figures, load, tables
+from analysis import figures, load, report, tables
 from analysis.drawing import curves
 from tests.helpers.result_folders import TWO_ROUNDS, read, write_all, write_run
 
@@ -205,6 +207,60 @@ def test_settings_that_older_runs_lack(tmp_path):
     labels = ["DP-FTS, z = 1", "DP-FTS, z = 1, initial points anywhere", "DP-FTS, z = 1, local initial points"]
     assert [g.label for g in groups] == labels
     assert curves.regret_by_iteration(groups).axes
+
+
+# as configurations name the classes, before servers were classes of their own and after
+VERSIONS = [
+    ("none", None, "none"),
+    ("aggregate", {"_target_": "dpfbo.federated.server.Server"}, "aggregate"),
+    ("peer", {"_target_": "dpfbo.federated.peer_exchange.PeerExchange"}, "peer"),
+    ("random", {"_target_": "dpfbo.federated.controls.RandomServer"}, "random"),
+    ("sobol", {"_target_": "dpfbo.federated.controls.SobolServer"}, "sobol"),
+    ("curator", {"_target_": "dpfbo.outsourced.curator.Curator"}, "curator"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "kind"), VERSIONS)
+def test_configurations_of_all_versions_have_one_form(old, new, kind):
+    def config(server, package):
+        weights = {"_target_": f"{package}.uniform.Uniform", "each": [{"_target_": f"{package}.power.Power"}]}
+        return {"algorithm": {"server": server}, "weights": weights, "n_init": 3}
+
+    before = load.normalised(config(old, "dpfbo.weights"))
+    assert before == load.normalised(config(new, "dpfbo.federated.weights"))
+    assert before["algorithm"]["server"] == kind
+    assert before["weights"] == {"_target_": "Uniform", "each": [{"_target_": "Power"}]}
+    assert load.normalised(before) == before
+
+
+def test_a_server_of_ones_own_is_named_by_its_class():
+    assert load.normalised({"algorithm": {"server": {"_target_": "mine.Gossip"}}})["algorithm"]["server"] == "Gossip"
+
+
+def test_a_program_reads_each_run_once(results, tmp_path, monkeypatch, capfd):
+    """Its three files; the epsilon of the runs that share nothing is not asked for."""
+    read_files, real_text, real_parquet = Counter(), Path.read_text, pd.read_parquet
+
+    def text(path, *more, **options):
+        read_files[path] += path.is_relative_to(results)
+        return real_text(path, *more, **options)
+
+    def parquet(path, **options):
+        read_files[path] += 1
+        return real_parquet(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", text)
+    monkeypatch.setattr(pd, "read_parquet", parquet)
+    given = ["--results-dir", str(results)]
+    for program in (
+        lambda: tables.main(["made_up", *given]),
+        lambda: figures.main(["made_up", *given, "--out", str(tmp_path / "f")]),
+        lambda: report.main(["made_up", *given, "--out", str(tmp_path / "r.html")]),
+    ):
+        read_files.clear()
+        assert program() == 0
+        assert max(read_files.values()) == 1
+        assert sum(read_files.values()) >= 2 * 9
 
 
 def test_server_file_that_is_not_there(results):

@@ -542,6 +542,18 @@ def summary_of(experiment, config):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("algorithm", ["gp_ucb", "random_rows", "gaussian_gp_ucb", "histogram_gp_ucb"])
+def test_runs_that_name_the_curator_by_its_class_are_the_same(algorithm, tmp_path):
+    file = write(tmp_path, algorithm, {0: 0.1}, 1.0) / "0" / "config.yaml"
+    (before,) = load.load(tmp_path, "po_synthetic")
+    config = yaml.safe_load(file.read_text())
+    config["algorithm"]["server"] = {"_target_": "dpfbo.outsourced.curator.Curator"}
+    config["transform"]["_target_"] = f"dpfbo.outsourced.transforms.{TRANSFORMS[algorithm]}"
+    file.write_text(yaml.safe_dump(config))
+    (after,) = load.load(tmp_path, "po_synthetic")
+    assert after == before and after.outsourced
+
+
 def test_other_settings_are_not_meant(tmp_path):
     folder = write(tmp_path, "gaussian_gp_ucb", {0: 0.1}, 1.0)
     config = yaml.safe_load((folder / "0" / "config.yaml").read_text())
