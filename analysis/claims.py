@@ -71,7 +71,7 @@ def shown_in(found: Sequence[JudgedClaim], runs: Sequence[Run]) -> list[JudgedCl
 
 
 def _figure_number(claim: StatedClaim) -> float:
-    """Of the paper; what is no figure comes last."""
+    """The number of a figure of the paper; experiments that are no figure come last."""
     match = re.match(r"fig(\d+)", claim.experiment)
     return int(match[1]) if match else math.inf
 
@@ -104,7 +104,7 @@ def _outcome(claim: StatedClaim, runs: Sequence[Run] | LoadError) -> Outcome:
 
 
 def _numbers(claim: StatedClaim, runs: Sequence[Run] | LoadError) -> tuple[object, ...]:
-    """What a test of an own finding is made of: the same for settings whose runs are, seed by seed."""
+    """The numbers that an own finding is tested on; they are equal where the runs are equal seed by seed."""
     test = claim.test
     if not isinstance(test, Contrast) or isinstance(runs, LoadError):
         return (claim.id,)

@@ -112,7 +112,7 @@ def draw_experiment(name: str, runs: Sequence[Run], t: int | None = None, accoun
 
 
 def _about(found: Sequence[JudgedClaim], groups: Sequence[SettingRuns]) -> str:
-    """What a page tells: the findings whose settings are all on it."""
+    """The end of a page's caption: the claims whose settings are all on the page."""
     return verdicts(shown_in(found, [group.first for group in groups]))
 
 

@@ -94,7 +94,7 @@ def label(config: dict[str, Any]) -> str:
 
 
 def is_outsourced(config: dict[str, Any]) -> bool:
-    """Whether a setting is a curator's and a modeler's."""
+    """True where a curator and a modeler run the setting."""
     return config["algorithm"].get("server") == "curator"
 
 
@@ -117,7 +117,7 @@ def _outsourced_label(config: dict[str, Any]) -> str:
 
 
 def adds_noise(config: dict[str, Any]) -> bool:
-    """Whether the released rows are noisy, so that the modeler may know of it or not."""
+    """True where the released rows are noisy, so that the modeler may know of it or not."""
     return bool(config["transform"]["_target_"] == "GaussianNoise")
 
 

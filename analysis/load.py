@@ -47,27 +47,27 @@ class Run:
 
     @property
     def own_function(self) -> bool:
-        """Whether the objectives follow the seed: another seed, other functions."""
+        """True where the objectives follow the seed: another seed, other functions."""
         return self.config["problem"].get("function_seed") == self.seed
 
     @property
     def own_sample(self) -> bool:
-        """Whether the data are sampled by the seed: another seed, another part of one file."""
+        """True where the data are sampled by the seed: another seed, another part of one file."""
         return self.config["problem"].get("subset_seed") == self.seed
 
     @property
     def outsourced(self) -> bool:
-        """Whether a curator and a modeler ran it, not a server and agents."""
+        """True where a curator and a modeler ran it, not a server and agents."""
         return is_outsourced(self.config)
 
     @property
     def claimed_epsilon(self) -> float | None:
-        """What was published about the release and is no guarantee; None where there is no such claim."""
+        """The epsilon published about the release, which is no guarantee; None where there is no such claim."""
         return claimed_epsilon(self.config) if self.summary.get("published_claim") else None
 
     @property
     def flat(self) -> dict[str, Any]:
-        """What belongs to the setting, by dotted name."""
+        """The settings of the run by dotted name, without those that tell no setting apart."""
         return flat(self.config, self.own_function)
 
     @cached_property
@@ -175,7 +175,7 @@ def curves(groups: Iterable[SettingRuns]) -> pd.DataFrame:
 
 
 def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
-    """What the standard errors are over: `3 seeds, each another function`."""
+    """The units that the standard errors are over: `3 seeds, each another function`."""
     counts = sorted({len(g.runs) for g in groups})
     phrase = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
     if counts[-1] > 1 and all(run.own_function for g in groups for run in g.runs):

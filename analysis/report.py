@@ -143,7 +143,7 @@ def _commits(sections: Sequence[Section]) -> list[tuple[str, bool, int]]:
 
 
 def _executors(sections: Sequence[Section]) -> list[tuple[str, int]]:
-    """Where the agents were computed, and the number of runs."""
+    """The executors that computed the agents, and the number of runs of each."""
     found: Counter[str] = Counter()
     for s in sections:
         for run in s.runs:
@@ -154,7 +154,7 @@ def _executors(sections: Sequence[Section]) -> list[tuple[str, int]]:
 
 
 def _machine() -> list[tuple[str, str]]:
-    """Of the machine that makes the report."""
+    """The versions and the machine that make the report."""
     known = [("Python", platform.python_version())]
     for package in PACKAGES:
         try:

@@ -91,13 +91,13 @@ def parties(groups: Sequence[SettingRuns]) -> str:
 
 
 def no_guarantees(groups: Sequence[SettingRuns]) -> list[str]:
-    """Of releases whose epsilon is a published claim, whatever its value: why that is no guarantee."""
+    """The reasons why published epsilons of releases, whatever their values, are no guarantee."""
     said = [g.first.summary["published_claim"] for g in groups if g.first.claimed_epsilon is not None]
     return list(dict.fromkeys(text.partition("; ")[2] or text for text in said))
 
 
 def caption(groups: Sequence[SettingRuns]) -> list[str]:
-    """What the errors are over, and all that epsilon needs beside it."""
+    """The units that the errors are over, and all that epsilon needs beside it."""
     several = max(len(g.runs) for g in groups) > 1
     return [
         f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}",

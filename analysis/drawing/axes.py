@@ -25,7 +25,7 @@ def title(groups: Sequence[SettingRuns], what: str) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """What the axis of the metric shows. logarithmic: where the values allow it and need it."""
+    """The range of the metric that an axis shows. logarithmic: where the values allow it and need it."""
 
     logarithmic: bool
     low: float
@@ -33,7 +33,7 @@ class Span:
 
 
 def span(groups: Sequence[SettingRuns], values: np.ndarray, headroom: float, late: np.ndarray | None = None) -> Span:
-    """Of the axis for `values`, finite ones.
+    """The range of an axis for `values`, which are finite.
 
     headroom: factor above the largest value on a logarithmic axis; its half, of the span, on a linear one. late: the
     values of late rounds, which alone span a linear axis, so that the first rounds do not flatten the others.
@@ -78,5 +78,5 @@ def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
 
 
 def _leading(outside: np.ndarray) -> int:
-    """How many of the rounds 0, 1, ... are outside, up to the first that is not."""
+    """The number of rounds 0, 1, ... that are outside, up to the first that is not."""
     return int(outside.size if outside.all() else outside.argmin())

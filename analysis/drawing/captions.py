@@ -1,4 +1,4 @@
-"""What stands below a figure: its settings, and which published claims hold here."""
+"""The text below a figure: its settings, and which published claims hold here."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -38,7 +38,7 @@ KINDS = {
 
 
 def settings_in_words(groups: Sequence[SettingRuns]) -> str:
-    """What a reader needs to know of the settings: N, P, q, S, delta, and what the errors are over."""
+    """The settings for a reader: N, P, q, S, delta, and what the errors are over."""
     s = groups[0].first.summary
     P = {g.first.config["algorithm"]["P"] for g in groups}
     private = [g for g in groups if g.private]

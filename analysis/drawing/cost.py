@@ -1,4 +1,4 @@
-"""What a query costs: milliseconds an agent and round by phase, with P = 1 and with P sub-regions, and their ratio."""
+"""The cost of a query: milliseconds an agent and round by phase, with P = 1 and with P sub-regions, and their ratio."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

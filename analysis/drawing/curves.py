@@ -78,6 +78,6 @@ def draw_line(axes: Axes, curve: Curve, marks: tuple[int, int], known: Published
 
 
 def entry(curve: Curve) -> Line2D:
-    """Of the legend."""
+    """The entry of a curve in the legend."""
     look = curve.style
     return Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, label=curve.label)

@@ -1,4 +1,4 @@
-"""What an outsourced experiment sweeps: a claimed epsilon at one r, r at one claimed epsilon, guaranteed epsilons."""
+"""The sweeps of an outsourced experiment: a claimed epsilon at one r, r at one claimed epsilon, guaranteed epsilons."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

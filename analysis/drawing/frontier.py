@@ -73,7 +73,7 @@ class FrontierPanel:
 
 
 def has_targets(runs: Iterable[Run]) -> bool:
-    """Whether the private runs were calibrated to epsilons, more than one."""
+    """True where the private runs were calibrated to more than one epsilon."""
     return len({target for run in runs if (target := _target(run)) is not None}) > 1
 
 
@@ -249,7 +249,7 @@ def _epsilon_in_words(runs: Sequence[Run]) -> str:
 
 
 def _shares(run: Run) -> bool:
-    """Whether agents send messages, so that the shared features count."""
+    """True where agents send messages, so that the shared features count."""
     return run.config["algorithm"].get("server", "aggregate") in ("aggregate", "peer")
 
 
@@ -258,7 +258,7 @@ def _target(run: Run) -> float | None:
 
 
 def _variant(run: Run) -> tuple[object, ...]:
-    """What tells panels apart, the length-scale of the shared features last."""
+    """The key that tells panels apart, the length-scale of the shared features last."""
     s, problem = run.summary, run.config["problem"]
     lengthscale = run.config["algorithm"].get("lengthscale")
     return s["problem"], s["metric"], s["n_agents"], problem.get("score"), s["rounds"], lengthscale

@@ -17,7 +17,7 @@ WORDS = "published"
 
 @dataclass(frozen=True)
 class Published:
-    """What was published of a setting: the metric at some rounds; epsilon: by the moments accountant, after `LAST`."""
+    """The published metric of a setting at some rounds; epsilon: by the moments accountant, after `LAST`."""
 
     rounds: tuple[int, ...]
     values: tuple[float, ...]

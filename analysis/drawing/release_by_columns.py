@@ -62,7 +62,7 @@ def threshold(r: float, epsilon: float, delta: float) -> float:
 
 
 def _thresholds(swept: Sequence[SettingRuns]) -> str:
-    """What w is, and the smallest singular value where the runs tell it."""
+    """A sentence about w, and the smallest singular value where the runs tell it."""
     smallest = [s for group in swept if (s := sigma_min(group)) is not None]
     text = "Singular values below w = 16 √(r ln(2/δ)) / ε · ln(16 r/δ) are raised before the release"
     known = (

@@ -125,7 +125,7 @@ def point_span(groups: Sequence[SettingRuns], t: int, known: Mapping[str, float]
 
 
 def entries(parts: Sequence[CurveFamily], references: Sequence[Curve], known: Mapping[str, float]) -> list[Line2D]:
-    """Of a panel's legend: the lines through points, and what is published."""
+    """The entries of a panel's legend: the lines through points, and what is published."""
     found = [family_entry(f) for f in parts]
     for family in parts:
         if any(c.setting.label in known for c in family.curves):
@@ -138,13 +138,13 @@ def entries(parts: Sequence[CurveFamily], references: Sequence[Curve], known: Ma
 
 
 def family_entry(family: CurveFamily) -> Line2D:
-    """Of the legend: the line through a family's points."""
+    """The legend's entry of the line through a family's points."""
     look = family.style
     return Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, label=family.name)
 
 
 def reference_entry(curve: Curve) -> Line2D:
-    """Of the legend: a horizontal line."""
+    """The legend's entry of a horizontal line."""
     return Line2D([], [], color=curve.style.colour, linestyle=curve.style.line, label=curve.label)
 
 

@@ -44,7 +44,7 @@ class Page:
 
 
 def by_iteration(groups: Sequence[SettingRuns], claims: Telling = no_claims) -> list[Page]:
-    """What is claimed (epsilon, and r), and what is guaranteed (each transform)."""
+    """The page of what is claimed (epsilon, and r), and that of what is guaranteed (each transform)."""
     found = families(groups)
     parts = _parts((*found.claimed, *found.columns))
     claimed = [part for part in parts if len(part.curves) > 1] or parts[:1]

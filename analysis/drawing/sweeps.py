@@ -1,4 +1,4 @@
-"""What a figure sweeps: its panels, and the label and look of each setting in them.
+"""The sweeps of a figure: its panels, and the label and look of each setting in them.
 
 Settings of one algorithm that differ share its line and get a ramp of colours. A private algorithm swept over two
 keys around a centre (z at one q, q at one z) makes two panels, which share all other settings.
@@ -91,7 +91,7 @@ def _centre(family: Sequence[SettingRuns], keys: Sequence[str]) -> SettingRuns |
 
 
 def _ordered(family: Sequence[SettingRuns], keys: Sequence[str]) -> bool:
-    """Whether the settings of a family differ in numbers (or in how often the server is followed)."""
+    """True where the settings of a family differ in numbers (or in how often the server is followed)."""
     return all(isinstance(_value(g, key), int | float) for g in family for key in keys)
 
 

@@ -31,12 +31,12 @@ class StatedClaim:
 
     @property
     def tested(self) -> tuple[Case, ClaimTest]:
-        """What is tested, equal for claims of several figures that ask the same; an epsilon needs no data."""
+        """The case and the test, equal for claims of several figures that ask the same; an epsilon needs no data."""
         return replace(self.case, variant=()) if self.test.form == EPSILON else self.case, self.test
 
     @property
     def contrary(self) -> tuple[Case, ClaimTest] | None:
-        """What is tested by a claim of the contrary; None where there is no such thing."""
+        """The case and the test of the contrary claim; None where there is no such thing."""
         return (self.case, self.test.reversed()) if isinstance(self.test, Contrast) else None
 
 

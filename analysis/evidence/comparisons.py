@@ -16,7 +16,7 @@ SUPERIORITY, MARGIN, BAND, AGREEMENT, EPSILON = "superiority", "margin", "band",
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a claim. p: of the test that would make it hold; None where no test of an effect is made."""
+    """The outcome of a test. p: of the test that would make it hold; None where no test of an effect is made."""
 
     ours: str
     standard_errors: float | None

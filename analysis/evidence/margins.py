@@ -57,7 +57,7 @@ class NoWorse:
 def _inside(
     where: SettingFilter, reference: SettingFilter, measure: Measure, margins: Sequence[float], runs: Sequence[Run]
 ) -> Outcome:
-    """Whether the measure is on the near side of (1 + margin) times the reference's for all margins, above and below.
+    """Test that the measure is on the near side of (1 + margin) times the reference's for all margins.
 
     Prints the plain difference, positive where `where` is lower.
     """

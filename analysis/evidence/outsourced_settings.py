@@ -57,7 +57,7 @@ def cover() -> SettingFilter:
 
 
 def _one_by_one(transform: object) -> bool:
-    """Whether a candidate is a row, and not a cell of them."""
+    """True where a candidate is a row, and not a cell of rows."""
     return transform in ("Plain", "Indices")
 
 

@@ -58,7 +58,7 @@ def claims() -> tuple[StatedClaim, ...]:
 
 
 def _trade_off(experiment: str, figure: str, case: Case) -> Iterable[StatedClaim]:
-    """What Fig. 3 says of every data set. Its claims end with the metric after T rounds, but for one."""
+    """The claims of Fig. 3 about every data set. Its claims end with the metric after T rounds, but for one."""
 
     def claim(name: str, words: str, published: str, test: ClaimTest, source: str = PAPER) -> StatedClaim:
         return StatedClaim(f"{experiment}.{name}", experiment, figure, case, words, published, test, source)

@@ -138,7 +138,7 @@ def _prototype() -> Iterable[StatedClaim]:
 def _own(
     experiment: str, figure: str, case: Case, epsilons: Sequence[float], projected: Sequence[SettingFilter]
 ) -> Iterable[StatedClaim]:
-    """What nobody published. epsilons: guaranteed; projected: settings of PO-GP-UCB."""
+    """The claims that nobody published. epsilons: guaranteed; projected: settings of PO-GP-UCB."""
 
     def own(name: str, words: str, test: ClaimTest) -> StatedClaim:
         return StatedClaim(f"{experiment}.{name}", experiment, figure, case, words, "not tested there", test, OWN)

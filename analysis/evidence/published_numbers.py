@@ -46,7 +46,7 @@ def landmine_last(method: str, z: float | None = None) -> Points:
 
 
 def landmine_gain(worse: str, good: str, z: float | None = None) -> PublishedMean:
-    """How far `good` ends below `worse` in Fig. 3a; the errors of both, as if independent."""
+    """The distance by which `good` ends below `worse` in Fig. 3a; the errors of both, as if independent."""
     (_, a), (_, b) = *landmine_last(worse), *landmine_last(good, z)
     return PublishedMean(a.value - b.value, math.sqrt(2) * LANDMINE_SE, LANDMINE_RUNS)
 

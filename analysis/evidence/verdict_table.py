@@ -56,7 +56,7 @@ def _evidence(finding: JudgedClaim) -> tuple[bool, int, int]:
 
 
 def counts(found: Sequence[JudgedClaim]) -> dict[str, int]:
-    """How many findings have each verdict; those that ask the same of the same settings count once."""
+    """The number of claims with each verdict; those that ask the same of the same settings count once."""
     once = distinct(found)
     return {verdict: sum(f.verdict == verdict for f in once) for verdict in VERDICTS}
 
@@ -97,7 +97,7 @@ def by_kind(found: Sequence[JudgedClaim]) -> list[str]:
 
 
 def notes(found: Sequence[JudgedClaim]) -> list[str]:
-    """What a reader must know of this many tests at once, and of these data."""
+    """Notes for the reader about so many tests at once, and about these data."""
     once = distinct(found)
     result = _repeats(found, len(found) - len(once))
     better = [

@@ -27,7 +27,7 @@ class Picture:
 
 
 def pictures(experiment: str, runs: Sequence[Run], groups: Sequence[SettingRuns]) -> tuple[Picture, ...]:
-    """What `analysis.figures` draws of an experiment, each caption apart from its picture.
+    """The pictures that `analysis.figures` draws of an experiment, each caption apart from its picture.
 
     The same claims stand below one picture only. Raises LoadError where nothing can be drawn.
     """

@@ -1,4 +1,4 @@
-"""What the report shows of an experiment: its pictures, tables and words, as text and without HTML."""
+"""The part of the report about an experiment: its pictures, tables and words, as text and without HTML."""
 
 import re
 from collections import Counter

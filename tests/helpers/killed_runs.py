@@ -48,7 +48,7 @@ _MARK = "DPFBO_KILL_WORLD"  # an environment variable that all processes of one 
 
 @dataclass
 class Outcome:
-    """What came of one run with kills. records: as they should be; ledger: complete, and nothing twice."""
+    """The outcome of one run with kills. records: as they should be; ledger: complete, and nothing twice."""
 
     kind: str
     kills: int = 0

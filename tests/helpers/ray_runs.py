@@ -29,7 +29,7 @@ def records(folder):
 
 
 def same(folder, other):
-    """Whether two runs have the same records, to the bit."""
+    """True where two runs have the same records, to the bit."""
     return all(a == b for a, b in zip(records(folder), records(other), strict=True))
 
 

@@ -17,7 +17,7 @@ QUICK = Patience(attempts=3, backoff_s=0.001, timeout_s=2.0)
 
 @dataclass
 class Behaviour:
-    """How the server answers, and a record of what it was asked."""
+    """The way the server answers, and a record of what it was asked."""
 
     content: bytes = CONTENT
     drop_after: list[int] = field(default_factory=list)  # body bytes of the first answers, then no more drops

@@ -313,9 +313,9 @@ def test_the_list_tells_what_is_there(server: Behaviour, tmp_path: Path, capsys:
 
 
 def test_without_a_name_the_shipped_entries_are_listed(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "runners.fetch", "--data-dir", str(tmp_path)]
+    given = [sys.executable, "-m", "runners.fetch", "--data-dir", str(tmp_path)]
     root = Path(command.__file__).parents[2]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    done = subprocess.run(given, cwd=root, capture_output=True, text=True, check=True)
     assert all(name in done.stdout for name in ("landmine", "har", "emnist")) and "missing" in done.stdout
 
 
