@@ -5,16 +5,16 @@ import json
 import math
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from analysis.arguments import add_results_dir, results_dir_as_option
-from analysis.evidence import outsourced, paper, paper_real
-from analysis.evidence import table as claims_table
-from analysis.evidence.comparisons import AGREEMENT, BAND, EPSILON, Contrast, Outcome, Test
-from analysis.evidence.family import CONTROL, OWN, PAPER, Claim
+from analysis.evidence import paper_real, paper_synthetic, po_gp_ucb, verdict_table
+from analysis.evidence.claim import CONTROL, OWN, PAPER, JudgedClaim, StatedClaim
+from analysis.evidence.comparisons import AGREEMENT, BAND, EPSILON, ClaimTest, Contrast, Outcome
+from analysis.evidence.family import CONTROL, OWN, PAPER
 from analysis.evidence.selection import Case, NotRun, Unclear, named_in
 from analysis.evidence.verdicts import NOT_RUN, OPEN
 from analysis.load import LoadError, Run, load
@@ -30,101 +30,58 @@ Examples
 Exit code: 0, 1 where there are no results (nothing is written) or some cannot be read, 2 for unknown options."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A claim and what became of it.
-
-    source: "paper", "prototype", "control" or "own". published: what was seen there. ours: estimate ± standard error, a
-    difference positive where it supports the claim. standard_errors: the estimate in its standard errors, positive in
-    support; of a number to agree with, minus the distance; None where there is no error. units: what n counts.
-    verdict: one of `analysis.evidence.verdicts.VERDICTS`. kind: "effect", "agreement", "epsilon", "control" or
-    "own". form: of the test, "superiority", "margin", "band", "agreement" or "epsilon". repeats: id of an earlier claim
-    with the same settings and test, or, of an own finding, with runs that are the same. reverse_of: id of the published
-    claim of the contrary. Both empty where there is none.
-    """
-
-    id: str
-    figure: str
-    experiment: str
-    claim: str
-    source: str
-    published: str
-    ours: str
-    standard_errors: float | None
-    units: str
-    verdict: str
-    kind: str = "effect"
-    form: str = "superiority"
-    repeats: str = ""
-    reverse_of: str = ""
+def read(results_dir: Path, experiments: Iterable[str]) -> dict[str, Sequence[Run] | LoadError]:
+    """The finished runs of experiments, or why they cannot be read."""
+    found: dict[str, Sequence[Run] | LoadError] = {}
+    for name in experiments:
+        try:
+            found[name] = load(results_dir, name) if any((results_dir / name).glob("*/*/summary.json")) else []
+        except LoadError as error:
+            found[name] = error
+    return found
 
 
-def findings(results_dir: Path, experiment: str | None = None) -> list[Finding]:
-    """What became of every claim, or of those of one experiment, in the order of the paper; none for other experiments.
+def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
+    """The verdicts on the claims about some experiments, given their runs, in the order of the paper.
 
     A claim whose settings have no finished run, or none that can be read, is "not run"; one that could be about several
     settings is "not decided".
     """
-    return [finding for finding, _ in tested(results_dir, None if experiment is None else [experiment])]
-
-
-def tested(results_dir: Path, experiments: Sequence[str] | None) -> list[tuple[Finding, float | None]]:
-    """The findings, each with the p of the test that would make it hold; None where there was none."""
-    return _judged(results_dir, experiments)[0]
-
-
-def _judged(
-    results_dir: Path, experiments: Sequence[str] | None
-) -> tuple[list[tuple[Finding, float | None]], list[str]]:
-    """The findings with their p, and why experiments could not be read."""
-    found, unread = [], []
-    runs: dict[str, list[Run] | LoadError] = {}
+    found = []
     seen: dict[tuple[object, ...], str] = {}  # by the numbers of an own finding, the first with them
     related = _relations()
-    for claim in claims(experiments):
-        if claim.experiment not in runs:
-            try:
-                runs[claim.experiment] = _runs(results_dir, claim.experiment)
-            except LoadError as error:
-                runs[claim.experiment] = error
-                unread.append(f"the claims about {claim.experiment} were not judged: {error}")
+    for claim in claims(runs):
         outcome = _outcome(claim, runs[claim.experiment])
         repeats, reverse_of = related[claim.id]
         if claim.source == OWN and outcome.p is not None:
             first = seen.setdefault(_numbers(claim, runs[claim.experiment]), claim.id)
             repeats = repeats or ("" if first == claim.id else first)
-        found.append((_finding(claim, outcome, repeats, reverse_of), outcome.p))
-    return found, unread
+        found.append(_judged(claim, outcome, repeats, reverse_of))
+    return found
 
 
-def claims(experiments: Sequence[str] | None = None) -> list[Claim]:
+def claims(experiments: Iterable[str] | None = None) -> list[StatedClaim]:
     """The list, or what it has on some experiments."""
-    known = sorted([*paper.claims(), *paper_real.claims(), *outsourced.claims()], key=_figure_number)
-    return known if experiments is None else [claim for claim in known if claim.experiment in experiments]
+    known = sorted([*paper_synthetic.claims(), *paper_real.claims(), *po_gp_ucb.claims()], key=_figure_number)
+    return known if experiments is None else [c for c in known if c.experiment in set(experiments)]
 
 
-def shown_in(found: Sequence[Finding], runs: Sequence[Run]) -> list[Finding]:
+def shown_in(found: Sequence[JudgedClaim], runs: Sequence[Run]) -> list[JudgedClaim]:
     """The findings whose settings are all among the runs."""
     tests = {claim.id: claim.test for claim in claims(list({f.experiment for f in found}))}
     return [f for f in found if all(any(where.matches(run) for run in runs) for where in named_in(tests[f.id]))]
 
 
-def _figure_number(claim: Claim) -> float:
-    """Of the paper; what is no figure comes last."""
+def _figure_number(claim: StatedClaim) -> float:
+    """The number of a figure of the paper; experiments that are no figure come last."""
     match = re.match(r"fig(\d+)", claim.experiment)
     return int(match[1]) if match else math.inf
-
-
-def _runs(results_dir: Path, experiment: str) -> list[Run]:
-    if not any((results_dir / experiment).glob("*/*/summary.json")):
-        return []
-    return load(results_dir, experiment)
 
 
 def _relations() -> dict[str, tuple[str, str]]:
     """By id: the claim that it repeats, and the published one whose contrary it is."""
     known = claims()
-    first: dict[tuple[Case, Test], str] = {}
+    first: dict[tuple[Case, ClaimTest], str] = {}
     for claim in known:
         first.setdefault(claim.tested, claim.id)
     found = {}
@@ -135,7 +92,7 @@ def _relations() -> dict[str, tuple[str, str]]:
     return found
 
 
-def _outcome(claim: Claim, runs: Sequence[Run] | LoadError) -> Outcome:
+def _outcome(claim: StatedClaim, runs: Sequence[Run] | LoadError) -> Outcome:
     if isinstance(runs, LoadError):
         return Outcome(f"results cannot be read: {runs}", None, "–", NOT_RUN, None)
     if not runs:
@@ -148,8 +105,8 @@ def _outcome(claim: Claim, runs: Sequence[Run] | LoadError) -> Outcome:
         return Outcome(str(error), None, "–", OPEN, None)
 
 
-def _numbers(claim: Claim, runs: Sequence[Run] | LoadError) -> tuple[object, ...]:
-    """What a test of an own finding is made of: the same for settings whose runs are, seed by seed."""
+def _numbers(claim: StatedClaim, runs: Sequence[Run] | LoadError) -> tuple[object, ...]:
+    """The numbers that an own finding is tested on; they are equal where the runs are equal seed by seed."""
     test = claim.test
     if not isinstance(test, Contrast) or isinstance(runs, LoadError):
         return (claim.id,)
@@ -158,15 +115,15 @@ def _numbers(claim: Claim, runs: Sequence[Run] | LoadError) -> tuple[object, ...
     return claim.case, test.words, *((weight, tuple(sorted(values.items()))) for weight, values in terms)
 
 
-def _finding(claim: Claim, outcome: Outcome, repeats: str, reverse_of: str) -> Finding:
+def _judged(claim: StatedClaim, outcome: Outcome, repeats: str, reverse_of: str) -> JudgedClaim:
     case, test = claim.case, claim.test
     words = f"{claim.claim}; {test.words}".format(metric=case.metric_in_words, T=case.T)
     form = test.form
     of_form = AGREEMENT if form in (AGREEMENT, BAND) else EPSILON if form == EPSILON else "effect"
     kind = claim.source if claim.source in (CONTROL, OWN) else of_form
-    return Finding(
+    return JudgedClaim(
         claim.id, claim.figure, claim.experiment, words, claim.source, claim.published, outcome.ours,
-        outcome.standard_errors, outcome.units, outcome.verdict, kind, form, repeats, reverse_of,
+        outcome.standard_errors, outcome.units, outcome.verdict, kind, form, repeats, reverse_of, outcome.p,
     )  # fmt: skip
 
 
@@ -178,32 +135,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
     out = args.out or (None if args.experiments or args.json else Path("figures"))
     try:
-        found, unread = _judged(args.results_dir, _checked(args))
-        paths = [] if out is None else claims_table.write(found, out)
+        runs = read(args.results_dir, _checked(args))
+        found = judge(runs)
+        paths = [] if out is None else verdict_table.write(found, out)
         if args.json:
             print(json.dumps(_as_json(found), indent=1, ensure_ascii=False))
         else:
-            claims_table.show(found, paths)
+            verdict_table.show(found, paths)
     except (LoadError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    for reason in unread:
-        print(f"error: {reason}", file=sys.stderr)
+    unread = {name: why for name, why in runs.items() if isinstance(why, LoadError)}
+    for name, why in unread.items():
+        print(f"error: the claims about {name} were not judged: {why}", file=sys.stderr)
     return 1 if unread else 0
 
 
-def _as_json(found: Sequence[tuple[Finding, float | None]]) -> dict[str, Any]:
+def _as_json(found: Sequence[JudgedClaim]) -> dict[str, Any]:
     return {
-        "summary": claims_table.counts(found),
-        "kinds": dict(claims_table.kinds(found)),
-        "notes": claims_table.notes(found),
-        "findings": [{**asdict(finding), "p": p} for finding, p in found],
+        "summary": verdict_table.counts(found),
+        "kinds": dict(verdict_table.kinds(found)),
+        "notes": verdict_table.notes(found),
+        "findings": [asdict(judged) for judged in found],
     }
 
 
-def _checked(args: argparse.Namespace) -> list[str] | None:
+def _checked(args: argparse.Namespace) -> list[str]:
     """The experiments asked for. Raises LoadError where there is no claim on one, or no finished run at all."""
     names = list(dict.fromkeys(claim.experiment for claim in claims()))
     for name in args.experiments:
@@ -213,7 +172,7 @@ def _checked(args: argparse.Namespace) -> list[str] | None:
     if not any(any((args.results_dir / name).glob("*/*/summary.json")) for name in asked):
         of = f"of {', '.join(asked)} " if args.experiments else ""
         raise LoadError(f"no finished run {of}in {args.results_dir}: run python -m runners.sweep experiment={asked[0]}")
-    return args.experiments or None
+    return [name for name in names if name in asked]
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

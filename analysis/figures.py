@@ -17,12 +17,21 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.arguments import add_results_dir, results_dir_as_option
-from analysis.claims import Finding, findings, shown_in
-from analysis.drawing import columns, cost, curves, frontier, outsourced, release_epsilon, tradeoff
+from analysis.claims import judge, shown_in
+from analysis.drawing import (
+    cost,
+    curves,
+    frontier,
+    release_by_columns,
+    release_by_epsilon,
+    release_by_iteration,
+    tradeoff,
+)
 from analysis.drawing.captions import Telling, no_claims, verdicts
 from analysis.drawing.looks import LOOK
 from analysis.drawing.page import FORMATS, save, writable
-from analysis.load import LoadError, Run, Setting, by_metric, load, settings
+from analysis.evidence.claim import JudgedClaim
+from analysis.load import LoadError, Run, SettingRuns, by_metric, load, settings
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class Drawn:
 
 
 def draw(
-    groups: Sequence[Setting], prefix: str, t: int | None, accountant: str = tradeoff.ACCOUNTANT, claims: str = ""
+    groups: Sequence[SettingRuns], prefix: str, t: int | None, accountant: str = tradeoff.ACCOUNTANT, claims: str = ""
 ) -> list[Drawn]:
     """Regret of settings that share a metric, against epsilon too if one is private. claims: the end of the caption."""
     t = _checked(groups, t)
@@ -49,19 +58,21 @@ def draw(
     return [lines, Drawn(f"{prefix}_regret_by_epsilon", points, tradeoff.table(groups, t, accountant), claims)]
 
 
-def draw_outsourced(groups: Sequence[Setting], prefix: str, t: int | None, claims: Telling = no_claims) -> list[Drawn]:
+def draw_outsourced(
+    groups: Sequence[SettingRuns], prefix: str, t: int | None, claims: Telling = no_claims
+) -> list[Drawn]:
     """Regret of outsourced settings by iteration, against epsilon and against r. claims: of the settings on a page."""
     t = _checked(groups, t)
-    at_t = release_epsilon.table(groups, t)
-    pages = [(page, curves.table(groups)) for page in outsourced.by_iteration(groups, claims)]
+    at_t = release_by_epsilon.table(groups, t)
+    pages = [(page, curves.table(groups)) for page in release_by_iteration.by_iteration(groups, claims)]
     if any(g.private or g.first.claimed_epsilon is not None for g in groups):
-        pages.append((release_epsilon.by_epsilon(groups, t, claims), at_t))
-    if (by_r := columns.by_columns(groups, t, claims)) is not None:
+        pages.append((release_by_epsilon.by_epsilon(groups, t, claims), at_t))
+    if (by_r := release_by_columns.by_columns(groups, t, claims)) is not None:
         pages.append((by_r, at_t))
     return [Drawn(f"{prefix}_{page.name}", page.figure, table, page.claims) for page, table in pages]
 
 
-def _checked(groups: Sequence[Setting], t: int | None) -> int:
+def _checked(groups: Sequence[SettingRuns], t: int | None) -> int:
     """The round of points; the last where none is given. Raises LoadError for one that a setting does not have."""
     last = min(g.rounds for g in groups)
     if t is not None and not 1 <= t <= last:
@@ -69,13 +80,13 @@ def _checked(groups: Sequence[Setting], t: int | None) -> int:
     return t or last
 
 
-def draw_experiment(results_dir: Path, name: str, t: int | None = None, accountant: str | None = None) -> list[Drawn]:
-    """All figures of an experiment. accountant: of the epsilon axis of federated runs; None: `tradeoff.ACCOUNTANT`.
+def draw_experiment(name: str, runs: Sequence[Run], t: int | None = None, accountant: str | None = None) -> list[Drawn]:
+    """All figures of an experiment, given its runs.
 
+    accountant: of the epsilon axis of federated runs; None: `tradeoff.ACCOUNTANT`.
     With several problems or metrics in it, no picture names claims: which of them each is about, findings do not say.
     Raises LoadError where there is nothing to draw, or no run has the accountant.
     """
-    runs: list[Run] = load(results_dir, name)
     with mpl.rc_context(LOOK):  # figures of their own, without pyplot: no display, nothing to close
         federated = [run for run in runs if not run.outsourced]
         if frontier.has_targets(federated):
@@ -84,7 +95,7 @@ def draw_experiment(results_dir: Path, name: str, t: int | None = None, accounta
             aside = f"Not in the picture: {n} outsourced setting{'s' * (n > 1)}." if n else ""
             return [Drawn(name, frontier.figure(found, aside), frontier.table(found))]
         tables = [settings(group) for group in by_metric(runs)]
-        judged = findings(results_dir, name) if len(tables) == 1 else []
+        judged = judge({name: runs}) if len(tables) == 1 else []
         claims = verdicts(judged)
         if accountant is not None and any(run.outsourced for run in runs):
             tradeoff.check_accountant([group for groups in tables for group in groups], accountant)
@@ -101,12 +112,12 @@ def draw_experiment(results_dir: Path, name: str, t: int | None = None, accounta
         return drawn
 
 
-def _about(found: Sequence[Finding], groups: Sequence[Setting]) -> str:
-    """What a page tells: the findings whose settings are all on it."""
+def _about(found: Sequence[JudgedClaim], groups: Sequence[SettingRuns]) -> str:
+    """The end of a page's caption: the claims whose settings are all on the page."""
     return verdicts(shown_in(found, [group.first for group in groups]))
 
 
-def slug(groups: Sequence[Setting]) -> str:
+def slug(groups: Sequence[SettingRuns]) -> str:
     """Tells the files of several problems or metrics in one experiment apart."""
     s = groups[0].first.summary
     score = groups[0].first.config["problem"].get("score")
@@ -146,7 +157,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in dict.fromkeys(names):
         try:
             writable(args.out)
-            for drawn in draw_experiment(args.results_dir, name, args.round, args.accountant):
+            for drawn in draw_experiment(name, load(args.results_dir, name), args.round, args.accountant):
                 with mpl.rc_context(LOOK):
                     paths = save(drawn.figure, drawn.table, args.out, drawn.name)
                 print(*paths, sep="\n")

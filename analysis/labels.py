@@ -94,7 +94,7 @@ def label(config: dict[str, Any]) -> str:
 
 
 def is_outsourced(config: dict[str, Any]) -> bool:
-    """Whether a setting is a curator's and a modeler's."""
+    """True where a curator and a modeler run the setting."""
     return config["algorithm"].get("server") == "curator"
 
 
@@ -117,8 +117,8 @@ def _outsourced_label(config: dict[str, Any]) -> str:
 
 
 def adds_noise(config: dict[str, Any]) -> bool:
-    """Whether the released rows are noisy, so that the modeler may know of it or not."""
-    return str(config["transform"]["_target_"]).endswith(".GaussianNoise")
+    """True where the released rows are noisy, so that the modeler may know of it or not."""
+    return bool(config["transform"]["_target_"] == "GaussianNoise")
 
 
 def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], hashes: Sequence[str]) -> list[str]:
@@ -169,9 +169,8 @@ def telling(flats: Sequence[dict[str, Any]]) -> list[str]:
 
 def in_words(key: str, value: object) -> str:
     """A key of the configuration with its value: `q = 0.25`, `1 − p_t = 1/√t`, `uniform weights`."""
-    known = value.rsplit(".", 1)[-1] if key.endswith("_target_") and isinstance(value, str) else value
-    if key in _VALUES and known in _VALUES[key]:
-        return _VALUES[key][known]
+    if key in _VALUES and value in _VALUES[key]:
+        return _VALUES[key][value]
     return f"{key_in_words(key)} = {value_in_words(value)}"
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ from analysis.labels import label as label
 from analysis.labels import metric_label as metric_label
 from analysis.schema import NOISE, lacking
 
+_SERVERS = {
+    "Server": "aggregate",
+    "PeerExchange": "peer",
+    "RandomServer": "random",
+    "SobolServer": "sobol",
+    "Curator": "curator",
+    None: "none",
+}  # by class, the kind of server, as configurations named it before they named its class
+
 
 class LoadError(RuntimeError):
     """There is nothing to show; the message is one sentence for the person at the terminal."""
@@ -22,7 +32,7 @@ class LoadError(RuntimeError):
 
 @dataclass(frozen=True)
 class Run:
-    """One finished run. config: config.yaml; summary: summary.json; path: its folder."""
+    """One finished run. config: config.yaml, as `normalised` leaves it; summary: summary.json; path: its folder."""
 
     setting: str
     seed: int
@@ -37,29 +47,30 @@ class Run:
 
     @property
     def own_function(self) -> bool:
-        """Whether the objectives follow the seed: another seed, other functions."""
+        """True where the objectives follow the seed: another seed, other functions."""
         return self.config["problem"].get("function_seed") == self.seed
 
     @property
     def own_sample(self) -> bool:
-        """Whether the data are sampled by the seed: another seed, another part of one file."""
+        """True where the data are sampled by the seed: another seed, another part of one file."""
         return self.config["problem"].get("subset_seed") == self.seed
 
     @property
     def outsourced(self) -> bool:
-        """Whether a curator and a modeler ran it, not a server and agents."""
+        """True where a curator and a modeler ran it, not a server and agents."""
         return is_outsourced(self.config)
 
     @property
     def claimed_epsilon(self) -> float | None:
-        """What was published about the release and is no guarantee; None where there is no such claim."""
+        """The epsilon published about the release, which is no guarantee; None where there is no such claim."""
         return claimed_epsilon(self.config) if self.summary.get("published_claim") else None
 
     @property
     def flat(self) -> dict[str, Any]:
-        """What belongs to the setting, by dotted name."""
+        """The settings of the run by dotted name, without those that tell no setting apart."""
         return flat(self.config, self.own_function)
 
+    @cached_property
     def epsilon_spent(self) -> list[float]:
         """Epsilon of what was released before the query of each round 0..T, by the run's accountant; may be inf."""
         file = self.path / "server.parquet"
@@ -77,7 +88,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Setting:
+class SettingRuns:
     """All runs of one setting, by seed. Standard errors are over the seeds."""
 
     label: str
@@ -138,7 +149,7 @@ def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def settings(runs: Sequence[Run]) -> list[Setting]:
+def settings(runs: Sequence[Run]) -> list[SettingRuns]:
     """The runs grouped by setting: local, shared, private; then by P, z, q, S and how often the server is followed.
 
     Outsourced ones by algorithm, then by epsilon, guaranteed or claimed, and r.
@@ -149,11 +160,11 @@ def settings(runs: Sequence[Run]) -> list[Setting]:
     groups = list(by_hash.values())
     firsts = [group[0] for group in groups]
     named = labels([run.config for run in firsts], [run.flat for run in firsts], [run.setting for run in firsts])
-    found = [Setting(name, tuple(group)) for name, group in zip(named, groups, strict=True)]
+    found = [SettingRuns(name, tuple(group)) for name, group in zip(named, groups, strict=True)]
     return sorted(found, key=lambda setting: (*_order(setting.runs), setting.label))
 
 
-def curves(groups: Iterable[Setting]) -> pd.DataFrame:
+def curves(groups: Iterable[SettingRuns]) -> pd.DataFrame:
     """One row for each setting, seed and round: `setting` (label), `seed`, `round`, `mean` over the agents."""
     frames = [
         pd.DataFrame({"setting": g.label, "seed": run.seed, "round": range(len(run.curve)), "mean": run.curve})
@@ -163,8 +174,8 @@ def curves(groups: Iterable[Setting]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def seeds_phrase(groups: Sequence[Setting]) -> str:
-    """What the standard errors are over: `3 seeds, each another function`."""
+def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
+    """The units that the standard errors are over: `3 seeds, each another function`."""
     counts = sorted({len(g.runs) for g in groups})
     phrase = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
     if counts[-1] > 1 and all(run.own_function for g in groups for run in g.runs):
@@ -181,11 +192,32 @@ def _what_to_run(results_dir: Path, experiment: str) -> str:
     return f"no finished run of {experiment!r} in {results_dir}{others}: run python -m {command}"
 
 
+def normalised(config: Any) -> Any:
+    """A configuration of any version in one form: each `_target_` the name of a class, `algorithm.server` a kind."""
+    found = _class_names(config)
+    algorithm = found.get("algorithm") if isinstance(found, dict) else None
+    if isinstance(algorithm, dict) and "server" in algorithm:
+        server = algorithm["server"]
+        kind = server.get("_target_") if isinstance(server, dict) else server
+        algorithm["server"] = _SERVERS.get(kind, kind)
+    return found
+
+
+def _class_names(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_class_names(value) for value in node]
+    if not isinstance(node, dict):
+        return node
+    named = {key: _class_names(value) for key, value in node.items()}
+    if isinstance(path := named.get("_target_"), str):
+        named["_target_"] = path.rpartition(".")[2]
+    return named
+
+
 def _read(folder: Path) -> Run:
     summary = _parsed(folder / "summary.json", json.loads)
-    config = _parsed(
-        folder / "config.yaml", lambda text: yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    )
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    config = normalised(_parsed(folder / "config.yaml", lambda text: yaml.load(text, loader)))
     wrong = lacking(summary, config)
     if wrong:
         raise LoadError(f"{folder} was not written by this version ({wrong}): delete it and run it again")

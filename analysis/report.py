@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from analysis.arguments import add_results_dir, results_dir_as_option
-from analysis.claims import Finding, claims, tested
+from analysis.claims import claims, judge
 from analysis.drawing.page import unbroken, writable
-from analysis.evidence import table as claims_table
-from analysis.evidence.table import Found
+from analysis.evidence import verdict_table
+from analysis.evidence.claim import JudgedClaim
 from analysis.evidence.verdicts import NOT_RUN
 from analysis.html import privacy as report_privacy
 from analysis.html.sections import Section, section
@@ -51,27 +51,28 @@ def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
     return [name for name in found if not names or name in names]
 
 
-def judged(results_dir: Path, names: Sequence[str], unread: Sequence[str]) -> tuple[Found, list[str]]:
+def judged(sections: Sequence[Section], names: Sequence[str]) -> tuple[list[JudgedClaim], list[str]]:
     """The claims, all or those of the named experiments, in the order of the paper, and what could not be judged.
 
-    unread: experiments that cannot be read, which are left out.
+    The claims about an experiment that cannot be read are left out.
     """
-    found: list[tuple[Finding, float | None]] = []
+    found: list[JudgedClaim] = []
     notes = []
+    runs = {s.experiment: s.runs for s in sections}
     for name in dict.fromkeys(claim.experiment for claim in claims(names or None)):
         try:
-            found += [] if name in unread else tested(results_dir, [name])
+            found += judge({name: runs.get(name, ())}) if name not in runs or runs[name] else []
         except LoadError as error:
             notes.append(f"the claims about {name} are left out: {error}")
     return found, notes
 
 
 @dataclass(frozen=True)
-class Judged:
+class ExperimentClaims:
     """The claims about one experiment."""
 
     experiment: str
-    findings: tuple[Finding, ...]
+    findings: tuple[JudgedClaim, ...]
     kinds: Sequence[tuple[str, dict[str, int]]]
 
     @property
@@ -83,13 +84,13 @@ class Judged:
         return any(f.verdict != NOT_RUN for f in self.findings)
 
 
-def render(sections: Sequence[Section], found: Found, notes: Sequence[str], made: datetime) -> str:
+def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Sequence[str], made: datetime) -> str:
     """The page. notes: what is missing in it, and why."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["whole"] = _whole
-    by_experiment: dict[str, list[tuple[Finding, float | None]]] = {}
-    for finding, p in found:
-        by_experiment.setdefault(finding.experiment, []).append((finding, p))
+    by_experiment: dict[str, list[JudgedClaim]] = {}
+    for claim in found:
+        by_experiment.setdefault(claim.experiment, []).append(claim)
     private = [(s.experiment, s.private) for s in sections if s.private]
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         made=made.strftime("%Y-%m-%d %H:%M UTC"),
@@ -97,12 +98,12 @@ def render(sections: Sequence[Section], found: Found, notes: Sequence[str], made
         anchors={s.experiment: s.anchor for s in sections},
         notes=notes,
         commits=_commits(sections),
-        kinds=claims_table.kinds(found),
-        rule=claims_table.RULE,
-        remarks=claims_table.notes(found),
+        kinds=verdict_table.kinds(found),
+        rule=verdict_table.RULE,
+        remarks=verdict_table.notes(found),
         claims={
-            name: Judged(name, tuple(f for f, _ in pairs), claims_table.kinds(pairs))
-            for name, pairs in by_experiment.items()
+            name: ExperimentClaims(name, tuple(about), verdict_table.kinds(about))
+            for name, about in by_experiment.items()
         },
         privacy=report_privacy.table(private),
         covers=sorted({run.summary["epsilon_covers"] for s in sections for run in s.runs if run.summary["private"]}),
@@ -143,7 +144,7 @@ def _commits(sections: Sequence[Section]) -> list[tuple[str, bool, int]]:
 
 
 def _executors(sections: Sequence[Section]) -> list[tuple[str, int]]:
-    """Where the agents were computed, and the number of runs."""
+    """The executors that computed the agents, and the number of runs of each."""
     found: Counter[str] = Counter()
     for s in sections:
         for run in s.runs:
@@ -154,7 +155,7 @@ def _executors(sections: Sequence[Section]) -> list[tuple[str, int]]:
 
 
 def _machine() -> list[tuple[str, str]]:
-    """Of the machine that makes the report."""
+    """The versions and the machine that make the report."""
     known = [("Python", platform.python_version())]
     for package in PACKAGES:
         try:
@@ -198,8 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         writable(args.out.parent)
         names = experiments(args.results_dir, args.experiments)
         sections = _collect(args.results_dir, names)
-        unread = [s.experiment for s in sections if not s.runs]
-        found, not_judged = judged(args.results_dir, args.experiments, unread)
+        found, not_judged = judged(sections, args.experiments)
         notes = [*(note for s in sections for note in s.notes), *not_judged]
         write(render(sections, found, notes, datetime.now(UTC)), args.out)
     except LoadError as error:

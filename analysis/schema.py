@@ -1,4 +1,4 @@
-"""What the files of a finished run must have for tables, pictures, claims and the report."""
+"""The contents that files of a finished run must have for tables, pictures, claims and the report."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ NOISE = ("z", "q", "S")
 
 
 def lacking(summary: Any, config: Any) -> str | None:
-    """What is needed and the files do not have, in words; None if all is there."""
+    """A need that the files do not meet, in words; None if all is there."""
     wrong = _lacking(summary, SUMMARY, "summary.json") or _lacking(config, CONFIG, "config.yaml")
     if wrong:
         return wrong

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from analysis.arguments import add_results_dir, results_dir_as_option
 from analysis.labels import metric_label, problem_label
-from analysis.load import LoadError, Setting, by_metric, load, seeds_phrase, settings
+from analysis.load import LoadError, SettingRuns, by_metric, load, seeds_phrase, settings
 
 ROUNDS = (5, 20, 40)  # the table's, with T
 NUMBER_WIDTH = 8  # columns of `0.1234 ±`
@@ -21,7 +21,7 @@ NAME_WIDTH = 18  # columns that a setting has at least, before numbers break bef
 WIDTH = 120  # columns, where there is no terminal to ask
 
 
-def rows(groups: Sequence[Setting], rounds: Sequence[int]) -> list[dict[str, Any]]:
+def rows(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> list[dict[str, Any]]:
     """The numbers of the table. None stands for a round that a setting does not have, and for "no finite epsilon"."""
     return [
         {
@@ -39,7 +39,7 @@ def rows(groups: Sequence[Setting], rounds: Sequence[int]) -> list[dict[str, Any
     ]  # fmt: skip
 
 
-def default_rounds(groups: Sequence[Setting]) -> list[int]:
+def default_rounds(groups: Sequence[SettingRuns]) -> list[int]:
     """5, 20, 40 and T if every setting has 40 rounds, else T / 8, T / 2 and T."""
     T = max(g.rounds for g in groups)
     if min(g.rounds for g in groups) >= ROUNDS[-1]:
@@ -47,7 +47,7 @@ def default_rounds(groups: Sequence[Setting]) -> list[int]:
     return sorted({max(1, T // 8), max(1, T // 2), T})
 
 
-def check_rounds(groups: Sequence[Setting], rounds: Sequence[int]) -> None:
+def check_rounds(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> None:
     """Raise LoadError for a round that no setting has."""
     T = max(g.rounds for g in groups)
     for t in rounds:
@@ -55,7 +55,7 @@ def check_rounds(groups: Sequence[Setting], rounds: Sequence[int]) -> None:
             raise LoadError(f"round {t} is not in the results of {groups[0].first.summary['experiment']}: 0 to {T} are")
 
 
-def table(groups: Sequence[Setting], rounds: Sequence[int], width: int = WIDTH) -> Table:
+def table(groups: Sequence[SettingRuns], rounds: Sequence[int], width: int = WIDTH) -> Table:
     """The table of settings that share a metric. width: columns that there are."""
     s = groups[0].first.summary
     better = "lower is better" if s["lower_is_better"] else "higher is better"
@@ -84,20 +84,20 @@ def table(groups: Sequence[Setting], rounds: Sequence[int], width: int = WIDTH) 
     return result
 
 
-def parties(groups: Sequence[Setting]) -> str:
+def parties(groups: Sequence[SettingRuns]) -> str:
     """Who takes part: `200 agents`, or a curator and a modeler."""
     first = groups[0].first
     return "one curator and one modeler" if first.outsourced else f"{first.summary['n_agents']} agents"
 
 
-def no_guarantees(groups: Sequence[Setting]) -> list[str]:
-    """Of releases whose epsilon is a published claim, whatever its value: why that is no guarantee."""
+def no_guarantees(groups: Sequence[SettingRuns]) -> list[str]:
+    """The reasons why published epsilons of releases, whatever their values, are no guarantee."""
     said = [g.first.summary["published_claim"] for g in groups if g.first.claimed_epsilon is not None]
     return list(dict.fromkeys(text.partition("; ")[2] or text for text in said))
 
 
-def caption(groups: Sequence[Setting]) -> list[str]:
-    """What the errors are over, and all that epsilon needs beside it."""
+def caption(groups: Sequence[SettingRuns]) -> list[str]:
+    """The units that the errors are over, and all that epsilon needs beside it."""
     several = max(len(g.runs) for g in groups) > 1
     return [
         f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}",
@@ -107,7 +107,7 @@ def caption(groups: Sequence[Setting]) -> list[str]:
     ]
 
 
-def _guarantee(groups: Sequence[Setting]) -> list[str]:
+def _guarantee(groups: Sequence[SettingRuns]) -> list[str]:
     """The line about epsilon; of outsourced settings about private ones, and none without such."""
     outsourced, guaranteed = groups[0].first.outsourced, [g for g in groups if g.private]
     related = guaranteed if outsourced else groups
@@ -121,18 +121,18 @@ def _guarantee(groups: Sequence[Setting]) -> list[str]:
     return [line + ("; simulation: a known seed voids it" if seeded else "")]
 
 
-def stand_ins(groups: Sequence[Setting]) -> list[str]:
+def stand_ins(groups: Sequence[SettingRuns]) -> list[str]:
     """Sentences about data that stand in for the paper's; none where they do not."""
     said = (g.first.summary.get("stand_in") for g in groups)
     return list(dict.fromkeys(text for text in said if text))
 
 
-def accountants(groups: Sequence[Setting]) -> list[str]:
+def accountants(groups: Sequence[SettingRuns]) -> list[str]:
     """Those that any of the settings has an epsilon by."""
     return list(dict.fromkeys(name for g in groups for name in g.first.summary["epsilon"]))
 
 
-def epsilon_in_words(group: Setting, names: Sequence[str]) -> str:
+def epsilon_in_words(group: SettingRuns, names: Sequence[str]) -> str:
     """Epsilon by each of the accountants (– for one that does not apply), or why there is only one answer."""
     known = group.first.summary["epsilon"]
     values = [group.epsilon(name) for name in known]
@@ -146,7 +146,7 @@ def epsilon_in_words(group: Setting, names: Sequence[str]) -> str:
     return " / ".join(shown.get(name, "–") for name in names)
 
 
-def _cell(group: Setting, t: int) -> dict[str, float | None] | None:
+def _cell(group: SettingRuns, t: int) -> dict[str, float | None] | None:
     if t > group.rounds:
         return None
     mean, se = group.at(t)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from tests.kill_world import (
+from tests.helpers.killed_runs import (
     RAY,
     RAY_OF_ITS_OWN,
     RUN,
@@ -21,8 +21,8 @@ from tests.kill_world import (
     kill_actors,
     kill_drivers,
     ray_session,
-    undisturbed,
 )
+from tests.helpers.small_runs import undisturbed
 
 MOST = 5  # kills in one run
 TREE = "executor.aggregation=tree"

@@ -9,12 +9,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from analysis.drawing.looks import plain
 from analysis.labels import metric_label, problem_label
-from analysis.load import Setting
+from analysis.load import SettingRuns
 
 LOGARITHMIC_FROM = 4.0  # ratio of the largest to the smallest value
 
 
-def title(groups: Sequence[Setting], what: str) -> str:
+def title(groups: Sequence[SettingRuns], what: str) -> str:
     """`1 − AUC by iteration: landmine problem, platt score`; of outsourced settings without the word problem."""
     s, score = groups[0].first.summary, groups[0].first.config["problem"].get("score")
     metric = metric_label(s["metric"])
@@ -25,15 +25,15 @@ def title(groups: Sequence[Setting], what: str) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """What the axis of the metric shows. logarithmic: where the values allow it and need it."""
+    """The range of the metric that an axis shows. logarithmic: where the values allow it and need it."""
 
     logarithmic: bool
     low: float
     high: float
 
 
-def span(groups: Sequence[Setting], values: np.ndarray, headroom: float, late: np.ndarray | None = None) -> Span:
-    """Of the axis for `values`, finite ones.
+def span(groups: Sequence[SettingRuns], values: np.ndarray, headroom: float, late: np.ndarray | None = None) -> Span:
+    """The range of an axis for `values`, which are finite.
 
     headroom: factor above the largest value on a logarithmic axis; its half, of the span, on a linear one. late: the
     values of late rounds, which alone span a linear axis, so that the first rounds do not flatten the others.
@@ -48,7 +48,7 @@ def span(groups: Sequence[Setting], values: np.ndarray, headroom: float, late: n
     return Span(False, low - 0.08 * size, high + (headroom - 1) / 2 * size)
 
 
-def metric_axis(axes: Axes, groups: Sequence[Setting], shown: Span) -> None:
+def metric_axis(axes: Axes, groups: Sequence[SettingRuns], shown: Span) -> None:
     """Set the vertical axis."""
     of = "units of σ_y" if groups[0].first.outsourced else "mean over agents"
     axes.set_ylabel(plain(f"{metric_label(groups[0].first.summary['metric'])} ({of})"))
@@ -63,7 +63,7 @@ def metric_axis(axes: Axes, groups: Sequence[Setting], shown: Span) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def cut_off(groups: Sequence[Setting], shown: Span) -> str:
+def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
     """`The first 8 rounds are above the picture.`; empty where all is in it."""
     means = [g.curve()["mean"].to_numpy() for g in groups]
     above, below = [_leading(mean > shown.high) for mean in means], [_leading(mean < shown.low) for mean in means]
@@ -78,5 +78,5 @@ def cut_off(groups: Sequence[Setting], shown: Span) -> str:
 
 
 def _leading(outside: np.ndarray) -> int:
-    """How many of the rounds 0, 1, ... are outside, up to the first that is not."""
+    """The number of rounds 0, 1, ... that are outside, up to the first that is not."""
     return int(outside.size if outside.all() else outside.argmin())

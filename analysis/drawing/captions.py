@@ -1,21 +1,21 @@
-"""What stands below a figure: its settings, and which published claims hold here."""
+"""The text below a figure: its settings, and which published claims hold here."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from analysis.claims import Finding
+from analysis.evidence.claim import JudgedClaim
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.labels import NAMES, several
-from analysis.load import Setting, seeds_phrase
+from analysis.load import SettingRuns, seeds_phrase
 from analysis.tables import stand_ins
 
 SHARING = "Sharing helps: "  # begins every claim about a control, and the heading says as much
 MOST = 6  # claims in a caption that are told one by one
 
-Telling = Callable[[Sequence[Setting]], str]  # of the settings on a page, the claims about them
+Telling = Callable[[Sequence[SettingRuns]], str]  # of the settings on a page, the claims about them
 
 
-def no_claims(_: Sequence[Setting]) -> str:
+def no_claims(_: Sequence[SettingRuns]) -> str:
     """A page that tells none."""
     return ""
 
@@ -37,8 +37,8 @@ KINDS = {
 }
 
 
-def settings_in_words(groups: Sequence[Setting]) -> str:
-    """What a reader needs to know of the settings: N, P, q, S, delta, and what the errors are over."""
+def settings_in_words(groups: Sequence[SettingRuns]) -> str:
+    """The settings for a reader: N, P, q, S, delta, and what the errors are over."""
     s = groups[0].first.summary
     P = {g.first.config["algorithm"]["P"] for g in groups}
     private = [g for g in groups if g.private]
@@ -53,7 +53,7 @@ def settings_in_words(groups: Sequence[Setting]) -> str:
     return f"{text}Mean ± standard error over {seeds_phrase(groups)}."
 
 
-def release_in_words(groups: Sequence[Setting]) -> str:
+def release_in_words(groups: Sequence[SettingRuns]) -> str:
     """The same of outsourced settings: what is claimed, what is guaranteed to which neighbours."""
     parts = [f"One curator, one modeler, T = {several({g.rounds for g in groups})} rounds after the first measurement."]
     parts += [f"Data: {text}." for text in stand_ins(groups)]
@@ -71,11 +71,11 @@ def release_in_words(groups: Sequence[Setting]) -> str:
     return " ".join([*parts, f"Mean ± standard error over {seeds_phrase(groups)}."])
 
 
-def deltas(groups: Sequence[Setting]) -> str:
+def deltas(groups: Sequence[SettingRuns]) -> str:
     return several(g.first.summary["delta"] for g in groups if g.private) or "–"
 
 
-def verdicts(findings: Sequence[Finding]) -> str:
+def verdicts(findings: Sequence[JudgedClaim]) -> str:
     """The decided claims one by one, effects first; the others counted by kind; neither those not run nor repeats.
 
     `Claims of the paper: FTS beats TS: holds (5.1 standard errors, 20 functions). Also 9 controls: none decided.`
@@ -90,7 +90,7 @@ def verdicts(findings: Sequence[Finding]) -> str:
     return " ".join(filter(None, (_one_by_one(told), also)))
 
 
-def _one_by_one(told: Sequence[Finding]) -> str:
+def _one_by_one(told: Sequence[JudgedClaim]) -> str:
     text, before, measure, units = "", None, None, None
     for number, finding in enumerate(told):
         if _kind(finding) != before:
@@ -108,16 +108,16 @@ def _one_by_one(told: Sequence[Finding]) -> str:
     return text.strip()
 
 
-def _kind(finding: Finding) -> str:
+def _kind(finding: JudgedClaim) -> str:
     return finding.kind if finding.source == "paper" else finding.source
 
 
-def _is_told(finding: Finding) -> bool:
+def _is_told(finding: JudgedClaim) -> bool:
     """A printed epsilon that holds is one of many alike."""
     return finding.verdict == FAILS or (finding.verdict == HOLDS and _kind(finding) != "epsilon")
 
 
-def _counted(kind: str, known: Sequence[Finding], told: Sequence[Finding]) -> str:
+def _counted(kind: str, known: Sequence[JudgedClaim], told: Sequence[JudgedClaim]) -> str:
     """`9 controls: none decided`, of what is not told."""
     rest = [f for f in known if _kind(f) == kind and f not in told]
     if not rest:

@@ -1,4 +1,4 @@
-"""What a query costs: milliseconds an agent and round by phase, with P = 1 and with P sub-regions, and their ratio."""
+"""The cost of a query: milliseconds an agent and round by phase, with P = 1 and with P sub-regions, and their ratio."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter
 
 from analysis.drawing.looks import sequence
 from analysis.drawing.page import page
-from analysis.load import LoadError, Setting, seeds_phrase
+from analysis.load import LoadError, SettingRuns, seeds_phrase
 
 EXPERIMENT = "cost"
 PUBLISHED = 1.24  # P = 4 over P = 1, as the paper says
@@ -25,7 +25,7 @@ WITHOUT, ALL = "all but the objective", "all"
 
 
 @dataclass(frozen=True)
-class Row:
+class PhaseCost:
     """A phase. cost: for each setting, mean and standard error; ratio: last setting over first, by pairs of seeds."""
 
     phase: str
@@ -33,7 +33,7 @@ class Row:
     ratio: tuple[float, float]
 
 
-def compared(groups: Sequence[Setting]) -> list[Setting]:
+def compared(groups: Sequence[SettingRuns]) -> list[SettingRuns]:
     """The settings with the least and the most sub-regions. Raises LoadError where they cannot be compared."""
     by_regions = sorted(groups, key=lambda g: g.first.config["algorithm"]["P"])
     pair = [by_regions[0], by_regions[-1]]
@@ -47,7 +47,7 @@ def compared(groups: Sequence[Setting]) -> list[Setting]:
     return pair
 
 
-def rows(groups: Sequence[Setting]) -> list[Row]:
+def rows(groups: Sequence[SettingRuns]) -> list[PhaseCost]:
     """The phases, and their sums with and without the objective."""
     pair = compared(groups)
     seeds = sorted({run.seed for run in pair[0].runs} & {run.seed for run in pair[1].runs})
@@ -56,11 +56,11 @@ def rows(groups: Sequence[Setting]) -> list[Row]:
     for phase in [*PHASES, WITHOUT, ALL]:
         values = np.array([[cost[seed][phase] for seed in seeds] for cost in costs])  # settings x seeds
         if (values > 0).all():
-            found.append(Row(phase, tuple(_mean_and_se(v) for v in values), _mean_and_se(values[1] / values[0])))
+            found.append(PhaseCost(phase, tuple(_mean_and_se(v) for v in values), _mean_and_se(values[1] / values[0])))
     return found
 
 
-def table(groups: Sequence[Setting]) -> pd.DataFrame:
+def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:
     """The numbers of the picture."""
     pair = compared(groups)
     return pd.DataFrame(
@@ -76,7 +76,7 @@ def table(groups: Sequence[Setting]) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def seconds_per_query(groups: Sequence[Setting], claims: str = "") -> Figure:
+def seconds_per_query(groups: Sequence[SettingRuns], claims: str = "") -> Figure:
     """Left: the cost of each phase; right: the ratio, with the published one. claims: the end of the caption."""
     pair, found = compared(groups), rows(groups)
     looks = sequence(pair[0].first.config["algorithm"]["name"], 2, True)
@@ -125,7 +125,7 @@ def _finish(left: Axes, right: Axes, names: Sequence[str]) -> None:
         axes.set_ylim(len(names) - 0.4, -0.6)
 
 
-def _milliseconds(group: Setting, seed: int) -> dict[str, float]:
+def _milliseconds(group: SettingRuns, seed: int) -> dict[str, float]:
     (run,) = [run for run in group.runs if run.seed == seed]
     s = run.summary
     scale = 1000 / (s["n_agents"] * s["rounds"])

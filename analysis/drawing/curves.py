@@ -11,16 +11,16 @@ from matplotlib.lines import Line2D
 
 from analysis.drawing.axes import cut_off, metric_axis, span, title
 from analysis.drawing.captions import settings_in_words
-from analysis.drawing.overlay import WORDS, Published, published
 from analysis.drawing.page import page
+from analysis.drawing.published_values import WORDS, Published, published
 from analysis.drawing.sweeps import Curve, panels
-from analysis.load import Setting
+from analysis.load import SettingRuns
 
 BEFORE = 6  # a linear axis may leave out what is higher than all rounds after the first sixth
 PUBLISHED_LINE: dict[str, Any] = {"linestyle": ":", "linewidth": 0.9, "markerfacecolor": "white", "markersize": 4.5}
 
 
-def regret_by_iteration(groups: Sequence[Setting], claims: str = "") -> Figure:
+def regret_by_iteration(groups: Sequence[SettingRuns], claims: str = "") -> Figure:
     """claims: the end of the caption."""
     parts, known = panels(groups), published(groups)
     values, late = _values(groups, known, 0), _values(groups, known, max(g.rounds for g in groups) // BEFORE)
@@ -42,7 +42,7 @@ def regret_by_iteration(groups: Sequence[Setting], claims: str = "") -> Figure:
     return figure
 
 
-def table(groups: Sequence[Setting]) -> pd.DataFrame:
+def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:
     """The numbers of the picture: one row for each setting and round; published values have no error."""
     frames = [
         group.curve().reset_index().assign(setting=group.label, seeds=len(group.runs), source="run") for group in groups
@@ -53,7 +53,7 @@ def table(groups: Sequence[Setting]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)[columns].astype({"seeds": "Int64"})
 
 
-def _values(groups: Sequence[Setting], known: dict[str, Published], since: int) -> np.ndarray:
+def _values(groups: Sequence[SettingRuns], known: dict[str, Published], since: int) -> np.ndarray:
     """All that is drawn, from a round on."""
     drawn = [g.curve()["mean"].to_numpy()[since:] for g in groups]
     shown = [[value for t, value in zip(p.rounds, p.values, strict=True) if t >= since] for p in known.values()]
@@ -78,6 +78,6 @@ def draw_line(axes: Axes, curve: Curve, marks: tuple[int, int], known: Published
 
 
 def entry(curve: Curve) -> Line2D:
-    """Of the legend."""
+    """The entry of a curve in the legend."""
     look = curve.style
     return Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, label=curve.label)

@@ -1,4 +1,4 @@
-"""What an outsourced experiment sweeps: a claimed epsilon at one r, r at one claimed epsilon, guaranteed epsilons."""
+"""The sweeps of an outsourced experiment: a claimed epsilon at one r, r at one claimed epsilon, guaranteed epsilons."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from analysis.drawing.looks import MARKERS, UNAWARE, Style, another, hues, of_algorithm
 from analysis.drawing.sweeps import Curve
 from analysis.labels import AWARE, NAMES, adds_noise, in_words, telling
-from analysis.load import Setting
+from analysis.load import SettingRuns
 
 DOTTED = (0.0, (1.0, 1.2))
 SWEPT = ("transform.r", "transform.epsilon", "privacy.epsilon")
 
 
 @dataclass(frozen=True)
-class Family:
+class CurveFamily:
     """Settings that differ in one number. title: of their panel; name: of the line through their points, in `style`;
     x: the number of each curve."""
 
@@ -26,25 +26,25 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Families:
+class CurveFamilies:
     """claimed: by epsilon at the most common r; columns: by r at the most common epsilon; guaranteed: by epsilon, of
     each algorithm. Settings that differ in anything else are another family. left_out: labels of the settings in
     none."""
 
     references: tuple[Curve, ...]
-    claimed: tuple[Family, ...]
-    columns: tuple[Family, ...]
-    guaranteed: tuple[Family, ...]
+    claimed: tuple[CurveFamily, ...]
+    columns: tuple[CurveFamily, ...]
+    guaranteed: tuple[CurveFamily, ...]
     left_out: tuple[str, ...]
 
 
-def families(groups: Sequence[Setting]) -> Families:
+def families(groups: Sequence[SettingRuns]) -> CurveFamilies:
     """The settings by what they are there for."""
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
     rest = [g for g in groups if g not in claimed and not g.private]
     by_epsilon, by_r = _swept(claimed)
     shown = {c.setting.label for family in (*by_epsilon, *by_r) for c in family.curves}
-    return Families(
+    return CurveFamilies(
         _references(rest),
         by_epsilon,
         by_r,
@@ -53,19 +53,19 @@ def families(groups: Sequence[Setting]) -> Families:
     )
 
 
-def drawn(found: Sequence[Family], references: Sequence[Curve]) -> list[Setting]:
+def drawn(found: Sequence[CurveFamily], references: Sequence[Curve]) -> list[SettingRuns]:
     """All settings of these, once."""
     curves = [*(c for family in found for c in family.curves), *references]
     return list({c.setting.label: c.setting for c in curves}.values())
 
 
-def _references(groups: Sequence[Setting]) -> tuple[Curve, ...]:
+def _references(groups: Sequence[SettingRuns]) -> tuple[Curve, ...]:
     names = [str(g.first.config["algorithm"]["name"]) for g in groups]
     looks = [another(of_algorithm(name), names[:i].count(name)) for i, name in enumerate(names)]
     return tuple(Curve(g, g.label, look, True) for g, look in zip(groups, looks, strict=True))
 
 
-def _swept(claimed: Sequence[Setting]) -> tuple[tuple[Family, ...], tuple[Family, ...]]:
+def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tuple[CurveFamily, ...]]:
     """By the claimed epsilon, and by r."""
     if not claimed:
         return (), ()
@@ -86,15 +86,15 @@ def _most_common(values: Sequence[float]) -> float:
     return min(counts, key=lambda value: (-counts[value], value))
 
 
-def _guaranteed(groups: Sequence[Setting]) -> tuple[Family, ...]:
+def _guaranteed(groups: Sequence[SettingRuns]) -> tuple[CurveFamily, ...]:
     """Those of each algorithm, and of a modeler that knows the noise and one that does not."""
-    found: dict[tuple[str, str], list[Setting]] = {}
+    found: dict[tuple[str, str], list[SettingRuns]] = {}
     for g in groups:
         if g.private:
             a = g.first.config["algorithm"]
             knows = AWARE[a["modeler"]["noise_aware"]] if adds_noise(g.first.config) else ""
             found.setdefault((a["name"], knows), []).append(g)
-    made: list[Family] = []
+    made: list[CurveFamily] = []
     for (name, knows), members in found.items():
         epsilon_of = {g.label: float(g.first.config["privacy"]["epsilon"]) for g in members}
         title = f"{NAMES.get(name, name)}: guaranteed ε"
@@ -103,12 +103,12 @@ def _guaranteed(groups: Sequence[Setting]) -> tuple[Family, ...]:
 
 
 def _alike(
-    title: str, members: Sequence[Setting], x_of: Mapping[str, float], text: str, knows: str = ""
-) -> tuple[Family, ...]:
+    title: str, members: Sequence[SettingRuns], x_of: Mapping[str, float], text: str, knows: str = ""
+) -> tuple[CurveFamily, ...]:
     """A family for each combination of what is not swept, named by what tells it from the others."""
     rest = [{key: value for key, value in g.first.flat.items() if key not in SWEPT} for g in members]
     keys = telling(rest)
-    by_rest: dict[tuple[str, ...], list[Setting]] = {}
+    by_rest: dict[tuple[str, ...], list[SettingRuns]] = {}
     for g, flat in zip(members, rest, strict=True):
         by_rest.setdefault(tuple(in_words(key, flat[key]) for key in keys if key in flat), []).append(g)
     return tuple(
@@ -118,8 +118,8 @@ def _alike(
 
 
 def _family(
-    title: str, members: Sequence[Setting], x_of: Mapping[str, float], text: str, told: Sequence[str], number: int
-) -> Family:
+    title: str, members: Sequence[SettingRuns], x_of: Mapping[str, float], text: str, told: Sequence[str], number: int
+) -> CurveFamily:
     """Curves in the order of x, in a ramp of colours. told: what else the settings are; number: among like families."""
     ordered = sorted(members, key=lambda g: x_of[g.label])
     unaware = AWARE[False] in told
@@ -131,7 +131,7 @@ def _family(
     curves = tuple(
         Curve(g, label, another(look, number), False) for g, label, look in zip(ordered, labels, looks, strict=True)
     )
-    return Family(title, _told(title.rpartition(":")[0], told), another(style, number), xs, curves)
+    return CurveFamily(title, _told(title.rpartition(":")[0], told), another(style, number), xs, curves)
 
 
 def _told(name: str, told: Sequence[str]) -> str:

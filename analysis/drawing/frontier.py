@@ -31,7 +31,7 @@ CAPTION_COLUMNS = 118
 
 
 @dataclass(frozen=True)
-class Point:
+class FrontierPoint:
     """One algorithm at one target. Means and errors over the seeds.
 
     target: None for a reference. epsilon: what the runs cost by their accountant, the largest; 0 where nothing was
@@ -55,29 +55,29 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Panel:
+class FrontierPanel:
     """One variant of the problem: the algorithms' points at their targets, and the references'. t: the last round."""
 
     title: str
     metric: str
     t: int
     epsilon_in_words: str
-    points: tuple[Point, ...]
-    references: tuple[Point, ...]
+    points: tuple[FrontierPoint, ...]
+    references: tuple[FrontierPoint, ...]
 
     @property
-    def curves(self) -> list[list[Point]]:
+    def curves(self) -> list[list[FrontierPoint]]:
         """The points of each algorithm, by target."""
         names = dict.fromkeys((p.name, p.regions) for p in self.points)
         return [sorted((p for p in self.points if (p.name, p.regions) == n), key=lambda p: p.target) for n in names]  # type: ignore[arg-type, return-value]
 
 
 def has_targets(runs: Iterable[Run]) -> bool:
-    """Whether the private runs were calibrated to epsilons, more than one."""
+    """True where the private runs were calibrated to more than one epsilon."""
     return len({target for run in runs if (target := _target(run)) is not None}) > 1
 
 
-def panels(runs: Sequence[Run], t: int | None = None) -> list[Panel]:
+def panels(runs: Sequence[Run], t: int | None = None) -> list[FrontierPanel]:
     """The runs by variant of the problem; agents that share nothing (`ts`, the controls) belong to each variant.
 
     t: the last round to count, T where not given. Raises LoadError where a variant has no private run, where two
@@ -93,7 +93,7 @@ def panels(runs: Sequence[Run], t: int | None = None) -> list[Panel]:
     return [_panel(group, several, t) for _, group in sorted(alike, key=lambda pair: str(pair[0]))]
 
 
-def table(found: Sequence[Panel]) -> pd.DataFrame:
+def table(found: Sequence[FrontierPanel]) -> pd.DataFrame:
     """One row for each point and reference; standard errors are over the seeds, empty with one."""
     return pd.DataFrame(
         [
@@ -109,7 +109,7 @@ def table(found: Sequence[Panel]) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def figure(found: Sequence[Panel], aside: str = "") -> Figure:
+def figure(found: Sequence[FrontierPanel], aside: str = "") -> Figure:
     """Rows of two panels: the average over the rounds, and the last round, against epsilon. aside: ends the caption."""
     height = ABOVE + len(found) * PANEL_HEIGHT + (len(found) - 1) * TITLE + BELOW
     result = Figure(figsize=(WIDTH, height))
@@ -137,7 +137,7 @@ def figure(found: Sequence[Panel], aside: str = "") -> Figure:
     return result
 
 
-def _draw(axes: Axes, drawn_in: Figure, panel: Panel, values: str) -> None:
+def _draw(axes: Axes, drawn_in: Figure, panel: FrontierPanel, values: str) -> None:
     for i, p in enumerate(panel.references):
         mean, se = getattr(p, values)
         colour = of_algorithm(p.name).colour
@@ -169,7 +169,7 @@ def _draw(axes: Axes, drawn_in: Figure, panel: Panel, values: str) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(6))
 
 
-def _all(panel: Panel) -> tuple[Point, ...]:
+def _all(panel: FrontierPanel) -> tuple[FrontierPoint, ...]:
     return (*panel.points, *panel.references)
 
 
@@ -177,7 +177,7 @@ def _shown(se: float) -> float:
     return 0.0 if math.isnan(se) else se
 
 
-def _caption(found: Sequence[Panel]) -> str:
+def _caption(found: Sequence[FrontierPanel]) -> str:
     counts = sorted({len(p.seeds) for panel in found for p in _all(panel)})
     several = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     errors = f"Mean over the agents ± standard error over {several} seeds"
@@ -190,7 +190,7 @@ def _caption(found: Sequence[Panel]) -> str:
     )
 
 
-def _panel(runs: Sequence[Run], name_lengthscale: bool, t: int | None) -> Panel:
+def _panel(runs: Sequence[Run], name_lengthscale: bool, t: int | None) -> FrontierPanel:
     first = runs[0].summary
     rounds = min(run.summary["rounds"] for run in runs)
     if t is not None and not 1 <= t <= rounds:
@@ -213,13 +213,13 @@ def _panel(runs: Sequence[Run], name_lengthscale: bool, t: int | None) -> Panel:
             f"{title} has no private run at a target epsilon: run python -m runners.sweep experiment=frontier"
         )
     private = [run for run in runs if _target(run) is not None]
-    return Panel(
+    return FrontierPanel(
         title, first["metric"], last, _epsilon_in_words(private), points,
         tuple(p for p in found if p.target is None),
     )  # fmt: skip
 
 
-def _point(key: tuple[str, int, float | None], runs: Sequence[Run], t: int) -> Point:
+def _point(key: tuple[str, int, float | None], runs: Sequence[Run], t: int) -> FrontierPoint:
     name, P, target = key
     if len(settings := {run.setting for run in runs}) > 1:
         at = "" if target is None else f" at epsilon {target:g}"
@@ -231,7 +231,7 @@ def _point(key: tuple[str, int, float | None], runs: Sequence[Run], t: int) -> P
     epsilons = [run.summary["epsilon"][run.summary["accountant"]] for run in runs]
     epsilon = None if None in epsilons else max(epsilons)
     z = runs[0].config["privacy"]["z"] if target is not None else None
-    return Point(
+    return FrontierPoint(
         name, P, target, epsilon, z, tuple(run.seed for run in runs), _mean_and_se(curves.mean(1)),
         _mean_and_se(curves[:, -1]),
     )  # fmt: skip
@@ -249,7 +249,7 @@ def _epsilon_in_words(runs: Sequence[Run]) -> str:
 
 
 def _shares(run: Run) -> bool:
-    """Whether agents send messages, so that the shared features count."""
+    """True where agents send messages, so that the shared features count."""
     return run.config["algorithm"].get("server", "aggregate") in ("aggregate", "peer")
 
 
@@ -258,7 +258,7 @@ def _target(run: Run) -> float | None:
 
 
 def _variant(run: Run) -> tuple[object, ...]:
-    """What tells panels apart, the length-scale of the shared features last."""
+    """The key that tells panels apart, the length-scale of the shared features last."""
     s, problem = run.summary, run.config["problem"]
     lengthscale = run.config["algorithm"].get("lengthscale")
     return s["problem"], s["metric"], s["n_agents"], problem.get("score"), s["rounds"], lengthscale

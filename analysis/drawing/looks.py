@@ -1,4 +1,4 @@
-"""How settings look in every picture: a colour, a line and a marker for each algorithm, ramps for what is swept."""
+"""The looks of settings in every picture: a colour, a line and a marker for each algorithm, ramps for what is swept."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ Line = tuple[float, tuple[float, ...]]  # matplotlib's offset and lengths of das
 
 @dataclass(frozen=True)
 class Style:
-    """How a setting looks: told apart by colour, and without it by line and marker."""
+    """The look of a setting: told apart by colour, and without it by line and marker."""
 
     colour: str
     line: Line

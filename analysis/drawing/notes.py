@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from analysis.drawing.axes import Span
-from analysis.load import Setting
+from analysis.load import SettingRuns
 
 
-def equal_runs(groups: Sequence[Setting]) -> str:
+def equal_runs(groups: Sequence[SettingRuns]) -> str:
     """Which settings are drawn on each other because their runs are the same, seed by seed; empty for none."""
     by_runs: dict[tuple[tuple[int, tuple[float, ...]], ...], dict[str, None]] = {}
     for group in groups:
@@ -30,15 +30,15 @@ def _together(labels: Sequence[str]) -> str:
     return ", ".join([*parts[0][:place], text, *parts[0][place + 1 :]])
 
 
-def zeros_at(groups: Sequence[Setting], t: int, shown: Span) -> str:
+def zeros_at(groups: Sequence[SettingRuns], t: int, shown: Span) -> str:
     """Which settings have no regret after round t, which a logarithmic axis cannot show."""
     return _not_shown(groups, shown, lambda g: "" if g.at(t)[0] == 0 else None)
 
 
-def zeros_by_round(groups: Sequence[Setting], shown: Span) -> str:
+def zeros_by_round(groups: Sequence[SettingRuns], shown: Span) -> str:
     """Which settings have no regret from some round on, which a logarithmic axis cannot show."""
 
-    def since(group: Setting) -> str | None:
+    def since(group: SettingRuns) -> str | None:
         above = (group.curve()["mean"] > 0).to_numpy().nonzero()[0]
         first = int(above[-1]) + 1 if above.size else 0
         return f" from t = {first}" if first <= group.rounds else None
@@ -46,7 +46,7 @@ def zeros_by_round(groups: Sequence[Setting], shown: Span) -> str:
     return _not_shown(groups, shown, since)
 
 
-def _not_shown(groups: Sequence[Setting], shown: Span, zero: Callable[[Setting], str | None]) -> str:
+def _not_shown(groups: Sequence[SettingRuns], shown: Span, zero: Callable[[SettingRuns], str | None]) -> str:
     """zero: where a setting has no regret, in words; None where it has."""
     if not shown.logarithmic:
         return ""

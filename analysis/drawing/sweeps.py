@@ -1,4 +1,4 @@
-"""What a figure sweeps: its panels, and the label and look of each setting in them.
+"""The sweeps of a figure: its panels, and the label and look of each setting in them.
 
 Settings of one algorithm that differ share its line and get a ramp of colours. A private algorithm swept over two
 keys around a centre (z at one q, q at one z) makes two panels, which share all other settings.
@@ -10,7 +10,7 @@ from typing import Any
 
 from analysis.drawing.looks import Style, sequence
 from analysis.labels import FOLLOW, NAMES, in_words, key_in_words, telling
-from analysis.load import Setting
+from analysis.load import SettingRuns
 
 TITLES = {"privacy.z": "noise multiplier z", "privacy.q": "sampling probability q", "privacy.S": "clip norm S"}
 
@@ -21,21 +21,21 @@ SWEPT = 2  # settings beside the centre that make a sweep
 class Curve:
     """A setting in a panel. everywhere: whether all panels have it, so that one legend entry does."""
 
-    setting: Setting
+    setting: SettingRuns
     label: str
     style: Style
     everywhere: bool
 
 
 @dataclass(frozen=True)
-class Panel:
+class SweepPanel:
     """Settings on one pair of axes. title: empty where there is one panel."""
 
     title: str
     curves: tuple[Curve, ...]
 
 
-def panels(groups: Sequence[Setting]) -> list[Panel]:
+def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
     """The panels of a figure: one, or one for each key swept around a centre."""
     families = _families(groups)
     looks = {}
@@ -49,19 +49,19 @@ def panels(groups: Sequence[Setting]) -> list[Panel]:
         if centre is not None:
             rest = [Curve(g, g.label, looks[g.label], True) for g in groups if g not in family]
             return [_swept(name, family, centre, key, keys, rest) for key in keys]
-    return [Panel("", tuple(Curve(g, g.label, looks[g.label], True) for g in groups))]
+    return [SweepPanel("", tuple(Curve(g, g.label, looks[g.label], True) for g in groups))]
 
 
-def _families(groups: Sequence[Setting]) -> dict[str, list[Setting]]:
-    found: dict[str, list[Setting]] = {}
+def _families(groups: Sequence[SettingRuns]) -> dict[str, list[SettingRuns]]:
+    found: dict[str, list[SettingRuns]] = {}
     for group in groups:
         found.setdefault(group.first.config["algorithm"]["name"], []).append(group)
     return found
 
 
 def _swept(
-    name: str, family: Sequence[Setting], centre: Setting, key: str, keys: Sequence[str], rest: Sequence[Curve]
-) -> Panel:
+    name: str, family: Sequence[SettingRuns], centre: SettingRuns, key: str, keys: Sequence[str], rest: Sequence[Curve]
+) -> SweepPanel:
     """The panel of one key. The ramp begins at the centre where that is an end of the sweep: one look in all panels."""
     line = [g for g in family if all(g.first.flat.get(k) == centre.first.flat.get(k) for k in keys if k != key)]
     ordered = _ordered(line, [key])
@@ -77,10 +77,10 @@ def _swept(
     fixed = [NAMES.get(name, name), *([f"P = {P}"] if P > 1 and "algorithm.P" not in keys else [])]
     fixed += [in_words(k, centre.first.flat.get(k)) for k in keys if k != key]
     title = TITLES.get(key, key_in_words(key))
-    return Panel(f"{title} ({', '.join(fixed)})", (*rest, *own))
+    return SweepPanel(f"{title} ({', '.join(fixed)})", (*rest, *own))
 
 
-def _centre(family: Sequence[Setting], keys: Sequence[str]) -> Setting | None:
+def _centre(family: Sequence[SettingRuns], keys: Sequence[str]) -> SettingRuns | None:
     """The setting that every other differs from in one key only, if sweeps over both keys go through it."""
     for candidate in family:
         at = candidate.first.flat
@@ -90,11 +90,11 @@ def _centre(family: Sequence[Setting], keys: Sequence[str]) -> Setting | None:
     return None
 
 
-def _ordered(family: Sequence[Setting], keys: Sequence[str]) -> bool:
-    """Whether the settings of a family differ in numbers (or in how often the server is followed)."""
+def _ordered(family: Sequence[SettingRuns], keys: Sequence[str]) -> bool:
+    """True where the settings of a family differ in numbers (or in how often the server is followed)."""
     return all(isinstance(_value(g, key), int | float) for g in family for key in keys)
 
 
-def _value(group: Setting, key: str) -> Any:
+def _value(group: SettingRuns, key: str) -> Any:
     value = group.first.flat.get(key)
     return list(FOLLOW).index(value) if key == "algorithm.follow" and value in FOLLOW else value

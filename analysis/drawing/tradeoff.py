@@ -15,10 +15,10 @@ from matplotlib.transforms import ScaledTranslation
 from analysis.drawing.axes import Span, metric_axis, span, title
 from analysis.drawing.captions import deltas, settings_in_words
 from analysis.drawing.looks import plain
-from analysis.drawing.overlay import LAST, WORDS, published
 from analysis.drawing.page import page
+from analysis.drawing.published_values import LAST, WORDS, published
 from analysis.drawing.sweeps import Curve, panels
-from analysis.load import LoadError, Setting
+from analysis.load import LoadError, SettingRuns
 
 ACCOUNTANT = "pld"
 LOGARITHMIC_FROM = 12.0  # ratio of the largest to the smallest epsilon
@@ -29,10 +29,10 @@ HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markersize": 6.0, "linewi
 
 
 @dataclass(frozen=True)
-class Point:
+class TradeoffPoint:
     """A setting after round t. accountant: the axis', or the run's own where the axis' does not apply to it."""
 
-    setting: Setting
+    setting: SettingRuns
     epsilon: float | None
     accountant: str
     mean: float
@@ -47,25 +47,25 @@ class Point:
         return self.epsilon or 0.0
 
 
-def points(groups: Sequence[Setting], t: int, accountant: str) -> dict[str, Point]:
+def points(groups: Sequence[SettingRuns], t: int, accountant: str) -> dict[str, TradeoffPoint]:
     """By label. Raises LoadError where no private setting was run with the accountant."""
     check_accountant(groups, accountant)
     found = {}
     for group in groups:
         own = accountant if accountant in group.first.summary["epsilon"] else group.first.summary["accountant"]
         mean, se = group.at(t)
-        found[group.label] = Point(group, epsilon_at(group, t, own), own, mean, se or 0.0)
+        found[group.label] = TradeoffPoint(group, epsilon_at(group, t, own), own, mean, se or 0.0)
     return found
 
 
-def check_accountant(groups: Sequence[Setting], accountant: str) -> None:
+def check_accountant(groups: Sequence[SettingRuns], accountant: str) -> None:
     """Raise LoadError for an accountant that no setting has."""
     names = {name for g in groups for name in g.first.summary["epsilon"]}
     if accountant not in names:
         raise LoadError(f"accountant must be one that the runs have ({', '.join(sorted(names))}), got {accountant!r}")
 
 
-def regret_by_epsilon(groups: Sequence[Setting], t: int, accountant: str = ACCOUNTANT, claims: str = "") -> Figure:
+def regret_by_epsilon(groups: Sequence[SettingRuns], t: int, accountant: str = ACCOUNTANT, claims: str = "") -> Figure:
     """The points at the epsilon spent by round t; the way there, faintly. claims: the end of the caption."""
     parts, found = panels(groups), points(groups, t, accountant)
     known = {label: value for label, p in published(groups).items() if (value := p.at(t)) is not None}
@@ -91,7 +91,7 @@ def regret_by_epsilon(groups: Sequence[Setting], t: int, accountant: str = ACCOU
     return figure
 
 
-def table(groups: Sequence[Setting], t: int, accountant: str = ACCOUNTANT) -> pd.DataFrame:
+def table(groups: Sequence[SettingRuns], t: int, accountant: str = ACCOUNTANT) -> pd.DataFrame:
     """The numbers of the picture: the points (round t) and the rounds before, where their epsilon is known."""
     known, rows = published(groups), []
     for label, point in points(groups, t, accountant).items():
@@ -110,21 +110,21 @@ def table(groups: Sequence[Setting], t: int, accountant: str = ACCOUNTANT) -> pd
     return pd.DataFrame(rows)[columns].astype({"seeds": "Int64"})
 
 
-def epsilon_at(group: Setting, t: int, accountant: str) -> float | None:
+def epsilon_at(group: SettingRuns, t: int, accountant: str) -> float | None:
     """Epsilon by an accountant of all that was released before the query of round t; None: none finite."""
     epsilon = group.epsilon(accountant)
     if t == group.rounds or not epsilon:
         return epsilon
     if group.first.summary["accountant"] != accountant:
         raise LoadError(f"{group.label!r} has its {accountant} epsilon at the end only: leave out --round")
-    return max(run.epsilon_spent()[t] for run in group.runs)
+    return max(run.epsilon_spent[t] for run in group.runs)
 
 
-def trajectory(group: Setting, t: int, accountant: str = ACCOUNTANT) -> tuple[list[float], list[float]]:
+def trajectory(group: SettingRuns, t: int, accountant: str = ACCOUNTANT) -> tuple[list[float], list[float]]:
     """Epsilon spent and regret at rounds 0..t; empty where another accountant than this reported the rounds."""
     if group.first.summary["accountant"] != accountant:
         return [], []
-    return group.first.epsilon_spent()[: t + 1], group.curve()["mean"].tolist()[: t + 1]
+    return group.first.epsilon_spent[: t + 1], group.curve()["mean"].tolist()[: t + 1]
 
 
 def _epsilon_axis(axes: Axes, epsilons: Sequence[float]) -> None:
@@ -138,7 +138,7 @@ def _epsilon_axis(axes: Axes, epsilons: Sequence[float]) -> None:
         axes.set_xlim(0, 1.1 * high)
 
 
-def _draw(figure: Figure, axes: Axes, drawn: Sequence[tuple[Curve, Point]], t: int) -> None:
+def _draw(figure: Figure, axes: Axes, drawn: Sequence[tuple[Curve, TradeoffPoint]], t: int) -> None:
     epsilons = [point.epsilon for _, point in drawn]
     for i, (curve, point) in enumerate(drawn):
         look = curve.style
@@ -157,7 +157,7 @@ def _draw(figure: Figure, axes: Axes, drawn: Sequence[tuple[Curve, Point]], t: i
         )  # fmt: skip
 
 
-def _draw_published(axes: Axes, curve: Curve, point: Point, value: float) -> None:
+def _draw_published(axes: Axes, curve: Curve, point: TradeoffPoint, value: float) -> None:
     """A hollow marker at the epsilon that the setting has here; a dotted line where it is not private."""
     look = {"color": curve.style.colour, "marker": curve.style.marker, **HOLLOW}
     if point.horizontal:
@@ -167,7 +167,7 @@ def _draw_published(axes: Axes, curve: Curve, point: Point, value: float) -> Non
         axes.plot([point.x], [value], linestyle="", zorder=3.5, **look)
 
 
-def _entry(curve: Curve, found: dict[str, Point], accountant: str) -> Line2D:
+def _entry(curve: Curve, found: dict[str, TradeoffPoint], accountant: str) -> Line2D:
     look, point = curve.style, found[curve.setting.label]
     if point.horizontal:
         nothing = "ε = 0, nothing shared"
@@ -178,7 +178,7 @@ def _entry(curve: Curve, found: dict[str, Point], accountant: str) -> Line2D:
     return Line2D([], [], color=look.colour, linestyle="", marker=look.marker, markersize=7, label=curve.label + by)
 
 
-def _note(t: int, found: dict[str, Point], known: dict[str, float], accountant: str, shown: Span) -> str:
+def _note(t: int, found: dict[str, TradeoffPoint], known: dict[str, float], accountant: str, shown: Span) -> str:
     private = [point for point in found.values() if not point.horizontal]
     if not private:
         return f"Horizontal lines: after {t} rounds."

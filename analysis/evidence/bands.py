@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from analysis.evidence import verdicts
 from analysis.evidence.comparisons import BAND, Outcome, no_pairs, number, with_error
-from analysis.evidence.selection import Measure, Where, units_in_words
+from analysis.evidence.selection import Measure, SettingFilter, units_in_words
 from analysis.evidence.verdicts import Estimate
 from analysis.load import Run
 
@@ -23,7 +23,7 @@ class Band:
 
     form: ClassVar[str] = BAND
 
-    terms: tuple[tuple[float, Where], ...]
+    terms: tuple[tuple[float, SettingFilter], ...]
     measure: Measure
     low: float | None = None
     high: float | None = None
@@ -59,11 +59,11 @@ class Band:
         )
 
 
-def inside(where: Where, measure: Measure, low: float | None = None, high: float | None = None) -> Band:
+def inside(where: SettingFilter, measure: Measure, low: float | None = None, high: float | None = None) -> Band:
     """One setting's measure lies in the band."""
     return Band(((1.0, where),), measure, low, high)
 
 
-def worse_by(by: float, worse: Where, good: Where, measure: Measure) -> Band:
+def worse_by(by: float, worse: SettingFilter, good: SettingFilter, measure: Measure) -> Band:
     """`worse` is above `good` by more than `by`."""
     return Band(((1.0, worse), (-1.0, good)), measure, low=by, of="difference of ")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from analysis.evidence import verdicts
-from analysis.evidence.selection import Measure, NotRun, Where, units_in_words
+from analysis.evidence.selection import Measure, NotRun, SettingFilter, units_in_words
 from analysis.evidence.verdicts import Estimate
 from analysis.load import Run
 
@@ -16,7 +16,7 @@ SUPERIORITY, MARGIN, BAND, AGREEMENT, EPSILON = "superiority", "margin", "band",
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a claim. p: of the test that would make it hold; None where no test of an effect is made."""
+    """The outcome of a test. p: of the test that would make it hold; None where no test of an effect is made."""
 
     ours: str
     standard_errors: float | None
@@ -25,7 +25,7 @@ class Outcome:
     p: float | None
 
 
-class Test(Protocol):
+class ClaimTest(Protocol):
     """A kind of claim. words: how it is measured, ending the sentence of the claim. Tests of one thing are equal.
 
     outcome raises NotRun where a setting has no run, Unclear where runs do not say.
@@ -45,7 +45,7 @@ class Contrast:
 
     form: ClassVar[str] = SUPERIORITY
 
-    terms: tuple[tuple[float, Where], ...]
+    terms: tuple[tuple[float, SettingFilter], ...]
     measure: Measure
     of: str = ""
 
@@ -69,12 +69,12 @@ class Contrast:
         return Outcome(ours, d.standard_errors, units_in_words(d.n, found[0]), verdicts.above_zero(d), d.p)
 
 
-def better(good: Where, bad: Where, measure: Measure) -> Contrast:
+def better(good: SettingFilter, bad: SettingFilter, measure: Measure) -> Contrast:
     """`good` is below `bad`."""
     return Contrast(((-1.0, good), (1.0, bad)), measure)
 
 
-def trend(best_first: Sequence[Where], measure: Measure) -> Contrast:
+def trend(best_first: Sequence[SettingFilter], measure: Measure) -> Contrast:
     """From step to step it gets worse: the least-squares slope over the ranks."""
     middle = (len(best_first) - 1) / 2
     scale = sum((k - middle) ** 2 for k in range(len(best_first)))
@@ -82,7 +82,7 @@ def trend(best_first: Sequence[Where], measure: Measure) -> Contrast:
     return Contrast(terms, measure, "slope per step of ")
 
 
-def between(inner: Sequence[Where], outer: Where, measure: Measure) -> Contrast:
+def between(inner: Sequence[SettingFilter], outer: SettingFilter, measure: Measure) -> Contrast:
     """The mean of the settings in between is below the one at the end."""
     return Contrast((*((-1 / len(inner), where) for where in inner), (1.0, outer)), measure)
 
@@ -98,9 +98,9 @@ class BetterThanAll:
     form: ClassVar[str] = SUPERIORITY
     ENOUGH: ClassVar[float] = 0.5
 
-    good: Where
-    control: Where
-    others: tuple[Where, ...]
+    good: SettingFilter
+    control: SettingFilter
+    others: tuple[SettingFilter, ...]
     measure: Measure
 
     @property

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from analysis.evidence import verdicts
 from analysis.evidence.comparisons import MARGIN, Outcome, no_pairs, with_error
-from analysis.evidence.selection import Measure, Unclear, Where, units_in_words
+from analysis.evidence.selection import Measure, SettingFilter, Unclear, units_in_words
 from analysis.evidence.verdicts import Estimate
 from analysis.load import Run
 
@@ -18,8 +18,8 @@ class Equivalent:
 
     form: ClassVar[str] = MARGIN
 
-    where: Where
-    reference: Where
+    where: SettingFilter
+    reference: SettingFilter
     margin: float
     measure: Measure
 
@@ -41,8 +41,8 @@ class NoWorse:
 
     form: ClassVar[str] = MARGIN
 
-    where: Where
-    reference: Where
+    where: SettingFilter
+    reference: SettingFilter
     margin: float
     measure: Measure
 
@@ -54,8 +54,10 @@ class NoWorse:
         return _inside(self.where, self.reference, self.measure, (self.margin,), runs)
 
 
-def _inside(where: Where, reference: Where, measure: Measure, margins: Sequence[float], runs: Sequence[Run]) -> Outcome:
-    """Whether the measure is on the near side of (1 + margin) times the reference's for all margins, above and below.
+def _inside(
+    where: SettingFilter, reference: SettingFilter, measure: Measure, margins: Sequence[float], runs: Sequence[Run]
+) -> Outcome:
+    """Test that the measure is on the near side of (1 + margin) times the reference's for all margins.
 
     Prints the plain difference, positive where `where` is lower.
     """
@@ -77,8 +79,8 @@ class CheaperThan:
 
     form: ClassVar[str] = MARGIN
 
-    where: Where
-    reference: Where
+    where: SettingFilter
+    reference: SettingFilter
     ratio: float
     measure: Measure
 

@@ -7,23 +7,13 @@ score and are compared with runs of that score only; the margin score is the one
 import math
 from collections.abc import Iterable
 
-from analysis.evidence import reference
-from analysis.evidence.comparisons import Test, better, trend
-from analysis.evidence.family import (
-    PAPER,
-    PROTOTYPE,
-    Claim,
-    controls,
-    dp,
-    fixed_size,
-    fts,
-    non_adaptive,
-    sharing_helps,
-    ts,
-)
+from analysis.evidence import published_numbers
+from analysis.evidence.agreement import Agreement, Printed
+from analysis.evidence.claim import PAPER, PROTOTYPE, StatedClaim
+from analysis.evidence.comparisons import ClaimTest, better, trend
+from analysis.evidence.federated_settings import controls, dp, fixed_size, fts, non_adaptive, sharing_helps, ts
 from analysis.evidence.margins import CheaperThan, Equivalent
-from analysis.evidence.numbers import Agreement, Printed
-from analysis.evidence.selection import LAST, LATE, OVERALL, Case, Measure, Where
+from analysis.evidence.selection import LAST, LATE, OVERALL, Case, Measure, SettingFilter
 from analysis.evidence.verdicts import PublishedMean
 from analysis.load import Run
 
@@ -52,7 +42,7 @@ def _optimiser_seconds(run: Run) -> float:
 SECONDS = Measure("seconds per query without the objective's own, on this machine", _optimiser_seconds)
 
 
-def claims() -> tuple[Claim, ...]:
+def claims() -> tuple[StatedClaim, ...]:
     """All of them, in the order of the figures."""
     parts = (
         _trade_off("fig3_landmine", "Fig. 3a, 3d (margin score)", MARGIN),
@@ -67,11 +57,11 @@ def claims() -> tuple[Claim, ...]:
     return tuple(claim for part in parts for claim in part)
 
 
-def _trade_off(experiment: str, figure: str, case: Case) -> Iterable[Claim]:
-    """What Fig. 3 says of every data set. Its claims end with the metric after T rounds, but for one."""
+def _trade_off(experiment: str, figure: str, case: Case) -> Iterable[StatedClaim]:
+    """The claims of Fig. 3 about every data set. Its claims end with the metric after T rounds, but for one."""
 
-    def claim(name: str, words: str, published: str, test: Test, source: str = PAPER) -> Claim:
-        return Claim(f"{experiment}.{name}", experiment, figure, case, words, published, test, source)
+    def claim(name: str, words: str, published: str, test: ClaimTest, source: str = PAPER) -> StatedClaim:
+        return StatedClaim(f"{experiment}.{name}", experiment, figure, case, words, published, test, source)
 
     S = 22.0 if case.N == 29 else None
     for name, words, good, bad, columns in (
@@ -83,7 +73,7 @@ def _trade_off(experiment: str, figure: str, case: Case) -> Iterable[Claim]:
             dp(4, 0.35, 2, S), ts(), ("TS", "DP-FTS-DE", 2.0),
         ),
     ):  # fmt: skip
-        gain = reference.landmine_gain(*columns) if case == PLATT else None
+        gain = published_numbers.landmine_gain(*columns) if case == PLATT else None
         published = "lower" if gain is None else f"lower by {gain.value:.4f} ± {gain.se:.4f}"
         yield claim(name, words, published, better(good, bad, LAST))
     yield claim("fts_de_faster", "FTS-DE beats TS over the whole run", "lower", better(fts(4), ts(), OVERALL))
@@ -96,7 +86,7 @@ def _trade_off(experiment: str, figure: str, case: Case) -> Iterable[Claim]:
         trend([dp(4, q, 1, S) for q in QS], LAST),
     )  # fmt: skip
     if case.N == 29:
-        for row in reference.privacy_losses("landmine"):
+        for row in published_numbers.privacy_losses("landmine"):
             words = f"The privacy loss at q = {row.q:g}, z = {row.z:g} is the published one"
             yield claim(
                 f"epsilon_z{row.z:g}", words, f"{row.epsilon:.2f}", Printed(dp(4, row.q, row.z, S), row.epsilon)
@@ -106,29 +96,29 @@ def _trade_off(experiment: str, figure: str, case: Case) -> Iterable[Claim]:
         yield claim(f"control_q{q:g}_z{z:g}", *sharing_helps(where, controls(4), LAST))
 
 
-def _platt_curves() -> Iterable[Claim]:
+def _platt_curves() -> Iterable[StatedClaim]:
     """Published landmine numbers, point by point."""
     for name, where, points in (
-        ("ts", ts(), reference.landmine_curve("TS")),
-        ("fts", fts(), reference.landmine_last("FTS")),
-        ("fts_de", fts(4), reference.landmine_curve("FTS-DE")),
-        ("dp_z1", STANDARD, reference.landmine_curve("DP-FTS-DE_q0.35_z1")),
-        ("dp_z2", dp(4, 0.35, 2, 22), reference.landmine_curve("DP-FTS-DE_q0.35_z2")),
-        ("dp_z4", dp(4, 0.35, 4, 22), reference.landmine_last("DP-FTS-DE", 4.0)),
-        ("dp_q0.25", dp(4, 0.25, 1, 22), reference.landmine_curve("DP-FTS-DE_q0.25_z1")),
+        ("ts", ts(), published_numbers.landmine_curve("TS")),
+        ("fts", fts(), published_numbers.landmine_last("FTS")),
+        ("fts_de", fts(4), published_numbers.landmine_curve("FTS-DE")),
+        ("dp_z1", STANDARD, published_numbers.landmine_curve("DP-FTS-DE_q0.35_z1")),
+        ("dp_z2", dp(4, 0.35, 2, 22), published_numbers.landmine_curve("DP-FTS-DE_q0.35_z2")),
+        ("dp_z4", dp(4, 0.35, 4, 22), published_numbers.landmine_last("DP-FTS-DE", 4.0)),
+        ("dp_q0.25", dp(4, 0.25, 1, 22), published_numbers.landmine_curve("DP-FTS-DE_q0.25_z1")),
     ):
-        yield Claim(
+        yield StatedClaim(
             f"fig3_landmine_platt.curve_{name}", "fig3_landmine_platt", "Fig. 3a, 3d (Platt score)", PLATT,
             f"{where.words}: 1 − AUC is the published one", f"{len(points)} point{'s' * (len(points) > 1)}, ± 0.0027",
             Agreement(where, points),
         )  # fmt: skip
 
 
-def _margin_prototype() -> Iterable[Claim]:
+def _margin_prototype() -> Iterable[StatedClaim]:
     """A prototype's values, after 60 iterations, and its finding that the broadcasts carry nothing."""
 
-    def claim(name: str, words: str, published: str, test: Test) -> Claim:
-        return Claim(
+    def claim(name: str, words: str, published: str, test: ClaimTest) -> StatedClaim:
+        return StatedClaim(
             f"fig3_landmine.prototype_{name}", "fig3_landmine", "Fig. 3a, 3d (margin score)", MARGIN, words, published,
             test, PROTOTYPE,
         )  # fmt: skip
@@ -153,12 +143,14 @@ def _margin_prototype() -> Iterable[Claim]:
     )
 
 
-def _landmine_variants() -> Iterable[Claim]:
+def _landmine_variants() -> Iterable[StatedClaim]:
     """Fig. 8 to 12 and the cost, all on landmine."""
 
-    def claim(experiment: str, name: str, words: str, published: str, test: Test, source: str = PAPER) -> Claim:
+    def claim(
+        experiment: str, name: str, words: str, published: str, test: ClaimTest, source: str = PAPER
+    ) -> StatedClaim:
         figure = "cost" if experiment == "cost" else f"Fig. {experiment.removeprefix('fig')}"
-        return Claim(f"{experiment}.{name}", experiment, figure, MARGIN, words, published, test, source)
+        return StatedClaim(f"{experiment}.{name}", experiment, figure, MARGIN, words, published, test, source)
 
     yield claim(
         "fig8", "de_helps", "DE helps under DP: DP-FTS-DE (P = 4, S = 22) beats DP-FTS (S = 11)", "DP-FTS-DE lower",
@@ -201,7 +193,7 @@ WEIGHTINGS = {
 }
 
 
-def _with_controls() -> Iterable[tuple[str, str, Where, int]]:
+def _with_controls() -> Iterable[tuple[str, str, SettingFilter, int]]:
     """Experiment, name, private setting and its P."""
     yield "fig8", "dp_fts", DP_FTS, 1
     yield "fig8", "dp_fts_de", STANDARD, 4

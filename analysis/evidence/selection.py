@@ -9,7 +9,7 @@ import numpy as np
 
 from analysis.load import Run
 
-# Where a claim does not say otherwise it is about the paper's algorithm as its problem's preset has it. A setting that
+# A claim that does not say otherwise is about the paper's algorithm as its problem's preset has it. A setting that
 # lacks one of these keys (another weighting has no `a`) is not excluded by it.
 _PAPER = {
     "algorithm.local_initialisation": True,
@@ -64,7 +64,7 @@ class Unclear(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """What a published claim is about: a problem with N agents, T rounds and a metric. Other runs do not count.
+    """The subject of a published claim: a problem with N agents, T rounds and a metric. Other runs do not count.
 
     problem: its name, or with `_` at the end how the name begins. variant: by the names of the problem's settings.
     """
@@ -97,15 +97,15 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Where:
+class SettingFilter:
     """A setting by what its configuration says. words: its name; keys: dotted names with values, or a test of them."""
 
     words: str
     keys: tuple[tuple[str, Any], ...]
 
-    def but(self, words: str, keys: dict[str, Any]) -> "Where":
+    def but(self, words: str, keys: dict[str, Any]) -> "SettingFilter":
         """The same with other values, and words that say so."""
-        return Where(f"{self.words}{words}", tuple((dict(self.keys) | keys).items()))
+        return SettingFilter(f"{self.words}{words}", tuple((dict(self.keys) | keys).items()))
 
     def matches(self, run: Run) -> bool:
         given = dict(self.keys)
@@ -133,9 +133,9 @@ class Where:
         return found
 
 
-def named_in(test: object) -> Iterator[Where]:
+def named_in(test: object) -> Iterator[SettingFilter]:
     """The settings that a test is about, wherever in it they stand."""
-    if isinstance(test, Where):
+    if isinstance(test, SettingFilter):
         yield test
     elif isinstance(test, tuple):
         for part in test:
@@ -185,7 +185,7 @@ def at(t: int) -> Measure:
 
 
 def unit(run: Run) -> int:
-    """What is independent: the function where the problem draws one, else the seed."""
+    """The independent unit: the function where the problem draws one, else the seed."""
     seed = run.config["problem"].get("function_seed")
     return run.seed if seed is None else int(seed)
 
@@ -200,7 +200,7 @@ def units_in_words(n: int, runs: Sequence[Run]) -> str:
 
 
 def _defaults(config: dict[str, Any]) -> dict[str, Any]:
-    """What the paper and the problem's preset say of a setting, by dotted name; `_ABSENT` where they say nothing."""
+    """The values of the paper and of the problem's preset, by dotted name; `_ABSENT` where they say nothing."""
     preset = _value(config, "problem.preset")
     P, S = _value(config, "algorithm.P"), _value(preset, "S")
     by_P = S.get(P, S.get("default", _ABSENT)) if isinstance(S, dict) else _ABSENT
@@ -220,8 +220,6 @@ def _alike(key: str, found: Any, wanted: Any) -> bool:
         return False
     if callable(wanted):
         return bool(wanted(found))
-    if key.endswith("_target_"):
-        return str(found).rsplit(".", 1)[-1] == wanted
     if isinstance(wanted, float | int) and isinstance(found, float | int):
         return abs(found - wanted) <= 1e-9 * max(1.0, abs(wanted))
     return bool(found == wanted)

@@ -48,7 +48,7 @@ class Estimate:
 
     @property
     def p(self) -> float:
-        """Of the one-sided test against "not above 0"; 1 where nothing can be tested."""
+        """The p-value of the one-sided test against "not above 0"; 1 where nothing can be tested."""
         if not self.se or self.df is None or self.n < FEWEST:
             return 1.0
         return float(stats.t.sf(self.value / self.se, self.df))
@@ -105,7 +105,7 @@ def above_zero(d: Estimate, level: float = LEVEL) -> str:
 
 
 def above_all(ds: Sequence[Estimate]) -> str:
-    """Whether every one is above 0: each must pass at `LEVEL`, which needs no correction (intersection-union test).
+    """Verdict that all are above 0: each must pass at `LEVEL`, which needs no correction (intersection-union test).
 
     That one is below counts at LEVEL / len(ds), so that the chance of a wrong `FAILS` stays LEVEL.
     """
@@ -132,7 +132,7 @@ def _error_of_difference(se: float, n: int, published: PublishedMean) -> float:
 
 
 def excluded(ours: Estimate, published: PublishedMean, tests: int = 1) -> bool:
-    """Whether the published number is excluded at `LEVEL`, two-sided, as one of `tests` numbers (Bonferroni)."""
+    """True where the published number is excluded at `LEVEL`, two-sided, as one of `tests` numbers (Bonferroni)."""
     z, df = deviation(ours, published)
     if z is None or df is None:
         return False
@@ -140,7 +140,7 @@ def excluded(ours: Estimate, published: PublishedMean, tests: int = 1) -> bool:
 
 
 def agrees(pairs: Sequence[tuple[Estimate, PublishedMean]]) -> str:
-    """Whether published numbers are reproduced.
+    """Verdict that published numbers are reproduced.
 
     `FAILS` where one is excluded; `HOLDS` where all are within `NEAR` standard errors of the difference and ours are as
     precise: means over as many units, with errors at most twice theirs, or with the error of the difference below
@@ -166,7 +166,7 @@ def _as_precise(ours: Estimate, published: PublishedMean) -> bool:
 
 
 def holm(ps: Sequence[float], level: float = 0.05) -> int:
-    """How many of the tests stand when the chance of a single wrong one among all is to be `level` (Holm, 1979)."""
+    """The number of tests that stand when the chance of a single wrong one among all is to be `level` (Holm, 1979)."""
     rejected = 0
     for k, p in enumerate(sorted(ps)):
         if p > level / (len(ps) - k):

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.html.table import Group, Table, number
-from analysis.load import LoadError, Setting
+from analysis.html.text_table import RowGroup, TextTable, number
+from analysis.load import LoadError, SettingRuns
 
 ROUNDS = 5  # of all, that are shown
 
@@ -16,13 +16,13 @@ class Bounds:
     """A table at a few rounds, what its columns are in words, Proposition 1, and what the numbers are."""
 
     setting: str
-    table: Table
+    table: TextTable
     columns: tuple[tuple[str, str], ...]
     proposition: str
     note: str
 
 
-def bounds(group: Setting) -> Bounds | None:
+def bounds(group: SettingRuns) -> Bounds | None:
     """The theory of a setting, None where it was not computed.
 
     Raises LoadError for a file that cannot be read.
@@ -42,5 +42,5 @@ def _parsed(label: str, file: Path) -> Bounds:
     rounds = theory["rounds"]
     chosen = sorted({round(i * (len(rounds) - 1) / (ROUNDS - 1)) for i in range(ROUNDS)}) if rounds else []
     rows = tuple((str(rounds[i]["round"]), *(number(rounds[i].get(name)) for name in columns)) for i in chosen)
-    table = Table("", ("t", *columns), (Group(rows),))
+    table = TextTable("", ("t", *columns), (RowGroup(rows),))
     return Bounds(label, table, tuple(columns.items()), theory["proposition_1"]["words"], theory["note"])

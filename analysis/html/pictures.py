@@ -4,14 +4,13 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from PIL import Image
 
 from analysis import figures
 from analysis.drawing.page import DPI, apart
-from analysis.html.table import spaced
-from analysis.load import LoadError, Setting
+from analysis.html.text_table import spaced
+from analysis.load import LoadError, Run, SettingRuns
 
 COLOURS = 256  # of an embedded picture: half its size or less; with 128, lines of like colours become one colour
 
@@ -27,13 +26,13 @@ class Picture:
     caption: str
 
 
-def pictures(results_dir: Path, experiment: str, groups: Sequence[Setting]) -> tuple[Picture, ...]:
-    """What `analysis.figures` draws of an experiment, each caption apart from its picture.
+def pictures(experiment: str, runs: Sequence[Run], groups: Sequence[SettingRuns]) -> tuple[Picture, ...]:
+    """The pictures that `analysis.figures` draws of an experiment, each caption apart from its picture.
 
     The same claims stand below one picture only. Raises LoadError where nothing can be drawn.
     """
     try:
-        drawn = figures.draw_experiment(results_dir, experiment)
+        drawn = figures.draw_experiment(experiment, runs)
         told = [one.claims in [before.claims for before in drawn[:i]] for i, one in enumerate(drawn)]
         return tuple(_embedded(one, experiment, groups, again) for one, again in zip(drawn, told, strict=True))
     except LoadError:
@@ -42,7 +41,7 @@ def pictures(results_dir: Path, experiment: str, groups: Sequence[Setting]) -> t
         raise LoadError(f"{type(error).__name__}: {error}") from error
 
 
-def _embedded(drawn: figures.Drawn, experiment: str, groups: Sequence[Setting], told: bool) -> Picture:
+def _embedded(drawn: figures.Drawn, experiment: str, groups: Sequence[SettingRuns], told: bool) -> Picture:
     """told: whether the claims stand below another picture."""
     large, small = io.BytesIO(), io.BytesIO()
     caption, above = apart(drawn.figure)

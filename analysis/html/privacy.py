@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from analysis.html.table import Group, Table, epsilon
-from analysis.load import Setting
+from analysis.html.text_table import RowGroup, TextTable, epsilon
+from analysis.load import SettingRuns
 
 PUBLISHED = Path(__file__).parent.parent / "published" / "privacy_losses.csv"
 COLUMNS = ("setting", "q", "z")  # always in the table
 SYMBOLS = ("S", "N", "T", "δ")
 
 
-def row(group: Setting) -> dict[str, str]:
+def row(group: SettingRuns) -> dict[str, str]:
     """One private setting, by column."""
     s, p = group.first.summary, group.first.config["privacy"]
     if group.first.outsourced:
@@ -32,11 +32,11 @@ def row(group: Setting) -> dict[str, str]:
         "relation": s["relation"],
         "rng": s["rng"],
         **{key: str(p.get(key, "–")) for key in ("sampling", "sensitivity", "charge")},
-        **{key: str(p.get(key, {}).get("_target_", "–")).rsplit(".", 1)[-1] for key in ("noise", "schedule")},
+        **{key: str(p.get(key, {}).get("_target_", "–")) for key in ("noise", "schedule")},
     }
 
 
-def _release(group: Setting) -> dict[str, str]:
+def _release(group: SettingRuns) -> dict[str, str]:
     """One setting whose curator's release has a guarantee."""
     s, p = group.first.summary, group.first.config["privacy"]
     return {
@@ -47,11 +47,11 @@ def _release(group: Setting) -> dict[str, str]:
         "δ": f"{s['delta']:.3g}",
         "relation": s["relation"],
         "rng": s["rng"],
-        "noise": str(p.get("noise", {}).get("_target_", "–")).rsplit(".", 1)[-1],
+        "noise": str(p.get("noise", {}).get("_target_", "–")),
     }
 
 
-def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> Table | None:
+def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> TextTable | None:
     """All rows, by experiment. What is the same in all rows is said once, above, or once for each experiment."""
     rows = [row for _, group in by_experiment for row in group]
     if not rows:
@@ -62,22 +62,22 @@ def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> Tabl
     steady = [
         key
         for key in named
-        if key not in same and all(len({row[key] for row in rows}) == 1 for _, rows in by_experiment)
+        if key not in same and all(len({row.get(key, "–") for row in rows}) == 1 for _, rows in by_experiment)
     ]
     shown = [key for key in values if key not in (*same, *steady) and values[key] != {"–"}]
     groups = tuple(
-        Group(tuple(tuple(row.get(key, "–") for key in shown) for row in rows), name, _listed(rows[0], steady))
+        RowGroup(tuple(tuple(row.get(key, "–") for key in shown) for row in rows), name, _listed(rows[0], steady))
         for name, rows in by_experiment
     )
-    return Table(f"In all rows: {_listed(rows[0], same)}." if same else "", tuple(shown), groups)
+    return TextTable(f"In all rows: {_listed(rows[0], same)}." if same else "", tuple(shown), groups)
 
 
 def _listed(row: dict[str, str], keys: Sequence[str]) -> str:
     """`N = 200, T = 40, sampling poisson`"""
-    return ", ".join(f"{key} = {row[key]}" if key in SYMBOLS else f"{key} {row[key]}" for key in keys)
+    return ", ".join(f"{key} = {row[key]}" if key in SYMBOLS else f"{key} {row[key]}" for key in keys if key in row)
 
 
-def _published(group: Setting) -> str:
+def _published(group: SettingRuns) -> str:
     """Epsilon that the paper prints for this problem, N, T, q and z, with Poisson sampling; – for none."""
     s, p = group.first.summary, group.first.config["privacy"]
     if p.get("sampling", "poisson") != "poisson" or s["n_charges"] != s["rounds"]:

@@ -1,4 +1,4 @@
-"""What the report shows of an experiment: its pictures, tables and words, as text and without HTML."""
+"""The part of the report about an experiment: its pictures, tables and words, as text and without HTML."""
 
 import re
 from collections import Counter
@@ -10,9 +10,9 @@ from analysis import tables
 from analysis.html import privacy as report_privacy
 from analysis.html.bounds import Bounds, bounds
 from analysis.html.pictures import Picture, pictures
-from analysis.html.table import Group, Table, epsilon, ranges, with_error
+from analysis.html.text_table import RowGroup, TextTable, epsilon, ranges, with_error
 from analysis.labels import metric_label, problem_label, several, value_in_words
-from analysis.load import LoadError, Run, Setting, by_metric, load, seeds_phrase, settings
+from analysis.load import LoadError, Run, SettingRuns, by_metric, load, seeds_phrase, settings
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Section:
     seeds: str = ""
     runs: tuple[Run, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    results: tuple[Table, ...] = ()
-    differing: Table | None = None
+    results: tuple[TextTable, ...] = ()
+    differing: TextTable | None = None
     common: tuple[tuple[str, str], ...] = ()
     private: tuple[dict[str, str], ...] = ()
     claimed: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ def section(results_dir: Path, experiment: str) -> Section:
     except LoadError as error:
         found = replace(found, notes=(f"the bounds of {experiment} are left out: {error}",))
     try:
-        return replace(found, pictures=pictures(results_dir, experiment, groups))
+        return replace(found, pictures=pictures(experiment, found.runs, groups))
     except LoadError as error:
         return replace(found, notes=(*found.notes, f"{experiment} cannot be drawn: {error}"))
 
@@ -58,7 +58,7 @@ def _left_out(experiment: str, why: str) -> Section:
     return Section(experiment, notes=(f"{experiment} is left out, with the claims about it: {why}",))
 
 
-def _read(results_dir: Path, experiment: str) -> tuple[Section, list[Setting]]:
+def _read(results_dir: Path, experiment: str) -> tuple[Section, list[SettingRuns]]:
     runs = load(results_dir, experiment)
     by_axis = [settings(group) for group in by_metric(runs)]
     groups = [group for axis in by_axis for group in axis]
@@ -77,12 +77,12 @@ def _read(results_dir: Path, experiment: str) -> tuple[Section, list[Setting]]:
     return found, groups
 
 
-def _title(groups: Sequence[Setting]) -> str:
+def _title(groups: Sequence[SettingRuns]) -> str:
     s = groups[0].first.summary
     return f"{metric_label(s['metric'])} on {problem_label(s['problem'])}, {tables.parties(groups)}"
 
 
-def _seeds(groups: Sequence[Setting]) -> str:
+def _seeds(groups: Sequence[SettingRuns]) -> str:
     """`seeds 0–4`, and the settings that have others."""
     by_setting = [(g.label, ranges(run.seed for run in g.runs)) for g in groups]
     usual = Counter(seeds for _, seeds in by_setting).most_common(1)[0][0]
@@ -90,7 +90,7 @@ def _seeds(groups: Sequence[Setting]) -> str:
     return "; ".join([f"seeds {usual}", *others])
 
 
-def _results(groups: Sequence[Setting]) -> Table:
+def _results(groups: Sequence[SettingRuns]) -> TextTable:
     """Regret at some rounds beside epsilon, as `analysis.tables` prints them."""
     rounds, names = tables.default_rounds(groups), tables.accountants(groups)
     rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
@@ -99,10 +99,10 @@ def _results(groups: Sequence[Setting]) -> Table:
         for g, row in zip(groups, tables.rows(groups, rounds), strict=True)
     )
     columns = (*(f"t = {t}" for t in rounds), *(f"ε {name}{' (≈)' * (name in rough)}" for name in names))
-    return Table(_caption(groups), ("setting", *columns), (Group(rows),))
+    return TextTable(_caption(groups), ("setting", *columns), (RowGroup(rows),))
 
 
-def _caption(groups: Sequence[Setting]) -> str:
+def _caption(groups: Sequence[SettingRuns]) -> str:
     s = groups[0].first.summary
     title, better = _title(groups), "lower" if s["lower_is_better"] else "higher"
     errors = "Mean ± standard error over" if max(len(g.runs) for g in groups) > 1 else "Mean of"
@@ -120,7 +120,7 @@ def _caption(groups: Sequence[Setting]) -> str:
     return text
 
 
-def _settings(groups: Sequence[Setting]) -> tuple[Table | None, tuple[tuple[str, str], ...]]:
+def _settings(groups: Sequence[SettingRuns]) -> tuple[TextTable | None, tuple[tuple[str, str], ...]]:
     """The settings that differ between the groups that have them, and those that are the same."""
     known = [g.first.flat for g in groups]
     names = sorted({name for one in known for name in one})
@@ -128,4 +128,4 @@ def _settings(groups: Sequence[Setting]) -> tuple[Table | None, tuple[tuple[str,
     differ = [name for name in names if len(set(values[name]) - {"–"}) > 1]
     common = tuple((name, (set(values[name]) - {"–"}).pop()) for name in names if name not in differ)
     rows = tuple((g.label, *(values[name][i] for name in differ)) for i, g in enumerate(groups))
-    return Table("", ("setting", *differ), (Group(rows),)) if differ else None, common
+    return TextTable("", ("setting", *differ), (RowGroup(rows),)) if differ else None, common

@@ -22,7 +22,7 @@ _SERVERS = {
     "dpfbo.federated.controls.SobolServer": "sobol",
     "dpfbo.outsourced.curator.Curator": "curator",
 }
-# the first version listed the accountants in every configuration
+# the first version named the classes of the accountants
 _ACCOUNTANTS = {
     name: {"_target_": f"dpfbo.accounting.{name}.{kind}"}
     for name, kind in (
@@ -37,8 +37,8 @@ def as_first_written(settings: dict[str, Any]) -> dict[str, Any]:
     server = settings["algorithm"]["server"]
     target = None if server is None else server["_target_"]
     old["algorithm"]["server"] = _SERVERS.get(target, server)
-    if "q" in old.get("privacy", {}):
-        old["privacy"]["accountants"] = _ACCOUNTANTS
+    if "accountants" in old.get("privacy", {}):
+        old["privacy"]["accountants"] = {name: _ACCOUNTANTS[name] for name in old["privacy"]["accountants"]}
     return old
 
 
@@ -49,7 +49,8 @@ def modernised(settings: dict[str, Any]) -> dict[str, Any]:
     if isinstance(server, str):
         target = {word: path for path, word in _SERVERS.items()}[server]
         new["algorithm"]["server"] = None if target is None else {"_target_": target}
-    new.get("privacy", {}).pop("accountants", None)
+    if isinstance(new.get("privacy", {}).get("accountants"), dict):
+        new["privacy"]["accountants"] = list(new["privacy"]["accountants"])
     return new
 
 

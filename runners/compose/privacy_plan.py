@@ -52,7 +52,7 @@ def broadcasts_plan(settings: FederatedSettings, n_agents: int, mechanism: Mecha
     """
     p, a, events = settings.privacy, settings.algorithm, _events(settings, n_agents, mechanism)
     nothing = None if a.server is not None and a.server.bare_messages else 0.0
-    by = analysing(events, p.accountant)
+    by = analysing(events, p.accountant, p.accountants)
     plan = PrivacyPlan(events, _delta(settings, n_agents), by, p.accountant, BROADCASTS, epsilon_of_nothing=nothing)
     if plan.accountant.approximation and not p.seeded and a.private:
         raise ValueError(

@@ -160,10 +160,13 @@ class MechanismPrivacy(ReleasePrivacy):
     charge: str
     sampling: str
     schedule: Schedule
+    accountants: list[str]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.one_of("accountant", self.accountant, ACCOUNTANTS)
+        checks.one_of("accountant", self.accountant, self.accountants)
+        for name in self.accountants:
+            checks.one_of("accountants", name, ACCOUNTANTS)
 
 
 @dataclass(frozen=True)

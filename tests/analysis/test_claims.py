@@ -13,15 +13,15 @@ import yaml
 from omegaconf import OmegaConf
 
 from analysis import claims
-from analysis.evidence import paper, paper_real, reference
-from analysis.evidence import table as claims_table
+from analysis.evidence import paper_real, paper_synthetic, published_numbers, verdict_table
 from analysis.evidence.comparisons import Contrast
-from analysis.evidence.family import controls, dp, fts, ts
+from analysis.evidence.federated_settings import controls, dp, fts, ts
 from analysis.evidence.margins import CheaperThan, Equivalent, NoWorse
 from analysis.evidence.selection import LATE, OVERALL, Case, Unclear
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
-from analysis.load import Run, load
+from analysis.load import Run, load, normalised
 from runners.compose.conf_folder import CONF
+from tests.helpers.result_folders import judged
 
 SIZES = {"synthetic": (200, 40, "simple_regret"), "landmine": (29, 60, "one_minus_auc")}
 PRESET = {
@@ -72,7 +72,7 @@ def write(results, experiment, values, server="none", P=1, q=None, z=None, S=Non
 
 
 def verdict(results, id):
-    (found,) = (f for f in claims.findings(results, id.split(".")[0]) if f.id == id)
+    (found,) = (f for f in judged(results, id.split(".")[0]) if f.id == id)
     return found
 
 
@@ -116,18 +116,18 @@ def test_one_function_decides_nothing_however_often_it_is_started(tmp_path):
 
 
 def test_what_is_not_there_was_not_run(tmp_path):
-    assert {f.verdict for f in claims.findings(tmp_path / "nowhere")} == {NOT_RUN}
+    assert {f.verdict for f in judged(tmp_path / "nowhere")} == {NOT_RUN}
     write(tmp_path, "fig2a", spread())
     found = verdict(tmp_path, "fig2a.fts_beats_ts")
     assert (found.verdict, found.ours) == (NOT_RUN, "no finished run of FTS (N = 200, T = 40)")
-    assert claims.findings(tmp_path, "demo") == []
+    assert judged(tmp_path, "demo") == []
 
 
 def test_runs_of_another_size_or_with_other_settings_do_not_count(tmp_path):
     base = spread()
     write(tmp_path, "fig2a", base, rounds=39, curve={"mean": [1.0] * 40})
     write(tmp_path, "fig2a", base, server="aggregate", changes={"algorithm.M": 100})
-    assert {f.verdict for f in claims.findings(tmp_path, "fig2a")} == {NOT_RUN}
+    assert {f.verdict for f in judged(tmp_path, "fig2a")} == {NOT_RUN}
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_runs_of_another_size_or_with_other_settings_do_not_count(tmp_path):
 )
 def test_runs_of_other_problems_and_algorithms_do_not_count(tmp_path, changes, summary):
     write(tmp_path, "fig2a", spread(2))
-    assert runs_found(tmp_path, paper.SYNTHETIC, ts()) == 2
+    assert runs_found(tmp_path, paper_synthetic.SYNTHETIC, ts()) == 2
     write(tmp_path, "other", spread(2), changes=changes, **summary)
-    assert runs_found(tmp_path, paper.SYNTHETIC, ts(), "other") == 0
+    assert runs_found(tmp_path, paper_synthetic.SYNTHETIC, ts(), "other") == 0
 
 
 def runs_found(results, case, where, experiment="fig2a"):
@@ -155,8 +155,8 @@ def runs_found(results, case, where, experiment="fig2a"):
 @pytest.mark.parametrize(("P", "S", "count"), [(1, 8, 2), (2, 11, 2), (1, 11, 0)])
 def test_without_a_clip_norm_the_preset_s_is_meant(tmp_path, P, S, count):
     write(tmp_path, "fig2a", spread(2), server="aggregate", P=P, q=0.25, z=1, S=S)
-    assert runs_found(tmp_path, paper.SYNTHETIC, dp(P, 0.25, 1)) == count
-    assert runs_found(tmp_path, paper.SYNTHETIC, dp(P, 0.25, 1, S)) == 2
+    assert runs_found(tmp_path, paper_synthetic.SYNTHETIC, dp(P, 0.25, 1)) == count
+    assert runs_found(tmp_path, paper_synthetic.SYNTHETIC, dp(P, 0.25, 1, S)) == 2
 
 
 def test_a_problem_is_named_or_begins_so(tmp_path):
@@ -191,7 +191,7 @@ def test_results_that_cannot_be_read_stop_only_their_own_claims(tmp_path, capsys
     assert error.count("\n") == 1 and "the claims about fig5 were not judged" in error
     text = (tmp_path / "out" / "claims.md").read_text()
     assert "FTS beats TS" in text and "5 claims about fig5 (results cannot be read: " in text
-    assert {f.verdict for f in claims.findings(tmp_path, "fig5")} == {NOT_RUN}
+    assert {f.verdict for f in judged(tmp_path, "fig5")} == {NOT_RUN}
 
 
 def test_a_run_without_the_number_decides_nothing(tmp_path):
@@ -270,7 +270,7 @@ def test_mirrored_claims_of_paper_and_prototype(tmp_path):
     assert (hurts.verdict, hurts.source) == (HOLDS, "prototype")
     assert helps.standard_errors == pytest.approx(-hurts.standard_errors)
     assert (helps.reverse_of, hurts.reverse_of) == ("", "fig4.de_helps")
-    words = [words for words, _ in claims_table.kinds(claims.tested(tmp_path, ["fig4"]))]
+    words = [words for words, _ in verdict_table.kinds(judged(tmp_path, "fig4"))]
     assert "findings and numbers of the prototype (1 the contrary of a published effect" in " ".join(words)
 
 
@@ -278,16 +278,14 @@ def test_what_is_asked_twice_counts_once(tmp_path):
     """The same settings and seeds in two figures; then with a control more in one, which answers."""
 
     def asked():
-        return dict(claims_table.kinds(claims.tested(tmp_path, ["fig4", "fig5"])))[
-            "controls: sharing against blind servers"
-        ]
+        return dict(verdict_table.kinds(judged(tmp_path, "fig4", "fig5")))["controls: sharing against blind servers"]
 
     private, blind = dict(server="aggregate", P=2, q=0.25, z=1, S=11, setting="a"), dict(server="random", P=2)
     for experiment in ("fig4", "fig5"):
         write(tmp_path, experiment, spread(), **private)
         write(tmp_path, experiment, shifted(spread(), 0.1), **blind, setting="b")
         assert asked() == {HOLDS: 1, FAILS: 0, OPEN: 0, NOT_RUN: 3}
-    notes = claims_table.notes(claims.tested(tmp_path, ["fig4", "fig5"]))
+    notes = verdict_table.notes(judged(tmp_path, "fig4", "fig5"))
     assert notes[0].startswith("1 claim asks what another") and notes[1].startswith("1 test that something is better")
     write(tmp_path, "fig5", shifted(spread(), 0.0, seed=2), server="sobol", P=2)
     assert asked() == {HOLDS: 0, FAILS: 0, OPEN: 1, NOT_RUN: 3}
@@ -295,13 +293,13 @@ def test_what_is_asked_twice_counts_once(tmp_path):
 
 
 def test_every_finding_has_its_kind(tmp_path):
-    by_kind = {(f.kind, f.source) for f in claims.findings(tmp_path)}
+    by_kind = {(f.kind, f.source) for f in judged(tmp_path)}
     assert by_kind == {
         ("effect", "paper"), ("agreement", "paper"), ("epsilon", "paper"), ("control", "control"),
         ("effect", "prototype"), ("agreement", "prototype"), ("own", "own"),
     }  # fmt: skip
-    assert sum(sum(n.values()) for _, n in claims_table.kinds(claims.tested(tmp_path, None))) == sum(
-        claims_table.counts(claims.tested(tmp_path, None)).values()
+    assert sum(sum(n.values()) for _, n in verdict_table.kinds(judged(tmp_path))) == sum(
+        verdict_table.counts(judged(tmp_path)).values()
     )
 
 
@@ -327,7 +325,7 @@ def test_printed_epsilons(tmp_path):
 
 def test_published_curve_and_effect(tmp_path):
     """Both settings at the published TS curve: FTS-DE's is not excluded, but farther than two errors."""
-    published = [mean.value for _, mean in reference.landmine_curve("TS")]  # after 0, 10, .., 60 rounds
+    published = [mean.value for _, mean in published_numbers.landmine_curve("TS")]  # after 0, 10, .., 60 rounds
     curve = np.interp(range(61), range(0, 70, 10), published)
     noise = np.random.default_rng(0).normal(0, 0.002, (2, 12))
     for (k, server, P), seed in itertools.product(((0, "none", 1), (1, "aggregate", 4)), range(12)):
@@ -434,7 +432,10 @@ def test_claims_know_the_settings_of_the_experiments(experiment):
             OmegaConf.to_container(hydra.compose("config", [f"experiment={experiment}", *entry.split()]), resolve=True)
             for entry in entries
         ]
-    runs = [Run(f"setting{k}", 0, config, summary_of(experiment, config), Path()) for k, config in enumerate(configs)]
+    runs = [
+        Run(f"setting{k}", 0, normalised(config), summary_of(experiment, config), Path())
+        for k, config in enumerate(configs)
+    ]
     for claim in claims.claims([experiment]):
         assert claim.test.outcome([run for run in runs if run in claim.case]).verdict == OPEN
 

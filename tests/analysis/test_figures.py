@@ -13,14 +13,14 @@ import yaml
 from PIL import Image
 
 from analysis import figures, load
-from analysis.claims import Finding
+from analysis.claims import JudgedClaim
 from analysis.drawing import cost, curves, page, sweeps, tradeoff
-from analysis.drawing import overlay as published
+from analysis.drawing import published_values as published
 from analysis.drawing.captions import settings_in_words, verdicts
 from analysis.drawing.looks import ALGORITHMS, LOOK, sequence
 from analysis.labels import in_words
 from analysis.load import LoadError
-from tests.analysis.test_analysis import CURVES, TWO_ROUNDS, read, write_all, write_run
+from tests.helpers.result_folders import CURVES, TWO_ROUNDS, drawn, read, write_all, write_run
 
 FIG3 = [(0.35, z) for z in (1.0, 1.6, 2.0, 3.0, 4.0)] + [(q, 1.0) for q in (0.1, 0.15, 0.2, 0.25)]
 
@@ -334,7 +334,7 @@ def test_what_differs_in_words(tmp_path):
 
 
 def finding(claim, errors, verdict, source="paper", kind="effect", units="20 functions", id=""):
-    return Finding(id or claim, "Fig. 2a", "fig2a", claim, source, "", "", errors, units, verdict, kind)
+    return JudgedClaim(id or claim, "Fig. 2a", "fig2a", claim, source, "", "", errors, units, verdict, kind)
 
 
 def test_caption_says_which_claims_hold(results):
@@ -367,11 +367,11 @@ def test_caption_says_which_claims_hold(results):
 
 
 def test_claims_stand_below_no_figure_of_several_problems(results, monkeypatch):
-    monkeypatch.setattr(figures, "findings", lambda folder, name: [finding("FTS beats TS", 5.12, "holds")])
-    (first, _) = figures.draw_experiment(results, "made_up")
+    monkeypatch.setattr(figures, "judge", lambda runs: [finding("FTS beats TS", 5.12, "holds")])
+    (first, _) = drawn(results, "made_up")
     assert "FTS beats TS" in page.apart(first.figure)[0]
     write_run(results, "d", 0, [1.0, 0.5], problem="branin")
-    assert not any("FTS beats TS" in page.apart(one.figure)[0] for one in figures.draw_experiment(results, "made_up"))
+    assert not any("FTS beats TS" in page.apart(one.figure)[0] for one in drawn(results, "made_up"))
 
 
 def test_a_formula_in_a_name_is_drawn_as_it_is(tmp_path, small):

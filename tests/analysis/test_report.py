@@ -14,9 +14,9 @@ import yaml
 from PIL import Image
 
 from analysis import report
-from analysis.claims import Finding
+from analysis.claims import JudgedClaim
 from analysis.html import pictures as report_pictures
-from analysis.html.table import ranges
+from analysis.html.text_table import ranges
 from analysis.load import LoadError
 
 HOSTILE = "<script>alert('x')</script>&\"it\""
@@ -56,17 +56,19 @@ def write_run(results, experiment, setting, seed, algorithm="ts", q=0.25, privat
     return folder
 
 
-def fabricated(results_dir, names):
+def fabricated(runs):
     """One claim of each verdict about fig2c, and one about an experiment without runs."""
     kinds = [("holds", 4.7), ("does not hold", -2.5), ("not decided", None), ("not run", None)]
     found = [
-        Finding(
+        JudgedClaim(
             str(i), "Fig. 2c", "fig2c", f"{HOSTILE}, claim {i}", "paper", "lower", "0.1 ± 0.2", se, "2 functions", v
         )
         for i, (v, se) in enumerate(kinds)
     ]
-    found.append(Finding("9", "Fig. 5", "fig5", "Weights matter", "prototype", "lower", "no run", None, "–", "not run"))
-    return [(finding, None) for finding in found if finding.experiment in names]
+    found.append(
+        JudgedClaim("9", "Fig. 5", "fig5", "Weights matter", "prototype", "lower", "no run", None, "–", "not run")
+    )
+    return [claim for claim in found if claim.experiment in runs]
 
 
 class Page(HTMLParser):
@@ -127,8 +129,8 @@ def made(results, tmp_path_factory):
     file = tmp_path_factory.mktemp("out") / "new" / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "claims", lambda names: [SimpleNamespace(experiment=name) for name in ("fig2c", "fig5")])
-        patch.setattr(report, "tested", fabricated)
-        patch.setattr(report_pictures.figures, "findings", lambda d, name: [f for f, _ in fabricated(d, [name])])
+        patch.setattr(report, "judge", fabricated)
+        patch.setattr(report_pictures.figures, "judge", fabricated)
         code = report.main(["--results-dir", str(results), "--out", str(file)])
     return file.read_text(encoding="utf-8"), code
 
@@ -141,7 +143,7 @@ def page(made):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Drawing takes a second, and most tests look at something else."""
-    monkeypatch.setattr(report_pictures.figures, "draw_experiment", lambda results_dir, experiment: [])
+    monkeypatch.setattr(report_pictures.figures, "draw_experiment", lambda experiment, runs: [])
 
 
 def test_one_file_that_loads_nothing(page):
@@ -237,14 +239,14 @@ def test_only_what_is_named(results, undrawn, tmp_path):
 
 
 def test_what_cannot_be_drawn_or_judged_is_said(results, monkeypatch, tmp_path, capsys):
-    def no_picture(results_dir, experiment):
+    def no_picture(experiment, runs):
         raise LoadError("no space")
 
-    def not_judged(results_dir, names):
+    def not_judged(runs):
         raise LoadError("two settings could be meant")
 
     monkeypatch.setattr(report_pictures.figures, "draw_experiment", no_picture)
-    monkeypatch.setattr(report, "tested", not_judged)
+    monkeypatch.setattr(report, "judge", not_judged)
     assert report.main(["fig2c", "--results-dir", str(results), "--out", str(tmp_path / "r.html")]) == 1
     page, err = Page((tmp_path / "r.html").read_text(encoding="utf-8")), capsys.readouterr().err
     for note in ("fig2c cannot be drawn: no space", "the claims about fig2c are left out: two settings could be meant"):
@@ -254,7 +256,7 @@ def test_what_cannot_be_drawn_or_judged_is_said(results, monkeypatch, tmp_path, 
 
 
 def test_whatever_drawing_trips_over_is_said(results, monkeypatch, tmp_path, capsys):
-    def broken(results_dir, experiment):
+    def broken(experiment, runs):
         raise ValueError("unbalanced $")
 
     monkeypatch.setattr(report_pictures.figures, "draw_experiment", broken)

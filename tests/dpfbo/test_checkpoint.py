@@ -28,7 +28,7 @@ from dpfbo.privacy.ledger import Charge, Ledger, LedgerError, digest
 from dpfbo.privacy.release import Diagnostics, Release
 from dpfbo.records import RoundRecord, ServerRecord
 from dpfbo.rng import box_muller
-from tests.dpfbo.federated.test_federation import server_for, world
+from tests.helpers.federated_world import server_for, world
 
 AWKWARD = [math.inf, -math.inf, math.nan, -0.0, 5e-324, 1 / 3, -1e300]  # numbers that a text would not bring back
 

@@ -5,8 +5,7 @@ without a stated device lands on another one, `meta`, which holds no numbers. Wh
 the two, which raises, or returns a tensor that is not on the CPU.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,38 +33,12 @@ from dpfbo.problems.landmine import Landmine
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.problems.synthetic_heterogeneous import SyntheticHeterogeneous
 from dpfbo.rng import Streams
-from tests.dpfbo.problems.test_problems import write_mini_landmine
+from tests.helpers.data_files import write_mini_landmine
+from tests.helpers.devices import CPU, Piece, same_elsewhere, tensors_of
 
-CPU = torch.device("cpu")
 STREAMS = Streams(5)
 LINE = Grid(torch.linspace(0, 1, 40, dtype=torch.float64)[:, None], (0.0,), (1.0,))
 SQUARE = Box((0.0, -5.0), (2.0, 10.0))
-
-Piece = Callable[[], Any]
-
-
-def same_elsewhere(piece: Piece) -> None:
-    """The piece gives the same on the CPU, to the bit, where other tensors are made on another device by default."""
-    expected = list(tensors_of(piece()))
-    with torch.device("meta"):
-        found = list(tensors_of(piece()))
-    assert expected
-    assert len(found) == len(expected)
-    for a, b in zip(found, expected, strict=True):
-        assert a.device == b.device == CPU
-        assert a.dtype == b.dtype
-        assert torch.equal(a, b)
-
-
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for v in value:
-            yield from tensors_of(v)
-    elif is_dataclass(value):
-        yield from tensors_of([getattr(value, f.name) for f in fields(value)])
 
 
 def uniforms(*shape: int, seed: int = 0) -> Tensor:

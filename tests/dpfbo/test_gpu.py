@@ -30,7 +30,7 @@ from dpfbo.problems.branin import Branin
 from dpfbo.problems.custom import Custom
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.rng import Streams
-from tests.dpfbo.federated.test_federation import T, server_for, world
+from tests.helpers.federated_world import T, server_for, world
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

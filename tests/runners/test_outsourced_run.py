@@ -27,9 +27,8 @@ from runners.compose.identity import setting_hash
 from runners.recorded_run import execute
 from runners.sweep.plan import plan
 from runners.sweep.trials import write_plan
-from tests.kill_world import QUIET, charged, differences, records, undisturbed
-from tests.runners.compose.test_conf import compose
-from tests.runners.test_resume import Stop, folder_of, interrupted
+from tests.helpers.compose import compose
+from tests.helpers.small_runs import QUIET, Stop, charged, differences, folder_of, interrupted, records, undisturbed
 
 T, EPSILON = 6, 3.0042
 SMALL = ["problem.side_points=12", f"rounds={T}"]

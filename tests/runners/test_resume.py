@@ -17,19 +17,27 @@ from dpfbo.privacy.accounting.rdp import Rdp
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.problems.custom import EvaluationError
 from runners import recorded_run, run
-from runners.compose.identity import setting_hash
 from runners.record import run_folder
 from runners.record.run_folder import Progress, RunFolder
 from runners.recorded_run import execute
-from tests.kill_world import BRANIN, FAST, FILES, QUIET, SYNTHETIC, charged, differences, records, undisturbed
-from tests.runners.compose.test_conf import compose
+from tests.helpers.compose import compose
+from tests.helpers.small_runs import (
+    BRANIN,
+    FAST,
+    FILES,
+    QUIET,
+    SYNTHETIC,
+    Stop,
+    charged,
+    differences,
+    folder_of,
+    interrupted,
+    records,
+    undisturbed,
+)
 
 T = 12
 PROBLEMS = {"synthetic": SYNTHETIC, "branin": BRANIN}  # branin refits before rounds 2, 7 and 12
-
-
-class Stop(Exception):
-    """Whatever ends a run from outside."""
 
 
 def settings(problem="synthetic", *more):
@@ -45,24 +53,6 @@ def expected(problem, *more):
 
 def configured(tmp_path, problem="synthetic", *more):
     return compose(*settings(problem, *more), *QUIET, f"results_dir={tmp_path}")
-
-
-def interrupted(cfg, after, error=Stop):
-    """Stop the run right after a round was kept; the rounds that on_round was called for."""
-    seen = []
-
-    def stop(done):
-        seen.append(done.agents.round)
-        if done.agents.round == after:
-            raise error
-
-    with pytest.raises(error):
-        execute(cfg, stop)
-    return seen
-
-
-def folder_of(cfg):
-    return Path(cfg.results_dir) / "single" / setting_hash(cfg) / "0"
 
 
 def call(monkeypatch, tmp_path, *more):

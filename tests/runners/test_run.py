@@ -11,24 +11,13 @@ import pytest
 
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.readers.data_files import data_root
-from runners import run
 from runners.recorded_run import execute
-from tests.runners.compose.test_conf import compose
+from tests.helpers.compose import compose
+from tests.helpers.small_runs import SMALL, call
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["problem.n_agents=8", "problem.grid_size=50", "rounds=6", "n_init=3", "algorithm.M=20"]
 QUIET = ["tracker.wandb.mode=disabled", "progress=false"]
-CUSTOM = "problem.function=tests.dpfbo.problems.test_problems"
-
-
-def call(monkeypatch, *overrides):
-    """Exit code of the command in this process."""
-    monkeypatch.setattr(sys, "argv", ["runners.run", *QUIET, *overrides])
-    try:
-        run.main()
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
+CUSTOM = "problem.function=tests.helpers.objectives"
 
 
 def finished(folder):

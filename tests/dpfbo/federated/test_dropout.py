@@ -21,8 +21,8 @@ from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.rng import Streams
-from tests.runners.executor.test_ray_federated import BOX, GRID, Reused, frames, records, run, same
-from tests.runners.test_run import call
+from tests.helpers.ray_runs import BOX, GRID, Reused, frames, records, run, same
+from tests.helpers.small_runs import call
 
 N, M, T = 16, 10, 6
 PRIVATE = SubsampledGaussian(0.5, 1.0, 2.0**20)

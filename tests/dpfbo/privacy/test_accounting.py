@@ -7,22 +7,19 @@ from pathlib import Path
 
 import dp_accounting
 import pytest
-import torch
 from absl import logging as absl_logging
 from dp_accounting.pld import pld_privacy_accountant, privacy_loss_distribution
 from dp_accounting.rdp import rdp_privacy_accountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.schedule import Power, Steps
 from dpfbo.federated.weights.decay import Decay
-from dpfbo.federated.weights.softmax import Softmax
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting import UnsupportedEvent, accounted_multiplier, check_delta, default_delta
 from dpfbo.privacy.accounting.moments import Moments
 from dpfbo.privacy.accounting.pld import Pld, _losses
 from dpfbo.privacy.accounting.rdp import Rdp
+from tests.helpers.accounting import charged
 
 ALL = (Moments(), Rdp(), Pld())
 PUBLISHED = list(csv.DictReader(open(Path(__file__).parents[3] / "analysis" / "published" / "privacy_losses.csv")))
@@ -122,14 +119,6 @@ def test_small_losses_are_discretised_finely_enough():
 def test_default_delta():
     assert default_delta(200) == 200**-1.1
     check_delta(default_delta(1))
-
-
-def charged(N, P, T, q, z, decay, charge, calibration="paper", schedule=None):
-    """The events of a run with softmax weights, as the server charges them."""
-    extra = {} if schedule is None else {"schedule": schedule}
-    mechanism = SubsampledGaussian(q, z, 1.0, calibration, charge=charge, **extra)
-    weighting, assignment = Softmax(decay), Regions(P, 1).assign(torch.arange(N))
-    return [mechanism.dp_event(weighting(t, assignment, P), t) for t in range(T)]
 
 
 LANDMINE, SYNTHETIC = (29, 4, 60, 0.35), (200, 2, 40, 0.25)

@@ -13,6 +13,7 @@ from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.noise import DiscreteGaussian, Gaussian
 from dpfbo.rng import Streams
 from runners.compose.composition import build
+from tests.helpers.compose import compose
 from tests.runners.compose.test_conf import compose
 
 pytest.importorskip("opendp")

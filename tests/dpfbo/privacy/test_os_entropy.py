@@ -9,10 +9,13 @@ import pytest
 import torch
 from scipy import stats
 
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.weights.decay import Decay
+from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.privacy import entropy, noise
 from runners.recorded_run import execute
-from tests.runners.compose.test_conf import compose
-from tests.runners.test_run import SMALL
+from tests.helpers.compose import compose
+from tests.helpers.small_runs import SMALL
 
 OFFLINE = ["tracker.wandb.mode=offline", "progress=false"]
 
@@ -94,9 +97,8 @@ def test_the_grep_finds_what_is_there(tmp_path, drawn):
 
 
 def test_noise_of_the_operating_system_is_normal_fresh_and_of_the_stated_size():
-    from tests.dpfbo.federated.test_mechanism import M, P, SubsampledGaussian, weights
-
-    mechanism, w = SubsampledGaussian(0.5, 1.3, 2.0), weights()
+    P, M = 3, 7
+    mechanism, w = SubsampledGaussian(0.5, 1.3, 2.0), Softmax(Decay(10, 30))(0, torch.arange(12) % P, P)
     silent = [None] * w.shape[1]
     sample = torch.stack(
         [mechanism.release(silent, w, M, entropy.SystemEntropy(), 0)[0].values for _ in range(2000)]

@@ -18,6 +18,9 @@ from dpfbo.rng import Streams
 from runners.compose.composition import build
 from tests.dpfbo.problems.test_har import compact_file, some_windows, upstream_archive
 from tests.dpfbo.test_device import same_elsewhere
+from tests.helpers.compose import compose
+from tests.helpers.data_files import compact_file, some_windows, upstream_archive
+from tests.helpers.devices import same_elsewhere
 from tests.runners.compose.test_conf import compose
 
 STREAMS = Streams(3)

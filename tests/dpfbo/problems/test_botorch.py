@@ -12,6 +12,8 @@ from dpfbo.problems.botorch_function import BotorchFunction
 from dpfbo.rng import Streams
 from runners.compose.composition import build
 from tests.dpfbo.test_device import same_elsewhere
+from tests.helpers.compose import compose
+from tests.helpers.devices import same_elsewhere
 from tests.runners.compose.test_conf import compose
 
 pytest.importorskip("botorch")

@@ -17,7 +17,7 @@ from dpfbo.problems.grid_gp import GridGP
 from dpfbo.problems.loans import FILE, Loans
 from dpfbo.problems.property import SOURCES, Property
 from dpfbo.problems.readers.data_files import MissingData, data_root
-from tests.runners.compose.test_conf import compose
+from tests.helpers.compose import compose
 
 LOANS = """id,funded_amnt_inv,int_rate,annual_inc,loan_status,total_pymnt_inv
 1,1000,10,40000,Fully Paid,1100

@@ -15,8 +15,8 @@ from dpfbo.problems.readers.data_files import MissingData, data_root
 from dpfbo.rng import Streams
 from runners.compose.composition import Composition, build
 from runners.compose.identity import setting_hash
-from tests.dpfbo.problems.test_writers import write_compact, write_federated
-from tests.runners.compose.test_conf import compose
+from tests.helpers.compose import compose
+from tests.helpers.data_files import write_compact, write_federated
 
 SIDE = 14
 

@@ -9,43 +9,7 @@ import numpy as np
 import pytest
 
 from dpfbo.problems.readers.har import ACTIVITIES, FEATURES, Windows, load_subjects, read_windows
-
-
-def some_windows(subjects: int = 3, each: int = 4, seed: int = 0) -> Windows:
-    """`each` + s windows of every activity by subject s = 1, 2, ...; features that tell most activities apart."""
-    rng = np.random.default_rng(seed)
-    pairs = [(s, a) for s in range(1, subjects + 1) for a in range(ACTIVITIES) for _ in range(each + s)]
-    subject, activity = np.array(pairs).T
-    centre = 0.02 * rng.normal(size=(ACTIVITIES, FEATURES))
-    X = centre[activity] + 0.2 * rng.normal(size=(len(pairs), FEATURES))
-    return Windows(X.clip(-1, 1), activity, subject)
-
-
-def upstream_archive(windows: Windows, nested: bool = False) -> bytes:
-    """The zip of the UCI site: the first subject is its test half; `nested`, within a zip as on today's site."""
-    buffer, test = io.BytesIO(), windows.subject == 1
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("__MACOSX/UCI HAR Dataset/train/._X_train.txt", b"\0\5\x16\7")
-        for half, rows in (("train", ~test), ("test", test)):
-            columns = {"X": windows.X, "y": windows.activity[:, None] + 1, "subject": windows.subject[:, None]}
-            for name, table in columns.items():
-                form = "%16.7e" if name == "X" else "%d"
-                text = "\n".join("".join(form % v for v in row) for row in table[rows]) + "\n"
-                archive.writestr(f"UCI HAR Dataset/{half}/{name}_{half}.txt", text)
-    if not nested:
-        return buffer.getvalue()
-    outer = io.BytesIO()
-    with zipfile.ZipFile(outer, "w") as archive:
-        archive.writestr("UCI HAR Dataset.names", "about")
-        archive.writestr("UCI HAR Dataset.zip", buffer.getvalue())
-    return outer.getvalue()
-
-
-def compact_file(windows: Windows) -> bytes:
-    buffer = io.BytesIO()
-    X = np.round((windows.X + 1) / 2 * 65535).astype(np.uint16)
-    np.savez_compressed(buffer, X_u16=X, y=windows.activity.astype(np.int8), subject=windows.subject.astype(np.int8))
-    return buffer.getvalue()
+from tests.helpers.data_files import compact_file, some_windows, upstream_archive
 
 
 def saved(path: Path, content: bytes) -> Path:

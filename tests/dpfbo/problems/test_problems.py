@@ -2,10 +2,8 @@
 
 import re
 
-import numpy as np
 import pytest
 import torch
-from scipy.io import savemat
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
@@ -17,38 +15,9 @@ from dpfbo.problems.readers.data_files import MissingData, data_root
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.problems.synthetic_heterogeneous import SyntheticHeterogeneous
 from dpfbo.rng import Streams
+from tests.helpers.data_files import write_mini_landmine
 
-
-def sphere(agent, x):
-    return -float(((x - 0.1 * agent) ** 2).sum())
-
-
-def broken(agent, x):
-    raise RuntimeError("sensor off")
-
-
-def not_a_number(agent, x):
-    return float("nan")
-
-
-def text(agent, x):
-    return "high"
-
-
-HERE = "tests.dpfbo.problems.test_problems"
-
-
-def write_mini_landmine(folder, n_fields=29, rows=40):
-    """A file in the upstream format: cells `feature` and `label`, one a field."""
-    rng = np.random.default_rng(0)
-    feature, label = np.empty((1, n_fields), dtype=object), np.empty((1, n_fields), dtype=object)
-    for n in range(n_fields):
-        y = np.arange(rows) % 4 == 0
-        feature[0, n] = rng.normal(size=(rows, 9)) + 0.8 * y[:, None]
-        label[0, n] = y[:, None].astype(np.uint8)
-    (folder / "landmine").mkdir()
-    savemat(folder / "landmine" / "LandmineData.mat", {"feature": feature, "label": label})
-    return folder
+HERE = "tests.helpers.objectives"
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +137,7 @@ def test_custom_failures_name_agent_and_point(name, says):
         problem.evaluate(torch.arange(2), torch.full((2, 1, 1), 0.5, dtype=torch.float64), Streams(0), 0)
 
 
-@pytest.mark.parametrize("function", ["nowhere:f", f"{HERE}:nothing", "plain", f"{HERE}:HERE"])
+@pytest.mark.parametrize("function", ["nowhere:f", f"{HERE}:nothing", "plain", f"{HERE}:__name__"])
 def test_custom_refuses_what_it_cannot_call(function):
     with pytest.raises(ValueError, match=r"function"):
         Custom(function, (0,), (1,), 2)

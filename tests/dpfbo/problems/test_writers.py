@@ -7,30 +7,7 @@ import numpy as np
 import pytest
 
 from dpfbo.problems.readers.writers import load_federated_emnist, load_mnist_by_writer, load_pseudo_writers, split
-
-
-def write_compact(path, counts=(12, 20, 15), **changed):
-    """A compact file; writer 7 * i has counts[i] images, the pixels of its image k are 10 i + k."""
-    writer = np.repeat(7 * np.arange(len(counts)), counts).astype(np.int32)
-    within = np.concatenate([np.arange(n) for n in counts])
-    images = np.broadcast_to((10 * (writer // 7) + within)[:, None, None], (len(writer), 28, 28)).astype(np.uint8)
-    arrays = {"images": images, "label": (within % 10).astype(np.uint8), "writer": writer, **changed}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **{name: array for name, array in arrays.items() if array is not None})
-    return path
-
-
-def write_federated(path, counts, ink=0.25, label=lambda k: k % 10):
-    """A file in TensorFlow Federated's layout: paper is 1.0, one stroke is `ink`."""
-    h5py = pytest.importorskip("h5py")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with h5py.File(path, "w") as file:
-        for name, n in counts.items():
-            pixels = np.ones((n, 28, 28), dtype=np.float32)
-            pixels[:, 3, 5] = ink
-            file[f"examples/{name}/pixels"] = pixels
-            file[f"examples/{name}/label"] = np.array([label(k) for k in range(n)], dtype=np.int32)
-    return path
+from tests.helpers.data_files import write_compact, write_federated
 
 
 def test_compact_file_gives_the_first_writers_in_order_of_their_ids(tmp_path):

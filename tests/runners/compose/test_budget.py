@@ -10,8 +10,8 @@ from runners import run as command
 from runners.compose.composition import Composition, build
 from runners.compose.identity import setting_hash
 from runners.recorded_run import execute
-from tests.runners.compose.test_conf import compose
-from tests.runners.test_run import QUIET, SMALL, call
+from tests.helpers.compose import compose
+from tests.helpers.small_runs import QUIET, SMALL, call
 
 SIX = [*SMALL, *QUIET]  # six broadcasts
 

@@ -1,6 +1,5 @@
 """Every file of conf/ composes, and the presets are the paper's."""
 
-import hydra
 import pytest
 from omegaconf import OmegaConf
 
@@ -8,11 +7,7 @@ from runners.compose.composition import build
 from runners.compose.conf_folder import CONF
 from runners.compose.identity import setting_hash
 from runners.compose.overrides import one_sentence
-
-
-def compose(*overrides):
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return hydra.compose("config", overrides=list(overrides))
+from tests.helpers.compose import compose
 
 
 def options(group):

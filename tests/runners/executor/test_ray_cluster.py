@@ -8,9 +8,9 @@ from ray.cluster_utils import Cluster
 
 from runners.executor.ray.federated import RayDeployment
 from runners.recorded_run import execute
-from tests.runners.compose.test_conf import compose
-from tests.runners.executor.test_ray_federated import BOX, SHORT, run, same
-from tests.runners.test_run import QUIET
+from tests.helpers.compose import compose
+from tests.helpers.ray_runs import BOX, SHORT, run, same
+from tests.helpers.small_runs import QUIET
 
 CLUSTER = [*SHORT, *QUIET, "executor=ray_cluster", "executor.agents_per_actor=2"]
 

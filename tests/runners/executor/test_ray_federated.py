@@ -1,15 +1,12 @@
 """Agents in Ray actors: the same records as in one process, and refusals that leave nothing behind."""
 
 import math
-import os
-from collections import defaultdict
 from dataclasses import fields
 from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 import ray
 import torch
@@ -24,64 +21,11 @@ from runners.executor.ray import actors, cluster
 from runners.executor.ray.actors import AgentActor, ShardSums
 from runners.executor.ray.cluster import layout
 from runners.executor.ray.federated import RayServer
-from runners.executor.ray.supervision import Actor
-from runners.recorded_run import execute
-from tests.runners.compose.test_conf import compose
-from tests.runners.test_run import QUIET, call
+from tests.helpers.compose import compose
+from tests.helpers.ray_runs import BOX, GRID, SHORT, Reused, frames, run, same
+from tests.helpers.small_runs import call
 
-PRIVATE = ["privacy.q=0.6", "privacy.z=0.3"]  # most agents are heard, and the noise does not drown them
-GRID = [*PRIVATE, "problem.n_agents=6", "problem.grid_size=60", "problem.lengthscale=0.1", "algorithm.M=20"]
-BOX = [*PRIVATE, "problem=branin", "problem.n_agents=6", "acquisition.n_candidates=100", "algorithm.M=20"]
-SHORT = ["rounds=6", "n_init=4"]  # with a refit of the own GPs after the first round
 PROBLEMS = {"grid": GRID, "box": BOX}
-
-
-def run(folder, *overrides):
-    """(summary, folder) of an experiment."""
-    return execute(compose(*SHORT, *QUIET, *overrides, f"results_dir={folder}"))
-
-
-def records(folder):
-    """The records of a run, to the bit."""
-    rounds, server = pq.read_table(folder / "rounds.parquet"), pq.read_table(folder / "server.parquet")
-    return rounds, server, (folder / "ledger.jsonl").read_bytes()
-
-
-def same(folder, other):
-    """Whether two runs have the same records, to the bit."""
-    return all(a == b for a, b in zip(records(folder), records(other), strict=True))
-
-
-class Reused:
-    """Actors' processes that serve one run after another: starting one takes longer than a small run.
-
-    Every run still builds its agents and its server anew, from its own settings, in those processes.
-    """
-
-    def __init__(self, monkeypatch):
-        self.parked = defaultdict(list)  # by class and share of a GPU
-        monkeypatch.setattr(Actor, "create", lambda actor: self.create(actor))
-        monkeypatch.setattr(Actor, "kill", lambda actor: self.park(actor))
-
-    def create(self, actor):
-        gpus = actor.options.get("num_gpus", 0)
-        free = self.parked[actor.cls, gpus]
-        new = actor.cls.options(num_cpus=0, num_gpus=gpus)
-        actor.handle = free.pop() if free else new.remote(*actor.arguments)
-        actor.handle.__ray_call__.remote(_anew, *actor.arguments)
-
-    def park(self, actor):
-        if actor.handle is not None:
-            self.parked[actor.cls, actor.options.get("num_gpus", 0)].append(actor.handle)
-            actor.handle = None
-
-
-def _anew(actor, *arguments):
-    lock = vars(actor).get("_lock")
-    vars(actor).clear()
-    if lock is not None:
-        os.close(lock)
-    actor.__init__(*arguments)
 
 
 @pytest.fixture(scope="module")
@@ -106,10 +50,6 @@ def shards(k):
     return [*TENTH, {2: "executor.agents_per_actor=3", 5: "executor.num_cpus=3"}[k]]
 
 
-def frames(folder):
-    return pd.read_parquet(folder / "rounds.parquet"), pd.read_parquet(folder / "server.parquet")
-
-
 def refused(monkeypatch, capsys, tmp_path, overrides, says):
     """The command ends with one sentence, and leaves nothing behind."""
     assert call(monkeypatch, *GRID, *overrides, f"results_dir={tmp_path / 'r'}") == 1
@@ -127,7 +67,7 @@ def test_objective_that_raises_is_the_same_sentence_and_ray_is_shut_down(monkeyp
     assert not ray.is_initialized()
     settings = [
         "problem=custom",
-        "problem.function=tests.dpfbo.problems.test_problems:broken",
+        "problem.function=tests.helpers.objectives:broken",
         "problem.n_agents=2",
         "rounds=2",
     ]

@@ -19,10 +19,9 @@ from runners.executor.ray.modeler import ModelerActor
 from runners.executor.ray.outsourced import RayParties
 from runners.executor.ray.supervision import Actor
 from runners.recorded_run import execute
-from tests.kill_world import records
-from tests.memory_scan import masked, scan
-from tests.runners.compose.test_conf import compose
-from tests.runners.test_run import QUIET, call
+from tests.helpers.compose import compose
+from tests.helpers.process_memory import masked, scan
+from tests.helpers.small_runs import QUIET, call, records
 
 ROUNDS = 5
 SMALL = ["problem=grid_gp", "problem.side_points=20", f"rounds={ROUNDS}", *QUIET]
@@ -158,7 +157,7 @@ def test_the_modeler_never_receives_the_rows(placed, tmp_path, algorithm):
     assert [kind for kind, n in counts.items() if n.any()] == ["released"]
     assert counts["released"].min() > 0 and shared["released"].min() > 0, "it does find what is there"
     assert seen.bytes > 1e8 and all(name.startswith("[v") for name in seen.unreadable)
-    assert not [m for m in seen.modules if m.startswith(("dpfbo.problems", "runners.compose.experiment", "hydra"))]
+    assert not [m for m in seen.modules if m.startswith(("dpfbo.problems", "runners.compose.composition", "hydra"))]
     assert "dpfbo.outsourced.modeler" in seen.modules
     counts, _, seen = found["server"]
     for kind in ("rows", "natural", "values", "released"):

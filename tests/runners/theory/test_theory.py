@@ -17,6 +17,7 @@ from dpfbo.federated.server import Server
 from runners.recorded_run import execute
 from runners.theory import command
 from runners.theory.run import TheoryError, clipped_sets, read
+from tests.helpers.compose import compose
 from tests.runners.compose.test_conf import compose
 
 SMALL = [

@@ -12,15 +12,15 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from analysis.drawing.axes import Span, metric_axis, span, title
 from analysis.drawing.captions import Telling, deltas, no_claims, release_in_words
-from analysis.drawing.families import Family, drawn, families
+from analysis.drawing.families import CurveFamily, drawn, families
 from analysis.drawing.looks import plain
 from analysis.drawing.notes import equal_runs, left_out, zeros_at
-from analysis.drawing.outsourced import Page
-from analysis.drawing.overlay import WORDS, published
 from analysis.drawing.page import page
+from analysis.drawing.published_values import WORDS, published
+from analysis.drawing.release_by_iteration import Page
 from analysis.drawing.sweeps import Curve
 from analysis.drawing.tradeoff import HOLLOW
-from analysis.load import Setting
+from analysis.load import SettingRuns
 
 THIN: dict[str, Any] = {"linestyle": (0.0, (1.0, 4.0)), "linewidth": 1.0}
 LOWEST = 4.0  # a logarithmic axis shows an error down to this part of its mean
@@ -32,11 +32,11 @@ class Side:
 
     head: str
     label: str
-    parts: tuple[Family, ...]
+    parts: tuple[CurveFamily, ...]
     known: dict[str, float]
 
 
-def by_epsilon(groups: Sequence[Setting], t: int, claims: Telling = no_claims) -> Page:
+def by_epsilon(groups: Sequence[SettingRuns], t: int, claims: Telling = no_claims) -> Page:
     """Regret after round t: against the claimed epsilon, and beside it against guaranteed ones."""
     found = families(groups)
     sides = [
@@ -73,7 +73,7 @@ def by_epsilon(groups: Sequence[Setting], t: int, claims: Telling = no_claims) -
     return Page("regret_by_epsilon", figure, told)
 
 
-def table(groups: Sequence[Setting], t: int) -> pd.DataFrame:
+def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
     """The numbers of the picture, and of the one against r: a row for each setting, and one for a published value."""
     known, rows = published_at(groups, t), []
     for g in groups:
@@ -103,18 +103,18 @@ def table(groups: Sequence[Setting], t: int) -> pd.DataFrame:
     return pd.DataFrame(rows)[columns].astype({"seeds": "Int64", "r": "Int64"})
 
 
-def sigma_min(group: Setting) -> float | None:
+def sigma_min(group: SettingRuns) -> float | None:
     """The smallest singular value of the scaled, centred rows over the runs; None where they do not tell."""
     values = [run.summary.get("release", {}).get("sigma_min") for run in group.runs]
     return None if None in values else min(values)
 
 
-def published_at(groups: Sequence[Setting], t: int) -> dict[str, float]:
+def published_at(groups: Sequence[SettingRuns], t: int) -> dict[str, float]:
     """By label, what was published of round t."""
     return {label: value for label, p in published(groups).items() if (value := p.at(t)) is not None}
 
 
-def point_span(groups: Sequence[Setting], t: int, known: Mapping[str, float], headroom: float) -> Span:
+def point_span(groups: Sequence[SettingRuns], t: int, known: Mapping[str, float], headroom: float) -> Span:
     """The axis for means with their errors, and published values; on a logarithmic one an error may be cut below."""
     at = [(mean, se or 0.0) for mean, se in (g.at(t) for g in groups)]
     values = np.array([end for mean, se in at for end in (mean, mean + se)])
@@ -124,8 +124,8 @@ def point_span(groups: Sequence[Setting], t: int, known: Mapping[str, float], he
     return span(groups, np.append(values, below), headroom)
 
 
-def entries(parts: Sequence[Family], references: Sequence[Curve], known: Mapping[str, float]) -> list[Line2D]:
-    """Of a panel's legend: the lines through points, and what is published."""
+def entries(parts: Sequence[CurveFamily], references: Sequence[Curve], known: Mapping[str, float]) -> list[Line2D]:
+    """The entries of a panel's legend: the lines through points, and what is published."""
     found = [family_entry(f) for f in parts]
     for family in parts:
         if any(c.setting.label in known for c in family.curves):
@@ -137,14 +137,14 @@ def entries(parts: Sequence[Family], references: Sequence[Curve], known: Mapping
     return found
 
 
-def family_entry(family: Family) -> Line2D:
-    """Of the legend: the line through a family's points."""
+def family_entry(family: CurveFamily) -> Line2D:
+    """The legend's entry of the line through a family's points."""
     look = family.style
     return Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, label=family.name)
 
 
 def reference_entry(curve: Curve) -> Line2D:
-    """Of the legend: a horizontal line."""
+    """The legend's entry of a horizontal line."""
     return Line2D([], [], color=curve.style.colour, linestyle=curve.style.line, label=curve.label)
 
 
@@ -159,7 +159,7 @@ def draw_references(axes: Axes, references: Sequence[Curve], t: int, known: Mapp
             axes.axhline(value, color=look.colour, zorder=1.4, **THIN)
 
 
-def draw_points(axes: Axes, family: Family, t: int, known: Mapping[str, float]) -> None:
+def draw_points(axes: Axes, family: CurveFamily, t: int, known: Mapping[str, float]) -> None:
     """A family's line through its points with their errors; hollow markers for published values."""
     look, at = family.style, [c.setting.at(t) for c in family.curves]
     means, errors = [mean for mean, _ in at], [se or 0.0 for _, se in at]

@@ -1,4 +1,4 @@
-"""What the tests of interruptions and kills share: tiny runs, their records to compare to the bit, and kills."""
+"""Runs whose actors or drivers are killed, and what has to be left of them."""
 
 import json
 import logging
@@ -25,16 +25,17 @@ from dpfbo.privacy.accounting.rdp import Rdp
 from dpfbo.privacy.ledger import Ledger, digest
 from runners.compose.identity import setting_hash
 from runners.recorded_run import execute
-from tests.runners.compose.test_conf import compose
+from tests.helpers.compose import compose
+from tests.helpers.small_runs import (
+    BRANIN,
+    QUIET,
+    Records,
+    charged,
+    differences,
+    records,
+)
 
-ROOT = Path(__file__).parent.parent
-QUIET = ["tracker.wandb.mode=disabled", "progress=false"]
-FAST = ["privacy.accountant=rdp", "privacy.accountants=[rdp]"]
-COMMON = ["problem.n_agents=6", "n_init=4", "algorithm.M=20", *FAST]
-SYNTHETIC = ["problem=synthetic", "problem.grid_size=50", *COMMON]
-BRANIN = ["problem=branin", "acquisition.n_candidates=40", "acquisition.n_starts=3", *COMMON]  # refits every 5 queries
-FILES = {"config.yaml", "rounds.parquet", "server.parquet", "ledger.jsonl", "summary.json"}
-_OF_THIS_EXECUTION = ("seconds", "executor", "commit")  # of a summary: what a resumed run may say otherwise
+ROOT = Path(__file__).parents[2]
 
 T = 20
 RUN = [*BRANIN, f"rounds={T}"]  # of the kills
@@ -44,40 +45,10 @@ SHARDS = ("agents 0..2", "agents 3..5")
 LIMIT = 300.0  # seconds until a process that does not end, or does not go away, is a failure
 _MARK = "DPFBO_KILL_WORLD"  # an environment variable that all processes of one world inherit
 
-Records = dict[str, Any]
-
-
-def records(folder: Path) -> Records:
-    """All that a finished run left, to the bit, except what is about where and how fast it ran."""
-    names = {f.name for f in folder.iterdir()}
-    assert names == FILES, "a finished run leaves its records and nothing else"
-    summary = json.loads((folder / "summary.json").read_bytes())
-    for key in _OF_THIS_EXECUTION:
-        summary.pop(key, None)
-    as_bytes = {name: (folder / name).read_bytes() for name in ("rounds.parquet", "server.parquet", "ledger.jsonl")}
-    return {**as_bytes, "summary": summary}
-
-
-def undisturbed(folder: Path, *settings: str) -> Records:
-    """The records of an uninterrupted run in this process."""
-    _, path = execute(compose(*settings, *QUIET, f"results_dir={folder}"))
-    return records(path)
-
-
-def differences(got: Records, expected: Records) -> list[str]:
-    """Which records are not the same to the bit."""
-    assert got.keys() == expected.keys()
-    return [name for name in expected if got[name] != expected[name]]
-
-
-def charged(folder: Path) -> list[tuple[int, str]]:
-    """Round and digest of all charges, in order."""
-    return [(c.round, c.digest) for c in Ledger(folder / "ledger.jsonl").charges]
-
 
 @dataclass
 class Outcome:
-    """What came of one run with kills. records: as they should be; ledger: complete, and nothing twice."""
+    """The outcome of one run with kills. records: as they should be; ledger: complete, and nothing twice."""
 
     kind: str
     kills: int = 0

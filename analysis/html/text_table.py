@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from analysis.load import Setting
+from analysis.load import SettingRuns
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     """Rows of cells, the first of each its heading. experiment: that they belong to, or empty; words: about all."""
 
     rows: tuple[tuple[str, ...], ...]
@@ -16,12 +16,12 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """A table of text. caption: above it, may be empty."""
 
     caption: str
     columns: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[RowGroup, ...]
 
 
 def with_error(cell: dict[str, float | None] | None) -> str:
@@ -31,7 +31,7 @@ def with_error(cell: dict[str, float | None] | None) -> str:
     return f"{cell['mean']:.4f}" + ("" if cell["se"] is None else f" ± {cell['se']:.4f}")
 
 
-def epsilon(group: Setting, accountant: str) -> str:
+def epsilon(group: SettingRuns, accountant: str) -> str:
     """Epsilon of a setting: ∞ where none is finite, – where the accountant does not apply; or what is only claimed."""
     if (claimed := group.first.claimed_epsilon) is not None:
         return f"claimed {claimed:.2f}, no guarantee"

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from analysis.evidence.selection import Where
+from analysis.evidence.selection import SettingFilter
 
 
 @dataclass(frozen=True)
@@ -16,24 +16,24 @@ class Near:
         return isinstance(found, int | float) and math.isclose(found, self.value, rel_tol=1e-4)
 
 
-def gp_ucb() -> Where:
+def gp_ucb() -> SettingFilter:
     """On the rows themselves, not private."""
     return _released("GP-UCB on the rows", "Plain", {"algorithm.modeler.policy": "gp_ucb"})
 
 
-def random_rows() -> Where:
+def random_rows() -> SettingFilter:
     """The control without a model: whatever it is given of the rows, it does not look at."""
     more = {"algorithm.modeler.policy": "random", "algorithm.modeler.repeat": False}
     return _released("random rows", _one_by_one, more)
 
 
-def po(r: int, epsilon: float) -> Where:
+def po(r: int, epsilon: float) -> SettingFilter:
     """PO-GP-UCB. epsilon: of the published claim, which is no guarantee."""
     more = {"transform.r": r, "transform.epsilon": Near(epsilon)}
     return _released(f"PO-GP-UCB, r = {r}, claimed ε = {epsilon:.2f}", "RandomProjection", more)
 
 
-def gaussian(epsilon: float, aware: bool = True) -> Where:
+def gaussian(epsilon: float, aware: bool = True) -> SettingFilter:
     """Rows with Gaussian noise, guaranteed epsilon; the unaware modeler may measure a candidate again."""
     more = {
         "privacy.epsilon": Near(epsilon),
@@ -45,21 +45,21 @@ def gaussian(epsilon: float, aware: bool = True) -> Where:
     )
 
 
-def histogram(epsilon: float) -> Where:
+def histogram(epsilon: float) -> SettingFilter:
     """Noisy counts of cells, guaranteed epsilon."""
     more = {"privacy.epsilon": Near(epsilon), "algorithm.modeler.repeat": True}
     return _released(f"histogram, ε = {epsilon:.2f}", "Histogram", more)
 
 
-def cover() -> Where:
+def cover() -> SettingFilter:
     """Public cells as large as the default has them, nothing released."""
     return _released("cover (nothing released)", "Cover", {"algorithm.modeler.repeat": True})
 
 
 def _one_by_one(transform: object) -> bool:
-    """Whether a candidate is a row, and not a cell of them."""
-    return str(transform).rpartition(".")[2] in ("Plain", "Indices")
+    """True where a candidate is a row, and not a cell of rows."""
+    return transform in ("Plain", "Indices")
 
 
-def _released(words: str, transform: object, more: dict[str, object]) -> Where:
-    return Where(words, tuple({"algorithm.server": "curator", "transform._target_": transform, **more}.items()))
+def _released(words: str, transform: object, more: dict[str, object]) -> SettingFilter:
+    return SettingFilter(words, tuple({"algorithm.server": "curator", "transform._target_": transform, **more}.items()))

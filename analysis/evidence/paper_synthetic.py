@@ -6,24 +6,13 @@ the choice where a figure shows whole curves. Sizes: App. B.1.1 (N = 200, T = 40
 
 from collections.abc import Callable, Iterable
 
-from analysis.evidence import reference
-from analysis.evidence.comparisons import Test, better, between, trend
-from analysis.evidence.family import (
-    PAPER,
-    PROTOTYPE,
-    Claim,
-    anywhere,
-    controls,
-    dp,
-    following,
-    fts,
-    non_adaptive,
-    sharing_helps,
-    ts,
-)
+from analysis.evidence import published_numbers
+from analysis.evidence.agreement import Agreement, Printed
+from analysis.evidence.claim import PAPER, PROTOTYPE, StatedClaim
+from analysis.evidence.comparisons import ClaimTest, better, between, trend
+from analysis.evidence.federated_settings import anywhere, controls, dp, following, fts, non_adaptive, sharing_helps, ts
 from analysis.evidence.margins import NoWorse
-from analysis.evidence.numbers import Agreement, Printed
-from analysis.evidence.selection import LATE, OVERALL, Case, Measure, Where
+from analysis.evidence.selection import LATE, OVERALL, Case, Measure, SettingFilter
 from analysis.evidence.verdicts import PublishedMean
 
 SYNTHETIC = Case("synthetic", 200, 40, "simple_regret")
@@ -36,39 +25,41 @@ STANDARD = dp(2, 0.25, 1, 11)  # DP-FTS-DE as most figures have it
 RULES = ("inverse_sqrt", "inverse", "inverse_square")
 
 
-def claims() -> tuple[Claim, ...]:
+def claims() -> tuple[StatedClaim, ...]:
     """All of them, in the order of the figures."""
     parts = (_fig2a(), _fig2b(), _fig2c(), _fig2d(), _fig4(), _fig5(), _fig6(), _fig7(), _fig12a(), _control())
     return tuple(claim for part in parts for claim in part)
 
 
 def _claim(
-    experiment: str, name: str, words: str, published: str, test: Test, source: str = PAPER, case: Case = SYNTHETIC
-) -> Claim:
+    experiment: str, name: str, words: str, published: str, test: ClaimTest, source: str = PAPER, case: Case = SYNTHETIC
+) -> StatedClaim:
     figure = "control" if experiment == "control" else f"Fig. {experiment.removeprefix('fig')}"
-    return Claim(f"{experiment}.{name}", experiment, figure, case, words, published, test, source)
+    return StatedClaim(f"{experiment}.{name}", experiment, figure, case, words, published, test, source)
 
 
-def _prototype_curve(experiment: str, name: str, where: Where, setting: str) -> Claim:
-    test = Agreement(where, reference.prototype_curve(setting))
+def _prototype_curve(experiment: str, name: str, where: SettingFilter, setting: str) -> StatedClaim:
+    test = Agreement(where, published_numbers.prototype_curve(setting))
     return _claim(
         experiment, f"prototype_{name}", f"{where.words}: the regret is that of an independent implementation",
         "its curve ± SE over 15 functions", test, PROTOTYPE,
     )  # fmt: skip
 
 
-def _shared_helps(experiment: str, name: str, where: Where, blind: tuple[Where, ...], case: Case = SYNTHETIC) -> Claim:
+def _shared_helps(
+    experiment: str, name: str, where: SettingFilter, blind: tuple[SettingFilter, ...], case: Case = SYNTHETIC
+) -> StatedClaim:
     return _claim(experiment, f"control_{name}", *sharing_helps(where, blind, OVERALL), case)
 
 
-def _epsilons(experiment: str, of: Callable[[reference.PrivacyLoss], bool]) -> Iterable[Claim]:
-    for row in filter(of, reference.privacy_losses("synthetic")):
+def _epsilons(experiment: str, of: Callable[[published_numbers.PrivacyLoss], bool]) -> Iterable[StatedClaim]:
+    for row in filter(of, published_numbers.privacy_losses("synthetic")):
         words = f"The privacy loss at q = {row.q:g}, z = {row.z:g} is the published one"
         test = Printed(dp(2, row.q, row.z, 11), row.epsilon)
         yield _claim(experiment, f"epsilon_q{row.q:g}_z{row.z:g}", words, f"{row.epsilon:.2f}", test)
 
 
-def _fig2a() -> Iterable[Claim]:
+def _fig2a() -> Iterable[StatedClaim]:
     yield _claim(
         "fig2a", "fts_beats_ts", "FTS beats TS", "FTS lower (prototype: by 4.7 SE)", better(fts(), ts(), OVERALL)
     )
@@ -85,7 +76,7 @@ def _fig2a() -> Iterable[Claim]:
         yield _prototype_curve("fig2a", name, where, setting)
 
 
-def _fig2b() -> Iterable[Claim]:
+def _fig2b() -> Iterable[StatedClaim]:
     small, large = dp(2, 0.25, 1, 3), dp(2, 0.25, 1, 40)
     yield _claim(
         "fig2b", "small_hurts", "A too small S hurts: S = 11 beats S = 3", "S = 11 lower",
@@ -108,7 +99,7 @@ def _fig2b() -> Iterable[Claim]:
         yield _shared_helps("fig2b", f"s{S}", dp(2, 0.25, 1, S), controls(2))
 
 
-def _fig2c() -> Iterable[Claim]:
+def _fig2c() -> Iterable[StatedClaim]:
     qs = (0.5, 0.25, 0.15)
     test = trend([dp(2, q, 1, 11) for q in qs], OVERALL)
     yield _claim(
@@ -125,7 +116,7 @@ def _fig2c() -> Iterable[Claim]:
     yield _prototype_curve("fig2c", "q0.15", dp(2, 0.15, 1, 11), "DP-FTS-DE P2 q.15 z1 S11")
 
 
-def _fig2d() -> Iterable[Claim]:
+def _fig2d() -> Iterable[StatedClaim]:
     zs = (1.0, 1.2, 1.5)
     test = trend([dp(2, 0.25, z, 11) for z in zs], OVERALL)
     yield _claim(
@@ -141,7 +132,7 @@ def _fig2d() -> Iterable[Claim]:
     yield _prototype_curve("fig2d", "z1.2", dp(2, 0.25, 1.2, 11), "DP-FTS-DE P2 q.25 z1.2 S11")
 
 
-def _fig4() -> Iterable[Claim]:
+def _fig4() -> Iterable[StatedClaim]:
     yield _claim(
         "fig4", "de_helps", "DE helps under DP: DP-FTS-DE (P = 2, S = 11) beats DP-FTS (S = 8)", "DP-FTS-DE lower",
         better(STANDARD, DP_FTS, OVERALL),
@@ -159,7 +150,7 @@ def _fig4() -> Iterable[Claim]:
     yield _prototype_curve("fig4", "dp_fts", DP_FTS, "DP-FTS q.25 z1 S8")
 
 
-def _fig5() -> Iterable[Claim]:
+def _fig5() -> Iterable[StatedClaim]:
     no_weights = STANDARD.but(", uniform weights", {"weights._target_": "Uniform"})
     for name, words, other in (
         ("weights", "The weights matter: DP-FTS-DE beats itself with uniform weights", no_weights),
@@ -172,7 +163,7 @@ def _fig5() -> Iterable[Claim]:
     yield _shared_helps("fig5", "no_initialisation", anywhere(STANDARD), blind)
 
 
-def _fig6() -> Iterable[Claim]:
+def _fig6() -> Iterable[StatedClaim]:
     by_P = {P: dp(P, 0.25, 1, 11) for P in (1, 2, 3, 4)}
     for P, words in ((1, "none are too few"), (4, "4 are too many")):
         yield _claim(
@@ -183,7 +174,7 @@ def _fig6() -> Iterable[Claim]:
         yield _shared_helps("fig6", f"p{P}", where, controls(P))
 
 
-def _fig7() -> Iterable[Claim]:
+def _fig7() -> Iterable[StatedClaim]:
     for experiment, alpha in (("fig7a", 0.7), ("fig7b", 1.0)):
         case = Case("synthetic_heterogeneous", 50, 40, "simple_regret", (("alpha", alpha),))
         for rule in RULES:
@@ -206,7 +197,7 @@ def _fig7() -> Iterable[Claim]:
             )  # fmt: skip
 
 
-def _fig12a() -> Iterable[Claim]:
+def _fig12a() -> Iterable[StatedClaim]:
     yield _claim(
         "fig12a", "adaptive", "Weights that become uniform beat non-adaptive ones late",
         "adaptive lower (prototype: 5 SE)", better(STANDARD, non_adaptive(STANDARD), LATE),
@@ -215,7 +206,7 @@ def _fig12a() -> Iterable[Claim]:
     yield _shared_helps("fig12a", "non_adaptive", non_adaptive(STANDARD), controls(2))
 
 
-def _control() -> Iterable[Claim]:
+def _control() -> Iterable[StatedClaim]:
     for P, S, q, z in (
         *((P, S, q, 1.0) for P, S in ((1, 8), (2, 11)) for q in (0.15, 0.25, 0.5)),
         *((P, S, 0.25, z) for P, S in ((1, 8), (2, 11)) for z in (1.2, 1.5)),

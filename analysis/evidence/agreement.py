@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from analysis.evidence import verdicts
 from analysis.evidence.comparisons import AGREEMENT, EPSILON, Outcome, number, with_error
-from analysis.evidence.selection import Measure, NotRun, Unclear, Where, units_in_words
+from analysis.evidence.selection import Measure, NotRun, SettingFilter, Unclear, units_in_words
 from analysis.evidence.verdicts import PublishedMean
 from analysis.load import Run
 
@@ -18,7 +18,7 @@ class Agreement:
 
     form: ClassVar[str] = AGREEMENT
 
-    where: Where
+    where: SettingFilter
     points: tuple[tuple[Measure, PublishedMean], ...]
 
     @property
@@ -47,7 +47,7 @@ class Printed:
 
     form: ClassVar[str] = EPSILON
 
-    where: Where
+    where: SettingFilter
     epsilon: float
 
     @property

@@ -3,78 +3,23 @@
 import csv
 import json
 import math
+from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
-from analysis import figures, load, tables
+from analysis import figures, load, report, tables
 from analysis.drawing import curves
+from tests.helpers.result_folders import TWO_ROUNDS, read, write_all, write_run
 
 PUBLISHED = Path(load.__file__).parent / "published"
-CURVES = {0: [0.8, 0.4, 0.2], 1: [0.9, 0.5, 0.1], 2: [0.7, 0.6, 0.6]}
-TWO_ROUNDS = {"moments": 3.0, "rdp": 2.5, "pld": 2.0}
-
-
-def write_run(
-    results, setting, seed, curve, algorithm="ts", private=False, P=1, z=1.0, q=0.25, S=8, epsilon=None, spent=(),
-    experiment="made_up", problem="synthetic", function_seed="seed", accountant="pld", lower_is_better=True,
-    metric="simple_regret",
-):  # fmt: skip
-    """A finished run's folder. epsilon: by accountant, 0 by default; spent: after each broadcast."""
-    folder = results / experiment / setting / str(seed)
-    folder.mkdir(parents=True)
-    problem_settings = {
-        "_target_": "x",
-        "n_agents": 7,
-        "function_seed": seed if function_seed == "seed" else function_seed,
-    }
-    config = {
-        "algorithm": {"name": algorithm, "private": private, "P": P},
-        "privacy": {"z": z, "q": q, "S": S},
-        "problem": problem_settings,
-        "rounds": len(curve) - 1,
-        "seed": seed,
-        "experiment_name": experiment,
-    }
-    summary = {
-        "experiment": experiment, "setting": setting, "problem": problem, "algorithm": algorithm, "seed": seed,
-        "n_agents": 7, "rounds": len(curve) - 1, "metric": metric,
-        "lower_is_better": lower_is_better, "private": private,
-        "curve": {"round": list(range(len(curve))), "mean": curve, "se": [0.01] * len(curve), "se_over": "agents"},
-        "delta": 0.01, "relation": "zero-out", "accountant": accountant, "rng": "seeded",
-        "n_charges": 2 if epsilon else 0,
-        "epsilon": epsilon or dict.fromkeys(TWO_ROUNDS, 0.0), "epsilon_covers": "the ledger's broadcasts",
-        "clip_fraction": 0.0, "seconds": {"objective": 0.0, "total": 1.0},
-    }  # fmt: skip
-    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-    server = pd.DataFrame({"round": np.arange(len(spent)), "epsilon": np.array(spent, float)})
-    server.to_parquet(folder / "server.parquet")
-    (folder / "summary.json").write_text(json.dumps(summary))
-    return folder
-
-
-def write_all(folder):
-    """TS, FTS-DE and one private setting, three seeds each."""
-    for seed, curve in CURVES.items():
-        write_run(folder, "aaa", seed, curve)
-        no_epsilon = dict.fromkeys(TWO_ROUNDS)
-        write_run(folder, "bbb", seed, curve, "fts_de", P=2, epsilon=no_epsilon, spent=[math.nan] * 2)
-        write_run(
-            folder, "ccc", seed, [2 * y for y in curve], "dp_fts_de", True, P=2, epsilon=TWO_ROUNDS, spent=[1.5, 2.0]
-        )
-    return folder
 
 
 @pytest.fixture
 def results(tmp_path):
     return write_all(tmp_path)
-
-
-def read(results, experiment="made_up"):
-    return load.settings(load.load(results, experiment))
 
 
 def test_means_and_errors_are_over_seeds(results):
@@ -201,7 +146,7 @@ def test_no_noise_and_used_ledger_in_words(tmp_path):
 
 def test_broadcasts_that_stop_keep_their_epsilon(tmp_path):
     write_run(tmp_path, "a", 0, [1.0, 0.5, 0.4, 0.3], "dp_fts", True, epsilon=TWO_ROUNDS, spent=(2.0, 4.0))
-    assert read(tmp_path)[0].first.epsilon_spent() == [0.0, 2.0, 4.0, 4.0]
+    assert read(tmp_path)[0].first.epsilon_spent == [0.0, 2.0, 4.0, 4.0]
 
 
 @pytest.mark.parametrize("module", [tables, figures])
@@ -264,10 +209,64 @@ def test_settings_that_older_runs_lack(tmp_path):
     assert curves.regret_by_iteration(groups).axes
 
 
+# as configurations name the classes, before servers were classes of their own and after
+VERSIONS = [
+    ("none", None, "none"),
+    ("aggregate", {"_target_": "dpfbo.federated.server.Server"}, "aggregate"),
+    ("peer", {"_target_": "dpfbo.federated.peer_exchange.PeerExchange"}, "peer"),
+    ("random", {"_target_": "dpfbo.federated.controls.RandomServer"}, "random"),
+    ("sobol", {"_target_": "dpfbo.federated.controls.SobolServer"}, "sobol"),
+    ("curator", {"_target_": "dpfbo.outsourced.curator.Curator"}, "curator"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "kind"), VERSIONS)
+def test_configurations_of_all_versions_have_one_form(old, new, kind):
+    def config(server, package):
+        weights = {"_target_": f"{package}.uniform.Uniform", "each": [{"_target_": f"{package}.power.Power"}]}
+        return {"algorithm": {"server": server}, "weights": weights, "n_init": 3}
+
+    before = load.normalised(config(old, "dpfbo.weights"))
+    assert before == load.normalised(config(new, "dpfbo.federated.weights"))
+    assert before["algorithm"]["server"] == kind
+    assert before["weights"] == {"_target_": "Uniform", "each": [{"_target_": "Power"}]}
+    assert load.normalised(before) == before
+
+
+def test_a_server_of_ones_own_is_named_by_its_class():
+    assert load.normalised({"algorithm": {"server": {"_target_": "mine.Gossip"}}})["algorithm"]["server"] == "Gossip"
+
+
+def test_a_program_reads_each_run_once(results, tmp_path, monkeypatch, capfd):
+    """Its three files; the epsilon of the runs that share nothing is not asked for."""
+    read_files, real_text, real_parquet = Counter(), Path.read_text, pd.read_parquet
+
+    def text(path, *more, **options):
+        read_files[path] += path.is_relative_to(results)
+        return real_text(path, *more, **options)
+
+    def parquet(path, **options):
+        read_files[path] += 1
+        return real_parquet(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", text)
+    monkeypatch.setattr(pd, "read_parquet", parquet)
+    given = ["--results-dir", str(results)]
+    for program in (
+        lambda: tables.main(["made_up", *given]),
+        lambda: figures.main(["made_up", *given, "--out", str(tmp_path / "f")]),
+        lambda: report.main(["made_up", *given, "--out", str(tmp_path / "r.html")]),
+    ):
+        read_files.clear()
+        assert program() == 0
+        assert max(read_files.values()) == 1
+        assert sum(read_files.values()) >= 2 * 9
+
+
 def test_server_file_that_is_not_there(results):
     (results / "made_up" / "ccc" / "0" / "server.parquet").unlink()
     with pytest.raises(load.LoadError) as refused:
-        read(results)[2].first.epsilon_spent()
+        _ = read(results)[2].first.epsilon_spent
     assert str(refused.value).count("server.parquet") == 1 and "run it again" in str(refused.value)
 
 

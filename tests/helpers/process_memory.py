@@ -12,7 +12,7 @@ _WORD = 8
 
 @dataclass(frozen=True)
 class Seen:
-    """What a scan found. counts: of each word; shared: of those, in memory that processes share; bytes: read;
+    """The result of a scan. counts: of each word; shared: of those, in memory that processes share; bytes: read;
     unreadable: names of mappings that could not be read in full; modules: imported in this process."""
 
     counts: np.ndarray
@@ -71,7 +71,7 @@ def _mappings() -> list[tuple[int, int, str, str]]:
 
 
 def _count(memory: np.ndarray, words: np.ndarray, mask: int, likely: np.ndarray) -> np.ndarray:
-    """Of each word, at any byte."""
+    """The counts of each word, at any byte."""
     counts = np.zeros(len(words), dtype=np.int64)
     for odd in (0, 1):
         pairs = memory[odd:]

@@ -7,8 +7,8 @@ from dpfbo.privacy.ledger import Charge, Ledger
 from runners.record import run_folder
 from runners.record.run_folder import RunFolder
 from runners.recorded_run import execute
-from tests.kill_world import (
-    QUIET,
+from tests.helpers.compose import compose
+from tests.helpers.killed_runs import (
     RAY,
     RAY_OF_ITS_OWN,
     RUN,
@@ -18,16 +18,12 @@ from tests.kill_world import (
     Outcome,
     T,
     actor_kills,
-    charged,
-    differences,
     driver_moments,
     kill_actors,
     kill_drivers,
     ray_session,
-    records,
-    undisturbed,
 )
-from tests.runners.compose.test_conf import compose
+from tests.helpers.small_runs import QUIET, charged, differences, records, undisturbed
 
 
 @pytest.fixture(scope="module")

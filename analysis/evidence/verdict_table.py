@@ -1,7 +1,5 @@
 """The table of verdicts: Markdown and CSV on disk, and on the terminal."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
@@ -9,7 +7,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -17,12 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.evidence import verdicts
+from analysis.evidence.claim import JudgedClaim
 from analysis.evidence.verdicts import FAILS, HOLDS, LEVEL, NEAR, NOT_RUN, OPEN, SHARP, VERDICTS
-
-if TYPE_CHECKING:
-    from analysis.claims import Finding
-
-Found = Sequence[tuple["Finding", float | None]]
 
 WIDTH = 150  # columns, where there is no terminal to ask
 COLOURS = {HOLDS: "green", FAILS: "red", OPEN: "yellow", NOT_RUN: "dim"}
@@ -47,45 +40,45 @@ positive in support of the claim; inside a margin or a band, to its nearer end; 
 distance."""
 
 
-def distinct(found: Found) -> Found:
+def distinct(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
     """One of the claims that ask the same of the same settings: the one over the most controls, then the most units."""
-    best: dict[str, tuple[Finding, float | None]] = {}
-    for f, p in found:
+    best: dict[str, JudgedClaim] = {}
+    for f in found:
         asked = f.repeats or f.id
-        if asked not in best or _evidence(f) > _evidence(best[asked][0]):
-            best[asked] = (f, p)
+        if asked not in best or _evidence(f) > _evidence(best[asked]):
+            best[asked] = f
     return list(best.values())
 
 
-def _evidence(finding: Finding) -> tuple[bool, int, int]:
+def _evidence(finding: JudgedClaim) -> tuple[bool, int, int]:
     n = finding.units.split()[0]
     return finding.verdict != NOT_RUN, finding.ours.count("±"), int(n) if n.isdecimal() else 0
 
 
-def counts(found: Found) -> dict[str, int]:
-    """How many findings have each verdict; those that ask the same of the same settings count once."""
+def counts(found: Sequence[JudgedClaim]) -> dict[str, int]:
+    """The number of claims with each verdict; those that ask the same of the same settings count once."""
     once = distinct(found)
-    return {verdict: sum(f.verdict == verdict for f, _ in once) for verdict in VERDICTS}
+    return {verdict: sum(f.verdict == verdict for f in once) for verdict in VERDICTS}
 
 
-def kinds(found: Found) -> list[tuple[str, dict[str, int]]]:
+def kinds(found: Sequence[JudgedClaim]) -> list[tuple[str, dict[str, int]]]:
     """The counts for each kind of claim, in words: effects, agreement, printed losses, prototype, controls, own."""
-    ids = {f.id for f, _ in found}
-    contrary = sum(f.reverse_of in ids for f, _ in found)
+    ids = {f.id for f in found}
+    contrary = sum(f.reverse_of in ids for f in found)
     aside = f" ({contrary} the contrary of a published effect: one test, in both lines)" if contrary else ""
-    of: dict[str, list[tuple[Finding, float | None]]] = {
+    of: dict[str, list[JudgedClaim]] = {
         "published effects": [], "agreement with published numbers": [], "printed privacy losses": [],
         f"findings and numbers of the prototype{aside}": [], "controls: sharing against blind servers": [],
         "own findings on outsourced optimisation": [],
     }  # fmt: skip
     effects, agreement, losses, prototype, controls, own = of.values()
     by_kind = {"effect": effects, "agreement": agreement, "epsilon": losses, "control": controls, "own": own}
-    for f, p in found:
-        (prototype if f.source == "prototype" else by_kind[f.kind]).append((f, p))
-    return [(words, counts(pairs)) for words, pairs in of.items() if pairs]
+    for f in found:
+        (prototype if f.source == "prototype" else by_kind[f.kind]).append(f)
+    return [(words, counts(judged)) for words, judged in of.items() if judged]
 
 
-def summary(found: Found) -> str:
+def summary(found: Sequence[JudgedClaim]) -> str:
     """`12 hold, 3 do not hold, 5 are not decided, 80 were not run`."""
     return _in_words(counts(found))
 
@@ -98,17 +91,17 @@ def _in_words(n: Mapping[str, int]) -> str:
     )
 
 
-def by_kind(found: Found) -> list[str]:
+def by_kind(found: Sequence[JudgedClaim]) -> list[str]:
     """`Published effects: 12 hold, ...`, a line for each kind."""
     return [f"{words[0].upper()}{words[1:]}: {_in_words(n)}." for words, n in kinds(found)]
 
 
-def notes(found: Found) -> list[str]:
-    """What a reader must know of this many tests at once, and of these data."""
+def notes(found: Sequence[JudgedClaim]) -> list[str]:
+    """Notes for the reader about so many tests at once, and about these data."""
     once = distinct(found)
     result = _repeats(found, len(found) - len(once))
     better = [
-        (f.verdict, p) for f, p in once if f.form == "superiority" and p is not None and f.standard_errors is not None
+        (f.verdict, f.p) for f in once if f.form == "superiority" and f.p is not None and f.standard_errors is not None
     ]
     if better:
         n, held = len(better), sum(verdict == HOLDS for verdict, _ in better)
@@ -117,19 +110,19 @@ def notes(found: Found) -> list[str]:
             f"hold by chance. {held} {'holds' if held == 1 else 'hold'}; {verdicts.holm([p for _, p in better])} if "
             "one wrong verdict among all is to have a chance of 0.05 (Holm)."
         )
-    if n := sum(f.form == "margin" and p is not None for f, p in once):
+    if n := sum(f.form == "margin" and f.p is not None for f in once):
         result.append(
             f"Tests of no difference, no harm or no higher cost are not among these: {n}, each wrong with a "
             f"chance of at most {LEVEL:g} where the truth is outside its margin."
         )
-    if n := sum(f.form == "band" and p is not None for f, p in once):
+    if n := sum(f.form == "band" and f.p is not None for f in once):
         result.append(
             f"Tests that a number, or a difference, lies in a band are not among these: {n}, each wrong with a chance "
             f"of at most {LEVEL:g} where the truth is outside."
         )
-    if any("same data" in f.units for f, _ in found):
+    if any("same data" in f.units for f in found):
         result.append("Seeds on the same data: a verdict is about these data sets, not about others like them.")
-    if any(f.verdict != NOT_RUN and f.source == "paper" for f, _ in found):
+    if any(f.verdict != NOT_RUN and f.source == "paper" for f in found):
         result.append(
             "Published effects were published because they were seen: smaller ones here are to be expected. The "
             "wording of claims is a summary of each figure's message, not a quotation."
@@ -137,9 +130,9 @@ def notes(found: Found) -> list[str]:
     return result
 
 
-def _repeats(found: Found, n: int) -> list[str]:
+def _repeats(found: Sequence[JudgedClaim], n: int) -> list[str]:
     """Why n of the findings do not count."""
-    same, result = sum(bool(f.repeats) and f.kind == "own" for f, _ in found), []
+    same, result = sum(bool(f.repeats) and f.kind == "own" for f in found), []
     if same:
         words = "own findings are" if same > 1 else "own finding is"
         result.append(f"{same} {words} about runs that are the same as those of another, which counts once.")
@@ -151,12 +144,12 @@ def _repeats(found: Found, n: int) -> list[str]:
     return result
 
 
-def markdown(found: Found) -> str:
+def markdown(found: Sequence[JudgedClaim]) -> str:
     """The table, with the counts above, and below the rule, the notes, and what was not run."""
     head = ("figure", "claim", "published", "ours ± SE", "n", "standard errors", "verdict")
     lines = ["# Claims", "", *(f"- {line}" for line in by_kind(found)), ""]
     lines += [f"All together: {summary(found)}.", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    for f, _ in found:
+    for f in found:
         if f.verdict != NOT_RUN:
             cells = (f.figure, f.claim + _source(f), f.published, f.ours, f.units, _errors(f), f"**{f.verdict}**")
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
@@ -167,17 +160,17 @@ def markdown(found: Found) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_csv(found: Found) -> str:
-    """One row for each finding, with all its fields and p."""
+def as_csv(found: Sequence[JudgedClaim]) -> str:
+    """One row for each finding, with all its fields."""
     file = io.StringIO()
-    rows = [{**asdict(f), "p": p} for f, p in found]
+    rows = [asdict(f) for f in found]
     writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return file.getvalue()
 
 
-def write(found: Found, out: Path) -> list[Path]:
+def write(found: Sequence[JudgedClaim], out: Path) -> list[Path]:
     """claims.md and claims.csv in `out`, both whole or none of them."""
     texts = {out / "claims.md": markdown(found), out / "claims.csv": as_csv(found)}
     out.mkdir(parents=True, exist_ok=True)
@@ -197,7 +190,7 @@ def write(found: Found, out: Path) -> list[Path]:
     return list(texts)
 
 
-def show(found: Found, paths: Sequence[Path]) -> None:
+def show(found: Sequence[JudgedClaim], paths: Sequence[Path]) -> None:
     """The findings with a verdict, on the terminal."""
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -209,7 +202,7 @@ def show(found: Found, paths: Sequence[Path]) -> None:
     table.add_column("n", ratio=1)
     table.add_column("SEs", no_wrap=True, justify="right")
     table.add_column("verdict", no_wrap=True)
-    shown = [f for f, _ in found if f.verdict != NOT_RUN]
+    shown = [f for f in found if f.verdict != NOT_RUN]
     for k, f in enumerate(shown):
         if not k or shown[k - 1].figure != f.figure:
             table.add_section()
@@ -226,14 +219,14 @@ def show(found: Found, paths: Sequence[Path]) -> None:
         console.print(str(path), markup=False, soft_wrap=True)
 
 
-def _not_run(found: Found) -> list[str]:
+def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
     """A line for each claim that was not run, one for all of an experiment without any verdict."""
-    begun = {f.experiment for f, _ in found if f.verdict != NOT_RUN}
+    begun = {f.experiment for f in found if f.verdict != NOT_RUN}
     lines = []
-    for f, _ in found:
+    for f in found:
         if f.verdict != NOT_RUN:
             continue
-        n = sum(other.experiment == f.experiment for other, _ in found)
+        n = sum(other.experiment == f.experiment for other in found)
         whole = f"{f.figure}: {n} claim{'s' * (n > 1)} about {f.experiment}"
         if f.ours.startswith("results cannot be read"):
             whole += f" ({f.ours})"
@@ -241,9 +234,9 @@ def _not_run(found: Found) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _source(finding: Finding) -> str:
+def _source(finding: JudgedClaim) -> str:
     return "" if finding.source == "paper" else f" ({finding.source})"
 
 
-def _errors(finding: Finding) -> str:
+def _errors(finding: JudgedClaim) -> str:
     return "–" if finding.standard_errors is None else f"{finding.standard_errors:+.1f}".replace("-", "−")

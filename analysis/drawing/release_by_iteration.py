@@ -15,12 +15,12 @@ from matplotlib.ticker import MaxNLocator
 from analysis.drawing.axes import cut_off, metric_axis, span, title
 from analysis.drawing.captions import Telling, no_claims, release_in_words
 from analysis.drawing.curves import PUBLISHED_LINE, draw_line, entry
-from analysis.drawing.families import Families, Family, families
+from analysis.drawing.families import CurveFamilies, CurveFamily, families
 from analysis.drawing.notes import equal_runs, left_out, zeros_by_round
-from analysis.drawing.overlay import Published, published
 from analysis.drawing.page import page
+from analysis.drawing.published_values import Published, published
 from analysis.drawing.sweeps import Curve
-from analysis.load import Setting
+from analysis.load import SettingRuns
 
 GREY = "#444444"
 HOLLOW_WORDS = "published (hollow, the shape and colour of its line)"
@@ -43,8 +43,8 @@ class Page:
     claims: str
 
 
-def by_iteration(groups: Sequence[Setting], claims: Telling = no_claims) -> list[Page]:
-    """What is claimed (epsilon, and r), and what is guaranteed (each transform)."""
+def by_iteration(groups: Sequence[SettingRuns], claims: Telling = no_claims) -> list[Page]:
+    """The page of what is claimed (epsilon, and r), and that of what is guaranteed (each transform)."""
     found = families(groups)
     parts = _parts((*found.claimed, *found.columns))
     claimed = [part for part in parts if len(part.curves) > 1] or parts[:1]
@@ -58,15 +58,15 @@ def by_iteration(groups: Sequence[Setting], claims: Telling = no_claims) -> list
     return pages
 
 
-def _parts(found: Sequence[Family]) -> list[Part]:
+def _parts(found: Sequence[CurveFamily]) -> list[Part]:
     """A panel for each title."""
     titles = dict.fromkeys(f.title for f in found)
     return [Part(title, tuple(c for f in found if f.title == title for c in f.curves)) for title in titles]
 
 
 def _lines(
-    name: str, groups: Sequence[Setting], found: Families, parts: Sequence[Part], published_of: Mapping[str, Published],
-    claims: Telling,
+    name: str, groups: Sequence[SettingRuns], found: CurveFamilies, parts: Sequence[Part],
+    published_of: Mapping[str, Published], claims: Telling,
 ) -> Page:  # fmt: skip
     """The panels, the references in each of them. published_of: by label, what was published."""
     curves = [*(c for part in parts for c in part.curves), *found.references]

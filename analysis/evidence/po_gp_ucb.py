@@ -10,13 +10,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from analysis.evidence import reference
+from analysis.evidence import published_numbers
+from analysis.evidence.agreement import Agreement
 from analysis.evidence.bands import inside, worse_by
-from analysis.evidence.comparisons import Test, better, trend
-from analysis.evidence.family import OWN, PAPER, PROTOTYPE, Claim
-from analysis.evidence.numbers import Agreement
-from analysis.evidence.release import cover, gaussian, gp_ucb, histogram, po, random_rows
-from analysis.evidence.selection import LAST, Case, Where
+from analysis.evidence.claim import OWN, PAPER, PROTOTYPE, StatedClaim
+from analysis.evidence.comparisons import ClaimTest, better, trend
+from analysis.evidence.outsourced_settings import cover, gaussian, gp_ucb, histogram, po, random_rows
+from analysis.evidence.selection import LAST, Case, SettingFilter
 from analysis.evidence.verdicts import PublishedMean
 
 GRID = (("side_points", 100), ("side", 8), ("lengthscale", 1.25), ("noise_variance", 1e-5))
@@ -53,21 +53,21 @@ DATASETS = (
 )
 
 
-def claims() -> tuple[Claim, ...]:
+def claims() -> tuple[StatedClaim, ...]:
     """All of them."""
     parts = (_bands(), _table(), _prototype(), _own("po_synthetic", BESIDE, SYNTHETIC, EPSILONS, _by_r()))
     return (*(claim for part in parts for claim in part), *(claim for one in DATASETS for claim in _on(one)))
 
 
-def _synthetic(name: str, figure: str, words: str, published: str, test: Test, source: str = PAPER) -> Claim:
-    return Claim(f"po_synthetic.{name}", "po_synthetic", figure, SYNTHETIC, words, published, test, source)
+def _synthetic(name: str, figure: str, words: str, published: str, test: ClaimTest, source: str = PAPER) -> StatedClaim:
+    return StatedClaim(f"po_synthetic.{name}", "po_synthetic", figure, SYNTHETIC, words, published, test, source)
 
 
-def _by_r() -> list[Where]:
+def _by_r() -> list[SettingFilter]:
     return [po(r, E11) for r in (3, 6, 8, 10, 15, 20)]
 
 
-def _bands() -> Iterable[Claim]:
+def _bands() -> Iterable[StatedClaim]:
     best = po(BEST_R, E11)
     for name, where, low, high, published in (
         ("band_non_private", gp_ucb(), None, 0.03, "0.003"),
@@ -88,10 +88,10 @@ def _bands() -> Iterable[Claim]:
     )  # fmt: skip
 
 
-def published() -> list[tuple[str, Where, PublishedMean]]:
+def published() -> list[tuple[str, SettingFilter, PublishedMean]]:
     """The settings of Table 1, on `SYNTHETIC`: a name, the setting, its regret after the last round."""
     found = []
-    for row in reference.outsourced("table1"):
+    for row in published_numbers.po_gp_ucb_regrets("table1"):
         if row.r is None or row.epsilon is None:
             found.append(("non_private", gp_ucb(), row.mean))
         else:
@@ -99,7 +99,7 @@ def published() -> list[tuple[str, Where, PublishedMean]]:
     return found
 
 
-def _table() -> Iterable[Claim]:
+def _table() -> Iterable[StatedClaim]:
     for name, where, mean in published():
         yield _synthetic(
             f"table_{name}", TABLE, f"{where.words}: the regret is the published one", f"{mean.value:g}{ONE}",
@@ -111,8 +111,8 @@ def _table() -> Iterable[Claim]:
     )  # fmt: skip
 
 
-def _prototype() -> Iterable[Claim]:
-    for row in reference.outsourced("prototype"):
+def _prototype() -> Iterable[StatedClaim]:
+    for row in published_numbers.po_gp_ucb_regrets("prototype"):
         if row.epsilon is None or row.noise_aware is None:
             where, name = random_rows(), "random_rows"
         else:
@@ -136,12 +136,12 @@ def _prototype() -> Iterable[Claim]:
 
 
 def _own(
-    experiment: str, figure: str, case: Case, epsilons: Sequence[float], projected: Sequence[Where]
-) -> Iterable[Claim]:
-    """What nobody published. epsilons: guaranteed; projected: settings of PO-GP-UCB."""
+    experiment: str, figure: str, case: Case, epsilons: Sequence[float], projected: Sequence[SettingFilter]
+) -> Iterable[StatedClaim]:
+    """The claims that nobody published. epsilons: guaranteed; projected: settings of PO-GP-UCB."""
 
-    def own(name: str, words: str, test: Test) -> Claim:
-        return Claim(f"{experiment}.{name}", experiment, figure, case, words, "not tested there", test, OWN)
+    def own(name: str, words: str, test: ClaimTest) -> StatedClaim:
+        return StatedClaim(f"{experiment}.{name}", experiment, figure, case, words, "not tested there", test, OWN)
 
     for where in projected:
         keys = dict(where.keys)
@@ -158,12 +158,12 @@ def _own(
         yield own(f"histogram_{name}_beats_cover", words, better(counts, cover(), LAST))
 
 
-def _on(data: Dataset) -> Iterable[Claim]:
+def _on(data: Dataset) -> Iterable[StatedClaim]:
     projected = [po(data.r, epsilon) for epsilon in CLAIMED]
     yield from _own(data.experiment, data.figure, data.case, data.epsilons, projected)
 
-    def own(name: str, words: str, test: Test) -> Claim:
-        return Claim(
+    def own(name: str, words: str, test: ClaimTest) -> StatedClaim:
+        return StatedClaim(
             f"{data.experiment}.{name}", data.experiment, data.figure, data.case, words, "not tested there", test, OWN
         )
 

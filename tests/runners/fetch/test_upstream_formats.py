@@ -19,8 +19,8 @@ from dpfbo.rng import Streams
 from runners.fetch import command
 from runners.fetch.command import main
 from runners.fetch.data_files import DATA_FILES
-from tests.dpfbo.problems.test_har import some_windows, upstream_archive
-from tests.runners.fetch.test_fetch import QUICK, Behaviour, serving
+from tests.helpers.data_files import some_windows, upstream_archive
+from tests.helpers.servers import QUICK, Behaviour, serving
 
 TRAIN, TEST = (f"fed_emnist_digitsonly_{part}.h5" for part in ("train", "test"))
 

@@ -15,17 +15,18 @@ from omegaconf import OmegaConf
 from scipy import stats
 
 from analysis import claims, figures, load, report, tables
-from analysis.drawing import columns, frontier, outsourced, page, release_epsilon
+from analysis.drawing import frontier, page, release_by_columns, release_by_epsilon, release_by_iteration
 from analysis.drawing.families import families
-from analysis.drawing.overlay import published
-from analysis.evidence import table as claims_table
-from analysis.evidence import verdicts
+from analysis.drawing.published_values import published
+from analysis.evidence import verdict_table, verdicts
 from analysis.evidence.bands import Band, inside, worse_by
-from analysis.evidence.release import cover, gaussian, gp_ucb, po
+from analysis.evidence.outsourced_settings import cover, gaussian, gp_ucb, po
 from analysis.evidence.selection import LAST, units_in_words
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN, PublishedMean, mean_of
 from analysis.html import pictures
 from runners.compose.conf_folder import CONF
+from tests.helpers.result_folders import drawn as drawn_from
+from tests.helpers.result_folders import judged
 
 TRANSFORMS = {
     "gp_ucb": "plain.Plain", "random_rows": "indices.Indices", "cover_gp_ucb": "cover.Cover",
@@ -162,7 +163,7 @@ def entries(figure):
 
 
 def test_pages_by_iteration(groups):
-    pages = outsourced.by_iteration(groups)
+    pages = release_by_iteration.by_iteration(groups)
     assert [page.name for page in pages] == ["regret_by_iteration", "guaranteed_regret_by_iteration"]
     claimed, guaranteed = (page.figure for page in pages)
     heads = [[text.get_text() for text in figure.texts] for figure in (claimed, guaranteed)]
@@ -189,7 +190,7 @@ def test_pages_by_iteration(groups):
 
 
 def test_claimed_and_guaranteed_epsilons_share_no_axes(groups):
-    figure = release_epsilon.by_epsilon(groups, 50).figure
+    figure = release_by_epsilon.by_epsilon(groups, 50).figure
     left, right = figure.axes
     assert "number for number: PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48." in caption_of(figure)
     assert left.get_xlabel() == "claimed ε, no guarantee"
@@ -210,11 +211,11 @@ def test_claimed_and_guaranteed_epsilons_share_no_axes(groups):
     assert not any(0.003 in line.get_ydata() for line in right.lines)
     assert {e for e in entries(figure) if "published" in e} == {"PO-GP-UCB, r = 10, published", "GP-UCB, published"}
     assert left.xaxis.get_major_formatter()(3.0042) == "3.00"
-    assert len(release_epsilon.by_epsilon(groups[8:], 50).figure.axes) == 1  # nothing is claimed there
+    assert len(release_by_epsilon.by_epsilon(groups[8:], 50).figure.axes) == 1  # nothing is claimed there
 
 
 def test_regret_against_r_marks_where_singular_values_are_raised(groups):
-    figure = columns.by_columns(groups, 50).figure
+    figure = release_by_columns.by_columns(groups, 50).figure
     (axes,) = figure.axes
     (points,) = axes.containers
     assert points.lines[0].get_xdata().tolist() == list(MEANS)
@@ -225,19 +226,19 @@ def test_regret_against_r_marks_where_singular_values_are_raised(groups):
     assert "claimed ε = 3.00, no guarantee" in axes.get_xlabel()
     r, epsilon, delta = 10, 3.0042, 1e-5
     w = 16 * math.sqrt(r * math.log(2 / delta)) * math.log(16 * r / delta) / epsilon
-    assert columns.threshold(r, epsilon, delta) == pytest.approx(w)
+    assert release_by_columns.threshold(r, epsilon, delta) == pytest.approx(w)
 
 
 def test_without_singular_values_nothing_is_marked(tmp_path):
     for r in (10, 15):
         write(tmp_path, "po_gp_ucb", around(0.1), 3.0042, r)
-    figure = columns.by_columns(load.settings(load.load(tmp_path, "po_synthetic")), 50).figure
+    figure = release_by_columns.by_columns(load.settings(load.load(tmp_path, "po_synthetic")), 50).figure
     assert [text.get_text() for text in figure.axes[0].texts] == ["w = 976", "w = 1225"]
     assert "these runs do not tell the smallest singular value." in caption_of(figure)
 
 
 def test_numbers_behind_the_pictures(groups):
-    frame = release_epsilon.table(groups, 50).set_index(["setting", "source"])
+    frame = release_by_epsilon.table(groups, 50).set_index(["setting", "source"])
     row = frame.loc[("PO-GP-UCB, r = 15, claimed ε = 3.00", "run")]
     assert (row["kind_of_epsilon"], row["epsilon"], row["r"], row["seeds"]) == ("claimed", 3.0042, 15, 8)
     assert row["mean"] == pytest.approx(groups[5].at(50)[0]) and row["se"] == pytest.approx(groups[5].at(50)[1])
@@ -267,7 +268,7 @@ def test_published_values_are_those_of_the_same_problem(tmp_path):
 def test_pictures_and_claims_agree_on_what_was_published(change, is_published, tmp_path):
     write(tmp_path, "po_gp_ucb", around(0.02), 3.0042, 10, change=change)
     assert bool(published(load.settings(load.load(tmp_path, "po_synthetic")))) is is_published
-    (finding,) = [f for f in claims.findings(tmp_path, "po_synthetic") if f.id.endswith(".table_r10")]
+    (finding,) = [f for f in judged(tmp_path, "po_synthetic") if f.id.endswith(".table_r10")]
     assert (finding.verdict != NOT_RUN) is is_published
 
 
@@ -294,7 +295,7 @@ def test_settings_that_differ_in_something_else_are_lines_of_their_own(tmp_path)
 
 def test_errors_are_whole_on_linear_axes(tmp_path):
     write(tmp_path, "histogram_gp_ucb", {0: 0.3, 1: 0.5}, 1.0)
-    (axes,) = release_epsilon.by_epsilon(load.settings(load.load(tmp_path, "po_synthetic")), 50).figure.axes
+    (axes,) = release_by_epsilon.by_epsilon(load.settings(load.load(tmp_path, "po_synthetic")), 50).figure.axes
     assert axes.get_yscale() == "linear" and axes.get_ylim()[0] < 0.3 and axes.get_ylim()[1] > 0.5
 
 
@@ -303,14 +304,14 @@ def test_what_a_logarithmic_axis_cannot_show_is_said(tmp_path):
     write(tmp_path, "histogram_gp_ucb", {0: 0.02, 1: 0.03}, 3.0042)
     write(tmp_path, "random_rows", {0: 0.5, 1: 0.6})
     groups = load.settings(load.load(tmp_path, "po_synthetic"))
-    (by_round,) = outsourced.by_iteration(groups)
+    (by_round,) = release_by_iteration.by_iteration(groups)
     said = "Not on this axis: GP-UCB on histogram, ε = 1.00{} (regret 0)."
     assert said.format(" from t = 50") in caption_of(by_round.figure)
-    assert said.format("") in caption_of(release_epsilon.by_epsilon(groups, 50).figure)
+    assert said.format("") in caption_of(release_by_epsilon.by_epsilon(groups, 50).figure)
 
 
 def test_each_page_tells_what_is_drawn_on_it(results):
-    drawn = {one.name.removeprefix("po_synthetic_"): one for one in figures.draw_experiment(results, "po_synthetic")}
+    drawn = {one.name.removeprefix("po_synthetic_"): one for one in drawn_from(results, "po_synthetic")}
     claimed, guaranteed = (drawn[name].claims for name in ("regret_by_iteration", "guaranteed_regret_by_iteration"))
     assert "PO-GP-UCB" in claimed and "Gaussian" not in claimed
     assert "Gaussian" in guaranteed and "PO-GP-UCB" not in guaranteed
@@ -332,7 +333,7 @@ def test_outsourced_runs_beside_targets_are_counted(results, monkeypatch):
     monkeypatch.setattr(frontier, "panels", lambda runs, t: passed.setdefault("runs", runs))
     monkeypatch.setattr(frontier, "figure", lambda found, aside: passed.setdefault("aside", aside))
     monkeypatch.setattr(frontier, "table", lambda found: pd.DataFrame())
-    figures.draw_experiment(results, "po_synthetic")
+    drawn_from(results, "po_synthetic")
     assert passed["runs"] == []
     assert passed["aside"] == "Not in the picture: 16 outsourced settings."
 
@@ -352,12 +353,12 @@ def test_outsourced_runs_beside_targets_are_counted(results, monkeypatch):
 def test_missing_settings_leave_pictures_out(settings, pictures, tmp_path):
     for algorithm, epsilon, r in settings:
         write(tmp_path, algorithm, {0: 0.1}, epsilon, r, experiment="po_loans", problem="loans")
-    drawn = figures.draw_experiment(tmp_path, "po_loans")
+    drawn = drawn_from(tmp_path, "po_loans")
     assert [one.name for one in drawn] == [f"po_loans_{name}" for name in pictures]
     for one in drawn:
         one.figure.draw_without_rendering()
     with pytest.raises(load.LoadError, match="all settings have rounds 1 to 50"):
-        figures.draw_experiment(tmp_path, "po_loans", 51)
+        drawn_from(tmp_path, "po_loans", 51)
 
 
 def test_tables_and_report_give_the_claim_in_place_of_an_epsilon(results, tmp_path, monkeypatch, capsys):
@@ -434,7 +435,7 @@ def test_bands_without_ends_are_refused(ends):
 
 
 def test_claims_on_made_up_results(results):
-    found = {f.id.partition(".")[2]: f for f in claims.findings(results, "po_synthetic")}
+    found = {f.id.partition(".")[2]: f for f in judged(results, "po_synthetic")}
     expected = {
         "band_non_private": HOLDS, "band_r10": HOLDS, "band_r15": HOLDS, "band_r20": HOLDS, "jump": HOLDS,
         "few_columns": HOLDS, "larger_claim": NOT_RUN, "aware_1.00": HOLDS, "aware_4.48": NOT_RUN,
@@ -446,10 +447,10 @@ def test_claims_on_made_up_results(results):
     assert {f.kind for f in found.values()} == {"effect", "agreement", "own"}
     for f in found.values():
         assert ("PO-GP-UCB" in f.claim) <= ("claimed ε" in f.claim)
-    pairs = claims.tested(results, ["po_synthetic"])
-    assert sum(sum(n.values()) for _, n in claims_table.kinds(pairs)) == len(found)
+    pairs = judged(results, "po_synthetic")
+    assert sum(sum(n.values()) for _, n in verdict_table.kinds(pairs)) == len(found)
     assert any(
-        note.startswith("Tests that a number, or a difference, lies in a band") for note in claims_table.notes(pairs)
+        note.startswith("Tests that a number, or a difference, lies in a band") for note in verdict_table.notes(pairs)
     )
 
 
@@ -468,16 +469,16 @@ def test_equal_runs_decide_nothing_and_count_once(tmp_path):
             T=20,
         )
     write(tmp_path, "random_rows", around(0.4, n=20, seed=1), experiment="po_branin", problem="branin_grid", T=20)
-    pairs = claims.tested(tmp_path, ["po_branin"])
-    found = {f.id.partition(".")[2]: f for f, _ in pairs}
+    pairs = judged(tmp_path, "po_branin")
+    found = {f.id.partition(".")[2]: f for f in pairs}
     trend = found["larger_claim"]
     assert (trend.verdict, trend.standard_errors) == (OPEN, None)
     assert trend.ours.startswith("0, all values equal (0.0")
     names = [f"po_r10_{epsilon}_beats_random" for epsilon in ("3.00", "4.48", "7.39", "12.18")]
     assert [found[name].verdict for name in names] == [HOLDS] * 4
     assert [found[name].repeats for name in names] == ["", *[f"po_branin.{names[0]}"] * 3]
-    assert claims_table.counts(pairs)[HOLDS] == 1
-    assert claims_table.notes(pairs)[0].startswith("3 own findings are about runs that are the same")
+    assert verdict_table.counts(pairs)[HOLDS] == 1
+    assert verdict_table.notes(pairs)[0].startswith("3 own findings are about runs that are the same")
 
 
 def test_tables_of_what_is_claimed_alone_guarantee_nothing(tmp_path, capsys):
@@ -492,7 +493,7 @@ def test_captions_say_what_stands_in(tmp_path):
     folder = write(tmp_path, "gp_ucb", {0: 0.1}, experiment="po_property", problem="property_king_county")
     summary = json.loads((folder / "0" / "summary.json").read_text())
     (folder / "0" / "summary.json").write_text(json.dumps(summary | {"stand_in": "sales around Seattle stand in"}))
-    (drawn,) = figures.draw_experiment(tmp_path, "po_property")
+    (drawn,) = drawn_from(tmp_path, "po_property")
     assert "Data: sales around Seattle stand in." in caption_of(drawn.figure)
     assert drawn.figure.texts[0].get_text() == "Simple regret by iteration: property (King County)"
     assert "data: sales around Seattle stand in" in tables.caption(load.settings(load.load(tmp_path, "po_property")))
@@ -527,7 +528,7 @@ def test_claims_know_the_settings_of_the_experiments(experiment):
                     config = OmegaConf.to_container(composed, resolve=True)
                     configs[json.dumps(config, sort_keys=True)] = config
     runs = [
-        load.Run(f"setting{k}", 0, config, summary_of(experiment, config), CONF)
+        load.Run(f"setting{k}", 0, load.normalised(config), summary_of(experiment, config), CONF)
         for k, config in enumerate(configs.values())
     ]
     for claim in claims.claims([experiment]):
@@ -541,6 +542,18 @@ def summary_of(experiment, config):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("algorithm", ["gp_ucb", "random_rows", "gaussian_gp_ucb", "histogram_gp_ucb"])
+def test_runs_that_name_the_curator_by_its_class_are_the_same(algorithm, tmp_path):
+    file = write(tmp_path, algorithm, {0: 0.1}, 1.0) / "0" / "config.yaml"
+    (before,) = load.load(tmp_path, "po_synthetic")
+    config = yaml.safe_load(file.read_text())
+    config["algorithm"]["server"] = {"_target_": "dpfbo.outsourced.curator.Curator"}
+    config["transform"]["_target_"] = f"dpfbo.outsourced.transforms.{TRANSFORMS[algorithm]}"
+    file.write_text(yaml.safe_dump(config))
+    (after,) = load.load(tmp_path, "po_synthetic")
+    assert after == before and after.outsourced
+
+
 def test_other_settings_are_not_meant(tmp_path):
     folder = write(tmp_path, "gaussian_gp_ucb", {0: 0.1}, 1.0)
     config = yaml.safe_load((folder / "0" / "config.yaml").read_text())
@@ -549,12 +562,12 @@ def test_other_settings_are_not_meant(tmp_path):
         gaussian(1.0).matches(run) and not gaussian(1.01).matches(run) and not gaussian(1.0, aware=False).matches(run)
     )
     config["algorithm"]["modeler"]["fit"] = "ml"
-    assert not gaussian(1.0).matches(load.Run("x", 0, config, run.summary, folder))
+    assert not gaussian(1.0).matches(load.Run("x", 0, load.normalised(config), run.summary, folder))
 
 
 @pytest.mark.parametrize(("fixed", "words"), [(False, "each another sample of one file"), (True, "")])
 def test_samples_that_follow_the_seed_are_units_of_their_own(fixed, words):
     runs = [load.Run("a", k, {"problem": {"subset_seed": 0 if fixed else k}}, {}, Path()) for k in range(3)]
     assert units_in_words(3, runs) == ("3 seeds, same data" if fixed else "3 samples of one file")
-    phrase = load.seeds_phrase([load.Setting("a", tuple(runs))])
+    phrase = load.seeds_phrase([load.SettingRuns("a", tuple(runs))])
     assert phrase == "3 seeds" + (f", {words}" if words else "")

@@ -11,9 +11,8 @@ from analysis.drawing.captions import Telling, no_claims, release_in_words
 from analysis.drawing.families import drawn, families
 from analysis.drawing.looks import plain
 from analysis.drawing.notes import equal_runs, zeros_at
-from analysis.drawing.outsourced import Page
 from analysis.drawing.page import page
-from analysis.drawing.release_epsilon import (
+from analysis.drawing.release_by_epsilon import (
     draw_points,
     draw_references,
     entries,
@@ -22,10 +21,11 @@ from analysis.drawing.release_epsilon import (
     reference_entry,
     sigma_min,
 )
-from analysis.load import Setting
+from analysis.drawing.release_by_iteration import Page
+from analysis.load import SettingRuns
 
 
-def by_columns(groups: Sequence[Setting], t: int, claims: Telling = no_claims) -> Page | None:
+def by_columns(groups: Sequence[SettingRuns], t: int, claims: Telling = no_claims) -> Page | None:
     """Regret after round t against r at one claimed epsilon, and where singular values were raised; None without two
     settings of r."""
     found = families(groups)
@@ -61,8 +61,8 @@ def threshold(r: float, epsilon: float, delta: float) -> float:
     return 16 * math.sqrt(r * math.log(2 / delta)) / epsilon * math.log(16 * r / delta)
 
 
-def _thresholds(swept: Sequence[Setting]) -> str:
-    """What w is, and the smallest singular value where the runs tell it."""
+def _thresholds(swept: Sequence[SettingRuns]) -> str:
+    """A sentence about w, and the smallest singular value where the runs tell it."""
     smallest = [s for group in swept if (s := sigma_min(group)) is not None]
     text = "Singular values below w = 16 √(r ln(2/δ)) / ε · ln(16 r/δ) are raised before the release"
     known = (
@@ -73,7 +73,7 @@ def _thresholds(swept: Sequence[Setting]) -> str:
     return f"{text}; {known}."
 
 
-def _mark(axes: Axes, swept: Sequence[Setting]) -> None:
+def _mark(axes: Axes, swept: Sequence[SettingRuns]) -> None:
     """w above each r; grey from where the smallest singular value lies below it."""
     w_of: dict[float, list[float]] = {}
     raised: dict[float, bool] = {}
@@ -102,6 +102,6 @@ def _shade(axes: Axes, r: Sequence[float], first: float) -> None:
     )  # fmt: skip
 
 
-def _threshold(group: Setting) -> float:
+def _threshold(group: SettingRuns) -> float:
     transform = group.first.config["transform"]
     return threshold(transform["r"], transform["epsilon"], transform["delta"])

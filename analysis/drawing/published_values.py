@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.evidence import outsourced
-from analysis.load import Setting
+from analysis.evidence import po_gp_ucb
+from analysis.load import SettingRuns
 
 FOLDER = Path(__file__).parent.parent / "published"
 N_AGENTS, REGIONS, LAST = 29, 4, 60  # the published landmine runs; LAST: the round of fig3a's points
@@ -17,7 +17,7 @@ WORDS = "published"
 
 @dataclass(frozen=True)
 class Published:
-    """What was published of a setting: the metric at some rounds; epsilon: by the moments accountant, after `LAST`."""
+    """The published metric of a setting at some rounds; epsilon: by the moments accountant, after `LAST`."""
 
     rounds: tuple[int, ...]
     values: tuple[float, ...]
@@ -27,7 +27,7 @@ class Published:
         return dict(zip(self.rounds, self.values, strict=True)).get(t)
 
 
-def published(groups: Sequence[Setting]) -> dict[str, Published]:
+def published(groups: Sequence[SettingRuns]) -> dict[str, Published]:
     """By label, of the settings that were published too: the algorithm and, of private ones, q and z.
 
     Empty but for landmine with the Platt score and all its fields: the margin score's numbers are not comparable; and
@@ -43,17 +43,17 @@ def published(groups: Sequence[Setting]) -> dict[str, Published]:
     return found
 
 
-def _outsourced(groups: Sequence[Setting]) -> dict[str, Published]:
+def _outsourced(groups: Sequence[SettingRuns]) -> dict[str, Published]:
     """Table 1 of PO-GP-UCB, where the claims about it are judged."""
     found: dict[str, Published] = {}
-    for _, where, mean in outsourced.published():
-        alike = [g for g in groups if g.first in outsourced.SYNTHETIC and where.matches(g.first)]
+    for _, where, mean in po_gp_ucb.published():
+        alike = [g for g in groups if g.first in po_gp_ucb.SYNTHETIC and where.matches(g.first)]
         if len(alike) == 1:
-            found[alike[0].label] = Published((outsourced.SYNTHETIC.T,), (mean.value,))
+            found[alike[0].label] = Published((po_gp_ucb.SYNTHETIC.T,), (mean.value,))
     return found
 
 
-def _comparable(group: Setting) -> bool:
+def _comparable(group: SettingRuns) -> bool:
     s, config = group.first.summary, group.first.config
     regions = {"fts_de": REGIONS, "dp_fts_de": REGIONS}.get(s["algorithm"], 1)
     return (
@@ -63,7 +63,7 @@ def _comparable(group: Setting) -> bool:
     )
 
 
-def _key(group: Setting) -> tuple[str, float | None, float | None]:
+def _key(group: SettingRuns) -> tuple[str, float | None, float | None]:
     config = group.first.config
     q, z = (config["privacy"]["q"], config["privacy"]["z"]) if group.private else (None, None)
     return config["algorithm"]["name"], q, z

@@ -46,7 +46,7 @@ def landmine_last(method: str, z: float | None = None) -> Points:
 
 
 def landmine_gain(worse: str, good: str, z: float | None = None) -> PublishedMean:
-    """How far `good` ends below `worse` in Fig. 3a; the errors of both, as if independent."""
+    """The distance by which `good` ends below `worse` in Fig. 3a; the errors of both, as if independent."""
     (_, a), (_, b) = *landmine_last(worse), *landmine_last(good, z)
     return PublishedMean(a.value - b.value, math.sqrt(2) * LANDMINE_SE, LANDMINE_RUNS)
 
@@ -61,7 +61,7 @@ def prototype_curve(setting: str) -> Points:
 
 
 @dataclass(frozen=True)
-class Outsourced:
+class PublishedRegret:
     """A simple regret after 50 rounds on the synthetic grid. epsilon: of PO-GP-UCB the claimed one."""
 
     epsilon: float | None
@@ -70,10 +70,10 @@ class Outsourced:
     mean: PublishedMean
 
 
-def outsourced(source: str) -> list[Outsourced]:
+def po_gp_ucb_regrets(source: str) -> list[PublishedRegret]:
     """`table1`, of the paper, or `prototype`."""
     return [
-        Outsourced(
+        PublishedRegret(
             math.exp(float(row["ln_epsilon"])) if row["ln_epsilon"] else None,
             int(row["r"]) if row["r"] else None,
             row["noise_aware"] == "true" if row["noise_aware"] else None,

@@ -1,0 +1,15 @@
+"""The events that a server charges."""
+
+import torch
+
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.weights.softmax import Softmax
+from dpfbo.gp.regions import Regions
+
+
+def charged(N, P, T, q, z, decay, charge, calibration="paper", schedule=None):
+    """The events of a run with softmax weights, as the server charges them."""
+    extra = {} if schedule is None else {"schedule": schedule}
+    mechanism = SubsampledGaussian(q, z, 1.0, calibration, charge=charge, **extra)
+    weighting, assignment = Softmax(decay), Regions(P, 1).assign(torch.arange(N))
+    return [mechanism.dp_event(weighting(t, assignment, P), t) for t in range(T)]

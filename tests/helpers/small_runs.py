@@ -1,0 +1,86 @@
+"""Small runs: started, interrupted, and their records to compare to the bit."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpfbo.privacy.ledger import Ledger
+from runners import run
+from runners.compose.identity import setting_hash
+from runners.recorded_run import execute
+from tests.helpers.compose import compose
+
+QUIET = ["tracker.wandb.mode=disabled", "progress=false"]
+FAST = ["privacy.accountant=rdp", "~accountant@privacy.accountants.pld", "~accountant@privacy.accountants.moments"]
+COMMON = ["problem.n_agents=6", "n_init=4", "algorithm.M=20", *FAST]
+SYNTHETIC = ["problem=synthetic", "problem.grid_size=50", *COMMON]
+BRANIN = ["problem=branin", "acquisition.n_candidates=40", "acquisition.n_starts=3", *COMMON]  # refits every 5 queries
+FILES = {"config.yaml", "rounds.parquet", "server.parquet", "ledger.jsonl", "summary.json"}
+_OF_THIS_EXECUTION = ("seconds", "executor", "commit")  # of a summary: what a resumed run may say otherwise
+Records = dict[str, Any]
+
+
+def records(folder: Path) -> Records:
+    """All that a finished run left, to the bit, except what is about where and how fast it ran."""
+    names = {f.name for f in folder.iterdir()}
+    assert names == FILES, "a finished run leaves its records and nothing else"
+    summary = json.loads((folder / "summary.json").read_bytes())
+    for key in _OF_THIS_EXECUTION:
+        summary.pop(key, None)
+    as_bytes = {name: (folder / name).read_bytes() for name in ("rounds.parquet", "server.parquet", "ledger.jsonl")}
+    return {**as_bytes, "summary": summary}
+
+
+def undisturbed(folder: Path, *settings: str) -> Records:
+    """The records of an uninterrupted run in this process."""
+    _, path = execute(compose(*settings, *QUIET, f"results_dir={folder}"))
+    return records(path)
+
+
+def differences(got: Records, expected: Records) -> list[str]:
+    """Which records are not the same to the bit."""
+    assert got.keys() == expected.keys()
+    return [name for name in expected if got[name] != expected[name]]
+
+
+def charged(folder: Path) -> list[tuple[int, str]]:
+    """Round and digest of all charges, in order."""
+    return [(c.round, c.digest) for c in Ledger(folder / "ledger.jsonl").charges]
+
+
+SMALL = ["problem.n_agents=8", "problem.grid_size=50", "rounds=6", "n_init=3", "algorithm.M=20"]
+
+
+def call(monkeypatch, *overrides):
+    """Exit code of the command in this process."""
+    monkeypatch.setattr(sys, "argv", ["runners.run", *QUIET, *overrides])
+    try:
+        run.main()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+class Stop(Exception):
+    """Whatever ends a run from outside."""
+
+
+def interrupted(cfg, after, error=Stop):
+    """Stop the run right after a round was kept; the rounds that on_round was called for."""
+    seen = []
+
+    def stop(agents, server):
+        seen.append(agents.round)
+        if agents.round == after:
+            raise error
+
+    with pytest.raises(error):
+        execute(cfg, stop)
+    return seen
+
+
+def folder_of(cfg):
+    return Path(cfg.results_dir) / "single" / setting_hash(cfg) / "0"
