@@ -14,7 +14,6 @@ from analysis.arguments import add_results_dir, results_dir_as_option
 from analysis.evidence import paper_real, paper_synthetic, po_gp_ucb, verdict_table
 from analysis.evidence.claim import CONTROL, OWN, PAPER, JudgedClaim, StatedClaim
 from analysis.evidence.comparisons import AGREEMENT, BAND, EPSILON, ClaimTest, Contrast, Outcome
-from analysis.evidence.family import CONTROL, OWN, PAPER
 from analysis.evidence.selection import Case, NotRun, Unclear, named_in
 from analysis.evidence.verdicts import NOT_RUN, OPEN
 from analysis.load import LoadError, Run, load

@@ -14,7 +14,6 @@ from dpfbo.privacy.noise import DiscreteGaussian, Gaussian
 from dpfbo.rng import Streams
 from runners.compose.composition import build
 from tests.helpers.compose import compose
-from tests.runners.compose.test_conf import compose
 
 pytest.importorskip("opendp")
 SHAPE = (3, 40)

@@ -16,12 +16,9 @@ from dpfbo.problems.readers.data_files import MissingData, data_root
 from dpfbo.problems.readers.har import ARCHIVE, COMPACT, load_subjects
 from dpfbo.rng import Streams
 from runners.compose.composition import build
-from tests.dpfbo.problems.test_har import compact_file, some_windows, upstream_archive
-from tests.dpfbo.test_device import same_elsewhere
 from tests.helpers.compose import compose
 from tests.helpers.data_files import compact_file, some_windows, upstream_archive
 from tests.helpers.devices import same_elsewhere
-from tests.runners.compose.test_conf import compose
 
 STREAMS = Streams(3)
 SUBJECTS = 5

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from dpfbo.problems.botorch_function import BotorchFunction
 from dpfbo.rng import Streams
 from runners.compose.composition import build
-from tests.dpfbo.test_device import same_elsewhere
 from tests.helpers.compose import compose
 from tests.helpers.devices import same_elsewhere
-from tests.runners.compose.test_conf import compose
 
 pytest.importorskip("botorch")
 

@@ -13,10 +13,8 @@ from dpfbo.problems.readers.data_files import MissingData, data_root
 from dpfbo.problems.school import School
 from dpfbo.rng import Streams
 from runners.compose.composition import build
-from tests.dpfbo.test_device import same_elsewhere
 from tests.helpers.compose import compose
 from tests.helpers.devices import same_elsewhere
-from tests.runners.compose.test_conf import compose
 
 SIZES = (9, 4, 12, 7, 16, 5, 10)
 

@@ -18,7 +18,6 @@ from runners.executor.deployment import ExecutorError
 from runners.executor.ray import cluster, federated, supervision
 from runners.executor.ray.actors import ServerActor
 from tests.helpers.compose import compose
-from tests.runners.compose.test_conf import compose
 
 
 @pytest.mark.parametrize(

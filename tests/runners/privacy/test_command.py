@@ -23,7 +23,6 @@ from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.ledger import Charge, Ledger
 from runners.privacy import command, curves
 from runners.privacy.planner import PlannedRun
-from tests.dpfbo.privacy.test_accounting import charged
 from tests.helpers.accounting import charged
 
 LANDMINE = ["--agents", "29", "--rounds", "60", "--q", "0.35", "--z", "1"]

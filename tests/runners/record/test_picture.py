@@ -19,7 +19,6 @@ import sys
 import runners.recorded_run
 assert "matplotlib" not in sys.modules
 from pathlib import Path
-from tests.runners.record.test_picture import summary
 from runners.record.picture import draw
 draw(summary(), [1.0, 2.0, 3.0], Path(sys.argv[1]))
 assert "matplotlib.pyplot" not in sys.modules

@@ -18,7 +18,6 @@ from runners.recorded_run import execute
 from runners.theory import command
 from runners.theory.run import TheoryError, clipped_sets, read
 from tests.helpers.compose import compose
-from tests.runners.compose.test_conf import compose
 
 SMALL = [
     "problem.n_agents=12",
