@@ -14,7 +14,7 @@ from runners.recorded_run import execute
 from tests.helpers.compose import compose
 
 QUIET = ["tracker.wandb.mode=disabled", "progress=false"]
-FAST = ["privacy.accountant=rdp", "~accountant@privacy.accountants.pld", "~accountant@privacy.accountants.moments"]
+FAST = ["privacy.accountant=rdp", "privacy.accountants=[rdp,fixed_size,gdp]"]
 COMMON = ["problem.n_agents=6", "n_init=4", "algorithm.M=20", *FAST]
 SYNTHETIC = ["problem=synthetic", "problem.grid_size=50", *COMMON]
 BRANIN = ["problem=branin", "acquisition.n_candidates=40", "acquisition.n_starts=3", *COMMON]  # refits every 5 queries

@@ -36,7 +36,7 @@ def test_softmax_with_a_9():
         assert float((w[0, 0] / w[0, 1]).log()) == pytest.approx(9 * (a_t - 1) / 15, abs=1e-9)
 
 
-@pytest.mark.parametrize(("c", "exponent must"), [(1000, 1), (40, 2)])
+@pytest.mark.parametrize(("c", "exponent"), [(1000, 1), (40, 2)])
 def test_power_weights(c, exponent):
     weighting = Power(Decay(10, 30), c, exponent)
     for t, expected in enumerate(np.concatenate([np.full(10, c), np.linspace(c, 1, 30), np.ones(5)])):

@@ -33,7 +33,7 @@ from dpfbo.rng import Streams
 from runners.bench import plain_loop
 from runners.compose.composition import build
 from runners.compose.conf_folder import CONF
-from runners.compose.federated import Experiment
+from runners.compose.federated import FederatedExperiment
 
 SMOOTH = [
     "problem.n_agents=20",
@@ -58,7 +58,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def compose(problem: str, algorithm: str, seed: int, *overrides: str) -> Experiment:
+def compose(problem: str, algorithm: str, seed: int, *overrides: str) -> FederatedExperiment:
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         cfg = hydra.compose("config", [f"problem={problem}", f"algorithm={algorithm}", f"seed={seed}", *overrides])
     return build(cfg)

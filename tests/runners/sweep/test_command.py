@@ -24,7 +24,7 @@ from runners.sweep.trials import TrialState, known_trials, record_failure, state
 TINY = ["problem.n_agents=4", "rounds=2", "algorithm.M=10", "acquisition.n_candidates=20", "acquisition.n_starts=1"]
 QUIET = ["tracker.wandb.mode=disabled", "experiment_name=mine"]
 # the accountant by privacy-loss distributions takes longer than these runs
-FAST = ["privacy.accountants=[moments,rdp]", "privacy.accountant=rdp"]
+FAST = ["privacy.accountants=[moments,rdp,fixed_size,gdp]", "privacy.accountant=rdp"]
 BRANIN = ["problem=branin", *TINY, *QUIET, *FAST]
 
 
