@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from threadpoolctl import threadpool_limits
 
 from dpfbo import checks
-from dpfbo.federated.federation import Round
+from dpfbo.run_result import Round
 from runners.compose.experiment import CONF
 from runners.compose.identity import setting_hash
 from runners.record.run_folder import RunFolder

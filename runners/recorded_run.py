@@ -13,13 +13,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import records
 from dpfbo.checkpoint import Checkpoint, check_charged
-from dpfbo.federated import federation
-from dpfbo.federated.federation import OnRound, Result, Round
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.ledger import Ledger
+from dpfbo.run_result import OnRound, Result, Round
 from runners.compose.experiment import AnyExperiment, build, calibrated
 from runners.compose.identity import setting_hash
-from runners.compose.outsourced import Outsourced
 from runners.executor.deployment import Spent
 from runners.executor.place import deployed
 from runners.record import picture
@@ -50,7 +48,7 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dic
         done, before, broadcasts = _resumed(experiment, checkpoint, folder)
         label = f"{experiment.problem.name}-{settings['algorithm']['name']}-{name}-{settings['seed']}"
         tags = [experiment.problem.name, settings["algorithm"]["name"]]
-        result, noted = Result(experiment.momentum), 0.0
+        result, noted = experiment.result(), 0.0
 
         def show(round: Round) -> None:
             tracker.log_round(round.agents.round, _metrics(round))
@@ -71,8 +69,7 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dic
                 tracker.start(settings, folder.path, label, group, tags, _commit(), before)
                 for round in done:
                     show(round)
-                T = experiment.rounds
-                federation.run(deployment.population, deployment.server, T, keep, result, broadcasts)
+                deployment.run(keep, broadcasts)
                 spent, placed = deployment.spent(), deployment.placed()
             summary = {**summarise(experiment, result, spent, name), "executor": placed}
             ids = torch.arange(experiment.problem.n_agents)
@@ -125,8 +122,7 @@ def _broadcasts(experiment: AnyExperiment, checkpoint: Checkpoint, ledger: Ledge
         return experiment.broadcasts
     if resumed < min(done, experiment.broadcasts):  # they had ended already
         return resumed
-    file = checkpoint.curator_file() if isinstance(experiment, Outsourced) else checkpoint.release_file()
-    spent, kept = ledger.events(), file.load(done)
+    spent, kept = ledger.events(), experiment.kept_release(checkpoint).load(done)
     if kept is not None and ledger.holds(done, kept[0].values):  # charged already, and to be sent again
         spent = spent[:-1]
     return experiment.accounts.affordable(spent, resumed)
@@ -161,7 +157,7 @@ def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str
         "approximations": experiment.accounts.approximations,
         "epsilon": spent.epsilons,
         "epsilon_covers": experiment.covers,
-        **_of_release(experiment),
+        **experiment.release_summary,
         "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "n_dropped", "release", "seconds"],
         "rng": settings["privacy"]["rng"],
         "n_charges": spent.n_charges,
@@ -170,16 +166,6 @@ def summarise(experiment: AnyExperiment, result: Result, spent: Spent, name: str
         "n_dropped": sum(d.n_dropped for d in result.diagnostics),
         "seconds": {**result.seconds, "total": sum(result.seconds.values())},
         "commit": _commit(),
-    }
-
-
-def _of_release(experiment: AnyExperiment) -> dict[str, Any]:
-    if not isinstance(experiment, Outsourced):
-        return {}
-    return {
-        "published_claim": experiment.published_claim,
-        "release": experiment.private_facts,
-        "stand_in": experiment.problem.stand_in,
     }
 
 

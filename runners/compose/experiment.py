@@ -5,16 +5,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 from threadpoolctl import threadpool_limits
 
 from dpfbo import checks
+from dpfbo.checkpoint import Checkpoint, ReleaseFile
 from dpfbo.federated.agents import Agents
 from dpfbo.federated.controls import RandomServer, SobolServer
 from dpfbo.federated.dropout import Dropout
+from dpfbo.federated.federation import FederatedResult
 from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.peer_exchange import PeerExchange
 from dpfbo.federated.server import AnyServer, Server
@@ -59,6 +61,7 @@ class Experiment:
     streams: Streams
     dropout: Dropout
     settings: dict[str, Any]
+    family: ClassVar[str] = "federated"
 
     @property
     def server_kind(self) -> str:
@@ -68,10 +71,18 @@ class Experiment:
     def private(self) -> bool:
         return bool(self.settings["algorithm"]["private"])
 
+    def result(self) -> FederatedResult:
+        """Of no rounds yet."""
+        return FederatedResult(momentum=self.settings["algorithm"]["momentum"])
+
+    def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
+        """The file that keeps a release which cannot be drawn again."""
+        return checkpoint.release_file()
+
     @property
-    def momentum(self) -> float:
-        """Of the broadcasts, as agents follow them."""
-        return self.settings["algorithm"]["momentum"]
+    def release_summary(self) -> dict[str, Any]:
+        """What summary.json says of the release: nothing here."""
+        return {}
 
     @property
     def covers(self) -> str:

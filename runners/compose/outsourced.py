@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dpfbo import checks
+from dpfbo.checkpoint import Checkpoint, CuratorFile
 from dpfbo.outsourced.curator import Curator, KeptCuratorRelease
-from dpfbo.outsourced.loop import Brief
+from dpfbo.outsourced.loop import Brief, OutsourcedResult, Setup
 from dpfbo.outsourced.modeler import Belief, Policy
 from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.outsourced.transforms import Transform
@@ -48,8 +49,8 @@ class Outsourced:
     streams: Streams
     settings: dict[str, Any]
     server_kind: str = "curator"
-    momentum: float = 0.0
     broadcasts: int = 1
+    family: ClassVar[str] = "outsourced"
 
     @property
     def private(self) -> bool:
@@ -60,15 +61,32 @@ class Outsourced:
         """What epsilon is about."""
         return COVERS
 
+    def result(self) -> OutsourcedResult:
+        """Of no rounds yet."""
+        return OutsourcedResult()
+
+    def kept_release(self, checkpoint: Checkpoint) -> CuratorFile:
+        """The file that keeps a release which cannot be drawn again."""
+        return checkpoint.curator_file()
+
     @property
-    def private_facts(self) -> dict[str, Any]:
-        """What the curator alone knows of its release (simulation-only)."""
-        return self.transform.private_facts(self.problem.table)
+    def release_summary(self) -> dict[str, Any]:
+        """What summary.json says of the release. `release` is what the curator alone knows (simulation-only)."""
+        return {
+            "published_claim": self.published_claim,
+            "release": self.transform.private_facts(self.problem.table),
+            "stand_in": self.problem.stand_in,
+        }
 
     @property
     def published_claim(self) -> str | None:
         """What was published about the release and is no guarantee."""
         return self.transform.published_claim(self.problem.table.public)
+
+    @property
+    def setup(self) -> Setup:
+        """What the loop needs besides curator and modeler."""
+        return Setup(self.problem.table, self.streams, self.n_init, self.rounds)
 
     def curator(self, ledger: Ledger, kept: KeptCuratorRelease | None = None) -> Curator:
         """The curator, charging to `ledger`. kept: used where the noise cannot be drawn twice."""

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dpfbo.federated.federation import Round
 from dpfbo.privacy.accounting import in_words
+from dpfbo.run_result import Round
 
 
 class RoundProgress:
