@@ -15,7 +15,7 @@ import json
 import shutil
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -23,16 +23,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, ReleasedTable
-from dpfbo.federated.federation import Round
+from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors
 from dpfbo.files import replace_file
+from dpfbo.outsourced.table import ReleasedTable
 from dpfbo.outsourced.transforms import Unreleased
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.privacy.release import Diagnostics, Release
 from dpfbo.records import RoundRecord, ServerRecord
+from dpfbo.run_result import Round, Sent
 
 _FORMAT = 1
-_BROADCASTS: dict[str, type[Broadcast]] = {c.__name__: c for c in (RegionVectors, AgentVectors, Points, ReleasedTable)}
+_SENT: dict[str, Callable[[torch.Tensor], Sent]] = {
+    c.__name__: c for c in (RegionVectors, AgentVectors, Points, ReleasedTable)
+}
 # RuntimeError: zipfile, about archives that it cannot read (encrypted, an unknown compression)
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
@@ -184,7 +187,7 @@ def _round(content: bytes, t: int) -> Round:
         raise ValueError(f"the file is of round {meta['round']}")
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     agents = RoundRecord(t, *(tensors[f.name] for f in fields(RoundRecord)[1:]))
-    broadcast = _BROADCASTS[meta["broadcast"]](tensors["broadcast"]) if "broadcast" in meta else None
+    broadcast = _SENT[meta["broadcast"]](tensors["broadcast"]) if "broadcast" in meta else None
     server, diagnostics = None, None
     if "server" in meta:
         s = meta["server"]

@@ -7,7 +7,6 @@ cover it).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from enum import IntEnum
 
 import pyarrow as pa
 import torch
@@ -22,6 +21,8 @@ def _column(name: str, kind: pa.DataType, visibility: str, meaning: str) -> pa.F
 
 
 _SIM, _OUT = "simulation-only", "released"
+
+SOURCES = ("initial", "own", "server", "random", "modeler")  # of queries; a record holds their positions here
 
 ROUNDS_SCHEMA = pa.schema(
     [
@@ -51,19 +52,12 @@ SERVER_SCHEMA = pa.schema(
 )
 
 
-class Source(IntEnum):
-    """Where a query came from."""
-
-    initial = 0
-    own = 1
-    server = 2
-    random = 3  # replaced a repeated query
-    modeler = 4  # of a curator: the modeler's (`dpfbo.outsourced`)
-
-
 @dataclass(frozen=True)
 class RoundRecord:
-    """All queries of one round. u: n x k x D in the unit cube; x: the same in the problem's units; the others n x k."""
+    """All queries of one round. u: n x k x D in the unit cube; x: the same in the problem's units; the others n x k.
+
+    source: positions in `SOURCES`.
+    """
 
     round: int
     region: Tensor
@@ -118,11 +112,10 @@ def rounds_table(records: list[RoundRecord], agents: Tensor) -> pa.Table:
     arrays = {name: torch.cat(parts).numpy() for name, parts in columns.items()}
     x = arrays["x"]
     offsets = torch.arange(0, x.size + 1, x.shape[1], dtype=torch.int32).numpy()
-    names = pa.array([s.name for s in Source])
     plain = {name: values for name, values in arrays.items() if name not in ("x", "source")}
     data = {name: pa.array(values).cast(ROUNDS_SCHEMA.field(name).type) for name, values in plain.items()}
     data["x"] = pa.ListArray.from_arrays(offsets, x.reshape(-1))
-    data["source"] = pa.DictionaryArray.from_arrays(pa.array(arrays["source"]).cast(pa.int8()), names)
+    data["source"] = pa.DictionaryArray.from_arrays(pa.array(arrays["source"]).cast(pa.int8()), pa.array(SOURCES))
     return pa.table([data[name] for name in ROUNDS_SCHEMA.names], schema=ROUNDS_SCHEMA)
 
 

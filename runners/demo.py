@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from threadpoolctl import threadpool_limits
 
 from dpfbo import checks
-from dpfbo.federated.federation import Round
+from dpfbo.run_result import Round
 from runners.arguments import add_folder, folders_as_options
 from runners.compose.configuration import composing
 from runners.compose.identity import setting_hash

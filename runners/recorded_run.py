@@ -14,12 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import records
 from dpfbo.checkpoint import Checkpoint, check_charged
-from dpfbo.federated import federation
-from dpfbo.federated.federation import OnRound, Result, Round
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.ledger import Ledger
+from dpfbo.run_result import OnRound, Result, Round
 from runners.compose.composition import Composition, Experiment
-from runners.compose.outsourced import OutsourcedExperiment
 from runners.compose.privacy_plan import affordable
 from runners.compose.settings import MechanismPrivacy
 from runners.executor.deployment import Spent
@@ -53,7 +51,7 @@ def record(composition: Composition, on_round: OnRound = lambda done: None) -> t
         done, before, broadcasts = _resumed(experiment, checkpoint, folder)
         label = f"{experiment.problem.name}-{algorithm}-{name}-{settings.seed}"
         tags = [experiment.problem.name, algorithm]
-        result, noted = Result(experiment.momentum), 0.0
+        result, noted = experiment.result(), 0.0
 
         def show(round: Round) -> None:
             tracker.log_round(round.agents.round, _metrics(round))
@@ -74,8 +72,7 @@ def record(composition: Composition, on_round: OnRound = lambda done: None) -> t
                 tracker.start(composition.resolved, folder.path, label, group, tags, _commit(), before)
                 for round in done:
                     show(round)
-                T = experiment.rounds
-                federation.run(deployment.population, deployment.server, T, keep, result, broadcasts)
+                deployment.run(keep, broadcasts)
                 spent, placed = deployment.spent(), deployment.placed()
             summary = {**summarise(experiment, result, spent, name), "executor": placed}
             ids = torch.arange(experiment.problem.n_agents)
@@ -128,8 +125,7 @@ def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, 
         return experiment.broadcasts
     if resumed < min(done, experiment.broadcasts):  # they had ended already
         return resumed
-    file = checkpoint.curator_file() if isinstance(experiment, OutsourcedExperiment) else checkpoint.release_file()
-    spent, kept = ledger.events(), file.load(done)
+    spent, kept = ledger.events(), experiment.kept_release(checkpoint).load(done)
     if kept is not None and ledger.holds(done, kept[0].values):  # charged already, and to be sent again
         spent = spent[:-1]
     return affordable(experiment.plan, spent, resumed)
@@ -164,7 +160,7 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
         "approximations": experiment.plan.approximations,
         "epsilon": spent.epsilons,
         "epsilon_covers": experiment.plan.covers,
-        **_of_release(experiment),
+        **experiment.release_summary,
         "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "n_dropped", "release", "seconds"],
         "rng": settings.privacy.rng,
         "n_charges": spent.n_charges,
@@ -173,16 +169,6 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
         "n_dropped": sum(d.n_dropped for d in result.diagnostics),
         "seconds": {**result.seconds, "total": sum(result.seconds.values())},
         "commit": _commit(),
-    }
-
-
-def _of_release(experiment: Experiment) -> dict[str, Any]:
-    if not isinstance(experiment, OutsourcedExperiment):
-        return {}
-    return {
-        "published_claim": experiment.published_claim,
-        "release": experiment.private_facts,
-        "stand_in": experiment.problem.stand_in,
     }
 
 

@@ -6,6 +6,7 @@ t >= 1: with probability p_t query the argmax of an own posterior draw, else the
 """
 
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 import torch
 from torch import Tensor
@@ -21,10 +22,18 @@ from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.posterior import cholesky, extend_cholesky, mean_weights, sample_weights
 from dpfbo.gp.regions import Regions
-from dpfbo.records import Source
 from dpfbo.rng import Streams
 
 _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same query
+
+
+class Source(IntEnum):
+    """Where an agent's query came from; numbered as `dpfbo.records.SOURCES`."""
+
+    initial = 0
+    own = 1
+    server = 2
+    random = 3  # replaced a repeated query
 
 
 class History:

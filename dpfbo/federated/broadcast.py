@@ -1,4 +1,4 @@
-"""What a server may hand to the agents for their next query, or a curator to its modeler."""
+"""What a server may hand to the agents for their next query."""
 
 from dataclasses import dataclass
 
@@ -26,14 +26,7 @@ class Points:
     values: Tensor
 
 
-@dataclass(frozen=True)
-class ReleasedTable:
-    """What a curator released of its table (`dpfbo.outsourced`). values: as of its transform."""
-
-    values: Tensor
-
-
-Broadcast = RegionVectors | AgentVectors | Points | ReleasedTable
+Broadcast = RegionVectors | AgentVectors | Points
 
 
 def averaged(previous: Broadcast | None, new: Broadcast | None, momentum: float) -> Broadcast | None:

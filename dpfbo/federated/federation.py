@@ -1,7 +1,6 @@
 """The loop: T rounds of agents, server and broadcast, in one process or over whatever stands behind the protocols."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -12,52 +11,26 @@ from dpfbo.federated.broadcast import Broadcast, averaged
 from dpfbo.federated.messages import Messages
 from dpfbo.federated.server import RoundOutput
 from dpfbo.federated.shard import Shard, Turn
-from dpfbo.privacy.release import Diagnostics
 from dpfbo.problems import Problem
-from dpfbo.records import RoundRecord, ServerRecord
-
-
-@dataclass(frozen=True)
-class Round:
-    """One round of a run. broadcast: what the server sent, None for nothing; server, diagnostics: its public record and
-    its private numbers, None where nothing was released.
-
-    seconds: by phase; of shards that work at the same time, the slowest one's.
-    """
-
-    agents: RoundRecord
-    broadcast: Broadcast | None
-    server: ServerRecord | None
-    diagnostics: Diagnostics | None
-    seconds: dict[str, float]
+from dpfbo.records import RoundRecord
+from dpfbo.run_result import OnRound, Result, Round
 
 
 @dataclass
-class Result:
-    """What a run knows so far: every round, and where the seconds went.
+class FederatedResult(Result):
+    """What a federated run knows so far.
 
-    momentum: of the broadcasts. broadcast: what the next round follows, their running average. first_broadcast: that of
-    round 0, the only one of an outsourced run.
+    momentum: of the broadcasts. broadcast: what the next round follows, their running average.
     """
 
     momentum: float = 0.0
-    rounds: list[RoundRecord] = field(default_factory=list)
-    server: list[ServerRecord] = field(default_factory=list)
-    diagnostics: list[Diagnostics] = field(default_factory=list)
     broadcast: Broadcast | None = None
-    first_broadcast: Broadcast | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, done: Round) -> None:
-        if not self.rounds:
-            self.first_broadcast = done.broadcast
-        self.rounds.append(done.agents)
-        if done.server is not None and done.diagnostics is not None:
-            self.server.append(done.server)
-            self.diagnostics.append(done.diagnostics)
+        if not isinstance(done.broadcast, Broadcast | None):
+            raise ValueError(f"a server sends no {type(done.broadcast).__name__}: this is another run's round")
+        super().add(done)
         self.broadcast = averaged(self.broadcast, done.broadcast, self.momentum)
-        for phase, seconds in done.seconds.items():
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
 
 
 class Step(Protocol):
@@ -89,17 +62,14 @@ class Aggregator(Protocol):
     def round(self, t: int, messages: Any) -> RoundOutput: ...
 
 
-OnRound = Callable[[Round], None]
-
-
 def run(
     population: Population,
     server: Aggregator | None,
     rounds: int,
     on_round: OnRound = lambda done: None,
-    result: Result | None = None,
+    result: FederatedResult | None = None,
     broadcasts: int | None = None,
-) -> Result:
+) -> FederatedResult:
     """Algorithms 1 and 2 together.
 
     Rounds 0..T-1 end with a broadcast, used in the next round; round T is the last query, after which nothing
@@ -108,7 +78,7 @@ def run(
     broadcasts: how many there are at most (None: T); after them nothing is sent, and the agents go on alone, as they
     do after a round in which the server sends nothing.
     """
-    result = Result() if result is None else result
+    result = FederatedResult() if result is None else result
     broadcasts = rounds if broadcasts is None else min(broadcasts, rounds)
     for t in range(len(result.rounds), rounds + 1):
         clock = PhaseClock()

@@ -9,9 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from dpfbo.federated.broadcast import ReleasedTable
-from dpfbo.federated.messages import Messages
-from dpfbo.outsourced.table import CandidateProblem
+from dpfbo.outsourced.table import CandidateProblem, ReleasedTable
 from dpfbo.outsourced.transforms import Behind, Transform, Unreleased
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.budget import EpsilonCurve
@@ -22,6 +20,9 @@ from dpfbo.records import ServerRecord
 from dpfbo.rng import Streams
 
 _CURATOR = torch.zeros(1, dtype=torch.long)  # whose stretch of the streams
+
+# the release and its public record, and its private numbers; no record where a release tells nothing
+CuratorOutput = tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,15 @@ class KeptCuratorRelease(Protocol):
 
 
 class Curator:
-    """One curator; it is the `Aggregator` of a run, and its release the only broadcast.
+    """One curator.
 
     Guarantee. The transform's release is all that leaves of the rows but measurements, and it is charged to the
-    ledger, durably, before `round` returns it. Measurements are not covered: each tells the objective at a row of the
+    ledger, durably, before `release` returns it. Measurements are not covered: each tells the objective at a row of the
     modeler's choice.
 
     capacity: how many measurements it will make at most. kept: for noise that cannot be drawn twice, a file of the
     curator's own, with the secret order of the rows, from before the charge until the run is over.
     """
-
-    uses_messages = False
 
     def __init__(
         self,
@@ -69,19 +68,15 @@ class Curator:
         self._table, self._noise = problem.table, problem.noise_variance**0.5
         self._transform, self._streams, self._entropy = transform, streams, entropy
         self._ledger, self._epsilon, self._capacity, self._kept = ledger, epsilon, capacity, kept
-        self._released: tuple[ReleasedTable, ServerRecord | None, Diagnostics | None] | None = None
+        self._released: CuratorOutput | None = None
         self._behind: Behind | None = None
         self._answers: list[Measured] = []
         self._seen: set[int] = set()
 
-    def round(
-        self, t: int, messages: Messages | None, late: Tensor | None = None
-    ) -> tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]:
-        """The release, in round 0; repeating it returns the same."""
-        if t != 0:
-            raise ValueError(f"a curator releases in round 0 only, got round {t}")
+    def release(self) -> CuratorOutput:
+        """The release, charged to round 0; repeating it returns the same."""
         if self._released is None:
-            release, unreleased = self._release()
+            release, unreleased = self._made()
             behind = self._transform.behind(release.values, unreleased.order, self._table)  # refuses another table's
             event, record, diagnostics = self._transform.event(self._table.public), None, None
             if event is not None:
@@ -105,7 +100,7 @@ class Curator:
             raise ValueError("the release is not repeated as the checkpoint has it: delete the folder to start anew")
         self._behind = self._transform.behind(values, made[1].order, self._table)
 
-    def _release(self) -> tuple[Release, Unreleased]:
+    def _made(self) -> tuple[Release, Unreleased]:
         """The one that was kept before its charge, of a curator that was killed since then, or a new one."""
         made = self._kept.load(0) if self._kept else None
         if made is None:

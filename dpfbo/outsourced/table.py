@@ -71,6 +71,13 @@ class Table:
 
 
 @dataclass(frozen=True)
+class ReleasedTable:
+    """What a curator released of its table, for its modeler. values: as of its transform."""
+
+    values: Tensor
+
+
+@dataclass(frozen=True)
 class Prior:
     """The GP that the modeler believes in: SE kernel with length-scale 1 in the units of `Table.rows`.
 

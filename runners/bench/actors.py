@@ -14,7 +14,6 @@ from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 
-from dpfbo.federated import federation
 from runners.compose.composition import build
 from runners.compose.configuration import composed
 from runners.executor.place import deployed
@@ -52,11 +51,9 @@ def _cost(what: str, cfg: DictConfig) -> Cost:
     experiment, marks = build(cfg), []
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
-        with deployed(experiment, RunFolder(Path(folder)), federation.Result()) as deployment:
+        with deployed(experiment, RunFolder(Path(folder)), experiment.result()) as deployment:
             start = time.perf_counter() - begin
-            federation.run(
-                deployment.population, deployment.server, experiment.rounds, lambda _: marks.append(time.perf_counter())
-            )
+            deployment.run(lambda _: marks.append(time.perf_counter()))
             memory = deployment.placed().get("memory_per_actor")
     rounds = [1e3 * (after - before) for before, after in pairwise(marks)]
     return Cost(what, start, median(rounds), None if memory is None else memory / 1e6)

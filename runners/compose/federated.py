@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar
 
+from dpfbo.checkpoint import Checkpoint, ReleaseFile
 from dpfbo.federated.agents import Agents
 from dpfbo.federated.dropout import Dropout
+from dpfbo.federated.federation import FederatedResult
 from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.server import AnyServer
 from dpfbo.federated.server_parts import ServerParts
@@ -32,6 +35,7 @@ class FederatedExperiment:
     mechanism: Mechanism
     dropout: Dropout
     streams: Streams
+    family: ClassVar[str] = "federated"
 
     @staticmethod
     def of(settings: FederatedSettings, problem: Problem) -> "FederatedExperiment":
@@ -55,10 +59,18 @@ class FederatedExperiment:
     def private(self) -> bool:
         return self.settings.algorithm.private
 
+    def result(self) -> FederatedResult:
+        """The result of no rounds yet."""
+        return FederatedResult(momentum=self.settings.algorithm.momentum)
+
+    def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
+        """The file that keeps a release which cannot be drawn again."""
+        return checkpoint.release_file()
+
     @property
-    def momentum(self) -> float:
-        """The momentum of the broadcasts, as agents follow them."""
-        return self.settings.algorithm.momentum
+    def release_summary(self) -> dict[str, Any]:
+        """The entries of summary.json about a release before the run: none here."""
+        return {}
 
     @cached_property
     def plan(self) -> PrivacyPlan:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
+from dpfbo.checkpoint import Checkpoint, CuratorFile
 from dpfbo.outsourced.curator import Curator, KeptCuratorRelease
-from dpfbo.outsourced.loop import Brief
+from dpfbo.outsourced.loop import Brief, OutsourcedResult, Setup
 from dpfbo.outsourced.modeler import Belief
 from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.outsourced.transforms import Transform
@@ -29,8 +30,8 @@ class OutsourcedExperiment:
     settings: OutsourcedSettings
     problem: CandidateProblem
     streams: Streams
-    momentum: float = 0.0
     broadcasts: int = 1
+    family: ClassVar[str] = "outsourced"
 
     @staticmethod
     def of(settings: OutsourcedSettings, problem: CandidateProblem) -> OutsourcedExperiment:
@@ -64,15 +65,32 @@ class OutsourcedExperiment:
     def private(self) -> bool:
         return self.transform.private
 
+    def result(self) -> OutsourcedResult:
+        """The result of no rounds yet."""
+        return OutsourcedResult()
+
+    def kept_release(self, checkpoint: Checkpoint) -> CuratorFile:
+        """The file that keeps a release which cannot be drawn again."""
+        return checkpoint.curator_file()
+
     @property
-    def private_facts(self) -> dict[str, Any]:
-        """The facts of the release that the curator alone knows (simulation-only)."""
-        return self.transform.private_facts(self.problem.table)
+    def release_summary(self) -> dict[str, Any]:
+        """The entries of summary.json about the release; `release` holds facts that only the curator knows."""
+        return {
+            "published_claim": self.published_claim,
+            "release": self.transform.private_facts(self.problem.table),
+            "stand_in": self.problem.stand_in,
+        }
 
     @property
     def published_claim(self) -> str | None:
         """The claim that was published about the release and is no guarantee."""
         return self.transform.published_claim(self.problem.table.public)
+
+    @property
+    def setup(self) -> Setup:
+        """Everything that the loop needs besides curator and modeler."""
+        return Setup(self.problem.table, self.streams, self.n_init, self.rounds)
 
     def curator(self, ledger: Ledger, kept: KeptCuratorRelease | None = None) -> Curator:
         """The curator, charging to `ledger`. kept: used where the noise cannot be drawn twice."""

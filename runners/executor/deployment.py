@@ -1,4 +1,4 @@
-"""What an executor gives a run: its agents and its server, placed somewhere."""
+"""What an executor gives a run: its agents and its server, or its curator and its modeler, placed somewhere."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import torch
 from threadpoolctl import threadpool_limits
 
-from dpfbo.federated.federation import Aggregator, Population
+from dpfbo.run_result import OnRound
 
 
 class ExecutorError(RuntimeError):
@@ -22,13 +22,10 @@ class Spent:
 
 
 class Deployment(Protocol):
-    """The agents and the server of one run, placed."""
+    """All parts of one run, federated or outsourced, placed."""
 
-    @property
-    def population(self) -> Population: ...
-
-    @property
-    def server(self) -> Aggregator | None: ...
+    def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
+        """Do the rounds that are not done yet. broadcasts: of a federated run, how many at most; None for all."""
 
     def spent(self) -> Spent: ...
 

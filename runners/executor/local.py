@@ -1,4 +1,4 @@
-"""executor=local: the agents and the server of a run in this process."""
+"""executor=local: a run in this process."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,10 +6,15 @@ from typing import Any
 import torch
 
 from dpfbo.checkpoint import Checkpoint
-from dpfbo.federated.federation import Aggregator, Result, Together
+from dpfbo.federated import federation
+from dpfbo.federated.federation import Aggregator, FederatedResult, Together
 from dpfbo.federated.shard import Shard
-from dpfbo.outsourced.loop import ModelerHere, Parties
+from dpfbo.outsourced import loop
+from dpfbo.outsourced.curator import Curator
+from dpfbo.outsourced.loop import LocalModeler, OutsourcedResult
 from dpfbo.privacy.ledger import Ledger
+from dpfbo.run_result import OnRound
+from runners.compose.composition import Experiment
 from runners.compose.federated import FederatedExperiment
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.executor.deployment import Spent, device, use_threads
@@ -17,24 +22,11 @@ from runners.record.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class LocalDeployment:
-    """All agents one batch in this process, the server beside them."""
+class Local:
+    """A run in this process, of either family."""
 
-    experiment: FederatedExperiment
-    population: Together
-    server: Aggregator | None
+    experiment: Experiment
     ledger: Ledger
-
-    @staticmethod
-    def of(experiment: FederatedExperiment, folder: RunFolder, done: Result) -> "LocalDeployment":
-        executor = experiment.settings.executor
-        use_threads(executor.threads)
-        where = device(executor.device, given_gpu=torch.cuda.is_available())
-        shard = Shard(experiment.problem, experiment.agents, torch.arange(experiment.problem.n_agents, device=where))
-        shard.restore(done.rounds)
-        ledger = Ledger(folder.ledger_path)
-        server = experiment.server(ledger, Checkpoint(folder.checkpoint_path).release_file())
-        return LocalDeployment(experiment, Together(shard), server, ledger)
 
     def spent(self) -> Spent:
         return Spent(self.experiment.plan.epsilons(self.ledger.events()), len(self.ledger.charges))
@@ -44,26 +36,45 @@ class LocalDeployment:
 
 
 @dataclass(frozen=True)
-class LocalParties:
-    """Curator and modeler of an outsourced run in this process."""
+class LocalFederation(Local):
+    """All agents one batch, the server beside them."""
 
-    experiment: OutsourcedExperiment
-    population: Parties
-    server: Aggregator
-    ledger: Ledger
+    population: Together
+    server: Aggregator | None
+    done: FederatedResult
 
     @staticmethod
-    def of(experiment: OutsourcedExperiment, folder: RunFolder, done: Result) -> "LocalParties":
+    def of(experiment: FederatedExperiment, folder: RunFolder, done: FederatedResult) -> "LocalFederation":
+        executor = experiment.settings.executor
+        use_threads(executor.threads)
+        where = device(executor.device, given_gpu=torch.cuda.is_available())
+        shard = Shard(experiment.problem, experiment.agents, torch.arange(experiment.problem.n_agents, device=where))
+        shard.restore(done.rounds)
+        ledger = Ledger(folder.ledger_path)
+        server = experiment.server(ledger, experiment.kept_release(Checkpoint(folder.checkpoint_path)))
+        return LocalFederation(experiment, ledger, Together(shard), server, done)
+
+    def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
+        federation.run(self.population, self.server, self.experiment.rounds, on_round, self.done, broadcasts)
+
+
+@dataclass(frozen=True)
+class LocalOutsourced(Local):
+    """Curator and modeler."""
+
+    curator: Curator
+    modeler: LocalModeler
+    setup: loop.Setup
+    done: OutsourcedResult
+
+    @staticmethod
+    def of(experiment: OutsourcedExperiment, folder: RunFolder, done: OutsourcedResult) -> "LocalOutsourced":
         use_threads(experiment.settings.executor.threads)
         ledger = Ledger(folder.ledger_path)
-        curator = experiment.curator(ledger, Checkpoint(folder.checkpoint_path).curator_file())
-        modeler = ModelerHere(experiment.brief())
-        parties = Parties(experiment.problem, curator, modeler, experiment.streams, experiment.n_init)
-        parties.restore(done.rounds, done.first_broadcast)
-        return LocalParties(experiment, parties, curator, ledger)
+        curator = experiment.curator(ledger, experiment.kept_release(Checkpoint(folder.checkpoint_path)))
+        modeler, setup = LocalModeler(experiment.brief()), experiment.setup
+        loop.restore(curator, modeler, setup, done)
+        return LocalOutsourced(experiment, ledger, curator, modeler, setup, done)
 
-    def spent(self) -> Spent:
-        return Spent(self.experiment.plan.epsilons(self.ledger.events()), len(self.ledger.charges))
-
-    def placed(self) -> dict[str, Any]:
-        return {"name": "local", "shards": 1}
+    def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
+        loop.run(self.curator, self.modeler, self.setup, on_round, self.done)

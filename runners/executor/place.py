@@ -1,33 +1,35 @@
-"""The executor of a run, by its name in `conf/executor/`."""
+"""The executor of a run places its parts."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
-from dpfbo.federated.federation import Result
+from dpfbo.run_result import Result
 from runners.compose.composition import Experiment
-from runners.compose.outsourced import OutsourcedExperiment
 from runners.executor.deployment import Deployment, ExecutorError
-from runners.executor.local import LocalDeployment, LocalParties
+from runners.executor.local import LocalFederation, LocalOutsourced
 from runners.record.run_folder import RunFolder
+
+_LOCAL: dict[str, Callable[..., Deployment]] = {"federated": LocalFederation.of, "outsourced": LocalOutsourced.of}
 
 
 @contextmanager
 def deployed(experiment: Experiment, folder: RunFolder, done: Result) -> Iterator[Deployment]:
-    """Place the agents and the server of an experiment whose rounds `done` are over; taken down at the end."""
-    executor = experiment.settings.executor
-    if executor.name == "ray":
-        try:
-            if isinstance(experiment, OutsourcedExperiment):
-                from runners.executor.ray.outsourced import ray_deployment
-            else:
-                from runners.executor.ray.federated import ray_deployment  # type: ignore[assignment]
-        except ModuleNotFoundError as error:
-            raise ExecutorError(f"executor=ray needs Ray ({error}): pip install 'ray[tune]'") from error
-        with ray_deployment(experiment, folder, done) as deployment:  # type: ignore[arg-type]
+    """Place all parts of an experiment whose rounds `done` are over; taken down at the end.
+
+    done: of the experiment's `result()`; its `run` fills it.
+    """
+    if experiment.settings.executor.name == "ray":
+        with _ray()[experiment.family](experiment, folder, done) as deployment:
             yield deployment
     else:
         with folder.hold_ledger():
-            if isinstance(experiment, OutsourcedExperiment):
-                yield LocalParties.of(experiment, folder, done)
-            else:
-                yield LocalDeployment.of(experiment, folder, done)
+            yield _LOCAL[experiment.family](experiment, folder, done)
+
+
+def _ray() -> dict[str, Callable[..., AbstractContextManager[Any]]]:
+    try:
+        from runners.executor.ray import federated, outsourced
+    except ModuleNotFoundError as error:
+        raise ExecutorError(f"executor=ray needs Ray ({error}): pip install 'ray[tune]'") from error
+    return {"federated": federated.ray_deployment, "outsourced": outsourced.ray_deployment}

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dpfbo.privacy.accounting import in_words
+from dpfbo.run_result import Round
 
 if TYPE_CHECKING:
     from dpfbo.federated.federation import Round

@@ -28,7 +28,7 @@ from ray import tune
 from ray.exceptions import RayError
 from ray.tune.experiment import Trial as TuneTrial
 
-from dpfbo.federated.federation import OnRound, Round
+from dpfbo.run_result import OnRound, Round
 from runners.compose.identity import setting_hash
 from runners.executor.ray.cluster import check_reachable
 from runners.record.run_folder import ResultsError, RunFolder

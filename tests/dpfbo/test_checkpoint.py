@@ -18,7 +18,6 @@ from dpfbo import files
 from dpfbo.checkpoint import Checkpoint, ReleaseFile, check_charged
 from dpfbo.federated import federation
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors
-from dpfbo.federated.federation import Round
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.server import Server
 from dpfbo.privacy.accounting.pld import Pld
@@ -28,6 +27,7 @@ from dpfbo.privacy.ledger import Charge, Ledger, LedgerError, digest
 from dpfbo.privacy.release import Diagnostics, Release
 from dpfbo.records import RoundRecord, ServerRecord
 from dpfbo.rng import box_muller
+from dpfbo.run_result import Round
 from tests.helpers.federated_world import server_for, world
 
 AWKWARD = [math.inf, -math.inf, math.nan, -0.0, 5e-324, 1 / 3, -1e300]  # numbers that a text would not bring back

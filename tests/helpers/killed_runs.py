@@ -160,22 +160,22 @@ class ActorKiller:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        from runners.executor.ray.federated import RayDeployment
+        from runners.executor.ray.federated import RayFederation
 
-        place, step = RayDeployment.place, RayDeployment.step
+        place, step = RayFederation.place, RayFederation.step
 
-        def watched_place(deployment: RayDeployment) -> None:
+        def watched_place(deployment: RayFederation) -> None:
             self._deployment = deployment
             place(deployment)
 
-        def watched_step(deployment: RayDeployment, t: int, broadcast: Any, send: bool) -> Any:
+        def watched_step(deployment: RayFederation, t: int, broadcast: Any, send: bool) -> Any:
             if isinstance(broadcast, RegionVectors):
                 self.observed.add((t - 1, digest(broadcast.values)))
             return step(deployment, t, broadcast, send)
 
         with (
-            mock.patch.object(RayDeployment, "place", watched_place),
-            mock.patch.object(RayDeployment, "step", watched_step),
+            mock.patch.object(RayFederation, "place", watched_place),
+            mock.patch.object(RayFederation, "step", watched_step),
         ):
             yield
         for thread in self._threads:

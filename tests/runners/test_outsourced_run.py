@@ -210,7 +210,7 @@ def test_fresh_noise_is_drawn_once(tmp_path, monkeypatch, algorithm):
     paid = charged(folder_of(cfg))
     again = []
     with monkeypatch.context() as patch:
-        patch.setattr(Curator, "round", lambda *_: pytest.fail("released again"))
+        patch.setattr(Curator, "release", lambda *_: pytest.fail("released again"))
         _, folder = execute(cfg, lambda done: again.append(done.agents.y.tolist()))
     assert again[:4] == seen and len(again) == T + 1
     assert charged(folder) == paid and len(paid) == 1

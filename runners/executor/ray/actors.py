@@ -83,7 +83,8 @@ class ServerActor:
         self._held = files.hold_ledger()
         self._experiment = federated(experiment_of(self._settings))
         self._ledger = Ledger(files.ledger_path)
-        server = self._experiment.server(self._ledger, Checkpoint(files.checkpoint_path).release_file())
+        kept = self._experiment.kept_release(Checkpoint(files.checkpoint_path))
+        server = self._experiment.server(self._ledger, kept)
         if server is None:
             raise ValueError("agents that work alone need no server")
         self._server = server

@@ -7,11 +7,8 @@ import ray
 from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint
-from dpfbo.federated.broadcast import ReleasedTable
-from dpfbo.outsourced.curator import Measured
+from dpfbo.outsourced.curator import CuratorOutput, Measured
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.privacy.release import Diagnostics
-from dpfbo.records import ServerRecord
 from runners.compose.composition import experiment_of
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.compose.settings import OutsourcedSettings
@@ -36,16 +33,16 @@ class CuratorActor:
         if not isinstance(experiment, OutsourcedExperiment):
             raise ValueError(f"algorithm={self._settings.algorithm.name} has no curator")
         self._experiment, self._ledger = experiment, Ledger(files.ledger_path)
-        self._curator = experiment.curator(self._ledger, Checkpoint(files.checkpoint_path).curator_file())
+        self._curator = experiment.curator(self._ledger, experiment.kept_release(Checkpoint(files.checkpoint_path)))
         return self.where()
 
     def where(self) -> Where:
         return where("cpu")
 
     @ray.method(num_returns=3)
-    def round(self, t: int) -> tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]:
+    def release(self) -> CuratorOutput:
         """The release, its public record, and its private numbers: objects of their own, as a server's."""
-        return self._curator.round(t, None)
+        return self._curator.release()
 
     def resume(self, values: Tensor) -> None:
         self._curator.resume(values)

@@ -17,11 +17,13 @@ import ray
 import torch
 from ray.exceptions import RayError
 
+from dpfbo.federated import federation
 from dpfbo.federated.broadcast import Broadcast
-from dpfbo.federated.federation import Aggregator, Result
+from dpfbo.federated.federation import Aggregator, FederatedResult
 from dpfbo.federated.server import RoundOutput
 from dpfbo.federated.shard import cut
 from dpfbo.records import RoundRecord, joined
+from dpfbo.run_result import OnRound
 from runners.compose.federated import FederatedExperiment
 from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent
@@ -34,10 +36,12 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def ray_deployment(experiment: FederatedExperiment, folder: RunFolder, done: Result) -> Iterator["RayDeployment"]:
+def ray_deployment(
+    experiment: FederatedExperiment, folder: RunFolder, done: FederatedResult
+) -> Iterator["RayFederation"]:
     """Agents and server of a run on a Ray cluster, which is started here if there is none."""
     with connected(experiment.settings.ray):
-        deployment = RayDeployment(experiment, folder, done)
+        deployment = RayFederation(experiment, folder, done)
         try:
             deployment.place()
             yield deployment
@@ -45,10 +49,12 @@ def ray_deployment(experiment: FederatedExperiment, folder: RunFolder, done: Res
             deployment.remove()
 
 
-class RayDeployment(RayActors):
-    """The actors of one run; also the `Population` and `Aggregator` that `federation.run` sees."""
+class RayFederation(RayActors):
+    """The actors of one run; also the `Population` that `federation.run` sees."""
 
-    def __init__(self, experiment: FederatedExperiment, folder: RunFolder, done: Result) -> None:
+    done: FederatedResult
+
+    def __init__(self, experiment: FederatedExperiment, folder: RunFolder, done: FederatedResult) -> None:
         settings = experiment.settings
         super().__init__(settings.ray, done)
         self.experiment = experiment
@@ -63,7 +69,6 @@ class RayDeployment(RayActors):
             Actor(f"agents {a}..{b - 1}", AgentActor, options, (worker, a, b, here)) for a, b in self.layout.ranges
         ]
         self._server = Actor("the server", ServerActor, beside_driver(), (worker, str(folder.path), here))
-        self.population = self
 
     @property
     def has_server(self) -> bool:
@@ -84,6 +89,9 @@ class RayDeployment(RayActors):
         """Create all actors, and give the agents the rounds that are done."""
         logger.info("executor=ray: %s", self.layout.sentence)
         self._start(self._actors())
+
+    def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
+        federation.run(self, self.server, self.experiment.rounds, on_round, self.done, broadcasts)
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "RayStep":
         self._in_vain = 0
@@ -122,7 +130,7 @@ class RayDeployment(RayActors):
 class RayStep:
     """A round that the agent actors have begun."""
 
-    deployment: RayDeployment
+    deployment: RayFederation
     t: int
     broadcast: Any
     send: bool
@@ -183,7 +191,7 @@ class RayMessages:
 class RayServer:
     """The server actor, as `federation.run` sees it."""
 
-    deployment: RayDeployment
+    deployment: RayFederation
     uses_messages: bool
 
     def round(self, t: int, messages: RayMessages | None) -> RoundOutput:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import ray
 from torch import Tensor
 
-from dpfbo.outsourced.loop import Brief, ModelerHere
+from dpfbo.outsourced.loop import Brief, LocalModeler
 from runners.executor.ray.process import Where, enter, where
 
 
@@ -20,7 +20,7 @@ class ModelerActor:
     def start(self, brief: Brief, working_directory: str, threads: int) -> Where:
         """Not in a constructor, whose errors reach nobody as they are."""
         enter(working_directory, threads)
-        self._modeler = ModelerHere(brief)
+        self._modeler = LocalModeler(brief)
         return self.where()
 
     def where(self) -> Where:

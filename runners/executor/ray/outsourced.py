@@ -1,6 +1,6 @@
 """executor=ray for outsourced runs: curator and modeler in an actor each; either may die at any moment.
 
-The driver keeps what each party was told. A party that died is placed anew and told it again; both answer what they
+The driver keeps what each actor was told. One that died is placed anew and told it again; both answer what they
 answered before, so the records are those of a run without deaths. Only the release, indices and measurements pass from
 the curator's actor to the modeler's.
 """
@@ -14,10 +14,9 @@ from typing import Any
 import ray
 from torch import Tensor
 
-from dpfbo.federated.federation import Result
-from dpfbo.federated.server import RoundOutput
-from dpfbo.outsourced.curator import Measured
-from dpfbo.outsourced.loop import Parties
+from dpfbo.outsourced.curator import CuratorOutput, Measured
+from dpfbo.outsourced.loop import OutsourcedResult, restore, run
+from dpfbo.run_result import OnRound
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError, Spent
@@ -31,82 +30,84 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def ray_deployment(experiment: OutsourcedExperiment, folder: RunFolder, done: Result) -> Iterator["RayParties"]:
+def ray_deployment(
+    experiment: OutsourcedExperiment, folder: RunFolder, done: OutsourcedResult
+) -> Iterator["RayOutsourced"]:
     """Curator and modeler of a run on a Ray cluster, which is started here if there is none."""
     with connected(experiment.settings.ray):
-        parties = RayParties(experiment, folder, done)
+        deployment = RayOutsourced(experiment, folder, done)
         try:
-            parties.place()
-            yield parties
+            deployment.place()
+            yield deployment
         finally:
-            parties.remove()
+            deployment.remove()
 
 
-class RayParties(RayActors):
+class RayOutsourced(RayActors):
     """The two actors of one outsourced run."""
 
-    def __init__(self, experiment: OutsourcedExperiment, folder: RunFolder, done: Result) -> None:
+    done: OutsourcedResult
+
+    def __init__(self, experiment: OutsourcedExperiment, folder: RunFolder, done: OutsourcedResult) -> None:
         settings, here = experiment.settings, os.getcwd()
         super().__init__(settings.ray, done)
         self.num_cpus = _modeler_cpus(self.executor)
         options = {"num_cpus": self.num_cpus, "scheduling_strategy": strategy(self.executor.placement)}
         curator = Actor("the curator", CuratorActor, beside_driver(), (settings, str(folder.path), here))
-        self.server = RayCurator(self, curator, ())
+        self.curator = RayCurator(self, curator, ())
         brief = (experiment.brief(), here, self.executor.threads)
         self.modeler = RayModeler(self, Actor("the modeler", ModelerActor, options, ()), brief)
-        self.population = Parties(experiment.problem, self.server, self.modeler, experiment.streams, experiment.n_init)
+        self.setup = experiment.setup
 
     def place(self) -> None:
         """Create both actors, and repeat the rounds that are done."""
         logger.info("executor=ray: a curator, and a modeler with %g CPUs", self.num_cpus)
         self._start(self._actors())
-        self.population.restore(self.done.rounds, self.done.first_broadcast)
+        restore(self.curator, self.modeler, self.setup, self.done)
+
+    def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
+        run(self.curator, self.modeler, self.setup, on_round, self.done)
 
     def spent(self) -> Spent:
-        spent: Spent = self.ask(self.server.actor, "spent")
+        spent: Spent = self.ask(self.curator.actor, "spent")
         return spent
 
     def placed(self) -> dict[str, Any]:
         return {"name": "ray", "shards": 2, "num_cpus": self.num_cpus, "num_gpus": 0, **self._look()}
 
     def _actors(self) -> list[Actor]:
-        return [self.server.actor, self.modeler.actor]
+        return [self.curator.actor, self.modeler.actor]
 
     def _begin(self, actor: Actor) -> list[Any]:
-        party = self.server if actor is self.server.actor else self.modeler
+        replayed = self.curator if actor is self.curator.actor else self.modeler
         answers: list[Any] = []
-        for method, arguments in [("start", party.given), *party.told]:
+        for method, arguments in [("start", replayed.given), *replayed.told]:
             refs = getattr(actor.handle, method).remote(*arguments)
             answers += refs if isinstance(refs, list) else [refs]
         return answers
 
 
-class RayParty:
-    """A party in an actor. given: for its start; told: the calls since then, to be repeated by another one."""
+class ReplayedActor:
+    """An actor that is told everything again when it is placed again. given: for its start; told: the calls since."""
 
-    def __init__(self, parties: RayParties, actor: Actor, given: tuple[Any, ...]) -> None:
-        self.parties, self.actor, self.given = parties, actor, given
+    def __init__(self, deployment: RayOutsourced, actor: Actor, given: tuple[Any, ...]) -> None:
+        self.deployment, self.actor, self.given = deployment, actor, given
         self.told: list[tuple[str, tuple[Any, ...]]] = []
 
     def tell(self, method: str, *arguments: Any) -> Any:
         """Call a method now, and again whenever the actor is placed again."""
-        answer = self.parties.ask(self.actor, method, *arguments)
+        answer = self.deployment.ask(self.actor, method, *arguments)
         self.told.append((method, arguments))
         return answer
 
 
-class RayCurator(RayParty):
-    """The curator's actor, as `Parties` and `federation.run` see it."""
+class RayCurator(ReplayedActor):
+    """The curator's actor (a `dpfbo.outsourced.loop.AnyCurator`)."""
 
-    uses_messages = False
-    _released: RoundOutput | None = None
-
-    def round(self, t: int, messages: None) -> RoundOutput:
-        """The release, asked for once: an actor placed again makes the same one, or has kept it."""
-        if self._released is None or t != 0:
-            broadcast, record, diagnostics = self.tell("round", t)
-            self._released = broadcast, record, diagnostics
-        return self._released
+    def release(self) -> CuratorOutput:
+        """The release; an actor placed again makes the same one, or has kept it."""
+        released, record, diagnostics = self.tell("release")
+        return released, record, diagnostics
 
     def resume(self, values: Tensor) -> None:
         self.tell("resume", values)
@@ -116,8 +117,8 @@ class RayCurator(RayParty):
         return measured
 
 
-class RayModeler(RayParty):
-    """The modeler's actor, as `Parties` sees it."""
+class RayModeler(ReplayedActor):
+    """The modeler's actor (a `dpfbo.outsourced.loop.AnyModeler`)."""
 
     def start(self, values: Tensor) -> int:
         n_candidates: int = self.tell("receive", values)

@@ -12,7 +12,7 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from dpfbo.federated.federation import Result
+from dpfbo.run_result import Result
 from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError
 from runners.executor.ray.process import Where

@@ -9,6 +9,7 @@ import torch
 from dpfbo import records
 from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
+from dpfbo.federated.agents import Source
 from dpfbo.federated.broadcast import Points, RegionVectors
 from dpfbo.federated.controls import RandomServer, SobolServer
 from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
@@ -20,7 +21,6 @@ from dpfbo.privacy.entropy import SystemEntropy
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
-from dpfbo.records import Source
 from dpfbo.rng import Streams
 from tests.helpers.federated_world import T, server_for, world
 
@@ -242,6 +242,7 @@ def test_records_tables():
     last = frame[frame["round"] == T]
     assert last["regret"].to_numpy() == pytest.approx(result.rounds[-1].regret[:, 0].numpy())
     assert set(frame["source"]) <= {s.name for s in Source}
+    assert all(records.SOURCES[s] == s.name for s in Source)
     assert frame["x"].map(len).eq(1).all()
     server = records.server_table(result.server, result.diagnostics)
     assert server.schema.equals(records.SERVER_SCHEMA)

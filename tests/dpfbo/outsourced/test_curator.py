@@ -46,7 +46,7 @@ def curator(transform=GAUSSIAN, problem=PROBLEM, ledger=None, rng="seeded", kept
 
 def released(*arguments, **more):
     some = curator(*arguments, **more)
-    some.round(0, None)
+    some.release()
     return some
 
 
@@ -57,13 +57,10 @@ def released(*arguments, **more):
 def test_a_release_is_made_once(transform):
     ledger = Ledger()
     some = curator(transform, ledger=ledger, rng="os")
-    first, record, _ = some.round(0, None)
-    again, same, _ = some.round(0, None)
+    first, record, _ = some.release()
+    again, same, _ = some.release()
     assert torch.equal(first.values, again.values) and record is same
     assert len(ledger.charges) == (0 if isinstance(transform, Cover) else 1)
-    for t in (1, -1):
-        with pytest.raises(ValueError, match=f"a curator releases in round 0 only, got round {t}"):
-            some.round(t, None)
 
 
 def test_the_charge_is_in_the_file_before_the_release_is_returned(tmp_path, monkeypatch):
@@ -76,7 +73,7 @@ def test_the_charge_is_in_the_file_before_the_release_is_returned(tmp_path, monk
         seen.append(json.loads(line))
 
     monkeypatch.setattr(Ledger, "charge", watched)
-    table, record, _ = curator(ledger=Ledger(path)).round(0, None)
+    table, record, _ = curator(ledger=Ledger(path)).release()
     before, line = seen
     assert before is False
     assert line["digest"] == digest(table.values)
@@ -95,32 +92,32 @@ def test_nothing_leaves_when_the_charge_fails(monkeypatch):
         patch.setattr(Ledger, "charge", broken)
         for _ in range(2):
             with pytest.raises(OSError, match="disk full"):
-                some.round(0, None)
+                some.release()
         with pytest.raises(ValueError, match="measures nothing before it has released"):
             some.measure(0, [1])
-    table, record, _ = some.round(0, None)
-    assert table is some.round(0, None)[0] and record.round == 0
+    table, record, _ = some.release()
+    assert table is some.release()[0] and record.round == 0
 
 
 def test_a_seeded_release_is_paid_once_and_other_data_are_refused(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    first, _, _ = curator(ledger=Ledger(path)).round(0, None)
-    same, record, _ = curator(ledger=Ledger(path)).round(0, None)
+    first, _, _ = curator(ledger=Ledger(path)).release()
+    same, record, _ = curator(ledger=Ledger(path)).release()
     assert torch.equal(first.values, same.values)
     assert len(Ledger(path).charges) == 1
     before = path.read_bytes()
     other = GridGP(side_points=12, side=8.001)
     for _ in range(2):
         with pytest.raises(LedgerError, match="another broadcast of round 0 with the same seeded noise"):
-            curator(problem=other, ledger=Ledger(path)).round(0, None)
+            curator(problem=other, ledger=Ledger(path)).release()
     assert path.read_bytes() == before
     assert record.epsilon <= 3.0
 
 
 def test_fresh_noise_is_paid_every_time(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    first, one, _ = curator(ledger=Ledger(path), rng="os").round(0, None)
-    second, two, _ = curator(ledger=Ledger(path), rng="os").round(0, None)
+    first, one, _ = curator(ledger=Ledger(path), rng="os").release()
+    second, two, _ = curator(ledger=Ledger(path), rng="os").release()
     assert not torch.equal(first.values, second.values)
     assert len(Ledger(path).charges) == 2
     both = AnalyticGaussian("any").epsilon(Ledger(path).events(), 1e-5)
@@ -140,10 +137,10 @@ def test_a_release_that_was_kept_is_sent_after_a_kill_and_paid_once(tmp_path, mo
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "charge", killed)
         with pytest.raises(KeyboardInterrupt):
-            curator(ledger=Ledger(path), rng="os", kept=file).round(0, None)
+            curator(ledger=Ledger(path), rng="os", kept=file).release()
     kept, _ = file.load(0)
     some = curator(ledger=Ledger(path), rng="os", kept=file)
-    table, record, _ = some.round(0, None)
+    table, record, _ = some.release()
     assert torch.equal(table.values, kept.values)
     assert [c.digest for c in Ledger(path).charges] == [digest(table.values)]
     assert record.epsilon <= 3.0
@@ -198,7 +195,7 @@ def test_rounds_come_in_order_and_the_last_may_be_asked_again():
 @pytest.mark.parametrize("transform", ["projection", "gaussian", "plain"])
 def test_a_candidate_is_its_row(transform):
     some = released(TRANSFORMS[transform])
-    assert type(some.round(0, None)[2]) in (Diagnostics, type(None)), "nobody else needs to know the order"
+    assert type(some.release()[2]) in (Diagnostics, type(None)), "nobody else needs to know the order"
     order = TRANSFORMS[transform].release(PROBLEM.table, SeededEntropy(Streams(0)))[1].order
     assert (order is None) is (transform != "gaussian")
     for t, index in enumerate((0, 77, 143)):
@@ -242,11 +239,11 @@ def test_no_more_is_measured_than_was_agreed():
 def test_a_release_of_another_table_is_not_sent(tmp_path, transform):
     """Kept by a curator that was killed; then the data were changed."""
     file = CuratorFile(tmp_path / "release.npz")
-    curator(TRANSFORMS[transform], rng="os", kept=file).round(0, None)
+    curator(TRANSFORMS[transform], rng="os", kept=file).release()
     other = curator(Histogram(3.0, 1e-5, cells=4) if transform == "histogram" else TRANSFORMS[transform],
                     problem=GridGP(side_points=11), rng="os", kept=file, ledger=(ledger := Ledger()))  # fmt: skip
     with pytest.raises(ValueError, match="the release that was kept has"):
-        other.round(0, None)
+        other.release()
     assert not ledger.charges
     with pytest.raises(ValueError, match="measures nothing before it has released"):
         other.measure(0, [0])
@@ -272,7 +269,7 @@ def test_noise_of_measurements(transform):
 
 def test_a_curator_that_goes_on_knows_what_was_released(tmp_path):
     whole = released(TRANSFORMS["histogram"])
-    table, _, _ = whole.round(0, None)
+    table, _, _ = whole.release()
     again = curator(TRANSFORMS["histogram"])
     again.resume(table.values)
     with pytest.raises(ValueError, match="the release is not repeated as the checkpoint has it"):

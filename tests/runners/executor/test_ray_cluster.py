@@ -6,7 +6,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from runners.executor.ray.federated import RayDeployment
+from runners.executor.ray.federated import RayFederation
 from runners.recorded_run import execute
 from tests.helpers.compose import compose
 from tests.helpers.ray_runs import BOX, SHORT, run, same
@@ -32,8 +32,8 @@ def cluster(monkeypatch):
 def test_a_run_on_three_nodes_of_which_one_goes_away(cluster, monkeypatch, tmp_path):
     """The same records as in one process; the server stays with the driver, whose disk has the ledger."""
     _, local = run(tmp_path / "local", *BOX)
-    deployments, place = [], RayDeployment.place
-    monkeypatch.setattr(RayDeployment, "place", lambda self: (deployments.append(self), place(self)))
+    deployments, place = [], RayFederation.place
+    monkeypatch.setattr(RayFederation, "place", lambda self: (deployments.append(self), place(self)))
     before, here = {}, []
 
     def lose_a_node(done):

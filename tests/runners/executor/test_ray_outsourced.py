@@ -10,13 +10,13 @@ import pytest
 import ray
 import torch
 
-from dpfbo.outsourced.loop import ModelerHere
+from dpfbo.outsourced.loop import LocalModeler
 from dpfbo.outsourced.transforms import NORM, centred, scaled_to_norm
 from dpfbo.privacy.ledger import Ledger, digest
 from runners.compose.composition import build
 from runners.executor.deployment import ExecutorError
 from runners.executor.ray.modeler import ModelerActor
-from runners.executor.ray.outsourced import RayParties
+from runners.executor.ray.outsourced import RayOutsourced
 from runners.executor.ray.supervision import Actor
 from runners.recorded_run import execute
 from tests.helpers.compose import compose
@@ -77,8 +77,8 @@ def placed(parked, monkeypatch):
         for do in then:
             do(self)
 
-    place = RayParties.place
-    monkeypatch.setattr(RayParties, "place", watched)
+    place = RayOutsourced.place
+    monkeypatch.setattr(RayOutsourced, "place", watched)
     return deployments, then
 
 
@@ -132,7 +132,7 @@ def scanned(placed, folder, algorithm, parties):
     def look(done):
         if done.agents.round == ROUNDS:
             (deployment,) = deployments
-            table, _, private = deployment.server.round(0, None)
+            table, _, private = deployment.curator.release()
             sizes = np.array([private.signal, private.noise]).view(np.uint64)[: 1 + (private.noise > 0)]
             more = {
                 "released": table.values[CHOSEN].numpy().ravel().view(np.uint64),
@@ -152,14 +152,14 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a p
 @pytest.mark.parametrize("algorithm", ["po_gp_ucb", "gaussian_gp_ucb"])
 def test_the_modeler_never_receives_the_rows(placed, tmp_path, algorithm):
     """Nor anything else that only the curator knows of them."""
-    found = scanned(placed, tmp_path, algorithm, ("modeler", "server"))
+    found = scanned(placed, tmp_path, algorithm, ("modeler", "curator"))
     counts, shared, seen = found["modeler"]
     assert [kind for kind, n in counts.items() if n.any()] == ["released"]
     assert counts["released"].min() > 0 and shared["released"].min() > 0, "it does find what is there"
     assert seen.bytes > 1e8 and all(name.startswith("[v") for name in seen.unreadable)
     assert not [m for m in seen.modules if m.startswith(("dpfbo.problems", "runners.compose.composition", "hydra"))]
     assert "dpfbo.outsourced.modeler" in seen.modules
-    counts, _, seen = found["server"]
+    counts, _, seen = found["curator"]
     for kind in ("rows", "natural", "values", "released"):
         assert counts[kind].min() > 0, f"the curator holds them: {kind}"
     assert counts["seed"].max() > 0 and counts["size of the table"].max() > 0
@@ -252,8 +252,8 @@ def with_deaths(placed, folder, deaths, *overrides):
     return run(folder, *overrides, *RAY, on_round=lambda done: arm(deployments[-1], done.agents.round))
 
 
-AT_CHARGE = {-1: [("server", "_ledger", "charge")]}
-IN_ONE_ROUND = {2: [("server", "_curator", "measure"), ("modeler", "_modeler", "observe")]}
+AT_CHARGE = {-1: [("curator", "_ledger", "charge")]}
+IN_ONE_ROUND = {2: [("curator", "_curator", "measure"), ("modeler", "_modeler", "observe")]}
 
 
 def test_parties_that_die_leave_no_trace(placed, tmp_path):
@@ -267,7 +267,7 @@ def test_a_release_that_was_charged_is_the_one_that_is_sent(placed, tmp_path):
     """Its noise is never the same again."""
     summary, folder = with_deaths(placed, tmp_path, AT_CHARGE, "algorithm=gaussian_gp_ucb", "privacy.rng=os")
     assert summary["executor"]["restarts"] == summary["n_charges"] == 1
-    values = placed[0][0].server.round(0, None)[0].values
+    values = placed[0][0].curator.release()[0].values
     assert [c.digest for c in Ledger(folder / "ledger.jsonl").charges] == [digest(values)]
 
 
@@ -288,9 +288,9 @@ def test_a_call_that_is_repeated_has_the_same_answer():
     """For answers that were lost although their actor lives."""
     experiment = build(compose(*SMALL, "algorithm=po_gp_ucb"))
     curator = experiment.curator(Ledger())
-    released, _, _ = curator.round(0, None)
+    released, _, _ = curator.release()
     actor = ModelerActor.__ray_metadata__.modified_class()
-    actor._modeler, other = ModelerHere(experiment.brief()), ModelerHere(experiment.brief())
+    actor._modeler, other = LocalModeler(experiment.brief()), LocalModeler(experiment.brief())
     assert actor.receive(released.values) == actor.receive(released.values) == other.start(released.values)
     for t in range(ROUNDS):
         indices = [17] if t == 0 else [other.propose(t, 0.5)]

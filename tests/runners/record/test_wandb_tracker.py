@@ -23,7 +23,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from PIL import Image
 
-from dpfbo.federated.federation import Round
+from dpfbo.run_result import Round
 from runners import private_apis
 from runners.compose.conf_folder import CONF
 from runners.compose.identity import setting_hash

@@ -15,7 +15,8 @@ from runners.sweep.shared_runs import plan_all, spread, together
 from runners.sweep.trials import known_trials, state
 
 TINY = [
-    "problem.n_agents=4", "rounds=2", "algorithm.M=10", "privacy.accountants=[moments,rdp,fixed_size,gdp]", "privacy.accountant=rdp",
+    "problem.n_agents=4", "rounds=2", "algorithm.M=10", "privacy.accountants=[moments,rdp,fixed_size,gdp]",
+    "privacy.accountant=rdp",
 ]  # fmt: skip
 BOTH = ["experiment=fig2c,fig2d", *TINY, "seeds=0,1"]
 
