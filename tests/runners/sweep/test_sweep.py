@@ -149,7 +149,7 @@ REFUSED = [
     ("weights=glob(x*)", 2, "weights=glob(x*) has no values"),
     ("sweep.settings=ts", 2, "sweep.settings must be a list of settings, got 'ts'"),
     ("sweep.settings=[]", 2, "sweep.settings must be a list of settings, got []"),
-    ("sweep.settings=['seed=1']", 2, "seed cannot be given in command.settings"),
+    ("sweep.settings=['seed=1']", 2, "seed cannot be given in sweep.settings"),
     ("sweep.max_concurrent=0", 1, "sweep.max_concurrent must be an integer of at least 1, got 0"),
     ("sweep.cpus_per_trial=-1", 1, "sweep.cpus_per_trial must be a finite number of at least 0, got -1"),
     ("sweep.gpus_per_trial=1.5", 1, "sweep.gpus_per_trial above 1 must be a whole number, got 1.5"),
@@ -344,7 +344,7 @@ def test_failed_trials_are_skipped(folder, here):
     before = summaries(folder)
     code, out, err = here()
     assert code == 1
-    assert "5 failed before and are skipped; command.retry_failed=true runs them again" in err
+    assert "5 failed before and are skipped; sweep.retry_failed=true runs them again" in err
     assert "19 of 24 done, 5 failed" in out
     assert summaries(folder) == before
 
@@ -353,7 +353,7 @@ def test_resources_that_no_node_has(session, tmp_path, capsys):
     one = [*BRANIN, "algorithm=ts", f"results_dir={tmp_path / 'r'}"]
     assert command.main([*one, "sweep.cpus_per_trial=64"]) == 1
     error = capsys.readouterr().err
-    assert "error: command.cpus_per_trial=64 and command.gpus_per_trial=0 fit on no node of the Ray cluster" in error
+    assert "error: sweep.cpus_per_trial=64 and sweep.gpus_per_trial=0 fit on no node of the Ray cluster" in error
     assert list(tmp_path.iterdir()) == []
 
 
