@@ -39,9 +39,9 @@ class WandbTracker:
     """One W&B run: regret against epsilon and against the round, the config, the final figure.
 
     No method raises because of W&B. `start`, `finish` and `fail` wait for it, for at most `INIT_SECONDS` or
-    `FINISH_SECONDS`, plus twice `ANSWER_SECONDS`; `log_round` waits only when `WAITING_ROUNDS` do, for at most
-    `ANSWER_SECONDS`. W&B is not imported before `start`, prints nothing, asks for no key, and keeps its files in
-    `<run_dir>/wandb`; `wandb sync` uploads an offline run later.
+    `FINISH_SECONDS`, plus twice `ANSWER_SECONDS`; `log_round` does only when `WAITING_ROUNDS` wait. W&B is not imported
+    before `start`, prints nothing, asks for no key, and keeps its files in `<run_dir>/wandb`; `wandb sync` uploads an
+    offline run later.
     Stop on the dashboard of an online run interrupts the process, as Ctrl-C does.
 
     Args:
