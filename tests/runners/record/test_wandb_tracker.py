@@ -514,6 +514,42 @@ def test_wandb_that_hangs(
     assert calls.torn_down == 1
 
 
+def test_rounds_do_not_wait_for_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[int] = []
+    release = threading.Event()
+
+    def log(row: dict, step: int = -1, commit: bool = True) -> None:
+        release.wait(5.0)
+        logged.append(step)
+
+    fake_wandb(monkeypatch, log=log)
+    tracker = WandbTracker()
+    start(tracker, tmp_path)
+    for number in range(5):
+        tracker.log_round(number, {"regret/mean": 1.0})
+    assert logged == []
+    release.set()
+    tracker.finish({})
+    assert logged == [0, 1, 2, 3, 4]
+
+
+def test_a_hanging_wandb_is_noticed_when_too_many_rounds_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Callable[[], list[str]]
+) -> None:
+    monkeypatch.setattr(wandb_tracker, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(wandb_tracker, "WAITING_ROUNDS", 2)
+    release = threading.Event()
+    fake_wandb(monkeypatch, log=lambda *args, **settings: release.wait())
+    tracker = WandbTracker()
+    start(tracker, tmp_path)
+    try:
+        for number in range(5):
+            tracker.log_round(number, {"regret/mean": 1.0})
+        assert len(messages()) == 1 and "no answer within 0.2 s" in messages()[0]
+    finally:
+        release.set()
+
+
 def test_service_that_dies(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
     """Needs the process id, which W&B does not tell; the run after it has a service again."""
     from wandb.sdk import wandb_setup
