@@ -104,7 +104,7 @@ class TestEach:
 
     @pytest.mark.parametrize("delta", [0, 1, -0.1, 1.5, "small", True, float("nan")])
     def test_delta_outside_its_range_is_refused(self, accountant, delta):
-        with pytest.raises(ValueError, match=r"privacy\.delta must lie in \(0, 1\)"):
+        with pytest.raises(ValueError, match=r"delta must lie in \(0, 1\)"):
             accountant.curve([event(0.3, 1.0)], delta)
 
 

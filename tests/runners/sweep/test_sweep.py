@@ -149,7 +149,7 @@ REFUSED = [
     ("weights=glob(x*)", 2, "weights=glob(x*) has no values"),
     ("sweep.settings=ts", 2, "sweep.settings must be a list of settings, got 'ts'"),
     ("sweep.settings=[]", 2, "sweep.settings must be a list of settings, got []"),
-    ("sweep.settings=['seed=1']", 2, "seed cannot be given in command.settings"),
+    ("sweep.settings=['seed=1']", 2, "seed cannot be given in sweep.settings"),
     ("sweep.max_concurrent=0", 1, "sweep.max_concurrent must be an integer of at least 1, got 0"),
     ("sweep.cpus_per_trial=-1", 1, "sweep.cpus_per_trial must be a finite number of at least 0, got -1"),
     ("sweep.gpus_per_trial=1.5", 1, "sweep.gpus_per_trial above 1 must be a whole number, got 1.5"),
