@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.federated.mechanism import Mechanism, SubsampledGaussian, WeightedAverage
-from dpfbo.federated.planned_events import planned_events
 from dpfbo.federated.weights import Weighting
+from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting import accountant_named, check_delta, default_delta
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.noise import DiscreteGaussian
@@ -128,9 +130,21 @@ def _delta(privacy: dict[str, Any], n_agents: int) -> float:
 def _events(
     settings: dict[str, Any], mechanism: Mechanism, weighting: Weighting, n_agents: int
 ) -> list[dp_accounting.DpEvent]:
-    """The events of the planned broadcasts; none where no server adds up messages."""
-    a, T = settings["algorithm"], settings["rounds"]
-    if a["broadcasts"] is not None:
-        checks.integer("algorithm.broadcasts", a["broadcasts"], minimum=1)
-        T = min(T, a["broadcasts"])
-    return planned_events(mechanism, weighting, n_agents, a["P"], T) if a["server"] == "aggregate" else []
+    """What each of the planned broadcasts costs; none where no server adds up messages.
+
+    Raises ValueError for noise that is no ordinary number in some round.
+    """
+    stop = settings["algorithm"]["broadcasts"]
+    if stop is not None:
+        checks.integer("algorithm.broadcasts", stop, minimum=1)
+    if settings["algorithm"]["server"] != "aggregate":
+        return []
+    T, regions = settings["rounds"], Regions(settings["algorithm"]["P"], 1)
+    assignment = regions.assign(torch.arange(n_agents))
+    events = []
+    for t in range(T if stop is None else min(stop, T)):
+        weights = weighting(t, assignment, regions.P)
+        if isinstance(mechanism, SubsampledGaussian):
+            mechanism.sigma(weights, t)
+        events.append(mechanism.dp_event(weights, t))
+    return events
