@@ -166,8 +166,11 @@ def analysing(
     are not, unless they are it. names: those to choose from; None for all. Raises UnsupportedEvent if the chosen one
     cannot analyse an event.
     """
+    names = list(ACCOUNTANTS if names is None else names)
+    if chosen is not None:
+        checks.one_of("accountant", chosen, names)
     able, kinds = {}, set(events)
-    for name in ACCOUNTANTS if names is None else names:
+    for name in names:
         accountant = accountant_named(name)
         try:
             for event in kinds:
@@ -177,10 +180,7 @@ def analysing(
                 raise
             continue
         able[name] = accountant
-    first = next(iter(able), None) if chosen is None else chosen
-    return {
-        name: accountant
-        for name, accountant in able.items()
-        if name == chosen
-        or (accountant.relation == able[str(first)].relation and (chosen is None or not accountant.approximation))
-    }
+    relations = {name: accountant.relation for name, accountant in able.items()}
+    relation = next(iter(relations.values()), None) if chosen is None else relations[chosen]
+    left_out = {name for name, one in able.items() if one.approximation and name != chosen and chosen is not None}
+    return {name: one for name, one in able.items() if one.relation == relation and name not in left_out}
