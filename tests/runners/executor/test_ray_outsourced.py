@@ -37,7 +37,7 @@ def run(folder, *overrides, on_round=lambda done: None):
 class Parked:
     """Actors' processes that serve one run after another, as in `test_ray_federated`, and may die.
 
-    Nothing but the parties' own code is ever imported in them.
+    Nothing but their own code is ever imported in them.
     """
 
     def __init__(self, monkeypatch):
@@ -82,9 +82,9 @@ def placed(parked, monkeypatch):
     return deployments, then
 
 
-def inside(party, function, *arguments):
-    """What a function returns in the process of a party's actor."""
-    return ray.get(party.actor.handle.__ray_call__.remote(function, *arguments))
+def inside(replayed, function, *arguments):
+    """What a function returns in the process of the curator's or the modeler's actor."""
+    return ray.get(replayed.actor.handle.__ray_call__.remote(function, *arguments))
 
 
 # Two fresh processes: what is in their memory?
@@ -115,17 +115,17 @@ def words_of(experiment):
     return {**words, "seed": np.concatenate([text, number])}
 
 
-def looked_through(deployment, party, words):
+def looked_through(replayed, words):
     """(by kind, how often each word is there; the same in shared memory; all else that was seen)."""
     flat = np.concatenate(list(words.values()))
-    seen = inside(party, scan, masked(flat, MASK), MASK)
+    seen = inside(replayed, scan, masked(flat, MASK), MASK)
     ends = np.cumsum([len(w) for w in words.values()])[:-1]
     counts, shared = (dict(zip(words, np.split(c, ends), strict=True)) for c in (seen.counts, seen.shared))
     return counts, shared, seen
 
 
-def scanned(placed, folder, algorithm, parties):
-    """What the processes of a run hold after its last round. parties: whose."""
+def scanned(placed, folder, algorithm, names):
+    """What the processes of a run hold after its last round. names: whose."""
     deployments, _ = placed
     words, found = words_of(build(compose(*SMALL, *LARGE, f"algorithm={algorithm}"))), {}
 
@@ -138,8 +138,8 @@ def scanned(placed, folder, algorithm, parties):
                 "released": table.values[CHOSEN].numpy().ravel().view(np.uint64),
                 "size of the table": np.concatenate([sizes, sizes.byteswap()]),
             }
-            for name in parties:
-                found[name] = looked_through(deployment, getattr(deployment, name), {**words, **more})
+            for name in names:
+                found[name] = looked_through(getattr(deployment, name), {**words, **more})
 
     run(folder, f"algorithm={algorithm}", *LARGE, *RAY, on_round=look)
     return found
@@ -225,8 +225,8 @@ def test_what_a_modeler_cannot_have(parked, monkeypatch, capsys, tmp_path, overr
 # Deaths.
 
 
-def dies_after(party, owner, method):
-    """The process of an actor kills itself the next time that this method of its party returns."""
+def dies_after(replayed, owner, method):
+    """The process of an actor kills itself the next time that this method of the object in it returns."""
 
     def arm(actor):
         original = getattr(getattr(actor, owner), method)
@@ -237,11 +237,11 @@ def dies_after(party, owner, method):
 
         setattr(getattr(actor, owner), method, last)
 
-    inside(party, arm)
+    inside(replayed, arm)
 
 
 def with_deaths(placed, folder, deaths, *overrides):
-    """A run whose parties die at once after a method of theirs. deaths: by the round that is done, -1 for none."""
+    """A run whose actors die at once after a method of theirs. deaths: by the round that is done, -1 for none."""
     deployments, then = placed
 
     def arm(deployment, t):
@@ -256,7 +256,7 @@ AT_CHARGE = {-1: [("curator", "_ledger", "charge")]}
 IN_ONE_ROUND = {2: [("curator", "_curator", "measure"), ("modeler", "_modeler", "observe")]}
 
 
-def test_parties_that_die_leave_no_trace(placed, tmp_path):
+def test_actors_that_die_leave_no_trace(placed, tmp_path):
     _, local = run(tmp_path / "local", *HISTOGRAM)
     summary, folder = with_deaths(placed, tmp_path / "ray", IN_ONE_ROUND, *HISTOGRAM)
     assert summary["executor"]["restarts"] == 2
@@ -267,7 +267,7 @@ def test_a_release_that_was_charged_is_the_one_that_is_sent(placed, tmp_path):
     """Its noise is never the same again."""
     summary, folder = with_deaths(placed, tmp_path, AT_CHARGE, "algorithm=gaussian_gp_ucb", "privacy.rng=os")
     assert summary["executor"]["restarts"] == summary["n_charges"] == 1
-    values = placed[0][0].curator.release()[0].values
+    values = placed[0][0].done.released.values
     assert [c.digest for c in Ledger(folder / "ledger.jsonl").charges] == [digest(values)]
 
 
