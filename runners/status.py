@@ -33,7 +33,7 @@ class UnknownExperiment(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Report:
+class ExperimentStatus:
     """The trials of one experiment and their states at one moment."""
 
     folder: Path
@@ -62,14 +62,14 @@ class Report:
         return {"experiment": self.folder.name, "results": str(self.folder), "counts": counts, "trials": trials}
 
 
-def report(folder: Path) -> Report:
+def report(folder: Path) -> ExperimentStatus:
     """The report on the experiment in `folder`. Raises UnknownExperiment if there is no trial."""
     trials = known_trials(folder)
     if not trials:
         others = ", ".join(path.name for path in experiments(folder.parent))
         hint = f"there are results of {others}" if others else "there are no results yet"
         raise UnknownExperiment(f"no trial of {folder.name!r} in {folder.parent} ({hint})")
-    return Report(folder, trials, {trial.key: state(trial.folder(folder)) for trial in trials})
+    return ExperimentStatus(folder, trials, {trial.key: state(trial.folder(folder)) for trial in trials})
 
 
 def experiments(results: Path) -> list[Path]:
@@ -114,7 +114,7 @@ def _watch(folders: Sequence[Path], seconds: float) -> None:
                 console.print(_all(reports))
 
 
-def _all(reports: Sequence[Report]) -> Group:
+def _all(reports: Sequence[ExperimentStatus]) -> Group:
     return Group(*(part for r in reports for part in (r.shown(), Text(""))))
 
 

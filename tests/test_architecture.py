@@ -17,15 +17,15 @@ PACKAGES = ("dpfbo", "runners", "analysis")
 # Rooms from the lowest: a room may import those of earlier steps, and none beside it.
 STEPS = {
     "dpfbo": (
-        "checks files clock", "rng", "gp privacy", "records", "outsourced", "problems", "federated", "checkpoint",
-        "audit",
+        "checks files clock", "rng", "gp privacy", "records", "run_result", "outsourced", "problems", "federated",
+        "checkpoint", "audit",
     ),
     "runners": (
-        "record compose fetch", "arguments executor", "recorded_run", "run", "sweep audit bench demo",
-        "privacy theory status",
+        "private_apis dpfbo_command", "record compose", "arguments executor completion", "user_errors recorded_run fetch",
+        "run", "sweep audit bench demo", "privacy theory status",
     ),
     "analysis": (
-        "labels", "schema", "load", "tables evidence", "claims drawing", "figures", "html", "report",
+        "arguments labels", "schema", "load", "tables evidence", "claims drawing", "figures", "html", "report",
     ),
 }  # fmt: skip
 FOREIGN = {

@@ -96,24 +96,24 @@ def run(
 
 
 @dataclass(frozen=True)
-class Together:
+class LocalPopulation:
     """All agents as one shard in this process."""
 
     shard: Shard
 
     @staticmethod
-    def of(problem: Problem, agents: Agents) -> "Together":
+    def of(problem: Problem, agents: Agents) -> "LocalPopulation":
         """On the CPU."""
-        return Together(Shard(problem, agents, torch.arange(problem.n_agents)))
+        return LocalPopulation(Shard(problem, agents, torch.arange(problem.n_agents)))
 
-    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "TogetherStep":
+    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "LocalStep":
         self.shard.clock.seconds.clear()
-        return TogetherStep(self.shard.step(t, broadcast, send), dict(self.shard.clock.seconds))
+        return LocalStep(self.shard.step(t, broadcast, send), dict(self.shard.clock.seconds))
 
 
 @dataclass(frozen=True)
-class TogetherStep:
-    """A round of `Together`, done when it is made."""
+class LocalStep:
+    """A round of `LocalPopulation`, done when it is made."""
 
     turn: Turn
     phases: dict[str, float]

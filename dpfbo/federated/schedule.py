@@ -21,7 +21,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Power:
+class PowerSchedule:
     """z_t = z (t + 1)^exponent, t = 0 for the first broadcast. Above 0: early broadcasts are the precise ones."""
 
     exponent: float = 0.5

@@ -110,6 +110,6 @@ class Server:
         if self.budget.when_spent == "stop":
             return False
         raise BudgetSpent(
-            f"the broadcast of round {t} would cost more than privacy.budget.epsilon={self.budget.epsilon!r} "
+            f"the broadcast of round {t} would cost more than the budget's epsilon {self.budget.epsilon!r} "
             f"with the {len(spent)} that are charged already"
         )

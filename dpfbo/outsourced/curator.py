@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpfbo.outsourced.table import CandidateProblem, ReleasedTable
-from dpfbo.outsourced.transforms import Behind, Transform, Unreleased
+from dpfbo.outsourced.transforms import CandidateRows, Transform, Unreleased
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import Entropy
@@ -69,7 +69,7 @@ class Curator:
         self._transform, self._streams, self._entropy = transform, streams, entropy
         self._ledger, self._epsilon, self._capacity, self._kept = ledger, epsilon, capacity, kept
         self._released: CuratorOutput | None = None
-        self._behind: Behind | None = None
+        self._behind: CandidateRows | None = None
         self._answers: list[Measured] = []
         self._seen: set[int] = set()
 
@@ -139,7 +139,7 @@ class Curator:
         self._answers.append(answer)
         return answer
 
-    def _row(self, behind: Behind, index: int, pick: float) -> int:
+    def _row(self, behind: CandidateRows, index: int, pick: float) -> int:
         """The row to measure for a candidate: of several, one that was not measured before if there is any."""
         rows = behind.rows(index).tolist()
         if len(rows) > 1:

@@ -101,7 +101,7 @@ class Custom:
         return y
 
     def _call(self, agent: int, point: np.ndarray) -> float:
-        where = f"problem.function {self.function!r} at agent {agent}, x = {point.tolist()}"
+        where = f"function {self.function!r} at agent {agent}, x = {point.tolist()}"
         try:
             result = self._objective(agent, point.copy())
         except Exception as error:

@@ -42,7 +42,7 @@ class Area:
 
 
 @dataclass(frozen=True)
-class Source:
+class PriceSource:
     """A file below the data folder, its column with the price of a square metre, and what it stands in for."""
 
     name: str
@@ -54,14 +54,14 @@ class Source:
 
 # GPs by maximum likelihood (`dpfbo.outsourced.hyperparameters`, one length-scale) on 1500 random locations of each file
 SOURCES = {
-    "king_county": Source(
+    "king_county": PriceSource(
         "property_king_county",
         "property/king_county_2014_2015.csv.gz",
         "price_per_sqm",
         Area((-122.55, -121.3), (47.1, 47.8), lengthscale=6.1, mean=7.76, signal_sd=0.239, noise_sd=0.236),
         "house sales in King County 2014-2015 stand in for the paper's private property in Singapore",
     ),
-    "singapore": Source(
+    "singapore": PriceSource(
         "property_singapore_hdb",
         "property/singapore_hdb_resale_2023.csv.gz",
         "price_per_sqm",

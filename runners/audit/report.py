@@ -12,7 +12,7 @@ from dpfbo.audit.bounds import Rates, Verdict
 from dpfbo.audit.faulty import faults
 from dpfbo.audit.faulty.faults import TWO_WORLDS, Caught
 from dpfbo.audit.server.examine import CHECKS
-from dpfbo.audit.server.repeated_rounds import Finding
+from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.files import replace_file
 from dpfbo.privacy.accounting import finite_or_none
 from runners.audit import server_picture
@@ -36,7 +36,7 @@ def show(audit: Audit, files: Sequence[Path]) -> None:
     console.print("nothing found" if audit.sound else "the claim does NOT hold", style=None if audit.sound else "bold")
 
 
-def _checks(findings: Sequence[Finding]) -> Table:
+def _checks(findings: Sequence[CheckResult]) -> Table:
     table = Table(title="checks with equal randomness, and of noise, S_t and ledger", title_justify="left")
     table.add_column("check")
     table.add_column("")
@@ -99,7 +99,7 @@ def as_json(audit: Audit, overrides: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _finding(f: Finding) -> dict[str, Any]:
+def _finding(f: CheckResult) -> dict[str, Any]:
     return {
         "check": f.check, "holds": f.holds, "words": f.words, "measured": finite_or_none(f.measured),
         "allowed": finite_or_none(f.allowed),

@@ -8,7 +8,7 @@ from dpfbo.audit import bounds
 from dpfbo.audit.bounds import Verdict
 from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import examine
-from dpfbo.audit.server.repeated_rounds import Finding
+from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.audit.server.target import Target
 from dpfbo.federated.server import Server
 from dpfbo.privacy.ledger import Ledger
@@ -33,7 +33,7 @@ class Audit:
     accountant: str
     target: Target
     rounds: int
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
     repetitions: tuple[Audited, ...]
     seconds: float
 

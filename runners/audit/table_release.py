@@ -16,7 +16,7 @@ from dpfbo.audit.release import checks, reconstruction, two_tables
 from dpfbo.audit.release.reconstruction import Reconstruction
 from dpfbo.audit.release.scores import in_table_order
 from dpfbo.audit.release.two_tables import Attack, Told
-from dpfbo.audit.server.repeated_rounds import Finding
+from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.audit.server.target import seeded
 from dpfbo.files import replace_file
 from dpfbo.outsourced.transforms import NORM
@@ -45,7 +45,7 @@ class OutsourcedAudit:
 
     experiment: OutsourcedExperiment
     claim: Claim
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
     told: tuple[Told, ...]
     reconstructions: tuple[Reconstruction, ...]
     sigma: float
@@ -134,7 +134,7 @@ def show(audit: OutsourcedAudit, files: Sequence[Path]) -> None:
     console.print("nothing found" if audit.sound else "the claim does NOT hold", style=None if audit.sound else "bold")
 
 
-def _checks(findings: Sequence[Finding]) -> Shown:
+def _checks(findings: Sequence[CheckResult]) -> Shown:
     shown = Shown(title=f"checks of {checks.RELEASES} releases", title_justify="left")
     for column in ("check", "", "worst that was seen"):
         shown.add_column(column)

@@ -77,7 +77,7 @@ def time_dpfbo(experiment: FederatedExperiment, on_round: OnRound) -> Timing:
     """Run the library on the experiment, its ledger in memory."""
     server = experiment.server(Ledger(None))
     begin = time.perf_counter()
-    population = federation.Together.of(experiment.problem, experiment.agents)
+    population = federation.LocalPopulation.of(experiment.problem, experiment.agents)
     result = federation.run(population, server, experiment.rounds, lambda done: on_round(done.agents.round))
     return _timing("dpfbo", experiment, experiment.rounds, result.seconds, time.perf_counter() - begin)
 

@@ -20,7 +20,7 @@ BELIEF = Belief(lengthscale=0.2 * NORM, variance=1.0, noise=1e-5, mean=0.0)
 
 
 @dataclass(frozen=True)
-class Timing:
+class ModelerTiming:
     """Milliseconds of a run, the fastest of several. refitted: the same posteriors, each from one factorisation of all
     that is known. difference: the largest between the two, of a mean or a variance after any step. megabytes: that
     memory grew by at its peak."""
@@ -34,7 +34,7 @@ class Timing:
     megabytes: float
 
 
-def measure(n: int, r: int, rounds: int, repeats: int, seed: int) -> Timing:
+def measure(n: int, r: int, rounds: int, repeats: int, seed: int) -> ModelerTiming:
     """Time runs over random rows of [-12, 12]^3, projected to r columns, whose objective is a smooth function."""
     rng = np.random.default_rng(seed)
     rows = rng.uniform(-12, 12, (n, 3))
@@ -44,7 +44,7 @@ def measure(n: int, r: int, rounds: int, repeats: int, seed: int) -> Timing:
     seconds, indices = min((_run(points, y, rounds) for _ in range(repeats + 1)), key=lambda found: found[0])
     megabytes = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     refitted, difference = _refit(points, y, indices)
-    return Timing(n, r, rounds, 1e3 * seconds, 1e3 * refitted, difference, megabytes)
+    return ModelerTiming(n, r, rounds, 1e3 * seconds, 1e3 * refitted, difference, megabytes)
 
 
 def _run(points: torch.Tensor, y: torch.Tensor, rounds: int) -> tuple[float, list[int]]:

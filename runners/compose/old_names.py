@@ -8,6 +8,7 @@ from typing import Any
 
 # where the classes of the configuration are, and where the first version had them
 _MOVED = {
+    "dpfbo.federated.schedule.PowerSchedule": "dpfbo.schedule.Power",
     "dpfbo.federated.schedule": "dpfbo.schedule",
     "dpfbo.federated.weights": "dpfbo.weights",
     "dpfbo.privacy.noise": "dpfbo.noise",
@@ -64,6 +65,6 @@ def _with_classes(node: Any, moved: dict[str, str]) -> Any:
 def _class_path(path: str, moved: dict[str, str]) -> str:
     for module, elsewhere in moved.items():
         there_already = elsewhere.startswith(module) and path.startswith(f"{elsewhere}.")
-        if path.startswith(f"{module}.") and not there_already:
+        if f"{path}.".startswith(f"{module}.") and not there_already:
             return elsewhere + path.removeprefix(module)
     return path

@@ -7,7 +7,7 @@ import torch
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated import federation
-from dpfbo.federated.federation import Aggregator, FederatedResult, Together
+from dpfbo.federated.federation import Aggregator, FederatedResult, LocalPopulation
 from dpfbo.federated.shard import Shard
 from dpfbo.outsourced import loop
 from dpfbo.outsourced.curator import Curator
@@ -39,7 +39,7 @@ class Local:
 class LocalFederation(Local):
     """All agents one batch, the server beside them."""
 
-    population: Together
+    population: LocalPopulation
     server: Aggregator | None
     done: FederatedResult
 
@@ -52,7 +52,7 @@ class LocalFederation(Local):
         shard.restore(done.rounds)
         ledger = Ledger(folder.ledger_path)
         server = experiment.server(ledger, experiment.kept_release(Checkpoint(folder.checkpoint_path)))
-        return LocalFederation(experiment, ledger, Together(shard), server, done)
+        return LocalFederation(experiment, ledger, LocalPopulation(shard), server, done)
 
     def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
         federation.run(self.population, self.server, self.experiment.rounds, on_round, self.done, broadcasts)

@@ -8,7 +8,7 @@ import torch
 
 from dpfbo import checks
 from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.schedule import Constant, Power, Schedule, Steps
+from dpfbo.federated.schedule import Constant, PowerSchedule, Schedule, Steps
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.gp.regions import Regions
@@ -103,7 +103,7 @@ class PlannedRun:
 
     @property
     def mechanism(self) -> SubsampledGaussian:
-        schedule: Schedule = Power(self.growth) if self.growth else Constant()
+        schedule: Schedule = PowerSchedule(self.growth) if self.growth else Constant()
         if self.zs:
             schedule = Steps([z / self.zs[0] for z in self.zs])
         z = self.zs[0] if self.zs else self.z

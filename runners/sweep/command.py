@@ -21,7 +21,7 @@ from runners.compose.conf_folder import CONF
 from runners.compose.overrides import one_sentence
 from runners.record.terminal import say_error
 from runners.sweep import progress_table
-from runners.sweep.plan import Grid, Setting
+from runners.sweep.plan import PlannedSetting, SweepPlan
 from runners.sweep.shared_runs import plan_all, spread, together
 from runners.sweep.trials import Trial, TrialState, seeds_in_words, state, write_plan
 from runners.user_errors import USER_ERRORS
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(any(s.phase != "done" for states in after for s in states.values()))
 
 
-def _sweep(grids: Sequence[Grid], found: Sequence[States], console: Console) -> tuple[list[States], list[str]]:
+def _sweep(grids: Sequence[SweepPlan], found: Sequence[States], console: Console) -> tuple[list[States], list[str]]:
     """Run what no experiment has finished, each trial once; returns all states afterwards, and the trials' warnings."""
     planned, known = together(grids, found)
     trials = [trial for _, trial in planned.values()]
@@ -117,7 +117,7 @@ def _sweep(grids: Sequence[Grid], found: Sequence[States], console: Console) -> 
             stack.enter_context(tune.cluster(grids[0].options))
         for grid in grids:
             write_plan(grid.folder, [trial for _, trial in grid.trials])
-        board = progress_table.Board(
+        board = progress_table.ProgressTable(
             trials, {**known, **{trial.key: TrialState("waiting") for _, trial in todo}}, console
         )
         try:
@@ -139,7 +139,7 @@ def _busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def _shown(board: progress_table.Board, console: Console) -> Iterator[None]:
+def _shown(board: progress_table.ProgressTable, console: Console) -> Iterator[None]:
     """Shows the board live on a terminal; it stays there only if the sweep is cut short."""
     if not console.is_terminal:
         yield
@@ -149,11 +149,11 @@ def _shown(board: progress_table.Board, console: Console) -> Iterator[None]:
         live.transient = True
 
 
-def _is_to_run(grid: Grid, known: TrialState) -> bool:
+def _is_to_run(grid: SweepPlan, known: TrialState) -> bool:
     return known.phase != "done" and (known.phase != "failed" or grid.options.retry_failed)
 
 
-def _say_what_is_skipped(grid: Grid, states: States, console: Console) -> None:
+def _say_what_is_skipped(grid: SweepPlan, states: States, console: Console) -> None:
     phases = [s.phase for s in states.values()]
     if done := phases.count("done"):
         console.print(f"{done} of {len(phases)} trials are finished and skipped")
@@ -162,8 +162,11 @@ def _say_what_is_skipped(grid: Grid, states: States, console: Console) -> None:
 
 
 def _print(
-    grids: Sequence[Grid], found: Sequence[States], as_json: bool, show: Callable[[Grid, States, Console], None]
-) -> None:
+    grids: Sequence[SweepPlan],
+    found: Sequence[States],
+    as_json: bool,
+    show: Callable[[SweepPlan, States, Console], None],
+) -> None:  # fmt: skip
     """The experiments one after another; as JSON an object, or a list of them where there are several."""
     if as_json:
         content = [_as_json(grid, states) for grid, states in zip(grids, found, strict=True)]
@@ -173,7 +176,7 @@ def _print(
         show(grid, states, Console(highlight=False))
 
 
-def _conclude(grid: Grid, states: States, console: Console) -> None:
+def _conclude(grid: SweepPlan, states: States, console: Console) -> None:
     """The table at the end, and the trials that failed."""
     trials = [trial for _, trial in grid.trials]
     rows = progress_table.rows(trials, states)
@@ -184,7 +187,7 @@ def _conclude(grid: Grid, states: States, console: Console) -> None:
     console.print(f"{progress_table.counts(rows)}; results: {grid.folder}", soft_wrap=True)
 
 
-def _preview(grid: Grid, states: States, console: Console) -> None:
+def _preview(grid: SweepPlan, states: States, console: Console) -> None:
     """What a sweep would run and what it would cost in privacy."""
     accountants = list(dict.fromkeys(name for setting in grid.settings for name in setting.epsilon))
     rough = {name for setting in grid.settings for name in setting.approximations}
@@ -214,7 +217,7 @@ def _preview(grid: Grid, states: States, console: Console) -> None:
     console.print(f"results: {grid.folder}", soft_wrap=True)
 
 
-def _seeds_by_state(grid: Grid, setting: Setting, states: Mapping[tuple[str, int], TrialState]) -> str:
+def _seeds_by_state(grid: SweepPlan, setting: PlannedSetting, states: Mapping[tuple[str, int], TrialState]) -> str:
     """`0..2 done, 3 resumes at round 7, 4 to run`."""
     groups: dict[str, list[int]] = {}
     for seed in grid.seeds:
@@ -222,7 +225,7 @@ def _seeds_by_state(grid: Grid, setting: Setting, states: Mapping[tuple[str, int
     return "\n".join(f"{seeds_in_words(seeds)} {words}" for words, seeds in groups.items())
 
 
-def _in_words(grid: Grid, known: TrialState) -> str:
+def _in_words(grid: SweepPlan, known: TrialState) -> str:
     if known.phase == "interrupted":
         return f"resumes after round {known.round}"
     if known.phase == "failed":
@@ -230,8 +233,8 @@ def _in_words(grid: Grid, known: TrialState) -> str:
     return {"done": "done", "running": "running elsewhere", "waiting": "to run"}[known.phase]
 
 
-def _as_json(grid: Grid, states: States) -> dict[str, Any]:
-    def entry(setting: Setting, trial: Trial) -> dict[str, Any]:
+def _as_json(grid: SweepPlan, states: States) -> dict[str, Any]:
+    def entry(setting: PlannedSetting, trial: Trial) -> dict[str, Any]:
         known = states[trial.key]
         predicted = {
             "epsilon": setting.epsilon, "delta": setting.delta, "relation": setting.relation,

@@ -33,12 +33,12 @@ SCALES = ("quick", "paper")
 _OF_THE_SWEEP = {"experiment", *outside_setting()} - {"seed", "seeds"}
 
 
-class GridError(HydraException):
+class SweepError(HydraException):
     """The overrides do not make a sweep; one sentence."""
 
 
 @dataclass(frozen=True)
-class Setting:
+class PlannedSetting:
     """A setting, composed and checked; seed by seed it is a trial.
 
     epsilon: predicted of a whole run, by each accountant at `delta`; None where there is no finite one.
@@ -73,7 +73,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Options:
+class SweepOptions:
     """How a sweep runs its trials: the keys under `sweep`, their defaults resolved."""
 
     max_concurrent: int | None
@@ -100,22 +100,22 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Grid:
+class SweepPlan:
     """All trials of a sweep. folder: of its experiment."""
 
     experiment: str
     folder: Path
-    settings: tuple[Setting, ...]
+    settings: tuple[PlannedSetting, ...]
     seeds: tuple[int, ...]
-    options: Options
+    options: SweepOptions
 
     @property
-    def trials(self) -> list[tuple[Setting, Trial]]:
+    def trials(self) -> list[tuple[PlannedSetting, Trial]]:
         """Every setting with the first seed, then with the second, so that settings compare early."""
         return [(setting, setting.trial(seed)) for seed in self.seeds for setting in self.settings]
 
 
-def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> Grid:
+def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> SweepPlan:
     """Compose and check everything that the overrides of a command line ask for.
 
     say: told how far that is. Raises HydraException or OmegaConfBaseException for overrides that do not compose,
@@ -124,7 +124,7 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
     seeds = [a.partition("=")[2] for a in arguments if _name(a) == "seeds"]
     rest = [a for a in arguments if _name(a) != "seeds"]
     if any(_name(a) == "seed" for a in rest):
-        raise GridError("seed cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
+        raise SweepError("seed cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
     with composing():
         given = _parsed(rest)
         base = hydra.compose("config", [v for key, vs in given.items() if _of_the_sweep(key) for v in vs])
@@ -145,7 +145,7 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
         say(f"checking setting {number} of {len(found)}")
         settings.append(_checked(labels[number - 1], group[0], composition))
     folder = settings[0].folder
-    return Grid(folder.name, folder, tuple(settings), parsed_seeds, options)
+    return SweepPlan(folder.name, folder, tuple(settings), parsed_seeds, options)
 
 
 def parse_seeds(given: object) -> tuple[int, ...]:
@@ -163,7 +163,7 @@ def parse_seeds(given: object) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def _adapt(cfg: DictConfig, options: Options, seed: int) -> None:
+def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
     """Make a composed configuration that of the first trial, which runs in another process beside others."""
     OmegaConf.set_struct(cfg, False)
     del cfg["seeds"], cfg["scale"], cfg["sweep"]
@@ -173,24 +173,24 @@ def _adapt(cfg: DictConfig, options: Options, seed: int) -> None:
         cfg.problem.n_jobs = max(1, int(options.cpus_per_trial))
 
 
-def _checked(label: str, overrides: tuple[str, ...], composition: Composition) -> Setting:
+def _checked(label: str, overrides: tuple[str, ...], composition: Composition) -> PlannedSetting:
     """The setting, after building with one seed all that a run of it builds."""
     experiment = composition.experiment
     WandbTracker(**asdict(composition.settings.tracker.wandb))  # checks its settings
-    return Setting(
+    return PlannedSetting(
         label, overrides, composition.setting, composition.cfg, experiment.rounds, experiment.problem.metric,
         experiment.settings.privacy.accountant, experiment.plan.delta, experiment.plan.relation,
         experiment.plan.epsilons(), experiment.plan.approximations,
     )  # fmt: skip
 
 
-def _options(base: DictConfig) -> Options:
+def _options(base: DictConfig) -> SweepOptions:
     s: dict[str, Any] = OmegaConf.to_container(base.sweep, resolve=True)  # type: ignore[assignment]
     on_ray = base.executor.name == "ray"
     cpus = s["cpus_per_trial"] if s["cpus_per_trial"] is not None else float(not on_ray)
     limit = s["max_concurrent"] if s["max_concurrent"] is not None or not on_ray else 1
     address = s["address"] if s["address"] is not None or not on_ray else base.executor.address
-    return Options(limit, cpus, s["gpus_per_trial"], s["retry_failed"], address, s["alone"])
+    return SweepOptions(limit, cpus, s["gpus_per_trial"], s["retry_failed"], address, s["alone"])
 
 
 def _scaled(base: DictConfig) -> tuple[Any, Any]:
@@ -200,15 +200,15 @@ def _scaled(base: DictConfig) -> tuple[Any, Any]:
     seeds, settings = base.get("seeds"), sweep["settings"]
     if sweep["scales"] is None:
         if base.scale != SCALES[0]:
-            raise GridError(f"scale={base.scale} needs an experiment that has sweep.scales")
+            raise SweepError(f"scale={base.scale} needs an experiment that has sweep.scales")
         return 0 if seeds is None else seeds, settings
     if seeds is not None:
-        raise GridError("an experiment with sweep.scales has its seeds there")
+        raise SweepError("an experiment with sweep.scales has its seeds there")
     try:
         chosen = sweep["scales"][base.scale]
         return chosen["seeds"], [*(settings or []), *chosen.get("also", [])] or None
     except (KeyError, TypeError, AttributeError) as error:
-        raise GridError(
+        raise SweepError(
             f"sweep.scales must have seeds, and perhaps also, for {' and '.join(SCALES)}, got {sweep['scales']!r}"
         ) from error
 
@@ -216,13 +216,13 @@ def _scaled(base: DictConfig) -> tuple[Any, Any]:
 def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, ...]]:
     """The overrides of every setting; what the command line gives goes before what an entry gives."""
     if entries is not None and (OmegaConf.is_dict(entries) or isinstance(entries, str) or not len(entries)):
-        raise GridError(f"sweep.settings must be a list of settings, got {entries!r}")
+        raise SweepError(f"sweep.settings must be a list of settings, got {entries!r}")
     combinations: dict[tuple[str, ...], None] = {}
     for entry in [""] if entries is None else entries:
         own = _parsed(shlex.split(entry) if isinstance(entry, str) else [str(override) for override in entry])
         for key in own:
             if _of_the_sweep(key) or key in ("seed", "seeds"):
-                raise GridError(f"{key} cannot be given in sweep.settings, only for the whole sweep")
+                raise SweepError(f"{key} cannot be given in sweep.settings, only for the whole sweep")
         combinations.update(dict.fromkeys(itertools.product(*{**own, **given}.values())))
     return list(combinations)
 
@@ -233,7 +233,7 @@ def _parsed(overrides: Sequence[str]) -> dict[str, list[str]]:
     for override in parse_overrides(overrides):
         key = override.key_or_group if override.package is None else f"{override.key_or_group}@{override.package}"
         if override.is_sweep_override() and _of_the_sweep(key):
-            raise GridError(f"{key} must have one value for the whole sweep, got {override.input_line}")
+            raise SweepError(f"{key} must have one value for the whole sweep, got {override.input_line}")
         expanded.pop(key, None)
         expanded[key] = _expanded(override)
     return expanded
@@ -245,10 +245,10 @@ def _expanded(override: Override) -> list[str]:
         deletes_any = override.is_delete() and override.value_type is None
         return [name if deletes_any else f"{name}={override.get_value_element_as_str()}"]
     if not override.is_discrete_sweep():
-        raise GridError(f"{name} must be a list of values, a choice(), range() or glob(), got {override.input_line}")
+        raise SweepError(f"{name} must be a list of values, a choice(), range() or glob(), got {override.input_line}")
     values = list(override.sweep_string_iterator())
     if not values:
-        raise GridError(f"{override.input_line} has no values")
+        raise SweepError(f"{override.input_line} has no values")
     return [f"{name}={value}" for value in values]
 
 

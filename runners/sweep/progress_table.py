@@ -137,7 +137,7 @@ def epsilon_in_words(epsilon: float | None) -> str:
     return "none" if epsilon is None or math.isinf(epsilon) else f"{epsilon:.3g}"
 
 
-class Board:
+class ProgressTable:
     """The states of a sweep's trials while it runs: a live table, or a line for each trial that ends."""
 
     def __init__(self, trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState], console: Console) -> None:

@@ -13,7 +13,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from runners.record.run_folder import ResultsError, RunFolder
-from runners.sweep.plan import Grid, GridError, Setting, plan
+from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, plan
 from runners.sweep.trials import FAILURE, Phase, Trial, TrialState, state, write_plan
 
 States = dict[tuple[str, int], TrialState]
@@ -21,19 +21,19 @@ States = dict[tuple[str, int], TrialState]
 COPIED = ("ledger.jsonl", "rounds.parquet", "server.parquet")
 
 
-def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> list[Grid]:
+def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> list[SweepPlan]:
     """`plan` for each of the experiments that the command line names, as in experiment=fig2a,fig2b.
 
-    Raises GridError where several of them do not go together.
+    Raises SweepError where several of them do not go together.
     """
     given = {a.lstrip("+").partition("=")[0]: a.partition("=")[2] for a in arguments}
     names = [name.strip() for name in given.get("experiment", "").split(",")]
     if len(names) < 2:
         return [plan(arguments, say)]
     if not all(names) or len(set(names)) < len(names):
-        raise GridError(f"experiments must be different names between commas, got {given['experiment']!r}")
+        raise SweepError(f"experiments must be different names between commas, got {given['experiment']!r}")
     if "experiment_name" in given:
-        raise GridError("experiment_name cannot be given to several experiments, each has its own")
+        raise SweepError("experiment_name cannot be given to several experiments, each has its own")
     rest = [a for a in arguments if a.lstrip("+").partition("=")[0] != "experiment"]
     grids = []
     for name in names:
@@ -43,35 +43,35 @@ def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda messa
     return grids
 
 
-def _check_together(grids: Sequence[Grid]) -> None:
+def _check_together(grids: Sequence[SweepPlan]) -> None:
     for grid in grids:
         if grid.options.alone:
-            raise GridError(f"experiment {grid.experiment} (sweep.alone=true) cannot be run with others")
+            raise SweepError(f"experiment {grid.experiment} (sweep.alone=true) cannot be run with others")
     if len({grid.folder for grid in grids}) < len(grids):
-        raise GridError(f"experiments must have folders of their own, got {', '.join(g.experiment for g in grids)}")
+        raise SweepError(f"experiments must have folders of their own, got {', '.join(g.experiment for g in grids)}")
     for key, values in (
         ("sweep's resources", {grid.options for grid in grids}),
         ("executor", {str(grid.settings[0].cfg.executor) for grid in grids}),
     ):
         if len(values) > 1:
-            raise GridError(f"several experiments must have one {key}: give it on the command line")
+            raise SweepError(f"several experiments must have one {key}: give it on the command line")
     for cfg in (setting.cfg for grid in grids for setting in grid.settings):
         for key, needed in (("tracker.wandb.mode", "disabled"), ("privacy.rng", "seeded")):
             if (got := OmegaConf.select(cfg, key)) != needed:
-                raise GridError(
+                raise SweepError(
                     f"several experiments share their runs, which needs {key}={needed}, got {got!r} "
                     f"in {cfg.experiment_name}"
                 )
 
 
 def together(
-    grids: Sequence[Grid], found: Sequence[States]
-) -> tuple[dict[tuple[str, int], tuple[Setting, Trial]], States]:
+    grids: Sequence[SweepPlan], found: Sequence[States]
+) -> tuple[dict[tuple[str, int], tuple[PlannedSetting, Trial]], States]:
     """Every trial once, in the experiment where it is farthest, and its state there.
 
     found: the states of each experiment's trials.
     """
-    planned: dict[tuple[str, int], tuple[Setting, Trial]] = {}
+    planned: dict[tuple[str, int], tuple[PlannedSetting, Trial]] = {}
     known: States = {}
     for grid, states in zip(grids, found, strict=True):
         for setting, trial in grid.trials:
@@ -81,7 +81,7 @@ def together(
     return planned, known
 
 
-def spread(grids: Sequence[Grid], found: Sequence[States], known: States) -> list[States]:
+def spread(grids: Sequence[SweepPlan], found: Sequence[States], known: States) -> list[States]:
     """Copy what is done in one experiment to the others that ask for it; returns the states of each one's trials.
 
     found: what each experiment had. known: of every trial, wherever it is. A copy that cannot be made, because the
@@ -97,7 +97,7 @@ def spread(grids: Sequence[Grid], found: Sequence[States], known: States) -> lis
     return after
 
 
-def _copied(trial: Trial, grid: Grid, grids: Sequence[Grid], known: TrialState) -> TrialState:
+def _copied(trial: Trial, grid: SweepPlan, grids: Sequence[SweepPlan], known: TrialState) -> TrialState:
     """The state of a trial in the folder of `grid`, after it is copied there if it is done elsewhere only."""
     target = trial.folder(grid.folder)
     if known.phase != "done" or state(target).phase == "done":

@@ -33,8 +33,8 @@ from runners.compose.identity import setting_hash
 from runners.executor.ray.cluster import check_reachable
 from runners.record.run_folder import ResultsError, RunFolder
 from runners.recorded_run import execute
-from runners.sweep.plan import Options, Setting
-from runners.sweep.progress_table import Board
+from runners.sweep.plan import PlannedSetting, SweepOptions
+from runners.sweep.progress_table import ProgressTable
 from runners.sweep.trials import Trial, TrialState, forget_failure, record_failure, state
 from runners.user_errors import USER_ERRORS
 
@@ -43,7 +43,7 @@ BUSY_SECONDS = 15.0  # to wait for a process in the same run folder, such as one
 
 
 @contextmanager
-def cluster(options: Options) -> Iterator[None]:
+def cluster(options: SweepOptions) -> Iterator[None]:
     """A connection to Ray, or a Ray of our own on this machine, for as long as it is needed.
 
     One that this process had before is left as it is. Raises ConnectionError if there is no Ray at the address,
@@ -79,7 +79,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def run_trials(todo: Sequence[tuple[Setting, Trial]], options: Options, board: Board) -> list[str]:
+def run_trials(todo: Sequence[tuple[PlannedSetting, Trial]], options: SweepOptions, board: ProgressTable) -> list[str]:
     """Run the trials, as many at a time as fit, and keep the board up to date; returns their warnings.
 
     Raises ConnectionError if the cluster is lost.
@@ -161,7 +161,7 @@ def _failed(folder: RunFolder, error: Exception) -> TrialState:
 class _Listener(tune.Callback):
     """Passes on to the board what Tune tells of the trials."""
 
-    def __init__(self, board: Board, trials: Mapping[str, tuple[Setting, Trial]]) -> None:
+    def __init__(self, board: ProgressTable, trials: Mapping[str, tuple[PlannedSetting, Trial]]) -> None:
         self._board, self._trials = board, trials
         self._warnings: dict[str, list[str]] = {}
 
@@ -231,7 +231,7 @@ def _no_standard_output() -> Iterator[None]:
         yield
 
 
-def _check_resources(options: Options) -> None:
+def _check_resources(options: SweepOptions) -> None:
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus = options.cpus_per_trial, options.gpus_per_trial
     if not any(node.get("CPU", 0) >= cpus and node.get("GPU", 0) >= gpus for node in nodes):

@@ -109,7 +109,9 @@ def test_what_a_run_made_comes_back_to_the_bit(tmp_path):
     problem, agents, _ = world()
     made, checkpoint = [], Checkpoint(tmp_path / "c")
     server = server_for(problem, agents, SubsampledGaussian(0.5, 1.0, 2.0))
-    federation.run(federation.Together.of(problem, agents), server, 3, lambda r: (made.append(r), checkpoint.append(r)))
+    federation.run(
+        federation.LocalPopulation.of(problem, agents), server, 3, lambda r: (made.append(r), checkpoint.append(r))
+    )
     assert len(made) == 4 and made[-1].server is None
     assert [bits(r) for r in checkpoint.read()] == [bits(r) for r in made]
 
@@ -351,7 +353,7 @@ def test_nothing_of_the_noise_is_in_the_files_of_a_run(tmp_path):
     checkpoint = Checkpoint(tmp_path / "c")
     server = server_for(problem, agents, SubsampledGaussian(0.5, 1.0, 2.0), Ledger(tmp_path / "l"), Recorded())
     server = dataclasses.replace(server, kept=checkpoint.release_file())
-    federation.run(federation.Together.of(problem, agents), server, 3, checkpoint.append)
+    federation.run(federation.LocalPopulation.of(problem, agents), server, 3, checkpoint.append)
     uniforms = torch.cat(DRAWN)
     normals = torch.cat([box_muller(u) for u in DRAWN if len(u) % 2 == 0])
     assert len(uniforms) == 3 * (12 + 2 * 30)  # the choices, and the noise of two regions

@@ -226,7 +226,7 @@ def test_whole_runs_agree(make: Callable[[], Problem], method: str) -> None:
         problem, agents, _ = world(make(), P=4, method=method, own_gp=hyperparameters.OwnGP(), M=60)
         shard = Shard(problem, agents, torch.arange(problem.n_agents, device=device))
         server = server_for(problem, agents, SubsampledGaussian(0.35, 1.0, 11.0))
-        result = federation.run(federation.Together(shard), server, T)
+        result = federation.run(federation.LocalPopulation(shard), server, T)
         curves.append(torch.stack([record.regret[:, -1] for record in result.rounds]))  # rounds x N
         firsts.append(result.rounds[0].u)
     assert torch.equal(*firsts)

@@ -11,7 +11,7 @@ from dpfbo.audit.bounds import Verdict
 from dpfbo.audit.faulty import mechanisms, servers
 from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import CHECKS, examine
-from dpfbo.audit.server.repeated_rounds import Finding
+from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.audit.server.target import Target, seeded
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.schedule import Steps
@@ -42,7 +42,7 @@ class Caught:
     """What the audit says of a fault. verdict: of the two worlds; None where they were not replayed."""
 
     words: str
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
     verdict: Verdict | None
 
     @property

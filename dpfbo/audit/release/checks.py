@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpfbo.audit.release.scores import in_table_order, order_of
-from dpfbo.audit.server.repeated_rounds import Finding
+from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.audit.server.target import seeded
 from dpfbo.outsourced.table import Table
 from dpfbo.outsourced.transforms import Transform, Unreleased
@@ -25,7 +25,7 @@ _LEAST, _MOST = 0.25, 2.5  # standard deviations over the releases, in sigma: 1e
 _ERRORS = 6.0  # standard errors
 
 
-def examine(transform: Transform, table: Table, seed: int = 0, system: bool = False) -> tuple[Finding, ...]:
+def examine(transform: Transform, table: Table, seed: int = 0, system: bool = False) -> tuple[CheckResult, ...]:
     """All checks that apply to a transform; none to one without a guarantee.
 
     system: randomness from the operating system instead of a seed.
@@ -41,15 +41,15 @@ def examine(transform: Transform, table: Table, seed: int = 0, system: bool = Fa
     return tuple(found)
 
 
-def noise(releases: Sequence[Made], sigma: float) -> Finding:
+def noise(releases: Sequence[Made], sigma: float) -> CheckResult:
     """Whether every released number of every row differs between releases, by about as much as its noise should."""
     deviations = torch.stack([in_table_order(*made) for made in releases]).std(0) / sigma
     least, most = float(deviations.min()), float(deviations.max())
     words = f"deviations of single numbers over {len(releases)} releases of one table: {least:.2f} to {most:.2f} sigma"
-    return Finding("noise in every entry", least >= _LEAST and most <= _MOST, words, least, _LEAST)
+    return CheckResult("noise in every entry", least >= _LEAST and most <= _MOST, words, least, _LEAST)
 
 
-def row_order(releases: Sequence[Made]) -> Finding:
+def row_order(releases: Sequence[Made]) -> CheckResult:
     """Whether the rows of each release come in an order of its own, from which neither their place in the table nor
     what is released of them can be told.
 
@@ -59,11 +59,11 @@ def row_order(releases: Sequence[Made]) -> Finding:
     name, n = "row order", len(releases[0][0].values)
     orders = [order_of(*made) for made in releases]
     if any(sorted(order) != list(range(n)) for order in orders):
-        return Finding(name, False, "the order of a release is no permutation of its rows", math.inf, _ERRORS)
+        return CheckResult(name, False, "the order of a release is no permutation of its rows", math.inf, _ERRORS)
     if all(list(order) == list(orders[0]) for order in orders):
         words = f"{len(releases)} releases of one table in one order"
         words += ", that of the table" * (list(orders[0]) == list(range(n)))
-        return Finding(name, False, words, math.inf, _ERRORS)
+        return CheckResult(name, False, words, math.inf, _ERRORS)
     columns = [
         torch.cat([torch.tensor(order, dtype=torch.float64)[:, None], release.values], 1)
         for order, (release, _) in zip(orders, releases, strict=True)
@@ -71,7 +71,7 @@ def row_order(releases: Sequence[Made]) -> Finding:
     summed = torch.stack([_with_place(part) for part in columns]).sum(0)
     worst = float(summed.abs().max()) * math.sqrt((n - 1) / len(releases))
     words = f"a row's place in the release against that in the table and what is released: {worst:.1f} standard errors"
-    return Finding(name, worst <= _ERRORS, words, worst, _ERRORS)
+    return CheckResult(name, worst <= _ERRORS, words, worst, _ERRORS)
 
 
 def _with_place(columns: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from dpfbo.audit.server.repeated_rounds import Bench, Finding
+from dpfbo.audit.server.repeated_rounds import CheckResult, RepeatedRounds
 from dpfbo.audit.server.target import seeded
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.ledger import Charge, Ledger
@@ -20,7 +20,7 @@ class _Broken(Ledger):
         raise OSError("the ledger cannot be written")
 
 
-def charged(bench: Bench) -> Finding:
+def charged(bench: RepeatedRounds) -> CheckResult:
     """After every round the ledger has exactly one more charge: this round's, of the very numbers that were broadcast.
 
     And the charge is the same whoever sent what.
@@ -40,18 +40,18 @@ def charged(bench: Bench) -> Finding:
                 break  # the budget is spent
             words = f"run {run}, round {t}: {len(new)} charges for one broadcast"
             if broadcast is None or len(new) != 1:
-                return Finding("charged", False, words, float(len(new)), 1.0)
+                return CheckResult("charged", False, words, float(len(new)), 1.0)
             if new[0].round != t or not server.ledger.holds(t, broadcast.values):
                 words = f"run {run}, round {t}: the charge is not of the numbers that were broadcast"
-                return Finding("charged", False, words, 0.0, 1.0)
+                return CheckResult("charged", False, words, 0.0, 1.0)
             cost = (new[0].q, new[0].z, new[0].sigma, new[0].subset)
             if seen.setdefault(t, cost) != cost:
                 words = f"round {t} is charged {cost} when agents send {_SENT[run % len(_SENT)]}, else {seen[t]}"
-                return Finding("charged", False, words, 0.0, 1.0)
-    return Finding("charged", True, f"{_RUNS} runs of {len(seen)} rounds: one charge for each broadcast", 1.0, 1.0)
+                return CheckResult("charged", False, words, 0.0, 1.0)
+    return CheckResult("charged", True, f"{_RUNS} runs of {len(seen)} rounds: one charge for each broadcast", 1.0, 1.0)
 
 
-def before_leaving(bench: Bench) -> Finding:
+def before_leaving(bench: RepeatedRounds) -> CheckResult:
     """Where the charge cannot be written, nothing is broadcast."""
     target = bench.target
     try:
@@ -59,15 +59,15 @@ def before_leaving(bench: Bench) -> Finding:
     except OSError:
         broadcast = None
     words = "a charge that cannot be written: " + ("nothing leaves" if broadcast is None else "the broadcast leaves")
-    return Finding("before leaving", broadcast is None, words, float(broadcast is not None), 0.0)
+    return CheckResult("before leaving", broadcast is None, words, float(broadcast is not None), 0.0)
 
 
-def budget(bench: Bench) -> Finding:
+def budget(bench: RepeatedRounds) -> CheckResult:
     """All broadcasts of a run together cost no more than the budget, where there is one."""
     target = bench.target
     limit = target.server.budget
     if limit is None:
-        return Finding("budget", True, "no budget is set", 0.0, math.inf)
+        return CheckResult("budget", True, "no budget is set", 0.0, math.inf)
     server = target.copy(seeded("budget", bench.seed))
     try:
         for t in range(target.rounds):
@@ -76,9 +76,9 @@ def budget(bench: Bench) -> Finding:
         pass
     spent = limit.spent.after(server.ledger.events())
     words = f"{len(server.ledger.charges)} broadcasts cost epsilon {spent:.3f} of a budget of {limit.epsilon:.3f}"
-    return Finding("budget", spent <= limit.epsilon, words, spent, limit.epsilon)
+    return CheckResult("budget", spent <= limit.epsilon, words, spent, limit.epsilon)
 
 
-def _sent(bench: Bench, what: str) -> torch.Tensor:
+def _sent(bench: RepeatedRounds, what: str) -> torch.Tensor:
     messages = bench.silence()
     return {"nothing": messages, "NaN": messages + math.nan}.get(what, messages + 1e3 * bench.target.bound)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import torch
 
 from dpfbo.audit.server import charging, neighbours, randomness
-from dpfbo.audit.server.repeated_rounds import Bench, Finding
+from dpfbo.audit.server.repeated_rounds import CheckResult, RepeatedRounds
 from dpfbo.audit.server.target import Target
 
-CHECKS: dict[str, Callable[[Bench], Finding]] = {
+CHECKS: dict[str, Callable[[RepeatedRounds], CheckResult]] = {
     "moved": neighbours.moved,
     "additive": neighbours.additive,
     "unusable": neighbours.unusable,
@@ -24,13 +24,13 @@ CHECKS: dict[str, Callable[[Bench], Finding]] = {
 }
 
 
-def examine(target: Target, seed: int = 0, on_check: Callable[[], None] = lambda: None) -> list[Finding]:
+def examine(target: Target, seed: int = 0, on_check: Callable[[], None] = lambda: None) -> list[CheckResult]:
     """Every check, in the order of `CHECKS`. on_check: called after each.
 
     Raises ValueError if no round that is looked at is charged.
     """
     with torch.inference_mode():
-        bench = Bench(target, seed)
+        bench = RepeatedRounds(target, seed)
         if not bench.rounds:
             raise ValueError("no broadcast of the server under audit is charged, so that nothing is claimed of any")
         findings = []

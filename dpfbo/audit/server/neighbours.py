@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dpfbo.audit.server.repeated_rounds import FAR, Bench, Context, Finding
+from dpfbo.audit.server.repeated_rounds import FAR, CheckResult, Context, RepeatedRounds
 
 _ROUNDING = 1e-9  # relative
 _AGENTS = 32  # whose largest movement is looked for
 
 
-def usable_messages(bench: Bench, agent: int) -> dict[str, Tensor]:
+def usable_messages(bench: RepeatedRounds, agent: int) -> dict[str, Tensor]:
     """Messages that are M numbers: short and long ones, in directions that a wrong norm would favour."""
     M, C = bench.target.shape[2], bench.target.bound
     ones, far = torch.ones(M, dtype=torch.float64), bench.far(agent)
@@ -35,7 +35,7 @@ def usable_messages(bench: Bench, agent: int) -> dict[str, Tensor]:
     }
 
 
-def unusable_messages(bench: Bench) -> dict[str, object]:
+def unusable_messages(bench: RepeatedRounds) -> dict[str, object]:
     """What stands for no message: it must do what the zero vector does."""
     M = bench.target.shape[2]
     ones = torch.ones(M, dtype=torch.float64)
@@ -55,7 +55,7 @@ def unusable_messages(bench: Bench) -> dict[str, object]:
     }
 
 
-def moved(bench: Bench) -> Finding:
+def moved(bench: RepeatedRounds) -> CheckResult:
     """No message of one agent moves a release by more than the claimed sensitivity, sigma over the charged z."""
     worst, allowed, words = 0.0, 1.0, "no agent was ever in S_t"
     for t in bench.rounds:
@@ -64,15 +64,15 @@ def moved(bench: Bench) -> Finding:
             try:
                 distance = float(bench.moved(seed, t, agent, message, others).norm())
             except Exception as error:
-                return Finding("moved", False, f"round {t}, {name}: {_raised(error)}", math.inf, limit)
+                return CheckResult("moved", False, f"round {t}, {name}: {_raised(error)}", math.inf, limit)
             distance = distance if math.isfinite(distance) else math.inf
             if distance / limit > worst / allowed or worst == 0.0:
                 worst, allowed = distance, limit
                 words = f"round {t}: agent {agent} sends {name}, and moves the release by {distance:.4g} of {limit:.4g}"
-    return Finding("moved", bool(worst <= allowed * (1 + _ROUNDING)), words, worst, allowed)
+    return CheckResult("moved", bool(worst <= allowed * (1 + _ROUNDING)), words, worst, allowed)
 
 
-def _one_agent_sends(bench: Bench, t: int) -> Iterator[tuple[int, int, str, Tensor, Context | None]]:
+def _one_agent_sends(bench: RepeatedRounds, t: int) -> Iterator[tuple[int, int, str, Tensor, Context | None]]:
     """(agent, seed, name, message, others) for everything that is tried in a round."""
     few = bench.few(t)
     for agent in dict.fromkeys([*few, *bench.ranked(t)[:_AGENTS]]):
@@ -85,7 +85,7 @@ def _one_agent_sends(bench: Bench, t: int) -> Iterator[tuple[int, int, str, Tens
                     yield agent, seed, name + (" in a crowd" if others else ""), message, others
 
 
-def additive(bench: Bench) -> Finding:
+def additive(bench: RepeatedRounds) -> CheckResult:
     """What an agent adds depends neither on what others send nor on how many were chosen, nor does S_t on messages.
 
     This is what a division by |S_t|, or one norm for the whole sum, breaks.
@@ -108,10 +108,10 @@ def additive(bench: Bench) -> Finding:
                         worst = gap
                         crowd = others.name if others else "nobody else sends"
                         words = f"round {t}: what agent {agent} adds changes by {gap:.2g} sensitivities when {crowd}"
-    return Finding("additive", worst <= 1e-6, words, worst, 1e-6)
+    return CheckResult("additive", worst <= 1e-6, words, worst, 1e-6)
 
 
-def unusable(bench: Bench) -> Finding:
+def unusable(bench: RepeatedRounds) -> CheckResult:
     """A message that is missing, not finite or of a wrong shape does what the zero vector does, bit for bit."""
     worst, words, tried = 0.0, "no agent was ever in S_t", 0
     for t in bench.rounds[:2]:
@@ -122,16 +122,16 @@ def unusable(bench: Bench) -> Finding:
                     try:
                         gap = float((bench.moved(seed, t, agent, message)).norm())
                     except Exception as error:
-                        return Finding("unusable", False, f"round {t}, {name}: {_raised(error)}", math.inf, 0.0)
+                        return CheckResult("unusable", False, f"round {t}, {name}: {_raised(error)}", math.inf, 0.0)
                     if gap != 0:  # NaN too
                         words = f"round {t}: agent {agent} sends {name}, and the release is not that of a zero vector"
-                        return Finding("unusable", False, words, gap if math.isfinite(gap) else math.inf, 0.0)
+                        return CheckResult("unusable", False, words, gap if math.isfinite(gap) else math.inf, 0.0)
     if tried:
         words = f"{tried} unusable messages, each the same release as a zero vector"
-    return Finding("unusable", True, words, worst, 0.0)
+    return CheckResult("unusable", True, words, worst, 0.0)
 
 
-def finite(bench: Bench) -> Finding:
+def finite(bench: RepeatedRounds) -> CheckResult:
     """Every release is finite, whatever all agents send at once."""
     N, tried = bench.target.shape[0], 0
     for t in bench.rounds[:2]:
@@ -142,12 +142,14 @@ def finite(bench: Bench) -> Finding:
             try:
                 values = bench.release(seed, t, [message] * N)  # type: ignore[list-item]
             except Exception as error:
-                return Finding("finite", False, f"round {t}, all agents send {name}: {_raised(error)}", math.inf, 0.0)
+                return CheckResult(
+                    "finite", False, f"round {t}, all agents send {name}: {_raised(error)}", math.inf, 0.0
+                )
             bad = int((~torch.isfinite(values)).sum())
             if bad:
                 words = f"round {t}: all agents send {name}, {bad} released numbers are not finite"
-                return Finding("finite", False, words, float(bad), 0.0)
-    return Finding("finite", True, f"{tried} messages, each sent by all agents: every release is finite", 0.0, 0.0)
+                return CheckResult("finite", False, words, float(bad), 0.0)
+    return CheckResult("finite", True, f"{tried} messages, each sent by all agents: every release is finite", 0.0, 0.0)
 
 
 def _raised(error: Exception) -> str:

@@ -13,7 +13,7 @@ from scipy import stats
 from torch import Tensor
 
 from dpfbo.audit.bounds import lower_bound
-from dpfbo.audit.server.repeated_rounds import FAR, Bench, Finding
+from dpfbo.audit.server.repeated_rounds import FAR, CheckResult, RepeatedRounds
 from dpfbo.audit.server.target import Target, seeded
 from dpfbo.federated.messages import Messages
 from dpfbo.privacy.accounting.events import round_parameters
@@ -26,7 +26,7 @@ _DRAWS = 150  # of S_t
 _EMPTY = 1e-9  # a sampling probability at which S_t is empty
 
 
-def _quiet(bench: Bench) -> dict[int, tuple[Tensor, float]]:
+def _quiet(bench: RepeatedRounds) -> dict[int, tuple[Tensor, float]]:
     """By round, releases in which nobody sends (draws x P x M, with the same seeds), and the claimed sigma."""
     if bench.audited.seedable:
         draws = range(_DRAWS)
@@ -50,7 +50,7 @@ def _noise(
     return torch.stack(released), sigma
 
 
-def noise(bench: Bench) -> Finding:
+def noise(bench: RepeatedRounds) -> CheckResult:
     """In every round and region the release has noise of the claimed standard deviation, whatever was sent.
 
     Chi-square test of the sum of squares: silent agents; all far above the bound along one axis (the other axes have
@@ -85,10 +85,10 @@ def noise(bench: Bench) -> Finding:
                     f"{name}, region {region}: {ratio:.3f} of the claimed deviation, allowed {low:.3f} to {high:.3f}"
                 )
             holds &= low <= ratio <= high
-    return Finding("noise", bool(holds), words, measured, allowed)
+    return CheckResult("noise", bool(holds), words, measured, allowed)
 
 
-def shape(bench: Bench) -> Finding:
+def shape(bench: RepeatedRounds) -> CheckResult:
     """The noise is Gaussian (Kolmogorov-Smirnov test): the accountants know no other."""
     worst, words = 1.0, ""
     for t, (values, sigma) in _quiet(bench).items():
@@ -98,10 +98,10 @@ def shape(bench: Bench) -> Finding:
                 p if p >= 0 else 0.0,
                 f"round {t}: p = {p:.2g} that {values.numel()} numbers of noise are standard normal",
             )
-    return Finding("shape", bool(worst >= _ERROR), words, float(worst), _ERROR)
+    return CheckResult("shape", bool(worst >= _ERROR), words, float(worst), _ERROR)
 
 
-def fresh(bench: Bench) -> Finding:
+def fresh(bench: RepeatedRounds) -> CheckResult:
     """Noise is drawn anew: uncorrelated between rounds, regions and runs."""
     pairs: dict[str, tuple[Tensor, Tensor]] = {}
     quiet, (first, *others) = _quiet(bench), bench.rounds
@@ -119,10 +119,10 @@ def fresh(bench: Bench) -> Finding:
         if found / limit > worst / allowed:
             worst, allowed = found, limit
             words = f"{name}: correlation {found:.2g} of their noise, at most {limit:.2g} by chance"
-    return Finding("fresh", worst <= allowed, words, worst, allowed)
+    return CheckResult("fresh", worst <= allowed, words, worst, allowed)
 
 
-def chosen(bench: Bench) -> Finding:
+def chosen(bench: RepeatedRounds) -> CheckResult:
     """No agent is in S_t more often than charged."""
     t = bench.rounds[0]
     q, _, _ = round_parameters(bench.charge(t).event())
@@ -135,10 +135,10 @@ def chosen(bench: Bench) -> Finding:
         f"round {t}: agents are in S_t in {members.mean():.3f} of {draws} draws, surely above {least:.3f}; "
         f"charged q = {q:.3g}"
     )
-    return Finding("chosen", bool(least <= q), words, float(least), q)
+    return CheckResult("chosen", bool(least <= q), words, float(least), q)
 
 
-def independent(bench: Bench) -> Finding:
+def independent(bench: RepeatedRounds) -> CheckResult:
     """S_t is drawn as charged: each agent on its own, anew in every round, apart from the noise; or as many."""
     t, later = bench.rounds[0], bench.rounds[-1]
     q, _, subset = round_parameters(bench.charge(t).event())
@@ -146,16 +146,16 @@ def independent(bench: Bench) -> Finding:
     if subset is not None:
         largest = float(members.sum(1).max())
         words = f"round {t}: up to {largest:.0f} agents in S_t, charged as {subset[0]} of {subset[1]}"
-        return Finding("independent", largest <= subset[0], words, largest, float(subset[0]))
+        return CheckResult("independent", largest <= subset[0], words, largest, float(subset[0]))
     if q == 1:
-        return Finding("independent", True, "charged as all agents in every S_t: nothing to find out", 1.0, _ERROR)
+        return CheckResult("independent", True, "charged as all agents in every S_t: nothing to find out", 1.0, _ERROR)
     p = _independence(members, q, torch.stack([bench.noise_of(seed, t) for seed in range(_DRAWS)]).flatten(1).numpy())
     if later != t:
         both = int((members * _membership(bench, later)).sum())
         p[f"rounds {t} and {later}"] = float(stats.binomtest(both, members.size, q * q).pvalue)
     worst = min(p, key=lambda name: p[name])
     words = f"{worst}: p = {min(1.0, p[worst]):.2g} that they are independent"
-    return Finding("independent", bool(p[worst] >= _ERROR), words, p[worst], _ERROR)
+    return CheckResult("independent", bool(p[worst] >= _ERROR), words, p[worst], _ERROR)
 
 
 def _independence(members: np.ndarray, q: float, noises: np.ndarray) -> dict[str, float]:
@@ -177,7 +177,7 @@ def _independence(members: np.ndarray, q: float, noises: np.ndarray) -> dict[str
     return p
 
 
-def _membership(bench: Bench, t: int) -> np.ndarray:
+def _membership(bench: RepeatedRounds, t: int) -> np.ndarray:
     """Who is in S_t under each seed, draws x n; of the first M agents, who can be told apart in one release."""
     return torch.stack([bench.members(seed, t) for seed in range(_DRAWS)]).double().numpy()
 
@@ -188,7 +188,7 @@ def _standard(columns: np.ndarray) -> np.ndarray:
     return centred / np.where(deviation > 0, deviation, np.inf)
 
 
-def _along_one_axis(bench: Bench) -> Tensor:
+def _along_one_axis(bench: RepeatedRounds) -> Tensor:
     """All agents send the same axis, far above the bound."""
     messages = bench.silence()
     messages[:, 0] = FAR * bench.target.bound

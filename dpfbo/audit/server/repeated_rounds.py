@@ -17,7 +17,7 @@ _MOST_DRAWS = 1000  # of S_t, to find one with a certain agent
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What one check says. words: what was seen, with numbers. measured, allowed: the worst of it and its limit."""
 
     check: str
@@ -27,7 +27,7 @@ class Finding:
     allowed: float
 
 
-class Bench:
+class RepeatedRounds:
     """Rounds of one target, each under a numbered seed; equal numbers are equal randomness.
 
     A target with discrete noise stands here with Gaussian noise of the same size, which can be repeated.

@@ -55,7 +55,7 @@ class Unreleased:
     order: Sequence[int] | None = None
 
 
-class Behind(Protocol):
+class CandidateRows(Protocol):
     """The rows that stand behind the candidates, which only the curator knows."""
 
     def __len__(self) -> int:
@@ -118,7 +118,7 @@ class Transform(ABC):
         """How many there are at most."""
         return public.n
 
-    def behind(self, values: Tensor, order: Sequence[int] | None, table: Table) -> Behind:
+    def behind(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
         """The rows behind the candidates. order: of the release. Raises ValueError for a release of another table."""
         return OneRowEach.of(values, order, table)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.outsourced.table import Public, Table
-from dpfbo.outsourced.transforms import Behind, Candidates, Transform, Unreleased
+from dpfbo.outsourced.transforms import CandidateRows, Candidates, Transform, Unreleased
 from dpfbo.outsourced.transforms.cells import CellRows, Cells
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.release import Diagnostics, Release
@@ -53,5 +53,5 @@ class Cover(Transform):
     def most_candidates(self, public: Public) -> int:
         return len(self.grid(public))
 
-    def behind(self, values: Tensor, order: Sequence[int] | None, table: Table) -> Behind:
+    def behind(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
         return CellRows.of(self.grid(table.public), values, torch.arange(len(values)), table)

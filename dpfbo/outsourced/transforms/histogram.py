@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.outsourced.table import Public, Table
-from dpfbo.outsourced.transforms import Behind, Candidates, Transform, Unreleased
+from dpfbo.outsourced.transforms import CandidateRows, Candidates, Transform, Unreleased
 from dpfbo.outsourced.transforms.cells import CellRows, Cells
 from dpfbo.privacy.accounting import check_delta
 from dpfbo.privacy.accounting.analytic_gaussian import noise_multiplier
@@ -102,5 +102,5 @@ class Histogram(Transform):
     def most_candidates(self, public: Public) -> int:
         return len(self.grid(public))
 
-    def behind(self, values: Tensor, order: Sequence[int] | None, table: Table) -> Behind:
+    def behind(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
         return CellRows.of(self.grid(table.public), values, self.kept(values, table.public), table)

@@ -20,12 +20,12 @@ from dpfbo.records import RoundRecord
 from runners.compose.composition import experiment_of, federated
 from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent, device
-from runners.executor.ray.process import Where, enter, where
+from runners.executor.ray.process import Placement, enter, where
 from runners.record.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Report:
+class AgentReport:
     """What an agent actor tells the driver of a round."""
 
     record: RoundRecord
@@ -39,7 +39,7 @@ class AgentActor:
     def __init__(self, settings: FederatedSettings, first: int, last: int, working_directory: str) -> None:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory
 
-    def start(self, history: Sequence[RoundRecord]) -> Where:
+    def start(self, history: Sequence[RoundRecord]) -> Placement:
         """Build the agents, who know these rounds. Not in the constructor, whose errors reach nobody as they are."""
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
@@ -49,16 +49,16 @@ class AgentActor:
         self._shard.restore(history)
         return where(str(self._device))
 
-    def where(self) -> Where:
+    def where(self) -> Placement:
         return where(str(self._device))
 
     @ray.method(num_returns=2)
-    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> tuple[Report, np.ndarray | None]:
+    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> tuple[AgentReport, np.ndarray | None]:
         """Round t: what the driver records, and the messages (n x M) for the server."""
         self._shard.clock.seconds.clear()
         turn = self._shard.step(t, broadcast, send)
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
-        return Report(turn.record, dict(self._shard.clock.seconds)), sent
+        return AgentReport(turn.record, dict(self._shard.clock.seconds)), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor) -> PartialSum:
         """What these agents add to the joint vector of round t."""
@@ -76,7 +76,7 @@ class ServerActor:
     def __init__(self, settings: FederatedSettings, folder: str, working_directory: str) -> None:
         self._settings, self._folder, self._working_directory = settings, folder, working_directory
 
-    def start(self) -> Where:
+    def start(self) -> Placement:
         """Open the ledger and build the server on it."""
         enter(self._working_directory, self._settings.executor.threads)
         files = RunFolder(Path(self._folder))
@@ -90,7 +90,7 @@ class ServerActor:
         self._server = server
         return where("cpu")
 
-    def where(self) -> Where:
+    def where(self) -> Placement:
         return where("cpu")
 
     @ray.method(num_returns=3)

@@ -13,7 +13,7 @@ from runners.compose.composition import experiment_of
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.compose.settings import OutsourcedSettings
 from runners.executor.deployment import Spent
-from runners.executor.ray.process import Where, enter, where
+from runners.executor.ray.process import Placement, enter, where
 from runners.record.run_folder import RunFolder
 
 
@@ -24,7 +24,7 @@ class CuratorActor:
     def __init__(self, settings: OutsourcedSettings, folder: str, working_directory: str) -> None:
         self._settings, self._folder, self._working_directory = settings, folder, working_directory
 
-    def start(self) -> Where:
+    def start(self) -> Placement:
         """Open the ledger and build the curator on it."""
         enter(self._working_directory, self._settings.executor.threads)
         files = RunFolder(Path(self._folder))
@@ -36,7 +36,7 @@ class CuratorActor:
         self._curator = experiment.curator(self._ledger, experiment.kept_release(Checkpoint(files.checkpoint_path)))
         return self.where()
 
-    def where(self) -> Where:
+    def where(self) -> Placement:
         return where("cpu")
 
     @ray.method(num_returns=3)

@@ -27,7 +27,7 @@ from dpfbo.run_result import OnRound
 from runners.compose.federated import FederatedExperiment
 from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent
-from runners.executor.ray.actors import AgentActor, Report, ServerActor
+from runners.executor.ray.actors import AgentActor, AgentReport, ServerActor
 from runners.executor.ray.cluster import Layout, connected, layout
 from runners.executor.ray.supervision import Actor, RayActors, answer, beside_driver, strategy
 from runners.record.run_folder import RunFolder
@@ -159,7 +159,7 @@ class RayStep:
     def record(self) -> RoundRecord:
         while self.whole is None:
             try:
-                reports: list[Report] = answer(self.reports)
+                reports: list[AgentReport] = answer(self.reports)
             except RayError as error:
                 self.deployment.heal(error)
                 self.begin()

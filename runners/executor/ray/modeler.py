@@ -10,20 +10,20 @@ import ray
 from torch import Tensor
 
 from dpfbo.outsourced.loop import Brief, LocalModeler
-from runners.executor.ray.process import Where, enter, where
+from runners.executor.ray.process import Placement, enter, where
 
 
 @ray.remote
 class ModelerActor:
     """A modeler in a process of its own. A call that is repeated changes nothing and has the same answer."""
 
-    def start(self, brief: Brief, working_directory: str, threads: int) -> Where:
+    def start(self, brief: Brief, working_directory: str, threads: int) -> Placement:
         """Not in a constructor, whose errors reach nobody as they are."""
         enter(working_directory, threads)
         self._modeler = LocalModeler(brief)
         return self.where()
 
-    def where(self) -> Where:
+    def where(self) -> Placement:
         return where("cpu")
 
     def receive(self, values: Tensor) -> int:

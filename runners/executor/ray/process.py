@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 
 @dataclass(frozen=True)
-class Where:
+class Placement:
     """A process of the run. memory: bytes, pages that processes share counted in parts where the system tells."""
 
     node: str
@@ -28,9 +28,9 @@ def enter(folder: str, threads: int) -> None:
     threadpool_limits(threads)
 
 
-def where(on: str) -> Where:
+def where(on: str) -> Placement:
     """This process, with its tensors on a device."""
-    return Where(ray.get_runtime_context().get_node_id(), os.getpid(), on, _memory())
+    return Placement(ray.get_runtime_context().get_node_id(), os.getpid(), on, _memory())
 
 
 def _memory() -> int:

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from dpfbo.run_result import Result
 from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError
-from runners.executor.ray.process import Where
+from runners.executor.ray.process import Placement
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class RayActors(ABC):
 
     def __init__(self, executor: RayExecutor, done: Result) -> None:
         self.executor, self.done = executor, done
-        self.wheres: dict[str, Where] = {}
+        self.wheres: dict[str, Placement] = {}
         self.n_restarts = self._in_vain = 0
 
     @abstractmethod

@@ -13,11 +13,11 @@ from dpfbo.audit.faulty.mechanisms import NoClipping
 from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import CHECKS, examine
 from dpfbo.audit.server.one_run import one_run
-from dpfbo.audit.server.repeated_rounds import Bench
+from dpfbo.audit.server.repeated_rounds import RepeatedRounds
 from dpfbo.audit.server.target import Target, seeded
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
-from dpfbo.federated.schedule import Power
+from dpfbo.federated.schedule import PowerSchedule
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp.regions import Regions
@@ -118,7 +118,7 @@ SHIPPED = {
     "tight nominal": SubsampledGaussian(0.5, 0.7, 2.0, "tight"),
     "tight effective all": SubsampledGaussian(1.0, 0.7, 2.0, "tight", charge="effective"),
     "tight normalised all": SubsampledGaussian(1.0, 0.7, 2.0, "tight", normalize=True),
-    "tight schedule": SubsampledGaussian(0.5, 0.7, 2.0, "tight", schedule=Power(0.5)),
+    "tight schedule": SubsampledGaussian(0.5, 0.7, 2.0, "tight", schedule=PowerSchedule(0.5)),
     "paper fixed size": SubsampledGaussian(0.5, 1.5, 2.0, sampling="fixed_size", charge="effective"),
     "tight fixed size normalised": SubsampledGaussian(0.5, 1.5, 2.0, "tight", "fixed_size", True),
 }
@@ -206,7 +206,7 @@ def test_server_of_the_target_is_the_real_one():
 
 def test_an_agent_that_is_never_chosen_is_said_not_to_have_been_seen(monkeypatch):
     monkeypatch.setattr("dpfbo.audit.server.repeated_rounds._MOST_DRAWS", 20)
-    bench = Bench(faults.sound(SubsampledGaussian(1e-6, 1.0, 2.0, "tight")))
+    bench = RepeatedRounds(faults.sound(SubsampledGaussian(1e-6, 1.0, 2.0, "tight")))
     finding = CHECKS["moved"](bench)
     assert finding.holds and finding.words == "no agent was ever in S_t"
 

@@ -50,7 +50,7 @@ def test_noise_is_less_and_epsilon_is_the_same():
 def test_messages_are_means_of_one_norm():
     """Every message has the clip norm S / sqrt(P), whatever its agent saw, and does not depend on a draw."""
     experiment = build(compose("algorithm=dp_fts_de_plus", "problem.n_agents=6", "rounds=1"))
-    sent = federation.Together.of(experiment.problem, experiment.agents).step(0, None, send=True).turn.messages
+    sent = federation.LocalPopulation.of(experiment.problem, experiment.agents).step(0, None, send=True).turn.messages
     bounded, _ = experiment.mechanism.bounded(sent, 2)
     assert bounded.norm(dim=1).numpy() == pytest.approx(11 / 2**0.5)
     assert (sent.norm(dim=1) - 11 / 2**0.5).abs().min() > 0.1  # as sent, they have other lengths
@@ -87,7 +87,7 @@ def mean_regrets(algorithm, folder, seeds=range(100, 104)):
     for seed in seeds:
         experiment = build(compose(f"algorithm={algorithm}", "rounds=10", f"seed={seed}"))
         server = experiment.server(Ledger(folder / f"{algorithm}{seed}.jsonl"))
-        agents = federation.Together.of(experiment.problem, experiment.agents)
+        agents = federation.LocalPopulation.of(experiment.problem, experiment.agents)
         done = federation.run(agents, server, experiment.rounds).rounds
         result.append(np.mean([record.mean for record in done[1:]]))
     return np.array(result)

@@ -37,7 +37,7 @@ def run(mechanism=None, kind="aggregate", ledger=None, **settings):
         "random": lambda: RandomServer(problem.n_agents, problem.domain, streams),
         "sobol": lambda: SobolServer(problem.n_agents, problem.domain, streams, T),
     }[kind]()
-    return federation.run(federation.Together.of(problem, agents), server, T)
+    return federation.run(federation.LocalPopulation.of(problem, agents), server, T)
 
 
 def queries(result):
@@ -165,7 +165,7 @@ def test_repeating_a_seeded_run_is_not_charged_again_and_fresh_noise_is():
     assert len(ledger.charges) == T
     problem, agents, streams = world()
     server = server_for(problem, agents, SubsampledGaussian(0.5, 1.0, 2.0), ledger, SystemEntropy())
-    federation.run(federation.Together.of(problem, agents), server, T)
+    federation.run(federation.LocalPopulation.of(problem, agents), server, T)
     assert len(ledger.charges) == 2 * T
     events = ledger.events()
     assert server.epsilon.after(events) == pytest.approx(Pld().curve(events, 1e-2)[-1])
@@ -223,7 +223,7 @@ def test_repeated_query_on_a_box_is_replaced():
             return Points(torch.full((6, 2), 0.25, dtype=torch.float64)), None, None
 
     agents = dataclasses.replace(agents, follow="always")
-    result = federation.run(federation.Together.of(problem, agents), Stubborn(), T)
+    result = federation.run(federation.LocalPopulation.of(problem, agents), Stubborn(), T)
     assert (result.rounds[1].source == Source.server).all()
     for record in result.rounds[2:]:
         assert (record.source == Source.random).all()
@@ -275,7 +275,7 @@ def test_bad_settings_are_refused(settings, says):
 
 def test_without_a_server_everybody_asks_its_own_posterior():
     problem, agents, streams = world()
-    result = federation.run(federation.Together.of(problem, agents), None, T)
+    result = federation.run(federation.LocalPopulation.of(problem, agents), None, T)
     assert all((record.source == Source.own).all() for record in result.rounds[1:])
 
 

@@ -13,7 +13,7 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpfbo.federated.schedule import Power, Steps
+from dpfbo.federated.schedule import PowerSchedule, Steps
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.privacy.accounting import UnsupportedEvent, accounted_multiplier, check_delta, default_delta
 from dpfbo.privacy.accounting.moments import Moments
@@ -141,7 +141,7 @@ def test_effective_losses_of_the_paper_s_noise(scheme, z, decay, expected):
 )  # fmt: skip
 @settings(max_examples=6, deadline=None, derandomize=True)
 def test_effective_is_never_above_nominal_and_tight_has_nothing_to_gain(N, P, q, z, hold, growth):
-    scheme, decay, schedule = (N, min(P, N), 8, q), Decay(hold, 4), Power(growth)
+    scheme, decay, schedule = (N, min(P, N), 8, q), Decay(hold, 4), PowerSchedule(growth)
     nominal = charged(*scheme, z, decay, "nominal", schedule=schedule)
     tight = charged(*scheme, z, decay, "effective", "tight", schedule)
     multipliers = [e.event.noise_multiplier for e in nominal]
@@ -151,7 +151,7 @@ def test_effective_is_never_above_nominal_and_tight_has_nothing_to_gain(N, P, q,
         assert accountant.epsilon(effective, 0.01) <= accountant.epsilon(nominal, 0.01) + 2e-9
 
 
-@pytest.mark.parametrize("schedule", [Power(0.5), Steps([1.0, 1.3, 0.8])], ids=["power", "steps"])
+@pytest.mark.parametrize("schedule", [PowerSchedule(0.5), Steps([1.0, 1.3, 0.8])], ids=["power", "steps"])
 def test_schedules_compose_in_any_order_as_dp_accounting_does(schedule):
     events, delta = charged(29, 4, 6, 0.3, 1.0, Decay(2, 3), "effective", schedule=schedule), 0.01
     relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.schedule import Constant, Power, Steps
+from dpfbo.federated.schedule import Constant, PowerSchedule, Steps
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.noise import DiscreteGaussian, Gaussian
 from dpfbo.rng import Streams
@@ -93,10 +93,10 @@ def test_bits_that_are_no_grid(bits):
 
 def test_schedules():
     assert [Constant()(t) for t in range(3)] == [1.0, 1.0, 1.0]
-    assert [Power(0.5)(t) for t in (0, 3, 8)] == [1.0, 2.0, 3.0]
+    assert [PowerSchedule(0.5)(t) for t in (0, 3, 8)] == [1.0, 2.0, 3.0]
     assert [Steps([2, 0.5])(t) for t in range(4)] == [2.0, 0.5, 0.5, 0.5]
     w = torch.full((1, 4), 0.25, dtype=torch.float64)
-    mechanism = SubsampledGaussian(0.5, 2.0, 1.0, schedule=Power(0.5))
+    mechanism = SubsampledGaussian(0.5, 2.0, 1.0, schedule=PowerSchedule(0.5))
     assert mechanism.sigma(w, 3) == pytest.approx(2 * mechanism.sigma(w, 0))
     assert mechanism.dp_event(w, 3).event.noise_multiplier == 4.0
     released, _ = mechanism.release(torch.zeros(4, 5), w, 5, SeededEntropy(Streams(0)), 3)

@@ -410,7 +410,7 @@ def test_runs_end_as_those_of_the_library(problem: str, algorithm: str, override
     difference, regret = [], []
     for seed in range(seeds):
         e = compose(problem, algorithm, seed, *overrides)
-        library = federation.run(federation.Together.of(e.problem, e.agents), e.server(Ledger(None)), e.rounds)
+        library = federation.run(federation.LocalPopulation.of(e.problem, e.agents), e.server(Ledger(None)), e.rounds)
         theirs = np.mean([record.mean for record in library.rounds[1:]])
         ours = plain_loop.run(e.problem, e.settings, e.rounds, seed).metric[:, 1:].mean()
         difference.append(ours - theirs)

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from dpfbo.federated.schedule import Power
+from dpfbo.federated.schedule import PowerSchedule
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.outsourced.transforms.gaussian import GaussianNoise
 from dpfbo.outsourced.transforms.histogram import Histogram
@@ -86,7 +86,7 @@ class TestEpsilon:
         for T in (1, 5, 6, 7, 20):
             for growth in (0.0, 0.3):
                 plan = PlannedRun(13, T, 0.4, 1.5, charge="effective", regions=3, hold=4, steps=3, growth=growth)
-                expected = charged(13, 3, T, 0.4, 1.5, Decay(4, 3), "effective", schedule=Power(growth))
+                expected = charged(13, 3, T, 0.4, 1.5, Decay(4, 3), "effective", schedule=PowerSchedule(growth))
                 multipliers = [event.event.noise_multiplier for event in expected]
                 assert [e.event.noise_multiplier for e in plan.events()] == pytest.approx(multipliers, rel=1e-12)
 
