@@ -26,9 +26,9 @@ class Composition:
     """
 
     def __init__(self, cfg: DictConfig) -> None:
+        _check_fits(cfg)
         for key in sorted(OmegaConf.missing_keys(cfg)):
             raise ValueError(f"{key} must be given")
-        _check_fits(cfg)
         self._given = cfg
 
     @cached_property

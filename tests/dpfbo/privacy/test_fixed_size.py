@@ -138,7 +138,7 @@ def test_no_noise_has_no_finite_epsilon():
     ],
 )
 def test_other_events_are_refused_in_one_sentence(event):
-    with pytest.raises(UnsupportedEvent, match=r"replace-one relation: use privacy\.sampling=fixed_size") as error:
+    with pytest.raises(UnsupportedEvent, match=r"replace-one relation: use sampling=fixed_size") as error:
         FixedSize().check(event)
     assert type(event).__name__ in str(error.value)
 

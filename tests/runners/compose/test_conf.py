@@ -7,6 +7,7 @@ from runners.compose.composition import build
 from runners.compose.conf_folder import CONF
 from runners.compose.identity import setting_hash
 from runners.compose.overrides import one_sentence
+from runners.compose.typed import is_outsourced
 from tests.helpers.compose import compose
 
 
@@ -14,7 +15,7 @@ def options(group):
     return sorted(f.stem for f in (CONF / group).glob("[a-z]*.yaml"))
 
 
-OUTSOURCED = [name for name in options("algorithm") if compose(f"algorithm={name}").algorithm.server == "curator"]
+OUTSOURCED = [name for name in options("algorithm") if is_outsourced(compose(f"algorithm={name}"))]
 FEDERATED = [name for name in options("algorithm") if name not in OUTSOURCED]
 
 
@@ -28,7 +29,7 @@ FEDERATED = [name for name in options("algorithm") if name not in OUTSOURCED]
 def test_every_algorithm_builds_on_every_problem(problem, algorithm):
     cfg = compose(f"problem={problem}", f"algorithm={algorithm}")
     experiment = build(cfg)
-    assert experiment.settings["algorithm"]["name"] == algorithm
+    assert experiment.settings.algorithm.name == algorithm
     assert experiment.rounds == cfg.problem.preset.rounds
 
 

@@ -217,7 +217,7 @@ def test_as_many_actors_as_there_is_room_for(monkeypatch, overrides, actors):
     def cut(N):
         settings = [f"executor.{key}={value}" for key, value in overrides.items()]
         experiment = build(compose(*GRID, f"problem.n_agents={N}", "executor=ray", *settings))
-        return layout(experiment.settings["executor"], experiment)
+        return layout(experiment.settings.ray, experiment)
 
     assert len(cut(actors).ranges) == actors
     if "agents_per_actor" in overrides:
@@ -233,7 +233,7 @@ def test_every_agent_is_in_one_actor_and_actors_fit(monkeypatch, wanted, cpus):
     there = {"CPU": float(cpus), "memory": 1e12}
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": there}])
     experiment = build(compose(*GRID, "problem.n_agents=7", "executor=ray", f"executor.agents_per_actor={wanted}"))
-    cut = layout(experiment.settings["executor"], experiment)
+    cut = layout(experiment.settings.ray, experiment)
     sizes = [b - a for a, b in cut.ranges]
     assert [n for a, b in cut.ranges for n in range(a, b)] == list(range(7))
     assert min(sizes) >= 1
@@ -247,7 +247,7 @@ def test_large_federations_add_up_in_the_shards(monkeypatch):
 
     def tree(*overrides):
         experiment = build(compose("problem=branin", "executor=ray", *overrides))
-        return layout(experiment.settings["executor"], experiment).tree
+        return layout(experiment.settings.ray, experiment).tree
 
     large = ["problem.n_agents=20001", "algorithm.M=100"]
     assert tree(*large)
