@@ -122,7 +122,7 @@ def test_fresh_leaves_a_run_that_is_being_written(copy, capfd):
     ("arguments", "code", "words"),
     [
         (["rounds=0"], 1, "error: rounds must be an integer of at least 1, got 0"),
-        (["privacy.q=2"], 1, "error: privacy.q (sampling probability) must lie in (0, 1], got 2"),
+        (["privacy.q=2"], 1, "error: privacy.q (sampling_probability) must lie in (0, 1], got 2"),
         (["rouns=3"], 2, "did you mean 'rounds'?"),
         (["problem=sinthetic"], 2, "did you mean 'synthetic'?"),
         (["results_dir=/dev/null/x"], 1, "cannot be written"),

@@ -96,20 +96,21 @@ def test_interrupted_run_keeps_its_ledger_and_resumes_without_a_second_charge(tm
 
 
 REFUSED = [
-    ("privacy.q=0", "privacy.q (sampling probability) must lie in (0, 1], got 0"),
-    ("privacy.q=1.4", "privacy.q (sampling probability) must lie in (0, 1], got 1.4"),
+    ("privacy.q=0", "privacy.q (sampling_probability) must lie in (0, 1], got 0"),
+    ("privacy.q=1.4", "privacy.q (sampling_probability) must lie in (0, 1], got 1.4"),
     ("privacy.q=high", "got 'high'"),
-    ("privacy.z=1e-300", "privacy.z (noise multiplier) must be 0 or at least 0.01"),
+    ("privacy.z=1e-300", "privacy.z (noise_multiplier) must be 0 or at least 0.01"),
     ("privacy.S=5e-324", "which is no ordinary number"),
     ("algorithm.private=maybe", "algorithm.private must be one of True, False, got 'maybe'"),
-    ("algorithm.server=peer", "algorithm.private needs algorithm.server=aggregate, got 'peer'"),
+    ("algorithm.server=peer", "algorithm.server must be null or the class of a server, got 'peer'"),
+    ("algorithm.server=null", "algorithm.private needs a server that adds up messages, got none"),
     ("experiment_name=../../x", "experiment_name must be a plain folder name"),
     ("progress=banana", "progress must be one of True, False"),
     ("tracker=null", "Config group override must be a string or a list"),
-    ("privacy.z=-1", "privacy.z (noise multiplier) must be a finite number of at least 0, got -1"),
-    ("privacy.S=0", "privacy.S (clip norm) must be a finite number above 0, got 0"),
-    ("algorithm.P=0", "algorithm.P (number of regions) must be an integer of at least 1, got 0"),
-    ("algorithm.P=9", "algorithm.P (number of regions) must be at most the number of agents 8, got 9"),
+    ("privacy.z=-1", "privacy.z (noise_multiplier) must be a finite number of at least 0, got -1"),
+    ("privacy.S=0", "privacy.S (clip_norm) must be a finite number above 0, got 0"),
+    ("algorithm.P=0", "algorithm.P must be an integer of at least 1, got 0"),
+    ("algorithm.P=9", "algorithm.P must be at most the number of agents 8, got 9"),
     ("problem.n_agents=0", "problem.n_agents must be an integer of at least 1, got 0"),
     ("rounds=0", "rounds must be an integer of at least 1, got 0"),
     ("n_init=0", "n_init must be an integer of at least 1, got 0"),
@@ -197,7 +198,7 @@ def test_as_a_command(tmp_path):
     assert finished(tmp_path).is_dir()
     wrong = subprocess.run([*command, "privacy.q=2"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert wrong.returncode == 1
-    assert wrong.stderr == "error: privacy.q (sampling probability) must lie in (0, 1], got 2\n"
+    assert wrong.stderr == "error: privacy.q (sampling_probability) must lie in (0, 1], got 2\n"
     helped = subprocess.run([*command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "privacy.q, .z, .S" in helped.stdout
 

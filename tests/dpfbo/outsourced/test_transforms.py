@@ -262,7 +262,7 @@ def test_discrete_noise_is_inflated_and_lies_on_its_grid(transform):
     released = exact.release(some, SystemEntropy())[0].values
     steps = released * 2.0**30
     assert torch.equal(steps, steps.round())
-    with pytest.raises(ValueError, match="its noise has no seed"):
+    with pytest.raises(ValueError, match="discrete noise has no seed"):
         exact.release(some, seeded())
 
 

@@ -62,7 +62,7 @@ def test_sigma_grows_with_the_rounding_and_the_charge_does_not():
 def test_discrete_noise_has_no_seed():
     with pytest.raises(ValueError, match=r"has no seed: it needs entropy"):
         DiscreteGaussian().add(total(), 1.0, 1.0, SeededEntropy(Streams(0)), 0)
-    with pytest.raises(ValueError, match=r"privacy/noise=discrete has no seed: it needs entropy, got 'seeded'"):
+    with pytest.raises(ValueError, match=r"privacy/noise=discrete needs privacy.rng=os, got 'seeded'"):
         build(compose("privacy/noise=discrete"))
     build(compose("privacy/noise=discrete", "privacy.rng=os"))
 

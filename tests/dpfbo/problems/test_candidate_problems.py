@@ -227,7 +227,7 @@ def test_a_file_that_changes_is_read_again(tmp_path):
         ("lon,lat,price\n", "own.csv, column lon: must have at least 2 different values, got 0 rows"),
         ("lon,lat,price\n103.8,1.3,5\n103.8,1.4,6\n", "own.csv, column lon: must have at least 2 different values"),
         ("lon,lat,price\n103.8,1.3,5\n103.9,1.4,5\n", "own.csv, column price: must have at least 2 different values"),
-        ("lat,lon,price\n103.8,1.3,5\n103.9,1.4,6\n", "some locations must lie within problem.lon and problem.lat"),
+        ("lat,lon,price\n103.8,1.3,5\n103.9,1.4,6\n", "some locations must lie within the bounds lon and lat"),
         ("", "own.csv is not a csv file"),
     ],
 )
@@ -286,7 +286,7 @@ def test_missing_files_say_where_they_belong(tmp_path):
         (
             Property,
             {"source": "csv", "file": "x", "mean": 1.0},
-            "source=csv needs problem.lon, problem.lat, problem.len",
+            "source=csv needs lon, lat, len",
         ),
         (Property, {"lat": (47.0, 91.0)}, "lat must lie in [-90, 90] degrees, got [47.0, 91.0]"),
         (Property, {"lengthscale": 0.0}, "lengthscale "),

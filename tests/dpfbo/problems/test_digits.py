@@ -167,7 +167,7 @@ def test_more_than_fifty_agents_need_the_larger_compact_file(tmp_path):
 
 @pytest.mark.parametrize("source", ["auto", "federated_emnist", "mnist_by_writer"])
 def test_missing_files_say_what_to_do_and_nothing_else_is_read(tmp_path, source):
-    with pytest.raises(MissingData, match="point data_dir.*problem.source=sklearn") as error:
+    with pytest.raises(MissingData, match="point data_dir.*source=sklearn") as error:
         Digits(source=source, data_dir=str(tmp_path))
     assert ("python -m runners.fetch emnist" in str(error.value)) == (source != "mnist_by_writer")  # not fetched by us
 

@@ -87,7 +87,7 @@ def test_fixed_size_is_audited_under_replace_one(tmp_path, capsys):
         (["privacy.z=0"], 1, "no finite epsilon is claimed"),
         (["privacy.accountant=gdp"], 1, "needs an accountant whose epsilon is a guarantee"),
         (["--rounds", "4"], 1, "--rounds must be at most the 3 broadcasts of the run, got 4"),
-        (["privacy.q=2"], 1, "privacy.q (sampling probability) must lie in (0, 1], got 2"),
+        (["privacy.q=2"], 1, "privacy.q (sampling_probability) must lie in (0, 1], got 2"),
         (["privcy.q=1"], 2, "unknown override 'privcy.q' (did you mean 'privacy.q'?)"),
         (["--faults"], 1, "--faults has a server of its own and takes no overrides"),
     ],
