@@ -206,8 +206,8 @@ def test_server_of_the_target_is_the_real_one():
 
 def test_an_agent_that_is_never_chosen_is_said_not_to_have_been_seen(monkeypatch):
     monkeypatch.setattr("dpfbo.audit.server.repeated_rounds._MOST_DRAWS", 20)
-    bench = RepeatedRounds(faults.sound(SubsampledGaussian(1e-6, 1.0, 2.0, "tight")))
-    finding = CHECKS["moved"](bench)
+    rounds = RepeatedRounds(faults.sound(SubsampledGaussian(1e-6, 1.0, 2.0, "tight")))
+    finding = CHECKS["moved"](rounds)
     assert finding.holds and finding.words == "no agent was ever in S_t"
 
 
