@@ -235,7 +235,7 @@ def test_a_modeler_is_told_the_noise():
     assert torch.equal(candidates.points, release.values)
     assert candidates.input_variance.tolist() == [transform.sigma(some.public) ** 2] * 3
     assert not candidates.fresh
-    behind = transform.behind(release.values, private.order, some)
+    behind = transform.candidate_rows(release.values, private.order, some)
     assert [behind.rows(i).tolist() for i in range(len(behind))] == [[row] for row in private.order]
 
 
@@ -355,7 +355,7 @@ def test_cells_behind_candidates_hold_their_rows_and_empty_ones_the_nearest():
     rows = rows[rows[:, 0] < 0]  # the right half of the box is empty
     some, cover = table(rows), Cover(cells=6)
     released = cover.release(some, seeded())[0].values
-    behind, cells = cover.behind(released, None, some), cover.grid(some.public)
+    behind, cells = cover.candidate_rows(released, None, some), cover.grid(some.public)
     centres, half = cells.centres() / cells.scale, cells.widths / cells.scale / 2
     assert len(behind) == len(cells) == len(cover.candidates(released, some.public).points)
     inside = ((rows[None] - centres[:, None]).abs() < half).all(2)
@@ -369,7 +369,7 @@ def test_cells_behind_candidates_hold_their_rows_and_empty_ones_the_nearest():
     assert n_empty >= len(cells) / 2
     kept = torch.full((len(cells), 1), -1.0, dtype=torch.float64)
     kept[[0, 10], 0] = 1e3
-    some_of_them = Histogram(EPSILON, DELTA, cells=6).behind(kept, None, some)
+    some_of_them = Histogram(EPSILON, DELTA, cells=6).candidate_rows(kept, None, some)
     assert [some_of_them.rows(i).tolist() for i in range(2)] == [behind.rows(0).tolist(), behind.rows(10).tolist()]
 
 
