@@ -19,7 +19,7 @@ from dpfbo.outsourced.transforms.histogram import Histogram
 from dpfbo.privacy.entropy import SystemEntropy
 from dpfbo.privacy.release import Release
 
-RELEASES = 30  # of one table
+RELEASES = 30  # releases of one table
 Made = tuple[Release, Unreleased]
 _LEAST, _MOST = 0.25, 2.5  # standard deviations over the releases, in sigma: 1e-13 and less for each number
 _ERRORS = 6.0  # standard errors

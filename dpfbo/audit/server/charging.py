@@ -52,7 +52,7 @@ def charged(rounds: RepeatedRounds) -> CheckResult:
 
 
 def before_leaving(rounds: RepeatedRounds) -> CheckResult:
-    """Where the charge cannot be written, nothing is broadcast."""
+    """Nothing is broadcast if the charge cannot be written."""
     target = rounds.target
     try:
         broadcast, _, _ = target.copy(seeded("broken", rounds.seed), _Broken()).round(0, rounds.zeros())

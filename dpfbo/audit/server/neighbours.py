@@ -87,7 +87,7 @@ def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int,
 
 
 def additive(rounds: RepeatedRounds) -> CheckResult:
-    """What an agent adds depends neither on what others send nor on how many were chosen, nor does S_t on messages.
+    """An agent's contribution depends neither on others' messages nor on |S_t|, and S_t does not depend on messages.
 
     A division by |S_t|, or one norm for the whole sum, breaks this.
     """
