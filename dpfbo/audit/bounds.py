@@ -1,13 +1,13 @@
-"""From the scores of two worlds to a lower bound on epsilon, with confidence.
+"""A lower bound on epsilon, with confidence, from the scores of two worlds.
 
 A test says "the canary sent its message" where the score lies above a threshold. The threshold is chosen on the first
 half of the trials; on the second half, `FPR` and `FNR` get Clopper-Pearson upper bounds that hold together with the
-stated confidence. Whatever the scores are and whatever the server does, every (eps, delta)-private mechanism then has
+stated confidence. For any scores and any server, every (eps, delta)-private mechanism then has
 
     1 - delta - FNR <= e^eps FPR    and    1 - delta - FPR <= e^eps FNR          (Kairouz, Oh, Viswanath 2015)
 
-so that `eps >= log((1 - delta - FNR) / FPR)`. Two tests are made and all four error rates hold together: one whose
-threshold serves this bound, and one that serves the fit.
+so that `eps >= log((1 - delta - FNR) / FPR)`. Two tests are made: the threshold of one maximises this bound, that of
+the other the bound by fit. Their four error rates hold together.
 """
 
 import math
@@ -22,32 +22,32 @@ from dpfbo import checks
 from dpfbo.audit.tradeoff import Family, Profile, family_of, promised
 from dpfbo.privacy.accounting import Accountant, check_delta
 
-_THRESHOLDS = 200  # that are tried
-_STEP = 5e-3  # of log scale in the fit
-_FIRST_STRIDE = 64  # such steps
-_COARSE = 8  # such steps, where only the test is chosen
+_THRESHOLDS = 200  # thresholds tried
+_STEP = 5e-3  # step of log scale in the fit
+_FIRST_STRIDE = 64  # steps
+_COARSE = 8  # steps, while the test is chosen
 FEWEST = 20  # trials in each world
 
 
 @dataclass(frozen=True)
 class Rates:
-    """A test and upper bounds of its error rates: fpr of "there was a message" without one, fnr of the opposite."""
+    """A test and upper bounds of its error rates. fpr: it says "message" where none was sent; fnr: the opposite."""
 
     threshold: float
     fpr: float
     fnr: float
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon that allows such error rates at delta; 0 if any does."""
+        """The least epsilon that allows these error rates at delta, at least 0."""
         return float(_epsilon(np.array(self.fpr), np.array(self.fnr), delta))
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What is claimed of a server: epsilon at delta by an accountant, of the events in its ledger.
+    """The epsilon at delta that an accountant computes from the events in a ledger.
 
-    relation: what epsilon compares. profile: all that the same events promise, at other deltas too. family: mechanisms
-    with another amount of noise; None where there is none to compare with.
+    profile: the (eps, delta) pairs that the same events promise. family: the mechanisms with another amount of noise;
+    None where the events have no trade-off curve.
     """
 
     events: tuple[dp_accounting.DpEvent, ...]
@@ -72,11 +72,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the trials say of a claim; all of it holds together with `confidence`.
+    """The result of the trials for a claim; all numbers hold together with `confidence`.
 
-    tests: one or two, and their error rates. epsilon: lower bound at the claim's delta, of whatever the code does.
+    tests: one or two tests with their error rates. epsilon: lower bound at the claim's delta, for any mechanism.
     fit_epsilon: lower bound if the mechanism is of the claimed family with another amount of noise (None: no family).
-    broken: a promised (eps, delta) that cannot be true; None if every one can.
+    broken: a promised (eps, delta) that the error rates exclude; None if they exclude none.
     """
 
     claim: Claim
@@ -103,7 +103,7 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim, confide
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}")
     half, family = len(without) // 2, claim.family
-    error = (1 - confidence) / (2 if family is None else 4)  # of each rate
+    error = (1 - confidence) / (2 if family is None else 4)  # error probability of each rate
     choose, judge = (without[:half], with_message[:half]), (without[half:], with_message[half:])
     thresholds, fpr, fnr = _rates(*choose, _candidates(*choose), error)
     best = [int(_epsilon(fpr, fnr, claim.delta).argmax())]
@@ -120,27 +120,27 @@ def verdict(without: np.ndarray, with_message: np.ndarray, claim: Claim, confide
 def fitted_epsilon(family: Family, tests: Sequence[Rates], delta: float) -> float:
     """Epsilon of the most private member of a family that the error rates do not exclude.
 
-    A member with trade-off curve f is excluded if `f(fpr) > fnr`, since f falls and the true rates are smaller still.
-    More noise lifts the curve, so that all members above one scale are excluded, and the true one lies below it:
-    it has at least the epsilon of that scale. Without subsampling this is `mu >= Phi^-1(1 - FPR) - Phi^-1(FNR)`.
+    A member with trade-off curve f is excluded if `f(fpr) > fnr`, since f falls and the true rates are smaller than
+    their bounds. More noise lifts the curve, so that all members above one scale are excluded, and the true mechanism
+    has at least the epsilon of that scale. Without subsampling this is `mu >= Phi^-1(1 - FPR) - Phi^-1(FNR)`.
     """
     scale, _ = _excluded_up_to(family, np.array([t.fpr for t in tests]), np.array([t.fnr for t in tests]))
     return 0.0 if scale == math.inf else family.epsilon(scale, delta)
 
 
 def upper_bound(count: np.ndarray, trials: int, error: float) -> np.ndarray:
-    """Clopper-Pearson: the probability is at most this, except with probability `error`, if `count` of `trials` hit."""
+    """Clopper-Pearson upper bound of a probability after `count` hits in `trials`, wrong with probability `error`."""
     count = np.asarray(count)
     return np.where(count < trials, beta.ppf(1 - error, count + 1, np.maximum(trials - count, 1)), 1.0)
 
 
 def lower_bound(count: np.ndarray, trials: int, error: float) -> np.ndarray:
-    """Clopper-Pearson: the probability is at least this, except with probability `error`."""
+    """Clopper-Pearson lower bound of a probability, wrong with probability `error`."""
     return 1 - upper_bound(trials - np.asarray(count), trials, error)
 
 
 def _candidates(without: np.ndarray, with_message: np.ndarray) -> np.ndarray:
-    """Thresholds between scores, down to one that nothing lies above."""
+    """Quantiles of all scores; no score lies above the largest."""
     scores = np.sort(np.concatenate([without, with_message]))
     return np.unique(scores[np.linspace(0, len(scores) - 1, _THRESHOLDS).astype(int)])
 
@@ -148,7 +148,7 @@ def _candidates(without: np.ndarray, with_message: np.ndarray) -> np.ndarray:
 def _rates(
     without: np.ndarray, with_message: np.ndarray, thresholds: np.ndarray, error: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(thresholds, FPR, FNR), the upper bounds of each."""
+    """(thresholds, upper bounds of FPR, upper bounds of FNR)."""
     above = len(without) - np.searchsorted(np.sort(without), thresholds, side="right")
     below = np.searchsorted(np.sort(with_message), thresholds, side="right")
     return thresholds, upper_bound(above, len(without), error), upper_bound(below, len(with_message), error)
@@ -168,9 +168,9 @@ def _epsilon(fpr: np.ndarray, fnr: np.ndarray, delta: float) -> np.ndarray:
 
 
 def _excluded_up_to(family: Family, fpr: np.ndarray, fnr: np.ndarray, step: int = 1) -> tuple[float, int]:
-    """The least scale that some of the error rates exclude (inf: they exclude none), and which of them does.
+    """The least scale that the error rates exclude (inf: none), and the index of the test that excludes it.
 
-    Scales are whole powers of `e^_STEP`, so that a family computes each once; the answer is good to `step` of them.
+    Scales are whole powers of `e^_STEP`, so that a family computes each once; the answer is exact to `step` powers.
     """
 
     def gap(power: int) -> np.ndarray:
@@ -187,7 +187,7 @@ def _excluded_up_to(family: Family, fpr: np.ndarray, fnr: np.ndarray, step: int 
     if not excluded:
         return math.inf, int(known[at].argmax())
     high = excluded[0]
-    low = max((power for power in known if power < high), default=high)  # high: even the least of the family
+    low = max((power for power in known if power < high), default=high)  # high: the smallest scale is excluded too
     while high - low > step:
         middle = (low + high) // 2
         known[middle] = gap(middle)

@@ -1,4 +1,4 @@
-"""What charged events promise, as a trade-off curve: how small both error rates of a test may be at once.
+"""The trade-off curve that charged events promise: the least false-negative rate at every false-positive rate.
 
 `f(alpha)`: the least false-negative rate of any test of "the canary sent nothing" against "it sent its message" whose
 false-positive rate is alpha (Dong, Roth, Su 2022). A mechanism is (eps, delta)-private iff, for every alpha,
@@ -21,57 +21,59 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from dpfbo import checks
 from dpfbo.privacy.accounting import Accountant, UnsupportedEvent, sampled_gaussian
 
-_EPSILONS = 300  # of a curve
-_DELTAS = np.logspace(-9, math.log10(0.5), 24)  # of an accountant that gives one epsilon for one delta
-_INTERVAL = {True: 5e-3, False: 1e-3}  # of the discretised loss, rounded upwards (to second order) or downwards
-_SMALLEST_MULTIPLIER = 0.05  # of a family; a round at this one costs hundreds of epsilon
+_EPSILONS = 300  # points of a curve
+_DELTAS = np.logspace(-9, math.log10(0.5), 24)  # points of a curve where an accountant gives one epsilon for one delta
+_INTERVAL = {True: 5e-3, False: 1e-3}  # grid of the loss: rounded upwards (exact to second order), or downwards
+_SMALLEST_MULTIPLIER = 0.05  # noise multiplier; a round at this one costs hundreds of epsilon
+
+_Rounds = tuple[tuple[tuple[float, float], int], ...]
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A set of promises (eps_i, delta_i), all of which hold of a mechanism that is what it claims to be."""
+    """Pairs (eps_i, delta_i); a mechanism that keeps its claim is private at all of them."""
 
     epsilons: np.ndarray
     deltas: np.ndarray
 
     def tradeoff(self, fpr: np.ndarray) -> np.ndarray:
-        """The curve f above at false-positive rates (any shape), as far as these promises go."""
+        """The lower bound of f at false-positive rates (any shape) that these pairs give."""
         alpha = np.asarray(fpr, dtype=float)[..., None]
         left = 1 - self.deltas - self._grown * alpha
         right = np.exp(-self.epsilons) * (1 - self.deltas - alpha)
         return np.maximum(np.maximum(left, right).max(-1), 0.0)
 
     def broken(self, fpr: float, fnr: float) -> tuple[float, float] | None:
-        """The promise that a test with error rates of at most these breaks most clearly; None if it breaks none."""
+        """The pair that a test with error rates of at most these contradicts most; None if it contradicts none."""
         gap = np.maximum(1 - self.deltas - self._grown * fpr - fnr, 1 - self.deltas - self._grown * fnr - fpr)
         worst = int(gap.argmax())
         return (float(self.epsilons[worst]), float(self.deltas[worst])) if gap[worst] > 0 else None
 
     @property
     def _grown(self) -> np.ndarray:
-        """`e^eps`; beyond the largest number, that one."""
+        """`e^eps`, with eps cut at 700 to stay finite."""
         return np.exp(np.minimum(self.epsilons, 700.0))
 
 
 class Family(Protocol):
-    """Mechanisms that differ from the claimed one in how much noise they have: every multiplier times `scale`."""
+    """The mechanisms with every noise multiplier of the claimed one times `scale`."""
 
     @property
     def scales(self) -> tuple[float, float]:
         """The least and the largest scale that can be analysed."""
 
     def profile(self, scale: float) -> Profile:
-        """What such a mechanism promises, rounded to less privacy."""
+        """The promises of the mechanism at this scale, rounded to less privacy."""
 
     def epsilon(self, scale: float, delta: float) -> float:
-        """Its epsilon, rounded to more privacy: for a lower bound."""
+        """Epsilon at this scale, rounded to more privacy, for a lower bound."""
 
 
 @dataclass(frozen=True)
 class GaussianFamily:
     """Composed Gaussian mechanisms without subsampling: `f(alpha) = Phi(Phi^-1(1 - alpha) - mu)`.
 
-    mu: `sqrt(sum_t 1 / z_t^2)` as claimed; `mu / scale` of the others. Closed forms, exact.
+    mu: `sqrt(sum_t 1 / z_t^2)` as claimed, `mu / scale` at another scale. All forms are closed and exact.
 
     Raises ValueError for a mu that is not above 0.
     """
@@ -95,10 +97,10 @@ class GaussianFamily:
 class SampledGaussianFamily:
     """Composed Poisson-sampled Gaussian mechanisms, by dp-accounting's privacy-loss distributions.
 
-    rounds: (q, z) of each event, and how often.
+    rounds: ((q, z), number of rounds) of each kind of event.
     """
 
-    rounds: tuple[tuple[tuple[float, float], int], ...]
+    rounds: _Rounds
 
     @cached_property
     def scales(self) -> tuple[float, float]:
@@ -112,9 +114,6 @@ class SampledGaussianFamily:
         return float(_composed(self.rounds, scale, False).get_epsilon_for_delta(delta))
 
 
-_Rounds = tuple[tuple[tuple[float, float], int], ...]
-
-
 @lru_cache(maxsize=512)
 def _profile(rounds: _Rounds, scale: float) -> Profile:
     loss = _composed(rounds, scale, True)
@@ -124,9 +123,9 @@ def _profile(rounds: _Rounds, scale: float) -> Profile:
 
 
 def _composed(rounds: _Rounds, scale: float, pessimistic: bool) -> pld.PrivacyLossDistribution:
-    """The loss of all rounds, with multipliers `scale` times what is claimed.
+    """The privacy loss of all rounds, with multipliers `scale` times the claimed ones.
 
-    On a grid that is coarser where noise is small, and finer where the loss itself is.
+    Its grid is coarser where the noise is small, and finer where the loss is small.
     """
     size = min(q / (scale * z) for (q, z), _ in rounds)
     smallest = scale * min(z for (_, z), _ in rounds)
@@ -134,17 +133,17 @@ def _composed(rounds: _Rounds, scale: float, pessimistic: bool) -> pld.PrivacyLo
     interval = max(1e-6, min(usual, 0.05 * size), usual / (2 * smallest) ** 2 if smallest < 0.5 else 0.0)
     total = None
     for (q, z), times in rounds:
-        one = pld.from_gaussian_mechanism(
+        single = pld.from_gaussian_mechanism(
             scale * z, sampling_prob=q, value_discretization_interval=interval, pessimistic_estimate=pessimistic,
             use_connect_dots=pessimistic, neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
         )  # fmt: skip
-        several = one.self_compose(times)
-        total = several if total is None else total.compose(several)
+        repeated = single.self_compose(times)
+        total = repeated if total is None else total.compose(repeated)
     return total
 
 
 def family_of(events: Sequence[dp_accounting.DpEvent]) -> GaussianFamily | SampledGaussianFamily | None:
-    """The family of the events; None where one has no trade-off curve that can be computed, as fixed-size subsets."""
+    """The family of the events; None if the curve of one cannot be computed, such as that of fixed-size subsets."""
     try:
         rounds = Counter(sampled_gaussian(event) for event in events)
     except UnsupportedEvent:
@@ -157,7 +156,7 @@ def family_of(events: Sequence[dp_accounting.DpEvent]) -> GaussianFamily | Sampl
 
 
 def promised(accountant: Accountant, events: Sequence[dp_accounting.DpEvent]) -> Profile:
-    """What an accountant promises of the events, at several deltas."""
+    """Epsilon of the events by an accountant at 24 deltas."""
     epsilons = [accountant.epsilon(events, float(delta)) for delta in _DELTAS]
     finite = np.isfinite(epsilons)
     return Profile(np.array(epsilons)[finite], _DELTAS[finite])

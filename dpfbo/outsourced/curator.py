@@ -1,4 +1,4 @@
-"""The curator: holds the table, releases it once, and measures what it is asked to."""
+"""The curator: it holds the table, releases it once, and measures the candidates that the modeler asks for."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from dpfbo.privacy.release import Diagnostics, Release
 from dpfbo.records import ServerRecord
 from dpfbo.rng import Streams
 
-_CURATOR = torch.zeros(1, dtype=torch.long)  # whose stretch of the streams
+_CURATOR = torch.zeros(1, dtype=torch.long)  # the curator's number in the streams
 
-# the release and its public record, and its private numbers; no record where a release tells nothing
+# (release, its public record, its private numbers); no record or numbers if the release tells nothing
 CuratorOutput = tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured in one round. indices: of the candidates; y: the answers; rows: whose they are, which only the
-    curator knows."""
+    """The measurements of one round. indices: candidates; y: answers; rows: measured rows, which only the curator
+    knows."""
 
     indices: list[int]
     y: list[float]
@@ -36,7 +36,7 @@ class Measured:
 
 
 class KeptCuratorRelease(Protocol):
-    """Durable storage of a curator's release, as `dpfbo.privacy.release.KeptRelease`, with the order of its rows."""
+    """Durable storage like `dpfbo.privacy.release.KeptRelease`, for a curator's release and the order of its rows."""
 
     def load(self, round: int) -> tuple[Release, Unreleased] | None: ...
 
@@ -44,14 +44,13 @@ class KeptCuratorRelease(Protocol):
 
 
 class Curator:
-    """One curator.
+    """The curator of one table.
 
-    Guarantee. The transform's release is all that leaves of the rows but measurements, and it is charged to the
-    ledger, durably, before `release` returns it. Measurements are not covered: each tells the objective at a row of the
-    modeler's choice.
+    Guarantee. Besides measurements only the transform's release leaves, and it is charged to the ledger, durably,
+    before `release` returns it. Measurements are not covered: each tells the objective at a row that the modeler chose.
 
-    capacity: how many measurements it will make at most. kept: for noise that cannot be drawn twice, a file of the
-    curator's own, with the secret order of the rows, from before the charge until the run is over.
+    capacity: largest number of measurements. kept: for noise that cannot be drawn twice, the curator's own file of
+    release and secret row order, from before the charge until the end of the run.
     """
 
     def __init__(
@@ -69,15 +68,16 @@ class Curator:
         self._transform, self._streams, self._entropy = transform, streams, entropy
         self._ledger, self._epsilon, self._capacity, self._kept = ledger, epsilon, capacity, kept
         self._released: CuratorOutput | None = None
-        self._behind: CandidateRows | None = None
+        self._candidate_rows: CandidateRows | None = None
         self._answers: list[Measured] = []
-        self._seen: set[int] = set()
+        self._measured_rows: set[int] = set()
 
     def release(self) -> CuratorOutput:
-        """The release, charged to round 0; repeating it returns the same."""
+        """The release, charged to round 0; later calls return the same."""
         if self._released is None:
-            release, unreleased = self._made()
-            behind = self._transform.behind(release.values, unreleased.order, self._table)  # refuses another table's
+            release, unreleased = self._kept_or_new()
+            # before the charge: this raises for the release of another table
+            rows = self._transform.candidate_rows(release.values, unreleased.order, self._table)
             event, record, diagnostics = self._transform.event(self._table.public), None, None
             if event is not None:
                 check_noise_is_new(self._ledger, 0, release, self._entropy, self._transform.random)
@@ -86,22 +86,22 @@ class Curator:
                 spent = self._ledger.events(up_to_round=0 if self._entropy.reproducible else None)
                 record = ServerRecord(0, self._epsilon.after(spent), release.sigma, release.sensitivity)
                 diagnostics = unreleased.diagnostics
-            self._behind = behind
+            self._candidate_rows = rows
             self._released = ReleasedTable(release.values), record, diagnostics
         return self._released
 
     def resume(self, values: Tensor) -> None:
-        """Know what was released, and what stands behind it: drawn again, or kept in a file of the curator's own.
+        """Restore the release and its candidates' rows, from the same seed or from the curator's own file.
 
-        Raises ValueError if that is not what was released: the data, the code or the file are not what they were.
+        Raises ValueError if the release differs from `values`: the data, the code or the file have changed.
         """
         made = self._kept.load(0) if self._kept else self._transform.release(self._table, self._entropy)
         if made is None or not torch.equal(made[0].values, values):
             raise ValueError("the release is not repeated as the checkpoint has it: delete the folder to start anew")
-        self._behind = self._transform.behind(values, made[1].order, self._table)
+        self._candidate_rows = self._transform.candidate_rows(values, made[1].order, self._table)
 
-    def _made(self) -> tuple[Release, Unreleased]:
-        """The one that was kept before its charge, of a curator that was killed since then, or a new one."""
+    def _kept_or_new(self) -> tuple[Release, Unreleased]:
+        """The release that a killed curator kept before its charge, or a new one, kept."""
         made = self._kept.load(0) if self._kept else None
         if made is None:
             made = self._transform.release(self._table, self._entropy)
@@ -111,16 +111,16 @@ class Curator:
 
     @property
     def n_candidates(self) -> int:
-        """How many there are to choose among; 0 before the release."""
-        return 0 if self._behind is None else len(self._behind)
+        """The number of candidates; 0 before the release."""
+        return 0 if self._candidate_rows is None else len(self._candidate_rows)
 
     def measure(self, t: int, indices: Sequence[int]) -> Measured:
-        """Measure the candidates of round t; repeating the last round gives the same answers.
+        """Measure the candidates of round t; a repetition of the last round gives the same answers.
 
-        Raises ValueError for an index that is none, a round out of order or with other indices than before, more
-        measurements than agreed, or before anything was released.
+        Raises ValueError before the release, for an index that is not a candidate's, a round out of order or with other
+        indices than before, or more measurements than agreed.
         """
-        if self._behind is None:
+        if self._candidate_rows is None:
             raise ValueError("a curator measures nothing before it has released")
         if t == len(self._answers) - 1 and list(indices) == self._answers[t].indices:
             return self._answers[t]
@@ -133,17 +133,17 @@ class Curator:
             if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index <= last:
                 raise ValueError(f"the modeler's index must be an integer from 0 to {last}, got {index!r}")
         picks = self._streams.uniform("curator/row", _CURATOR, t, len(indices))[0].tolist()
-        rows = [self._row(self._behind, index, pick) for index, pick in zip(indices, picks, strict=True)]
+        rows = [self._row(self._candidate_rows, index, pick) for index, pick in zip(indices, picks, strict=True)]
         noise = self._noise * self._streams.normal("observation", _CURATOR, t, len(indices))[0]
         answer = Measured(list(indices), (self._table.values[rows] + noise).tolist(), rows)
         self._answers.append(answer)
         return answer
 
-    def _row(self, behind: CandidateRows, index: int, pick: float) -> int:
-        """The row to measure for a candidate: of several, one that was not measured before if there is any."""
-        rows = behind.rows(index).tolist()
+    def _row(self, candidate_rows: CandidateRows, index: int, pick: float) -> int:
+        """The row to measure for a candidate; one that was not measured before, if there is any."""
+        rows = candidate_rows.rows(index).tolist()
         if len(rows) > 1:
-            rows = [row for row in rows if row not in self._seen] or rows
+            rows = [row for row in rows if row not in self._measured_rows] or rows
         row = rows[int(pick * len(rows))]
-        self._seen.add(row)
+        self._measured_rows.add(row)
         return row

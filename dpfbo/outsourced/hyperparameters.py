@@ -1,7 +1,7 @@
 """Hyper-parameters of one GP with SE kernel and constant mean, by maximum marginal likelihood.
 
 `dpfbo.gp.hyperparameters` fits many agents at once, each with one length-scale, zero mean and bounds for the unit
-cube; here it is one table in units of any kind, with a length-scale for each feature if wanted.
+cube; this module fits one table in any units, with one length-scale or one for each feature.
 """
 
 import math
@@ -14,10 +14,10 @@ from torch import Tensor
 
 from dpfbo import checks
 
-_FACTOR = (1e-2, 1e2)  # of a length-scale, relative to the start; variances are relative to the start's variance
-_VARIANCE = (1e-4, 1e4)
-_NOISE = (1e-8, 1e4)
-_OTHER_STARTS = ((0.25, 0.5), (1.0, 0.1), (4.0, 0.1))  # factor of the length-scales, share of noise in var(y)
+_FACTOR = (1e-2, 1e2)  # bounds of a length-scale over the start's
+_VARIANCE = (1e-4, 1e4)  # bounds of the variance over the start's variance
+_NOISE = (1e-8, 1e4)  # bounds of the noise over the start's variance
+_OTHER_STARTS = ((0.25, 0.5), (1.0, 0.1), (4.0, 0.1))  # (factor of the length-scales, share of noise in var(y))
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ def fit(x: Tensor, y: Tensor, start: Fitted, ard: bool) -> Fitted:
         mu = 1^T A^-1 y / 1^T A^-1 1
 
     (Rasmussen and Williams 2006, eq. 5.8; the mean is its generalised least-squares estimate.) L-BFGS-B climbs from
-    `start` and from three other points; the best end wins, so the result is at least as likely as the start.
+    `start` and from three other points; the result is the best end, at least as likely as the start.
     Length-scales stay within a factor of 100 of the start's, the variance within 1e4, the noise within 1e-8 and 1e4
     of the start's variance.
 
-    ard: a length-scale for each feature; else one common factor of the start's. start: its mean is not used.
+    ard: one length-scale for each feature, else one common factor of the start's. start: its mean is not used.
     Raises ValueError for fewer than two rows, shapes that do not match, or numbers that are not finite.
     """
     m = _check(x, y, start)
@@ -76,7 +76,7 @@ def fit(x: Tensor, y: Tensor, start: Fitted, ard: bool) -> Fitted:
 
 
 def log_likelihood(x: Tensor, y: Tensor, hyper: Fitted) -> float:
-    """`L` of `fit`, at the best mean for these hyper-parameters."""
+    """The likelihood `L` of `fit`, at the best mean for these hyper-parameters."""
     m = _check(x, y, hyper)
     X, Y, unit = _in_start_units(x, y, hyper)
     theta = torch.tensor([0.0, 0.0, math.log(hyper.noise / hyper.variance)], dtype=torch.float64)
@@ -84,12 +84,12 @@ def log_likelihood(x: Tensor, y: Tensor, hyper: Fitted) -> float:
 
 
 def profile(theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor, float]:
-    """`L` at its best mean, the gradient in `theta`, and that mean.
+    """`L` at its best mean, its gradient in `theta`, and that mean.
 
         dL/dtheta_i = sum((a a^T - A^-1) * dA/dtheta_i) / 2,   a = A^-1 (y - mu)
 
-    (eq. 5.9; the mean adds nothing, being optimal.) theta: logarithms of the d length-scales (or of a common one),
-    of variance and noise; x: m x d, near zero on average; y: m. L is -inf where A is not positive definite.
+    (eq. 5.9; the optimal mean adds no term.) theta: logarithms of the d length-scales (or of a common one), of variance
+    and noise; x: m x d, near zero on average; y: m. L is -inf where A is not positive definite.
     """
     m, d = x.shape
     lengthscales, variance, noise = theta[:-2].exp(), theta[-2].exp(), theta[-1].exp()
@@ -113,7 +113,7 @@ def profile(theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor, float]:
 
 
 def _check(x: Tensor, y: Tensor, hyper: Fitted) -> int:
-    """The number of rows."""
+    """The number of rows. Raises ValueError for tables that cannot be fitted."""
     if x.ndim != 2 or len(x) < 2 or y.shape != x.shape[:1] or x.shape[1] != len(hyper.lengthscales):
         raise ValueError(
             f"a fit needs at least 2 rows with an outcome each and {len(hyper.lengthscales)} features, "
@@ -125,7 +125,7 @@ def _check(x: Tensor, y: Tensor, hyper: Fitted) -> int:
 
 
 def _in_start_units(x: Tensor, y: Tensor, start: Fitted) -> tuple[Tensor, Tensor, float]:
-    """Rows in the start's length-scales, about their mean; outcomes in its standard deviation; that deviation."""
+    """Centred rows in the start's length-scales, outcomes in its standard deviation, and that deviation."""
     unit = math.sqrt(start.variance)
     X = x.double() / torch.tensor(start.lengthscales, dtype=torch.float64)
     return X - X.mean(0), y.double() / unit, unit

@@ -18,12 +18,12 @@ from dpfbo.records import SOURCES, RoundRecord
 from dpfbo.rng import Streams
 from dpfbo.run_result import OnRound, Result, Round
 
-_MODELER = torch.zeros(1, dtype=torch.long)  # whose stretch of the streams
+_MODELER = torch.zeros(1, dtype=torch.long)  # the modeler's number in the streams
 
 
 @dataclass(frozen=True)
 class Brief:
-    """All that a modeler is told before it starts, besides what was released. It holds no seed and no row."""
+    """All facts that a modeler starts with besides the release: no seed and no row."""
 
     transform: Transform
     public: Public
@@ -34,7 +34,7 @@ class Brief:
 
 @dataclass
 class OutsourcedResult(Result):
-    """What an outsourced run knows so far. released: the table of round 0, in which all proposals are made."""
+    """The result of an outsourced run so far. released: the table of round 0, which holds all candidates."""
 
     released: ReleasedTable | None = None
 
@@ -45,7 +45,7 @@ class OutsourcedResult(Result):
 
 
 class AnyCurator(Protocol):
-    """A `dpfbo.outsourced.curator.Curator`, or whatever reaches one."""
+    """A `dpfbo.outsourced.curator.Curator`, or a proxy of one."""
 
     def release(self) -> CuratorOutput: ...
 
@@ -55,10 +55,10 @@ class AnyCurator(Protocol):
 
 
 class AnyModeler(Protocol):
-    """A `LocalModeler`, or whatever reaches one."""
+    """A `LocalModeler`, or a proxy of one."""
 
     def start(self, values: Tensor) -> int:
-        """Make it know what was released; returns how many candidates it sees."""
+        """Pass on the released values; returns the number of candidates."""
 
     def propose(self, t: int, uniform: float) -> int: ...
 
@@ -69,8 +69,8 @@ class AnyModeler(Protocol):
 class Setup:
     """The settings of a run that are neither the curator's nor the modeler's.
 
-    table: for the records only, in which a curator's private numbers are tagged as such. n_init: random candidates
-    that are measured in round 0.
+    table: for the records only, which tag a curator's private numbers. n_init: number of random candidates measured in
+    round 0.
     """
 
     table: Table
@@ -88,8 +88,8 @@ def run(
 ) -> OutsourcedResult:
     """Round 0: the release, and n_init random candidates; round t = 1..T: the modeler's proposal.
 
-    on_round: called after every round, 0..T. result: of the rounds that are done already (a resumed run, after
-    `restore`), and filled as the rounds go by; a new one otherwise.
+    on_round: called after every round, 0..T. result: the rounds of a resumed run (after `restore`), to which new rounds
+    are added; None for a new run.
     """
     result = OutsourcedResult() if result is None else result
     for t in range(len(result.rounds), setup.rounds + 1):
@@ -114,11 +114,10 @@ def run(
 
 
 def restore(curator: AnyCurator, modeler: AnyModeler, setup: Setup, result: OutsourcedResult) -> None:
-    """Curator and modeler learn what they did in the rounds that are done: the modeler repeats its proposals on the
-    answers that it got, and the curator looks up which rows they were.
+    """Replay the finished rounds: the modeler repeats its proposals on the recorded answers, and the curator measures
+    the same rows again.
 
-    Raises ValueError if they come to another release, other rows or answers: the data, or the code, are not what they
-    were.
+    Raises ValueError if the release, rows or answers differ from the record: the data or the code have changed.
     """
     if not result.rounds:
         return
@@ -136,7 +135,7 @@ def restore(curator: AnyCurator, modeler: AnyModeler, setup: Setup, result: Outs
 
 
 def _candidates(t: int, modeler: AnyModeler, setup: Setup, n_candidates: int) -> list[int]:
-    """The candidates of round t; the first ones are different if there are as many, like those of an agent."""
+    """The candidates of round t; those of round 0 are distinct if there are enough, as for an agent."""
     if t:
         return [modeler.propose(t, float(setup.streams.uniform("modeler", _MODELER, t, 1)))]
     free, chosen = list(range(n_candidates)), []
@@ -160,7 +159,7 @@ def _record(t: int, table: Table, measured: Measured, best_before: float) -> Rou
 
 
 class LocalModeler:
-    """A modeler in this process."""
+    """A modeler in this process, made at the start of a run."""
 
     def __init__(self, brief: Brief) -> None:
         self._brief = brief

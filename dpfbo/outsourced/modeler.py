@@ -1,4 +1,4 @@
-"""The modeler (Algo. 2): GP-UCB over the released candidates. It never sees a row, a seed, or a setting of the curator.
+"""The modeler (Algo. 2): GP-UCB over the released candidates. It sees no row, no seed and no setting of the curator.
 
 At step t it asks for a measurement of
 
@@ -16,18 +16,18 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.outsourced.hyperparameters import Fitted, fit
-from dpfbo.outsourced.posterior import CandidatePosterior, Kernel, aware
+from dpfbo.outsourced.posterior import CandidatePosterior, Kernel, noise_aware_kernel
 from dpfbo.outsourced.transforms import Candidates
 
 POLICIES = ("gp_ucb", "random")
 FITS = ("given", "ml")
-_SMALLEST_NOISE = 1e-6  # that a fit starts from, relative to the variance
+_SMALLEST_NOISE = 1e-6  # noise over variance at the start of a fit
 
 
 @dataclass(frozen=True)
 class Belief:
-    """The GP that the modeler is given: SE kernel in the units of the candidates. variance: of the objective; noise:
-    variance of a measurement; mean: of the objective."""
+    """The modeler's GP: SE kernel in the units of the candidates. variance, mean: those of the objective; noise: the
+    variance of a measurement."""
 
     lengthscale: float
     variance: float
@@ -37,13 +37,12 @@ class Belief:
 
 @dataclass(frozen=True)
 class Policy:
-    """How the modeler chooses.
+    """The rule by which the modeler chooses candidates.
 
-    policy: `gp_ucb`, or `random`, a uniform candidate (the control). delta_ucb: of beta_t. noise_aware: whether what is
-    known of the inputs (`Candidates.input_variance`) enters the kernel that is given. repeat: whether a candidate may
-    be measured again, as often as `Candidates.counts` says that there is something new. fit: `given`, the belief all
-    along; `ml`, maximum likelihood of the measurements so far whenever their number is a multiple of `every`, with
-    their points as released: what hides those is part of what is fitted.
+    policy: `gp_ucb`, or `random`, a uniform candidate (the control). delta_ucb: enters beta_t. noise_aware: the given
+    kernel accounts for `Candidates.input_variance`. repeat: a candidate may be measured again, at most as often as
+    `Candidates.counts` says. fit: `given`, always the belief; `ml`, maximum likelihood of the measurements so far
+    whenever their number is a multiple of `every`, at the released points, so that their noise is part of the fit.
 
     Raises ValueError for another policy or fit, delta_ucb outside (0, 1], every < 2.
     """
@@ -67,12 +66,12 @@ class Policy:
 
 
 def beta(t: int, m: int, delta_ucb: float) -> float:
-    """Of step t >= 1 over m candidates."""
+    """beta_t of step t >= 1 over m candidates."""
     return 2 * math.log(m * t**2 * math.pi**2 / (6 * delta_ucb / 2))
 
 
 class Modeler:
-    """One modeler, between its proposals. capacity: measurements that it will make."""
+    """A modeler's state between proposals. capacity: largest number of measurements."""
 
     def __init__(self, candidates: Candidates, belief: Belief, policy: Policy, capacity: int) -> None:
         self._candidates, self._belief, self._policy, self._capacity = candidates, belief, policy, capacity
@@ -97,7 +96,7 @@ class Modeler:
         return int((score if barred is None else score.masked_fill_(barred, -torch.inf)).argmax())
 
     def observe(self, index: int, y: float) -> None:
-        """Learn a measurement."""
+        """Add a measurement to the posterior."""
         self._indices.append(index)
         self._y.append(y)
         self._measured[index] += 1
@@ -109,7 +108,7 @@ class Modeler:
             self._posterior.observe(index, y)
 
     def _limits(self) -> Tensor | None:
-        """How often each candidate may be measured: once without `repeat`, else as often as there seem to be inputs."""
+        """The largest number of measurements of each candidate: 1 without `repeat`, else its rounded count."""
         if not self._policy.repeat:
             return torch.ones_like(self._measured)
         counts = self._candidates.counts
@@ -118,11 +117,11 @@ class Modeler:
     def _prior(self) -> CandidatePosterior:
         b = self._belief
         candidates = self._candidates if self._policy.noise_aware else Candidates(self._candidates.points)
-        points, kernel = aware(candidates, b.lengthscale, b.variance, b.noise, b.mean)
+        points, kernel = noise_aware_kernel(candidates, b.lengthscale, b.variance, b.noise, b.mean)
         return CandidatePosterior(points, kernel, self._capacity)
 
     def _fitted(self) -> CandidatePosterior:
-        """With the hyper-parameters that the measurements suggest: noise in the points is part of what they fit."""
+        """The posterior with hyper-parameters fitted to the measurements at the released points."""
         points, b = self._candidates.points, self._belief
         start = Fitted((b.lengthscale,) * points.shape[1], b.variance, max(b.noise, _SMALLEST_NOISE * b.variance))
         y = torch.tensor(self._y, dtype=torch.float64)

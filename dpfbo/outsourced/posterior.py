@@ -1,11 +1,10 @@
-"""The modeler's GP posterior over all candidates at once, one measurement after another.
+"""The modeler's GP posterior over all candidates, updated by one measurement at a time.
 
 With `L` the Cholesky factor of `K(S, S) + noise I` over the measured candidates S, and `V = L^-1 K(S, all)`:
 
     mean = m + V^T L^-1 (y - m),    variance = k(z, z) - sum_i V_i^2
 
-A new measurement adds one row to L and V. It costs O(m t) for m candidates after t measurements, and the sums only
-grow: nothing is factorised again.
+A new measurement adds one row to L and V, and a term to each sum, in O(m t) for m candidates after t measurements.
 """
 
 import math
@@ -23,7 +22,7 @@ from dpfbo.outsourced.transforms import Candidates
 class Kernel:
     """`amplitude exp(-|a - a'|^2 / 2) + nugget [same candidate]` on points divided by their length-scales.
 
-    noise: variance of a measurement. mean: of the objective.
+    noise: variance of a measurement. mean: the objective's mean.
     """
 
     amplitude: float
@@ -32,17 +31,17 @@ class Kernel:
     mean: float
 
 
-def aware(
+def noise_aware_kernel(
     candidates: Candidates, lengthscale: float, variance: float, noise: float, mean: float
 ) -> tuple[Tensor, Kernel]:
-    """The SE kernel convolved with what is known of the inputs, and the points in its units.
+    """The points divided by length-scales, and the SE kernel convolved with the distribution of the inputs.
 
     Two inputs `z + e, z' + e'` with independent `e ~ N(0, diag v)` have the expected covariance
 
         variance prod_k (l^2 / (l^2 + 2 v_k))^(1/2) exp(-sum_k (z_k - z'_k)^2 / (2 (l^2 + 2 v_k)))
 
-    and every input has the whole variance of its own. The rest is a nugget: of the candidate, where measuring it again
-    measures the same input; of each measurement, where it is another one (then it counts as noise).
+    and each input has the full variance. The rest of the variance is a nugget of the candidate if all its measurements
+    take the same input, and noise of the measurement if each takes another (`fresh`).
     """
     v = candidates.input_variance
     if v is None:
@@ -55,9 +54,9 @@ def aware(
 
 
 class CandidatePosterior:
-    """Mean and variance of the objective at m candidates. points: m x r, in length-scales; capacity: measurements.
+    """Mean and variance of the objective at m candidates; the variance includes the nugget and no measurement noise.
 
-    variance: of the candidate's own value, nugget included, without the noise of a measurement.
+    points: m x r, in length-scales. capacity: largest number of measurements.
     """
 
     def __init__(self, points: Tensor, kernel: Kernel, capacity: int) -> None:
@@ -83,7 +82,7 @@ class CandidatePosterior:
         self._count += 1
 
     def refit(self, indices: Sequence[int], y: Sequence[float]) -> None:
-        """Forget everything, and know these measurements: the same numbers, from one factorisation. O(m t^2)."""
+        """Replace all measurements by these, in one factorisation. O(m t^2)."""
         t = len(indices)
         if t > len(self._V):
             raise ValueError(f"this posterior holds at most {len(self._V)} measurements, got {t}")
@@ -99,7 +98,7 @@ class CandidatePosterior:
         self.variance = self.kernel.amplitude + self.kernel.nugget - V.square().sum(0)
 
     def _covariances(self, index: int) -> Tensor:
-        """Of one candidate with all."""
+        """The covariances of one candidate with all, m."""
         point = self._points[index]
         distances = (self._squares + self._squares[index] - 2 * (self._points @ point)).clamp_(min=0)
         row = self.kernel.amplitude * torch.exp(-0.5 * distances)

@@ -1,4 +1,4 @@
-"""What a curator holds: a table of candidates, one row each, and what measuring a row would give."""
+"""The curator's table: one row for each candidate, with the objective's value."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,12 +8,12 @@ from torch import Tensor
 
 from dpfbo import checks
 
-_LEAST_NOISE = 1e-12  # of a prior, in variances: with less, posteriors of repeated measurements lose their digits
+_LEAST_NOISE = 1e-12  # noise over variance of a prior; less costs posteriors of repeated measurements their digits
 
 
 @dataclass(frozen=True)
 class Public:
-    """What everybody may know of a table: how many rows it has, and the box that they are supposed to lie in."""
+    """The public facts of a table: its number of rows, and the box that rows should lie in."""
 
     n: int
     lower: tuple[float, ...]
@@ -25,7 +25,7 @@ class Public:
 
     @property
     def radius(self) -> float:
-        """Norm of the farthest corner of the box: every row inside it is at most this long."""
+        """The norm of the box's farthest corner, the largest norm of a row inside."""
         corner = torch.tensor([self.lower, self.upper], dtype=torch.float64).abs().amax(0)
         return float(corner.norm())
 
@@ -35,9 +35,9 @@ class Table:
     """n candidates with d features.
 
     rows: n x d, the features in units of their GP length-scales, from the centre of the public box; natural: n x d,
-    the same as users know them; values: n, the objective (larger is better) in units of sigma_y, the prior's standard
-    deviation, noiseless where that is known; names: of the features; lower, upper: the public box of `rows`, known
-    without looking at them (a row may lie outside).
+    the features in the users' units; values: n, the objective (larger is better) in units of sigma_y, the prior's
+    standard deviation, noiseless where that is known; names: the features' names; lower, upper: the public box of
+    `rows`, which does not depend on them (a row may lie outside).
 
     Raises ValueError, one sentence, for fewer than two rows, numbers that are not finite, or a constant feature.
     """
@@ -58,9 +58,9 @@ class Table:
         for name, low, high in zip(self.names, self.lower, self.upper, strict=True):
             if not -torch.inf < low < high < torch.inf:
                 raise ValueError(f"the public bounds of {name} must be finite with lower < upper, got {low}, {high}")
-        for what, numbers in (("features", self.rows), ("values", self.values)):
+        for part, numbers in (("features", self.rows), ("values", self.values)):
             if not bool(torch.isfinite(numbers).all()):
-                raise ValueError(f"the {what} of a table must be finite numbers, got others in some of its {n} rows")
+                raise ValueError(f"the {part} of a table must be finite numbers, got others in some of its {n} rows")
         for name, column in zip(self.names, self.rows.T, strict=True):
             if bool((column == column[0]).all()):
                 raise ValueError(f"feature {name} must not be constant, got {n} equal values")
@@ -72,7 +72,7 @@ class Table:
 
 @dataclass(frozen=True)
 class ReleasedTable:
-    """What a curator released of its table, for its modeler. values: as of its transform."""
+    """The values that a curator's transform released to its modeler."""
 
     values: Tensor
 
@@ -81,8 +81,8 @@ class ReleasedTable:
 class Prior:
     """The GP that the modeler believes in: SE kernel with length-scale 1 in the units of `Table.rows`.
 
-    variance: of the objective in units of sigma_y^2 (1 where sigma_y is the prior's); noise: variance of a
-    measurement; mean: of the objective.
+    variance: the objective's variance in units of sigma_y^2 (1 where sigma_y is the prior's); noise: variance of a
+    measurement; mean: the objective's mean.
     """
 
     variance: float = 1.0
@@ -98,7 +98,7 @@ class Prior:
 
 
 class CandidateProblem(Protocol):
-    """An outsourced problem: its curator's table, and what is publicly assumed about it."""
+    """An outsourced problem: its curator's table, and the public assumptions about it."""
 
     name: str
     metric: str
@@ -106,7 +106,7 @@ class CandidateProblem(Protocol):
 
     @property
     def stand_in(self) -> str | None:
-        """What data stand in for the paper's, in one sentence; None if they do not."""
+        """The data that stand in for the paper's, in one sentence; None for the paper's own."""
 
     @property
     def n_agents(self) -> int:
@@ -120,4 +120,4 @@ class CandidateProblem(Protocol):
 
     @property
     def noise_variance(self) -> float:
-        """Of what a measurement adds to `Table.values`; 0 where those are measurements themselves."""
+        """The variance of the noise that a measurement adds to `Table.values`; 0 where these are measurements."""

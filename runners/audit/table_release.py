@@ -15,7 +15,7 @@ from dpfbo.audit.bounds import Claim
 from dpfbo.audit.release import checks, reconstruction, two_tables
 from dpfbo.audit.release.reconstruction import Reconstruction
 from dpfbo.audit.release.scores import in_table_order
-from dpfbo.audit.release.two_tables import Attack, Told
+from dpfbo.audit.release.two_tables import Attack, AttackResult
 from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.audit.server.target import seeded
 from dpfbo.files import replace_file
@@ -46,7 +46,7 @@ class OutsourcedAudit:
     experiment: OutsourcedExperiment
     claim: Claim
     findings: tuple[CheckResult, ...]
-    told: tuple[Told, ...]
+    told: tuple[AttackResult, ...]
     reconstructions: tuple[Reconstruction, ...]
     sigma: float
     seconds: float
@@ -216,7 +216,7 @@ def as_json(audit: OutsourcedAudit, overrides: Sequence[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _told_as_json(t: Told) -> dict[str, Any]:
+def _told_as_json(t: AttackResult) -> dict[str, Any]:
     v = t.verdict
     most = two_tables.most_shown(v.claim, v.trials, v.confidence)
     return {

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpfbo.audit.release.reconstruction import Reconstruction
-from dpfbo.audit.release.two_tables import Told
+from dpfbo.audit.release.two_tables import AttackResult
 from dpfbo.files import replace_file
 from runners.audit.server_picture import BINS, CLAIM, DPI, LOOK, WITH, WITHOUT
 
@@ -21,7 +21,7 @@ AXES = {
 }
 
 
-def draw(told: Sequence[Told], rebuilt: Reconstruction | None, title: str, path: Path) -> Path:
+def draw(told: Sequence[AttackResult], rebuilt: Reconstruction | None, title: str, path: Path) -> Path:
     """Write the picture as a PNG file, whole or not at all."""
     panels = len(told) + (rebuilt is not None)
     with mpl.rc_context(LOOK):
@@ -36,7 +36,7 @@ def draw(told: Sequence[Told], rebuilt: Reconstruction | None, title: str, path:
     return path
 
 
-def _scores(axes: Axes, told: Told) -> None:
+def _scores(axes: Axes, told: AttackResult) -> None:
     v = told.verdict
     both = np.concatenate([told.without, told.with_message])
     low, high = np.quantile(both, [0.001, 0.999])

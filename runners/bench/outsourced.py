@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpfbo.outsourced.modeler import Belief, Modeler, Policy
-from dpfbo.outsourced.posterior import CandidatePosterior, aware
+from dpfbo.outsourced.posterior import CandidatePosterior, noise_aware_kernel
 from dpfbo.outsourced.transforms import NORM, Candidates
 
 TARGET_MS = 40.0  # a run of n = 36000, T = 50
@@ -60,7 +60,7 @@ def _run(points: torch.Tensor, y: torch.Tensor, rounds: int) -> tuple[float, lis
 
 def _refit(points: torch.Tensor, y: torch.Tensor, indices: list[int]) -> tuple[float, float]:
     """Seconds of a refit after every measurement, and how far the incremental posterior is from it."""
-    scaled, kernel = aware(Candidates(points), *asdict(BELIEF).values())
+    scaled, kernel = noise_aware_kernel(Candidates(points), *asdict(BELIEF).values())
     grown, whole = (CandidatePosterior(scaled, kernel, len(indices)) for _ in range(2))
     seconds, difference, answers = 0.0, 0.0, y[indices].tolist()
     for t, (index, answer) in enumerate(zip(indices, answers, strict=True), start=1):

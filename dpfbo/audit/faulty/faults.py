@@ -1,6 +1,6 @@
-"""The planted faults, and which checks find them: an audit of the audit.
+"""The planted faults, and the checks that find them: an audit of the audit.
 
-Every fault is the real server with one thing wrong; all stand beside the same sound server, which passes every check.
+Every fault is the real server with one thing wrong; the same server without faults passes every check.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,12 +26,12 @@ from dpfbo.privacy.ledger import Ledger
 TWO_WORLDS = "two worlds"
 N, P, M, ROUNDS, DELTA = 12, 3, 12, 2, 1e-2
 Q, Z, S = 0.5, 1.0, 2.0
-BUDGET = 2.0  # pays for one of the two rounds
+BUDGET = 2.0  # epsilon, enough for one of the two rounds
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong. words: what it is. target: the server that has it."""
+    """A server with one thing wrong. words: its description."""
 
     words: str
     target: Target
@@ -39,7 +39,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Caught:
-    """What the audit says of a fault. verdict: of the two worlds; None where they were not replayed."""
+    """The audit's findings on one server. verdict: from the two worlds; None where they were not replayed."""
 
     words: str
     findings: tuple[CheckResult, ...]
@@ -47,13 +47,13 @@ class Caught:
 
     @property
     def by(self) -> tuple[str, ...]:
-        """Names of the checks that find it."""
+        """The names of the checks that fail."""
         found = [f.check for f in self.findings if not f.holds]
         return (*found, *([TWO_WORLDS] if self.verdict is not None and not self.verdict.holds else []))
 
 
 def sound(mechanism: SubsampledGaussian | None = None, kind: type[Server] = Server, budget: bool = False) -> Target:
-    """A small server, its noise just what it claims; its weights concentrate in round 0 and are uniform in round 1."""
+    """A small server with exactly the claimed noise; weights are concentrated in round 0, uniform in round 1."""
     accountant = Pld()
     curve = EpsilonCurve(accountant, [], DELTA)
     server = kind(
@@ -115,7 +115,7 @@ def planted() -> dict[str, Fault]:
 
 
 def sound_ones() -> dict[str, Target]:
-    """The sound servers that the faulty ones are made of: no check may find anything."""
+    """The sound servers that the faulty ones derive from: no check may fail on them."""
     stepped = SubsampledGaussian(Q, Z, S, "tight", schedule=Steps([2.0, 1.0]))
     return {
         "sound": sound(),
@@ -128,7 +128,7 @@ def sound_ones() -> dict[str, Target]:
 def catch(
     words: str, target: Target, trials: int = 0, seed: int = 0, on_step: Callable[[], None] = lambda: None
 ) -> Caught:
-    """Run all checks on a target, and the two worlds if there are `trials` of them. on_step: called now and then."""
+    """Run all checks on a target, and the two worlds if `trials` > 0. on_step: called after each check and trial."""
     findings = tuple(examine(target, seed, on_step))
     if not trials:
         return Caught(words, findings, None)
@@ -137,9 +137,9 @@ def catch(
 
 
 def table(rows: Mapping[str, Caught], words: bool = False) -> list[list[str]]:
-    """Fault by check, with a header; an x where the check finds the fault, a - where it was not run.
+    """Faults x checks, with a header: x where the check finds the fault, - where it was not run.
 
-    words: beside the name, what is wrong.
+    words: add each fault's description to its name.
     """
     checks = (*CHECKS, TWO_WORLDS)
     titles = {name: f"{name}: {row.words}" if words and row.words else name for name, row in rows.items()}
@@ -153,7 +153,7 @@ def _cell(row: Caught, check: str) -> str:
 
 
 def markdown(rows: Mapping[str, Caught]) -> str:
-    """The table for a page."""
+    """The table in Markdown."""
     head, *cells = table(rows, words=True)
     lines = [head, ["---", *[":-:"] * (len(head) - 1)], *cells]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,4 +1,4 @@
-"""Mechanisms and noise with one thing wrong each. What they inherit is the real code."""
+"""Mechanisms and noise with one fault each; all other code is inherited from the real ones."""
 
 import math
 from collections.abc import Sequence
@@ -14,6 +14,8 @@ from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy, gaussian
 from dpfbo.privacy.noise import Gaussian
 from dpfbo.privacy.release import Diagnostics, Release
+
+Sent = Tensor | Sequence[Tensor | None]
 
 
 class HalfNoise(Gaussian):
@@ -107,47 +109,37 @@ class FixedSizeAsPoisson(SubsampledGaussian):
         )
 
 
-class _OtherSum(SubsampledGaussian):
-    """The real sum, and another one instead."""
+class _ReplacedSum(SubsampledGaussian):
+    """A mechanism that passes on `replacement` in place of the real sum."""
 
-    def add_up(
-        self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
-    ) -> PartialSum:
+    def add_up(self, messages: Sent, rows: Tensor, weights: Tensor, n_features: int) -> PartialSum:
         part = super().add_up(messages, rows, weights, n_features)
-        return replace(part, total=self.instead(part.total, messages, rows, weights))
+        return replace(part, total=self.replacement(part.total, messages, rows, weights))
 
-    def instead(
-        self, total: Tensor, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor
-    ) -> Tensor:
+    def replacement(self, total: Tensor, messages: Sent, rows: Tensor, weights: Tensor) -> Tensor:
         raise NotImplementedError
 
 
-class DividesBySubset(_OtherSum):
-    def instead(
-        self, total: Tensor, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor
-    ) -> Tensor:
+class DividesBySubset(_ReplacedSum):
+    def replacement(self, total: Tensor, messages: Sent, rows: Tensor, weights: Tensor) -> Tensor:
         return total * (self.sampling_probability * len(messages) / max(1, len(rows)))
 
 
-class NormOfTheSum(_OtherSum):
-    def instead(
-        self, total: Tensor, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor
-    ) -> Tensor:
+class NormOfTheSum(_ReplacedSum):
+    def replacement(self, total: Tensor, messages: Sent, rows: Tensor, weights: Tensor) -> Tensor:
         longest = self.tight_sensitivity(weights) if len(rows) else 0.0
         return total * (longest / total.norm().clamp(min=1e-300))
 
 
-class PassesNaN(_OtherSum):
-    def instead(
-        self, total: Tensor, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor
-    ) -> Tensor:
+class PassesNaN(_ReplacedSum):
+    def replacement(self, total: Tensor, messages: Sent, rows: Tensor, weights: Tensor) -> Tensor:
         sent = [m for n in rows.tolist() if isinstance(m := messages[n], Tensor) and m.shape == total.shape[1:]]
         broken = any(bool(torch.isnan(m).any()) for m in sent)
         return total * math.nan if broken else total
 
 
-class _OtherRelease(SubsampledGaussian):
-    """The real release, and another one instead."""
+class _ReplacedRelease(SubsampledGaussian):
+    """A mechanism that releases `replacement` in place of the real values. total: the sum without noise."""
 
     def release(
         self,
@@ -161,24 +153,24 @@ class _OtherRelease(SubsampledGaussian):
         made, private = super().release(messages, weights, n_features, entropy, round, lost)
         silent = SubsampledGaussian(self.sampling_probability, 0.0, self.clip_norm, self.calibration)
         total = silent.release(messages, weights, n_features, entropy, round, lost)[0].values
-        return replace(made, values=self.instead(made.values, private, total)), private
+        return replace(made, values=self.replacement(made.values, private, total)), private
 
-    def instead(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
+    def replacement(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
         raise NotImplementedError
 
 
-class BareWhenEmpty(_OtherRelease):
-    def instead(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
+class BareWhenEmpty(_ReplacedRelease):
+    def replacement(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
         return values if private.n_chosen else total
 
 
-class UniformWhenEmpty(_OtherRelease):
-    def instead(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
+class UniformWhenEmpty(_ReplacedRelease):
+    def replacement(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
         return values if private.n_chosen else torch.full_like(total, total.numel() ** -0.5)
 
 
-class BareWhenRejected(_OtherRelease):
-    def instead(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
+class BareWhenRejected(_ReplacedRelease):
+    def replacement(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
         return total if private.n_rejected else values
 
 

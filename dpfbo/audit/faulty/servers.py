@@ -1,4 +1,4 @@
-"""Servers with one thing wrong each. What they inherit is the real code."""
+"""Servers with one fault each; all other code is inherited from the real one."""
 
 from dataclasses import replace
 
@@ -24,8 +24,8 @@ class EmptyRoundsFree(Server):
         return Server.round(replace(self, ledger=Ledger()) if empty else self, t, messages, late)
 
 
-class _Forgiving(Ledger):
-    """Keeps what was charged elsewhere and swallows what could not be."""
+class _ErrorsIgnored(Ledger):
+    """A ledger that charges the real one and ignores its errors."""
 
     def __init__(self, real: Ledger) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class _Forgiving(Ledger):
 
 class GoesOnUncharged(Server):
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
-        return Server.round(replace(self, ledger=_Forgiving(self.ledger)), t, messages, late)
+        return Server.round(replace(self, ledger=_ErrorsIgnored(self.ledger)), t, messages, late)
 
 
 class NoBudget(Server):
@@ -49,7 +49,7 @@ class NoBudget(Server):
 
 
 class ChargesTheFirstRound(Server):
-    """Every round at the price of the first, whatever its own weights and noise are."""
+    """A server that charges every round at the price of round 0, whatever its own weights and noise are."""
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         broadcast, record, private = Server.round(replace(self, ledger=Ledger()), t, messages, late)

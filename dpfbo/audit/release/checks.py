@@ -1,6 +1,6 @@
-"""Checks of a curator's release that need no neighbour: is there noise everywhere, and is the order a secret?
+"""Checks of 30 releases of one table: every entry has noise, and the order of the rows is secret.
 
-They look at 30 releases of one table. A sound transform fails one of them about once in a hundred million audits.
+A sound transform fails one of them about once in a hundred million audits.
 """
 
 import math
@@ -19,14 +19,14 @@ from dpfbo.outsourced.transforms.histogram import Histogram
 from dpfbo.privacy.entropy import SystemEntropy
 from dpfbo.privacy.release import Release
 
-RELEASES = 30
+RELEASES = 30  # releases of one table
 Made = tuple[Release, Unreleased]
 _LEAST, _MOST = 0.25, 2.5  # standard deviations over the releases, in sigma: 1e-13 and less for each number
 _ERRORS = 6.0  # standard errors
 
 
 def examine(transform: Transform, table: Table, seed: int = 0, system: bool = False) -> tuple[CheckResult, ...]:
-    """All checks that apply to a transform; none to one without a guarantee.
+    """The results of all checks that apply to a transform; none applies without a guarantee.
 
     system: randomness from the operating system instead of a seed.
     """
@@ -42,7 +42,7 @@ def examine(transform: Transform, table: Table, seed: int = 0, system: bool = Fa
 
 
 def noise(releases: Sequence[Made], sigma: float) -> CheckResult:
-    """Whether every released number of every row differs between releases, by about as much as its noise should."""
+    """Every released number varies between releases by about the standard deviation of its noise."""
     deviations = torch.stack([in_table_order(*made) for made in releases]).std(0) / sigma
     least, most = float(deviations.min()), float(deviations.max())
     words = f"deviations of single numbers over {len(releases)} releases of one table: {least:.2f} to {most:.2f} sigma"
@@ -50,10 +50,9 @@ def noise(releases: Sequence[Made], sigma: float) -> CheckResult:
 
 
 def row_order(releases: Sequence[Made]) -> CheckResult:
-    """Whether the rows of each release come in an order of its own, from which neither their place in the table nor
-    what is released of them can be told.
+    """Each release has an order of its own, uncorrelated with the rows' places in the table and with their values.
 
-    Under uniform orders the correlation of a row's place in the release with anything else has mean 0 and
+    Under uniform orders the correlation of a row's place in the release with any other number has mean 0 and
     variance 1 / (n - 1); its sum over the releases is compared with that.
     """
     name, n = "row order", len(releases[0][0].values)
@@ -75,6 +74,6 @@ def row_order(releases: Sequence[Made]) -> CheckResult:
 
 
 def _with_place(columns: Tensor) -> Tensor:
-    """Correlation of each column with the number of the row."""
+    """The correlation of each column with the row number."""
     place = torch.arange(len(columns), dtype=torch.float64)
     return torch.corrcoef(torch.cat([place[None], columns.T]))[0, 1:]

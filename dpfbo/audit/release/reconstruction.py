@@ -1,16 +1,16 @@
-"""Rows of a table from its release: what somebody finds out who knows a few of them, or knows the best affine map."""
+"""Reconstruction of a table's rows from its release, by attackers who know a few rows or the best affine map."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-_RANK = 1e-9  # of the largest singular value: smaller ones are rounding
+_RANK = 1e-9  # share of the largest singular value below which others are rounding errors
 
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """Rows as an attacker sees them, n x d. rows: the truth. known: which rows the attacker knew beforehand."""
+    """Rows recovered by an attacker, n x d. rows: the truth. known: numbers of the rows known beforehand."""
 
     attacker: str
     rows: Tensor
@@ -32,15 +32,16 @@ class Reconstruction:
         return float(self.errors.square().mean().sqrt())
 
     def per_sigma(self, sigma: float) -> float:
-        """Root mean square over rows and coordinates in standard deviations of the noise: 1 for the release itself."""
+        """Root mean square error of a coordinate, in standard deviations of the noise; 1 for the release itself."""
         return self.rms / (sigma * self.rows.shape[1] ** 0.5)
 
 
 def from_known_rows(values: Tensor, rows: Tensor) -> Reconstruction:
-    """All rows from the release and d + 1 of them, far apart: the affine map that fits those.
+    """Rows by the affine map of the release that fits d + 1 known rows, far apart.
 
-    values: n x r; the attacker works in the column space of the centred release, at most d of its directions. Without
-    noise and with r >= d it is that of the rows, and the map is exact; with r < d, d - r directions stay unknown.
+    values: n x r; the map works in the column space of the centred release, in at most d directions. Without noise
+    and with r >= d this is the column space of the rows, and the map is exact; with r < d, d - r directions stay
+    unknown.
     """
     known = far_apart(rows)
     U, s, _ = torch.linalg.svd(values - values.mean(0), full_matrices=False)
@@ -49,19 +50,18 @@ def from_known_rows(values: Tensor, rows: Tensor) -> Reconstruction:
 
 
 def best_affine(values: Tensor, rows: Tensor) -> Reconstruction:
-    """All rows by the affine map of the release that has the least mean square error over all of them: no attacker
-    with an affine map does better, whatever it knew beforehand."""
-    everybody = torch.arange(len(rows))
-    return Reconstruction("best affine map", rows, _fitted(values, rows, everybody), everybody[:0])
+    """Rows by the affine map with the least mean square error over all rows; no other affine map does better."""
+    every_row = torch.arange(len(rows))
+    return Reconstruction("best affine map", rows, _fitted(values, rows, every_row), every_row[:0])
 
 
 def blind(rows: Tensor) -> Reconstruction:
-    """The mean row for every row: what needs no release."""
+    """The mean row for every row, which needs no release."""
     return Reconstruction("mean of all rows", rows, rows.mean(0).expand_as(rows), torch.arange(0))
 
 
 def far_apart(rows: Tensor) -> Tensor:
-    """d + 1 rows that span much: the farthest from the mean, then always the farthest from the affine hull so far."""
+    """Numbers of d + 1 rows: the farthest from the mean, then each time the farthest from the affine hull so far."""
     first = int((rows - rows.mean(0)).norm(dim=1).argmax())
     chosen, rest = [first], rows - rows[first]
     for _ in range(rows.shape[1]):

@@ -1,6 +1,6 @@
-"""Scores of a curator's release: which of two tables is behind it?
+"""Scores of a curator's release that tell which of two tables was released.
 
-All of them look at rows in the order of the table, as an adversary does who was told the secret order of the release.
+They take rows in the order of the table: the adversary knows the secret order of the release.
 """
 
 import math
@@ -15,7 +15,7 @@ from dpfbo.outsourced.transforms import Unreleased, centred
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.release import Release
 
-_ROUNDING = 1e-10  # of a release's norm
+_ROUNDING = 1e-10  # share of a release's norm
 _TINY = float(np.finfo(float).tiny)
 
 
@@ -24,7 +24,7 @@ class ColumnSpace:
     """`log |Z - Q Q^T Z| - log |Z - Q' Q'^T Z|`: above 0 where Z fits the neighbour's column space better.
 
     own, other: orthonormal bases of the centred columns of the table and of its neighbour, n x d (a thin QR). The
-    scale that the curator chose is of no consequence: it does not change a column space.
+    curator's scale does not change a column space.
     """
 
     own: Tensor
@@ -40,7 +40,7 @@ class ColumnSpace:
         return math.log(own) - math.log(other)
 
     def contains(self, values: Tensor, neighbours: bool) -> bool:
-        """Whether a release lies in the table's column space, or in the neighbour's, up to rounding."""
+        """True if a release lies in the table's column space (or in its neighbour's), up to rounding."""
         return _outside(values, self.other if neighbours else self.own) <= _ROUNDING * float(values.norm())
 
 
@@ -48,7 +48,7 @@ class ColumnSpace:
 class LikelihoodRatio:
     """`<z - (m + m') / 2, m' - m> / sigma^2`, the optimal score where Gaussian noise is added to m, or to m'.
 
-    own, other: what the table and its neighbour would release without noise, both of one shape.
+    own, other: m and m', the noiseless releases of the table and of its neighbour, both of one shape.
     """
 
     own: Tensor
@@ -61,7 +61,7 @@ class LikelihoodRatio:
 
 
 class Silent:
-    """No noise at all: what a transform would release without."""
+    """A noise distribution that adds nothing."""
 
     def check(self, sigma: float, sensitivity: float) -> None:
         pass
@@ -74,7 +74,7 @@ class Silent:
 
 
 def order_of(release: Release, unreleased: Unreleased) -> Sequence[int]:
-    """Which row of the table stands behind each released one."""
+    """The row number in the table of each released row."""
     return range(len(release.values)) if unreleased.order is None else unreleased.order
 
 
@@ -83,12 +83,12 @@ def in_table_order(release: Release, unreleased: Unreleased) -> Tensor:
     if unreleased.order is None:
         return release.values
     values = torch.empty_like(release.values)
-    order = np.fromiter(unreleased.order, np.int64, len(values))  # a third of the time of torch.tensor
+    order = np.fromiter(unreleased.order, np.int64, len(values))  # takes a third of torch.tensor's time
     values[torch.from_numpy(order)] = release.values
     return values
 
 
 def _outside(values: Tensor, Q: Tensor) -> float:
-    """Norm of what lies outside the column space of an orthonormal basis."""
+    """The norm of the centred values' part outside the span of orthonormal columns Q."""
     Z = centred(values)
     return float((Z - Q @ (Q.T @ Z)).norm())

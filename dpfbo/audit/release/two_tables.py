@@ -1,11 +1,11 @@
-"""Two neighbouring tables, one of them released: attacks on a curator that say which.
+"""Attacks on a curator that tell which of two neighbouring tables was released.
 
-The adversary knows both tables and all settings. Column space: `random_projection` releases `Z = X_c W` for some W, so
-that Z lies in the column space of the rows, which a neighbour does not share. Likelihood ratio: noise on a statistic
-that both tables give exactly, computed by the transform itself of each table as a curator would, so that whatever it
-takes from the data differs too. The released values are those of the transform's own `release`, with randomness of its
-own in every trial; bounds from the scores (`dpfbo.audit.bounds`) are valid whatever a release does. Where the rows come
-in a secret order, the adversary knows that too: it is stronger than one that sees the release alone.
+The adversary knows both tables, all settings and the secret order of released rows, if there is one. Column space:
+`random_projection` releases `Z = X_c W` for some W, so that Z lies in the column space of the rows, which a neighbour
+does not share. Likelihood ratio: the transform itself computes the noiseless release of each table, with everything
+that it takes from the data, and Gaussian noise is added to one of the two. Released values come from the transform's
+own `release`, with new randomness in every trial; bounds from the scores (`dpfbo.audit.bounds`) are valid for any
+release.
 """
 
 import math
@@ -29,10 +29,10 @@ from dpfbo.outsourced.transforms.random_projection import RandomProjection
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.entropy import SystemEntropy
 
-MOVE = 1e-3  # of a row in the column-space test, where the longest row has norm 25
-FARTHEST = 1.0  # that neighbours are apart
+MOVE = 1e-3  # distance that a row moves in the column-space test, where the longest row has norm 25
+FARTHEST = 1.0  # distance of neighbours, in the same unit
 PUBLISHED = "one row moved by a norm of at most 1 of 25"
-_GAP = 1e3
+_GAP = 1e3  # ratio of two distances from column spaces
 _TINY = float(np.finfo(float).tiny)
 
 
@@ -40,7 +40,7 @@ _TINY = float(np.finfo(float).tiny)
 class Attack:
     """Two neighbouring tables, and a score that is larger where the second was released.
 
-    name: of the score; words: how the neighbour differs. table: the curator's, or one with the same public box.
+    name: the score's name. words: the neighbour's difference. table: the curator's, or one with the same public box.
     """
 
     name: str
@@ -51,9 +51,11 @@ class Attack:
 
 
 @dataclass(frozen=True)
-class Told:
-    """How well an attack tells the two tables apart. without, with_message: scores where the table, or the neighbour,
-    was released. within: every release lay in the column space of its own table, up to rounding."""
+class AttackResult:
+    """The scores of an attack where the table (without) or its neighbour (with_message) was released.
+
+    within: every release lay in the column space of its own table, up to rounding.
+    """
 
     attack: Attack
     without: np.ndarray
@@ -63,26 +65,26 @@ class Told:
 
     @property
     def accuracy(self) -> float:
-        """Share of the releases for which the sign of the score is right."""
+        """The share of releases whose score has the right sign."""
         signs = np.concatenate([-np.sign(self.without), np.sign(self.with_message)])
-        return float((1 + signs.mean()) / 2)  # a score of 0 is right half of the time
+        return float((1 + signs.mean()) / 2)  # a score of 0 counts half
 
     @property
     def disjoint(self) -> bool:
-        """Whether every release lay in the column space of its own table, up to rounding, and a thousand times farther
-        outside the other's: then their laws share nothing, and delta is 1 for every epsilon."""
+        """True if every release lay in its own table's column space, up to rounding, and a thousand times farther
+        outside the other's: the two laws have disjoint supports, and delta is 1 for every epsilon."""
         return self.within and bool(min(-self.without.max(), self.with_message.min()) > math.log(_GAP))
 
     @property
     def holds(self) -> bool:
-        """Whether nothing speaks against the claim."""
+        """True if nothing contradicts the claim."""
         return self.verdict.holds and not self.disjoint
 
 
 def claim_of(transform: Transform, table: Table) -> Claim:
-    """What the transform claims of one release: by the accountant of what it is charged at, or what was published.
+    """The claim of one release: by the accountant from its charge, or as published.
 
-    Raises ValueError for one that claims nothing.
+    Raises ValueError for a transform that claims nothing.
     """
     if isinstance(transform, RandomProjection):
         epsilon, delta = transform.epsilon, transform.delta
@@ -94,10 +96,10 @@ def claim_of(transform: Transform, table: Table) -> Claim:
 
 
 def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Attack]:
-    """What can be tried on a transform. move: how far a row moves in the column-space test, of 25.
+    """The attacks that apply to a transform. move: distance that a row moves in the column-space test, of 25.
 
-    Raises ValueError for a move that is not above 0 or farther than neighbours are apart, or where no difference
-    between the neighbours could be seen, as where all rows lie outside the public box.
+    Raises ValueError for a move outside (0, 1], or if the neighbours have the same noiseless release, for example
+    because all rows lie outside the public box.
     """
     checks.positive("move", move)
     if move > FARTHEST:
@@ -108,7 +110,7 @@ def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Atta
     words, near = f"row moved by {move:g}", _moved(table, move / unit)
     found = [Attack("column space", words, table, near, ColumnSpace.of(table.rows, near.rows))]
     if isinstance(transform, GaussianNoise):
-        _without_noise(transform, table, near, words)  # refuses where that is the same
+        _without_noise(transform, table, near, words)  # raises if both are the same
         far = _moved(table, FARTHEST / unit)
         found.append(_likelihood(transform, table, far, f"row moved by {FARTHEST:g}"))
         longest, shortened = _shortened(table, FARTHEST / unit)
@@ -125,10 +127,10 @@ def told_apart(
     confidence: float = 0.95,
     system: bool = False,
     on_trial: Callable[[], None] = lambda: None,
-) -> Told:
+) -> AttackResult:
     """Release an attack's two tables `trials` times each and bound epsilon from below by the attack's scores.
 
-    system: randomness from the operating system instead of a seed. on_trial: called after each trial of both.
+    system: randomness from the operating system instead of a seed. on_trial: called after one release of each.
 
     Raises ValueError for fewer than 20 trials or a transform that claims nothing.
     """
@@ -145,19 +147,19 @@ def told_apart(
                 contained = contained and attack.score.contains(values, world == 1)  # type: ignore[attr-defined]
             on_trial()
     without, with_message = scores
-    return Told(attack, without, with_message, contained, verdict(without, with_message, claim, confidence))
+    return AttackResult(attack, without, with_message, contained, verdict(without, with_message, claim, confidence))
 
 
 def most_shown(claim: Claim, trials: int, confidence: float = 0.95) -> float:
-    """The largest lower bound of epsilon that so many trials of each table can give: that of a test without errors."""
+    """The largest lower bound of epsilon that so many trials of each table can give, from a test without errors."""
     error = (1 - confidence) / (2 if claim.family is None else 4)
     rate = 1 - error ** (1 / (trials - trials // 2))
     return max(0.0, math.log(max(1 - claim.delta - rate, _TINY) / rate))
 
 
 def _unit(transform: Transform, table: Table) -> float:
-    """What rows are multiplied with where neighbours are at most 1 apart: what was published looks at the longest row,
-    a guarantee at public numbers alone, whatever the transform itself does."""
+    """The factor of the rows under which neighbours are at most 1 apart: as published from the longest row, or for a
+    guarantee from the public box alone."""
     return transform.scale(table) if isinstance(transform, RandomProjection) else NORM / table.public.radius
 
 
@@ -170,7 +172,7 @@ def _likelihood(transform: GaussianNoise | Histogram, table: Table, neighbour: T
 def _without_noise(
     transform: GaussianNoise | Histogram, table: Table, neighbour: Table, words: str
 ) -> tuple[Tensor, Tensor]:
-    """What both tables would release without noise, which must differ."""
+    """The noiseless releases of both tables. Raises ValueError if they are the same."""
     silent = replace(transform, noise=Silent())
     own, other = (in_table_order(*silent.release(t, SystemEntropy())) for t in (table, neighbour))
     if torch.equal(own, other):
@@ -182,8 +184,8 @@ def _without_noise(
 
 
 def _moved(table: Table, distance: float) -> Table:
-    """The same table with its most central row moved along the public box's longest axis, across the centre: neither
-    the box nor the longest row notices, so that nothing but the move differs."""
+    """The table with its most central row moved along the longest axis of the public box, across the centre; the box
+    and the longest row stay the same."""
     which = int(table.rows.square().sum(1).argmin())
     axis = max(range(len(table.names)), key=lambda k: table.upper[k] - table.lower[k])
     rows = table.rows.clone()
@@ -192,9 +194,9 @@ def _moved(table: Table, distance: float) -> Table:
 
 
 def _shortened(table: Table, distance: float) -> tuple[Table, Table]:
-    """A table in which one row is the longest, by a distance, and the same with that row moved inwards so far: a
-    transform that looks at the longest row treats all rows differently. The row is the longest inside the public box;
-    rows that would come near its length are shortened in both tables."""
+    """A table whose longest row exceeds all others by a distance, and its neighbour with that row moved inwards by it,
+    so that a transform that uses the longest row changes all rows. The row is the longest inside the public box; in
+    both tables other rows are shortened to the length that it has in the neighbour."""
     lengths = table.rows.norm(dim=1)
     inside = (within(table.rows, table.public)[0] == table.rows).all(1)
     which = int(torch.where(inside, lengths, -1.0).argmax())
@@ -207,7 +209,7 @@ def _shortened(table: Table, distance: float) -> tuple[Table, Table]:
 
 
 def _mirrored(table: Table) -> Table:
-    """The same table with its longest row mirrored at the centre of the public box: in another cell."""
+    """The table with its longest row mirrored at the centre of the public box, into another cell."""
     which = int(table.rows.square().sum(1).argmax())
     rows = table.rows.clone()
     centre = torch.tensor([table.lower, table.upper], dtype=rows.dtype).mean(0)

@@ -1,15 +1,15 @@
-"""The ledger beside what left the server: every broadcast charged before it leaves, none beyond the budget."""
+"""Checks of the ledger: every broadcast is charged before it leaves, and none goes beyond the budget."""
 
 import math
 
 import torch
 
 from dpfbo.audit.server.repeated_rounds import CheckResult, RepeatedRounds
-from dpfbo.audit.server.target import seeded
+from dpfbo.audit.server.target import LONG_NORM, seeded
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.ledger import Charge, Ledger
 
-_RUNS = 8
+_RUNS = 8  # runs of all rounds
 _SENT = ("nothing", "far too much", "NaN")
 
 
@@ -20,15 +20,15 @@ class _Broken(Ledger):
         raise OSError("the ledger cannot be written")
 
 
-def charged(bench: RepeatedRounds) -> CheckResult:
+def charged(rounds: RepeatedRounds) -> CheckResult:
     """After every round the ledger has exactly one more charge: this round's, of the very numbers that were broadcast.
 
-    And the charge is the same whoever sent what.
+    The charge is the same for all messages.
     """
-    target, seen = bench.target, dict[int, tuple[object, ...]]()
+    target, seen = rounds.target, dict[int, tuple[object, ...]]()
     for run in range(_RUNS):
-        server = target.copy(seeded("charged", bench.seed, run))
-        messages = _sent(bench, _SENT[run % len(_SENT)])
+        server = target.copy(seeded("charged", rounds.seed, run))
+        messages = _sent(rounds, _SENT[run % len(_SENT)])
         for t in range(target.rounds):
             before = len(server.ledger.charges)
             try:
@@ -51,24 +51,24 @@ def charged(bench: RepeatedRounds) -> CheckResult:
     return CheckResult("charged", True, f"{_RUNS} runs of {len(seen)} rounds: one charge for each broadcast", 1.0, 1.0)
 
 
-def before_leaving(bench: RepeatedRounds) -> CheckResult:
-    """Where the charge cannot be written, nothing is broadcast."""
-    target = bench.target
+def before_leaving(rounds: RepeatedRounds) -> CheckResult:
+    """Nothing is broadcast if the charge cannot be written."""
+    target = rounds.target
     try:
-        broadcast, _, _ = target.copy(seeded("broken", bench.seed), _Broken()).round(0, bench.silence())
+        broadcast, _, _ = target.copy(seeded("broken", rounds.seed), _Broken()).round(0, rounds.zeros())
     except OSError:
         broadcast = None
     words = "a charge that cannot be written: " + ("nothing leaves" if broadcast is None else "the broadcast leaves")
     return CheckResult("before leaving", broadcast is None, words, float(broadcast is not None), 0.0)
 
 
-def budget(bench: RepeatedRounds) -> CheckResult:
+def budget(rounds: RepeatedRounds) -> CheckResult:
     """All broadcasts of a run together cost no more than the budget, where there is one."""
-    target = bench.target
+    target = rounds.target
     limit = target.server.budget
     if limit is None:
         return CheckResult("budget", True, "no budget is set", 0.0, math.inf)
-    server = target.copy(seeded("budget", bench.seed))
+    server = target.copy(seeded("budget", rounds.seed))
     try:
         for t in range(target.rounds):
             server.round(t, None)
@@ -79,6 +79,5 @@ def budget(bench: RepeatedRounds) -> CheckResult:
     return CheckResult("budget", spent <= limit.epsilon, words, spent, limit.epsilon)
 
 
-def _sent(bench: RepeatedRounds, what: str) -> torch.Tensor:
-    messages = bench.silence()
-    return {"nothing": messages, "NaN": messages + math.nan}.get(what, messages + 1e3 * bench.target.bound)
+def _sent(rounds: RepeatedRounds, name: str) -> torch.Tensor:
+    return rounds.zeros() + {"nothing": 0.0, "NaN": math.nan}.get(name, LONG_NORM * rounds.target.message_norm)

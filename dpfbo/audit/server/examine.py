@@ -1,4 +1,4 @@
-"""All checks of a target that need no statistics of two worlds."""
+"""All checks of a target but the replay of two worlds."""
 
 from collections.abc import Callable
 
@@ -25,16 +25,16 @@ CHECKS: dict[str, Callable[[RepeatedRounds], CheckResult]] = {
 
 
 def examine(target: Target, seed: int = 0, on_check: Callable[[], None] = lambda: None) -> list[CheckResult]:
-    """Every check, in the order of `CHECKS`. on_check: called after each.
+    """The results of all checks, in the order of `CHECKS`. on_check: called after each.
 
-    Raises ValueError if no round that is looked at is charged.
+    Raises ValueError if no round to check is charged.
     """
     with torch.inference_mode():
-        bench = RepeatedRounds(target, seed)
-        if not bench.rounds:
+        rounds = RepeatedRounds(target, seed)
+        if not rounds.examined:
             raise ValueError("no broadcast of the server under audit is charged, so that nothing is claimed of any")
         findings = []
         for check in CHECKS.values():
-            findings.append(check(bench))
+            findings.append(check(rounds))
             on_check()
         return findings

@@ -1,4 +1,4 @@
-"""Auditing with one run (Steinke, Nasr, Jagielski 2023): many canaries at once, each there or not by a fair coin.
+"""Auditing with one run (Steinke, Nasr, Jagielski 2023): a fair coin for each of many canaries.
 
 m agents each send their message or nothing (replace-one: the opposite), on axes of their own. After one run of the real
 server the adversary guesses some of the coins from the releases and abstains from the rest. For an
@@ -6,8 +6,8 @@ server the adversary guesses some of the coins from the releases and abstains fr
 
     P[at least v correct guesses] <= P[W >= v] + 2 m delta max_{1 <= i <= v} P[v > W >= v - i] / i
 
-The relation is zero-out agent by agent, as everywhere here: one coin decides on one agent's messages of all rounds.
-One run costs little and needs many agents to say much: k guesses show no more than about log(k / 3).
+The relation is zero-out agent by agent: one coin decides on one agent's messages of all rounds. k correct guesses show
+no more than about log(k / 3), so a strong bound needs many agents.
 """
 
 import math
@@ -18,17 +18,16 @@ import torch
 from scipy.stats import binom
 
 from dpfbo import checks
-from dpfbo.audit.server.repeated_rounds import FAR
-from dpfbo.audit.server.target import Target
+from dpfbo.audit.server.target import LONG_NORM, Target
 from dpfbo.federated.messages import clip
 from dpfbo.privacy.accounting import REPLACE_ONE, check_delta
 
 
 @dataclass(frozen=True)
 class OneRun:
-    """The outcome of one run: canaries, guesses, how many were right, and the lower bound on epsilon at delta.
+    """The numbers of canaries, guesses and correct guesses of one run, and the lower bound on epsilon at delta.
 
-    claimed: epsilon at the same delta, by the accountant, of what the run's ledger charged.
+    claimed: epsilon at the same delta, by the accountant, of the run's ledger.
     """
 
     canaries: int
@@ -49,8 +48,8 @@ def one_run(
 ) -> OneRun:
     """Run a target once with as many canaries as it has agents and axes, and guess `share` of their coins.
 
-    delta: smaller than elsewhere, since it counts 2 m times. Raises ValueError for a delta, confidence or share outside
-    (0, 1), or fewer than 2 canaries.
+    delta: counts 2 m times, and should be smaller than elsewhere. Raises ValueError for a delta, confidence or share
+    outside (0, 1), or fewer than 2 canaries.
     """
     check_delta(delta, "delta of one run")
     for name, value in (("confidence", confidence), ("share", share)):
@@ -61,11 +60,11 @@ def one_run(
     checks.integer("canaries (agents with an axis of their own)", m, minimum=2)
     coins = np.random.Generator(np.random.PCG64(seed)).random(m) < 0.5
     messages = torch.zeros(N, M, dtype=torch.float64)
-    length = FAR * target.bound
+    length = LONG_NORM * target.message_norm
     opposite = -length if target.accountant.relation == REPLACE_ONE else 0.0
     messages[range(m), range(m)] = torch.where(torch.from_numpy(coins), length, opposite).double()
     with torch.inference_mode():
-        releases, ledger = target.run(target.fresh("one run", seed), messages)
+        releases, ledger = target.run(target.trial_entropy("one run", seed), messages)
     scores = sum((_scores(target, t, r, m) for t, r in enumerate(releases) if r is not None), np.zeros(m))
     guesses = max(2, 2 * round(m * share / 2))
     order = np.argsort(np.where(np.isnan(scores), np.inf, scores))
@@ -77,15 +76,15 @@ def one_run(
 
 
 def _scores(target: Target, t: int, release: torch.Tensor, m: int) -> np.ndarray:
-    """Of each canary, `<r, v>` less half of `|v|^2`, v what its message adds when it is chosen."""
+    """The score `<r, v> - |v|^2 / 2` of each canary (m), v its contribution to the release r when it is chosen."""
     phi, M = target.weights(t)[:, :m], target.shape[2]  # P x m
-    sent, _ = clip(FAR * target.bound * torch.eye(m, M, dtype=torch.float64), target.bound)
+    sent, _ = clip(LONG_NORM * target.message_norm * torch.eye(m, M, dtype=torch.float64), target.message_norm)
     v = phi * sent.diagonal() / target.mechanism.sampling_probability  # P x m: along the canary's own axis
     return ((release[:, :m] * v).sum(0) - v.square().sum(0) / 2).numpy()
 
 
 def p_value(m: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """How likely so many correct guesses are at most, for an (epsilon, delta)-private mechanism."""
+    """Upper bound of P[at least `correct` correct guesses] for an (epsilon, delta)-private mechanism."""
     accuracy = 1 / (1 + math.exp(-epsilon))
     tail = float(binom.sf(correct - 1, guesses, accuracy))
     i = np.arange(1, correct + 1)

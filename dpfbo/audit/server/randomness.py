@@ -1,7 +1,6 @@
-"""The law of the noise and of the choice of S_t, from what is released.
+"""Statistical checks of the noise and of the choice of S_t, from releases.
 
-Statistical checks; each has a false-alarm probability below `_ERROR` on a sound server (for a fixed seed the answer is
-always the same).
+Each has a false-alarm probability below `_ERROR` on a sound server; for a fixed seed the answer is always the same.
 """
 
 import math
@@ -13,36 +12,40 @@ from scipy import stats
 from torch import Tensor
 
 from dpfbo.audit.bounds import lower_bound
-from dpfbo.audit.server.repeated_rounds import FAR, CheckResult, RepeatedRounds
-from dpfbo.audit.server.target import Target, seeded
+from dpfbo.audit.server.repeated_rounds import CheckResult, RepeatedRounds
+from dpfbo.audit.server.target import LONG_NORM, Target, seeded
 from dpfbo.federated.messages import Messages
 from dpfbo.privacy.accounting.events import round_parameters
 from dpfbo.privacy.entropy import SystemEntropy
 
-_ERROR = 1e-6
-_SIGMAS = 5.5  # of a normal, two-sided below _ERROR even over ten comparisons
-_NUMBERS = 2500  # of noise, for the law
-_DRAWS = 150  # of S_t
-_EMPTY = 1e-9  # a sampling probability at which S_t is empty
+_ERROR = 1e-6  # false-alarm probability
+_SIGMAS = 5.5  # standard errors: ten two-sided comparisons together stay below _ERROR
+_NUMBERS = 2500  # noise values in a sample
+_DRAWS = 150  # draws of S_t
+_EMPTY = 1e-9  # sampling probability at which S_t is empty
 
 
-def _quiet(bench: RepeatedRounds) -> dict[int, tuple[Tensor, float]]:
-    """By round, releases in which nobody sends (draws x P x M, with the same seeds), and the claimed sigma."""
-    if bench.audited.seedable:
-        draws = range(_DRAWS)
-        return {t: (torch.stack([bench.noise_of(k, t) for k in draws]), bench.charge(t).sigma) for t in bench.rounds}
-    return {t: _noise(bench.audited, t, bench.silence(), f"{bench.seed}/quiet") for t in bench.rounds}
+def _quiet(rounds: RepeatedRounds) -> dict[int, tuple[Tensor, float]]:
+    """Releases of zero vectors (draws x P x M, the same seeds in all rounds) and the claimed sigma, by round."""
+    if rounds.audited.seedable:
+        return {t: (_at_equal_seeds(rounds, t), rounds.charge(t).sigma) for t in rounds.examined}
+    return {t: _noise(rounds.audited, t, rounds.zeros(), f"{rounds.seed}/quiet") for t in rounds.examined}
+
+
+def _at_equal_seeds(rounds: RepeatedRounds, t: int) -> Tensor:
+    """Releases of zero vectors under the first seeds, draws x P x M."""
+    return torch.stack([rounds.release_once(seed, t) for seed in range(_DRAWS)])
 
 
 def _noise(
     target: Target, t: int, messages: Messages | None, label: str, late: Tensor | None = None
 ) -> tuple[Tensor, float]:
-    """(K x P x M releases, the standard deviation that is claimed of them), each with randomness of its own."""
+    """(K x P x M releases, each with new randomness; their claimed standard deviation)."""
     _, P, M = target.shape
     released, sigma = [], 0.0
     for k in range(min(_DRAWS, max(60, math.ceil(_NUMBERS / (P * M))))):
         entropy = seeded("noise", label, t, k) if target.seedable else SystemEntropy()
-        values, ledger = target.one(entropy, t, messages, late)
+        values, ledger = target.run_round(entropy, t, messages, late)
         if values is None:
             raise ValueError(f"the server under audit broadcasts nothing in round {t}, although nothing is charged yet")
         sigma = ledger.charges[0].sigma if ledger.charges else sigma
@@ -50,27 +53,26 @@ def _noise(
     return torch.stack(released), sigma
 
 
-def noise(bench: RepeatedRounds) -> CheckResult:
+def noise(rounds: RepeatedRounds) -> CheckResult:
     """In every round and region the release has noise of the claimed standard deviation, whatever was sent.
 
-    Chi-square test of the sum of squares: silent agents; all far above the bound along one axis (the other axes have
-    noise alone); unusable messages; late ones; and nobody in S_t.
+    The chi-square test of the sum of squares runs on zero messages, long ones along one axis (the other axes hold noise
+    alone), NaN messages, late messages and an empty S_t.
     """
-    samples = [(f"round {t}, nobody sends", *sample) for t, sample in _quiet(bench).items()]
-    target, t = bench.audited, bench.rounds[0]
+    samples = [(f"round {t}, nobody sends", *sample) for t, sample in _quiet(rounds).items()]
+    target, t = rounds.audited, rounds.examined[0]
     N, _, M = target.shape
+    loud_messages = _along_one_axis(rounds)
     if M > 1:
-        loud, sigma = _noise(target, t, _along_one_axis(bench), f"{bench.seed}/loud")
+        loud, sigma = _noise(target, t, loud_messages, f"{rounds.seed}/loud")
         samples.append((f"round {t}, all send far too much", loud[:, :, 1:], sigma))
     nan = torch.full((N, M), math.nan, dtype=torch.float64)
-    samples.append((f"round {t}, all send NaN", *_noise(target, t, nan, f"{bench.seed}/nan")))
+    samples.append((f"round {t}, all send NaN", *_noise(target, t, nan, f"{rounds.seed}/nan")))
     late = torch.ones(N, dtype=torch.bool)
-    samples.append((f"round {t}, all are late", *_noise(target, t, _along_one_axis(bench), f"{bench.seed}/late", late)))
+    samples.append((f"round {t}, all are late", *_noise(target, t, loud_messages, f"{rounds.seed}/late", late)))
     if target.mechanism.sampling == "poisson":
         empty = target.with_mechanism(replace(target.mechanism, sampling_probability=_EMPTY))
-        samples.append(
-            (f"round {t}, nobody is in S_t", *_noise(empty, t, _along_one_axis(bench), f"{bench.seed}/empty"))
-        )
+        samples.append((f"round {t}, nobody is in S_t", *_noise(empty, t, loud_messages, f"{rounds.seed}/empty")))
     worst, words, holds, measured, allowed = -1.0, "", True, 1.0, 1.0
     for name, values, sigma in samples:
         squares = values.square().sum((0, 2)) / sigma**2 if sigma > 0 else torch.full((values.shape[1],), math.nan)
@@ -88,10 +90,10 @@ def noise(bench: RepeatedRounds) -> CheckResult:
     return CheckResult("noise", bool(holds), words, measured, allowed)
 
 
-def shape(bench: RepeatedRounds) -> CheckResult:
+def shape(rounds: RepeatedRounds) -> CheckResult:
     """The noise is Gaussian (Kolmogorov-Smirnov test): the accountants know no other."""
     worst, words = 1.0, ""
-    for t, (values, sigma) in _quiet(bench).items():
+    for t, (values, sigma) in _quiet(rounds).items():
         p = float(stats.kstest(values.flatten().numpy() / sigma, "norm").pvalue) if sigma > 0 else 0.0
         if not p > worst:  # NaN too
             worst, words = (
@@ -101,10 +103,10 @@ def shape(bench: RepeatedRounds) -> CheckResult:
     return CheckResult("shape", bool(worst >= _ERROR), words, float(worst), _ERROR)
 
 
-def fresh(bench: RepeatedRounds) -> CheckResult:
+def fresh(rounds: RepeatedRounds) -> CheckResult:
     """Noise is drawn anew: uncorrelated between rounds, regions and runs."""
     pairs: dict[str, tuple[Tensor, Tensor]] = {}
-    quiet, (first, *others) = _quiet(bench), bench.rounds
+    quiet, (first, *others) = _quiet(rounds), rounds.examined
     values = quiet[first][0]  # the same seeds in every round
     for t in others:
         pairs[f"rounds {first} and {t} of a run"] = (values, quiet[t][0])
@@ -122,11 +124,11 @@ def fresh(bench: RepeatedRounds) -> CheckResult:
     return CheckResult("fresh", worst <= allowed, words, worst, allowed)
 
 
-def chosen(bench: RepeatedRounds) -> CheckResult:
+def chosen(rounds: RepeatedRounds) -> CheckResult:
     """No agent is in S_t more often than charged."""
-    t = bench.rounds[0]
-    q, _, _ = round_parameters(bench.charge(t).event())
-    members = _membership(bench, t)  # draws x n
+    t = rounds.examined[0]
+    q, _, _ = round_parameters(rounds.charge(t).event())
+    members = _membership(rounds, t)  # draws x n
     draws, n = members.shape
     single = float(lower_bound(members.sum(0), draws, _ERROR / n).max())
     joint = members.mean() - _SIGMAS * members.mean(1).std(ddof=1) / math.sqrt(draws)
@@ -138,20 +140,20 @@ def chosen(bench: RepeatedRounds) -> CheckResult:
     return CheckResult("chosen", bool(least <= q), words, float(least), q)
 
 
-def independent(bench: RepeatedRounds) -> CheckResult:
+def independent(rounds: RepeatedRounds) -> CheckResult:
     """S_t is drawn as charged: each agent on its own, anew in every round, apart from the noise; or as many."""
-    t, later = bench.rounds[0], bench.rounds[-1]
-    q, _, subset = round_parameters(bench.charge(t).event())
-    members = _membership(bench, t)
+    t, later = rounds.examined[0], rounds.examined[-1]
+    q, _, subset = round_parameters(rounds.charge(t).event())
+    members = _membership(rounds, t)
     if subset is not None:
         largest = float(members.sum(1).max())
         words = f"round {t}: up to {largest:.0f} agents in S_t, charged as {subset[0]} of {subset[1]}"
         return CheckResult("independent", largest <= subset[0], words, largest, float(subset[0]))
     if q == 1:
         return CheckResult("independent", True, "charged as all agents in every S_t: nothing to find out", 1.0, _ERROR)
-    p = _independence(members, q, torch.stack([bench.noise_of(seed, t) for seed in range(_DRAWS)]).flatten(1).numpy())
+    p = _independence(members, q, _at_equal_seeds(rounds, t).flatten(1).numpy())
     if later != t:
-        both = int((members * _membership(bench, later)).sum())
+        both = int((members * _membership(rounds, later)).sum())
         p[f"rounds {t} and {later}"] = float(stats.binomtest(both, members.size, q * q).pvalue)
     worst = min(p, key=lambda name: p[name])
     words = f"{worst}: p = {min(1.0, p[worst]):.2g} that they are independent"
@@ -159,7 +161,7 @@ def independent(bench: RepeatedRounds) -> CheckResult:
 
 
 def _independence(members: np.ndarray, q: float, noises: np.ndarray) -> dict[str, float]:
-    """p-values, for all comparisons of a kind together, that every agent is chosen on its own, apart from the noise."""
+    """p-values that agents are chosen independently of each other and of the noise, each over all its comparisons."""
     draws, n = members.shape
     p = {}
     if n > 1:
@@ -177,9 +179,9 @@ def _independence(members: np.ndarray, q: float, noises: np.ndarray) -> dict[str
     return p
 
 
-def _membership(bench: RepeatedRounds, t: int) -> np.ndarray:
-    """Who is in S_t under each seed, draws x n; of the first M agents, who can be told apart in one release."""
-    return torch.stack([bench.members(seed, t) for seed in range(_DRAWS)]).double().numpy()
+def _membership(rounds: RepeatedRounds, t: int) -> np.ndarray:
+    """Membership in S_t under each seed, draws x n, of the first M agents, which one release shows apart."""
+    return torch.stack([rounds.members(seed, t) for seed in range(_DRAWS)]).double().numpy()
 
 
 def _standard(columns: np.ndarray) -> np.ndarray:
@@ -188,8 +190,8 @@ def _standard(columns: np.ndarray) -> np.ndarray:
     return centred / np.where(deviation > 0, deviation, np.inf)
 
 
-def _along_one_axis(bench: RepeatedRounds) -> Tensor:
-    """All agents send the same axis, far above the bound."""
-    messages = bench.silence()
-    messages[:, 0] = FAR * bench.target.bound
+def _along_one_axis(rounds: RepeatedRounds) -> Tensor:
+    """Messages of all agents along the first axis, far longer than the clip norm."""
+    messages = rounds.zeros()
+    messages[:, 0] = LONG_NORM * rounds.target.message_norm
     return messages

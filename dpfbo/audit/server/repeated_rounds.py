@@ -1,4 +1,4 @@
-"""Single rounds of a target with equal randomness: what the deterministic checks are made of."""
+"""Single rounds of a target, repeated with equal randomness for the deterministic checks."""
 
 import math
 from dataclasses import dataclass
@@ -8,17 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpfbo.audit.server.target import Target, seeded
+from dpfbo.audit.server.target import LONG_NORM, Target, seeded
 from dpfbo.federated.messages import Messages
 from dpfbo.privacy.ledger import Charge
 
-FAR = 1e3  # lengths of the clip norm
-_MOST_DRAWS = 1000  # of S_t, to find one with a certain agent
+_MOST_DRAWS = 1000  # draws of S_t in search of one with a certain agent
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What one check says. words: what was seen, with numbers. measured, allowed: the worst of it and its limit."""
+    """The result of one check. words: the observation, in a sentence. measured, allowed: the worst value, its limit."""
 
     check: str
     holds: bool
@@ -28,9 +27,9 @@ class CheckResult:
 
 
 class RepeatedRounds:
-    """Rounds of one target, each under a numbered seed; equal numbers are equal randomness.
+    """Rounds of one target, each under a numbered seed; equal numbers give equal randomness.
 
-    A target with discrete noise stands here with Gaussian noise of the same size, which can be repeated.
+    audited: the target itself. target: the same, with Gaussian in place of discrete noise, which cannot be repeated.
     """
 
     def __init__(self, target: Target, seed: int = 0) -> None:
@@ -40,58 +39,58 @@ class RepeatedRounds:
         self._members: dict[tuple[int, int, int], Tensor] = {}
 
     @cached_property
-    def rounds(self) -> list[int]:
-        """The rounds that are looked at, of those that are charged: the first two, the middle one and the last."""
+    def examined(self) -> list[int]:
+        """The rounds to check: the first two, the middle one and the last, without those that are not charged."""
         T = self.target.rounds
         return [t for t in sorted({0, min(1, T - 1), T // 2, T - 1}) if self._charge(t) is not None]
 
-    def ranked(self, t: int) -> list[int]:
-        """The agents, those that count most in a round first."""
+    def agents_by_weight(self, t: int) -> list[int]:
+        """The agents by the norm of their weights in round t, largest first."""
         return self.target.weights(t).norm(dim=0).argsort(descending=True, stable=True).tolist()
 
-    def few(self, t: int) -> list[int]:
-        """Three of them: the one that counts most, least and in between."""
-        ranked = self.ranked(t)
+    def three_agents(self, t: int) -> list[int]:
+        """The agents with the largest, the median and the smallest weights in round t."""
+        ranked = self.agents_by_weight(t)
         return list(dict.fromkeys([ranked[0], ranked[len(ranked) // 2], ranked[-1]]))
 
     @cached_property
     def crowd(self) -> "Context":
-        """All others send a message each, of different lengths around the bound."""
+        """All others send messages of different norms around the clip norm."""
         N, _, M = self.target.shape
         draw = torch.randn(N, M, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-        lengths = self.target.bound * torch.linspace(0.2, 3.0, N, dtype=torch.float64)[:, None]
+        lengths = self.target.message_norm * torch.linspace(0.2, 3.0, N, dtype=torch.float64)[:, None]
         return Context("all others send", lengths * draw / draw.norm(dim=1, keepdim=True))
 
     @cached_property
     def loud_crowd(self) -> "Context":
-        """All others send the same, far above the bound."""
-        return Context("all others send far too much", self.far(0).expand(self.target.shape[0], -1).clone())
+        """All others send the same message, far longer than the clip norm."""
+        return Context("all others send far too much", self.long_message(0).expand(self.target.shape[0], -1).clone())
 
     @cached_property
     def absent_crowd(self) -> "Context":
-        """Nobody else's message arrives."""
+        """The messages of all others are missing."""
         return Context("all others' messages are missing", [None] * self.target.shape[0])
 
-    def silence(self) -> Tensor:
+    def zeros(self) -> Tensor:
         N, _, M = self.target.shape
         return torch.zeros(N, M, dtype=torch.float64)
 
-    def noise_of(self, seed: int, t: int, others: "Context | None" = None) -> Tensor:
-        """What is released when everybody sends what `others` says; nothing, unless it is given."""
+    def release_once(self, seed: int, t: int, others: "Context | None" = None) -> Tensor:
+        """The release for the messages of `others`, made once; without it for zero vectors, so that it is noise."""
         key = (seed, t, others.name if others else "")
         if key not in self._released:
-            self._released[key] = self.release(seed, t, others.messages if others else self.silence())
+            self._released[key] = self.release(seed, t, others.messages if others else self.zeros())
         return self._released[key]
 
     def release(self, seed: int, t: int, messages: Messages | None) -> Tensor:
-        """The broadcast of one round, P x M. Raises whatever the server raises."""
-        values, _ = self.target.one(seeded("bench", self.seed, seed), t, messages)
+        """The broadcast of one round, P x M. Raises the server's errors."""
+        values, _ = self.target.run_round(seeded("bench", self.seed, seed), t, messages)
         if values is None:
             raise ValueError(f"the server under audit broadcasts nothing in round {t}, although nothing is charged yet")
         return values
 
     def charge(self, t: int) -> Charge:
-        """What a round costs by the ledger. Raises ValueError if it is not charged at all."""
+        """The charge of a round in the ledger. Raises ValueError if there is none."""
         charge = self._charge(t)
         if charge is None:
             raise ValueError(f"round {t} is not charged")
@@ -99,48 +98,48 @@ class RepeatedRounds:
 
     def _charge(self, t: int) -> Charge | None:
         if t not in self._charges:
-            _, ledger = self.target.one(seeded("bench", self.seed, 0), t, self.silence())
+            _, ledger = self.target.run_round(seeded("bench", self.seed, 0), t, self.zeros())
             self._charges[t] = ledger.charges[0] if ledger.charges else None
         return self._charges[t]
 
     def claimed_sensitivity(self, t: int) -> float:
-        """How far one agent may move a round's release: the charged sigma over the charged multiplier."""
+        """The norm by which one agent may change a round's release: the charged sigma over the charged z."""
         charge = self.charge(t)
         return charge.sigma / charge.z if charge.z else math.inf
 
-    def moved(self, seed: int, t: int, agent: int, message: object, others: "Context | None" = None) -> Tensor:
-        """What the release gains when the agent sends the message rather than the zero vector."""
-        base = Context("", self.silence()) if others is None else others
-        with_zero = Context(f"{base.name}, agent {agent} silent", base.but(agent, self.silence()[agent]))
-        return self.release(seed, t, base.but(agent, message)) - self.noise_of(seed, t, with_zero)
+    def change(self, seed: int, t: int, agent: int, message: object, others: "Context | None" = None) -> Tensor:
+        """The change of the release, P x M, if the agent sends the message in place of the zero vector."""
+        base = Context("", self.zeros()) if others is None else others
+        with_zero = Context(f"{base.name}, agent {agent} silent", base.with_message(agent, self.zeros()[agent]))
+        return self.release(seed, t, base.with_message(agent, message)) - self.release_once(seed, t, with_zero)
 
-    def far(self, agent: int) -> Tensor:
-        """A message of the agent's own direction, far longer than the clip norm."""
+    def long_message(self, agent: int) -> Tensor:
+        """A message of 1000 clip norms in a direction of the agent's own."""
         generator = torch.Generator().manual_seed(agent)
         direction = torch.randn(self.target.shape[2], dtype=torch.float64, generator=generator)
-        return FAR * self.target.bound * direction / direction.norm()
+        return LONG_NORM * self.target.message_norm * direction / direction.norm()
 
     def members(self, seed: int, t: int, batch: int = 0) -> Tensor:
-        """Which of the M agents from `batch * M` on are in S_t under this seed: booleans, fewer in the last batch.
+        """Membership in S_t under this seed of the M agents from `batch * M` on (fewer in the last batch): booleans.
 
-        Read off a release in which each of them has an axis of its own.
+        It is read off a release in which each agent sends along an axis of its own.
         """
         if (seed, t, batch) not in self._members:
             N, _, M = self.target.shape
             here = torch.arange(batch * M, min(N, (batch + 1) * M))
-            messages = self.silence()
-            messages[here, here - batch * M] = FAR * self.target.bound
-            differs = self.release(seed, t, messages) != self.noise_of(seed, t)  # P x M
+            messages = self.zeros()
+            messages[here, here - batch * M] = LONG_NORM * self.target.message_norm
+            differs = self.release(seed, t, messages) != self.release_once(seed, t)  # P x M
             self._members[seed, t, batch] = differs.any(0)[: len(here)]
         return self._members[seed, t, batch]
 
     def is_member(self, seed: int, t: int, agent: int) -> bool:
-        """Whether the agent is in S_t under this seed."""
+        """True if the agent is in S_t under this seed."""
         batch, axis = divmod(agent, self.target.shape[2])
         return bool(self.members(seed, t, batch)[axis])
 
     def seeds_with(self, t: int, agent: int, count: int) -> list[int]:
-        """Up to `count` seeds that have the agent in S_t; fewer where it is hardly ever chosen, or its message lost."""
+        """Up to `count` seeds with the agent in S_t; fewer where it is rarely chosen or its message is lost."""
         draws = min(_MOST_DRAWS, math.ceil(15 * count / (self.charge(t).q or 1.0)))
         found: list[int] = []
         for seed in range(draws):
@@ -153,13 +152,13 @@ class RepeatedRounds:
 
 @dataclass(frozen=True)
 class Context:
-    """What all agents send, under a name."""
+    """The messages of all agents, with a name."""
 
     name: str
     messages: Messages
 
-    def but(self, agent: int, message: object) -> Messages:
-        """The same with another message of one agent."""
+    def with_message(self, agent: int, message: object) -> Messages:
+        """The messages with that of one agent replaced."""
         if isinstance(self.messages, Tensor) and isinstance(message, Tensor) and _fits(message, self.messages):
             changed = self.messages.clone()
             changed[agent] = message

@@ -1,4 +1,4 @@
-"""The server under audit: one real `Server`, made again with other randomness and a new ledger for every replay."""
+"""The server under audit: one real `Server`, copied with other randomness and a new ledger for every replay."""
 
 import hashlib
 import math
@@ -24,9 +24,11 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.noise import DiscreteGaussian, Gaussian
 from dpfbo.rng import Streams
 
+LONG_NORM = 1e3  # norm of a long message, in clip norms
 
-class _NotAsked(EpsilonCurve):
-    """Epsilon of the records, which no release depends on, is not computed in a replay."""
+
+class _NoEpsilon(EpsilonCurve):
+    """An epsilon curve that computes nothing: no release depends on the epsilon of the records."""
 
     def __init__(self) -> None:
         pass
@@ -38,8 +40,8 @@ class _NotAsked(EpsilonCurve):
         return math.nan
 
 
-class _Remembered:
-    """A weighting (public, the same in every replay) that is computed once a round."""
+class _CachedWeighting:
+    """The weighting (public, the same in every replay), computed once a round."""
 
     def __init__(self, weighting: Callable[[int, Tensor, int], Tensor]) -> None:
         self._weighting, self._known = weighting, dict[int, Tensor]()
@@ -51,8 +53,8 @@ class _Remembered:
 
 
 @dataclass(frozen=True)
-class _RememberedDropout(Dropout):
-    """The same losses as the server's own, computed once a round."""
+class _CachedDropout(Dropout):
+    """The server's lost messages, computed once a round."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_known", dict[int, Tensor]())
@@ -66,10 +68,10 @@ class _RememberedDropout(Dropout):
 
 @dataclass(frozen=True)
 class Target:
-    """What is audited: rounds 0 to rounds - 1 of a server, accounted for by one accountant at one delta.
+    """Rounds 0 to rounds - 1 of a server, accounted for by one accountant at one delta.
 
-    server: never run itself; every replay is a copy of it with an entropy source and a ledger of its own. Only its
-    weights, its losses and its epsilon curve (none of which a release changes) are kept or left out, for speed.
+    server: never run itself; a replay runs a copy with an entropy source and a ledger of its own. For speed, copies
+    share cached weights and losses and have no epsilon curve; no release changes any of these.
 
     Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
     """
@@ -92,8 +94,8 @@ class Target:
         return self.server.mechanism  # type: ignore[return-value]
 
     @property
-    def bound(self) -> float:
-        """The norm that a message is clipped to."""
+    def message_norm(self) -> float:
+        """The norm that each message is clipped to."""
         return self.mechanism.message_norm(self.server.regions.P)
 
     @property
@@ -103,12 +105,12 @@ class Target:
 
     @property
     def seedable(self) -> bool:
-        """Whether all of its randomness comes from an entropy source; the discrete noise has its own."""
+        """True if all randomness comes from an entropy source; discrete noise has a generator of its own."""
         return not isinstance(self.mechanism.noise, DiscreteGaussian)
 
     @cached_property
     def repeatable(self) -> "Target":
-        """The same target; with discrete noise, which no seed repeats, one with Gaussian noise of the same size."""
+        """This target, with Gaussian noise of the same size in place of discrete noise, which no seed repeats."""
         return self if self.seedable else self.with_mechanism(replace(self.mechanism, noise=Gaussian()))
 
     def with_mechanism(self, mechanism: SubsampledGaussian) -> "Target":
@@ -122,39 +124,39 @@ class Target:
     @cached_property
     def _template(self) -> Server:
         s = self.server
-        dropout = _RememberedDropout(s.dropout.probability, s.dropout.streams)
-        return replace(s, epsilon=_NotAsked(), weighting=_Remembered(s.weighting), dropout=dropout, kept=None)
+        dropout = _CachedDropout(s.dropout.probability, s.dropout.streams)
+        return replace(s, epsilon=_NoEpsilon(), weighting=_CachedWeighting(s.weighting), dropout=dropout, kept=None)
 
-    def fresh(self, *label: object) -> Entropy:
-        """Randomness for one trial: a seed of its own for every label; the system's where the server asks for that."""
+    def trial_entropy(self, *label: object) -> Entropy:
+        """Randomness for one trial: a seed from the label, or the system's where the server or its noise uses that."""
         system = isinstance(self.server.entropy, SystemEntropy) or not self.seedable
         return SystemEntropy() if system else seeded(*label)
 
     def copy(self, entropy: Entropy, ledger: Ledger | None = None) -> Server:
-        """A server to replay with."""
+        """A copy of the server for one replay."""
         return replace(self._template, entropy=entropy, ledger=Ledger() if ledger is None else ledger)
 
-    def one(
+    def run_round(
         self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
     ) -> tuple[Tensor | None, Ledger]:
-        """Round t alone: what is broadcast (P x M; None for nothing), and the ledger."""
+        """The broadcast of round t alone (P x M, or None), and the ledger."""
         server = self.copy(entropy)
         return _values(server.round(t, messages, late)[0]), server.ledger
 
     def run(self, entropy: Entropy, messages: Messages | None) -> tuple[list[Tensor | None], Ledger]:
-        """All rounds, with the same messages in each."""
+        """The broadcasts of all rounds, with the same messages in each, and the ledger."""
         server = self.copy(entropy)
         return [_values(server.round(t, messages)[0]) for t in range(self.rounds)], server.ledger
 
 
 def seeded(*label: object) -> SeededEntropy:
-    """Seeded randomness of its own for every label."""
+    """Randomness from a seed that is a hash of the label."""
     words = "/".join(map(str, label)).encode()
     return SeededEntropy(Streams(int.from_bytes(hashlib.blake2b(words, digest_size=16).digest(), "big")))
 
 
 def charged(ledger: Ledger) -> tuple[tuple[object, ...], ...]:
-    """What was charged, without the digests: the same for every replay of a sound server."""
+    """The charges without their digests: the same in every replay of a sound server."""
     return tuple((c.round, c.q, c.z, c.sigma, c.subset) for c in ledger.charges)
 
 

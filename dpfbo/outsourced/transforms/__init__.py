@@ -1,11 +1,7 @@
-"""Bayesian optimisation outsourced to another party (Kharkovskii, Dai, Low 2020: PO-GP-UCB).
+"""The transforms of a table into a release: one file each, with its YAML in `conf/transform/`.
 
-A *curator* holds the inputs and can measure; a *modeler* knows how to optimise. The curator releases a transformed
-table once; the modeler runs GP-UCB on it, sends the index of a candidate, and receives a measurement. They share
-nothing else: no memory, no seed.
-
-A transform is one file here, with its YAML in `conf/transform/`. Its private half (`release`, `behind`) sees the rows;
-its public half (`candidates`) is post-processing of what was released.
+The private half of a transform (`release`, `candidate_rows`) sees the rows; its public half (`candidates`) only
+post-processes the release.
 """
 
 from __future__ import annotations
@@ -30,11 +26,11 @@ NORM = 25.0  # the largest norm of a scaled row, in which neighbours are at most
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a modeler chooses among; all of it is public.
+    """The candidates of a modeler, all public.
 
-    points: m x r. input_variance: r, of what separates a point from the input that is measured there; None for
-    nothing. fresh: whether every measurement of a candidate is of another input near it; else it is the same.
-    counts: m, how many inputs there seem to be near each candidate; None if nothing is known of that.
+    points: m x r. input_variance: r, the variance of the difference between a point and the input that is measured
+    for it; None for no difference. fresh: every measurement of a candidate takes another input near it, else the same
+    one. counts: m, the estimated number of inputs near each candidate; None if unknown.
     """
 
     points: Tensor
@@ -45,10 +41,10 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Unreleased:
-    """Facts of a release that stay with the curator.
+    """The facts of a release that stay with the curator.
 
-    diagnostics: for the records of a simulation. order: the row behind each released one, where they come in a secret
-    order; None for that of the table.
+    diagnostics: for the records of a simulation. order: the row number in the table of each released row, which is
+    secret; None where the release keeps the table's order.
     """
 
     diagnostics: Diagnostics
@@ -56,13 +52,13 @@ class Unreleased:
 
 
 class CandidateRows(Protocol):
-    """The rows that stand behind the candidates, which only the curator knows."""
+    """The rows of each candidate, which only the curator knows."""
 
     def __len__(self) -> int:
-        """How many candidates there are."""
+        """The number of candidates."""
 
     def rows(self, index: int) -> Tensor:
-        """Those that a measurement of one candidate may be of, at least one."""
+        """The numbers of the rows, at least one, that a measurement of this candidate may take."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +69,7 @@ class OneRowEach:
 
     @staticmethod
     def of(values: Tensor, order: Sequence[int] | None, table: Table) -> OneRowEach:
-        """order: None for that of the table. Raises ValueError for a release of another table."""
+        """The rows in this order (None: that of the table). Raises ValueError for a release of another table."""
         n = len(table.rows)
         if len(values) != n or (order is not None and len(order) != n):
             raise ValueError(f"the release that was kept has {len(values)} rows, and the table {n}: delete the folder")
@@ -87,10 +83,10 @@ class OneRowEach:
 
 
 class Transform(ABC):
-    """How a curator makes its rows fit to be seen. All of its settings are public.
+    """A map from a curator's table to its release. All settings are public.
 
-    private: whether the release has a guarantee, at privacy.epsilon and privacy.delta. relation: the neighbours that
-    it compares; empty without one. random: whether the release draws random numbers.
+    private: the release has a guarantee, at its epsilon and delta. relation: the neighbours that the guarantee
+    compares; empty without one. random: the release draws random numbers.
     """
 
     private: ClassVar[bool] = False
@@ -98,52 +94,52 @@ class Transform(ABC):
     random: ClassVar[bool] = False
 
     def event(self, public: Public) -> dp_accounting.DpEvent | None:
-        """What the release costs, for an accountant; None if it tells nothing. Raises ValueError for settings that
-        cannot work on such a table."""
+        """The event of the release, for an accountant; None if the release tells nothing. Raises ValueError for
+        settings that cannot work on such a table."""
         return None
 
     @abstractmethod
     def scale(self, table: Table) -> float:
-        """By what the rows are multiplied, and with them the GP's length-scale."""
+        """The factor of the rows, and so of the GP's length-scale."""
 
     @abstractmethod
     def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
-        """The only release of the rows, whose values go to the modeler as they are, and what stays with the curator."""
+        """The only release of the rows, which the modeler receives, and the facts that stay with the curator."""
 
     @abstractmethod
     def candidates(self, values: Tensor, public: Public) -> Candidates:
-        """What the modeler makes of the released values."""
+        """The modeler's candidates, from the released values."""
 
     def most_candidates(self, public: Public) -> int:
-        """How many there are at most."""
+        """The largest number of candidates."""
         return public.n
 
-    def behind(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
-        """The rows behind the candidates. order: of the release. Raises ValueError for a release of another table."""
+    def candidate_rows(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
+        """The rows of each candidate. order: that of the release. Raises ValueError for a release of another table."""
         return OneRowEach.of(values, order, table)
 
     def published_claim(self, public: Public) -> str | None:
-        """What was published about this release and is not a guarantee, in words; None if there is nothing to say."""
+        """A published claim that is not a guarantee, in words; None if there is none."""
         return None
 
     def private_facts(self, table: Table) -> dict[str, Any]:
-        """What a simulation records of the release beside it, and only the curator knows."""
+        """Private facts of the release, for the records of a simulation."""
         return {}
 
 
 def scaled_to_norm(rows: Tensor) -> Tensor:
-    """Rows with norms of at most 25, the longest of exactly that: published, and a look at private data."""
+    """Rows scaled to a largest norm of 25, as published; the factor depends on private data."""
     return rows * (NORM / float(rows.norm(dim=1).max()))
 
 
 def centred(rows: Tensor) -> Tensor:
-    """Columns with mean zero."""
+    """Rows minus their mean."""
     return rows - rows.mean(0)
 
 
 def within(rows: Tensor, public: Public) -> tuple[Tensor, int]:
-    """Rows moved into the public box, and how many had to be. The nearest point of a convex set: no two rows get
-    farther apart."""
+    """Rows moved to the nearest point of the public box, and the number of rows that moved. The box is convex, so
+    that no two rows get farther apart."""
     low, high = (torch.tensor(bound, dtype=rows.dtype) for bound in (public.lower, public.upper))
     moved = rows.clamp(low, high)
     return moved, int((moved != rows).any(1).sum())

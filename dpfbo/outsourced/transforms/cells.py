@@ -1,4 +1,4 @@
-"""Public cells: the box that rows are supposed to lie in, cut into equal parts."""
+"""Public cells: equal parts of the public box."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _MOST = 1_000_000  # cells of one table
 class Cells:
     """Boxes of equal shape, nearly cubes, that fill the public box; lengths are those of the scaled rows (norm 25).
 
-    longest: how many there are on the longest axis; the others have in proportion. Raises ValueError for more than a
-    million cells.
+    longest: number of cells on the longest axis; other axes have cells in proportion. Raises ValueError for more than
+    a million cells.
     """
 
     public: Public
@@ -32,7 +32,7 @@ class Cells:
 
     @staticmethod
     def with_rows(public: Public, least: float) -> Cells:
-        """As many as leave `least` rows to a cell, were they spread evenly; at least 2 on the longest axis."""
+        """As many cells as leave each `least` rows if rows are spread evenly; at least 2 on the longest axis."""
         longest = 2
         while math.prod(_shape(public, longest + 1)) * least <= public.n:
             longest += 1
@@ -40,7 +40,7 @@ class Cells:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Cells on every axis."""
+        """The number of cells on every axis."""
         return _shape(self.public, self.longest)
 
     def __len__(self) -> int:
@@ -52,18 +52,18 @@ class Cells:
 
     @property
     def widths(self) -> Tensor:
-        """Of a cell, d."""
+        """The widths of a cell, d."""
         low, high = self._bounds()
         return (high - low) / torch.tensor(self.shape) * self.scale
 
     def centres(self) -> Tensor:
-        """All cells' centres, cells x d, in the order of their numbers."""
+        """The centres of all cells, cells x d, in the order of their numbers."""
         low, _ = self._bounds()
         axes = [torch.arange(count, dtype=torch.float64) + 0.5 for count in self.shape]
         return low * self.scale + torch.cartesian_prod(*axes).view(len(self), -1) * self.widths
 
     def of(self, table: Table) -> tuple[Tensor, int]:
-        """The number of every row's cell, and how many rows lie outside the box: they count for the nearest cell."""
+        """The cell number of every row, n, and the number of rows outside the box, which count for the nearest cell."""
         rows, n_moved = within(table.rows, self.public)
         low, high = self._bounds()
         counts = torch.tensor(self.shape)
@@ -83,7 +83,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class CellRows:
-    """The rows in each of the kept cells; behind an empty one the row that is nearest to its centre.
+    """The rows in each kept cell; for an empty cell the row that is nearest to its centre.
 
     centres: m x d; scaled: n x d, the rows in the same units; parts: the rows of each kept cell.
     """
@@ -94,7 +94,7 @@ class CellRows:
 
     @staticmethod
     def of(grid: Cells, values: Tensor, kept: Tensor, table: Table) -> CellRows:
-        """Raises ValueError for a release over other cells."""
+        """The rows of the kept cells. Raises ValueError for a release over other cells."""
         if len(values) != len(grid):
             raise ValueError(f"the release that was kept has {len(values)} cells, not {len(grid)}: delete the folder")
         number, _ = grid.of(table)

@@ -1,4 +1,4 @@
-"""The control of the histogram: public cells, and nothing released at all."""
+"""The control of the histogram: public cells without a release."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dpfbo.outsourced.transforms.cells import CellRows, Cells
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.release import Diagnostics, Release
 
-_LEAST_ROWS = 25.0  # of an average cell
+_LEAST_ROWS = 25.0  # rows of an average cell
 
 
 @dataclass(frozen=True)
 class Cover(Transform):
-    """All cells are candidates, empty or not; to measure one is to measure a random row of it, or the nearest row.
+    """All cells are candidates, empty or not; a measurement takes a random row of the cell, or else the nearest row.
 
-    The "released" values are a zero for each cell, known beforehand: epsilon is 0. What a transform gains over this is
-    what its release was good for. cells: on the longest axis, others in proportion; None for as many as leave an
-    average cell 25 rows. Raises ValueError for cells < 2.
+    The "released" values are a zero for each cell, known beforehand: epsilon is 0. The gain of a transform over this
+    control is the use of its release. cells: number of cells on the longest axis, others in proportion; None for as
+    many as leave an average cell 25 rows. Raises ValueError for cells < 2.
     """
 
     cells: int | None = None
@@ -34,7 +34,7 @@ class Cover(Transform):
             checks.integer("cells", self.cells, minimum=2)
 
     def grid(self, public: Public) -> Cells:
-        """The cells; how many follows from public settings."""
+        """The cells; their number follows from public settings."""
         return Cells.with_rows(public, _LEAST_ROWS) if self.cells is None else Cells(public, self.cells)
 
     def scale(self, table: Table) -> float:
@@ -53,5 +53,5 @@ class Cover(Transform):
     def most_candidates(self, public: Public) -> int:
         return len(self.grid(public))
 
-    def behind(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
+    def candidate_rows(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
         return CellRows.of(self.grid(table.public), values, torch.arange(len(values)), table)

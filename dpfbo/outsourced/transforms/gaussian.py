@@ -1,4 +1,4 @@
-"""A transform with a guarantee: every row gets Gaussian noise of its own, and the modeler knows how much."""
+"""A transform with a guarantee: every row gets Gaussian noise, whose variance the modeler knows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dpfbo.privacy.release import Diagnostics, Release
 if TYPE_CHECKING:
     import dp_accounting
 
-SENSITIVITY = 1.0
+SENSITIVITY = 1.0  # norm, in units of the scaled rows
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,11 @@ class GaussianNoise(Transform):
     Guarantee: (eps, delta) for the release of Z. Relation: tables of n rows, in any order, that differ in one row by a
     norm of at most 1, after the public scaling that takes the farthest corner of the public box to norm 25, the
     adjacency of the paper. Sensitivity 1: rows outside the box are moved to its nearest point, which takes no two rows
-    farther apart. The order is drawn anew: a table that arrives sorted by a private column would tell by each row's
-    place what the noise hides. Nothing here is computed from the data, neither the scale nor a centre. Not covered:
-    measurements, which a modeler receives of rows of its choice.
+    farther apart. The order is random: in a table sorted by a private column each row's place would reveal its rank.
+    Nothing here is computed from the data, neither the scale nor a centre. Not covered: measurements, which a modeler
+    receives of rows of its choice.
 
-    The classic sigma = sqrt(2 ln(1.25 / delta)) / eps is proved for eps <= 1 only, and is larger. noise: how it is
-    sampled.
+    The classic sigma = sqrt(2 ln(1.25 / delta)) / eps is proved for eps <= 1 only, and is larger. noise: its sampler.
 
     Raises ValueError for eps <= 0 or delta outside (0, 1).
     """
@@ -58,7 +57,7 @@ class GaussianNoise(Transform):
         return round_event(1.0, noise_multiplier(self.epsilon, self.delta))
 
     def sigma(self, public: Public) -> float:
-        """Standard deviation of the noise in every coordinate."""
+        """The standard deviation of the noise in every coordinate."""
         size = public.n * public.dimension
         return noise_multiplier(self.epsilon, self.delta) * SENSITIVITY * self.noise.inflation(size)
 

@@ -1,4 +1,4 @@
-"""A transform with a guarantee that spends it on counts: how many rows lie in each public cell."""
+"""A transform with a guarantee: noisy counts of the rows in each public cell."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     import dp_accounting
 
 SENSITIVITY = math.sqrt(2)  # one count less, another one more
-_LEAST_ROWS = 5.0  # of an average cell, in standard deviations of the noise
+_LEAST_ROWS = 5.0  # rows of an average cell, in standard deviations of the noise
 
 
 @dataclass(frozen=True)
 class Histogram(Transform):
-    """Noisy counts of the rows in public cells; the modeler keeps the cells whose count stands out, and optimises over
-    their centres.
+    """Noisy counts of the rows in public cells; the modeler optimises over the centres of the cells with counts above
+    a threshold.
 
-    To measure a candidate is to measure a random row of its cell, one that was not measured before if there is any; the
-    nearest row if the cell is empty. The modeler asks for no more of them than there seem to be.
+    A measurement of a candidate takes a random row of its cell, a new one if there is any, or the nearest row if the
+    cell is empty. The modeler asks for no more measurements of a cell than its noisy count.
 
     Guarantee: (eps, delta) for the release of the counts. Relation: tables of n rows that differ in one row, by any
     distance, which includes the neighbours of the paper. Sensitivity sqrt(2), analytic Gaussian mechanism. Cells,
     threshold and centres are public or post-processing. Not covered: measurements.
 
-    cells: on the longest axis, others in proportion; None for as many as leave an average cell 5 standard deviations of
-    the noise. threshold: in standard deviations of the noise, below which a cell counts as empty.
+    cells: number of cells on the longest axis, others in proportion; None for as many as leave an average cell 5
+    standard deviations of the noise. threshold: in standard deviations of the noise; a cell below it counts as empty.
 
     Raises ValueError for eps <= 0, delta outside (0, 1), cells < 2, or a negative threshold.
     """
@@ -67,13 +67,13 @@ class Histogram(Transform):
         return round_event(1.0, noise_multiplier(self.epsilon, self.delta))
 
     def grid(self, public: Public) -> Cells:
-        """The cells; how many follows from public settings."""
+        """The cells; their number follows from public settings."""
         if self.cells is not None:
             return Cells(public, self.cells)
         return Cells.with_rows(public, _LEAST_ROWS * noise_multiplier(self.epsilon, self.delta) * SENSITIVITY)
 
     def sigma(self, public: Public) -> float:
-        """Standard deviation of the noise in every count."""
+        """The standard deviation of the noise in every count."""
         return noise_multiplier(self.epsilon, self.delta) * SENSITIVITY * self.noise.inflation(len(self.grid(public)))
 
     def scale(self, table: Table) -> float:
@@ -94,7 +94,7 @@ class Histogram(Transform):
         return Candidates(grid.centres()[kept], grid.widths.square() / 12, fresh=True, counts=values[kept, 0])
 
     def kept(self, values: Tensor, public: Public) -> Tensor:
-        """The numbers of the cells that stand out; the fullest one where none does."""
+        """The numbers of the cells with counts above the threshold; that of the largest count if there is none."""
         counts = values[:, 0]
         kept = (counts > self.threshold * self.sigma(public)).nonzero()[:, 0]
         return kept if len(kept) else counts.argmax()[None]
@@ -102,5 +102,5 @@ class Histogram(Transform):
     def most_candidates(self, public: Public) -> int:
         return len(self.grid(public))
 
-    def behind(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
+    def candidate_rows(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
         return CellRows.of(self.grid(table.public), values, self.kept(values, table.public), table)

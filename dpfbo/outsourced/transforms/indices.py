@@ -1,4 +1,4 @@
-"""Nothing but how many rows there are: for a modeler that picks at random."""
+"""The control without a model: only the number of rows is released, and the modeler picks at random."""
 
 from dataclasses import dataclass
 

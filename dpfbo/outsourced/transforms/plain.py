@@ -1,4 +1,4 @@
-"""No transform: the modeler sees the rows. GP-UCB without privacy."""
+"""No transform: the modeler sees the rows (GP-UCB without privacy)."""
 
 from __future__ import annotations
 

@@ -6,9 +6,10 @@ n > d + 1. Let X_c be the scaled, centred rows, n x d, of rank d. Raised singula
     Z = X_c W    for some d x r matrix W,
 
 so every column of Z lies in the column space of X_c, a d-dimensional subspace of the (n - 1)-dimensional space of
-centred vectors. A neighbour has another column space, and the two laws of Z have disjoint supports: whatever epsilon,
-delta is 1. The lemma that the claim rests on mixes users, `M X`, and here features are mixed, `X M`. What is more, the
-test `sigma_min >= w`, the scaling to norm 25 and the centring look at the data. `dpfbo.audit` has the attack.
+centred vectors. A neighbour has another column space, and the two laws of Z have disjoint supports: for every epsilon
+delta is 1. The lemma that the claim rests on mixes users, `M X`, and here features are mixed, `X M`. Moreover, the
+test `sigma_min >= w`, the scaling to norm 25 and the centring use the data. The attack is in
+`dpfbo.audit.release.two_tables`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ INFLATIONS = ("paper", "authors")
 
 
 def threshold(r: int, epsilon: float, delta: float) -> float:
-    """`w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`, what every singular value must reach (Algo. 1).
+    """`w = 16 sqrt(r ln(2 / delta)) / eps * ln(16 r / delta)`, the least singular value that is not raised (Algo. 1).
 
     Raises ValueError for r < 1, eps <= 0, or delta outside (0, 1).
     """
@@ -46,7 +47,7 @@ def threshold(r: int, epsilon: float, delta: float) -> float:
 
 
 def singular_values(rows: Tensor) -> Tensor:
-    """Of the scaled, centred rows, in descending order: min(n, d)."""
+    """The singular values of the scaled, centred rows, in descending order: min(n, d)."""
     return torch.linalg.svdvals(centred(scaled_to_norm(rows)))
 
 
@@ -54,8 +55,8 @@ def singular_values(rows: Tensor) -> Tensor:
 class RandomProjection(Transform):
     """`Z = X_c M / sqrt(r)`, M d x r standard normal; where sigma_min < w the singular values of X_c are raised first.
 
-    r: columns of Z. epsilon, delta: of the published claim, which is no guarantee (see the module). inflation: how
-    singular values are raised, `paper` to sqrt(s^2 + w^2), or `authors` to s + w as in their code.
+    r: number of columns of Z. epsilon, delta: the published claim, which is no guarantee (see the module). inflation:
+    singular values are raised to sqrt(s^2 + w^2) (`paper`), or to s + w as in the authors' code (`authors`).
 
     Raises ValueError for r < 1, eps <= 0, delta outside (0, 1), another inflation.
     """
@@ -84,7 +85,7 @@ class RandomProjection(Transform):
         return Release(Z, sigma=0.0, sensitivity=math.inf), Unreleased(diagnostics)
 
     def raised(self, rows: Tensor) -> Tensor:
-        """The rows with singular values that reach w: themselves where all do already."""
+        """The rows with singular values raised above w; unchanged if all reach w already."""
         w = threshold(self.r, self.epsilon, self.delta)
         U, s, Vt = torch.linalg.svd(rows, full_matrices=False)  # thin: n x d, never n x n
         if float(s.min()) >= w:
@@ -105,7 +106,7 @@ class RandomProjection(Transform):
         return f"{claim}; its proof does not cover this transform, although the known attack needs n > d + 1"
 
     def private_facts(self, table: Table) -> dict[str, Any]:
-        """sigma_min of the rows, w, and whether singular values were raised."""
+        """sigma_min of the rows, w, and raised: singular values were raised."""
         smallest = float(singular_values(table.rows).min())
         w = threshold(self.r, self.epsilon, self.delta)
         return {"sigma_min": smallest, "w": w, "raised": smallest < w}

@@ -1,4 +1,4 @@
-"""The bounds of the audit: valid where the truth is known, tight where it can be, and exact about what they refuse."""
+"""The bounds of the audit: valid and tight where the truth is known, exact in the input that they refuse."""
 
 import math
 
@@ -57,7 +57,7 @@ def test_profile_gives_the_claimed_epsilon_back(q, z, T):
 
 @pytest.mark.parametrize(("q", "z", "T"), [(1.0, 1.0, 1), (0.5, 0.6, 2), (0.35, 1.0, 3)])
 def test_no_test_lies_below_the_claimed_curve(q, z, T):
-    """The likelihood-ratio test, simulated: never better than the curve (4 standard errors), which it touches."""
+    """The simulated likelihood-ratio test is never better than the curve (4 standard errors), and touches it."""
     n = 200_000
     rng = np.random.Generator(np.random.PCG64(0))
     chosen = rng.random((n, T)) < q
@@ -85,7 +85,7 @@ def test_clopper_pearson_against_its_definition():
 
 @pytest.mark.parametrize("mu", [0.5, 2.0])
 def test_bounds_cover_the_truth(mu):
-    """Of 120 audits of a Gaussian with known mu, hardly any bound lies above the true epsilon; 95 % is conservative."""
+    """The share of bounds above the true epsilon, over 120 audits of a Gaussian with known mu, is at most 5 %."""
     true, claimed = gaussian_epsilon(mu, DELTA), claim(1 / mu)
     audits = [verdict(*gaussians(mu, 300, seed), claimed) for seed in range(120)]
     above = sum(v.epsilon > true for v in audits)
@@ -131,7 +131,7 @@ def test_perfect_separation_and_no_separation():
 
 
 def test_fit_is_the_gaussian_formula_without_subsampling():
-    """`mu >= Phi^-1(1 - FPR) - Phi^-1(FNR)`, and the sampled family says the same at q = 1."""
+    """The fit is `mu >= Phi^-1(1 - FPR) - Phi^-1(FNR)`, and the sampled family gives the same at q = 1."""
     test = Rates(0.0, 0.2, 0.45)
     mu = stats.norm.isf(0.2) - stats.norm.ppf(0.45)
     exact = gaussian_epsilon(mu, DELTA)
@@ -144,7 +144,7 @@ def test_fit_is_the_gaussian_formula_without_subsampling():
 
 
 def test_fit_within_the_family_finds_the_true_noise():
-    """Rates on the curve of a member: the fit says that member's epsilon, whatever multiplier is claimed."""
+    """For rates on the curve of a member the fit gives that member's epsilon under any claimed multiplier."""
     true = family_of([round_event(0.3, 0.8)] * 2)
     fpr = 0.03
     fnr = float(true.profile(1.0).tradeoff(np.array(fpr)))
@@ -163,7 +163,7 @@ def test_families():
 
 
 def test_claim_of_an_accountant_without_a_curve():
-    """fixed_size, and what any accountant promises at several deltas: all of it true of a Gaussian that keeps it."""
+    """fixed_size has no curve; a Gaussian mechanism satisfies the pairs that another accountant promises for it."""
     made = Claim.of([round_event(0.5, 4.0, (6, 12))], FixedSize(), DELTA)
     assert made.relation == "replace-one" and made.family is None
     assert (np.diff(made.profile.epsilons) <= 0).all()
@@ -186,7 +186,7 @@ def test_bad_input_is_refused(sizes, confidence, says):
 
 
 def test_guesses_of_one_run_against_randomised_response():
-    """Randomised response attains the bound: 95 % of the lower bounds lie below its epsilon, and not far below."""
+    """Randomised response attains the bound: 95 % of the lower bounds lie below its epsilon, half of them above 0.7."""
     rng = np.random.Generator(np.random.PCG64(0))
     correct = rng.binomial(300, 1 / (1 + math.exp(-1.0)), 200)
     found = np.array([epsilon_of_guesses(300, 300, int(v), 0.0) for v in correct])

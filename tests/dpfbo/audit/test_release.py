@@ -1,5 +1,4 @@
-"""Attacks on an outsourced release: certain on the published transform, bounded on the private ones, and no worse than
-they should be where something is wrong."""
+"""Attacks on an outsourced release: certain on the published transform, bounded on private ones, strong on faults."""
 
 import json
 import math
@@ -39,8 +38,8 @@ def table(n=200, d=2, seed=0):
     return Table(rows, rows, torch.zeros(n, dtype=torch.float64), names, tuple(-b for b in box), box)
 
 
-def told(transform, trials, name=None, **more):
-    """What an attack finds; name: of the attack or of its neighbour, else the first."""
+def attack_result(transform, trials, name=None, **more):
+    """The result of the attack with this name or neighbour, else of the first attack."""
     found = [a for a in attacks(transform, table()) if name in (None, a.name, a.words)]
     return told_apart(transform, found[0], trials, **more)
 
@@ -49,7 +48,7 @@ class TestRandomProjection:
     @pytest.mark.parametrize("inflation", ["paper", "authors"])
     @pytest.mark.parametrize(("r", "epsilon"), [(1, EPSILON), (3, EPSILON), (10, EPSILON), (3, 1e3)])
     def test_every_release_gives_its_table_away(self, r, epsilon, inflation):
-        """At epsilon 1000 the singular values are large enough, else they are raised."""
+        """Singular values are raised, except at epsilon 1000, where they are large enough."""
         transform, rows = RandomProjection(r, epsilon, DELTA, inflation), table()
         for move in (1e-6, 1e-3, 1.0):
             (attack,) = attacks(transform, rows, move)
@@ -57,12 +56,12 @@ class TestRandomProjection:
             assert found.accuracy == 1.0 and found.disjoint and not found.holds
 
     def test_bound_exceeds_the_published_epsilon(self):
-        found = told(RandomProjection(3, EPSILON, DELTA), 400).verdict
+        found = attack_result(RandomProjection(3, EPSILON, DELTA), 400).verdict
         assert found.epsilon > EPSILON == found.claim.epsilon
         assert not found.holds and found.broken == (EPSILON, DELTA)
 
     def test_has_nothing_to_go_by_where_all_tables_share_one_column_space(self):
-        """n = d + 1 centred rows span all centred vectors: the attack is not one on every n."""
+        """n = d + 1 centred rows span all centred vectors, so that the attack needs n > d + 1."""
         rows = table(n=3)
         (attack,) = attacks(RandomProjection(3, EPSILON, DELTA), rows)
         found = told_apart(RandomProjection(3, EPSILON, DELTA), attack, 200)
@@ -89,14 +88,14 @@ class TestRandomProjection:
 
 class TestGaussian:
     def test_column_space_says_nothing(self):
-        found = told(GaussianNoise(EPSILON, DELTA), 400, "column space")
+        found = attack_result(GaussianNoise(EPSILON, DELTA), 400, "column space")
         assert found.accuracy == pytest.approx(0.5, abs=4 * math.sqrt(0.25 / 800))
         assert found.holds and found.verdict.epsilon == 0
 
     @pytest.mark.parametrize(("epsilon", "neighbour"), [(1.0, MOVED), (EPSILON, LONGEST), (20.0, MOVED)])
     def test_likelihood_ratio_is_optimal_and_stays_below_the_claim(self, epsilon, neighbour):
-        """Accuracy Phi(mu / 2) of the best test of N(0, 1) against N(mu, 1); the bounds have power."""
-        found = told(GaussianNoise(epsilon, DELTA), 2000, neighbour)
+        """The best test of N(0, 1) against N(mu, 1) has accuracy Phi(mu / 2); the bounds have power."""
+        found = attack_result(GaussianNoise(epsilon, DELTA), 2000, neighbour)
         best = norm.cdf(1 / noise_multiplier(epsilon, DELTA) / 2)
         assert found.accuracy == pytest.approx(best, abs=4 * math.sqrt(best * (1 - best) / 4000))
         assert found.holds and 0.1 * epsilon < found.verdict.fit_epsilon < found.verdict.claim.epsilon
@@ -125,7 +124,7 @@ def test_histogram_counts_differ_in_two_cells_and_hold():
 
 @dataclass(frozen=True)
 class Less(Gaussian):
-    """Noise of another size than it is told."""
+    """Noise of `factor` times the stated sigma."""
 
     factor: float = 0.5
 
@@ -139,28 +138,28 @@ class HalfSensitivity(GaussianNoise):
 
 
 class Classic(GaussianNoise):
-    """`sqrt(2 ln(1.25 / delta)) / eps`, which is proved for eps <= 1 and too small at 20."""
+    """Noise of sigma `sqrt(2 ln(1.25 / delta)) / eps`, which is proved for eps <= 1 and too small at 20."""
 
     def sigma(self, public):
         return math.sqrt(2 * math.log(1.25 / self.delta)) / self.epsilon
 
 
 class ScaledByData(GaussianNoise):
-    """The longest row is taken to norm 25, whatever the public box."""
+    """Rows are scaled so that the longest has norm 25, not by the public box."""
 
     def scale(self, table):
         return NORM / float(table.rows.norm(dim=1).max())
 
 
 class Enlarged(GaussianNoise):
-    """A public scale, but not the one that the sensitivity is about."""
+    """Rows are scaled by twice the public factor that the sensitivity assumes."""
 
     def scale(self, table):
         return 2 * super().scale(table)
 
 
 class OneCell(Histogram):
-    """Calibrated as if one count changed, not two."""
+    """Noise is calibrated to a change of one count, not of two."""
 
     def sigma(self, public):
         return super().sigma(public) / math.sqrt(2)
@@ -177,13 +176,13 @@ class OneCell(Histogram):
     ids=lambda t: f"{type(t).__name__} {type(t.noise).__name__} {t.epsilon:.0f}" if hasattr(t, "noise") else "",
 )  # fmt: skip
 def test_planted_faults_are_found(faulty, neighbour):
-    found = told(faulty, 2500, neighbour)
+    found = attack_result(faulty, 2500, neighbour)
     assert not found.holds
     assert found.verdict.fit_epsilon > found.verdict.claim.epsilon
 
 
 def test_a_scale_of_the_longest_row_is_found_even_where_several_are_as_long():
-    """As on a grid, whose corners all have one norm: then no single row of the table itself moves the maximum."""
+    """A grid's corners all have one norm, so that no single row of the table itself changes the maximum."""
     corners = torch.tensor([[a * 4.0, b * 3.0] for a in (-1, 1) for b in (-1, 1)], dtype=torch.float64)
     rows = table()
     rows = replace(rows, rows=torch.cat([corners, rows.rows[4:]]))
@@ -223,14 +222,14 @@ class InOrder(GaussianNoise):
 
 
 class Turned(GaussianNoise):
-    """As in a list that starts somewhere else, always at the same place."""
+    """Rows are released in the order of the table, shifted by 50 in every release."""
 
     def release(self, table, entropy):
         return reordered(*super().release(table, entropy), [*range(50, len(table.rows)), *range(50)])
 
 
 class Sorted(GaussianNoise):
-    """By what is released of the first feature: the order is another one in every release."""
+    """Rows are sorted by their released first feature, so that every release has another order."""
 
     def release(self, table, entropy):
         release, private = super().release(table, entropy)
@@ -276,7 +275,7 @@ class TestChecks:
 
 class TestOrder:
     def test_a_sorted_table_cannot_be_told_from_the_place_in_the_release(self):
-        """As a file may arrive. Rank correlations of 100 releases have mean 0 and deviation 1 / sqrt(n - 1)."""
+        """The rank correlations of 100 releases have mean 0 and deviation 1 / sqrt(n - 1)."""
         rows = table()
         rows = replace(rows, rows=rows.rows[rows.rows[:, 0].argsort()])
         transform, error = GaussianNoise(EPSILON, DELTA), 1 / math.sqrt(199)
@@ -287,12 +286,12 @@ class TestOrder:
         assert spearmanr(range(200), kept.values[:, 0])[0] > 0.9
 
     def test_every_place_is_as_likely(self):
-        """3 rows, 6 orders, 1200 releases."""
+        """The 6 orders of 3 rows are equally frequent in 1200 releases."""
         seen = Counter(tuple(private.order) for _, private in released(table(3), GaussianNoise(EPSILON, DELTA), 1200))
         assert len(seen) == 6 and chisquare(list(seen.values())).pvalue > 1e-4
 
     def test_scores_undo_it(self):
-        """The adversary knows the order: without it, hardly anything could be told apart."""
+        """The adversary knows the order and restores that of the table."""
         release, private = GaussianNoise(EPSILON, DELTA, Silent()).release(table(), seeded(0))
         exact = table().rows * GaussianNoise(EPSILON, DELTA).scale(table())
         assert torch.equal(in_table_order(release, private), exact) and not torch.equal(release.values, exact)
@@ -300,8 +299,8 @@ class TestOrder:
 
 
 def test_no_noise_at_all_is_told_from_little_noise_in_the_column_space():
-    assert told(GaussianNoise(EPSILON, DELTA, Silent()), 20, "column space").disjoint
-    little = told(GaussianNoise(EPSILON, DELTA, Less(factor=1e-9)), 20, "column space")
+    assert attack_result(GaussianNoise(EPSILON, DELTA, Silent()), 20, "column space").disjoint
+    little = attack_result(GaussianNoise(EPSILON, DELTA, Less(factor=1e-9)), 20, "column space")
     assert little.accuracy == 1.0 and not little.disjoint
 
 
@@ -322,10 +321,10 @@ def test_neighbours_differ_in_one_row_that_only_the_last_one_lets_a_maximum_noti
 
 def test_repetitions_and_seeds_have_randomness_of_their_own():
     transform = GaussianNoise(EPSILON, DELTA)
-    first, again = (told(transform, 20, "likelihood ratio", seed=1) for _ in range(2))
+    first, again = (attack_result(transform, 20, "likelihood ratio", seed=1) for _ in range(2))
     assert (first.without == again.without).all() and (first.with_message == again.with_message).all()
     for more in ({"seed": 2}, {"seed": 1, "repetition": 1}, {"seed": 1, "system": True}):
-        assert not set(first.without) & set(told(transform, 20, "likelihood ratio", **more).without)
+        assert not set(first.without) & set(attack_result(transform, 20, "likelihood ratio", **more).without)
 
 
 @pytest.mark.parametrize("transform", [RandomProjection(2, 1.0, DELTA), GaussianNoise(1.0, DELTA)])
@@ -354,7 +353,7 @@ def one_side():
     [
         (lambda: attacks(GaussianNoise(1.0, DELTA), table(), 0.0), "move must be a finite number above 0, got 0.0"),
         (lambda: attacks(GaussianNoise(1.0, DELTA), table(), 1.5), "move must be at most 1, as far as neighbours"),
-        (lambda: told(GaussianNoise(1.0, DELTA), 5), "trials must be an integer of at least 20, got 5"),
+        (lambda: attack_result(GaussianNoise(1.0, DELTA), 5), "trials must be an integer of at least 20, got 5"),
         (
             lambda: attacks(GaussianNoise(1.0, DELTA), far_out()),
             "makes a difference, got the same release, .* with the "
@@ -383,8 +382,8 @@ class TestCommand:
         assert (found["algorithm"], found["sound"], found["sigma"]) == ("po_gp_ucb", False, 0.0)
         (attack,) = found["told_apart"]
         assert attack["accuracy"] == 1.0 and attack["bound"] > found["claimed_epsilon"] and attack["disjoint"]
-        few = found["reconstruction"][0]
-        assert few["largest_error"] < 1e-9 and len(few["known_rows"]) == 3
+        by_three = found["reconstruction"][0]
+        assert by_three["largest_error"] < 1e-9 and len(by_three["known_rows"]) == 3
         assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
 
     def test_a_failed_check_is_enough(self, tmp_path, capsys, monkeypatch):

@@ -32,7 +32,7 @@ from dpfbo.privacy.noise import DiscreteGaussian
 from dpfbo.rng import Streams
 
 PAGE = Path(__file__).parents[3] / "docs" / "audit.md"
-# gross faults that the bound itself must find, not only a check
+# large faults that the bound must find without the checks
 BY_THE_BOUND = [
     "noise halved",
     "no clipping",
@@ -60,7 +60,7 @@ def wide(mechanism, N=29, rounds=1, delta=None):
 
 @pytest.fixture(scope="module")
 def rows():
-    """Every planted fault and every sound server through every check, once."""
+    """The results of all checks on every sound server and every planted fault."""
     sound = {name: faults.catch("", target) for name, target in faults.sound_ones().items()}
     return sound, {name: faults.catch(f.words, f.target) for name, f in faults.planted().items()}
 
@@ -81,7 +81,7 @@ def test_every_check_finds_some_fault(rows):
 
 
 def test_the_page_shows_what_the_checks_find(rows):
-    """The table of docs/audit.md, but for the column of the two worlds, is what came out here."""
+    """The table of docs/audit.md equals these results, apart from the column of the two worlds."""
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.read_text().splitlines() if "|" in line]
     shown = {cells[0]: cells[1:-1] for cells in lines}
     for cells in faults.table({**rows[0], **rows[1]}, words=True):
@@ -101,7 +101,7 @@ def test_the_bound_finds_nothing_in_the_sound_server_of_the_faults():
 
 
 def test_bound_reaches_half_of_the_true_epsilon():
-    """z = 1, q = 1, one round, 29 agents, at two deltas."""
+    """The setting is z = 1, q = 1, one round, 29 agents, at two deltas."""
     target = wide(SubsampledGaussian(1.0, 1.0, 2.0))
     made = two_world.replay(target, two_world.Canary.of(target), 8000)
     for delta in (default_delta(29), 1e-3):
@@ -126,7 +126,7 @@ SHIPPED = {
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_bound_stays_below_the_claim_of_what_is_shipped(name):
-    """Two rounds, with concentrated and with uniform weights, five repetitions each."""
+    """Two rounds, with concentrated and then uniform weights; five repetitions."""
     accountant = FixedSize() if "fixed size" in name else Pld()
     for repetition in range(5):
         made, found = audited(SHIPPED[name], 100, repetition, accountant=accountant, delta=0.065)
@@ -144,7 +144,7 @@ def test_checks_find_nothing_in_what_is_shipped(name):
 
 
 def test_discrete_noise_is_audited_with_its_own_randomness():
-    """No seed repeats it: the noise is so small that the worlds never overlap (mu = 7), in any 40 runs of each."""
+    """No seed repeats discrete noise, so it is small enough (mu = 7) that 40 runs of the two worlds never overlap."""
     pytest.importorskip("opendp")
     target = faults.sound(SubsampledGaussian(1.0, 0.2, 2.0, "tight", noise=DiscreteGaussian()))
     assert not target.seedable and target.repeatable.seedable
@@ -155,7 +155,7 @@ def test_discrete_noise_is_audited_with_its_own_randomness():
 
 
 def test_fixed_size_charged_at_twice_the_multiplier_is_found():
-    """The event of two opposite messages has half the ledger's multiplier; a server that forgets it claims too much."""
+    """Two opposite messages halve the multiplier of the event; a server that charges the full one is found."""
     target = replace(faults.sound(SubsampledGaussian(1.0, 1.0, 2.0, "tight", "fixed_size")), accountant=FixedSize())
     made = two_world.replay(target, two_world.Canary.of(target), 600)
     assert bounds.verdict(made.without, made.with_message, made.claim).holds
@@ -179,7 +179,7 @@ def test_replay_is_reproducible_and_its_worlds_share_no_randomness():
     assert (first.without == again.without).all() and (first.with_message == again.with_message).all()
     other = two_world.replay(target, canary, 200, seed=3, repetition=1)
     assert not set(first.without) & set(other.without)
-    shift = first.with_message - first.without  # equal noise would make it one number
+    shift = first.with_message - first.without  # constant under equal noise
     assert shift.std() > 0.5
 
 
@@ -194,7 +194,7 @@ def test_others_at_fixed_messages_change_nothing_without_subsampling():
 
 
 def test_server_of_the_target_is_the_real_one():
-    """A replay releases what the server itself releases, to the last bit, and leaves the server alone."""
+    """A replay gives the server's own releases, bit for bit, and does not change the server."""
     target = replace(faults.sound(), server=replace(faults.sound().server, dropout=Dropout(0.3, Streams(1))))
     messages = torch.ones(faults.N, faults.M, dtype=torch.float64)
     values, ledger = target.run(seeded(1), messages)
@@ -206,8 +206,8 @@ def test_server_of_the_target_is_the_real_one():
 
 def test_an_agent_that_is_never_chosen_is_said_not_to_have_been_seen(monkeypatch):
     monkeypatch.setattr("dpfbo.audit.server.repeated_rounds._MOST_DRAWS", 20)
-    bench = RepeatedRounds(faults.sound(SubsampledGaussian(1e-6, 1.0, 2.0, "tight")))
-    finding = CHECKS["moved"](bench)
+    rounds = RepeatedRounds(faults.sound(SubsampledGaussian(1e-6, 1.0, 2.0, "tight")))
+    finding = CHECKS["moved"](rounds)
     assert finding.holds and finding.words == "no agent was ever in S_t"
 
 
@@ -217,7 +217,7 @@ def test_looser_accountants_are_audited_as_well():
 
 
 def test_one_run_with_many_canaries():
-    """Below the claim on a sound server, above it where nothing is clipped."""
+    """The bound is below the claim on a sound server, and above it without clipping."""
     sound = [one_run(wide(SubsampledGaussian(1.0, z, 2.0), N=300), seed=seed) for z in (1.0, 3.0) for seed in range(5)]
     assert all(run.holds for run in sound)
     assert max(run.epsilon for run in sound) > 0.5

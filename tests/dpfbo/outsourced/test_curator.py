@@ -1,4 +1,4 @@
-"""The curator: releases once, charged before it leaves, and measures what it is asked for and nothing else."""
+"""The curator: its release is made once and charged before it leaves; it measures the given candidates only."""
 
 import json
 import math
@@ -154,7 +154,7 @@ def test_a_release_that_was_kept_is_sent_after_a_kill_and_paid_once(tmp_path, mo
     "index", [144, -1, 10**30, True, False, 3.0, np.int64(3), np.float64(3), "3", None, torch.tensor(3), [3], math.nan]
 )
 def test_an_index_that_is_none_is_one_sentence_and_changes_nothing(index):
-    """A modeler sends Python integers: anything else, numpy's included, is not what was agreed on."""
+    """A modeler sends Python integers; all other types, numpy's included, are refused."""
     some, untouched = released(), released()
     for indices in ([index], [1, index]):
         with pytest.raises(ValueError, match="the modeler's index must be an integer from 0 to 143, got") as refusal:
@@ -237,7 +237,7 @@ def test_no_more_is_measured_than_was_agreed():
 
 @pytest.mark.parametrize("transform", ["projection", "gaussian", "histogram"])
 def test_a_release_of_another_table_is_not_sent(tmp_path, transform):
-    """Kept by a curator that was killed; then the data were changed."""
+    """A killed curator kept the release, and then the data changed."""
     file = CuratorFile(tmp_path / "release.npz")
     curator(TRANSFORMS[transform], rng="os", kept=file).release()
     other = curator(Histogram(3.0, 1e-5, cells=4) if transform == "histogram" else TRANSFORMS[transform],
@@ -256,7 +256,7 @@ def test_rows_that_were_measured_first_together_are_different():
 
 @pytest.mark.parametrize("transform", ["projection", "cover"])
 def test_noise_of_measurements(transform):
-    """Of the stated variance, and new each time the same candidate is measured."""
+    """The noise has the stated variance, and is new each time the same candidate is measured."""
     some = released(TRANSFORMS[transform], problem=NOISY)
     off = []
     for t in range(800):

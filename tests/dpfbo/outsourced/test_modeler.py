@@ -1,4 +1,4 @@
-"""The modeler: its posterior against a direct solve, its kernel against Monte Carlo, and whom it asks for."""
+"""The modeler: its posterior against a direct solve, its kernel against Monte Carlo, and its choice of candidates."""
 
 import math
 
@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from dpfbo.outsourced.modeler import Belief, Modeler, Policy, beta
-from dpfbo.outsourced.posterior import CandidatePosterior, Kernel, aware
+from dpfbo.outsourced.posterior import CandidatePosterior, Kernel, noise_aware_kernel
 from dpfbo.outsourced.transforms import Candidates
 
 
@@ -29,7 +29,7 @@ def direct(z, kernel, indices, y):
 @pytest.mark.parametrize("nugget", [0.0, 0.4])
 @pytest.mark.parametrize("noise", [0.3, 1e-5])
 def test_posterior_of_sixty_measurements(nugget, noise):
-    """One after another, all at once, and solved directly: with repeats, and n = 3000."""
+    """Updates one by one, one refit and a direct solve agree, with repeats and 3000 candidates."""
     rng = np.random.default_rng(3)
     z, kernel = points(3000, 3), Kernel(1.3, nugget, noise, -0.7)
     indices = [*rng.integers(0, 3000, 35).tolist(), *rng.integers(0, 9, 24).tolist(), 2999]
@@ -75,7 +75,7 @@ def test_posterior_holds_no_more_than_it_was_made_for():
         posterior.refit([0, 1, 2], [0.0] * 3)
 
 
-# --- the kernel that knows of the noise in its inputs
+# --- the noise-aware kernel
 
 
 @pytest.mark.parametrize("variances", [(0.5, 0.5), (0.0, 2.0), (9.0, 0.1)])
@@ -86,7 +86,7 @@ def test_aware_covariance_is_the_expectation_over_the_inputs(variances, apart):
     sample = 2.5 * np.exp(-((a - b + np.array(apart)) ** 2).sum(1) / (2 * l**2))
     z = torch.tensor([(0.0, 0.0), apart], dtype=torch.float64)
     known = torch.tensor(variances, dtype=torch.float64)
-    scaled, kernel = aware(Candidates(z, known), l, 2.5, 0.1, 0.3)
+    scaled, kernel = noise_aware_kernel(Candidates(z, known), l, 2.5, 0.1, 0.3)
     got = kernel.amplitude * math.exp(-0.5 * float((scaled[0] - scaled[1]).square().sum()))
     assert abs(got - sample.mean()) < 4.5 * sample.std() / math.sqrt(n)
     assert sample.std() / math.sqrt(n) < 0.01
@@ -94,17 +94,17 @@ def test_aware_covariance_is_the_expectation_over_the_inputs(variances, apart):
     assert (kernel.noise, kernel.mean) == (0.1, 0.3)
 
 
-def test_what_is_not_known_of_an_input_is_noise_where_it_is_another_each_time():
+def test_unknown_variance_of_an_input_is_noise_if_every_measurement_takes_another_input():
     z, known = points(4), torch.full((2,), 0.8, dtype=torch.float64)
-    same_points, same = aware(Candidates(z, known), 1.0, 2.0, 0.1, 0.0)
-    fresh_points, fresh = aware(Candidates(z, known, fresh=True), 1.0, 2.0, 0.1, 0.0)
+    same_points, same = noise_aware_kernel(Candidates(z, known), 1.0, 2.0, 0.1, 0.0)
+    fresh_points, fresh = noise_aware_kernel(Candidates(z, known, fresh=True), 1.0, 2.0, 0.1, 0.0)
     assert torch.equal(same_points, fresh_points)
     assert fresh.amplitude == same.amplitude == pytest.approx(2.0 / 2.6)
     assert fresh.nugget == 0 and fresh.noise == pytest.approx(0.1 + same.nugget)
     often = [CandidatePosterior(z, kernel, 200) for kernel in (same, fresh)]
     for posterior in often:
         posterior.refit([0] * 200, [1.0] * 200)
-        assert float(posterior.variance[0]) < 0.02  # measured again and again, either is known
+        assert float(posterior.variance[0]) < 0.02  # 200 measurements determine both
     once = [CandidatePosterior(z, kernel, 1) for kernel in (same, fresh)]
     for posterior in once:
         posterior.observe(0, 1.0)
@@ -112,14 +112,14 @@ def test_what_is_not_known_of_an_input_is_noise_where_it_is_another_each_time():
     assert float(once[1].variance[0]) == pytest.approx(2 / 2.6 - (2 / 2.6) ** 2 / 2.1)  # its mean over the inputs
 
 
-def test_without_knowledge_it_is_the_plain_kernel():
-    scaled, kernel = aware(Candidates(points(4)), 2.0, 1.5, 0.1, 0.0)
+def test_without_input_variance_it_is_the_plain_kernel():
+    scaled, kernel = noise_aware_kernel(Candidates(points(4)), 2.0, 1.5, 0.1, 0.0)
     assert torch.equal(scaled, points(4) / 2) and kernel == Kernel(1.5, 0.0, 0.1, 0.0)
-    _, limit = aware(Candidates(points(4), torch.zeros(2, dtype=torch.float64)), 2.0, 1.5, 0.1, 0.0)
+    _, limit = noise_aware_kernel(Candidates(points(4), torch.zeros(2, dtype=torch.float64)), 2.0, 1.5, 0.1, 0.0)
     assert limit == kernel
 
 
-# --- whom it asks for
+# --- the choice of candidates
 
 
 def test_beta():
@@ -137,10 +137,10 @@ def objective(z):
 @pytest.mark.parametrize("repeat", [True, False])
 @pytest.mark.parametrize("noise_aware", [True, False])
 def test_it_asks_for_the_largest_bound(noise_aware, repeat):
-    """Against the direct posterior and the bound written anew; step 1 is the first after the initial points."""
+    """The direct posterior and a second version of the bound agree; step 1 is the first after the initial points."""
     z, known = points(60), torch.tensor([0.2, 0.1], dtype=torch.float64)
     f, modeler = objective(z), Modeler(Candidates(z, known), BELIEF, Policy(noise_aware=noise_aware, repeat=repeat), 25)
-    scaled, kernel = aware(Candidates(z, known if noise_aware else None), 0.8, 1.0, 0.01, 0.2)
+    scaled, kernel = noise_aware_kernel(Candidates(z, known if noise_aware else None), 0.8, 1.0, 0.01, 0.2)
     indices = [7, 33]
     for index in indices:
         modeler.observe(index, float(f[index]))
@@ -158,7 +158,7 @@ def test_it_asks_for_the_largest_bound(noise_aware, repeat):
 
 
 @pytest.mark.parametrize("policy", ["gp_ucb", "random"])
-def test_without_repeats_everybody_is_asked_once_before_anybody_is_asked_again(policy):
+def test_without_repeats_every_candidate_is_measured_once_before_any_is_measured_again(policy):
     z = points(9)
     modeler = Modeler(Candidates(z), BELIEF, Policy(policy=policy, repeat=False), 14)
     asked = []
@@ -182,7 +182,7 @@ def test_with_repeats_gp_ucb_measures_the_best_again():
 
 @pytest.mark.parametrize("policy", ["gp_ucb", "random"])
 def test_a_candidate_is_asked_for_as_often_as_it_seems_to_have_inputs(policy):
-    """Noisy counts: 0.4 and below count as one; when all are used up, everything may be asked for again."""
+    """Noisy counts of 0.4 and below count as one; when all are used up, every candidate is allowed again."""
     counts = torch.tensor([2.6, -1.0, 0.4, 1.2], dtype=torch.float64)
     candidates = Candidates(points(4), torch.full((2,), 0.1, dtype=torch.float64), fresh=True, counts=counts)
     modeler = Modeler(candidates, Belief(1.0, 1.0, 1e-2, 0.0), Policy(policy=policy), 7)
@@ -226,7 +226,7 @@ def test_a_fit_mends_a_wrong_length_scale(wrong):
 
 
 def test_a_fit_needs_no_different_candidates():
-    """Measurements of one candidate say nothing of a length-scale, and must not end the run."""
+    """Measurements of one candidate do not determine a length-scale, and must not end the run."""
     modeler = Modeler(Candidates(points(5)), BELIEF, Policy(fit="ml", every=2), 6)
     for y in (1.0, 1.1, 0.9, 1.0, 1.0, 1.0):
         modeler.observe(3, y)

@@ -1,4 +1,4 @@
-"""What a curator releases, against its definition: the published projection, and two releases with a guarantee."""
+"""Releases against their definitions: the published projection, and two transforms with a guarantee."""
 
 import math
 
@@ -25,11 +25,11 @@ from dpfbo.rng import Streams
 
 EPSILON, DELTA = math.exp(1.1), 1e-5
 LOWER, UPPER = (-3.0, -1.0, -0.5), (3.0, 1.0, 0.5)
-EASY, STRICT = 1e4, 1.0  # claimed epsilons: every singular value of `table()` reaches w, none does
+EASY, STRICT = 1e4, 1.0  # claimed epsilons at which all singular values of `table()` reach w, and none does
 
 
 def table(rows=None, n=200, beyond=1.0):
-    """Rows over the public box; some outside it where beyond > 1."""
+    """Uniform rows over the public box, or over `beyond` times its sides."""
     if rows is None:
         u = np.random.default_rng(5).uniform(-beyond, beyond, (n, 3))
         rows = torch.from_numpy(u * np.array(UPPER))
@@ -45,7 +45,7 @@ def values(transform, some_table, seed=0):
 
 
 def placed(release, private):
-    """What was released, in the order of the table."""
+    """The released values in the order of the table."""
     found = release.values.numpy()
     if private.order is None:
         return found
@@ -78,7 +78,7 @@ def test_projection_of_rows_that_reach_w():
 @pytest.mark.parametrize("inflation", ["paper", "authors"])
 @pytest.mark.parametrize("epsilon", [STRICT, 15.0])  # 15: the largest singular value reaches w, the others do not
 def test_projection_of_raised_rows(inflation, epsilon):
-    """Against the eigenvectors of the Gram matrix instead of a singular value decomposition."""
+    """The release agrees with one from the eigenvectors of the Gram matrix."""
     X, M = published_rows(table().rows), gaussian(seeded(3), "projection", 0, (3, 2)).numpy()
     w = 16 * math.sqrt(2 * math.log(2 / DELTA)) / epsilon * math.log(16 * 2 / DELTA)
     squares, V = np.linalg.eigh(X.T @ X)
@@ -131,8 +131,8 @@ def test_a_projection_never_claims_to_be_private():
     claim = transform.published_claim(table().public)
     assert "published claim (eps 3.004, delta 1e-05); not a guarantee when n > d + 1, here n = 200, d = 3" in claim
     assert "not a guarantee when n > d + 1" in transform.published_claim(table(n=5).public)
-    few = transform.published_claim(table(n=4).public)
-    assert "n > d + 1" in few and "its proof does not cover this transform" in few
+    at_four = transform.published_claim(table(n=4).public)
+    assert "n > d + 1" in at_four and "its proof does not cover this transform" in at_four
 
 
 def test_plain_is_the_rows():
@@ -144,7 +144,7 @@ def test_plain_is_the_rows():
 
 
 def delta_of(epsilon, z):
-    """Balle and Wang 2018, Theorem 8, written anew."""
+    """Delta by Balle and Wang 2018, Theorem 8, a second version."""
     low = stats.norm.logcdf(-0.5 / z - epsilon * z)
     return stats.norm.cdf(0.5 / z - epsilon * z) - math.exp(epsilon + low)
 
@@ -186,11 +186,11 @@ finite = st.floats(-1, 1, allow_nan=False)
     st.sampled_from((1.0, 4.0)),
 )
 def test_neighbours_have_means_at_most_one_apart_in_one_row(row, place, direction, beyond):
-    """The same noise on both: what differs are the means. Nothing else, such as a scale or a centre, may."""
+    """Under equal noise only the mean of one row differs, with no change of a scale or a centre."""
     rows = table(n=30).rows.clone()
     rows[row] = torch.tensor(place) * torch.tensor(UPPER) * beyond
     step = torch.tensor(direction, dtype=torch.float64)
-    step = step / max(float(step.norm()), 1.0)  # in units of which the farthest corner has 25
+    step = step / max(float(step.norm()), 1.0)  # in units of the scaled rows
     other = rows.clone()
     other[row] += step * math.sqrt(9 + 1 + 0.25) / 25
     transform = GaussianNoise(EPSILON, DELTA)
@@ -235,13 +235,13 @@ def test_a_modeler_is_told_the_noise():
     assert torch.equal(candidates.points, release.values)
     assert candidates.input_variance.tolist() == [transform.sigma(some.public) ** 2] * 3
     assert not candidates.fresh
-    behind = transform.behind(release.values, private.order, some)
-    assert [behind.rows(i).tolist() for i in range(len(behind))] == [[row] for row in private.order]
+    rows_of = transform.candidate_rows(release.values, private.order, some)
+    assert [rows_of.rows(i).tolist() for i in range(len(rows_of))] == [[row] for row in private.order]
 
 
 @pytest.mark.parametrize("entropy", ["seeded", "os"])
 def test_the_order_of_the_rows_is_secret_and_new(entropy):
-    """A table may arrive sorted by a private column: the place of a released row must not tell its rank."""
+    """A table may be sorted by a private column, so a released row's place must be independent of its rank."""
     some, transform = table(n=400), GaussianNoise(EPSILON, DELTA)
     sources = [seeded(k) if entropy == "seeded" else SystemEntropy() for k in range(40)]
     orders = [transform.release(some, source)[1].order for source in sources]
@@ -290,7 +290,7 @@ def test_a_replaced_row_changes_the_counts_by_at_most_sqrt_two(row, place, beyon
 
 @pytest.mark.parametrize("longest", [2, 3, 7, 12])
 def test_cells_partition_the_box(longest):
-    """Cells in a box of sides 6, 2, 1, found again from their centres, corners and every point in between."""
+    """Every point of a cell in a box of sides 6, 2, 1 gets that cell's number: centres, corners and random points."""
     cells = Cells(table().public, longest)
     sides = [round(longest * side / 6) or 1 for side in (6, 2, 1)]
     assert len(cells) == math.prod(sides) and list(cells.shape) == sides
@@ -323,8 +323,8 @@ def test_the_box_is_closed_and_rows_outside_count_for_the_border_cell():
     assert 0 < n_moved < len(rows)
 
 
-def test_how_many_cells_is_public():
-    """It follows from n, the box and the guarantee, whatever the rows are."""
+def test_the_number_of_cells_is_public():
+    """The number follows from n, the box and the guarantee, and not from the rows."""
     for n, epsilon in ((200, EPSILON), (10_000, EPSILON), (10_000, 0.2)):
         some = table(n=n).public
         cells = Histogram(epsilon, DELTA).grid(some)
@@ -350,17 +350,17 @@ def test_a_modeler_keeps_the_cells_that_stand_out():
     assert transform.kept(noisy.clamp(max=line) + torch.linspace(-2, -1, len(grid))[:, None], some).tolist() == [4]
 
 
-def test_cells_behind_candidates_hold_their_rows_and_empty_ones_the_nearest():
+def test_candidates_hold_the_rows_of_their_cells_and_those_of_empty_cells_the_nearest():
     rows = table(n=60).rows
     rows = rows[rows[:, 0] < 0]  # the right half of the box is empty
     some, cover = table(rows), Cover(cells=6)
     released = cover.release(some, seeded())[0].values
-    behind, cells = cover.behind(released, None, some), cover.grid(some.public)
+    rows_of, cells = cover.candidate_rows(released, None, some), cover.grid(some.public)
     centres, half = cells.centres() / cells.scale, cells.widths / cells.scale / 2
-    assert len(behind) == len(cells) == len(cover.candidates(released, some.public).points)
+    assert len(rows_of) == len(cells) == len(cover.candidates(released, some.public).points)
     inside = ((rows[None] - centres[:, None]).abs() < half).all(2)
     n_empty = 0
-    for k, members in enumerate(map(behind.rows, range(len(behind)))):
+    for k, members in enumerate(map(rows_of.rows, range(len(rows_of)))):
         expected = inside[k].nonzero()[:, 0].tolist()
         if not expected:
             n_empty += 1
@@ -369,8 +369,8 @@ def test_cells_behind_candidates_hold_their_rows_and_empty_ones_the_nearest():
     assert n_empty >= len(cells) / 2
     kept = torch.full((len(cells), 1), -1.0, dtype=torch.float64)
     kept[[0, 10], 0] = 1e3
-    some_of_them = Histogram(EPSILON, DELTA, cells=6).behind(kept, None, some)
-    assert [some_of_them.rows(i).tolist() for i in range(2)] == [behind.rows(0).tolist(), behind.rows(10).tolist()]
+    some_of_them = Histogram(EPSILON, DELTA, cells=6).candidate_rows(kept, None, some)
+    assert [some_of_them.rows(i).tolist() for i in range(2)] == [rows_of.rows(0).tolist(), rows_of.rows(10).tolist()]
 
 
 def test_noise_of_the_counts_is_normal_and_of_the_stated_size():
