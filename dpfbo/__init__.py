@@ -12,62 +12,62 @@ from typing import TYPE_CHECKING
 # mode it does not. It reads the variable at its first call; the speed is the same.
 os.environ.setdefault("MKL_CBWR", "AUTO")
 
-_NAMES = {  # public names by module
+_NAMES = {  # public names by file
     "checkpoint": "Checkpoint",
     "checks": "SettingError",
     "records": "RoundRecord ServerRecord rounds_table server_table",
     "rng": "Streams",
     "run_result": "Result Round",
-    "gp.acquisition": "Acquisition",
-    "gp.domain": "Box Grid",
-    "gp.draws": "OwnDraw",
-    "gp.features": "RandomFeatures shared_features",
-    "gp.hyperparameters": "OwnGP",
-    "gp.regions": "Regions",
-    "privacy.accounting": "accountant_named default_delta",
-    "privacy.budget": "Budget BudgetSpent EpsilonCurve",
-    "privacy.entropy": "SeededEntropy SystemEntropy",
-    "privacy.ledger": "Ledger LedgerError",
-    "privacy.noise": "DiscreteGaussian Gaussian",
-    "privacy.plan": "PrivacyPlan",
-    "privacy.release": "Diagnostics Release",
-    "federated.agents": "Agents",
-    "federated.controls": "RandomServer SobolServer",
-    "federated.dropout": "Dropout",
-    "federated.federation": "FederatedResult LocalPopulation",
-    "federated.mechanism": "SubsampledGaussian WeightedAverage",
-    "federated.peer_exchange": "PeerExchange",
-    "federated.server": "Server",
-    "federated.weights.decay": "Decay",
-    "federated.weights.power": "Power",
-    "federated.weights.softmax": "Softmax",
-    "federated.weights.uniform": "Uniform",
-    "outsourced.curator": "Curator",
-    "outsourced.loop": "Brief LocalModeler OutsourcedResult Setup",
-    "outsourced.modeler": "Belief Policy",
-    "outsourced.table": "CandidateProblem Table",
-    "outsourced.transforms.cover": "Cover",
-    "outsourced.transforms.gaussian": "GaussianNoise",
-    "outsourced.transforms.histogram": "Histogram",
-    "outsourced.transforms.plain": "Plain",
-    "outsourced.transforms.random_projection": "RandomProjection",
+    "gp/acquisition": "Acquisition",
+    "gp/domain": "Box Grid",
+    "gp/draws": "OwnDraw",
+    "gp/features": "RandomFeatures shared_features",
+    "gp/hyperparameters": "OwnGP",
+    "gp/regions": "Regions",
+    "privacy/accounting": "accountant_named default_delta",
+    "privacy/budget": "Budget BudgetSpent EpsilonCurve",
+    "privacy/entropy": "SeededEntropy SystemEntropy",
+    "privacy/ledger": "Ledger LedgerError",
+    "privacy/noise": "DiscreteGaussian Gaussian",
+    "privacy/plan": "PrivacyPlan",
+    "privacy/release": "Diagnostics Release",
+    "federated/agents": "Agents",
+    "federated/controls": "RandomServer SobolServer",
+    "federated/dropout": "Dropout",
+    "federated/federation": "FederatedResult LocalPopulation",
+    "federated/mechanism": "SubsampledGaussian WeightedAverage",
+    "federated/peer_exchange": "PeerExchange",
+    "federated/server": "Server",
+    "federated/weights/decay": "Decay",
+    "federated/weights/power": "Power",
+    "federated/weights/softmax": "Softmax",
+    "federated/weights/uniform": "Uniform",
+    "outsourced/curator": "Curator",
+    "outsourced/loop": "Brief LocalModeler OutsourcedResult Setup",
+    "outsourced/modeler": "Belief Policy",
+    "outsourced/table": "CandidateProblem Table",
+    "outsourced/transforms/cover": "Cover",
+    "outsourced/transforms/gaussian": "GaussianNoise",
+    "outsourced/transforms/histogram": "Histogram",
+    "outsourced/transforms/plain": "Plain",
+    "outsourced/transforms/random_projection": "RandomProjection",
     "problems": "Problem",
-    "problems.activity": "Activity",
-    "problems.botorch_function": "BotorchFunction",
-    "problems.branin": "Branin",
-    "problems.branin_grid": "BraninGrid",
-    "problems.custom": "Custom",
-    "problems.digits": "Digits",
-    "problems.grid_gp": "GridGP",
-    "problems.landmine": "Landmine",
-    "problems.loans": "Loans",
-    "problems.property": "Property",
-    "problems.school": "School",
-    "problems.synthetic": "Synthetic",
-    "problems.synthetic_heterogeneous": "SyntheticHeterogeneous",
+    "problems/activity": "Activity",
+    "problems/botorch_function": "BotorchFunction",
+    "problems/branin": "Branin",
+    "problems/branin_grid": "BraninGrid",
+    "problems/custom": "Custom",
+    "problems/digits": "Digits",
+    "problems/grid_gp": "GridGP",
+    "problems/landmine": "Landmine",
+    "problems/loans": "Loans",
+    "problems/property": "Property",
+    "problems/school": "School",
+    "problems/synthetic": "Synthetic",
+    "problems/synthetic_heterogeneous": "SyntheticHeterogeneous",
 }
-_PLACES = {name: (module, name) for module, names in _NAMES.items() for name in names.split()}
-_PLACES |= {"run_federated": ("federated.federation", "run"), "run_outsourced": ("outsourced.loop", "run")}
+_PLACES = {name: (file, name) for file, names in _NAMES.items() for name in names.split()}
+_PLACES |= {"run_federated": ("federated/federation", "run"), "run_outsourced": ("outsourced/loop", "run")}
 
 __all__ = [
     "Acquisition", "Activity", "Agents", "Belief", "BotorchFunction", "Box", "Branin", "BraninGrid", "Brief",
@@ -142,8 +142,8 @@ else:
     def __getattr__(name: str) -> object:
         if name not in _PLACES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module, attribute = _PLACES[name]
-        globals()[name] = value = getattr(import_module(f"{__name__}.{module}"), attribute)
+        file, attribute = _PLACES[name]
+        value = globals()[name] = getattr(import_module(f"{__name__}.{file.replace('/', '.')}"), attribute)
         return value
 
 

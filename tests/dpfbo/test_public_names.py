@@ -20,7 +20,7 @@ def test_every_name_resolves(name):
 def test_type_checkers_see_the_same_names():
     block = next(node for node in ast.parse(Path(dpfbo.__file__).read_text()).body if isinstance(node, ast.If))
     seen = {
-        alias.asname or alias.name: (node.module.removeprefix("dpfbo."), alias.name)
+        alias.asname or alias.name: (node.module.removeprefix("dpfbo.").replace(".", "/"), alias.name)
         for node in block.body
         for alias in node.names
     }
