@@ -1,7 +1,7 @@
 """Private federated Bayesian optimisation: tensors in, tensors out.
 
 `import dpfbo` gives the public names. Each is imported from its module at its first use, so that the process of an
-agent or a modeler loads neither the problems nor SciPy.
+agent or a modeler loads no problem and no accountant.
 """
 
 import os
