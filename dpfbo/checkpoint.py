@@ -1,13 +1,13 @@
-"""What a run needs to go on after it was killed: one file a round, in a folder beside its records.
+"""The checkpoint from which a killed run resumes: one file a round, in a folder beside its records.
 
-A round file holds queries, broadcast and server record. All else follows from the settings and the seed:
-agents are rebuilt from their queries and observations (`Shard.restore`), noise and choices are drawn by round.
+A round file holds queries, broadcast and server record. Everything else follows from the settings and the seed:
+`Shard.restore` rebuilds agents from their queries and observations, and random numbers are drawn by round.
 
-    round-00000.npz ..  written whole or not at all, after the round; a file that cannot be read counts as not there
-    release.npz         `ReleaseFile`: the release of the round in progress, where its noise cannot be drawn again
-    curator.npz         the same of a curator, with the order of its rows
+    round-00000.npz ..  written whole or not at all, after the round; an unreadable file counts as absent
+    release.npz         `ReleaseFile`: the release of the round in progress, if its noise cannot be drawn again
+    curator.npz         `CuratorFile`: the same for a curator, with the order of its rows
 
-No file holds a seed, the state of a generator, or a noise vector. They hold private data, like rounds.parquet.
+The files hold private data, like rounds.parquet, but no seed, no state of a generator and no noise vector.
 """
 
 import io
@@ -36,18 +36,18 @@ _FORMAT = 1
 _SENT: dict[str, Callable[[torch.Tensor], Sent]] = {
     c.__name__: c for c in (RegionVectors, AgentVectors, Points, ReleasedTable)
 }
-# RuntimeError: zipfile, about archives that it cannot read (encrypted, an unknown compression)
+# zipfile raises RuntimeError for an archive that is encrypted or of an unknown compression
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
 
 class Checkpoint:
-    """The rounds of one run that are done."""
+    """The finished rounds of one run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def append(self, done: Round) -> None:
-        """Keep one more round. It survives the death of the process; after a power cut it may be missing."""
+        """Write one more round. The file survives a killed process; after a power cut it may be missing."""
         arrays: dict[str, Any] = {f.name: getattr(done.agents, f.name).numpy() for f in fields(RoundRecord)[1:]}
         meta: dict[str, Any] = {"format": _FORMAT, "round": done.agents.round, "seconds": done.seconds}
         if done.broadcast is not None:
@@ -61,9 +61,9 @@ class Checkpoint:
         _write(self._path(done.agents.round), meta, arrays, durable=False)
 
     def read(self) -> list[Round]:
-        """The rounds 0..k that are there without a gap.
+        """Rounds 0..k, up to the first file that is absent.
 
-        Raises OSError if a file is there and cannot be opened: that may pass, and the rounds are not lost.
+        Raises OSError if a file exists and cannot be opened: the cause may be temporary, and the rounds are not lost.
         """
         rounds: list[Round] = []
         while True:
@@ -78,7 +78,7 @@ class Checkpoint:
                 return rounds
 
     def forget_from(self, t: int) -> None:
-        """Drop the files of rounds t and later, which come after a gap; and a release of another round than t."""
+        """Delete the files of rounds t and later, which follow a gap, and a kept release unless it is of round t."""
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:
                 path.unlink()
@@ -87,19 +87,19 @@ class Checkpoint:
             release.path.unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Forget all rounds, and a release that was kept."""
-        old = self.folder.with_name(f".{self.folder.name}")  # all of it is gone at once, whenever the process ends
+        """Delete all rounds and kept releases."""
+        old = self.folder.with_name(f".{self.folder.name}")  # the rename removes all files at once
         shutil.rmtree(old, ignore_errors=True)
         if self.folder.is_dir():
             self.folder.rename(old)
             shutil.rmtree(old)
 
     def release_file(self) -> "ReleaseFile":
-        """Where this run keeps a release that cannot be drawn again."""
+        """The file for a release whose noise cannot be drawn again."""
         return ReleaseFile(self.folder / "release.npz")
 
     def curator_file(self) -> "CuratorFile":
-        """The same of a curator, who needs it until the run is over."""
+        """The file for a curator's release, which is needed until the run ends."""
         return CuratorFile(self.folder / "curator.npz")
 
     def _path(self, t: int) -> Path:
@@ -125,7 +125,7 @@ class CuratorFile:
         self.path = path
 
     def load(self, round: int) -> tuple[Release, Unreleased] | None:
-        """The release of a round and what belongs to it, if it is the one that is kept."""
+        """The kept release and its private numbers if it is of this round, else None."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -140,7 +140,7 @@ class CuratorFile:
             return None
 
     def save(self, round: int, release: Release, private: Unreleased) -> None:
-        """Keep a release durably, in place of the one before."""
+        """Write a release durably; it replaces the previous one."""
         self.path.parent.mkdir(exist_ok=True)
         numbers = _numbers(release.sigma, release.sensitivity, private.diagnostics, private.order)
         meta = {"format": _FORMAT, "round": round, "release": numbers}
@@ -148,25 +148,25 @@ class CuratorFile:
 
 
 class ReleaseFile:
-    """The release of the round in progress, in the same form (a `dpfbo.privacy.release.KeptRelease`)."""
+    """The release of the round in progress, in a `CuratorFile` (a `dpfbo.privacy.release.KeptRelease`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self, round: int) -> tuple[Release, Diagnostics] | None:
-        """The release of a round and its diagnostics but `n_dropped`, if it is the one that is kept."""
+        """The kept release and its diagnostics without `n_dropped` if it is of this round, else None."""
         kept = CuratorFile(self.path).load(round)
         return None if kept is None else (kept[0], kept[1].diagnostics)
 
     def save(self, round: int, release: Release, diagnostics: Diagnostics) -> None:
-        """Keep a release durably, in place of the one before."""
+        """Write a release durably; it replaces the previous one."""
         CuratorFile(self.path).save(round, release, Unreleased(diagnostics))
 
 
 def _numbers(
     sigma: float, sensitivity: float, private: Diagnostics, order: Sequence[int] | None = None
 ) -> dict[str, Any]:
-    """The numbers of one release as a file holds them; `n_dropped` is not among them."""
+    """The numbers of one release that a file holds: all but `n_dropped`."""
     return {
         "sigma": sigma, "sensitivity": sensitivity, "signal": private.signal, "noise": private.noise,
         "n_chosen": private.n_chosen, "n_clipped": private.n_clipped, "n_rejected": private.n_rejected, "order": order,
@@ -174,14 +174,14 @@ def _numbers(
 
 
 def _parts(numbers: dict[str, Any], n_dropped: int = 0) -> tuple[float, float, Unreleased]:
-    """Sigma, sensitivity and the private rest of `_numbers`. Raises one of `_UNREADABLE` for other ones."""
+    """Sigma, sensitivity and private numbers from the dict of `_numbers`. Raises one of `_UNREADABLE`."""
     numbers = {"order": None, **numbers}
     sigma, sensitivity, order = (numbers.pop(name) for name in ("sigma", "sensitivity", "order"))
     return sigma, sensitivity, Unreleased(Diagnostics(**numbers, n_dropped=n_dropped), order)
 
 
 def _round(content: bytes, t: int) -> Round:
-    """The round that a file holds. Raises one of `_UNREADABLE`."""
+    """Round t from the content of its file. Raises one of `_UNREADABLE`."""
     meta, arrays = _read(content)
     if meta["round"] != t:
         raise ValueError(f"the file is of round {meta['round']}")

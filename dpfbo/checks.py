@@ -8,7 +8,7 @@ from numbers import Integral, Real
 class SettingError(ValueError):
     """A setting that breaks a rule: `<name> <rule>`, as in `sampling_probability must lie in (0, 1], got 1.4`.
 
-    name: the setting in the library's own words, so that a caller who knows it by another name can say that one.
+    name: the library's name of the setting; a caller can replace it by its own, such as a key of a configuration.
     """
 
     def __init__(self, name: str, rule: str) -> None:

@@ -10,7 +10,7 @@ from typing import BinaryIO
 def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool = True, mode: int = 0o644) -> None:
     """Write a file under another name and move it into place.
 
-    durable: on disk when this returns; otherwise only the death of the process leaves it whole or absent.
+    durable: sync it to disk before returning; otherwise it is whole or absent after a kill, but not after a power cut.
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -19,7 +19,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool 
         os.chmod(temporary, mode)
         move_into_place(Path(temporary), path, durable)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)  # an interrupt may come when it is in place already
+        Path(temporary).unlink(missing_ok=True)  # an interrupt may arrive after the rename
         raise
 
 

@@ -1,8 +1,7 @@
-"""The schema of what a run leaves behind, and which columns an outsider of a real deployment would see.
+"""The records of a run, and the schemas of their Parquet files.
 
-Each column is tagged `released` (public by design: broadcast, or derived from public settings) or `simulation-
-only` (an agent's or the server's private knowledge, written because this is a simulation; epsilon does not
-cover it).
+Each column is tagged `released` (public by design: broadcast, or derived from public settings) or `simulation-only`
+(an agent's or the server's private knowledge, written because this is a simulation; epsilon does not cover it).
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ def _column(name: str, kind: pa.DataType, visibility: str, meaning: str) -> pa.F
 
 _SIM, _OUT = "simulation-only", "released"
 
-SOURCES = ("initial", "own", "server", "random", "modeler")  # of queries; a record holds their positions here
+SOURCES = ("initial", "own", "server", "random", "modeler")  # of queries; records hold indices into this
 
 ROUNDS_SCHEMA = pa.schema(
     [
@@ -56,7 +55,7 @@ SERVER_SCHEMA = pa.schema(
 class RoundRecord:
     """All queries of one round. u: n x k x D in the unit cube; x: the same in the problem's units; the others n x k.
 
-    source: positions in `SOURCES`.
+    source: indices into `SOURCES`.
     """
 
     round: int
@@ -94,7 +93,7 @@ class ServerRecord:
 
 
 def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
-    """The record of a round from those of its shards, in the order of their agents."""
+    """One round's records of several shards as one record, their agents in the given order."""
     tensors = (torch.cat([getattr(part, f.name) for part in parts]) for f in fields(RoundRecord)[1:])
     return RoundRecord(parts[0].round, *tensors)
 

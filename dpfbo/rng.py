@@ -1,10 +1,10 @@
 """Named random streams: every number is a pure function of (seed, purpose, agent, round).
 
-A counter-based generator (Philox) is keyed by (seed, purpose, round); agent `n` owns its own stretch of
-the counter. So adding agents, rounds or purposes never shifts the numbers of the others, any shard of agents can
-be drawn on any machine, and a whole batch still costs one call. Nothing here touches a global generator.
+A counter-based generator (Philox) is keyed by (seed, purpose, round), and each agent has its own range of the
+counter. So adding agents, rounds or purposes never shifts the numbers of the others, any shard of agents can be
+drawn on any machine, and a whole batch costs one call. Nothing here touches a global generator.
 
-The uniforms are drawn on the CPU and go where the agents' ids are: the same to the bit on every device.
+Uniforms are drawn on the CPU and moved to the device of the agents' ids, so every device gets the same bits.
 """
 
 import hashlib
@@ -33,13 +33,13 @@ class Streams:
         checks.integer("seed", self.seed, minimum=0)
 
     def generator(self, purpose: str, round: int = 0) -> np.random.Generator:
-        """Generator for something that belongs to no agent (shared features, choice of S_t, server noise)."""
+        """A generator for numbers that belong to no agent (shared features, choice of S_t, server noise)."""
         return np.random.Generator(self._philox(purpose, round))
 
     def uniform(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
         """U[0, 1) numbers, `n x size` float64, one row for each of the `n` ids in `agents`, on their device.
 
-        A purpose keeps one `size` within a round: the numbers of different sizes overlap.
+        Use one `size` for a purpose within a round: draws of different sizes overlap.
         """
         if len(agents) == 0 or size == 0:
             return torch.zeros(len(agents), size, dtype=torch.float64, device=agents.device)
@@ -51,14 +51,12 @@ class Streams:
         words = (last - first + 1) * counts * _WORDS_PER_COUNT
         span = torch.from_numpy(np.random.Generator(philox).random(words)).view(-1, counts * _WORDS_PER_COUNT)
         rows = span[:, :size]
-        everyone = len(ids) == len(rows) and torch.equal(ids, torch.arange(first, last + 1, device=ids.device))
-        rows = rows.contiguous() if everyone else rows[ids - first]  # to look up a million rows takes a while
+        consecutive = len(ids) == len(rows) and torch.equal(ids, torch.arange(first, last + 1, device=ids.device))
+        rows = rows.contiguous() if consecutive else rows[ids - first]  # indexing a million rows is slow
         return rows.to(agents.device)
 
     def normal(self, purpose: str, agents: Tensor, round: int, size: int) -> Tensor:
-        """N(0, 1) numbers, `n x size` float64 on the agents' device (Box-Muller there: a fixed number of uniforms
-        for each normal; devices round differently).
-        """
+        """N(0, 1) numbers, `n x size` float64, by Box-Muller on the agents' device; devices round differently."""
         return box_muller(self.uniform(purpose, agents, round, 2 * math.ceil(size / 2)))[:, :size]
 
     def _philox(self, purpose: str, round: int) -> np.random.Philox:

@@ -1,4 +1,4 @@
-"""The rounds of a run, federated or outsourced, and what is known of it so far."""
+"""One round of a run, federated or outsourced, and the result that collects all rounds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ class Sent(Protocol):
 
 @dataclass(frozen=True)
 class Round:
-    """One round of a run. broadcast: what the server or the curator sent, None for nothing; server, diagnostics: its
-    public record and its private numbers, None where nothing was released.
+    """One round of a run.
 
-    seconds: by phase; of shards that work at the same time, the slowest one's.
+    broadcast: from the server or the curator; None if it sent nothing. server, diagnostics: its public record and its
+    private numbers; None if nothing was released. seconds: by phase; the slowest shard's where shards work in parallel.
     """
 
     agents: RoundRecord
@@ -37,7 +37,7 @@ OnRound = Callable[[Round], None]
 
 @dataclass
 class Result:
-    """What a run knows so far: every round, and where the seconds went. server, diagnostics: one of each a release."""
+    """The finished rounds of a run, and its seconds by phase. server, diagnostics: one entry a release."""
 
     rounds: list[RoundRecord] = field(default_factory=list)
     server: list[ServerRecord] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Algorithm 2: what the agents do in a round, all agents as one batch.
+"""Algorithm 2: the agents' side of a round, all agents as one batch.
 
 t = 0:  query the initial points, send the message
 t >= 1: with probability p_t query the argmax of an own posterior draw, else the argmax of the last broadcast;
@@ -28,7 +28,7 @@ _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same que
 
 
 class Source(IntEnum):
-    """Where an agent's query came from; numbered as `dpfbo.records.SOURCES`."""
+    """The source of a query; numbered as `dpfbo.records.SOURCES`."""
 
     initial = 0
     own = 1
@@ -67,10 +67,10 @@ class History:
 
 @dataclass(frozen=True)
 class AgentsState:
-    """Everything that the agents of one shard know after `count` observations each.
+    """The knowledge of a shard's agents after `count` observations each.
 
-    ids: n; hyper: each agent's own GP. The observations are the first `count` rows of a history that the next states
-    share and append to: this state never changes.
+    ids: n; hyper: each agent's own GP. The observations are the first `count` rows of a history that later states
+    share and append to; this state never changes.
     """
 
     ids: Tensor
@@ -107,13 +107,12 @@ class Query:
 class Agents:
     """The settings that all agents share; state and randomness are passed to the methods.
 
-    domain: where they search. regions: the P sub-regions. features: the shared map of the messages.
+    domain: the search space. regions: the P sub-regions. features: the shared map of the messages.
     message_noise: lam of eq. 2. message: `sample` (a posterior draw, the paper) or `mean` (nu, without the draw's own
-    spread). message_center: of the observations less the agent's own mean; the constant, on which no argmax depends,
-    then takes no part of the message's bounded norm. n_init: initial points, uniform in the agent's own region
-    (local_initialisation, the paper), or in the whole domain.
-    follow: name of `1 - p_t`. own_gp, own_draw: local Thompson sampling.
-    rounds: T, for the capacity of the buffers.
+    spread). message_center: subtract the agent's mean observation first; a constant does not move an argmax, but would
+    take up part of the message's bounded norm. n_init: initial points, uniform in the agent's own region
+    (local_initialisation, the paper), or in the whole domain. follow: name of `1 - p_t` in `FOLLOW_PROBABILITY`.
+    own_gp, own_draw: local Thompson sampling. rounds: T, for the capacity of the buffers.
     """
 
     domain: Domain
@@ -146,13 +145,13 @@ class Agents:
         return replace(self, domain=self.domain.to(device), features=self.features.to(device))
 
     def initial_state(self, ids: Tensor) -> AgentsState:
-        """No observations yet."""
+        """The state before any observation."""
         n, capacity, M = len(ids), self.n_init + self.rounds, self.features.frequencies.shape[1]
         history = History(n, capacity, self.domain.dimension, M, ids.device)
         return AgentsState(ids, history, 0, self.own_gp.start(n, ids.device))
 
     def initial_query(self, state: AgentsState) -> Query:
-        """Algo. 2 line 2: `n_init` points uniform in the agent's own region, or without them in the whole domain."""
+        """Algo. 2 line 2: `n_init` points, uniform in the agent's own region or in the whole domain."""
         n, D = len(state.ids), self.domain.dimension
         u = self.streams.uniform("initial", state.ids, 0, self.n_init * D).view(n, self.n_init, D)
         regions = self.regions if self.local_initialisation else Regions(1, D)
@@ -162,7 +161,7 @@ class Agents:
     def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
         """Algo. 2 lines 5 to 9: the queries of round t >= 1.
 
-        broadcast: the last one; None where there is no server, or it sends nothing any more: then p_t = 1.
+        broadcast: the last one; None without a server, or after it has stopped sending: then p_t = 1.
         """
         coin = self.streams.uniform("follow", state.ids, t, 1)[:, 0]
         follow = coin < (0.0 if broadcast is None else FOLLOW_PROBABILITY[self.follow](t))
@@ -175,7 +174,7 @@ class Agents:
             with clock("own_draw"):
                 u[own] = self._own_queries(state, own, t)
         if len(server):
-            assert broadcast is not None  # nobody follows
+            assert broadcast is not None  # without a broadcast no agent follows
             with clock("acquisition"):
                 u[server] = self._server_queries(state.ids[server], broadcast, t)
         source = torch.where(follow, int(Source.server), int(Source.own))
@@ -186,7 +185,7 @@ class Agents:
     def observe(self, state: AgentsState, u: Tensor, y: Tensor, clock: PhaseClock) -> AgentsState:
         """The state with observations y (n x k) at unit-cube points u (n x k x D) appended to its history.
 
-        Raises ValueError if another state was made of this one before: they would share the rows.
+        Raises ValueError if this state was observed from before: both results would share the new rows.
         """
         if state.count != state.history.count:
             raise ValueError(f"the state has {state.count} of its history's {state.history.count} observations")
@@ -195,9 +194,9 @@ class Agents:
         return replace(state, count=count)
 
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> AgentsState:
-        """Refit the own GPs when it is time; to be called before `query`.
+        """Refit the agents' own GPs if a fit is due; call it before `query`.
 
-        last: the round at which a replayed history ends; a fit that a later one of it will replace is left out.
+        last: the last round of a replayed history; a fit that a later one in it replaces is skipped.
         """
         if not self.own_gp.due(state.count):
             return state
@@ -208,7 +207,7 @@ class Agents:
             return replace(state, hyper=hyperparameters.fit(state.x, state.y, start, self.own_gp.fit))
 
     def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
-        """Algo. 2 line 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
+        """Algo. 2 lines 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
         with clock("message"):
             Phi, L, y = state.Phi, state.L, state.y
             if self.message_center:

@@ -1,4 +1,4 @@
-"""What a server may hand to the agents for their next query."""
+"""The kinds of broadcast that agents may follow in their next query."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class AgentVectors:
 
 @dataclass(frozen=True)
 class Points:
-    """A query for each agent, no function at all (the controls). values: N x D unit-cube points."""
+    """A query for each agent instead of a function (the controls). values: N x D unit-cube points."""
 
     values: Tensor
 
@@ -30,9 +30,9 @@ Broadcast = RegionVectors | AgentVectors | Points
 
 
 def averaged(previous: Broadcast | None, new: Broadcast | None, momentum: float) -> Broadcast | None:
-    """What agents follow who average what they receive: `momentum * previous + (1 - momentum) * new`.
+    """The agents' running average of broadcasts, `momentum * previous + (1 - momentum) * new`.
 
-    Post-processing of public vectors, it costs no privacy. Only region vectors are averaged.
+    It is a post-processing of public vectors and costs no privacy. Only region vectors are averaged.
     """
     if momentum == 0 or not isinstance(new, RegionVectors) or not isinstance(previous, RegionVectors):
         return new

@@ -1,7 +1,7 @@
-"""Controls: what the agents follow when nothing is shared.
+"""Controls: servers whose points do not depend on any message.
 
-Every claim that federation helps is made against these and not against Thompson sampling alone: an agent that
-leaves its own posterior now and then gains from the change itself.
+Every claim that federation helps is made against these and not against Thompson sampling alone: an agent gains
+already from leaving its own posterior now and then.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class RandomServer:
-    """The server branch queries a uniform point instead. Nothing is sent, nothing is released."""
+    """The server branch queries a uniform point instead. Nothing is sent or released."""
 
     n_agents: int
     domain: Domain
@@ -66,13 +66,11 @@ class SobolServer:
 
 
 def _on_domain(u: Tensor, domain: Domain) -> Tensor:
-    """Uniform points of the cube as points of the domain: for a grid the point with that rank, axis 0 first."""
+    """Uniform points of the cube as points of the domain; on a grid by rank if D = 1, else the nearest points."""
     if not isinstance(domain, Grid):
         return u
-    order = torch.arange(len(domain.unit_points))
-    for axis in reversed(range(domain.dimension)):
-        order = order[torch.argsort(domain.unit_points[order, axis], stable=True)]
+    points = domain.unit_points
     if domain.dimension == 1:
-        return domain.unit_points[order[(u[:, 0] * len(order)).long()]]
-    nearest = torch.cdist(u, domain.unit_points).argmin(1)
-    return domain.unit_points[nearest]
+        order = torch.argsort(points[:, 0], stable=True)
+        return points[order[(u[:, 0] * len(order)).long()]]
+    return points[torch.cdist(u, points).argmin(1)]

@@ -1,7 +1,7 @@
-"""Messages that get lost: each with one probability, on its own.
+"""Random loss of messages: each is lost independently with the same probability.
 
-A lost message is the zero vector. Division is by q and never by what arrived, and the noise is that of a round in which
-everything did, so epsilon does not change.
+A lost message counts as the zero vector. The sum is divided by q, never by the number that arrived, and the noise is
+that of a round without losses, so epsilon does not change.
 """
 
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from dpfbo.rng import Streams
 class Dropout:
     """Each message of each round is lost with `probability`, in [0, 1].
 
-    streams: which ones is a matter of the seed, not of who computes it, and has nothing to do with S_t.
+    streams: their seed decides which messages are lost, independently of S_t and of the computing process.
 
     Raises ValueError for a probability outside [0, 1].
     """
@@ -31,5 +31,5 @@ class Dropout:
             raise SettingError("probability", f"must lie in [0, 1], got {p!r}")
 
     def lost(self, n_agents: int, round: int) -> Tensor:
-        """Which of the N messages of a round are lost, N booleans."""
+        """N booleans, True for the messages of a round that are lost."""
         return self.streams.uniform("dropout", torch.arange(n_agents), round, 1)[:, 0] < self.probability

@@ -1,4 +1,4 @@
-"""The loop: T rounds of agents, server and broadcast, in one process or over whatever stands behind the protocols."""
+"""The federated loop: T rounds of agents, server and broadcast, in one process or in several behind the protocols."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,9 +18,9 @@ from dpfbo.run_result import OnRound, Result, Round
 
 @dataclass
 class FederatedResult(Result):
-    """What a federated run knows so far.
+    """The result of a federated run so far.
 
-    momentum: of the broadcasts. broadcast: what the next round follows, their running average.
+    broadcast: the running average of all broadcasts with `momentum`, which agents follow in the next round.
     """
 
     momentum: float = 0.0
@@ -37,7 +37,7 @@ class Step(Protocol):
     """A round that the agents have begun."""
 
     def messages(self) -> Any:
-        """What the server gets; None if nothing was to be sent."""
+        """The messages for the server; None if none were asked for."""
 
     def record(self) -> RoundRecord:
         """All queries of the round; waits for every agent."""
@@ -47,14 +47,14 @@ class Step(Protocol):
 
 
 class Population(Protocol):
-    """All agents, wherever they are."""
+    """All agents, in this process or in others."""
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Step:
         """Let all agents do round t, with messages at the end if `send`."""
 
 
 class Aggregator(Protocol):
-    """A `dpfbo.federated.server.AnyServer`, or whatever reaches one; it takes what `Step.messages` gives."""
+    """A `dpfbo.federated.server.AnyServer`, or a proxy of one; it takes the result of `Step.messages`."""
 
     @property
     def uses_messages(self) -> bool: ...
@@ -73,16 +73,15 @@ def run(
     """Algorithms 1 and 2 together.
 
     Rounds 0..T-1 end with a broadcast, used in the next round; round T is the last query, after which nothing
-    is sent. server: None for agents that work alone. on_round: called after every round, 0..T. result: of the
-    rounds that are done already (a resumed run), and filled as the rounds go by; a new one otherwise.
-    broadcasts: how many there are at most (None: T); after them nothing is sent, and the agents go on alone, as they
-    do after a round in which the server sends nothing.
+    is sent. server: None for agents that work alone. on_round: called after every round, 0..T. result: the finished
+    rounds of a resumed run, to which the others are added. broadcasts: their largest number (None: T); after them
+    nothing is sent and the agents query alone, as they do after a round in which the server sends nothing.
     """
     result = FederatedResult() if result is None else result
     broadcasts = rounds if broadcasts is None else min(broadcasts, rounds)
     for t in range(len(result.rounds), rounds + 1):
         clock = PhaseClock()
-        to = server if t < broadcasts else None  # nothing is sent after the last query, and nothing charged
+        to = server if t < broadcasts else None  # after the last query nothing is sent or charged
         step = population.step(t, result.broadcast, send=to is not None and to.uses_messages)
         broadcast, record, diagnostics = None, None, None
         if to is not None:
@@ -103,7 +102,7 @@ class LocalPopulation:
 
     @staticmethod
     def of(problem: Problem, agents: Agents) -> "LocalPopulation":
-        """On the CPU."""
+        """All agents of the problem, on the CPU."""
         return LocalPopulation(Shard(problem, agents, torch.arange(problem.n_agents)))
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "LocalStep":
@@ -113,7 +112,7 @@ class LocalPopulation:
 
 @dataclass(frozen=True)
 class LocalStep:
-    """A round of `LocalPopulation`, done when it is made."""
+    """A finished round of `LocalPopulation`."""
 
     turn: Turn
     phases: dict[str, float]

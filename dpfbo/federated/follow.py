@@ -1,4 +1,4 @@
-"""How often an agent follows the server: the probability `1 - p_t` by name (Algo. 2 line 5)."""
+"""The probability `1 - p_t` that an agent follows the server, by name (Algo. 2 line 5)."""
 
 import math
 from collections.abc import Callable

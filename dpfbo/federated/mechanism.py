@@ -1,7 +1,7 @@
 """The private step of Algorithm 1: choose, clip, weigh and sum, add noise.
 
 `SubsampledGaussian` is the private mechanism; `WeightedAverage` is the same step without privacy (FTS, FTS-DE).
-Both take all the messages of a round and give one vector a region; neither knows where the messages come from.
+Both turn all messages of a round into one vector a region; neither knows where the messages come from.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from dpfbo.privacy.release import Diagnostics, Release
 if TYPE_CHECKING:
     import dp_accounting
 
-_SMALLEST_PROBABILITY = 1e-12  # uniform numbers have 53 bits: a smaller one would be met too often
-_SMALLEST_MULTIPLIER = 0.01  # below it a round costs thousands of epsilon, beyond the accountants
+_SMALLEST_PROBABILITY = 1e-12  # smallest q: uniform numbers have 53 bits and would fall below a smaller one too often
+_SMALLEST_MULTIPLIER = 0.01  # smallest z: below it a round costs thousands of epsilon, beyond the accountants
 
 
 class Mechanism(Protocol):
@@ -37,12 +37,12 @@ class Mechanism(Protocol):
     def sensitivity(self, weights: Tensor) -> float: ...
 
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
-        """What the release of a round costs, for an accountant."""
+        """The event of one round's release, for an accountant. weights: P x N."""
 
     def add_up(
         self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
     ) -> PartialSum:
-        """The part of the joint vector that messages[rows] make. weights: P x k, of these rows."""
+        """The weighted sum of `messages[rows]`, all regions. weights: P x k, those of these rows."""
 
     def release(
         self,
@@ -53,7 +53,7 @@ class Mechanism(Protocol):
         round: int,
         lost: Tensor | None = None,
     ) -> tuple[Release, Diagnostics]:
-        """One round. lost: N, True for messages that did not arrive: they count as zero vectors."""
+        """The release of one round. lost: N, True for messages that did not arrive: they count as zero vectors."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class SubsampledGaussian:
 
     sampling_probability: q. noise_multiplier: z; 0 adds no noise and has no finite epsilon. schedule: z_t over z.
     clip_norm: S, for the joint vector; each message is clipped to `C = S / sqrt(P)`, or scaled to it with
-    `normalize` (then S only sets the scale of everything). calibration: `paper` or `tight`, see `sensitivity`.
+    `normalize` (then S is a common scale only). calibration: `paper` or `tight`, see `sensitivity`.
     charge: `nominal`, every round is charged at z_t; `effective`, at the multiplier that its noise really has, see
     `charged_multiplier`. sampling: `poisson` (each agent independently with probability q), or `fixed_size` (a
-    uniform subset of round(q N) agents). noise: of `dpfbo.privacy.noise`.
+    uniform subset of round(q N) agents). noise: see `dpfbo.privacy.noise`.
 
     Guarantee. Relation: zero-out, one agent's messages of all rounds replaced by zero vectors (dp-accounting's
     REPLACE_SPECIAL; the weights depend on N, so N is public); with fixed_size replace-one. Event: `dp_event`, one
@@ -133,7 +133,7 @@ class SubsampledGaussian:
         return self.message_norm(len(weights)) * float(weights.norm(dim=0).max()) / self.sampling_probability
 
     def charged_multiplier(self, weights: Tensor, round: int) -> float:
-        """What the round is charged at. `nominal`: z_t. `effective`: sigma_t over the tight sensitivity.
+        """The multiplier that the round is charged at. `nominal`: z_t. `effective`: sigma_t over the tight sensitivity.
 
         With the paper's calibration the effective one is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to
         sqrt(P) larger; with the tight calibration they are the same.
@@ -160,13 +160,13 @@ class SubsampledGaussian:
         return sigma
 
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
-        """What a round costs, for an accountant (weights: P x N)."""
+        """The event of one round, for an accountant. weights: P x N."""
         N = weights.shape[1]
         subset = (self._subset_size(N), N) if self.sampling == "fixed_size" else None
         return round_event(self.sampling_probability, self.charged_multiplier(weights, round), subset)
 
     def choose(self, n_agents: int, entropy: Entropy, round: int) -> Tensor:
-        """Which agents are in S_t: a boolean for each of the N agents."""
+        """N booleans, True for the agents in S_t."""
         u = entropy.uniform("choice", round, n_agents)
         if self.sampling == "poisson":
             return u < self.sampling_probability
@@ -178,7 +178,7 @@ class SubsampledGaussian:
         return max(1, math.floor(self.sampling_probability * n_agents + 0.5))
 
     def bounded(self, received: Tensor, P: int) -> tuple[Tensor, int]:
-        """Messages (k x M) of norm at most C, and how many were longer."""
+        """The messages (k x M) clipped or scaled to norm C, and the number that were longer."""
         clipped, n_clipped = clip(received, self.message_norm(P))
         return (scale_to(received, self.message_norm(P)) if self.normalize else clipped), n_clipped
 
@@ -257,7 +257,7 @@ class WeightedAverage:
 def _sum(
     mechanism: Mechanism, messages: Messages, chosen: Tensor, weights: Tensor, n_features: int, lost: Tensor | None
 ) -> tuple[PartialSum, int]:
-    """The chosen agents' part of the joint vector, and how many of their messages were lost (zero vectors)."""
+    """The weighted sum of the chosen agents' messages, and the number of lost ones, which count as zero vectors."""
     arrived = chosen if lost is None else chosen[~lost[chosen]]
     if isinstance(messages, Contributions):
         part = messages.add_up(arrived, weights, n_features)

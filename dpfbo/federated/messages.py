@@ -1,4 +1,4 @@
-"""Messages as the server takes them: whatever an agent sends becomes M finite numbers of bounded norm."""
+"""Checking and clipping of messages: anything that an agent sends becomes M finite numbers of bounded norm."""
 
 import math
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PartialSum:
-    """What some of the chosen agents add to the joint vector.
+    """The weighted sum of some chosen agents' messages.
 
-    total: P x M. n_clipped, n_rejected: counts among them, as in `dpfbo.privacy.release.Diagnostics`.
+    total: P x M. n_clipped, n_rejected: counts of these agents, as in `dpfbo.privacy.release.Diagnostics`.
     """
 
     total: Tensor
@@ -23,17 +23,17 @@ class PartialSum:
 
 @runtime_checkable
 class Contributions(Protocol):
-    """Messages that stay where they are: their holders clip and add them up, the server gets P x M numbers."""
+    """Messages that stay with their holders, who clip and add them up; the server gets the P x M sum only."""
 
     def add_up(self, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
-        """The mechanism's `add_up` of the chosen agents (k ids; weights: P x N)."""
+        """The mechanism's `add_up` over the chosen agents. chosen: k ids; weights: P x N."""
 
 
 Messages = Tensor | Sequence[Tensor | None] | Contributions
 
 
 def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_features: int) -> tuple[Tensor, int]:
-    """The chosen messages as `k x M` float64, and how many of them were unusable and became zero vectors.
+    """The chosen messages as `k x M` float64, and the number of unusable ones, which become zero vectors.
 
     Unusable: missing (None), not a plain vector of M real numbers, or with an entry that is not finite.
     """
@@ -52,14 +52,14 @@ def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_feature
 
 
 def _plain(message: object) -> TypeGuard[Tensor]:
-    """Whether it is a dense tensor of real numbers with storage: nothing else can raise, or hide a part, later on."""
+    """True for a dense tensor of real numbers with storage; any other object could raise later, or hide a part."""
     if not isinstance(message, Tensor) or message.layout != torch.strided or message.device.type == "meta":
         return False
     return not (message.is_complex() or message.is_quantized)
 
 
 def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
-    """Scale every message (k x M) down to L2 norm at most `norm`; also returns how many were longer.
+    """Scale every message (k x M) down to L2 norm at most `norm`; also returns the number that were longer.
 
     Safe for entries whose square overflows: the length is taken after division by the largest entry.
     """
@@ -69,13 +69,13 @@ def clip(messages: Tensor, norm: float) -> tuple[Tensor, int]:
 
 
 def scale_to(messages: Tensor, norm: float) -> Tensor:
-    """Scale every message (k x M) to L2 norm `norm`; one that is zero, or hardly more, to zero."""
+    """Scale every message (k x M) to L2 norm `norm`; one that is zero or nearly zero becomes zero."""
     unit, length, _ = _direction(messages)
     return torch.where(length >= 0.5, unit * (norm / length.clamp(min=0.5)), 0.0)
 
 
 def _direction(messages: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Messages (k x M) over their largest entries, the length of that (1 to sqrt(M); 0 for 0), and those entries."""
+    """Messages (k x M) divided by their largest entries, norms of the quotients (1 to sqrt(M), or 0), those entries."""
     largest = messages.abs().amax(1, keepdim=True).clamp(min=torch.finfo(messages.dtype).tiny)  # k x 1
     unit = messages / largest
     return unit, unit.norm(dim=1, keepdim=True), largest

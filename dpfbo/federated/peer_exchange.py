@@ -19,7 +19,7 @@ from dpfbo.rng import Streams
 class PeerExchange:
     """FTS as published in 2020: no server, each agent follows the message of another agent, picked at random.
 
-    Not private: messages go from agent to agent as they are. One that is lost or not finite is passed on as zeros.
+    Not private: an agent receives another's message unchanged. A lost or non-finite one is passed on as zeros.
     """
 
     n_agents: int

@@ -1,4 +1,4 @@
-"""How the noise multiplier changes from round to round: `z_t = z * factor(t)`. One YAML each in conf/privacy/schedule.
+"""Schedules of the noise multiplier, `z_t = z * factor(t)`. One YAML each in conf/privacy/schedule.
 
 Every round is charged at its own z_t. A schedule is public and fixed before the run.
 """

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     import dp_accounting
 
 
-# a round's broadcast and public record, and its private numbers; None where nothing is sent, or nothing released
+# broadcast, public record and private numbers of a round; None where nothing is sent, or nothing released
 RoundOutput = tuple[Broadcast | None, ServerRecord | None, Diagnostics | None]
 
 
 class AnyServer(Protocol):
-    """Turns the messages of a round into what the agents follow next."""
+    """Turns the messages of a round into the broadcast that agents follow next."""
 
     @property
     def uses_messages(self) -> bool: ...
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
-        """One round; None: nothing is sent any more. late: N, True for messages that did not arrive in time."""
+        """One round; no broadcast if it has stopped sending. late: N, True for messages that came too late."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Server:
     The `Diagnostics` are private: they are for simulation only.
 
     n_features: M. weighting: the weights of each round. dropout: messages that never arrive; they count as zero
-    vectors, and q, noise and epsilon stay as they are. kept: for noise that cannot be drawn twice.
+    vectors, and q, noise and epsilon stay as they are. kept: None where the noise can be drawn again.
     """
 
     n_agents: int
@@ -83,7 +83,7 @@ class Server:
         """
         weights = self.weighting(t, self.regions.assign(torch.arange(self.n_agents)), self.regions.P)  # P x N
         event = self.mechanism.dp_event(weights, t)
-        made = self.kept.load(t) if self.kept else None  # by a server that was killed in this round
+        made = self.kept.load(t) if self.kept else None  # of a server killed in this round
         if not self._affordable(t, event, made[0] if made else None):
             return None, None, None
         lost = self.dropout.lost(self.n_agents, t) | (False if late is None else late)
@@ -95,13 +95,13 @@ class Server:
         release, diagnostics = made
         check_noise_is_new(self.ledger, t, release, self.entropy, release.sigma > 0)
         self.ledger.charge(Charge.of(t, event, release.sigma, finite_or_none(release.sensitivity), release.values))
-        # a reproducible run repeats what an earlier one left of it in the ledger; fresh noise adds to all of it
+        # a seeded run repeats the later rounds that an earlier run charged; fresh noise adds to all charges
         spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
         record = ServerRecord(t, self.epsilon.after(spent), release.sigma, release.sensitivity)
         return RegionVectors(release.values), record, replace(diagnostics, n_dropped=int(lost.sum()))
 
     def _affordable(self, t: int, event: dp_accounting.DpEvent, kept: Release | None) -> bool:
-        """Whether the budget pays for this round; raises BudgetSpent where it does not and must."""
+        """True if the budget pays for this round; raises BudgetSpent if it does not and `when_spent` is `refuse`."""
         if self.budget is None or (kept is not None and self.ledger.holds(t, kept.values)):
             return True
         spent = self.ledger.events(up_to_round=t - 1 if self.entropy.reproducible else None)

@@ -1,4 +1,4 @@
-"""All that a server may be made of. Every kind of server takes what it needs from it, in its `for_run`."""
+"""The parts of a server. The `for_run` of each kind of server takes the parts that it needs."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -17,7 +17,7 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class ServerParts:
-    """n_agents: N. rounds: T. n_features: M. kept: None where the noise can be drawn again."""
+    """The parts of a run's server. n_agents: N. rounds: T. n_features: M. kept: None if noise can be drawn again."""
 
     n_agents: int
     rounds: int
@@ -38,9 +38,9 @@ class ServerParts:
 class ServerKind(Protocol):
     """A class of servers.
 
-    uses_messages: whether the agents send it messages. aggregates: whether it adds them up by a mechanism, which may
-    then be a private one. bare_messages: whether agents receive the messages of others as they are, so that no epsilon
-    is finite even where nothing was charged.
+    uses_messages: the agents send it messages. aggregates: it adds them up by a mechanism, which may be a private one.
+    bare_messages: agents receive the messages of others unchanged, so that no epsilon is finite even where nothing was
+    charged.
     """
 
     uses_messages: ClassVar[bool]

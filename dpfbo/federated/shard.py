@@ -1,7 +1,7 @@
-"""Some of the agents, with their objectives and all that they know: what one process or one accelerator holds.
+"""A shard: the agents that one process or one accelerator holds, with their objectives and observations.
 
-A shard's numbers do not depend on which other agents share it, up to rounding: rebuilt from its history by `restore`,
-or cut otherwise, it goes on as before.
+An agent's numbers do not depend on the other agents of its shard, up to rounding; nor do they change if `restore`
+rebuilds the shard from its records.
 """
 
 from collections.abc import Sequence
@@ -22,33 +22,33 @@ from dpfbo.records import RoundRecord
 
 @dataclass(frozen=True)
 class Turn:
-    """What a shard did in one round. messages: n x M on the shard's device, None where there is nobody to send to."""
+    """A shard's record and messages of one round. messages: n x M on the shard's device, None if none were sent."""
 
     record: RoundRecord
     messages: Tensor | None
 
 
 class Shard:
-    """The agents `ids`, round after round, on the device of `ids`.
+    """Runs the agents `ids` round after round, on the device of `ids`.
 
     problem: the objectives; agents: the settings of Algorithm 2. Records are on the CPU.
     """
 
     def __init__(self, problem: Problem, agents: Agents, ids: Tensor) -> None:
         self._problem, self._agents, self._ids = problem, agents.to(ids.device), ids
-        self._batch = batches.filled(len(ids), batches.PRODUCTS, ids.device)  # an agent alone is there twice
+        self._batch = batches.filled(len(ids), batches.PRODUCTS, ids.device)  # a single agent twice
         self._state = self._agents.initial_state(ids[self._batch])
         reference = problem.reference
         self._reference = None if reference is None else reference[ids.to(reference.device)].to(ids.device)
         self._best = torch.full((len(ids),), -torch.inf, dtype=torch.float64, device=ids.device)
         self._next = 0
-        self._turn: Turn | None = None  # the last one
+        self._turn: Turn | None = None  # of the last round
         self.clock = PhaseClock()
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Turn:
-        """Algo. 2 of round t: query, observe, and with `send` a new message.
+        """Algo. 2 of round t: query, observe, and make a message if `send`.
 
-        Repeating the last round returns what it returned. Raises ValueError for a round out of order.
+        A repeated call for the last round returns the same. Raises ValueError for a round out of order.
         """
         if self._turn is not None and t == self._turn.record.round:
             return self._turn
@@ -71,7 +71,7 @@ class Shard:
         return self._turn
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
-        """The mechanism's sum over this shard's agents `rows` (positions in `ids`) of round t; weights: P x k."""
+        """The mechanism's sum over the agents `ids[rows]` in round t. rows: k; weights: P x k."""
         if self._turn is None or self._turn.messages is None or self._turn.record.round != t:
             raise ValueError(f"the shard has no messages of round {t}")
         messages = self._turn.messages
@@ -80,7 +80,7 @@ class Shard:
         return replace(part, total=part.total.cpu())
 
     def restore(self, history: Sequence[RoundRecord]) -> None:
-        """Forget everything, and know what this shard's records of rounds 0..k say; the next round is k + 1."""
+        """Reset the shard to its state after rounds 0..k, given its records of them; the next round is k + 1."""
         self._state = self._agents.initial_state(self._ids[self._batch])
         for record in history:
             if record.round:
@@ -107,5 +107,5 @@ class Shard:
 
 
 def cut(record: RoundRecord, ids: Tensor) -> RoundRecord:
-    """The record of some of the agents."""
+    """The part of a record that is about the agents `ids`."""
     return RoundRecord(record.round, *(getattr(record, f.name)[ids] for f in fields(RoundRecord)[1:]))

@@ -11,13 +11,13 @@ regret, `||f_n|| <= B` in the RKHS and `|k(x, x') - phi(x)^T phi(x')| <= eps`:
 Proposition 1: for constants c1, c2 and any eps < c1 q^2 T and delta > 0, DP-FTS-DE is (eps, delta)-private if
 `z >= c2 q sqrt(T log(1 / delta)) / eps`.
 
-How sure this is: Theorem 1 is restated from memory and has NOT been compared with the paper's text. Proposition 1 has
+Reliability: Theorem 1 is restated from memory and has NOT been compared with the paper's text. Proposition 1 has
 the form of Theorem 1 of Abadi et al. (2016), which was compared with restatements of that theorem; that the paper
 states it for z in this form has not been compared either. Every constant hidden in O~ is 1 here.
 
-Conventions where the statement leaves a choice: terms of round t are of the broadcast that its query may follow, that
-of round t - 1; phi_max is of that broadcast's weights; `z S phi_max / q` is the standard deviation of the noise that
-was added to each number, so that noise calibrated otherwise counts as what it is.
+Conventions where the statement leaves a choice: terms of round t belong to the broadcast of round t - 1, which its
+query may follow; phi_max is the largest weight of that broadcast; `z S phi_max / q` is the standard deviation of the
+noise that was really added to each number, however it was calibrated.
 """
 
 import math
@@ -70,7 +70,7 @@ def feature_error(K: Tensor, Phi: Tensor) -> float:
 
 
 def clipped(messages: Tensor, norm: float) -> Tensor:
-    """C_t: which messages (... x N x M) are longer than `norm`, that is `S / sqrt(P)`; ... x N, boolean."""
+    """C_t: ... x N booleans, True for messages (... x N x M) longer than `norm`, that is `S / sqrt(P)`."""
     return messages.norm(dim=-1) > norm
 
 
@@ -107,17 +107,17 @@ def largest_c2(z: float, epsilon: float, q: float, rounds: int, delta: float) ->
 
 
 def smallest_c1(epsilon: float, q: float, rounds: int) -> float:
-    """What c1 must exceed for `eps < c1 q^2 T` (Proposition 1)."""
+    """The bound that c1 must exceed for `eps < c1 q^2 T` (Proposition 1)."""
     return epsilon / (q**2 * rounds)
 
 
 def replayed_messages(agents: Agents, n_agents: int, history: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
-    """The messages that the agents of a run made in rounds 0, 1, .., from what they observed; N x M each.
+    """The messages of a run's agents in rounds 0, 1, .., N x M each, computed again from their observations.
 
-    The same numbers as in the run, up to rounding, since every draw is a function of seed, purpose, agent and round.
+    The numbers are those of the run, up to rounding, since every draw is a function of seed, purpose, agent and round.
     The messages are not private: for simulation only.
 
-    history: of each round the points (N x k x D, unit cube) and observations (N x k).
+    history: each round's points (N x k x D, unit cube) and observations (N x k).
     """
     clock, state = PhaseClock(), agents.initial_state(torch.arange(n_agents))
     for t, (u, y) in enumerate(history):

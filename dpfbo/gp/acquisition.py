@@ -11,9 +11,9 @@ from dpfbo.gp.domain import Box, Domain
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.regions import Regions
 
-_BLOCK = 400_000  # features evaluated at once where every row has a map of its own: what a CPU's cache holds
-_ACCELERATOR_BLOCK = 100_000_000  # elsewhere: enough to keep it busy, within 2 GB
-_ROUGH = 8  # steps of every start in single precision, before the winners go on in double
+_BLOCK = 400_000  # features evaluated at once on a CPU where every row has its own map: they fit in the cache
+_ACCELERATOR_BLOCK = 100_000_000  # features evaluated at once on an accelerator: within 2 GB
+_ROUGH_STEPS = 8  # Newton steps of every start in single precision, before the best ones continue in double
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class FeatureFunction:
     """A batch of functions `g(x) = phi(x) . w^(i[x])` with `i[x]` the region that holds x.
 
     features: one shared map or one a row; weights: `B x P x M`, or `1 x P x M` for one function that all rows share;
-    length: a row's typical distance between neighbouring optima (its length-scale), B.
+    length: B, the length-scale of each function, a typical distance between neighbouring optima.
     """
 
     features: RandomFeatures
@@ -37,9 +37,9 @@ class FeatureFunction:
         block = _BLOCK if u.device.type == "cpu" else _ACCELERATOR_BLOCK
         rows_at_once = max(1, block // (u.shape[1] * self.features.frequencies.shape[1]))
         blocks = torch.arange(size, device=u.device).split(rows_at_once)
-        return torch.cat([self._of_rows(u, r) for r in blocks])
+        return torch.cat([self._block_values(u, r) for r in blocks])
 
-    def _of_rows(self, u: Tensor, rows: Tensor) -> Tensor:
+    def _block_values(self, u: Tensor, rows: Tensor) -> Tensor:
         r = rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
         return self._values(_rows(u, r), self.features.select(r), _rows(self.weights, r))[: len(rows)]
 
@@ -58,13 +58,13 @@ class FeatureFunction:
     def derivatives(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Values, gradients and Hessians at one point a problem.
 
-        u: b x D; region: b, whose weights to use; rows: b, which function of the batch. Returns b, b x D and b x D x D.
+        u: b x D; region: b, the region whose weights apply; rows: b, the functions. Returns b, b x D and b x D x D.
         With angles a_j, `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`: `g = A N^-1/2`, differentiated twice.
         """
         features = self.features.select(rows)
         shared = len(features.frequencies) == 1
         angles = features.angles(u[None])[0] if shared else features.angles(u[:, None])[:, 0]  # b x M
-        per_region = self.weights.flatten(0, 1)  # of function 0 in regions 0..P-1, then of function 1, ..
+        per_region = self.weights.flatten(0, 1)  # function 0 in regions 0..P-1, then function 1, ..
         w = per_region.index_select(0, region + (rows * self.regions.P if len(self.weights) > 1 else 0))  # b x M
         S = features.frequencies  # b x M x D, or 1 x M x D
         c = torch.cos(angles)
@@ -86,7 +86,7 @@ def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Acquisition:
-    """How an agent maximises a function over the domain.
+    """Maximisation of an agent's function over the domain.
 
     Grid: exact. Box: `n_candidates` uniform points, then bounded Newton ascent with analytic derivatives from
     `n_starts` uniform starts and from the best candidate; a start stays in its region; the best point wins.
@@ -103,36 +103,36 @@ class Acquisition:
         checks.integer("max_iterations", self.max_iterations, minimum=0)
 
     def uniforms_needed(self, domain: Domain) -> int:
-        """How many uniform numbers `maximize` takes for each agent."""
+        """The number of uniforms that `maximize` takes for each agent."""
         return (self.n_candidates + self.n_starts) * domain.dimension if isinstance(domain, Box) else 0
 
     def maximize(self, function: FeatureFunction, domain: Domain, uniforms: Tensor) -> Tensor:
         """The maximiser of each function of the batch, `B x D` unit-cube points.
 
-        uniforms: B x uniforms_needed(domain), U[0, 1). A grid is on the same device.
+        uniforms: B x uniforms_needed(domain), U[0, 1), on the device of a grid.
         """
         if not isinstance(domain, Box):
             best = function(domain.unit_points[None]).argmax(1)  # B, or 1 for a function that all rows share
             return domain.unit_points[best].expand(len(uniforms), -1)
         points = uniforms.view(len(uniforms), -1, domain.dimension)
         candidates, starts = points[:, : self.n_candidates], points[:, self.n_candidates :]
-        best = function.to(torch.float32)(candidates.float()).argmax(1)  # B; screening needs no more digits
+        best = function.to(torch.float32)(candidates.float()).argmax(1)  # B; single precision is enough here
         best_candidate = candidates[torch.arange(len(best), device=best.device), best]
         return self._refine(function, torch.cat([best_candidate[:, None], starts], 1))
 
     def _refine(self, function: FeatureFunction, starts: Tensor) -> Tensor:
-        """The best local maximum from `B x k x D` starts: all of them in single precision, the winners in double."""
+        """The best local maximum from `B x k x D` starts: all starts in single precision, then the best in double."""
         B, k, D = starts.shape
         each = torch.arange(B, device=starts.device)
         if self.max_iterations == 0:
             return starts[each, function(starts).argmax(1)]
         owner = each.repeat_interleave(k)
-        stopping = optimize.Stopping(1e-3, 1e-4, min(_ROUGH, self.max_iterations))
+        stopping = optimize.Stopping(1e-3, 1e-4, min(_ROUGH_STEPS, self.max_iterations))
         x, value = _ascend(function.to(torch.float32), starts.reshape(B * k, D).float(), owner, stopping)
         best = value.view(B, k).argmax(1)
-        winners = x.view(B, k, D)[each, best].double()
+        best_points = x.view(B, k, D)[each, best].double()
         polish = optimize.Stopping(1e-8, 1e-10, self.max_iterations)
-        return _ascend(function, winners, each, polish)[0]
+        return _ascend(function, best_points, each, polish)[0]
 
 
 def _ascend(function: FeatureFunction, x0: Tensor, owner: Tensor, stopping: optimize.Stopping) -> tuple[Tensor, Tensor]:

@@ -34,7 +34,7 @@ class Box:
         return low + u * (high - low)
 
     def to(self, device: torch.device) -> "Box":
-        """The same box: it holds no tensors."""
+        """This box, which holds no tensors."""
         return self
 
 

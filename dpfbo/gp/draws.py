@@ -1,7 +1,7 @@
 """Draws from an agent's own posterior (local Thompson sampling), and their maximisers.
 
-Two ways, by name: `rff`, fresh random features for each agent and round (the published code), on any domain;
-`exact`, a draw from the exact Gaussian process, on a one-dimensional grid.
+Two methods: `rff`, fresh random features for each agent and round (the published code), on any domain; `exact`, a
+draw from the exact Gaussian process, on a one-dimensional grid.
 """
 
 import math
@@ -24,12 +24,12 @@ from dpfbo.rng import Streams
 _NOISE_FLOOR = 1e-5  # observation noise variance used when sampling
 Prior = Callable[[int, Tensor, int], Tensor]
 
-_REACH = 7.0  # length-scales (and inverse ones) after which the SE kernel counts as zero: exp(-24.5) = 2e-11
+_REACH = 7.0  # length-scales (and inverse length-scales) beyond which the SE kernel is taken as 0: exp(-24.5) = 2e-11
 
 
 @dataclass(frozen=True)
 class OwnDraw:
-    """How an agent draws one function from its own posterior and queries its argmax.
+    """The draw of a function from an agent's own posterior, whose argmax the agent queries.
 
     method: `rff` with `n_features` fresh features of the fitted length-scale; or `exact`.
     """
@@ -59,8 +59,8 @@ class OwnDraw:
     ) -> Tensor:
         """Argmax of one posterior draw for each agent.
 
-        agents: n ids; x: n x t x D unit-cube points; y: n x t; hyper: n. Returns n x D unit-cube points. All on
-        one device, the domain too.
+        agents: n ids; x: n x t x D unit-cube points; y: n x t; hyper: n. Returns n x D unit-cube points. All tensors,
+        the domain's too, are on one device.
         """
         noise = hyper.noise.clamp(min=_NOISE_FLOOR)
         if self.method == "exact" and isinstance(domain, Grid):
@@ -106,8 +106,8 @@ def exact_draw_on_grid(
         f = f0 + k(grid, x) (K + noise I)^-1 (y - f0(x) - e)
 
     The prior draw f0 comes from the kernel's Fourier series on a circle of length `1 + 7 l`, where it equals the
-    SE kernel on [0, 1] to 1e-10. Agents of one octave of length-scales share the circle and its basis, so one matrix
-    product serves them all.
+    SE kernel on [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle and its basis, so one
+    matrix product serves them all.
 
     grid: G; x, y, e: n x t; prior(octave, rows, size): standard normals, `len(rows) x size`. Returns n x G.
     """
@@ -129,7 +129,7 @@ def exact_draw_on_grid(
 
 
 def _harmonics(longest: float) -> int:
-    """Harmonics that an octave of length-scales (longest / 2, longest] needs on its circle."""
+    """The number of harmonics that length-scales in (longest / 2, longest] need on their circle."""
     return math.ceil(_REACH * (1 + _REACH * longest) / (math.pi * longest))
 
 

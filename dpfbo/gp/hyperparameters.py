@@ -1,8 +1,8 @@
 """An agent's own Gaussian process: zero mean, SE kernel, hyper-parameters by maximum marginal likelihood.
 
-All agents are one batch. Two objectives for the same fit: `closed_form`, written out and climbed by Fisher scoring
-(the default), and `gpytorch`, GPyTorch's exact marginal log likelihood with autograd, climbed by BFGS. Their values
-and gradients agree to rounding (tested).
+All agents are one batch. There are two objectives for the same fit: `closed_form` (the default), with derivatives
+written out and maximised by Fisher scoring, and `gpytorch`, GPyTorch's exact marginal log likelihood with autograd,
+maximised by BFGS. Their values and gradients agree to rounding (tested).
 """
 
 import math
@@ -19,14 +19,14 @@ from dpfbo.gp.posterior import cholesky
 
 BOUNDS = {"lengthscale": (5e-3, 1e2), "variance": (1e-6, 1e3), "noise": (1e-8, 1e2)}
 _STOPPING = optimize.Stopping(gradient=1e-4, relative_decrease=1e-5, max_iterations=30)
-_STEP = 1.0  # in units of the logarithms
+_STEP = 1.0  # length of the first step, in logarithms of the hyper-parameters
 
 Likelihood = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Of the SE kernel `variance * exp(-|x - x'|^2 / (2 lengthscale^2))` and the observation noise variance; each N."""
+    """SE kernel `variance * exp(-|x - x'|^2 / (2 lengthscale^2))` and variance of the observation noise; N each."""
 
     lengthscale: Tensor
     variance: Tensor
@@ -38,12 +38,11 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class OwnGP:
-    """How each agent's hyper-parameters come about.
+    """The settings of each agent's own GP.
 
-    fit: `closed_form` or `gpytorch`, maximum marginal likelihood whenever the number of observations is a
-    multiple of `every`, each fit starting from the values here; or
-    `given`, the values here all along. lengthscale (in the unit cube), variance, noise (variance of an
-    observation): start or given values.
+    fit: `closed_form` or `gpytorch` maximises the marginal likelihood whenever the number of observations is a
+    multiple of `every`, each time from the values here; `given` keeps the values here. lengthscale (in the unit cube),
+    variance, noise (variance of an observation): start or given values.
     """
 
     fit: str = "closed_form"
@@ -67,7 +66,7 @@ class OwnGP:
         return Hyperparameters(self.lengthscale * one, self.variance * one, self.noise * one)
 
     def due(self, n_observations: int) -> bool:
-        """Whether the agents refit at this number of observations."""
+        """True if the agents refit at this number of observations."""
         return self.fit != "given" and n_observations % self.every == 0
 
 
@@ -124,7 +123,7 @@ def closed_form(theta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Te
     D2 = squared_distances(x, x)
     K = se_kernel(D2, hyper)
     K_l = D2.mul_(K).div_(hyper.lengthscale.square()[:, None, None])  # dA / d log l; dA / d log variance is K
-    A = K  # not needed by itself any more
+    A = K  # K is overwritten: it is not needed by itself any more
     A.diagonal(dim1=1, dim2=2).add_(hyper.noise[:, None])
     L, info = torch.linalg.cholesky_ex(A)
     A_inv = torch.cholesky_inverse(L)
@@ -134,7 +133,7 @@ def closed_form(theta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Te
 
     B = A_inv @ K_l
     noise = hyper.noise
-    tr_l, tr_n = _trace(B), noise * _trace(A_inv)  # of A^-1 A_i; tr_v = t - tr_n since K = A - noise I
+    tr_l, tr_n = _trace(B), noise * _trace(A_inv)  # tr(A^-1 A_i); tr_v = t - tr_n since K = A - noise I
     a_n = noise * (a * a).sum(1)
     quadratic = [(a * (K_l @ a.unsqueeze(-1)).squeeze(-1)).sum(1), (a * y).sum(1) - a_n, a_n]
     gradient = 0.5 * (torch.stack(quadratic, 1) - torch.stack([tr_l, t - tr_n, tr_n], 1))

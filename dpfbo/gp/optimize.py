@@ -1,8 +1,8 @@
 """Batched box-constrained minimisation: many small problems as one batch of tensors.
 
-Projected Newton steps where the Hessian is given, projected BFGS steps where it is not. Each problem has its
-own curvature, line search and stopping test, so it takes the path that it would take alone; problems that have
-converged leave the batch.
+Steps are projected Newton steps if the Hessian is given, else projected BFGS steps. Each problem has its own
+curvature, line search and stopping test, so it takes the path that it would take alone; converged problems leave the
+batch.
 """
 
 from collections.abc import Callable
@@ -18,15 +18,15 @@ Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 _ARMIJO = 1e-4
 _MAX_BACKTRACKS = 12
-_HOPE = 6.0  # a quadratic model promises half of `-d.g`: losing a start that would have won is rare (see the tests)
-_NEAR = 1e-6  # of the box: coordinates this close to a bound count as at it
-_MATRICES = 2**19  # whose eigenvalues are computed at once
+_HOPE = 6.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
+_NEAR = 1e-6  # fraction of the box: coordinates closer to a bound count as at it
+_MATRICES = 2**19  # matrices whose eigenvalues are computed at once
 _FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a Newton step divides by
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """When one problem of the batch is done (the two tests of L-BFGS-B, and its iteration limit)."""
+    """The stopping rules of each problem: the two tests of L-BFGS-B, and its iteration limit."""
 
     gradient: float = 1e-5
     relative_decrease: float = 2.2e-9
@@ -42,7 +42,7 @@ class _Batch:
     f: Tensor
     g: Tensor
     curvature: Tensor
-    steepest: Tensor  # take the next step along the negative gradient
+    steepest: Tensor  # b booleans: the next step follows the negative gradient
 
     def keep(self, mask: Tensor) -> "_Batch":
         kept = mask.nonzero()[:, 0]
@@ -64,14 +64,14 @@ def minimize(
     """Minimise B functions of D variables, each within its own box.
 
     x0, lower, upper: B x D. step: B, the length of a steepest-descent step (the first of BFGS), and of the longest
-    Newton step. group: B, for several starts of one problem, of which only the best will be used: a start leaves
-    as soon as even `_HOPE` times the decrease that its next step promises would not bring it to its group's best
-    value. Returns the best points (B x D) and their values (B). A problem whose value at x0 is not finite stays there.
+    Newton step. group: B, the group of each start, if only the best start of a group is needed: a start leaves the
+    batch as soon as `_HOPE` times the predicted decrease of its next step would not reach its group's best value.
+    Returns the best points (B x D) and their values (B). A problem whose value at x0 is not finite stays there.
 
     A BFGS step that decreases the value too little, and a Newton step that does not decrease it at all, is followed
-    by one along the negative gradient before a problem is called done: poor curvature does not end it.
+    by one along the negative gradient before the problem counts as converged: its curvature may have been poor.
     """
-    function = _in_company(function)
+    function = _padded(function)
     x = x0.clamp(lower, upper)
     f, g, H = function(x, torch.arange(len(x0), device=x.device))
     newton = H is not None
@@ -89,14 +89,14 @@ def minimize(
             break
         low, high = lower.index_select(0, batch.rows), upper.index_select(0, batch.rows)
         direction = _direction(batch, low, high, step.index_select(0, batch.rows), newton)
-        promised = -(direction * batch.g).sum(1)
-        going = torch.ones_like(batch.steepest)
-        if newton:  # the model is exact: what promises nothing is there
-            going &= promised > stopping.relative_decrease * batch.f.abs().clamp(min=1)
+        predicted = -(direction * batch.g).sum(1)
+        running = torch.ones_like(batch.steepest)
+        if newton:  # the Hessian is exact: a problem without a predicted decrease has converged
+            running &= predicted > stopping.relative_decrease * batch.f.abs().clamp(min=1)
         if group is not None:
-            going &= _hopeful(batch, promised, f_best, group, n_groups)
-        kept = going.nonzero()[:, 0]
-        if len(kept) < len(going):
+            running &= _hopeful(batch, predicted, f_best, group, n_groups)
+        kept = running.nonzero()[:, 0]
+        if len(kept) < len(running):
             batch, direction, low, high = batch.take(kept), direction[kept], low[kept], high[kept]
         if len(batch.rows) == 0:
             break
@@ -112,8 +112,8 @@ def minimize(
     return x_best, f_best
 
 
-def _in_company(function: Function) -> Function:
-    """The function, whose values at a point do not depend on how many points are left (`dpfbo.gp.batches`)."""
+def _padded(function: Function) -> Function:
+    """The function on padded batches: its value at a point does not depend on the other points (`dpfbo.gp.batches`)."""
 
     def evaluate(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         n = len(rows)
@@ -129,8 +129,8 @@ def _in_company(function: Function) -> Function:
 def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bool) -> Tensor:
     """A descent direction.
 
-    Coordinates at a bound (or nearly) that the gradient pushes out go to it; the others follow the curvature, or
-    the negative gradient where `steepest` says so.
+    Coordinates (nearly) at a bound that a descent would push outward move to the bound. The others take the Newton or
+    BFGS step, or follow the negative gradient where `steepest` is True.
     """
     near = torch.minimum(_projected_gradient(b, lower, upper), _NEAR * (upper - lower).amax(1))[:, None]
     to_lower, to_upper = (b.x - lower <= near) & (b.g > 0), (upper - b.x <= near) & (b.g < 0)
@@ -145,7 +145,7 @@ def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bo
 
 
 def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
-    """`-|H|^-1 g` on the coordinates not held, |H| with the absolute eigenvalues: it descends at saddles too."""
+    """`-|H|^-1 g` on the coordinates not held, |H| with the absolute eigenvalues: descent at saddles too."""
     free = (~held).to(g.dtype)
     values, vectors = _eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
     values = values.abs()
@@ -155,9 +155,9 @@ def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
 
 
 def _eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of B symmetric matrices, some at a time: CUDA's solver of small ones overflows.
+    """Eigenvalues and eigenvectors of B symmetric matrices, `_MATRICES` at a time.
 
-    It takes a workspace of about 1050 numbers a matrix, and counts them in 32 bits.
+    CUDA's solver for small matrices takes a workspace of about 1050 numbers a matrix, which it counts in 32 bits.
     """
     parts = [torch.linalg.eigh(part) for part in matrices.split(_MATRICES)]
     if len(parts) == 1:
@@ -166,20 +166,20 @@ def _eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat(values), torch.cat(vectors)
 
 
-def _hopeful(b: _Batch, promised: Tensor, f_best: Tensor, group: Tensor, n_groups: int) -> Tensor:
-    """Starts that may still become the best of their group (the best one always may)."""
+def _hopeful(b: _Batch, predicted: Tensor, f_best: Tensor, group: Tensor, n_groups: int) -> Tensor:
+    """A mask of the starts that may still become the best of their group (the best one always may)."""
     best = torch.full((n_groups,), torch.inf, dtype=f_best.dtype, device=f_best.device)
     best = best.scatter_reduce(0, group, f_best, "amin")[group[b.rows]]
-    return (b.f - _HOPE * promised <= best) | (b.f <= best)
+    return (b.f - _HOPE * predicted <= best) | (b.f <= best)
 
 
 def _projected_gradient(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
-    """Largest entry of the projected gradient (NaN compares as finished)."""
+    """Largest entry of the projected gradient; comparisons with NaN end a problem."""
     return ((b.x - b.g).clamp(lower, upper) - b.x).abs().amax(1)
 
 
 def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor, upper: Tensor) -> _Batch:
-    """Backtrack along the projected direction until the Armijo condition holds; a problem where it never does stays."""
+    """Backtrack along the projected direction until the Armijo condition holds; if it never does, do not move."""
     new, ok, slope = _trial(function, b, direction, lower, upper)
     todo = (~ok).nonzero()[:, 0]
     if len(todo) == 0:
@@ -202,7 +202,7 @@ def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor
 
 
 def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Tensor) -> tuple[_Batch, Tensor, Tensor]:
-    """The problems after a step, whether each meets the Armijo condition, and the slope along the projected step."""
+    """The problems after a step, a mask of those that meet the Armijo condition, and slopes along the projection."""
     x = (b.x + step).clamp(lower, upper)
     f, g, H = function(x, b.rows)
     slope = ((x - b.x) * b.g).sum(1)
@@ -211,7 +211,7 @@ def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Te
 
 
 def _shrink(f0: Tensor, f1: Tensor, slope: Tensor) -> Tensor:
-    """Where the parabola through the failed trial has its minimum, within [0.1, 0.5] of the step."""
+    """The fraction of the step, within [0.1, 0.5], that minimises the parabola through the failed trial."""
     return torch.nan_to_num(-slope / (2 * (f1 - f0 - slope)), nan=0.1).clamp(0.1, 0.5)
 
 

@@ -42,7 +42,7 @@ def cholesky(K: Tensor) -> Tensor:
 
 
 def _failed(L: Tensor, info: Tensor) -> Tensor:
-    """Which matrices of a batch have no factor."""
+    """Indices of the matrices that have no factor."""
     return ((info != 0) | ~torch.isfinite(L.diagonal(dim1=-2, dim2=-1)).all(-1)).nonzero()[:, 0]
 
 

@@ -10,7 +10,7 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.gp.domain import Domain, Grid
 
-_EDGE = {torch.float64: 1e-9, torch.float32: 1e-6}
+_EDGE = {torch.float64: 1e-9, torch.float32: 1e-6}  # distance of a corner from a face that regions share
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Regions:
 
     @cached_property
     def parts(self) -> tuple[int, ...]:
-        """How many equal parts each axis is cut into; their product is P."""
+        """The number of equal parts of each axis; their product is P."""
         parts = [1] * self.dimension
         for prime in _prime_factors(self.P):
             parts[parts.index(min(parts))] *= prime
@@ -45,7 +45,7 @@ class Regions:
         for axis, k in enumerate(self.parts):
             cell = (u[..., axis] * k).floor()
             above, below = u[..., axis] >= _part(cell + 1, k), u[..., axis] < _part(cell, k)
-            cell += above.to(u.dtype) - below.to(u.dtype)  # rounding
+            cell += above.to(u.dtype) - below.to(u.dtype)  # corrects rounding
             cell = cell.long().clamp(0, k - 1)
             region = region * k + cell
         return region
@@ -72,8 +72,8 @@ class Regions:
     def uniform_points(self, region: Tensor, u: Tensor, domain: Domain) -> Tensor:
         """Points uniform in the given regions of the domain from uniforms.
 
-        region: n; u: n x k x D, U[0, 1); both on one device, where a grid is too. Returns n x k x D unit-cube points
-        (grid points when the domain is a grid).
+        region: n; u: n x k x D, U[0, 1); both on the device of a grid. Returns n x k x D unit-cube points (grid points
+        when the domain is a grid).
         """
         if isinstance(domain, Grid):
             return self._uniform_grid_points(region, u[..., 0], domain)

@@ -1,4 +1,4 @@
-"""What all releases of a ledger together may cost, and the epsilon curve that it is checked against."""
+"""The budget of all releases of a ledger together, and the epsilon curve that it is checked against."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=32)
 def _curve(accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], delta: float) -> list[float]:
-    """Kept for the next run in this process with the same events: another seed, most often."""
+    """Epsilon after each event, cached for the next run in this process with the same events (another seed)."""
     return accountant.curve(events, delta)
 
 
@@ -36,17 +36,17 @@ class EpsilonCurve:
         return _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
 
     def after(self, charged: Sequence[dp_accounting.DpEvent]) -> float:
-        """Epsilon of the charged events: looked up where they are the planned ones, computed where not."""
+        """Epsilon of the charged events: looked up if they are the first planned ones, else computed."""
         if not charged:
             return 0.0
         k = len(charged)
         if list(charged) != self._events[:k]:
-            self._events = [*charged, *self._planned[self._begun(charged) :]]  # serves for the rest of the run
+            self._events = [*charged, *self._planned[self._n_charged(charged) :]]  # valid for the rest of the run
             self._curve = _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
         return self._curve[k - 1]
 
-    def _begun(self, charged: Sequence[dp_accounting.DpEvent]) -> int:
-        """How many of the planned events the charged ones end with, which are those of earlier runs and of this one."""
+    def _n_charged(self, charged: Sequence[dp_accounting.DpEvent]) -> int:
+        """The number of planned events at the end of the charged ones, after those of earlier runs."""
         lengths = range(1, min(len(charged), len(self._planned)) + 1)
         return next((n for n in lengths if list(charged[-n:]) == self._planned[:n]), 0)
 
@@ -57,12 +57,12 @@ class BudgetSpent(RuntimeError):
 
 @dataclass(frozen=True)
 class Budget:
-    """What all releases together may cost.
+    """The limit of epsilon for all releases together.
 
-    epsilon: the limit. spent: epsilon of the charges, at the budget's delta. when_spent: `refuse`, the round that would
-    go over it raises BudgetSpent; `stop`, nothing is released from it on, and the agents go on alone.
+    epsilon: the limit. spent: epsilon of the charges, at the budget's delta. when_spent: `refuse` raises BudgetSpent in
+    the first round that would exceed the limit; `stop` releases nothing from it on, and agents query alone.
 
-    Raises ValueError for an epsilon that is not above 0 or another name.
+    Raises ValueError for an epsilon that is not above 0, or another `when_spent`.
     """
 
     epsilon: float
@@ -74,5 +74,5 @@ class Budget:
         checks.one_of("when_spent", self.when_spent, ("refuse", "stop"))
 
     def allows(self, events: Sequence[dp_accounting.DpEvent]) -> bool:
-        """Whether it pays for all of these."""
+        """True if the budget pays for all of these events."""
         return self.spent.after(events) <= self.epsilon

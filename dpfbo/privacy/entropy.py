@@ -1,4 +1,4 @@
-"""Where the server's randomness comes from: the choice of S_t and the noise.
+"""Sources of the server's randomness: the choice of S_t and the noise.
 
 The privacy guarantee needs both to be unknown to whoever reads the broadcasts. `SeededEntropy` is for simulation: it is
 reproducible, and a known seed voids the guarantee. `SystemEntropy` asks the operating system and keeps nothing.

@@ -29,10 +29,9 @@ class LedgerError(RuntimeError):
 class Charge:
     """One broadcast.
 
-    q, z: of its event (z = None: not private). sensitivity: None where there is no finite one. digest: sha256 of
-    the released numbers. subset: [k, N] where S_t was a subset of fixed size k of N agents. relation: the neighbours
-    that an outsourced release compares; None in the federated family, where the accountant says it, and where nothing
-    is claimed.
+    q, z: parameters of its event (z = None: not private). sensitivity: None if it is infinite. digest: sha256 of the
+    released numbers. subset: [k, N] where S_t was a subset of fixed size k of N agents. relation: the neighbours that
+    an outsourced release compares; None for a federated one, where the accountant has it, and if nothing is claimed.
     """
 
     round: int
@@ -49,7 +48,7 @@ class Charge:
         round: int, event: dp_accounting.DpEvent, sigma: float, sensitivity: float | None, values: Tensor,
         relation: str | None = None,
     ) -> Charge:  # fmt: skip
-        """The charge of a release `values` that is `event`."""
+        """The charge of released numbers `values` at the cost of `event`."""
         q, z, subset = round_parameters(event)
         return Charge(round, q, z, sigma, sensitivity, digest(values), subset, relation)
 
@@ -58,7 +57,7 @@ class Charge:
         return round_event(self.q, self.z, None if self.subset is None else (self.subset[0], self.subset[1]))
 
     def line(self) -> str:
-        """As JSON; a relation that is None is left out."""
+        """This charge as JSON, without a relation that is None."""
         entries = dict(self.__dict__)
         if self.relation is None:
             del entries["relation"]
@@ -73,10 +72,10 @@ def digest(values: Tensor) -> str:
 class Ledger:
     """Charges in the order they were made, in a JSON-lines file (or in memory when `path` is None).
 
-    A charge that is already there with the same round and the same digest is not made again: a run that is repeated
-    or resumed with the same inputs and the same seed releases the same bytes, which cost nothing twice. Other bytes
-    are a new release and are charged, whatever the round. A last line that is not a whole charge was torn while it
-    was written; its broadcast never left, and it is ignored. A whole one counts, newline or not.
+    A charge with the same round and digest as an earlier one is not made again: a run that is repeated or resumed with
+    the same inputs and seed releases the same bytes, which cost nothing twice. Other bytes are a new release and are
+    charged, whatever the round. An incomplete last line is ignored: its writing was interrupted, and its broadcast
+    never left. A complete one counts, with a newline or without.
 
     Raises LedgerError if an earlier line cannot be read.
     """
@@ -84,15 +83,15 @@ class Ledger:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.charges: list[Charge] = _read(path) if path is not None and path.exists() else []
-        self.carried_over = len(self.charges)  # from earlier runs into the same file
-        self._synced = False  # what is in the file, and its entry in the folder
+        self.carried_over = len(self.charges)  # number of charges that earlier runs made in the same file
+        self._synced = False  # True when the file and its entry in the folder are on disk
         self._known = {(c.round, c.digest) for c in self.charges}
 
     def charge(self, entry: Charge) -> bool:
-        """Record a charge durably (written and synced when this returns). False if it was already there."""
+        """Record a charge durably (written and synced when this returns). False if it was recorded before."""
         known = (entry.round, entry.digest) in self._known
         if self.path is not None and not (known and self._synced):
-            # one that was read may have been written by a process that was killed before it was on disk
+            # a charge that was read may not be on disk yet: its writer may have been killed before it synced
             _append(self.path, None if known else entry.line(), len(self.charges))
             if not self._synced:
                 sync_folder(self.path.parent)
@@ -104,18 +103,18 @@ class Ledger:
         return True
 
     def holds(self, round: int, values: Tensor) -> bool:
-        """Whether these released numbers are charged already."""
+        """True if these released numbers of a round are charged already."""
         return (round, digest(values)) in self._known
 
     def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:
-        """All charged events, or those of rounds up to one, for an accountant."""
+        """The charged events, those of later rounds than `up_to_round` left out, for an accountant."""
         return [c.event() for c in self.charges if up_to_round is None or c.round <= up_to_round]
 
 
 def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entropy, random: bool) -> None:
-    """Raise LedgerError if the same random numbers served other data before: the difference would be bare.
+    """Raise LedgerError if the same noise was added to other numbers before: their difference would have no noise.
 
-    random: whether the release draws any.
+    random: True if the release draws random numbers.
     """
     others = [c for c in ledger.charges if c.round == t and c.digest != digest(release.values)]
     if entropy.reproducible and random and others:
@@ -138,7 +137,7 @@ def _read(path: Path) -> list[Charge]:
 
 
 def _parse(line: bytes) -> Charge | None:
-    """The charge of a line; None if it is not a whole one."""
+    """The charge of a line; None if the line is incomplete."""
     try:
         return Charge(**json.loads(line))
     except (ValueError, TypeError, RecursionError):
@@ -146,7 +145,7 @@ def _parse(line: bytes) -> Charge | None:
 
 
 def _append(path: Path, line: str | None, n_before: int) -> None:
-    """Write a line (None: nothing new) after at least n_before whole ones, and have all of the file on disk."""
+    """Append a line (None: nothing) to at least n_before complete ones, and sync the whole file to disk."""
     with open(path, "ab+") as file:
         file.seek(0)
         content = file.read()

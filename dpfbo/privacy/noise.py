@@ -1,4 +1,4 @@
-"""The noise that a private release gets, and what sampling it on a computer costs.
+"""The noise of private releases, in floating point or sampled exactly.
 
 `Gaussian` is floating point: right in law, with known weaknesses in its lowest bits (Mironov 2012). `DiscreteGaussian`
 rounds the sum to a grid and adds OpenDP's exactly sampled discrete Gaussian.
@@ -15,17 +15,17 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.privacy.entropy import Entropy, gaussian
 
-_MOST_STEPS = 2.0**56  # of a sum and of its noise: far from the ends of 64-bit integers
+_MOST_STEPS = 2.0**56  # grid steps of a sum, and of its noise: far from the ends of 64-bit integers
 
 
 class Noise(Protocol):
-    """Noise of one standard deviation in every released number."""
+    """Noise with the same standard deviation in every released number."""
 
     def check(self, sigma: float, sensitivity: float) -> None:
-        """Raise ValueError for a standard deviation that cannot be drawn; arguments as of `add`."""
+        """Raise ValueError for a standard deviation that cannot be drawn; arguments as in `add`."""
 
     def inflation(self, size: int) -> float:
-        """By which factor the sensitivity of `size` numbers grows before they get their noise."""
+        """The factor by which the sensitivity of `size` numbers grows before noise is added."""
 
     def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
         """The release: the exact sum `total`, whose L2 sensitivity is `sensitivity`, with noise.
@@ -56,7 +56,7 @@ class DiscreteGaussian:
 
     Guarantee. Rounding moves each of the `size` numbers by at most g/2, floating-point summation by less (of up to
     10^6 messages): two sums at distance Delta end up at most `Delta + 2 g sqrt(size)` apart, `inflation` times their
-    sensitivity, and sigma grows with it. All that follows the exact draw, saturation at the ends of 64-bit integers
+    sensitivity, and sigma grows with it. Everything after the exact draw, saturation at the ends of 64-bit integers
     included, is post-processing. On a grid this fine the law is that of a rounded continuous Gaussian (a
     post-processing) up to a factor `exp(±size (k^2 + 1) g^2 / (24 sigma^2))` at k standard deviations: below 1e-9
     for bits >= 20, which is the difference between this and the Gaussian that the accountants analyse.

@@ -1,4 +1,4 @@
-"""What planned releases cost in privacy, how many of them a budget pays for, and which noise meets a target."""
+"""The privacy plan: epsilon of the planned releases, the number that a budget pays for, and noise for a target."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
     Events = Sequence[dp_accounting.DpEvent]
 
-_MOST_DIFFERENT_ROUNDS = 1_000  # rounds that a search for the number of rounds goes through
+_MOST_DIFFERENT_ROUNDS = 1_000  # rounds that are tried, if they differ, in a search for their number
 
 
 @dataclass(frozen=True)
 class PrivacyPlan:
-    """The releases that a run plans to make, or has made, and what they cost.
+    """The releases that a run plans to make, or has made, and their epsilon.
 
-    events: one event a release, in order. delta: of every epsilon. accountants: those that epsilon is reported by, of
-    one relation; chosen: the name of the one that rounds, budget and calibration go by. covers: what epsilon is about,
+    events: one event a release, in order. delta: for every epsilon. accountants: those that report epsilon, all of one
+    relation; chosen: the name of the one for rounds, budget and calibration. covers: the data that epsilon protects,
     in words. budget: the limit of all releases of a ledger; None for no limit. epsilon_of_nothing: epsilon before the
-    first release; None where agents exchange messages as they are.
+    first release; None where agents receive the messages of others unchanged.
 
     Raises SettingError for a delta outside (0, 1), or a chosen accountant that is not among the accountants.
     """
@@ -54,7 +54,7 @@ class PrivacyPlan:
 
     @property
     def accountant(self) -> Accountant:
-        """The chosen one."""
+        """The chosen accountant."""
         return self.accountants[self.chosen]
 
     @property
@@ -73,7 +73,7 @@ class PrivacyPlan:
         return EpsilonCurve(self.accountant, self.events, self.delta)
 
     def epsilon(self, charged: Events | None = None) -> float:
-        """Epsilon of the charged releases by the chosen accountant, as rounds report it; None: of all planned ones."""
+        """Epsilon of the charged (None: of all planned) releases by the chosen accountant, as rounds report it."""
         return self.curve.after(self.events if charged is None else charged)
 
     def epsilons(self, charged: Events | None = None) -> dict[str, float | None]:
@@ -88,14 +88,14 @@ class PrivacyPlan:
         return {name: finite_or_none(epsilon) for name, epsilon in spent.items()}
 
     def totals(self) -> dict[str, float | None]:
-        """Epsilon of all events together by every accountant, without the curve of the rounds before: faster."""
+        """Epsilon of all events together by every accountant; faster, since it needs no curve."""
         totals = {name: accountant.epsilon(self.events, self.delta) for name, accountant in self.accountants.items()}
         return {name: finite_or_none(epsilon) for name, epsilon in totals.items()}
 
     def limited(self, epsilon: float, delta: float | None = None, when_spent: str = "refuse") -> PrivacyPlan:
-        """The same plan with a budget: its events are the first ones, as many as `affordable()` says.
+        """This plan with a budget, cut to its first `affordable()` events.
 
-        delta: of the budget's epsilon; None for the plan's. when_spent: see `Budget`. Raises SettingError for an
+        delta: for the budget's epsilon; None for the plan's. when_spent: see `Budget`. Raises SettingError for an
         accountant whose epsilon is no guarantee (name: budget), or for an epsilon, delta or when_spent out of range.
         """
         if self.accountant.approximation:
@@ -109,8 +109,9 @@ class PrivacyPlan:
         return replace(plan, events=self.events[: plan.affordable()])
 
     def affordable(self, spent: Events = (), done: int = 0) -> int:
-        """The number of releases that a run may make, `done` of them made before, if fresh noise adds to what was
-        `spent`: all that the ledger holds, releases of other runs included.
+        """The number of planned releases that the budget pays for if fresh noise adds to all that was spent.
+
+        spent: all events in the ledger, other runs' included. done: the number of planned releases made before.
         """
         if self.budget is None:
             return len(self.events)
@@ -124,7 +125,7 @@ class PrivacyPlan:
     ) -> float:
         """The smallest noise multiplier, to four digits, whose events cost at most the target epsilon.
 
-        least: the smallest noise of any round over that multiplier. guess: the answer, if it is, is found at once.
+        least: the smallest noise of any round over that multiplier. guess: returned at once if it is the answer.
         Raises ValueError for a target that cannot be met.
         """
         epsilon_of = self._cost(events_of)
@@ -142,8 +143,8 @@ class PrivacyPlan:
     def calibrate_rounds(self, events_of: Callable[[int], Events], target: float, alike: bool = True) -> int:
         """The largest number of rounds that cost at most the target epsilon.
 
-        alike: most rounds are of one kind; if not, 1000 of them are looked at. Raises ValueError if not even one
-        round is paid for, or more rounds than are looked at.
+        alike: most rounds have the same event; if not, at most 1000 rounds are tried. Raises ValueError if the target
+        pays for no round, or for more rounds than are tried.
         """
         if alike:
             return calibrate.rounds(self._cost(events_of), target)
@@ -160,11 +161,11 @@ class PrivacyPlan:
 def analysing(
     events: Iterable[dp_accounting.DpEvent], chosen: str | None = None, names: Iterable[str] | None = None
 ) -> dict[str, Accountant]:
-    """The accountants that can analyse all of these events and have the relation of the chosen one.
+    """The accountants that can analyse all of these events, all of one relation.
 
-    chosen: without one, the relation is that of the first that can, and approximations are among them; with one, they
-    are not, unless they are it. names: those to choose from; None for all. Raises UnsupportedEvent if the chosen one
-    cannot analyse an event.
+    chosen: the name of the one whose relation counts; other approximations are then left out. None: the relation is
+    that of the first able accountant, and approximations are included. names: candidates; None for all. Raises
+    UnsupportedEvent if the chosen one cannot analyse an event.
     """
     names = list(ACCOUNTANTS if names is None else names)
     if chosen is not None:

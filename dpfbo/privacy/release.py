@@ -8,10 +8,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Release:
-    """Released numbers and the law of their noise: all of it is public.
+    """Released numbers and the law of their noise, all of them public.
 
-    values: P x M of a server, as of its transform of a curator. sigma: standard deviation of the noise in each number.
-    sensitivity: L2 bound that sigma was derived from.
+    values: P x M from a server; from a curator in the shape of its transform. sigma: standard deviation of the noise
+    in each number. sensitivity: L2 bound that sigma was derived from.
     """
 
     values: Tensor
@@ -21,7 +21,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Private numbers of one release, which epsilon does not cover: they are recorded because this is a simulation.
+    """Private numbers of one release, not covered by epsilon; they are recorded because this is a simulation.
 
     signal, noise: L2 norms of the sum and of the noise. n_chosen: |S_t|. n_clipped: chosen messages longer than the
     clip norm. n_rejected: chosen messages that were missing, of a wrong shape, or not finite, and counted as zero.
@@ -39,8 +39,7 @@ class Diagnostics:
 class KeptRelease(Protocol):
     """Durable storage of a release and its diagnostics, from before the charge until the round is over.
 
-    A server that is killed in between sends the same bytes when it is started again, although its noise
-    cannot be drawn a second time.
+    A server that is killed in between sends the same bytes after a restart, although its noise cannot be drawn again.
     """
 
     def load(self, round: int) -> tuple[Release, Diagnostics] | None: ...

@@ -1,4 +1,4 @@
-"""Problems: what the agents optimise. One file each; its YAML in `conf/problem/` names the class.
+"""Problems: the objectives of the agents. One file each; its YAML in `conf/problem/` names the class.
 
 A problem is a frozen dataclass with the attributes and methods of `Problem`.
 """
@@ -14,10 +14,10 @@ from dpfbo.rng import Streams
 class Problem(Protocol):
     """The objectives of N agents over one domain. Larger values are better.
 
-    n_agents: N. domain: where they search. noise_variance: of an observation, None if unknown. metric: name of
-    what is reported; reference: N values that `best so far` is subtracted from to give the metric (the optimum
-    for simple regret, 1 for 1 - AUC), or None to report the best value itself. lower_is_better: direction of
-    the metric. Domain and reference are on the CPU.
+    n_agents: N. domain: the search space. noise_variance: variance of an observation, None if unknown. metric: name of
+    the reported number; reference: N values from which `best so far` is subtracted to give the metric (the optimum
+    for simple regret, 1 for 1 - AUC), or None to report the best value itself. lower_is_better: direction of the
+    metric. Domain and reference are on the CPU.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Problem(Protocol):
         """Observations `y`, n x k, of agents (n ids) at x, n x k x D in the problem's own units; all on one device."""
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """The values that the metric is about, n x k: noiseless where they are known, else y itself."""
+        """The values that the metric uses, n x k: noiseless where they are known, else y itself."""
 
 
-def observation_noise(variance: float, agents: Tensor, shape: tuple[int, int], streams: Streams, round: int) -> Tensor:
-    """N(0, variance) for observations of one round, n x k."""
-    return variance**0.5 * streams.normal("observation", agents, round, shape[1])
+def observation_noise(variance: float, agents: Tensor, k: int, streams: Streams, round: int) -> Tensor:
+    """N(0, variance) numbers for k observations of each of n agents in one round, n x k."""
+    return variance**0.5 * streams.normal("observation", agents, round, k)

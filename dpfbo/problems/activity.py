@@ -36,8 +36,8 @@ class Activity:
     the box (learning rate times L2 above 2). A batch size is rounded to an integer; a subject has at most 204
     training rows, so most batch sizes mean gradient descent on all of them.
 
-    n_agents: the first so many subjects. features: `official`, the archive of the UCI repository; `recomputed`, the
-    compact file with "UCI HAR, recomputed features" (`readers.har`); `auto`, the archive if it is there, else the
+    n_agents: N, for the first N subjects. features: `official`, the archive of the UCI repository; `recomputed`, the
+    compact file with "UCI HAR, recomputed features" (`readers.har`); `auto`, the archive if it exists, else the
     compact file; `name` says which. data_dir: see `readers.data_files`. Raises MissingData if there is no file.
     """
 
@@ -70,7 +70,7 @@ class Activity:
 
     @property
     def found(self) -> str:
-        """Which features they are, never `auto`."""
+        """The features in use, never `auto`."""
         return "official" if self._path.suffix == ".zip" else "recomputed"
 
     @property
@@ -91,7 +91,7 @@ class Activity:
         data = _data(self._path, self.split_seed, x.device)[agents]
         shape = (*x.shape[:2], self.epochs, data.gram.shape[-1])
         order = streams.uniform("sgd_order", agents, round, shape[1] * shape[2] * shape[3]).view(shape)
-        # torch.pow rounds by where a number lies in its tensor, and so by which agents share the call
+        # torch.pow rounds by a number's position in its tensor, and so by the agents that share the call
         rates = (math.log(10) * x[..., 1:]).exp() if self.scale == "log" else x[..., 1:]
         l2, learning_rate = rates.float().unbind(-1)
         settings = Settings(x[..., 0].round().long(), l2, learning_rate)
@@ -103,7 +103,7 @@ class Activity:
 
 @cache
 def _data(path: Path, split_seed: int, device: torch.device) -> DataSets:
-    """All subjects of the file, so that shapes, and with them rounding, do not depend on who takes part."""
+    """All subjects of the file, so that shapes, and with them rounding, do not depend on n_agents."""
     subjects = load_subjects(path, split_seed)
     training = [(s.X_train, s.y_train) for s in subjects]
     validation = [(s.X_validation, s.y_validation) for s in subjects]

@@ -18,9 +18,9 @@ from dpfbo.problems import observation_noise
 from dpfbo.rng import Streams
 
 MAX_DIMENSION = 10
-_SAMPLE = 4096  # Sobol points whose mean and standard deviation give the function its unit
-_WAVES, _LENGTHSCALE = 64, 0.3  # of an agent's perturbation, in the unit cube
-_BLOCK = 512  # points evaluated at once: too few for a loop that threads share
+_SAMPLE = 4096  # Sobol points for the function's mean and standard deviation
+_WAVES, _LENGTHSCALE = 64, 0.3  # number of cosines and length-scale (in the unit cube) of an agent's perturbation
+_BLOCK = 512  # points evaluated at once: too few for PyTorch to split them over threads
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class BotorchFunction:
 
     f: BoTorch's `function` (its negative where BoTorch minimises), less its mean and divided by its standard deviation
     over a Sobol sequence. top: the maximum of f, its published maximiser polished; where BoTorch states none, the best
-    of the sequence. fold: reflection at the faces of the cube. shift_n: uniform in [-shift, shift]^D, a fraction of the
-    axes, of which only what keeps the maximiser inside. g_n: a smooth random function, N(0, 1) at a point, of the
-    length-scale 0.3; where f is near its mean 0 it adds about -perturbation g_n. The factor is positive: every
-    agent's maximum is `top`, at a place of its own.
+    of the sequence. fold: reflection at the faces of the cube. shift_n: uniform in [-shift, shift]^D, fractions of the
+    axes, cut to the part that keeps the maximiser inside. g_n: a smooth random function with length-scale 0.3 and
+    N(0, 1) values; where f is near its mean 0 it adds about -perturbation g_n. The factor is positive, so every agent's
+    maximum is `top`, at its own point.
 
     Metric: simple regret in these units; for a function without a stated maximiser the best value so far, noiseless.
     dim: D, at most 10, None for the function's own. x is in BoTorch's bounds. Values are computed on the CPU.
@@ -81,7 +81,7 @@ class BotorchFunction:
         return torch.full((self.n_agents,), self._top, dtype=torch.float64, device="cpu")
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        noise = observation_noise(self.noise_variance, agents, (x.shape[0], x.shape[1]), streams, round)
+        noise = observation_noise(self.noise_variance, agents, x.shape[1], streams, round)
         return self.true_value(agents, x, noise) + noise
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -96,15 +96,15 @@ class BotorchFunction:
 
     @cached_property
     def _botorch(self) -> Any:
-        """The function, on the CPU."""
+        """BoTorch's function, on the CPU."""
         with torch.device("cpu"):
             return _test_function(self.function, self.dim)
 
     def _raw(self, u: Tensor) -> Tensor:
-        """Its values at unit-cube points, larger are better, `... x D -> ...`; the same whatever points are beside."""
+        """Larger-is-better values at unit-cube points, `... x D -> ...`; each is independent of the other points."""
         points = self.domain.to_natural(u).flatten(0, -2).clamp(*self._botorch.bounds)
         n = len(points)
-        whole = math.ceil(n / batches.ROWS) * batches.ROWS  # what is left over of a vector is rounded otherwise
+        whole = math.ceil(n / batches.ROWS) * batches.ROWS  # the remainder of a SIMD vector rounds differently
         full = points[batches.filled(n, whole, points.device)]
         with torch.device("cpu"):
             values = torch.cat([self._botorch.evaluate_true(block) for block in full.split(_BLOCK)])
@@ -119,12 +119,12 @@ class BotorchFunction:
 
     @cached_property
     def _unit(self) -> tuple[float, float]:
-        """Mean and standard deviation over the sequence."""
+        """Mean and standard deviation of the values at the sequence."""
         return float(self._sample.mean()), float(self._sample.std())
 
     @cached_property
     def _maximiser(self) -> Tensor | None:
-        """Where the published maximisers lead uphill, the best of them, in the unit cube; D. None if none is known."""
+        """The best local maximiser reached from the published ones, in the unit cube; D. None if none is published."""
         if self._botorch._optimizers is None:
             return None
         low, high = self._botorch.bounds

@@ -12,7 +12,7 @@ from dpfbo.gp.domain import Box
 from dpfbo.problems import observation_noise
 from dpfbo.rng import Streams
 
-BRANIN_MEAN, BRANIN_SD = 54.8104, 51.9496  # of Branin over its domain (Picheny et al. 2013), to scale it
+BRANIN_MEAN, BRANIN_SD = 54.8104, 51.9496  # of its values over the domain (Picheny et al. 2013)
 BRANIN_MINIMUM = 0.39788735772973816
 
 
@@ -58,7 +58,7 @@ class Branin:
         )
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        noise = observation_noise(self.noise_variance, agents, (x.shape[0], x.shape[1]), streams, round)
+        noise = observation_noise(self.noise_variance, agents, x.shape[1], streams, round)
         return self.true_value(agents, x, noise) + noise
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:

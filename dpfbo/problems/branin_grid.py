@@ -17,8 +17,8 @@ _NAMES = ("x1", "x2")
 class BraninGrid:
     """Maximise `-(branin - mean) / sd` over a grid of side_points^2 candidates in [-5, 10] x [0, 15].
 
-    lengthscales: of the two coordinates, what the modeler believes. sigma_y is the function's known standard
-    deviation over its domain. Metric: simple regret against the best point of the grid, noiseless, in that unit.
+    lengthscales: the modeler's, for the two coordinates. sd is the function's known standard deviation over its domain.
+    Metric: simple regret against the best point of the grid, noiseless, in that unit.
     """
 
     side_points: int = 100

@@ -1,4 +1,4 @@
-"""What the problems of outsourced optimisation share: their settings, and how a table of candidates is made."""
+"""The shared parts of outsourced problems: checks of settings, and the making of a table of candidates."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,8 +24,8 @@ def table_of(
 ) -> Table:
     """The table of n candidates with d features.
 
-    features: n x d, those that the GP sees; bounds: d pairs (lowest, highest), public; lengthscales: d, in the
-    features' units; values: n; natural: n x d, the features as users know them, if others.
+    features: n x d, the GP's inputs; bounds: d pairs (lowest, highest), public; lengthscales: d, in the features'
+    units; values: n; natural: n x d, the features in users' units, if they differ.
     """
     low, high = torch.tensor(bounds, dtype=torch.float64).T
     unit = torch.tensor(lengthscales, dtype=torch.float64)
@@ -52,17 +52,17 @@ def candidate_file(data_dir: str | None, relative: str) -> Path:
 
 
 def random_ranks(n: int, seed: int) -> np.ndarray:
-    """A random rank in [0, 1) for each of the n records of a file, by nothing but its position there, so public."""
+    """A random rank in [0, 1) for each of a file's n records; it depends on the position only, and so is public."""
     return Streams(seed).generator("problem/subset").random(n)
 
 
 def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
     """Indices of the n_rows lowest ranks, lowest first; None: of all.
 
-    Where ranks are the records' own, what is kept of one record decides about one row: a draw among the records that
-    a private filter leaves would be another draw for any change of their number.
+    A record keeps its rank whatever the other records are, so that one record decides about one row. A draw among the
+    records that pass a private filter would change with their number.
 
-    Raises ValueError if there are not so many.
+    Raises ValueError if there are fewer ranks.
     """
     if n_rows is not None and n_rows > len(ranks):
         raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")

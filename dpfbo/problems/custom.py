@@ -90,7 +90,7 @@ class Custom:
         return function
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """The one place with a loop over agents: the objective is a per-agent callable.
+        """One call of the function for each agent and query.
 
         Raises EvaluationError naming agent and point if a call raises or does not return a finite number.
         """

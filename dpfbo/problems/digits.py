@@ -34,8 +34,8 @@ from dpfbo.rng import Streams
 SOURCES = ("auto", "federated_emnist", "mnist_by_writer", "sklearn")
 
 _FEDERATED = "emnist_digits/fed_emnist_digitsonly_train.h5"
-_COMPACT = "emnist_digits/mnist_by_writer_{}.npz"  # of so many writers
-_WIDEST = 16  # wider images are averaged over 2 x 2 pixels
+_COMPACT = "emnist_digits/mnist_by_writer_{}.npz"  # {}: number of writers
+_WIDEST = 16  # pixels; wider images are averaged over 2 x 2
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,7 @@ class Digits:
     source: `federated_emnist`, the HDF5 file of TensorFlow Federated that the paper's data come from, its first
     writers with at least min_images images; `mnist_by_writer`, a compact file with MNIST images by NIST writer, the
     same kind of data but not that set; `sklearn`, bundled 8 x 8 digits cut at random into parts that are no writers;
-    `auto`, the HDF5 file if it is there, else the compact one. `name` says which it is. data_dir: see
-    `readers.data_files`.
+    `auto`, the HDF5 file if it exists, else the compact one. `name` says which. data_dir: see `readers.data_files`.
 
     Raises MissingData if there is no file; ValueError for bad settings or another file.
     """
@@ -82,7 +81,7 @@ class Digits:
         checks.integer("steps", self.steps, minimum=1)
         checks.integer("network_seed", self.network_seed, minimum=0)
         object.__setattr__(self, "name", f"digits_{self.found}")
-        _ = self._sets  # the data are there and fit, before any work starts
+        _ = self._sets  # raises for missing or unfit data before any work starts
 
     @property
     def domain(self) -> Box:
@@ -106,7 +105,7 @@ class Digits:
 
     @property
     def found(self) -> str:
-        """Which source it is, never `auto`."""
+        """The source in use, never `auto`."""
         if self._path is None:
             return "sklearn"
         return "federated_emnist" if self._path.suffix == ".h5" else "mnist_by_writer"

@@ -21,7 +21,7 @@ class GridGP:
     so `R G R^T` with G standard normal has the law of the GP. The prior is that GP. The paper gives no units for its
     length-scale; side 8 with 1.25 comes closest to its results.
 
-    function_seed: of the draw (the runs' own seed is another). Metric: simple regret, noiseless, in the prior's
+    function_seed: seed of the draw (a run's own seed is another). Metric: simple regret, noiseless, in the prior's
     standard deviations.
     """
 

@@ -24,7 +24,7 @@ class Landmine:
 
     score: `margin`, AUC of the decision function, deterministic; or `platt`, AUC of the Platt probabilities,
     which the published curves used: an internal cross-validation reverses the ranking at random, so that
-    objective is noisy. The two are not comparable. n_agents: the first so many fields. n_jobs: processes for
+    objective is noisy. The two are not comparable. n_agents: N, for the first N fields. n_jobs: processes for
     the SVM fits, -1 for all cores. data_dir: see `readers.data_files`. Metric: 1 - best AUC so far. Raises MissingData
     if the file is not there.
     """

@@ -27,30 +27,29 @@ _FEATURES = ("funded_amnt_inv", "int_rate", "annual_inc")
 _BOUNDS = ("amount", "rate", "income")
 _PAID = "total_pymnt_inv"
 _STATUS = "loan_status"
-_FINISHED = ("Fully Paid", "Charged Off")  # the status ends so, also after "Does not meet the credit policy."
+_FINISHED = ("Fully Paid", "Charged Off")  # last words of the status, also after "Does not meet the credit policy."
 
 
 @dataclass(frozen=True)
 class Loans:
-    """Stand-in: LendingClub's loans of 2007 to 2011. Which 36000 loans the paper used, and how it cut them, is not
-    known.
+    """Stand-in: LendingClub's loans of 2007 to 2011. The paper's choice of 36000 loans is not known.
 
     A candidate is a finished loan; its features are the logarithms of the amount committed by investors (USD), the
     interest rate (percent) and the annual income (USD); its value is the investors' return on investment, (paid back -
     committed) / committed. Left out: loans that still ran, whose return is not known; loans without a stated income;
     loans in which investors had less than the smallest `amount`, which is the smallest loan there was (the rest was
-    the lender's, and returns on a few cents are rounding). Of the others, n_rows (null: all), those with the lowest
-    rank; a record's rank is drawn with subset_seed and its position in the file. So a file in which one record is
-    another gives a table in which at most one row is another (with null, one row more or less). Rows come by rank.
+    the lender's, and returns on a few cents are rounding). The table has the n_rows (null: all) others of lowest rank,
+    in the order of ranks. A record's rank is drawn with subset_seed and its position in the file, so replacing one
+    record replaces at most one row (with null, it may add or remove one instead).
 
     amount, rate, income: public bounds (lowest, highest) of the features; rows outside stay in the table. mean,
-    signal_sd, noise_sd: of the GP for the return; lengthscales: for the logarithms of the three features.
+    signal_sd, noise_sd: parameters of the GP for the return; lengthscales: for the logarithms of the three features.
     data_dir: see `readers.data_files`.
 
     Metric: simple regret in units of signal_sd. As in the authors' code a measurement is the loan's own return, the
-    same whenever it is asked for, and the regret is against the largest return in the table. Most of a return is
-    chance, which the features do not tell (noise_sd is several times signal_sd): compare methods with each other and
-    with a random choice, not with zero.
+    same at every request, and the regret is against the largest return in the table. Most of a return is chance, which
+    the features do not explain (noise_sd is several times signal_sd): compare methods with each other and with a random
+    choice, not with zero.
 
     Raises MissingData if the file is not there; ValueError for bad settings or another file.
     """
@@ -78,7 +77,7 @@ class Loans:
         checks.real("mean", self.mean)
         checks.positive("signal_sd", self.signal_sd)
         checks.positive("noise_sd", self.noise_sd)
-        _ = self.table  # what is wrong with the file is said here
+        _ = self.table  # raises for an unfit file before any work starts
 
     @property
     def n_agents(self) -> int:
@@ -106,7 +105,7 @@ class Loans:
         return table_of(natural.log(), bounds, tuple(self.lengthscales), values, _BOUNDS, natural)
 
     def _drawn(self) -> pd.DataFrame:
-        """Finished loans, by rank."""
+        """The loans of the table, in the order of ranks."""
         path = candidate_file(self.data_dir, FILE)
         loans = read_columns(path, (*_FEATURES, _PAID), (_STATUS,))
         for name in ("funded_amnt_inv", "int_rate", _PAID):

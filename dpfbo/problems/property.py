@@ -1,4 +1,4 @@
-"""Property (Kharkovskii et al. 2020, Sec. 5): where is a square metre cheapest?"""
+"""Property (Kharkovskii et al. 2020, Sec. 5): the search for the location with the cheapest square metre."""
 
 import math
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from dpfbo.problems.candidates import candidate_file, check_bounds, check_subset
 from dpfbo.problems.readers.csv_table import read_columns, refuse, refuse_tiny
 from dpfbo.problems.readers.data_files import MissingData
 
-_KM_A_DEGREE = 111.32  # of latitude
+_KM_A_DEGREE = 111.32  # kilometres in a degree of latitude
 
 
 @dataclass(frozen=True)
 class Area:
-    """What is public: bounds in degrees, and the GP for the logarithm of the price; lengthscale in km."""
+    """Public knowledge: bounds in degrees, and the GP for the logarithm of the price; lengthscale in km."""
 
     lon: Sequence[float]
     lat: Sequence[float]
@@ -43,7 +43,7 @@ class Area:
 
 @dataclass(frozen=True)
 class PriceSource:
-    """A file below the data folder, its column with the price of a square metre, and what it stands in for."""
+    """A file below the data folder, its column with the price of a square metre, and a note on what it replaces."""
 
     name: str
     file: str
@@ -76,23 +76,22 @@ OWN_FILE = "csv"
 class Property:
     """Locations of property sold; the value is the logarithm of the mean price of a square metre there, minimised.
 
-    The paper's data, 2004 private properties in Singapore, are not public. source: what stands in for them,
-    `king_county`, stand-in: house sales in King County (Seattle), 2014 to 2015; `singapore`, stand-in: resales of
-    public housing in Singapore, 2023; or `csv`, a file of your own with the columns lon, lat (degrees) and price.
-    `name` and `stand_in` say which it is. file: path of that file. n_rows: so many distinct locations, those with the
-    lowest rank; null: all. A location's rank is the lowest of its records', and a record's is drawn with subset_seed
-    and its position in the file. So a record that is another changes the prices of at most the two locations that it
-    leaves and joins, and the place of at most one row (with null, there may be one row more or less): two rows at
-    most. Rows come by rank.
+    The paper's data, 2004 private properties in Singapore, are not public. source: `king_county`, stand-in: house sales
+    in King County (Seattle), 2014 to 2015; `singapore`, stand-in: resales of public housing in Singapore, 2023; or
+    `csv`, a file of your own with the columns lon, lat (degrees) and price. `name` and `stand_in` say which it is.
+    file: path of that file. n_rows: number of distinct locations, those of lowest rank, in the order of ranks; null:
+    all. A location's rank is the lowest of its records', and a record's is drawn with subset_seed and its position in
+    the file. So replacing one record changes the prices of at most the two locations that it leaves and joins, and the
+    place of at most one row (with null, it may also add or remove one row): two rows at most.
 
     lon, lat: public bounds (lowest, highest) in degrees; rows outside stay in the table. lengthscale (km), mean,
-    signal_sd, noise_sd: of the GP for the logarithm of the price. null: those of the source (`SOURCES`); csv has none,
-    so they must be given, from what is publicly known and not from the file. data_dir: see `readers.data_files`.
+    signal_sd, noise_sd: parameters of the GP for the logarithm of the price. null: those of the source (`SOURCES`); csv
+    has none, so they must be given, from public knowledge and not from the file. data_dir: see `readers.data_files`.
 
-    Features are km east and north of the centre of the public box (a degree of longitude counts as at its middle
+    Features are km east and north of the centre of the public box (a degree of longitude has its length at the middle
     latitude). Metric: simple regret in units of signal_sd. As in the authors' code a measurement is the table's own
-    price, the same whenever it is asked for, and the regret is against the cheapest location in the table: what is
-    noise to the GP counts too.
+    price, the same at every request, and the regret is against the cheapest location in the table, so that it contains
+    the GP's noise.
 
     Raises MissingData if the file is not there; ValueError for bad settings or another file.
     """
@@ -121,7 +120,7 @@ class Property:
         object.__setattr__(self, "name", name)
         check_subset(self.n_rows, self.subset_seed)
         object.__setattr__(self, "area", self._area())
-        _ = self.table  # what is wrong with the file is said here
+        _ = self.table  # raises for an unfit file before any work starts
 
     @property
     def n_agents(self) -> int:
@@ -150,7 +149,7 @@ class Property:
         return table_of(natural, [tuple(area.lon), tuple(area.lat)], lengthscales, values, ("lon", "lat"))
 
     def _area(self) -> Area:
-        """The source's own, but for what is given."""
+        """The given parts of the area; the others are the source's."""
         known = {} if self.source == OWN_FILE else vars(SOURCES[self.source].area)
         names = [part.name for part in fields(Area)]
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
@@ -160,7 +159,7 @@ class Property:
         return Area(**{**known, **given})
 
     def _locations(self) -> pd.DataFrame:
-        """Some distinct locations, each with the mean price there, by rank."""
+        """The locations of the table, each with its mean price, in the order of ranks."""
         path, column = self._file
         sold = read_columns(path, ("lon", "lat", column))
         for name in sold:

@@ -26,7 +26,7 @@ class School:
 
     The kernel is squared-exponential, with one gamma for the student's ability band and one for the other features.
     nmse: mean squared error on the half of the school's students that is held out, divided by that of the mean of
-    the other half: 1 is no better than the mean, in every school. n_agents: the first so many schools.
+    the other half: 1 is no better than the mean, in every school. n_agents: N, for the first N schools.
     data_dir: see `readers.data_files`. Metric: best nmse so far. Raises MissingData if the file is not there.
     """
 
@@ -64,8 +64,8 @@ class School:
         n = len(agents)
         rows = batches.filled(n, batches.PRODUCTS, agents.device)
         schools = self._schools.select(agents[rows])
-        settings = torch.exp(_LN10 * x[rows])  # n x k x 3; torch.pow rounds by where a number lies in its tensor
-        errors = [schools.normalised_mse(s[:, 0], s[:, 1:]) for s in settings.unbind(1)]  # query by query: memory
+        settings = torch.exp(_LN10 * x[rows])  # n x k x 3; torch.pow rounds by a number's position in its tensor
+        errors = [schools.normalised_mse(s[:, 0], s[:, 1:]) for s in settings.unbind(1)]  # one query at a time: memory
         return 1 - torch.stack(errors, 1)[:n]
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class Synthetic:
     """N agents on a grid of [0, 1]: a common GP draw `f` with +-`perturbation` for each agent and point, either
     sign equally likely.
 
-    function_seed: of the GP draw and the signs (the runs' own seed is another). Metric: simple regret of the best
+    function_seed: seed of the GP draw and the signs (a run's own seed is another). Metric: simple regret of the best
     point so far, noiseless, against the agent's own optimum.
     """
 
@@ -75,9 +75,9 @@ class Synthetic:
         return self.values.max(1).values
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        noise = observation_noise(self.noise_variance, agents, (x.shape[0], x.shape[1]), streams, round)
+        noise = observation_noise(self.noise_variance, agents, x.shape[1], streams, round)
         return self.true_value(agents, x, noise) + noise
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         index = (x[..., 0] * (self.grid_size - 1)).round().long()
-        return self.values[agents.cpu()[:, None], index.cpu()].to(x.device)  # the large table stays where it is
+        return self.values[agents.cpu()[:, None], index.cpu()].to(x.device)  # the large table stays on the CPU

@@ -1,4 +1,4 @@
-"""The checkpoint: whole rounds or none, to the bit, and nothing in it that the noise could be made from."""
+"""The checkpoint: whole rounds or none, to the bit, and nothing in it that gives away the noise."""
 
 import dataclasses
 import io
@@ -30,7 +30,7 @@ from dpfbo.rng import box_muller
 from dpfbo.run_result import Round
 from tests.helpers.federated_world import server_for, world
 
-AWKWARD = [math.inf, -math.inf, math.nan, -0.0, 5e-324, 1 / 3, -1e300]  # numbers that a text would not bring back
+AWKWARD = [math.inf, -math.inf, math.nan, -0.0, 5e-324, 1 / 3, -1e300]  # a text file may not restore them
 
 
 def numbers(*shape, seed=0):
@@ -53,7 +53,7 @@ def release(P=2, M=5, **changes):
 
 
 def make(kind="aggregate", t=0):
-    """A round of one kind of server."""
+    """A round with one kind of broadcast."""
     agents, seconds = record(t), {"objective": 0.1 + 0.2, "fit": 1e-9}
     if kind == "none":
         return Round(agents, None, None, None, seconds)
@@ -75,7 +75,7 @@ KINDS = ["aggregate", "public", "nothing finite", "peer", "control", "none"]
 
 
 def bits(value):
-    """Every bit of whatever a round is made of, and how it is arranged."""
+    """Every bit and the structure of a round's parts."""
     if isinstance(value, torch.Tensor):
         return str(value.dtype), tuple(value.shape), value.contiguous().numpy().tobytes()
     if dataclasses.is_dataclass(value):
@@ -209,7 +209,7 @@ def test_cut_off_anywhere_it_counts_as_absent(tmp_path):
 
 
 def test_one_flipped_bit_makes_a_file_absent_or_changes_nothing(tmp_path):
-    """Anywhere in it: a checkpoint never brings back other numbers than were written, and never raises."""
+    """A bit flipped anywhere: a checkpoint never returns other numbers than were written, and never raises."""
     checkpoint = Checkpoint(tmp_path)
     checkpoint.append(make())
     whole, expected, absent = path(checkpoint, 0).read_bytes(), bits(make()), 0
@@ -232,7 +232,7 @@ def die(*_, **__):
 
 
 def half(file, savez=np.savez, **arrays):
-    """Die when half of the file is on disk."""
+    """End the process when half of the file is on disk."""
     whole = io.BytesIO()
     savez(whole, **arrays)
     file.write(whole.getvalue()[: len(whole.getvalue()) // 2])
@@ -241,7 +241,7 @@ def half(file, savez=np.savez, **arrays):
 
 
 def killed_in(where, write):
-    """Do `write` in a process that dies there."""
+    """Call `write` in a process that ends in it."""
     child = os.fork()
     if child == 0:
         np.savez, os.replace = (half, os.replace) if where == "write" else (np.savez, die)
@@ -321,7 +321,7 @@ def loose(file):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_holds_what_was_done_and_nothing_to_make_noise_from(tmp_path, kind):
-    """An exact list of what is inside: whoever adds a seed or the state of a generator has to face this test."""
+    """The exact list of a file's contents: a seed or the state of a generator would fail here."""
     checkpoint = Checkpoint(tmp_path)
     checkpoint.append(make(kind))
     arrays, meta = loose(path(checkpoint, 0))
@@ -335,7 +335,7 @@ def test_a_file_holds_what_was_done_and_nothing_to_make_noise_from(tmp_path, kin
 
 
 class Recorded(SystemEntropy):
-    """Remembers what was drawn."""
+    """Records the drawn numbers."""
 
     def uniform(self, purpose, round, size):
         drawn = super().uniform(purpose, round, size)
@@ -370,7 +370,7 @@ def test_nothing_of_the_noise_is_in_the_files_of_a_run(tmp_path):
 
 
 def near(numbers, others):
-    """Whether one of them is one of the others, but for rounding."""
+    """True if one of them is one of the others, but for rounding."""
     others = np.sort(others)
     places = (
         np.searchsorted(others, numbers).clip(1, len(others) - 1) if len(others) > 1 else np.zeros(len(numbers), int)
@@ -489,11 +489,11 @@ def test_a_broadcast_that_is_not_in_the_ledger_is_refused(tmp_path, charged):
 
 
 class Killed(BaseException):
-    """Nothing below may catch it, as nothing catches SIGKILL."""
+    """A stand-in for SIGKILL: no code under test may catch it."""
 
 
 class Dying(Ledger):
-    """A ledger whose process dies right before or right after the charge of one round."""
+    """A ledger whose process is killed right before or right after the charge of one round."""
 
     def __init__(self, path, dies, round=1):
         super().__init__(path)
@@ -540,7 +540,7 @@ def test_a_server_that_dies_at_its_charge_sends_the_same_and_pays_once(tmp_path,
     if on_disk:
         made = Release(broadcast.values, record.sigma, record.sensitivity)
         assert bits((made, private)) == bits(on_disk)
-    third, _, _ = second.round(1, MESSAGES)  # the answer was lost on its way: asked again
+    third, _, _ = second.round(1, MESSAGES)  # the answer was lost: a second request
     assert digest(third.values) == digest(broadcast.values)
     assert len(again.charges) == 2
 
@@ -568,7 +568,7 @@ def test_a_release_is_kept_before_it_is_charged(tmp_path):
 
 @pytest.mark.parametrize("n", [5, 6, 7, 12, 29, 64])
 def test_the_mean_of_a_round_is_the_same_after_it_was_kept(tmp_path, n):
-    """To the bit: sums depend on how the numbers lie in memory, and live records are views of wider tensors."""
+    """To the bit: a sum depends on its numbers' strides, and records of a live run are views of wider tensors."""
     checkpoint = Checkpoint(tmp_path)
     for t in range(20):
         wide = torch.randn(n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(t))

@@ -1,8 +1,7 @@
-"""All tensors of a shard of agents live on the device of its ids: no piece of the agents' side asks for a default one.
+"""All tensors of a shard of agents are on the device of its ids: no code of the agents uses the default device.
 
-A GPU is not needed for it. Each piece runs on CPU tensors once as it is, and once where every tensor that is made
-without a stated device lands on another one, `meta`, which holds no numbers. Whatever forgets a device then mixes
-the two, which raises, or returns a tensor that is not on the CPU.
+No GPU is needed. Each piece runs on CPU tensors twice: once as it is, and once with the default device `meta`, which
+holds no numbers. Code that forgets a device then mixes the two, which raises, or returns a tensor off the CPU.
 """
 
 from collections.abc import Callable
@@ -108,7 +107,7 @@ SINGULAR = torch.ones(4, 5, 5, dtype=torch.float64)  # positive definite with a 
 
 
 def function(D: int, P: int, own: bool = False) -> FeatureFunction:
-    """One a row: of the shared features, or each of its own."""
+    """A function for each row, of shared features or of its own."""
     B = N if own else 1
     features = RandomFeatures(3 * normals(B, 20, D, seed=6), 6 * uniforms(B, 20, seed=7))
     return FeatureFunction(features, normals(N, P, 20, seed=8), Regions(P, D), HYPER.lengthscale)
@@ -260,7 +259,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_problem_is_built_on_the_cpu(make: Callable[[Path], Problem], data: Path) -> None:
     def built() -> Any:
         problem = make(data)
-        return problem.reference, problem.domain, IDS  # a box holds no tensors
+        return problem.reference, problem.domain, IDS  # a box has no tensors
 
     same_elsewhere(built)
 

@@ -51,7 +51,7 @@ def normals(*shape: int, seed: int) -> Tensor:
 
 
 def there(value: Any) -> Any:
-    """The same on the GPU."""
+    """A value's tensors on the GPU."""
     if isinstance(value, hyperparameters.Hyperparameters):
         return hyperparameters.Hyperparameters(*(getattr(value, f.name).to(CUDA) for f in fields(value)))
     return value.to(CUDA)
@@ -63,7 +63,7 @@ def back(value: Tensor) -> Tensor:
 
 
 def share(equal: Tensor) -> float:
-    """Of the agents for which a comparison holds on every axis."""
+    """The share of agents for which a comparison holds on every axis."""
     return float(equal.flatten(1).all(1).double().mean())
 
 

@@ -13,7 +13,7 @@ from dpfbo.rng import Streams, box_muller
 
 STREAMS = Streams(7)
 KINDS = ("uniform", "normal")
-AGENTS, SIZE = 300, 400  # of the statistical tests
+AGENTS, SIZE = 300, 400  # sizes of the statistical tests
 IDS = st.lists(st.integers(0, 400), min_size=1, max_size=12, unique=True)
 
 

@@ -1,4 +1,4 @@
-"""Weights `phi_n^(i)` of distributed exploration: how much agent n counts in region i (paper, Sec. 3.2).
+"""Weights `phi_n^(i)` of distributed exploration, the weight of agent n in region i (paper, Sec. 3.2).
 
 A weighting is called with (round, assignment, P) and returns the `P x N` weights, each row summing to 1 over the
 agents. One file each; its YAML in `conf/weights/` names the class.

@@ -1,11 +1,11 @@
-"""Accountants: epsilon of a sequence of events, after each of them. dp-accounting does the work.
+"""Accountants: epsilon after each event of a sequence, by dp-accounting.
 
 An accountant has `curve(events, delta) -> list of epsilons`, one after each event, and `epsilon(events, delta)`. The
 relation is zero-out (REPLACE_SPECIAL), with `fixed_size` replace-one. One file each, and an entry of `ACCOUNTANTS`.
 An event that an accountant cannot analyse raises `UnsupportedEvent`, so that a run is refused before it starts.
 
-Some of dp-accounting is used that it does not document. It was checked against version 0.6.0, and pyproject.toml
-allows no later minor version: in `pld`, the base class `GaussianPrivacyLoss` with its attributes and its
+Undocumented parts of dp-accounting are used; they were checked in version 0.6.0, and pyproject.toml allows no later
+minor version: in `pld`, the base class `GaussianPrivacyLoss` with its attributes and its
 `connect_dots_bounds`, `pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap`, and `PrivacyLossDistribution` made of
 two of these; in `rdp`, `DEFAULT_RDP_ORDERS` and `RdpAccountant.rdp`; in `calibrate`, that `calibrate_dp_mechanism`
 asks an accountant for `ledger`, `compose` and `get_epsilon` alone.
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 ACCOUNTANTS = {"moments": "Moments", "rdp": "Rdp", "pld": "Pld", "gdp": "Gdp", "fixed_size": "FixedSize"}  # classes
 ZERO_OUT = "zero-out"  # one agent's messages replaced by zero vectors
 REPLACE_ONE = "replace-one"  # one agent's messages replaced by any others
-_LARGEST_MULTIPLIER = 1e6  # more noise is accounted for as this much: squares stay ordinary numbers
-_DIGITS = 8  # of a noise multiplier
+_LARGEST_MULTIPLIER = 1e6  # largest z; more noise is accounted for as this much, so that squares stay ordinary numbers
+_DIGITS = 8  # significant digits of z
 
 
 class UnsupportedEvent(ValueError):
@@ -40,7 +40,7 @@ class UnsupportedEvent(ValueError):
 class Accountant(Protocol):
     """Epsilon of a sequence of events.
 
-    relation: what its guarantee compares. approximation: its epsilon is none, and not a guarantee.
+    relation: the neighbours that epsilon compares. approximation: True if its epsilon is no guarantee.
     """
 
     @property
@@ -53,17 +53,17 @@ class Accountant(Protocol):
         """Raise UnsupportedEvent if it cannot analyse this event."""
 
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
-        """After each event."""
+        """Epsilon after each event."""
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
-        """After all of them, 0 for none; faster than the curve."""
+        """Epsilon after all events, 0 for none; faster than the curve."""
 
 
 def accountant_named(name: str) -> Accountant:
     """The accountant of this name in `ACCOUNTANTS`, from the module of the same name.
 
-    It is imported when it is asked for, since it takes SciPy with it, and an agent's process needs neither. Raises
-    SettingError for another name.
+    The module is imported on demand: it imports SciPy, and an agent's process needs neither. Raises SettingError for
+    another name.
     """
     checks.one_of("accountant", name, ACCOUNTANTS)
     accountant: Accountant = getattr(import_module(f"{__name__}.{name}"), ACCOUNTANTS[name])()
@@ -71,7 +71,7 @@ def accountant_named(name: str) -> Accountant:
 
 
 def in_words(relation: str) -> str:
-    """What epsilon compares: a relation of the federated family is about all messages of a user."""
+    """A relation in words; one of the federated family is about all messages of a user."""
     return f"relation {relation}, user level" if relation in (ZERO_OUT, REPLACE_ONE) else f"neighbours: {relation}"
 
 
@@ -100,7 +100,7 @@ def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
 
     Raises UnsupportedEvent for any other event.
     """
-    import dp_accounting  # here, because it takes SciPy with it, and an agent's process needs neither
+    import dp_accounting  # here: it imports SciPy, and an agent's process needs neither
 
     if isinstance(event, dp_accounting.NonPrivateDpEvent):
         return 1.0, 0.0
@@ -115,5 +115,5 @@ def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
 
 
 def finite_or_none(epsilon: float) -> float | None:
-    """None stands for "no finite epsilon" in files."""
+    """Epsilon as files have it: None if it is not finite."""
     return epsilon if math.isfinite(epsilon) else None

@@ -15,12 +15,12 @@ from dpfbo.privacy.accounting import UnsupportedEvent, accounted_multiplier, che
 if TYPE_CHECKING:
     import dp_accounting
 
-_LARGEST_EPSILON = 1e6  # beyond it the search for z fails, and nothing is private
+_LARGEST_EPSILON = 1e6  # largest target: beyond it the search for z fails
 
 
 @dataclass(frozen=True)
 class AnalyticGaussian:
-    """Exact epsilon of Gaussian mechanisms (Balle and Wang 2018, Theorem 8). relation: what the releases compare.
+    """Exact epsilon of Gaussian mechanisms (Balle and Wang 2018, Theorem 8). relation: the neighbours of the releases.
 
     delta(eps) = Phi(mu / 2 - eps / mu) - e^eps Phi(-mu / 2 - eps / mu),    mu^2 = sum 1 / z^2
     """
@@ -48,11 +48,11 @@ class AnalyticGaussian:
 
 @lru_cache(maxsize=1024)
 def noise_multiplier(epsilon: float, delta: float) -> float:
-    """The smallest z = sigma / sensitivity, to eight digits and rounded up, with which one release is (eps, delta).
+    """The smallest z = sigma / sensitivity, rounded up to eight digits, that makes one release (eps, delta)-private.
 
     Raises ValueError for eps <= 0 or delta outside (0, 1), or where more noise would be needed than is accounted for.
     """
-    import dp_accounting  # here, because it takes SciPy with it
+    import dp_accounting  # here: it imports SciPy
 
     checks.positive("epsilon", epsilon)
     check_delta(delta)

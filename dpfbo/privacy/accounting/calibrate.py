@@ -1,7 +1,7 @@
 """Planning: the noise, sampling probability or number of rounds that meets a target epsilon.
 
-All three let dp-accounting search by what an accountant says, which must not grow with noise, nor fall with sampling
-or rounds. The answer is rounded to the private side: `epsilon_of(answer) <= target`.
+All three searches are dp-accounting's. The accountant's epsilon must not grow with noise, nor fall with sampling or
+rounds. The answer is rounded to the private side: `epsilon_of(answer) <= target`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DIGITS = 4  # significant digits of an answer
 SMALLEST_NOISE, LARGEST_NOISE = 0.01, 1e4  # multipliers that the accountants can handle
 SMALLEST_PROBABILITY = 1e-6
 MOST_ROUNDS = 100_000
-_MANY_TARGETS = 100.0  # an epsilon of so many targets stands for any larger one
+_MANY_TARGETS = 100.0  # times the target: the epsilon that stands for any larger one
 
 EpsilonOf = Callable[[float], float]
 
@@ -24,8 +24,8 @@ EpsilonOf = Callable[[float], float]
 def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
     """The smallest noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target.
 
-    least: the smallest noise of any round over z. Raises ValueError if no z up to `LARGEST_NOISE` with at least
-    `SMALLEST_NOISE` in every round is.
+    least: the smallest noise of any round over z; no round gets less than `SMALLEST_NOISE`. Raises ValueError if even
+    `LARGEST_NOISE` costs more than the target.
     """
     checks.positive("epsilon", target)
     smallest = _rounded(max(SMALLEST_NOISE, SMALLEST_NOISE / least), up=True)
@@ -43,7 +43,7 @@ def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -
 
 
 def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> bool:
-    """Whether z is what `noise_multiplier` gives, by two epsilons only."""
+    """True if z is the result of `noise_multiplier`; computes two epsilons only."""
     smallest = _rounded(max(SMALLEST_NOISE, SMALLEST_NOISE / least), up=True)
     if isinstance(z, bool) or not isinstance(z, int | float) or not smallest <= z <= LARGEST_NOISE:
         return False
@@ -54,9 +54,9 @@ def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: 
 
 
 def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
-    """The largest sampling probability, to `DIGITS` digits, whose epsilon is at most the target; 1 if that is.
+    """The largest sampling probability, to `DIGITS` digits, whose epsilon is at most the target.
 
-    Raises ValueError if not even `SMALLEST_PROBABILITY` is.
+    Raises ValueError if even `SMALLEST_PROBABILITY` costs more.
     """
     checks.positive("epsilon", target)
     if epsilon_of(1.0) <= target:
@@ -74,7 +74,7 @@ def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
 def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_ROUNDS) -> int:
     """The largest number of rounds whose epsilon is at most the target.
 
-    Raises ValueError if not even one round is, or more than `most` are.
+    Raises ValueError if one round costs more, or if the target pays for more than `most` rounds.
     """
     checks.positive("epsilon", target)
     if (first := epsilon_of(1)) > target:
@@ -91,7 +91,7 @@ def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_R
 
 
 def _solved(epsilon_of: EpsilonOf, target: float, bad: float, good: float) -> float:
-    """The value with `DIGITS` digits that meets the target and is the last one to do so on the way from good to bad."""
+    """The last value of `DIGITS` digits on the way from good to bad that meets the target."""
     up = good > bad
     answer = _rounded(_searched(epsilon_of, target, bad, good, 0.5 * 10.0**-DIGITS * min(bad, good)), up)
     while (nearer := _next(answer, down=up)) > 0 and epsilon_of(nearer) <= target:
@@ -100,21 +100,21 @@ def _solved(epsilon_of: EpsilonOf, target: float, bad: float, good: float) -> fl
 
 
 def _searched(epsilon_of: Callable[[Any], float], target: float, bad: float, good: float, tolerance: float) -> float:
-    """A value from good to bad that meets the target, at most the tolerance from the last one to do so."""
-    import dp_accounting  # here, because it takes SciPy with it, and an agent's process needs neither
+    """A value between good and bad that meets the target, within the tolerance of the last one that does."""
+    import dp_accounting  # here: it imports SciPy, and an agent's process needs neither
 
     low, high = min(bad, good), max(bad, good)
     found = dp_accounting.calibrate_dp_mechanism(
-        lambda: _Asked(epsilon_of, _MANY_TARGETS * target), lambda value: min(max(value, low), high), target, 0.0,
-        dp_accounting.ExplicitBracketInterval(low, high), isinstance(good, int), tolerance,
+        lambda: _ValueAccountant(epsilon_of, _MANY_TARGETS * target), lambda value: min(max(value, low), high),
+        target, 0.0, dp_accounting.ExplicitBracketInterval(low, high), isinstance(good, int), tolerance,
     )  # fmt: skip
     return min(max(found, low), high)
 
 
-class _Asked:
-    """`epsilon_of` as the accountant that dp-accounting's search asks, whose events are the values themselves.
+class _ValueAccountant:
+    """`epsilon_of` as an accountant for dp-accounting's search; its events are the values themselves.
 
-    most: an infinite epsilon is said to be this, since the search interpolates.
+    most: stands for an infinite epsilon, since the search interpolates.
     """
 
     def __init__(self, epsilon_of: EpsilonOf, most: float) -> None:
@@ -123,7 +123,7 @@ class _Asked:
         self.ledger = dp_accounting.NoOpDpEvent()
         self._epsilon_of, self._most = epsilon_of, most
 
-    def compose(self, value: float) -> _Asked:
+    def compose(self, value: float) -> _ValueAccountant:
         self._value = value
         return self
 
@@ -132,7 +132,7 @@ class _Asked:
 
 
 def _rounded(value: float, up: bool) -> float:
-    """To `DIGITS` significant digits."""
+    """The value with `DIGITS` significant digits."""
     step = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
     steps = value / step
     if abs(steps - round(steps)) > 1e-6:
@@ -141,6 +141,6 @@ def _rounded(value: float, up: bool) -> float:
 
 
 def _next(value: float, down: bool) -> float:
-    """The next number of `DIGITS` digits."""
+    """The next number of `DIGITS` digits, below or above."""
     little = 0.1**DIGITS / 2
     return _rounded(value * (1 - little if down else 1 + little), up=not down)

@@ -1,4 +1,4 @@
-"""The event that one round of the mechanism is, in dp-accounting's words, and back."""
+"""The dp-accounting event of one round of the mechanism, and the round's parameters from it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def round_event(q: float, z: float | None, subset: tuple[int, int] | None = None) -> dp_accounting.DpEvent:
-    """One round at multiplier z = sigma / sensitivity under zero-out; None or 0: nothing private.
+    """The event of one round at multiplier z = sigma / sensitivity under zero-out; z None or 0: not private.
 
     subset: (k, N) for a subset of fixed size k of N agents instead of Poisson sampling with probability q. Its
-    relation is replace-one, and two clipped messages differ by twice what one differs from zero: the
-    event's multiplier is z / 2.
+    relation is replace-one, and two clipped messages differ by up to twice the norm of one: the event's multiplier is
+    z / 2.
     """
-    import dp_accounting  # here, because it takes SciPy with it, and an agent's process needs neither
+    import dp_accounting  # here: it imports SciPy, and an agent's process needs neither
 
     if not z:
         return dp_accounting.NonPrivateDpEvent()

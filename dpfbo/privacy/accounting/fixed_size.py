@@ -13,12 +13,12 @@ import numpy as np
 from dpfbo.privacy.accounting import REPLACE_ONE, UnsupportedEvent, accounted_multiplier, check_delta
 from dpfbo.privacy.accounting.rdp import divergences_of, epsilon_of
 
-# whole orders, since between two the bound is a straight line; below 2, only where nothing is left out
+# Rényi orders: whole ones, since the bound is linear between two; those below 2 serve subsets of all agents
 ORDERS = (
     1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 24, 28, 32, 40, 48,
     64, 128, 512,
 )  # fmt: skip
-_LARGEST_PRECISION = 1e8  # beyond it there is no use in a number
+_LARGEST_PRECISION = 1e8  # sum of 1 / m^2, beyond which epsilon counts as infinite
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class FixedSize:
     zero. Two messages are up to 2 D apart, so the event that `events.round_event` makes has multiplier z / 2, and
     nothing here halves it again. Epsilon is an upper bound, and not comparable with one for zero-out.
 
-    It is never above the exact epsilon of the plain Gaussians, `1 / m^2 = sum_t 1 / m_t^2`: subset by subset the two
-    outcomes are theirs or the same.
+    It is never above the exact epsilon of the plain Gaussians, `1 / m^2 = sum_t 1 / m_t^2`: given the subsets, the two
+    outcomes have the laws of plain Gaussians, or are equal.
     """
 
     relation: ClassVar[str] = REPLACE_ONE
@@ -72,10 +72,10 @@ def _epsilon_of_plain(precision: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def _divergences(N: int, k: int, multiplier: float) -> np.ndarray:
-    """Of one event at `ORDERS`: `min(bound of Thm. 27, order / (2 multiplier^2))`.
+    """Rényi divergences of one event at `ORDERS`: `min(bound of Thm. 27, order / (2 multiplier^2))`.
 
-    multiplier: of the event, 0 for no noise. The minimum, since subset by subset the two outcomes are those of a plain
-    Gaussian or the same, and a mixture diverges no more than its worst part; near k = N the theorem is weaker.
+    multiplier: the event's, 0 for no noise. The second bound holds because, given the subset, the two outcomes have the
+    laws of a plain Gaussian or are equal, and a mixture diverges no more than its worst part; near k = N it is lower.
     """
     if multiplier == 0:
         return np.full(len(ORDERS), np.inf)

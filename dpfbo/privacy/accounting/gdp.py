@@ -11,7 +11,7 @@ import numpy as np
 
 from dpfbo.privacy.accounting import ZERO_OUT, check_delta, sampled_gaussian
 
-_LARGEST_LOG_MU2 = 200.0  # epsilon is about mu^2 / 2; beyond it there is no use in a number
+_LARGEST_LOG_MU2 = 200.0  # log mu^2, beyond which epsilon, about mu^2 / 2, counts as infinite
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Gdp:
 
 
 def _log_mu2(q: float, z: float) -> float:
-    """`log(q^2 (exp(1/z^2) - 1))`, of one round; inf without noise."""
+    """`log(q^2 (exp(1/z^2) - 1))` for one round; inf without noise."""
     if z == 0:
         return math.inf
     return 2 * math.log(q) + z**-2 + math.log(-math.expm1(-(z**-2)))

@@ -19,7 +19,7 @@ _MOMENTS = np.arange(1, 33)
 class Moments:
     """`eps = min_lambda (sum_t alpha_t(lambda) + log(1/delta)) / lambda`, lambda = 1..32 (Abadi et al. 2016, Thm. 2).
 
-    What the paper prints beside its curves. Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events.
+    The paper prints it beside its curves. Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events.
     """
 
     relation: ClassVar[str] = ZERO_OUT

@@ -17,12 +17,12 @@ from scipy.special import log_ndtr, ndtr
 
 from dpfbo.privacy.accounting import ZERO_OUT, check_delta, sampled_gaussian
 
-_INTERVAL = 1e-3  # of the discretised loss; rounding is upwards
-_FINEST = 1e-6
-_MOST_POINTS = 1_000_000  # of a round's loss
-_PRECISION = 1e-9  # of an epsilon, rounded upwards
-_LOST, _LOST_A_ROUND = 1e-14, 1e-16  # of delta: rounding errors of the FFT, counted as spent
-_EACH, _STEPS = 200, 60  # a curve of more rounds is solved at so many of them
+_INTERVAL = 1e-3  # largest interval of the discretised loss, which is rounded up
+_FINEST = 1e-6  # smallest interval
+_MOST_POINTS = 1_000_000  # grid points of a round's loss
+_PRECISION = 1e-9  # of epsilon, which is rounded up
+_LOST, _LOST_A_ROUND = 1e-14, 1e-16  # delta counted as spent for rounding errors of the FFT: once, and each round
+_EACH, _STEPS = 200, 60  # rounds; a curve of more than _EACH is solved at _STEPS of them
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _composed(
     one: Mapping[tuple[float, float], PrivacyLossDistribution],
     kinds: Sequence[tuple[float, float]],
 ) -> PrivacyLossDistribution:
-    """The loss of some rounds (at least one) after those of `total`, alike ones together."""
+    """The loss of `total` followed by some rounds (at least one), composed kind by kind."""
     for kind, times in Counter(kinds).items():
         several = one[kind] if times == 1 else one[kind].self_compose(times)
         total = several if total is None else total.compose(several)
@@ -81,7 +81,7 @@ def _composed(
 class _SampledGaussian(GaussianPrivacyLoss):
     """The loss of a round with q = sampling_prob and z = standard_deviation, in one direction of the relation.
 
-    dp-accounting's own; but its divergence is of a whole grid at once, where dp-accounting goes point by point.
+    It is dp-accounting's class, but computes the divergence of a whole grid at once instead of point by point.
     """
 
     def get_delta_for_epsilon(self, epsilon: np.ndarray) -> np.ndarray:
@@ -102,19 +102,19 @@ class _SampledGaussian(GaussianPrivacyLoss):
 
     @cached_property
     def span(self) -> tuple[float, float]:
-        """Least and largest loss that get a point of their own."""
+        """Least and largest loss on the grid."""
         bounds = self.connect_dots_bounds()
         return bounds.epsilon_lower, bounds.epsilon_upper
 
     def discretised(self, interval: float) -> pld_pmf.PLDPmf:
-        """The loss on multiples of the interval, never smaller than it is."""
+        """The loss on multiples of the interval, from above."""
         first, last = math.floor(self.span[0] / interval), math.ceil(self.span[1] / interval)
         deltas = self.get_delta_for_epsilon(np.arange(first, last + 1) * interval)
         return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, first, last, deltas)
 
 
 def _without_sampling(epsilon: np.ndarray, q: float) -> np.ndarray:
-    """`g(eps) = log((e^eps - (1 - q)) / q)`, -inf up to log(1 - q): below it no sampled round's loss can be."""
+    """`g(eps) = log((e^eps - (1 - q)) / q)`, -inf up to log(1 - q), below which no loss of a sampled round lies."""
     with np.errstate(divide="ignore"):
         return epsilon - math.log(q) + np.log(np.maximum(-np.expm1(np.log1p(-q) - epsilon), 0.0))
 
@@ -129,13 +129,13 @@ def _one_round_each(kinds: Iterable[tuple[float, float]]) -> dict[tuple[float, f
 
 
 def _losses(q: float, z: float) -> list[_SampledGaussian]:
-    """One round's loss, in both directions of the relation; without sampling they are the same, and one is given."""
+    """One round's loss in both directions of the relation, or in one direction without sampling: both are the same."""
     directions = (AdjacencyType.REMOVE, AdjacencyType.ADD) if q < 1 else (AdjacencyType.REMOVE,)
     return [_SampledGaussian(z, sampling_prob=q, adjacency_type=direction) for direction in directions]
 
 
 def _interval(losses: Sequence[_SampledGaussian]) -> float:
-    """Fine enough for the smallest loss, of size q / z, unless the largest would then have too many points."""
+    """The grid's interval: fine enough for the smallest loss, about q / z, if the largest gets few enough points."""
     fine = min([_INTERVAL, *(0.05 * loss.sampling_prob / loss.standard_deviation for loss in losses)])
     coarse = [_INTERVAL / (2 * loss.standard_deviation) ** 2 for loss in losses if loss.standard_deviation < 0.5]
     return max([fine, _FINEST, *coarse, *((loss.span[1] - loss.span[0]) / _MOST_POINTS for loss in losses)])

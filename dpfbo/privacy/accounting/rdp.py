@@ -14,7 +14,7 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from dpfbo.privacy.accounting import ZERO_OUT, check_delta, sampled_gaussian
 
 ORDERS = tuple(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
-_ROUNDING = 1e-14  # of a divergence: a smaller one may come out as 0 or less, which would pass for no loss at all
+_ROUNDING = 1e-14  # smallest divergence: rounding may turn smaller ones into 0 or less, which would count as no loss
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def divergences_of(
 ) -> np.ndarray:
     """Rényi divergences of one event by dp-accounting, infinite where its series does not converge."""
     verbosity = absl_logging.get_verbosity()
-    absl_logging.set_verbosity(absl_logging.ERROR)  # orders that do not converge are left out, with a warning each
+    absl_logging.set_verbosity(absl_logging.ERROR)  # it warns of every order that does not converge
     try:
         accountant = rdp_privacy_accountant.RdpAccountant(orders, relation).compose(event)
     finally:
@@ -68,7 +68,7 @@ def divergences_of(
 
 @lru_cache(maxsize=4096)
 def _divergences(q: float, z: float) -> np.ndarray:
-    """Of one Poisson-sampled Gaussian."""
+    """Rényi divergences of one Poisson-sampled Gaussian at `ORDERS`."""
     if z == 0:
         return np.full(len(ORDERS), np.inf)
     event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))

@@ -18,22 +18,22 @@ from dpfbo.gp.batches import PRODUCTS, filled
 
 CLASSES = 10
 CHANNELS = (8, 16)
-BATCH = 16  # images of a step
+BATCH = 16  # images in a step
 MOMENTUM = 0.9
 
 _KERNELS = (5, 3)
-_NETWORKS = 64  # trained at once; more would only take memory
+_NETWORKS = 64  # networks trained at once; more would only take memory
 
 Parameters = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # weights and biases of the three layers
 
 
 @dataclass(frozen=True)
 class ImageSets:
-    """N image sets with I images together, and all that their training does not share with any other's.
+    """N image sets with I images in total, and the minibatches and start weights of their networks.
 
-    patches: of the first layer, I x side^2 x 25, side that of its output. target: I x 10, zeros and ones. batches:
-    rows of the images of each step, N x steps x BATCH. validation: rows of the images to judge by, N x v, -1 where
-    there are fewer than v. start: weights of all layers before the first step, N x W.
+    patches: inputs of the first layer, I x side^2 x 25, its output side x side. target: I x 10, zeros and ones.
+    batches: rows of the images of each step, N x steps x BATCH. validation: rows of the validation images, N x v, -1
+    for padding. start: weights of all layers before the first step, N x W.
     """
 
     patches: Tensor
@@ -43,31 +43,31 @@ class ImageSets:
     start: Tensor
 
     def to(self, device: torch.device) -> ImageSets:
-        """The same on a device."""
+        """The same image sets on a device."""
         fields = (self.patches, self.target, self.batches, self.validation, self.start)
         return ImageSets(*(field.to(device) for field in fields))
 
 
 def patches_of(images: Tensor) -> Tensor:
-    """What the first layer sees of each image, `I x s x s -> I x h^2 x 25` with h = s / 2 rounded up."""
+    """The inputs of the first layer, `I x s x s -> I x h^2 x 25` with h = s / 2 rounded up."""
     padded = functional.pad(images, (2, 2, 2, 2))
     return padded.unfold(1, _KERNELS[0], 2).unfold(2, _KERNELS[0], 2).flatten(3).flatten(1, 2).contiguous()
 
 
 def n_weights(side: int) -> int:
-    """How many weights a network has for images of side x side, biases not counted."""
+    """The number of weights, without biases, of a network for images of side x side."""
     return sum(math.prod(shape) for shape in _shapes(_side(side)))
 
 
 def batches_of(rows: np.ndarray, steps: int, generator: np.random.Generator) -> np.ndarray:
-    """Rows of the images of each step, `steps x BATCH`: in random order, in a new one when all have been seen."""
+    """Rows of the images of each step, `steps x BATCH`, from one random permutation of all rows after the other."""
     passes = math.ceil(steps * BATCH / len(rows))
     order = np.concatenate([generator.permutation(rows) for _ in range(passes)])
     return order[: steps * BATCH].reshape(steps, BATCH)
 
 
 def validation_rows(rows: Sequence[np.ndarray]) -> Tensor:
-    """Index tensor `N x v` of N lists of rows, the shorter ones filled up with -1."""
+    """Index tensor `N x v` of N lists of rows, the shorter ones padded with -1."""
     result = torch.full((len(rows), max(map(len, rows))), -1, device="cpu")
     for i, some in enumerate(rows):
         result[i, : len(some)] = torch.from_numpy(some)
@@ -78,7 +78,7 @@ def validation_accuracy(data: ImageSets, sets: Tensor, settings: Tensor) -> Tens
     """Share of the validation images that each network gets right after training, E float64.
 
     Network e is that of the image set `sets[e]`, trained with `settings[e]` (E x 3), see `train`. Each network's
-    result is the same to the bit whichever others share the call.
+    result has the same bits whichever networks share the call.
     """
     result = []
     for some, setting in zip(sets.split(_NETWORKS), settings.float().split(_NETWORKS), strict=True):
@@ -137,7 +137,7 @@ def logits(parameters: Parameters, patches: Tensor) -> Tensor:
 def start_parameters(start: Tensor, side: int) -> Parameters:
     """Weights of E networks (`E x W` normal numbers, scaled after He et al. 2015) and biases of zero.
 
-    side: of the first layer's output.
+    side: side of the first layer's output.
     """
     sizes = _shapes(side)
     parts = start.split([math.prod(size) for size in sizes], 1)
@@ -147,7 +147,7 @@ def start_parameters(start: Tensor, side: int) -> Parameters:
 
 
 def _side(side: int) -> int:
-    """Places a side of a layer that looks at every second one."""
+    """Output side of a layer with stride 2."""
     return (side + 1) // 2
 
 
@@ -160,10 +160,10 @@ def _shapes(side: int) -> list[tuple[int, int]]:
 def _right(data: ImageSets, sets: Tensor, parameters: Parameters) -> Tensor:
     """Share of validation images classified right, E float64."""
     rows = data.validation[sets]  # E x v
-    there = rows >= 0
+    real = rows >= 0
     rows = rows.clamp(min=0)
     right = logits(parameters, data.patches[rows]).argmax(-1) == data.target[rows].argmax(-1)
-    return (right & there).sum(1).double() / there.sum(1)
+    return (right & real).sum(1).double() / real.sum(1)
 
 
 def _forward(parameters: Parameters, patches: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -180,7 +180,7 @@ def _forward(parameters: Parameters, patches: Tensor) -> tuple[Tensor, Tensor, T
 
 
 def _fold(columns: Tensor, side: int) -> Tensor:
-    """Sum over all 3 x 3 patches that a place is in, `E x B x h2^2 x 9 c -> E x B x h x h x c`, h = side."""
+    """Each place's sum over the 3 x 3 patches that hold it, `E x B x h2^2 x 9 c -> E x B x h x h x c`, h = side."""
     E, B, _, _ = columns.shape
     h2 = _side(side)
     columns = columns.view(E, B, h2, h2, 3, 3, CHANNELS[0])

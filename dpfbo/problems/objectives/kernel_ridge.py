@@ -13,20 +13,19 @@ from torch import Tensor
 
 from dpfbo.problems.readers.data_files import reading
 
-_FEATURES = 28
-_PERCENTAGES = [3, 4]  # of the features; the others are 0 or 1
-_ABILITY = [7, 8, 9]  # the band of the student's verbal reasoning test, one-hot
-_FEWEST = 4  # students: both halves have two then
+_FEATURES = 28  # columns
+_PERCENTAGES = [3, 4]  # columns in percent; the others are 0 or 1
+_ABILITY = [7, 8, 9]  # columns of the band of the student's verbal reasoning test, one-hot
+_FEWEST = 4  # students of a school, so that each half has two
 
 
 @dataclass(frozen=True)
 class Schools:
-    """Halves of N schools, in the width of the largest: t students to train on, v to validate with.
+    """Training and validation halves of N schools, padded to the t and v students of the largest.
 
     within: N x 2 x t x t squared distances between training students, in the ability band and in the other features;
-    across: N x 2 x v x t, from the validation students to them; infinite where a school has no such student.
-    train, validation: N x t and N x v scores less the mean of the school's training scores, 0 where it has no such
-    student.
+    across: N x 2 x v x t, from the validation students to them; infinite for padding. train, validation: N x t and
+    N x v scores less the mean of the school's training scores, 0 for padding.
     """
 
     within: Tensor
@@ -45,8 +44,7 @@ class Schools:
             |validation - K* a|^2 / |validation|^2,   a = (K + ridge I)^-1 train
 
         with K_ij = exp(-sum_f gamma_f d_f(i, j)^2) (Rasmussen and Williams 2006, eq. 2.25). ridge: N; gamma: N x 2;
-        positive. A student who is not there is infinitely far from all others and has the target 0, which changes
-        nothing.
+        positive. A padded student, infinitely far from all others and with target 0, changes nothing.
         """
         K = _kernel(self.within, gamma)  # N x t x t
         K.diagonal(dim1=1, dim2=2).add_(ridge[:, None])
@@ -95,6 +93,6 @@ def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _squared_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """In the ability band and in the other features, 2 x len(a) x len(b)."""
+    """Squared distances in the ability band and in the other features, 2 x len(a) x len(b)."""
     other = np.setdiff1d(np.arange(_FEATURES), _ABILITY)
     return np.stack([pairwise_distances(a[:, f], b[:, f], metric="sqeuclidean") for f in (_ABILITY, other)])

@@ -1,8 +1,8 @@
 """Multinomial logistic regression by mini-batch SGD: many data sets and many settings as one tensor program.
 
-The weights start at zero and every gradient is a sum of training rows, so they are W = A X at any time: what is
-trained are the coefficients A on the n training rows, through the Gram matrix X X^T, instead of W on all features.
-That is the same descent, in exact arithmetic, and cheaper when there are fewer rows than features.
+The weights start at zero and every gradient is a sum of training rows, so they are W = A X at any time. The
+coefficients A of the n training rows are trained, through the Gram matrix X X^T, instead of W on all features. In exact
+arithmetic that is the same descent, and it is cheaper when there are fewer rows than features.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dpfbo.gp.batches import PRODUCTS, filled
 
 @dataclass(frozen=True)
 class DataSets:
-    """N data sets of up to n training and v validation rows, shorter ones filled up with zeros.
+    """N data sets of up to n training and v validation rows, shorter ones padded with zeros.
 
     gram: X X^T of the training rows, N x n x n. cross: X X_v^T, training by validation rows, N x n x v. target: the
-    training labels as 0 and 1, N x C x n. rows: how many training rows are real, N. label: of the validation rows,
-    N x v, -1 where there is none.
+    training labels as 0 and 1, N x C x n. rows: number of training rows without padding, N. label: labels of the
+    validation rows, N x v, -1 for padding.
     """
 
     gram: Tensor
@@ -37,7 +37,7 @@ class DataSets:
         return DataSets(self.gram[index], self.cross[index], self.target[index], self.rows[index], self.label[index])
 
     def to(self, device: torch.device) -> DataSets:
-        """The same on a device."""
+        """The same data sets on a device."""
         return DataSets(*(field.to(device) for field in (self.gram, self.cross, self.target, self.rows, self.label)))
 
 
@@ -57,7 +57,7 @@ class Settings:
 def data_sets(
     training: Sequence[tuple[np.ndarray, np.ndarray]], validation: Sequence[tuple[np.ndarray, np.ndarray]], classes: int
 ) -> DataSets:
-    """From the (X, y) of each data set, labels 0..classes-1; float32."""
+    """The data sets from their (X, y), labels 0..classes-1; float32."""
     n, v = (max(len(y) for _, y in half) for half in (training, validation))
     N, d = len(training), training[0][0].shape[1]
     X, X_v = np.zeros((N, n, d)), np.zeros((N, v, d))
@@ -78,11 +78,11 @@ def fit(data: DataSets, settings: Settings, epochs: int, order: Tensor) -> tuple
         W <- (1 - lr l2) W - lr / |B| sum_{i in B} (p_i - y_i) x_i^T,    b <- b - lr / |B| sum_{i in B} (p_i - y_i).
     In every epoch each model cuts a permutation of its rows into batches of its own size, the last one smaller if it
     must be (a size of n or more is gradient descent). Models with more batches in an epoch take more steps; the
-    others rest meanwhile. Each model's result is the same to the bit whichever data sets share the call.
+    others wait meanwhile. Each model's result has the same bits whichever data sets share the call.
 
     order: U[0, 1) numbers, N x k x epochs x n; the ranks of a row of them are the permutation of that epoch.
     """
-    batches = -(-data.rows[:, None] // settings.batch_size)  # N x k, in an epoch
+    batches = -(-data.rows[:, None] // settings.batch_size)  # N x k, batches in an epoch
     N, k = batches.shape
     classes, n = data.target.shape[1:]
     A, b = data.gram.new_zeros(N, k, classes, n), data.gram.new_zeros(N, k, classes, 1)
@@ -105,10 +105,10 @@ def validation_accuracy(data: DataSets, A: Tensor, b: Tensor) -> Tensor:
 
 
 def _batch_of_row(data: DataSets, settings: Settings, batches: Tensor, order: Tensor) -> Tensor:
-    """Which batch of the epoch each training row is in, N x k x epochs x n; -1 for rows that are none."""
+    """The index in the epoch of each training row's batch, N x k x epochs x n; -1 for padding."""
     real = torch.arange(order.shape[-1], device=order.device) < data.rows[:, None]  # N x n
     result = torch.where(real, 0, -1).short()[:, None, None].expand(order.shape).clone()
-    several = batches > 1  # m models; for the others there is nothing to permute
+    several = batches > 1  # m models; the others have nothing to permute
     real = real[:, None].expand(*batches.shape, -1)[several][:, None]  # m x 1 x n
     rank = torch.where(real, order[several], 2.0).argsort(dim=-1, stable=True).argsort(-1)  # m x epochs x n
     result[several] = torch.where(real, rank // settings.batch_size[several][:, None, None], -1).short()
@@ -136,6 +136,6 @@ def _descend(
 
 
 def _softmax(logits: Tensor) -> Tensor:
-    """Over the classes, N x k x C x n; torch.softmax rounds by how many data sets its threads share."""
+    """Softmax over the classes, N x k x C x n; torch.softmax rounds by the number of data sets in the call."""
     odds = (logits - logits.amax(2, keepdim=True)).exp()
     return odds / odds.sum(2, keepdim=True)

@@ -18,7 +18,7 @@ from dpfbo.problems.readers.data_files import reading
 
 Field = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
-_FITS_PER_TASK = 4  # sent to a worker at once
+_FITS_PER_TASK = 4  # fits sent to a worker at once
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,15 @@ def read_columns(path: Path, numbers: tuple[str, ...], text: tuple[str, ...] = (
     """Some columns of a csv file with a header; a file that does not change is read once.
 
     Columns `numbers` are float64, NaN where a field is empty; columns `text` are strings. Raises ValueError, one
-    sentence with file, column and rule, for a file that is no csv, a row with more fields than the header, a column
-    that is not there or there twice, or a field of `numbers` that is neither empty nor a finite number.
+    sentence with file, column and rule, for a file that is no csv, a row with more fields than the header, a missing or
+    repeated column, or a field of `numbers` that is neither empty nor a finite number.
     """
     status = path.stat()
     return _read(path, numbers, text, status.st_mtime_ns, status.st_size).copy()
 
 
 def refuse(path: Path, name: str, bad: pd.Series, rule: str) -> None:
-    """Raise ValueError for the first field of a column that is marked; the row below the header is row 1."""
+    """Raise ValueError for the first field of a column that `bad` marks; the row below the header is row 1."""
     if bad.any():
         raise ValueError(f"{path}, column {name}, row {int(bad.to_numpy().argmax()) + 1}: must be {rule}")
 

@@ -1,4 +1,4 @@
-"""Where data files lie on disk."""
+"""The location of data files on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_DATA_DIR = "data"
 
 
 class MissingData(FileNotFoundError):
-    """A data file is not where it was looked for; the message says how to get it."""
+    """A data file was not found; the message says how to get it."""
 
 
 def data_root(data_dir: str | Path | None = None) -> Path:
@@ -27,8 +27,8 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 
     Args:
         data_dir: folder that holds the data; None for DPFBO_DATA, else `data`.
-        relative: path inside that folder, for example `landmine/LandmineData.mat`; of several the first that is there.
-        fetch_name: what `python -m runners.fetch` calls the (first) file; None if it cannot be fetched.
+        relative: path inside that folder, for example `landmine/LandmineData.mat`; of several the first that exists.
+        fetch_name: name of the (first) file for `python -m runners.fetch`; None if it cannot be fetched.
 
     Raises:
         MissingData: there is no such file.
@@ -50,7 +50,7 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 
 @contextmanager
 def reading(path: Path, otherwise: str) -> Iterator[None]:
-    """Around the code that reads a file: what it raises becomes a ValueError, `<path> <otherwise> (<why>)`.
+    """Turn an error in the block, which reads a file, into a ValueError, `<path> <otherwise> (<why>)`.
 
     The readers of zip, HDF5 and MATLAB files raise errors of many kinds on damaged bytes.
     """

@@ -1,8 +1,8 @@
 """UCI HAR (Anguita et al. 2013): windows of smartphone signals as 561 features, 30 subjects, six activities.
 
-Two files are read. The archive of the UCI repository holds the authors' features. The compact file holds "UCI HAR,
-recomputed features": the same windows, and features computed anew from their signals by the published description,
-because the authors' own could not be had; say so when reporting numbers from it.
+Two kinds of file are read. The archive of the UCI repository holds the authors' features. The compact file holds "UCI
+HAR, recomputed features": the same windows, with features computed again from their signals by the published
+description, because the authors' own were not available; say so when reporting numbers from it.
 """
 
 import io
@@ -23,7 +23,7 @@ FEATURES = 561
 ACTIVITIES = 6
 
 _FOLDER = "UCI HAR Dataset"
-_NESTED = "UCI HAR Dataset.zip"  # the archive of today's UCI site holds that of the old one
+_NESTED = "UCI HAR Dataset.zip"  # the archive of the new UCI site holds that of the old one
 
 
 @dataclass(frozen=True)

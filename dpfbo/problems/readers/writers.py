@@ -1,4 +1,4 @@
-"""Images of handwritten digits, sorted by who wrote them, from the files that hold such images."""
+"""Images of handwritten digits by writer, read from their files."""
 
 import math
 from dataclasses import dataclass
@@ -75,7 +75,7 @@ def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Wr
 def load_pseudo_writers(n_agents: int, seed: int) -> list[Writer]:
     """scikit-learn's bundled 1797 digits (8 x 8), cut at random into equal parts.
 
-    That data set does not say who wrote what: the parts are no writers, only a stand-in that needs no download.
+    That data set does not name the writers: the parts are a stand-in that needs no download.
 
     Raises ValueError if a part would have fewer than 20 images.
     """

@@ -48,7 +48,7 @@ def test_noise_is_less_and_epsilon_is_the_same():
 
 
 def test_messages_are_means_of_one_norm():
-    """Every message has the clip norm S / sqrt(P), whatever its agent saw, and does not depend on a draw."""
+    """Every message has the clip norm S / sqrt(P), whatever its agent observed, and depends on no draw."""
     experiment = build(compose("algorithm=dp_fts_de_plus", "problem.n_agents=6", "rounds=1"))
     sent = federation.LocalPopulation.of(experiment.problem, experiment.agents).step(0, None, send=True).turn.messages
     bounded, _ = experiment.mechanism.bounded(sent, 2)
@@ -82,7 +82,7 @@ def test_preset_beats_the_paper_at_equal_epsilon(tmp_path):
 
 
 def mean_regrets(algorithm, folder, seeds=range(100, 104)):
-    """Of each function: the regret's mean over agents and rounds 1..T."""
+    """Each function's regret, its mean over agents and rounds 1..T."""
     result = []
     for seed in seeds:
         experiment = build(compose(f"algorithm={algorithm}", "rounds=10", f"seed={seed}"))

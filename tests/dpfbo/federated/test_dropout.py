@@ -1,4 +1,4 @@
-"""Messages that get lost or come too late: zero vectors, and an epsilon that does not notice."""
+"""Messages that are lost or late count as zero vectors, and do not change epsilon."""
 
 import json
 import math
@@ -43,7 +43,7 @@ def zeroed(messages, lost):
     return torch.where(lost[:, None], 0.0, messages)
 
 
-# Which ones are lost.
+# The lost messages
 
 
 def test_lost_messages_are_those_of_the_named_stream():
@@ -82,7 +82,7 @@ def test_what_is_lost_has_nothing_to_do_with_the_subset():
     assert abs(share - q * p) < 4 * math.sqrt(q * p * (1 - q * p) / (n * rounds))
 
 
-# What the server makes of it.
+# Lost messages at the server
 
 
 @pytest.mark.parametrize("mechanism", [PRIVATE, WeightedAverage()], ids=["private", "public"])
@@ -161,7 +161,7 @@ def test_peer_passes_a_lost_message_on_as_zeros(late):
     assert not lost[picked].all()
 
 
-# Whole runs.
+# Whole runs
 
 
 @pytest.mark.parametrize("problem", [GRID, BOX], ids=["grid", "box"])
@@ -230,7 +230,7 @@ def test_bad_settings_are_one_sentence_and_leave_nothing(monkeypatch, capsys, tm
     assert not (tmp_path / "r").exists()
 
 
-# In Ray.
+# Runs on Ray
 
 
 @pytest.fixture(scope="module")
@@ -297,7 +297,7 @@ def charged(t):
 
 @pytest.mark.parametrize("aggregation", ["messages", "tree"])
 def test_shard_that_misses_the_deadline(reused, monkeypatch, tmp_path, aggregation):
-    """As a run in one process in which the messages of its agents are lost in every round."""
+    """Its records are those of a run in one process that loses the messages of its agents in every round."""
     module = f"slow_{aggregation}"
     (tmp_path / f"{module}.py").write_text(SLOW)
     monkeypatch.chdir(tmp_path)

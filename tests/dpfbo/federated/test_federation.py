@@ -178,7 +178,7 @@ def test_epsilon_of_the_records_is_the_accountants():
 
 
 def test_shards_of_agents_query_what_the_whole_does():
-    """Invariant 1: whoever computes an agent, its queries are the same."""
+    """Invariant 1: an agent's queries do not depend on the shard that computes them."""
     problem, agents, _ = world(Branin(n_agents=6), own_gp=hyperparameters.OwnGP())
     clock = PhaseClock()
 
@@ -280,7 +280,7 @@ def test_without_a_server_everybody_asks_its_own_posterior():
 
 
 def test_same_seeded_noise_on_other_numbers_is_refused():
-    """Else the difference of the two broadcasts would show the difference of the sums, without noise."""
+    """Otherwise the difference of the two broadcasts would be that of the sums, without noise."""
     problem, agents, _ = world()
     messages = torch.randn(12, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     ledger, mechanism = Ledger(), SubsampledGaussian(1.0, 1.0, 2.0)

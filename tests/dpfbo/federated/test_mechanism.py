@@ -1,4 +1,4 @@
-"""The private mechanism: what is released, how far one agent can move it, what hostile messages do."""
+"""The private mechanism: its release, the influence of one agent on it, and hostile messages."""
 
 import math
 
@@ -325,7 +325,7 @@ UNREAL = {
     "make", [lambda: SubsampledGaussian(1.0, 1.0, 2.0), WeightedAverage], ids=["private", "average"]
 )
 def test_messages_of_a_wrong_type_count_as_zero_bit_for_bit(make, kind):
-    """Nor may they raise: a crash that only a chosen agent can cause tells who was chosen."""
+    """They must not raise either: a crash that only a chosen agent can cause would reveal the choice."""
     hostile, zeroed = list(messages()), list(messages())
     hostile[3], zeroed[3] = UNREAL[kind], torch.zeros(M, dtype=torch.float64)
     try:
@@ -338,7 +338,7 @@ def test_messages_of_a_wrong_type_count_as_zero_bit_for_bit(make, kind):
 
 @pytest.mark.parametrize("whole", [False, True], ids=["one vector", "all as a matrix"])
 def test_a_message_with_a_gradient_is_its_values_or_nothing(whole):
-    """Either is safe; a release that drags an agent's graph along, or cannot be written to the ledger, is not."""
+    """Both are safe; a release that carries an agent's graph, or that the ledger cannot write, is not."""
     sent = messages().requires_grad_() if whole else [*messages()[:-1], messages()[-1].clone().requires_grad_()]
     out = release(SubsampledGaussian(1.0, 1.0, 2.0), sent)
     assert not out.values.requires_grad
@@ -352,7 +352,7 @@ def test_a_complex_matrix_is_no_set_of_messages():
 
 
 def test_only_chosen_messages_are_looked_at():
-    """What an agent outside S_t sends changes neither the release nor any count."""
+    """The message of an agent outside S_t changes neither the release nor any count."""
     mechanism = SubsampledGaussian(0.4, 1.0, 2.0)
     chosen = mechanism.choose(N, ENTROPY, 0)
     assert 0 < chosen.sum() < N

@@ -15,7 +15,7 @@ ASSIGNMENT = torch.arange(29) % 4
 
 
 def ratio(weights, assignment):
-    """Weight of a region's own agents over that of the others."""
+    """Weight of a region's own agents, divided by that of the others."""
     own = assignment == torch.arange(len(weights))[:, None]
     return weights[own].max() / weights[~own].max()
 

@@ -93,7 +93,7 @@ def test_box_reaches_the_maximum_of_smooth_functions(P):
 
 
 def test_a_start_stays_in_its_region():
-    """The value that refinement climbs is the one of the region where the point ends."""
+    """Refinement climbs the function of the region in which its point ends."""
     f = function(10, 4, length=0.4, seed=5)
     box, acquisition = Box((0.0, 0.0), (1.0, 1.0)), Acquisition(1, 20)
     u = torch.rand(10, acquisition.uniforms_needed(box), dtype=torch.float64, generator=generator(6))
@@ -211,7 +211,7 @@ def test_a_slope_towards_a_border_ends_at_the_border_of_the_better_region():
 @pytest.mark.parametrize("D", [1, 2, 3])
 @pytest.mark.parametrize(("n_candidates", "n_starts", "iterations"), [(30, 0, 0), (30, 4, 0), (1, 4, 0), (30, 0, 20)])
 def test_the_result_is_never_worse_than_any_point_it_began_from(D, n_candidates, n_starts, iterations):
-    """Also without starts and without refinement: then it is the best of the points themselves (in 24 bits)."""
+    """Without starts and refinement too: then it is the best of the points themselves (in 24 bits)."""
     f = function(20, 2, D, length=0.2, seed=D)
     box, acquisition = Box((0.0,) * D, (1.0,) * D), Acquisition(n_candidates, n_starts, iterations)
     u = torch.rand(20, acquisition.uniforms_needed(box), dtype=torch.float64, generator=generator(5))

@@ -1,4 +1,4 @@
-"""Own posterior draws: the exact draw has the law of the Gaussian process; shards draw what the whole draws."""
+"""Own posterior draws: the exact draw has the law of the Gaussian process; an agent's draw is the same in any shard."""
 
 import math
 
@@ -59,7 +59,7 @@ def test_exact_draw_has_the_posterior_law(lengthscale):
 
 
 def test_agents_of_different_octaves_do_not_mix():
-    """A batch with every length-scale gives each agent what it gets alone."""
+    """A batch with every length-scale gives each agent the draw that it gets alone."""
     streams, scales = Streams(2), torch.tensor([0.006, 0.03, 0.031, 0.5, 0.51, 2.0, 90.0], dtype=torch.float64)
     n = len(scales)
     agents = torch.arange(n)
@@ -89,7 +89,7 @@ def test_shards_draw_what_the_whole_draws(method):
 
 
 def test_feature_draws_approach_the_exact_ones():
-    """Where the posterior is sharp, both kinds of draw query the same neighbourhood as often, within 4.5 SE."""
+    """With a sharp posterior both kinds of draw query the same neighbourhood equally often, within 4.5 SE."""
     n, streams = 3000, Streams(4)
     x = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64).expand(n, -1)[..., None]
     y = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64).expand(n, -1)
@@ -181,7 +181,7 @@ def maximizers(
     round: int = 4,
     acquisition: Acquisition = Acquisition(200, 6),
 ) -> Tensor:
-    """Of the agents `ids`, whose rows of the data are their ids."""
+    """Maximisers of the agents `ids`, which index the rows of the data."""
     x, y, hyper = data
     return draw.maximizers(ids, x[ids], y[ids], hyper.select(ids), domain, acquisition, STREAMS, round)
 
@@ -255,7 +255,7 @@ def test_the_observation_noise_has_a_floor(draw: OwnDraw, domain: Box | Grid) ->
 
 
 def test_the_law_of_the_maximum_is_reached_with_many_features_and_not_with_few() -> None:
-    """Where the maximum falls, in 12 cells, by chi-square: 5 features differ from the exact law, 400 do not."""
+    """The maximum's cell of 12, by chi-square: with 5 features its law differs from the exact one, with 400 not."""
     n, cells = 2000, 12
     grid = unit_grid(torch.linspace(0, 1, 60, dtype=torch.float64)[:, None])
     x = numbers(0.1, 0.35, 0.8).view(1, 3, 1).expand(n, -1, -1)

@@ -96,7 +96,7 @@ def test_paired_features_are_unbiased_with_the_variance_of_the_theory() -> None:
 
 
 def test_paired_features_have_the_lower_variance() -> None:
-    """Where the kernel matters, up to a length-scale apart: a smaller squared error by 3 of its standard errors."""
+    """Up to a length-scale apart, where the kernel matters: a smaller squared error by 3 of its standard errors."""
     M, n, l = 20, 8000, 0.4
     a, b = torch.zeros(1, 3, 1, dtype=torch.float64), l * torch.tensor([0.25, 0.5, 1.0], dtype=torch.float64)
     k = torch.exp(-0.5 * (b / l) ** 2)

@@ -41,7 +41,7 @@ def random_theta(N: int, seed: int = 3) -> Tensor:
 
 
 def log_likelihood(theta: np.ndarray, x: Tensor, y: Tensor) -> float:
-    """Per observation, by scipy alone: x t x D, y t."""
+    """Log likelihood per observation, by scipy alone. x: t x D; y: t."""
     l, variance, noise = np.exp(theta)
     K = variance * RBF(l)(x.numpy()) + noise * np.eye(len(x))
     return float(multivariate_normal.logpdf(y.numpy(), cov=K)) / len(x)
@@ -177,7 +177,7 @@ def test_the_fit_is_as_good_as_that_of_lbfgsb(objective: str, D: int, begin: tup
 
 @pytest.mark.parametrize("D", [1, 2])
 def test_from_the_published_start_the_fit_ends_where_it_is_flat(D: int) -> None:
-    """Start (1, .1, 1e-6) on noisy data: a slope above .01 an observation in a logarithm is an unfinished fit."""
+    """Start (1, .1, 1e-6) on noisy data: a fit is unfinished if a slope in a logarithm exceeds .01 an observation."""
     x, y = well_posed(40, 40, D, seed=70 + D)
     theta = logarithms(hyperparameters.fit(x, y, OwnGP().start(40)))
     _, gradient, _ = hyperparameters.closed_form(theta, x, y)

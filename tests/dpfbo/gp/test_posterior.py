@@ -106,7 +106,7 @@ def test_inputs_are_not_changed() -> None:
 @pytest.mark.parametrize("lam", [0.1, 1e-2, 1e-6])
 @pytest.mark.parametrize("repeat", [None, 1e-9, 0.0])
 def test_extending_equals_factorising_anew(k: int, lam: float, repeat: float | None) -> None:
-    """Also where new points repeat old ones, exactly or but for 1e-9, and the noise is 1e-6."""
+    """New points may repeat old ones, exactly or to 1e-9, with noise 1e-6."""
     N, t, M = 3, 12, 30
     u = torch.rand(N, t + k, 2, dtype=torch.float64, generator=generator(4))
     if repeat is not None:
@@ -123,7 +123,7 @@ def test_extending_equals_factorising_anew(k: int, lam: float, repeat: float | N
 
 
 def test_sixty_extensions_in_a_row_stay_exact() -> None:
-    """What a run does: 10 initial points, then one a round, with the landmine noise 1e-6 and a converging history."""
+    """As in a run: 10 initial points, then one a round, with the landmine noise 1e-6 and a converging history."""
     N, t0, T, M, lam = 4, 10, 60, 100, 1e-6
     u = torch.rand(N, t0 + T, 2, dtype=torch.float64, generator=generator(5))
     u[:, 30:] = 0.5 + 1e-5 * u[:, 30:]  # all later queries in one place
@@ -153,7 +153,7 @@ def test_cholesky_of_a_singular_matrix_adds_no_more_than_it_says() -> None:
 
 
 def test_one_agent_in_need_of_jitter_does_not_change_the_others() -> None:
-    """Else an agent's numbers would depend on which agents share its batch, shard or machine."""
+    """Otherwise an agent's numbers would depend on the agents that share its batch, shard or machine."""
     good = some_features(6, 20, 0.3) @ some_features(6, 20, 0.3).mT + 1e-2 * eye(6)
     singular = torch.ones(1, 6, 6, dtype=torch.float64)
     alone, together = cholesky(good), cholesky(torch.cat([good, singular]))

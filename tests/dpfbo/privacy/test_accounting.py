@@ -56,7 +56,7 @@ def test_pld_values(N, T, q, z, expected):
 )
 @settings(max_examples=20, deadline=None, derandomize=True)
 def test_pld_is_below_rdp_is_below_moments(q, z, T, N):
-    """Without slack, but for the 1e-9 by which each PLD epsilon is rounded up when it is solved for."""
+    """Without slack, except that each PLD epsilon is rounded up by 1e-9."""
     moments, rdp, pld = (a.epsilon([event(q, z)] * T, default_delta(N)) for a in ALL)
     assert 0 <= pld <= rdp + 2e-9
     assert rdp <= moments
@@ -129,7 +129,7 @@ LANDMINE, SYNTHETIC = (29, 4, 60, 0.35), (200, 2, 40, 0.25)
     [(LANDMINE, 1, Decay(10, 30), 6.20), (LANDMINE, 2, Decay(10, 30), 2.00), (SYNTHETIC, 1, Decay(5, 5), 6.46)],
 )
 def test_effective_losses_of_the_paper_s_noise(scheme, z, decay, expected):
-    """Pins the course of the weights too: dp-accounting's PLD gives these for the multipliers that the noise has."""
+    """Epsilons of dp-accounting's PLD at the effective multipliers; they pin the course of the weights too."""
     events, delta = charged(*scheme, z, decay, "effective"), default_delta(scheme[0])
     assert round(Pld().curve(events, delta)[-1], 2) == expected
     assert round(Pld().epsilon(events, delta), 2) == expected
@@ -220,7 +220,7 @@ def test_multipliers_of_few_digits_stay():
 
 
 def test_divergences_too_small_to_compute_are_no_free_rounds():
-    """Rounding leaves them 0 or below, for which dp-accounting says 0; but at epsilon 0 delta is mu / sqrt(2 pi)."""
+    """Rounding makes them 0 or less, for which dp-accounting has epsilon 0; but there delta is mu / sqrt(2 pi)."""
     at_zero = 1e-3 * math.sqrt(10) / 1e6 / math.sqrt(2 * math.pi)
     assert Rdp().epsilon([event(1e-3, 1e6)] * 10, at_zero / 1e4) > 0
 
@@ -273,13 +273,13 @@ def test_curves_change_no_input():
 
 
 def test_moments_stop_at_32():
-    """Where sampling is rare the largest moment binds, and with it `log(1/delta) / 32` is all that is left."""
+    """With rare sampling the largest moment is the best one, and epsilon tends to `log(1/delta) / 32`."""
     assert Moments().curve([event(1e-7, 10.0)], 1e-3)[-1] == pytest.approx(math.log(1e3) / 32, rel=1e-6)
 
 
 @pytest.mark.parametrize(("z", "T", "delta"), [(3.0, 1000, 1e-12), (3.0, 300, 1e-11), (1.0, 40, 1e-13)])
 def test_pld_bounds_the_exact_epsilon_of_many_rounds_at_a_small_delta(z, T, delta):
-    """Where the FFT's own errors are as large as delta; without sampling T rounds are one Gaussian."""
+    """The FFT's own errors are as large as delta here; without sampling T rounds are one Gaussian."""
     exact = dp_accounting.get_epsilon_gaussian(z / math.sqrt(T), delta)
     spent = Pld().epsilon([event(1.0, z)] * T, delta)
     assert exact <= spent <= 1.2 * exact

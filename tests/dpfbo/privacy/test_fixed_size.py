@@ -55,7 +55,7 @@ def test_epsilon_is_the_theorem_s_by_the_tighter_conversion(k, N, z, T):
         T * theorem_27(k, N, z / 2, a) + math.log1p(-1 / a) - math.log(DELTA * a) / (a - 1) for a in range(2, 33)
     ]
     ours = FixedSize().epsilon([round_event(k / N, z, (k, N))] * T, DELTA)
-    assert ours == pytest.approx(min(epsilons), rel=2e-3)  # not all whole orders are tried
+    assert ours == pytest.approx(min(epsilons), rel=2e-3)  # only some whole orders are tried
 
 
 @pytest.mark.parametrize(("k", "N", "z"), [(10, 29, 1.0), (10, 29, 3.0), (3, 100, 1.5), (28, 29, 2.0), (29, 29, 2.0)])
@@ -71,7 +71,7 @@ def test_two_worlds_diverge_no_more_than_it_says(k, N, z, order):
     true = math.log(np.exp(order * plus - (order - 1) * minus).sum() * (x[1] - x[0])) / (order - 1)
     said = _divergences(N, k, z / 2)[ORDERS.index(order)]
     assert true <= said * (1 + 1e-9)
-    if k == N:  # and with the factor 2 left out it would say a quarter of it
+    if k == N:  # without the factor 2 it would be a quarter of it
         assert true == pytest.approx(said, rel=1e-6)
 
 

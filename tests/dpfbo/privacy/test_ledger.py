@@ -126,7 +126,7 @@ def test_a_charge_that_is_not_durable_is_not_made(tmp_path, monkeypatch):
 
 
 def test_a_whole_line_without_its_newline_counts(tmp_path):
-    """An editor or a copy may have dropped it: whatever might have left is counted, and stays on disk."""
+    """An editor or a copy may have dropped the newline: a broadcast that may have left counts, and stays on disk."""
     path = tmp_path / "ledger.jsonl"
     Ledger(path).charge(charge(0, "a"))
     Ledger(path).charge(charge(1, "b"))

@@ -34,7 +34,7 @@ def test_discrete_noise_has_the_promised_law_and_lies_on_the_grid():
 
 
 def test_rounding_is_paid_for():
-    """Sums at most the sensitivity apart are at most `inflation` times that apart on the grid."""
+    """Two sums at most the sensitivity apart are at most `inflation` times as far apart on the grid."""
     noise, sensitivity = DiscreteGaussian(20), 1e-3
     g = 2.0 ** (math.floor(math.log2(sensitivity)) - 20)
     direction = total()

@@ -1,4 +1,4 @@
-"""privacy.rng=os: fresh normal noise, of which nothing stays anywhere."""
+"""privacy.rng=os: the noise is fresh and normal, and stored nowhere."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ OFFLINE = ["tracker.wandb.mode=offline", "progress=false"]
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """What the operating system gave, and the standard normals made of it, in the order they were drawn."""
+    """The operating system's bytes and the standard normals made of them, in the order of drawing."""
     given, normals = [], []
 
     def urandom(size):
@@ -48,7 +48,7 @@ def interrupted(cfg, after):
 
 
 def every_number(folder):
-    """All float columns of the Parquet files, whose bytes are compressed on disk."""
+    """The numbers in all float columns of the Parquet files, whose bytes are compressed on disk."""
     for path in folder.rglob("*.parquet"):
         for _, column in pd.read_parquet(path).items():
             flat = column.explode() if column.dtype == object else column

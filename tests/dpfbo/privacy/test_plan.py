@@ -1,4 +1,4 @@
-"""The privacy plan: epsilon by every accountant, what a budget pays for, calibration, and one sentence for bad ones."""
+"""The privacy plan: epsilon by every accountant, budgets, calibration, and one sentence for bad plans."""
 
 import subprocess
 import sys

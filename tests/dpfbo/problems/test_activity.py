@@ -39,7 +39,7 @@ def problem(data_dir: str) -> Activity:
 
 
 def some_points(problem: Activity, k: int, seed: int = 0) -> Tensor:
-    """k points an agent; every second with the smallest batches, which makes two of every subject's rows."""
+    """k points an agent; every second one has the smallest batches, two for each subject."""
     u = torch.rand(problem.n_agents, k, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     u[..., 0] *= (torch.arange(problem.n_agents)[:, None] + torch.arange(k)) % 2
     return problem.domain.to_natural(u)
@@ -119,7 +119,7 @@ def test_any_shard_of_the_agents_gives_the_same_bits(problem: Activity, k: int) 
 
 
 def test_any_shard_trains_the_same_weights_to_the_bit() -> None:
-    """Accuracies could hide what differs in the last bit."""
+    """Accuracies could hide a difference in the last bit."""
     rows = [150, 131, 90, 204, 77, 180, 160]
     data = data_sets(gaussian_data(rows, d=30), gaussian_data(rows, d=30), 4)
     u = torch.rand(7, 2, 3, generator=torch.Generator().manual_seed(2))
@@ -233,7 +233,7 @@ def test_real_subjects_agree_with_scikit_learn() -> None:
     expected = []
     for s in load_subjects(REAL, 0):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it has not converged to all digits
+            warnings.simplefilter("ignore")  # convergence warnings
             model = LogisticRegression(C=1 / (len(s.y_train) * l2), max_iter=50).fit(s.X_train, s.y_train)
         expected.append(1 - model.score(s.X_validation, s.y_validation))
     assert abs(float(errors.mean()) - np.mean(expected)) < 0.01

@@ -1,4 +1,4 @@
-"""BoTorch's test functions as a problem: what holds for each of them, and what is refused."""
+"""BoTorch's test functions as a problem: properties of each of them, and refusals."""
 
 import re
 import sys
@@ -54,7 +54,7 @@ def test_every_agents_optimum_is_the_reference_and_attained(name, dim):
     assert y.dtype == torch.float64
     assert torch.isfinite(y).all()
     assert (y <= problem.reference[:, None]).all()
-    assert 0.3 < float(y.std()) < 3  # of the order of 1
+    assert 0.3 < float(y.std()) < 3  # the standard deviation is of order 1
 
 
 @pytest.mark.parametrize(("name", "dim"), UNKNOWN)

@@ -53,7 +53,7 @@ def as_set(table):
 
 
 def replaced(one, other):
-    """How many rows of one list have to be replaced to get the other, whatever the order."""
+    """The number of rows to replace in one list to get the other, whatever the order."""
     assert len(one) == len(other)
     return (Counter(one) - Counter(other)).total()
 
@@ -191,7 +191,7 @@ def test_one_sale_that_is_another_changes_two_rows_and_the_place_of_one(tmp_path
     before = rows(records)
     changed, moved = Counter(), Counter()
     for i in range(28):
-        for place in ((i + 3) % 11, 11):  # where others are, where nobody was
+        for place in ((i + 3) % 11, 11):  # an occupied place, and an empty one
             after = rows([*records[:i], (place, 500), *records[i + 1 :]])
             changed[replaced(before, after)] += 1
             moved[replaced([row for row, _ in before], [row for row, _ in after])] += 1

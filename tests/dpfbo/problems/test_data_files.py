@@ -1,4 +1,4 @@
-"""Where data files are looked for, and what is said when one is missing."""
+"""The search for data files, and the message when one is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every problem: the contract, by one shared test; then what is particular to each."""
+"""Every problem: the contract, by one shared test; then properties of each."""
 
 import re
 
