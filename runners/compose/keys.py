@@ -23,5 +23,5 @@ def keys(group: str, **others: str) -> Iterator[None]:
         yield
     except SettingError as error:
         key = others.get(error.name, f"{group}.{error.name}" if group else error.name)
-        known_as = "" if error.name in key.rpartition(".")[2] else f" ({error.name})"
+        known_as = "" if error.name in key else f" ({error.name})"
         raise ValueError(f"{key}{known_as} {error.rule}") from error

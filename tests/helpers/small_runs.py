@@ -72,9 +72,9 @@ def interrupted(cfg, after, error=Stop):
     """Stop the run right after a round was kept; the rounds that on_round was called for."""
     seen = []
 
-    def stop(agents, server):
-        seen.append(agents.round)
-        if agents.round == after:
+    def stop(done):
+        seen.append(done.agents.round)
+        if done.agents.round == after:
             raise error
 
     with pytest.raises(error):
