@@ -208,7 +208,7 @@ class ActorKiller:
         killed: list[int] = []
 
         def lives() -> bool:
-            pid = self._deployment.wheres[actor].pid
+            pid = self._deployment.placements[actor].pid
             with self._one_at_a_time, suppress(ProcessLookupError):
                 if pid not in self._killed:
                     os.kill(pid, signal.SIGKILL)

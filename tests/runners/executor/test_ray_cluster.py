@@ -62,4 +62,4 @@ def test_a_run_on_three_nodes_of_which_one_goes_away(cluster, monkeypatch, tmp_p
 
 def nodes_of(deployment):
     """By actor: the node that it is on."""
-    return {name: where.node for name, where in deployment.wheres.items()}
+    return {name: place.node for name, place in deployment.placements.items()}

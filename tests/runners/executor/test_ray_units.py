@@ -57,10 +57,10 @@ def test_room_is_counted_node_by_node(settings, room):
 
 def test_calls_that_fail_although_nobody_is_dead_end_the_run():
     deployment = object.__new__(federated.RayFederation)
-    deployment._in_vain, deployment._actors = 0, lambda: []
+    deployment._unexplained, deployment._actors = 0, lambda: []
     deployment.done = federated.FederatedResult()
     deployment._start = lambda actors: None
-    for _ in range(supervision._VAIN):
+    for _ in range(supervision._MAX_UNEXPLAINED):
         deployment.heal(RaySystemError("no room"))
     with pytest.raises(ExecutorError, match="no actor is dead.*no room"):
         deployment.heal(RaySystemError("no room"))
