@@ -1,4 +1,4 @@
-"""The sweep command: what it plans, what it refuses, and what is left after trials and the sweep itself were killed."""
+"""The sweep command: its plans, its refusals, and its results after kills of trials and of the sweep itself."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def labels(*arguments):
 
 
 def summaries(folder):
-    """Every finished trial's summary file, with what tells whether it was written again."""
+    """The summary file of every finished trial, with its inode and time, which show a second write."""
     return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in Path(folder).rglob("summary.json")}
 
 
@@ -262,7 +262,7 @@ CUSTOM = ["problem=custom", *TINY, *QUIET, *FAST, SETTINGS, "seeds=0..3"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A working folder with an objective of one's own, which is broken at first."""
+    """A working folder with a custom objective that is broken at first."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "sweep_objective.py").write_text(OBJECTIVE)
     (folder / "broken").touch()
@@ -272,7 +272,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def killed(folder):
-    """The results of a sweep that was killed half-way, and what `status` said meanwhile."""
+    """The results of a sweep that was killed half-way, and the output of `status` before."""
     command = [sys.executable, "-m", "runners.sweep", *CUSTOM, "sweep.address=local"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     environment.pop("PYTEST_XDIST_WORKER", None)
@@ -292,7 +292,7 @@ def killed(folder):
 
 @pytest.fixture(scope="module")
 def session():
-    """A Ray that was there before the sweep, which leaves it as it is."""
+    """A Ray that was started before the sweep; the sweep leaves it running."""
     import ray
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
@@ -303,7 +303,7 @@ def session():
 
 @pytest.fixture
 def here(folder, monkeypatch, capfd):
-    """Runs a sweep in the working folder, one trial at a time; returns its exit code and what it printed."""
+    """Run a sweep in the working folder, one trial at a time; returns its exit code and its output."""
     monkeypatch.chdir(folder)
 
     def call(*more):
@@ -373,7 +373,7 @@ def test_retried_on_request(folder, session, here):
 
 
 def test_a_sweep_and_a_plain_run_give_the_same_records(folder, session, here, tmp_path):
-    """What the workers wrote is what this process computes."""
+    """The workers write the records that this process computes."""
     one = ["problem.function=sweep_objective:good", "algorithm=dp_fts"]
     (setting,) = plan([*(o for o in CUSTOM if o != SETTINGS), *one]).settings
     summary, _ = execute(OmegaConf.create({**setting.config(2), "results_dir": str(tmp_path)}))

@@ -23,7 +23,7 @@ BOTH = ["experiment=fig2c,fig2d", *TINY, "seeds=0,1"]
 
 @pytest.fixture
 def here(monkeypatch):
-    """Trials run in this process, one after another; gives the labels of those that did."""
+    """Run trials in this process, one after another; the value lists the label and seed of each."""
     from runners.sweep import tune
 
     ran = []
