@@ -74,7 +74,7 @@ class PlannedSetting:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """How a sweep runs its trials: the keys under `sweep`, their defaults resolved."""
+    """The keys under `sweep` that say how to run trials, with their defaults resolved."""
 
     max_concurrent: int | None
     cpus_per_trial: float

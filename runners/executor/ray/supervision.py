@@ -20,7 +20,7 @@ from runners.executor.ray.process import Placement
 logger = logging.getLogger(__name__)
 
 _MAX_UNEXPLAINED = 3  # failed calls in a row while every actor answers; the run then ends
-_REASON_CHARACTERS = 400  # of Ray's error
+_REASON_CHARACTERS = 400  # length of Ray's error in our sentence
 
 
 @dataclass

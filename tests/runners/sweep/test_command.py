@@ -181,7 +181,7 @@ def test_refused_in_one_sentence_before_ray_starts(override, code, says, tmp_pat
 def test_without_ray(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "runners.sweep.tune", raising=False)
-    monkeypatch.delattr("runners.sweep.tune", raising=False)  # where another test has imported it
+    monkeypatch.delattr("runners.sweep.tune", raising=False)  # another test may have imported it
     assert command.main([*BRANIN, "algorithm=ts", f"results_dir={tmp_path / 'r'}"]) == 1
     assert "pip install 'ray[tune]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
