@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import sys
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dpfbo.privacy.accounting import in_words
-from dpfbo.run_result import Round
+
+if TYPE_CHECKING:
+    from dpfbo.run_result import Round
 
 
 class RoundProgress:
