@@ -1,4 +1,4 @@
-"""What the command lines of the programs share, apart from Hydra's."""
+"""The command-line parts that the programs without Hydra share."""
 
 import argparse
 import sys
@@ -10,7 +10,7 @@ from runners.record.terminal import say_error
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence; exit code 2."""
+    """A parser that reports an error in one sentence, with exit code 2."""
 
     def error(self, message: str) -> NoReturn:
         say_error(f"{message}; see {self.prog} --help")
@@ -29,16 +29,13 @@ def at_least(minimum: int) -> Callable[[str], int]:
 
 
 def add_folder(parser: argparse.ArgumentParser, key: str, default: Path | None, help: str) -> None:
-    """Let the program take a folder as Hydra's programs do, `results_dir=FOLDER`, if `folders_as_options` goes before.
-
-    The older `--results-dir FOLDER` still works.
-    """
+    """Add a folder, `results_dir=FOLDER` after `folders_as_options`; the older `--results-dir FOLDER` still works."""
     group = parser.add_argument_group(f"{key}=FOLDER", help)
     group.add_argument(_option(key), type=Path, default=default, help=argparse.SUPPRESS)
 
 
 def folders_as_options(argv: Sequence[str] | None, *keys: str) -> list[str]:
-    """The command line `argv`, or this process's, with `KEY=FOLDER` as `--KEY=FOLDER` in front for these keys."""
+    """The command line with `KEY=FOLDER` as `--KEY=FOLDER` in front for these keys. argv: None for this process's."""
     given = list(sys.argv[1:] if argv is None else argv)
     folders = [word for word in given if word.startswith(tuple(f"{key}=" for key in keys))]
     others = [word for word in given if word not in folders]

@@ -96,13 +96,13 @@ def options(module: str) -> list[str]:
 
 
 def groups() -> dict[str, list[str]]:
-    """By the name of a group, such as `privacy/noise`, its options."""
+    """The options of each group, by its name, such as `privacy/noise`."""
     folders = [path for path in CONF.rglob("*") if path.is_dir()]
     return {f.relative_to(CONF).as_posix(): [file.stem for file in f.glob("[a-z]*.yaml")] for f in folders}
 
 
 def values(word: str) -> list[str]:
-    """`group=option` for every option of the group in `word`; of a list such as `group=a,b` for its last option."""
+    """`group=option` for every option of the group in `word`; in a list such as `group=a,b`, for the last one."""
     group, _, given = word.partition("=")
     before = given[: given.rfind(",") + 1]
     return [f"{group}={before}{option}" for option in groups().get(group, [])]
@@ -116,7 +116,7 @@ def settings() -> list[str]:
         return yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
 
     names = [*groups(), *_keys({key: value for key, value in read(CONF / "config.yaml").items() if key != "hydra"}, "")]
-    for group in groups().keys() - {"experiment"}:  # which have keys of other groups
+    for group in groups().keys() - {"experiment"}:  # experiments have keys of other groups
         for file in (CONF / group).glob("*.yaml"):
             names += _keys(read(file), group.replace("/", ".") + ".")
     return [f"{name}=" for name in names]

@@ -42,7 +42,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class DemoRun:
-    """One setting with one seed, and where its files go."""
+    """One setting with one seed, and its run folder."""
 
     title: str
     cfg: DictConfig
@@ -137,7 +137,7 @@ def demo(runs: Sequence[DemoRun], fresh: bool = False) -> None:
         say(f"{len(runs) - len(todo)} of {len(runs)} runs are finished and skipped (--fresh runs them again)")
     if not todo:
         return
-    # one thread for numpy too: more gain nothing here, and stall a busy machine
+    # numpy gets one thread too: more threads gain nothing here and stall a busy machine
     with threadpool_limits(1), DemoProgress(todo) as progress:
         for run in todo:
             progress.begin(run)

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Command:
-    """A program. module: where its `main` is. words: what may be given to it beside its options, for completion."""
+    """A program. module: holds its `main`. words: its arguments other than options, for completion."""
 
     module: str
     purpose: str
     words: tuple[str, ...] = ()
 
 
-SETTINGS, EXPERIMENTS, DATA_FILES = "KEY=VALUE", "EXPERIMENT", "NAME"  # words that stand for many
+SETTINGS, EXPERIMENTS, DATA_FILES = "KEY=VALUE", "EXPERIMENT", "NAME"  # placeholders in `words`
 READS_RESULTS = (EXPERIMENTS, "results_dir=")
 COMMANDS = {
     "run": Command("runners.run", "one experiment, or several with -m", (SETTINGS,)),

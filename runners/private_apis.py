@@ -44,9 +44,9 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
 
 
 def resolve_ray_address(address: str | None) -> str | None:
-    """Where ray.init would connect: RAY_ADDRESS, or what the last `ray start` on this machine wrote. ray 2.60.0."""
+    """The address that ray.init would use: RAY_ADDRESS, or that of the last `ray start` on this machine. ray 2.60.0."""
     try:
-        from ray._private.services import canonicalize_bootstrap_address  # nothing else knows that file
+        from ray._private.services import canonicalize_bootstrap_address  # no public function reads its file
     except ImportError:
         return address or os.environ.get("RAY_ADDRESS")
     return canonicalize_bootstrap_address(address)  # type: ignore[arg-type]
@@ -55,8 +55,8 @@ def resolve_ray_address(address: str | None) -> str | None:
 def wandb_settings_without_machine() -> dict[str, Any]:
     """Settings that stop W&B from collecting hardware, load, installed packages and the command line. wandb 0.31.0.
 
-    They are not ours to upload, and collecting them takes half of the time that opening a run does. A setting that
-    the installed version does not know is left out.
+    They are not ours to upload, and collecting them takes half of the time to open a run. Settings that the installed
+    version does not know are left out.
     """
     import wandb
 
@@ -64,10 +64,10 @@ def wandb_settings_without_machine() -> dict[str, Any]:
 
 
 def drop_wandb_service(wait_seconds: float) -> None:
-    """Let go of W&B's service process within `wait_seconds`, so that the next run starts afresh. wandb 0.31.0.
+    """Drop W&B's service process within `wait_seconds`, so that the next run starts a new one. wandb 0.31.0.
 
-    Without this, W&B would wait at exit for a service that hangs, without limit, and print a traceback for one that
-    died. Its teardown first cancels that wait, and may then hang on its daemon thread.
+    Without this, W&B would wait without limit at exit for a service that hangs, and print a traceback for a dead one.
+    Its teardown first cancels that wait, and may then hang, here on a daemon thread.
     """
     wandb = sys.modules.get("wandb")
     if wandb is None:

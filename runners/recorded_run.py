@@ -1,4 +1,4 @@
-"""Run one experiment, wherever its agents are, and leave its records on disk."""
+"""Run one experiment on its executor, and write its records to disk."""
 
 import functools
 import logging
@@ -28,7 +28,7 @@ from runners.record.wandb_tracker import WandbTracker
 
 logger = logging.getLogger(__name__)
 
-_PROGRESS_SECONDS = 1.0  # between two notes of how far the run is
+_PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
 
 
 def execute(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dict[str, Any], Path]:
@@ -39,8 +39,8 @@ def execute(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dic
 def record(composition: Composition, on_round: OnRound = lambda done: None) -> tuple[dict[str, Any], Path]:
     """Build, run and record an experiment; returns its summary and its folder.
 
-    An interrupted run goes on after its last round. on_round is called for every round, those of before included.
-    Raises before any work starts for bad settings, missing data or an unwritable folder; see `Composition`.
+    An interrupted run goes on after its last round. on_round is called for every round, earlier ones included. Raises
+    before any work starts for bad settings, missing data or an unwritable folder; see `Composition`.
     """
     experiment, settings, name = composition.experiment, composition.settings, composition.setting
     tracker = WandbTracker(**asdict(settings.tracker.wandb))
@@ -92,12 +92,11 @@ def record(composition: Composition, on_round: OnRound = lambda done: None) -> t
 def _resumed(
     experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder
 ) -> tuple[list[Round], float | None, int]:
-    """The rounds that an interrupted run left, all of them in the ledger, the epsilon before the first of them, and how
-    many broadcasts the whole run makes.
+    """(finished rounds of an interrupted run, epsilon before the first of them, number of broadcasts of the whole run).
 
-    Says on the log what is unusual.
+    The ledger holds all of these rounds. Unusual circumstances are logged.
     """
-    with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext():  # an orphaned server is gone
+    with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext():  # waits for an orphaned server
         if not experiment.settings.resume:
             checkpoint.clear()
         done = checkpoint.read()
@@ -111,22 +110,22 @@ def _resumed(
         logger.warning("%s: going on after round %d of %d", folder.path, len(done) - 1, experiment.rounds)
     _say_what_is_unusual(experiment, ledger, resumed)
     earlier = ledger.events()[: len(ledger.charges) - resumed]
-    if earlier and not experiment.settings.privacy.seeded:  # releases that this run adds to
+    if earlier and not experiment.settings.privacy.seeded:  # this run adds to these releases
         return done, finite_or_none(experiment.plan.epsilon(earlier)), broadcasts
     return done, experiment.plan.epsilon_of_nothing, broadcasts
 
 
 def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, done: int, resumed: int) -> int:
-    """How many broadcasts the run makes, `resumed` of them in the `done` rounds before it was interrupted.
+    """The number of broadcasts of the run, `resumed` of them in its `done` finished rounds.
 
-    Fewer than planned where the noise is fresh, so that it adds to the ledger, and its budget ends before.
+    There are fewer than planned if fresh noise adds to the ledger and the budget ends earlier.
     """
     if experiment.settings.privacy.seeded or experiment.plan.budget is None:
         return experiment.broadcasts
-    if resumed < min(done, experiment.broadcasts):  # they had ended already
+    if resumed < min(done, experiment.broadcasts):  # the broadcasts had ended already
         return resumed
     spent, kept = ledger.events(), experiment.kept_release(checkpoint).load(done)
-    if kept is not None and ledger.holds(done, kept[0].values):  # charged already, and to be sent again
+    if kept is not None and ledger.holds(done, kept[0].values):  # this release is charged already, and is sent again
         spent = spent[:-1]
     return affordable(experiment.plan, spent, resumed)
 
@@ -173,7 +172,7 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
 
 
 def _metrics(done: Round) -> dict[str, float | None]:
-    """What a tracker shows of one round."""
+    """The metrics of one round, for a tracker."""
     last = done.agents.regret[:, -1]
     low, median, high = torch.quantile(last, torch.tensor([0.1, 0.5, 0.9], dtype=last.dtype)).tolist()
     metrics: dict[str, float | None] = {

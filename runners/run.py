@@ -42,7 +42,7 @@ def run(cfg: DictConfig) -> None:
 
 
 def check_is_a_run(cfg: DictConfig) -> None:
-    """Raise ValueError for what only a sweep understands, and a single run would ignore."""
+    """Raise ValueError for settings of a sweep, which a single run would ignore."""
     if cfg.sweep.settings is not None or cfg.sweep.scales is not None:
         raise ValueError(
             f"experiment={cfg.experiment_name} is a sweep of several settings: "
@@ -54,9 +54,9 @@ def check_is_a_run(cfg: DictConfig) -> None:
 
 
 def warn_about_ignored_privacy(cfg: DictConfig) -> None:
-    """Say so when the command line sets privacy for an algorithm that has none."""
+    """Print a note if the command line sets privacy for an algorithm without it."""
     given = [o for o in HydraConfig.get().overrides.task if o.lstrip("+~").startswith("privacy.")]
-    if "epsilon" in (cfg.get("transform") or {}):  # the published claim's, and the randomness of its release
+    if "epsilon" in (cfg.get("transform") or {}):  # the published claim and the randomness of its release
         effective = ("privacy.epsilon", "privacy.delta", "privacy.rng")
         given = [o for o in given if o.lstrip("+~").partition("=")[0] not in effective]
     if given and not cfg.algorithm.private:
@@ -90,7 +90,7 @@ def check_names(overrides: list[str]) -> None:
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     for name in ("runners.executor.ray.federated", "runners.executor.ray.outsourced"):
-        logging.getLogger(name).setLevel(logging.INFO)  # what it chose
+        logging.getLogger(name).setLevel(logging.INFO)  # they log the placement
     check_composes(sys.argv[1:])
     run()
 

@@ -1,4 +1,4 @@
-"""python -m runners.status: how far the trials of an experiment are, from their files alone."""
+"""python -m runners.status: the progress of an experiment's trials, from their files alone."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ again; failed: see the error; waiting: not begun"""
 
 
 class UnknownExperiment(RuntimeError):
-    """There is nothing to show; one sentence."""
+    """There is nothing to show; the message is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,14 @@ class ExperimentStatus:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left that could still change by itself."""
+        """True if every trial is done or failed."""
         return all(s.phase in ("done", "failed") for s in self.states.values())
 
     def shown(self) -> RenderableType:
         rows = progress_table.rows(self.trials, self.states)
-        parts: list[RenderableType] = [
-            Text(f"{self.folder.name}: {progress_table.counts(rows)}"),
-            progress_table.table(rows),
-        ]
-        parts.append(Text(progress_table.footnote(rows)))
-        if (failed := progress_table.failures(self.trials, self.states)) is not None:
-            parts.append(failed)
-        return Group(*parts)
+        counts, footnote = Text(f"{self.folder.name}: {progress_table.counts(rows)}"), progress_table.footnote(rows)
+        failed = progress_table.failures(self.trials, self.states)
+        return Group(counts, progress_table.table(rows), Text(footnote), *([] if failed is None else [failed]))
 
     def as_json(self) -> dict[str, Any]:
         counts = {phase: sum(s.phase == phase for s in self.states.values()) for phase in PHASES}
@@ -93,15 +88,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UnknownExperiment as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 0  # how a watch ends
-    except BrokenPipeError:
-        return 0
+    except (KeyboardInterrupt, BrokenPipeError):  # Ctrl-C ends a watch, and `head` closes its pipe
+        pass
     return 0
 
 
 def _watch(folders: Sequence[Path], seconds: float) -> None:
-    """Show the reports again and again, until nothing is left to do."""
+    """Show the reports again and again, until all trials are done or failed."""
     console = _console()
     reports = [report(folder) for folder in folders]
     with Live(_all(reports), console=console, auto_refresh=False, vertical_overflow="visible") as live:

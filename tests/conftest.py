@@ -1,4 +1,4 @@
-"""Two test processes share the cores: one thread each."""
+"""Each of the two test processes has one thread."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""make soak: SIGKILLs at random moments, so and so many of each kind; a table, exit code 1 if anything differs."""
+"""make soak: SIGKILLs at random moments; prints a table, with exit code 1 if any record differs."""
 
 import argparse
 import io
@@ -30,7 +30,7 @@ OS = "privacy.rng=os"
 
 
 def worlds(folder: Path, kills: int, seed: int) -> Iterator[Outcome]:
-    """`kills` of agent actors, server actors, drivers on Ray, local drivers; then with other settings."""
+    """`kills` each of agent actors, server actors, drivers on Ray and local drivers; then with other settings."""
 
     def fresh() -> Path:
         return Path(tempfile.mkdtemp(dir=folder))

@@ -20,7 +20,7 @@ print(json.dumps([analysis.__file__, dpfbo.__file__, runners.__file__, str(conf_
 
 
 def call(*command, folder):
-    """Standard output of a program in `folder`; the source tree is on no path."""
+    """Run a program in `folder`, with the source tree on no path; returns its standard output."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run([str(word) for word in command], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -29,7 +29,7 @@ def call(*command, folder):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Made of the source distribution, as an installer does."""
+    """The wheel, built from the source distribution as an installer does."""
     source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("made")
     for name in SOURCES:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
@@ -45,7 +45,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scripts(wheel, tmp_path_factory):
-    """The programs of a fresh environment that has the wheel, and sees the other packages of this one."""
+    """The programs of a fresh environment with the wheel and the other packages of this environment."""
     venv = tmp_path_factory.mktemp("venv")
     call(sys.executable, "-m", "venv", "--without-pip", venv, folder=venv)
     offline = ["--no-deps", "--no-index", "--disable-pip-version-check"]

@@ -1,4 +1,4 @@
-"""From a composed configuration to everything that is made of it: settings, the setting's name, the experiment."""
+"""A composed configuration becomes settings, the setting's name, and the experiment."""
 
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ Experiment = FederatedExperiment | OutsourcedExperiment
 
 
 class Composition:
-    """One configuration, and what is made of it, each thing once.
+    """One configuration with its settings, name, problem and experiment, each made once.
 
     Raises ValueError (one sentence) for a bad setting, MissingData for a data file that is not there,
     UnsupportedEvent for a mechanism that an accountant cannot analyse.
@@ -37,7 +37,7 @@ class Composition:
 
     @cached_property
     def cfg(self) -> DictConfig:
-        """The configuration with the data that were found where it says `auto`, and the calibrated noise multiplier."""
+        """The configuration with the found data in place of `auto`, and the calibrated noise multiplier."""
         cfg = self._given.copy()
         for key, value in self._found.items():
             OmegaConf.update(cfg, key, value)
@@ -45,7 +45,7 @@ class Composition:
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """The same as a plain tree without interpolations."""
+        """The configuration as a plain tree without interpolations."""
         return OmegaConf.to_container(self.cfg, resolve=True)  # type: ignore[return-value]
 
     @cached_property
@@ -66,12 +66,12 @@ class Composition:
 
     @cached_property
     def _first(self) -> Settings:
-        """The settings as they were given."""
+        """The settings before `_found`."""
         return typed(OmegaConf.to_container(self._given, resolve=True))  # type: ignore[arg-type]
 
     @cached_property
     def _found(self) -> dict[str, Any]:
-        """The values of settings that follow from others and from what is on this machine, by key."""
+        """The values, by key, that follow from other settings and from the files on this machine."""
         plain: dict[str, Any] = OmegaConf.to_container(self._given.problem)  # type: ignore[assignment]
         auto = [key for key, value in plain.items() if value == "auto"]
         found = {f"problem.{key}": self.problem.found for key in auto if hasattr(self.problem, "found")}
@@ -80,7 +80,7 @@ class Composition:
             return found
         given = None if OmegaConf.is_interpolation(self._given.privacy, "z") else s.privacy.z
         z = multiplier_for(s, self.problem.n_agents)
-        if given is not None and given != z:  # on the command line, or calibrated before
+        if given is not None and given != z:  # the command line may give it, or an earlier calibration
             raise ValueError(
                 f"privacy.z must be left out where privacy.epsilon={s.privacy.epsilon!r} says what it is, got {given!r}"
             )
@@ -93,14 +93,14 @@ def build(cfg: DictConfig) -> Experiment:
 
 
 def problem_of(settings: ProblemSettings) -> Problem:
-    """The problem that a run is about. Building it may read files."""
+    """The problem of a run. Building it may read files."""
     with keys("problem"):
         problem: Problem = instantiate(settings.node)
     return problem
 
 
 def experiment_of(settings: Settings, problem: Problem | None = None) -> Experiment:
-    """The experiment of settings, as a worker process gets them, without its plan. problem: None to build it."""
+    """The experiment of settings, as in a worker process, without its plan. problem: None to build it."""
     problem = problem_of(settings.problem) if problem is None else problem
     if isinstance(settings, FederatedSettings):
         return FederatedExperiment.of(settings, problem)
@@ -116,7 +116,7 @@ def federated(experiment: Experiment) -> FederatedExperiment:
 
 
 def _check_fits(cfg: DictConfig) -> None:
-    """Raise ValueError for an algorithm with a problem of the other kind, whose settings it could not even resolve."""
+    """Raise ValueError for an algorithm with a problem of the other kind, whose settings may not even resolve."""
     preset, a, outsourced = cfg.problem.get("preset") or {}, cfg.algorithm, is_outsourced(cfg)
     if outsourced:
         for name in ("weights", "acquisition"):

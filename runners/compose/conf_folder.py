@@ -1,4 +1,4 @@
-"""The folder of the composed settings: inside `runners` in an installed package, beside it in a checkout."""
+"""The folder conf/: inside `runners` in an installed package, beside it in a checkout."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Configurations, composed by Hydra from the files of conf/ and overrides."""
+"""Hydra composes configurations from the files of conf/ and overrides."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

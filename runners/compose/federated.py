@@ -1,4 +1,4 @@
-"""A run of agents and, perhaps, a server: from its settings to the library's objects."""
+"""The library's objects for a run of agents and, perhaps, a server, made from its settings."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,7 +27,7 @@ from runners.compose.settings import FederatedSettings
 
 @dataclass(frozen=True)
 class FederatedExperiment:
-    """Everything that one run needs, validated; only the server awaits its ledger."""
+    """All parts of one run, validated; only the server is made later, on its ledger."""
 
     settings: FederatedSettings
     problem: Problem
@@ -64,7 +64,7 @@ class FederatedExperiment:
         return FederatedResult(momentum=self.settings.algorithm.momentum)
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """The file that keeps a release which cannot be drawn again."""
+        """The file for a release that cannot be drawn again."""
         return checkpoint.release_file()
 
     @property
@@ -74,7 +74,7 @@ class FederatedExperiment:
 
     @cached_property
     def plan(self) -> PrivacyPlan:
-        """The broadcasts and their costs; only who asks for it (not an agent) waits for the accountants.
+        """The broadcasts and their costs, computed at the first use, so that no agent waits for the accountants.
 
         Raises ValueError for settings that cannot be accounted for or cost more than their budget.
         """

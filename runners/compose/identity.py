@@ -12,12 +12,12 @@ from runners.compose.typed import is_outsourced
 
 
 def setting_hash(cfg: DictConfig) -> str:
-    """Names a setting: the same for all seeds, results folders, executors and trackers, and in all versions.
+    """The name of a setting: the same for all seeds, results folders, executors and trackers, and in all versions.
 
-    Where the algorithm is not private, the privacy settings do not count either.
+    The privacy settings count only for a private algorithm.
     """
     neutral = OmegaConf.create(OmegaConf.to_container(cfg))
-    neutral.seed = "<seed>"  # what nobody can type: a function_seed that equals the seed is another setting
+    neutral.seed = "<seed>"  # no seed that a user types: a function_seed equal to the seed is another setting
     resolved: dict[str, Any] = OmegaConf.to_container(neutral, resolve=True)  # type: ignore[assignment]
     outsourced = is_outsourced(resolved)
     resolved = as_first_written({k: v for k, v in resolved.items() if k not in outside_setting()})
@@ -29,7 +29,7 @@ def setting_hash(cfg: DictConfig) -> str:
             resolved["privacy"] = {"rng": "os"}
     if outsourced:
         a = resolved["algorithm"]
-        del a["transform"]  # says no more than the transform
+        del a["transform"]  # the transform itself is in the hash
         unused = ["every"] if a["modeler"]["fit"] == "given" else []
         if a["modeler"]["policy"] == "random":
             unused = ["every", "fit", "delta_ucb", "noise_aware"]

@@ -6,7 +6,7 @@ import hydra
 
 
 def instantiate(node: dict[str, Any]) -> Any:
-    """hydra.utils.instantiate whose errors are the constructor's own."""
+    """`hydra.utils.instantiate` that raises the constructor's own errors."""
     try:
         return hydra.utils.instantiate(node, _convert_="all")
     except hydra.errors.InstantiationException as error:

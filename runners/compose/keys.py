@@ -1,4 +1,4 @@
-"""The user's key, such as `privacy.q`, before what the library says of a setting that it knows by another name."""
+"""The user's key, such as `privacy.q`, in errors of the library, which has its own name for the setting."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,12 +1,12 @@
-"""Configurations that earlier versions wrote: their names of classes and servers, and ours.
+"""Names of classes, servers and accountants in the configurations of earlier versions.
 
-A run's folder is named by its settings as the first version wrote them (`identity`), so that finished runs and ledgers
-are found again; a config.yaml of that version is read through `modernised`.
+`identity` names a run's folder by the settings as the first version wrote them, so that finished runs and ledgers are
+found again; `modernised` translates a config.yaml of any version.
 """
 
 from typing import Any
 
-# where the classes of the configuration are, and where the first version had them
+# module of a class, and its module in the first version
 _MOVED = {
     "dpfbo.federated.schedule.PowerSchedule": "dpfbo.schedule.Power",
     "dpfbo.federated.schedule": "dpfbo.schedule",
@@ -14,7 +14,7 @@ _MOVED = {
     "dpfbo.privacy.noise": "dpfbo.noise",
     "dpfbo.outsourced.transforms": "dpfbo.outsourced",
 }
-# classes of servers, and the first version's words for them
+# class of a server, and the first version's word for it
 _SERVERS = {
     None: "none",
     "dpfbo.federated.server.Server": "aggregate",
@@ -44,7 +44,7 @@ def as_first_written(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def modernised(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a config.yaml, of whichever version, in our names."""
+    """The settings of a config.yaml of any version, in our names."""
     new: dict[str, Any] = _with_classes(settings, {old: ours for ours, old in _MOVED.items()})
     server = new["algorithm"].get("server")
     if isinstance(server, str):

@@ -1,4 +1,4 @@
-"""A run of a curator and a modeler: from its settings to the library's objects."""
+"""The library's objects for a run of a curator and a modeler, made from its settings."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from runners.compose.keys import keys
 from runners.compose.privacy_plan import release_plan
 from runners.compose.settings import OutsourcedSettings
 
-_MOST_NUMBERS = 1_000_000_000  # candidates times measurements: 8 GB
+_MOST_NUMBERS = 1_000_000_000  # candidates x measurements: 8 GB
 
 
 @dataclass(frozen=True)
 class OutsourcedExperiment:
-    """Everything that one outsourced run needs, validated (the counterpart of `FederatedExperiment`)."""
+    """All parts of one outsourced run, validated (the counterpart of `FederatedExperiment`)."""
 
     settings: OutsourcedSettings
     problem: CandidateProblem
@@ -70,12 +70,12 @@ class OutsourcedExperiment:
         return OutsourcedResult()
 
     def kept_release(self, checkpoint: Checkpoint) -> CuratorFile:
-        """The file that keeps a release which cannot be drawn again."""
+        """The file for a release that cannot be drawn again."""
         return checkpoint.curator_file()
 
     @property
     def release_summary(self) -> dict[str, Any]:
-        """The entries of summary.json about the release; `release` holds facts that only the curator knows."""
+        """The entries of summary.json about the release; `release` holds the curator's private facts."""
         return {
             "published_claim": self.published_claim,
             "release": self.transform.private_facts(self.problem.table),
@@ -84,12 +84,12 @@ class OutsourcedExperiment:
 
     @property
     def published_claim(self) -> str | None:
-        """The claim that was published about the release and is no guarantee."""
+        """The published claim about the release, which is no guarantee; None if there is none."""
         return self.transform.published_claim(self.problem.table.public)
 
     @property
     def setup(self) -> Setup:
-        """Everything that the loop needs besides curator and modeler."""
+        """The arguments of the loop besides curator and modeler."""
         return Setup(self.problem.table, self.streams, self.n_init, self.rounds)
 
     def curator(self, ledger: Ledger, kept: KeptCuratorRelease | None = None) -> Curator:
@@ -101,7 +101,7 @@ class OutsourcedExperiment:
         return Curator(self.problem, self.transform, self.streams, entropy, ledger, epsilon, capacity, kept)
 
     def brief(self) -> Brief:
-        """All that the modeler is told: public settings, and the GP that is given to it."""
+        """The modeler's whole input: public settings, and its GP."""
         prior, table = self.problem.prior, self.problem.table
         belief = Belief(self.transform.scale(table), prior.variance, prior.noise, prior.mean)
         policy, capacity = self.settings.algorithm.modeler, self.n_init + self.rounds
@@ -109,6 +109,6 @@ class OutsourcedExperiment:
 
     @cached_property
     def plan(self) -> PrivacyPlan:
-        """The costs of the release. Raises ValueError where they are more than the budget."""
+        """The costs of the release. Raises ValueError if they exceed the budget."""
         event = self.transform.event(self.problem.table.public)
         return release_plan(self.settings, self.transform.relation, [] if event is None else [event])

@@ -1,4 +1,4 @@
-"""The names that overrides may have, and one sentence for an override that cannot be composed."""
+"""The known names of overrides, and one sentence for an override that does not compose."""
 
 import difflib
 import re
@@ -23,7 +23,7 @@ def one_sentence(message: str) -> str:
 
 
 def unknown_name(override: str) -> str | None:
-    """One sentence for an override whose key names no setting (its values are not looked at); None if it does."""
+    """One sentence for an override with an unknown key, whatever its values; None for a known key."""
     known = {*known_keys(), *(folder.name for folder in CONF.iterdir()), *_keys_of_options()}
     name = override.split("=")[0]
     if name in known or name[:1] in "+~" or "@" in name or name.startswith("hydra"):
@@ -37,7 +37,7 @@ def known_keys() -> list[str]:
 
 
 def _keys_of_options() -> list[str]:
-    """Dotted names that other options of a group have, such as another problem's."""
+    """Dotted names in other options of a group, such as another problem."""
     files = [file for folder in CONF.iterdir() if folder.is_dir() for file in folder.glob("*.yaml")]
     return [
         name for file in files for name in _names(OmegaConf.to_container(OmegaConf.load(file)), f"{file.parent.name}.")

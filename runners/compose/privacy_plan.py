@@ -35,7 +35,7 @@ RELEASE = (
 
 
 def mechanism_of(settings: FederatedSettings) -> Mechanism:
-    """The server's step; its settings are checked even where the algorithm is not private."""
+    """The server's step. Its settings are checked even if the algorithm is not private."""
     a, p = settings.algorithm, settings.privacy
     with keys("privacy", **MECHANISM):
         private = SubsampledGaussian(
@@ -47,8 +47,8 @@ def mechanism_of(settings: FederatedSettings) -> Mechanism:
 def broadcasts_plan(settings: FederatedSettings, n_agents: int, mechanism: Mechanism) -> PrivacyPlan:
     """The plan of a federated run.
 
-    Raises ValueError for a bad setting, or a plan that costs more than its budget; UnsupportedEvent for a mechanism
-    that the chosen accountant cannot analyse.
+    Raises ValueError for a bad setting or a plan that exceeds its budget, UnsupportedEvent for a mechanism that the
+    chosen accountant cannot analyse.
     """
     p, a, events = settings.privacy, settings.algorithm, _events(settings, n_agents, mechanism)
     nothing = None if a.server is not None and a.server.bare_messages else 0.0
@@ -68,7 +68,7 @@ def broadcasts_plan(settings: FederatedSettings, n_agents: int, mechanism: Mecha
 
 
 def release_plan(settings: OutsourcedSettings, relation: str, events: Events) -> PrivacyPlan:
-    """The plan of a curator's release. Raises ValueError where it costs more than its budget."""
+    """The plan of a curator's release. Raises ValueError if it exceeds its budget."""
     p = settings.privacy
     assert p.delta is not None  # checked by the settings
     plan = PrivacyPlan(events, p.delta, {RELEASE_ACCOUNTANT: AnalyticGaussian(relation)}, RELEASE_ACCOUNTANT, RELEASE)
@@ -94,12 +94,12 @@ def multiplier_for(settings: FederatedSettings, n_agents: int) -> float:
         changed = replace(settings, privacy=replace(p, z=z))
         return _events(changed, n_agents, mechanism_of(changed))
 
-    least = min(p.schedule(t) for t in range(settings.rounds))  # z times it must not be below the smallest multiplier
+    least = min(p.schedule(t) for t in range(settings.rounds))  # z times this must not be below the smallest multiplier
     return plan.calibrate_noise(events_of, p.epsilon, least, guess=p.z)
 
 
 def affordable(plan: PrivacyPlan, spent: Events, done: int) -> int:
-    """`PrivacyPlan.affordable`. Raises BudgetSpent if the budget must pay for all planned broadcasts and does not."""
+    """`PrivacyPlan.affordable`. Raises BudgetSpent if when_spent=refuse and the budget does not pay for all of them."""
     paid, planned = plan.affordable(spent, done), len(plan.events)
     if paid < planned and plan.budget is not None and plan.budget.when_spent == "refuse":
         raise BudgetSpent(
@@ -110,9 +110,9 @@ def affordable(plan: PrivacyPlan, spent: Events, done: int) -> int:
 
 
 def _within_budget(plan: PrivacyPlan, budget: BudgetSettings, who: str, hint: str = "") -> PrivacyPlan:
-    """The plan with the budget. Raises ValueError if it must pay for all planned releases and does not.
+    """The plan with the budget. Raises ValueError if a budget with when_spent=refuse does not pay for all releases.
 
-    hint: added to that sentence, with the number of releases that it pays for.
+    hint: end of that sentence, with the number of releases that the budget pays for.
     """
     assert budget.epsilon is not None
     with keys("privacy.budget", budget="privacy.budget"):
@@ -131,9 +131,9 @@ def _delta(settings: FederatedSettings, n_agents: int) -> float:
 
 
 def _events(settings: FederatedSettings, n_agents: int, mechanism: Mechanism) -> Events:
-    """The event of each of the planned broadcasts; none where no server adds up messages.
+    """The event of each planned broadcast; empty if no server adds up messages.
 
-    Raises ValueError for noise that is no ordinary number in some round.
+    Raises ValueError for noise that is not a normal number in some round.
     """
     if not settings.algorithm.aggregates:
         return []

@@ -1,7 +1,7 @@
 """The settings of a run: one tree of frozen dataclasses, made once from the composed configuration (`typed`).
 
-Every class checks itself. Where a field is an object of the library, such as an OwnGP, the library has checked it. A
-field marked `OUTSIDE` is no part of the setting: runs that differ in nothing else are runs of the same setting.
+Every class checks itself; the library checks fields that are its objects, such as an OwnGP. A field marked `OUTSIDE` is
+no part of the setting: runs that differ only in such fields have the same setting.
 """
 
 from dataclasses import dataclass, field, fields
@@ -23,13 +23,13 @@ from dpfbo.privacy.noise import DiscreteGaussian, Noise
 
 OUTSIDE = {"setting": False}
 DEVICES = ("auto", "cpu", "cuda")
-RELEASE_ACCOUNTANT = "analytic_gaussian"  # of a curator's one release
+RELEASE_ACCOUNTANT = "analytic_gaussian"  # accountant for a curator's release
 MACHINE = ("results_dir", "data_dir", "file")  # settings that name folders and files of a machine
 
 
 @dataclass(frozen=True)
 class ProblemSettings:
-    """The problem's class with its arguments (`node`), and what the paper uses with it (`preset`)."""
+    """The problem's class with its arguments (`node`), and the paper's settings for it (`preset`)."""
 
     OUTSIDE = ("preset", "data_dir", "n_jobs")  # keys of the node that are no part of the setting
 
@@ -52,7 +52,7 @@ class LocalExecutor:
 
 @dataclass(frozen=True)
 class RayExecutor(LocalExecutor):
-    """executor=ray. conf/executor/ray.yaml says what the settings mean."""
+    """executor=ray. conf/executor/ray.yaml explains the settings."""
 
     address: str | None
     agents_per_actor: int | str
@@ -80,7 +80,7 @@ class RayExecutor(LocalExecutor):
 
 @dataclass(frozen=True)
 class DropoutSettings:
-    """Messages that the server never gets. deadline: seconds that it waits in a round, None for everybody."""
+    """Messages that the server never gets. deadline: seconds that it waits in a round, None for no limit."""
 
     probability: float
     deadline: float | None
@@ -92,7 +92,7 @@ class DropoutSettings:
 
 @dataclass(frozen=True)
 class WandbSettings:
-    """Weights & Biases, beside the files."""
+    """tracker.wandb, Weights & Biases. conf/tracker/default.yaml explains the settings."""
 
     mode: str
     project: str
@@ -102,14 +102,14 @@ class WandbSettings:
 
 @dataclass(frozen=True)
 class TrackerSettings:
-    """Where a run is mirrored while it goes on."""
+    """The trackers that mirror a run."""
 
     wandb: WandbSettings
 
 
 @dataclass(frozen=True)
 class BudgetSettings:
-    """The epsilon that all charges of a ledger may come to. epsilon: None for no limit. delta: None for the run's."""
+    """The limit for all charges of a ledger. epsilon: None for no limit. delta: None for the run's."""
 
     epsilon: float | None
     delta: float | None
@@ -122,7 +122,7 @@ class BudgetSettings:
 
 @dataclass(frozen=True)
 class ReleasePrivacy:
-    """What broadcasts and releases share: the target, delta (None: N^-1.1), the randomness, and the budget."""
+    """The privacy settings of both families. epsilon: target, None for none. delta: None for N^-1.1."""
 
     epsilon: float | None
     delta: float | None
@@ -140,7 +140,7 @@ class ReleasePrivacy:
 
     @property
     def seeded(self) -> bool:
-        """Whether the server's random numbers follow from the seed, as in a simulation."""
+        """True if the server's random numbers follow from the seed, as in a simulation."""
         return self.rng == "seeded"
 
     def check_noise(self) -> None:
@@ -171,9 +171,9 @@ class MechanismPrivacy(ReleasePrivacy):
 
 @dataclass(frozen=True)
 class FederatedAlgorithm:
-    """A member of the federated family. conf/algorithm/_base.yaml says what the settings mean.
+    """A member of the federated family. conf/algorithm/_base.yaml explains the settings.
 
-    server: its class, None for agents that work alone.
+    server: class, None for agents that work alone.
     """
 
     name: str
@@ -210,12 +210,12 @@ class FederatedAlgorithm:
 
     @property
     def aggregates(self) -> bool:
-        """Whether a server adds up the messages."""
+        """True if a server adds up the messages."""
         return self.server is not None and self.server.aggregates
 
     @property
     def sends(self) -> bool:
-        """Whether the agents send messages."""
+        """True if the agents send messages."""
         return self.server is not None and self.server.uses_messages
 
     @property
@@ -223,7 +223,7 @@ class FederatedAlgorithm:
         return "none" if self.server is None else self.server.__name__
 
     def _without_effect(self) -> list[str]:
-        """Settings of messages and broadcasts that are not their defaults, and that this algorithm has no use for."""
+        """The settings of messages and broadcasts that differ from their defaults and that this algorithm ignores."""
         return [
             *(["message"] if self.message != "sample" and not self.sends else []),
             *(["message_center"] if self.message_center is True and not self.sends else []),
@@ -236,7 +236,7 @@ class FederatedAlgorithm:
 
 @dataclass(frozen=True)
 class OutsourcedAlgorithm:
-    """An algorithm of curator and modeler. transform: name of the class that makes the release."""
+    """An algorithm of curator and modeler. transform: name of its class."""
 
     name: str
     server: type[Any]
@@ -247,7 +247,7 @@ class OutsourcedAlgorithm:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """What all runs share. seeds, scale and sweep belong to a sweep."""
+    """The settings of every run. seeds, scale and sweep belong to a sweep."""
 
     problem: ProblemSettings
     rounds: int
@@ -275,7 +275,7 @@ class RunSettings:
 
     @property
     def ray(self) -> RayExecutor:
-        """The executor of a run on Ray. Raises TypeError for another one."""
+        """The executor of a run on Ray. Raises TypeError for another executor."""
         if not isinstance(self.executor, RayExecutor):
             raise TypeError(f"executor={self.executor.name} has no actors")
         return self.executor
@@ -341,7 +341,7 @@ class OutsourcedSettings(RunSettings):
                 raise ValueError(f"{asked} is for agents: curator and modeler work on the CPU, leave it out")
 
     def _check_transform(self) -> None:
-        """Raise ValueError for a transform that is not what the algorithm's name and the privacy settings say."""
+        """Raise ValueError for a transform that contradicts the algorithm or the privacy settings."""
         a, p, found = self.algorithm, self.privacy, type(self.transform).__name__
         if found != a.transform:
             raise ValueError(f"algorithm={a.name} is that with the transform {a.transform}, got {found}")

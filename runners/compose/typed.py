@@ -1,4 +1,4 @@
-"""From the nodes of a resolved configuration to `settings`."""
+"""The nodes of a resolved configuration become `settings`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
@@ -58,13 +58,13 @@ def typed(resolved: dict[str, Any]) -> Settings:
 
 
 def is_outsourced(config: Mapping[str, Any]) -> bool:
-    """Whether a composed configuration is that of a curator and a modeler."""
+    """True if a configuration has a curator and a modeler."""
     server = config["algorithm"].get("server")
     return isinstance(server, Mapping) and server.get("_target_") == f"{Curator.__module__}.{Curator.__name__}"
 
 
 def section(cls: type[T], node: Any, key: str, **made: Make) -> T:
-    """`cls` from the node at `key`. made: how a field that is no plain value is made of its own node."""
+    """`cls` from the node at `key`. made: by field, the function that makes its value from its node."""
     if not isinstance(node, dict):
         *names, last = (f.name for f in fields(cls))  # type: ignore[arg-type]
         raise ValueError(f"{key} must have {', '.join(names)} and {last}, got {node!r}")

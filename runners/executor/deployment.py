@@ -1,4 +1,4 @@
-"""What an executor gives a run: its agents and its server, or its curator and its modeler, placed somewhere."""
+"""An executor places the parts of a run: agents and server, or curator and modeler."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,31 +10,31 @@ from dpfbo.run_result import OnRound
 
 
 class ExecutorError(RuntimeError):
-    """The agents and the server could not be placed, or died too often."""
+    """The parts of a run could not be placed, or died too often."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What the server's ledger says. epsilons: by accountant, None where there is no finite one."""
+    """The content of a run's ledger. epsilons: by accountant, None where there is no finite one."""
 
     epsilons: dict[str, float | None]
     n_charges: int
 
 
 class Deployment(Protocol):
-    """All parts of one run, federated or outsourced, placed."""
+    """The placed parts of one run, federated or outsourced."""
 
     def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
-        """Do the rounds that are not done yet. broadcasts: of a federated run, how many at most; None for all."""
+        """Run the remaining rounds. broadcasts: the most that a federated run makes; None for all."""
 
     def spent(self) -> Spent: ...
 
     def placed(self) -> dict[str, Any]:
-        """What was chosen, for the summary."""
+        """The entry `executor` of summary.json."""
 
 
 def device(wanted: str, given_gpu: bool) -> torch.device:
-    """The device of a process's tensors. wanted: auto takes a GPU if the process was given one.
+    """The device of a process's tensors. wanted: cpu, cuda, or auto, a GPU if the process was given one.
 
     Raises ValueError if a GPU is wanted and torch sees none.
     """

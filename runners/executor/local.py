@@ -37,7 +37,7 @@ class Local:
 
 @dataclass(frozen=True)
 class LocalFederation(Local):
-    """All agents one batch, the server beside them."""
+    """All agents in one batch, and the server."""
 
     population: LocalPopulation
     server: Aggregator | None
@@ -60,7 +60,7 @@ class LocalFederation(Local):
 
 @dataclass(frozen=True)
 class LocalOutsourced(Local):
-    """Curator and modeler."""
+    """The curator and the modeler of an outsourced run."""
 
     curator: Curator
     modeler: LocalModeler

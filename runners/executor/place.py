@@ -1,4 +1,4 @@
-"""The executor of a run places its parts."""
+"""Deployment of an experiment by its executor."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -15,10 +15,7 @@ _LOCAL: dict[str, Callable[..., Deployment]] = {"federated": LocalFederation.of,
 
 @contextmanager
 def deployed(experiment: Experiment, folder: RunFolder, done: Result) -> Iterator[Deployment]:
-    """Place all parts of an experiment whose rounds `done` are over; taken down at the end.
-
-    done: of the experiment's `result()`; its `run` fills it.
-    """
+    """Place all parts of an experiment, and remove them at the end. done: finished rounds; `run` adds the others."""
     if experiment.settings.executor.name == "ray":
         with _ray()[experiment.family](experiment, folder, done) as deployment:
             yield deployment

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SIZE, ONE_PANEL_SIZE, DPI = (9.6, 4.0), (6.4, 4.0), 125  # inches, pixels an inch
 COLOUR = "#0072B2"
-DECADE = 10.0  # a range of at least this ratio gets a logarithmic axis
+DECADE = 10.0  # ratio of largest to smallest value from which an axis is logarithmic
 
 LOOK: dict[Any, Any] = {
     "axes.grid": True,
@@ -37,7 +37,7 @@ def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> P
         epsilons: after each broadcast, by the run's accountant; inf if there is no finite one.
         path: the file to write.
     """
-    # Imported here, since only a run with a tracker needs it. No pyplot, so that nothing is kept from run to run.
+    # Imported here, since only a run with a tracker needs it; without pyplot, which would keep figures between runs.
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> P
 
     mean, se = np.array(summary["curve"]["mean"]), np.array(summary["curve"]["se"])
     spent = np.array([0.0, *epsilons])
-    why_not = without_epsilon(summary, spent, len(mean))
+    why_not = reason_without_epsilon(summary, spent, len(mean))
     with rc_context(LOOK):
         figure = Figure(figsize=ONE_PANEL_SIZE if why_not else SIZE, layout="constrained")
         FigureCanvasAgg(figure)
@@ -57,16 +57,16 @@ def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> P
         panels[0].set_ylabel(metric_in_words(summary["metric"]) + over)
         _metric_axis(panels[0], summary, mean, se)
         if not why_not:
-            far = spent[1] > 0 and spent[-1] >= DECADE * spent[1]
-            _curve(panels[1], *((spent[1:], mean[1:], se[1:]) if far else (spent, mean, se)))
-            _epsilon_axis(panels[1], summary, spent, far)
+            is_log = spent[1] > 0 and spent[-1] >= DECADE * spent[1]
+            _curve(panels[1], *((spent[1:], mean[1:], se[1:]) if is_log else (spent, mean, se)))
+            _epsilon_axis(panels[1], summary, spent, is_log)
         figure.suptitle(_title(summary), fontsize=11)
         figure.savefig(path, dpi=DPI, format="png")
     return path
 
 
-def without_epsilon(summary: Mapping[str, Any], spent: np.ndarray, rounds: int) -> str:
-    """Why there is no curve against epsilon; empty if there is one."""
+def reason_without_epsilon(summary: Mapping[str, Any], spent: np.ndarray, rounds: int) -> str:
+    """The reason that there is no curve against epsilon; empty if there is one."""
     if summary.get("published_claim"):
         return "no finite ε: the published claim is not a guarantee"
     if summary["epsilon"][summary["accountant"]] is None or not np.isfinite(spent).all():
@@ -79,7 +79,7 @@ def without_epsilon(summary: Mapping[str, Any], spent: np.ndarray, rounds: int) 
 
 
 def metric_in_words(metric: str) -> str:
-    """The metric as an axis names it."""
+    """The name of a metric on an axis."""
     return {"one_minus_auc": "1 − AUC"}.get(metric, metric.replace("_", " "))
 
 
@@ -90,7 +90,7 @@ def _curve(axes: "Axes", x: np.ndarray, mean: np.ndarray, se: np.ndarray) -> Non
 
 
 def _metric_axis(axes: "Axes", summary: Mapping[str, Any], mean: np.ndarray, se: np.ndarray) -> None:
-    """Logarithmic where a metric to be minimised stays above 0 and has come down far."""
+    """Make the axis logarithmic where a metric to be minimised stays above 0 and falls by a decade."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     if not (summary["lower_is_better"] and mean.min() > 0 and mean.max() >= DECADE * mean.min()):
@@ -102,8 +102,8 @@ def _metric_axis(axes: "Axes", summary: Mapping[str, Any], mean: np.ndarray, se:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _epsilon_axis(axes: "Axes", summary: Mapping[str, Any], spent: np.ndarray, far: bool) -> None:
-    """Linear from 0, where round 0 stands; logarithmic, without round 0, where epsilon grows `far`."""
+def _epsilon_axis(axes: "Axes", summary: Mapping[str, Any], spent: np.ndarray, is_log: bool) -> None:
+    """Label and scale the axis: linear, with round 0 at 0, or logarithmic, without round 0."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     label = (
@@ -111,7 +111,7 @@ def _epsilon_axis(axes: "Axes", summary: Mapping[str, Any], spent: np.ndarray, f
         f"(δ = {summary['delta']:.3g}, {in_words(summary['relation'])})"
     )
     first, last = spent[1], spent[-1]
-    if far:
+    if is_log:
         axes.set_xscale("log")
         axes.set_xlim(first / 1.1, last * 1.1)
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if last < 1e3 * first else (1.0,)))

@@ -5,9 +5,9 @@ rounds.parquet  one row for each agent and query
 server.parquet  one row for each broadcast
 ledger.jsonl    every charge, written before its broadcast
 summary.json    written last: a folder with it is a finished run
-theory.json     by `runners.theory`, of a finished run
-checkpoint/     while it runs, or after it was interrupted: the rounds that are done
-progress.json   likewise: how far it is
+theory.json     written by `runners.theory` for a finished run
+checkpoint/     finished rounds, while the run goes on or after it was interrupted
+progress.json   last finished round, likewise
 """
 
 import fcntl
@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 
 from dpfbo.files import replace_file, sync_folder
 
-_SERVER_SECONDS = 60.0  # for a server without a driver to be gone
-_LOCK_SECONDS = 0.5  # to wait for somebody who only looks whether the folder is busy
+_SERVER_SECONDS = 60.0  # seconds until a server without a driver must be gone
+_LOCK_SECONDS = 0.5  # seconds to wait for a process that only tests the lock
 
 
 class ResultsError(RuntimeError):
@@ -35,7 +35,7 @@ class ResultsError(RuntimeError):
 
 @dataclass(frozen=True)
 class Progress:
-    """After which round of how many a run is, and what it has reached. epsilon: None if there is no finite one."""
+    """The last finished round of a run, of how many, and its mean metric. epsilon: None if there is no finite one."""
 
     round: int
     rounds: int
@@ -70,10 +70,10 @@ class RunFolder:
             finally:
                 (self.path / ".lock").unlink(missing_ok=True)
                 if missing:
-                    self._remove_what_is_empty(missing)
+                    self._remove_empty(missing)
 
     def _lock(self) -> TextIO:
-        """The locked lock file, in a folder whose entry in every parent is on disk."""
+        """Create the folder, with its entry in every parent on disk; returns its lock file, locked."""
         give_up = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
@@ -96,9 +96,9 @@ class RunFolder:
             lock.close()  # its holder removed it between our open and our lock: it locks nothing any more
 
     def begin(self, n_charges: int) -> None:
-        """A run begins on a ledger of `n_charges`: a summary of an earlier one would soon tell too small an epsilon.
+        """Remove an earlier run's summary, since this run adds to its epsilon. n_charges: charges in the ledger now.
 
-        Raises ResultsError if that summary knows of more charges: the ledger was lost or cut.
+        Raises ResultsError if that summary has more charges: the ledger was lost or cut.
         """
         summary = self.path / "summary.json"
         try:
@@ -115,7 +115,7 @@ class RunFolder:
         sync_folder(self.path)
 
     def hold_ledger(self) -> BinaryIO:
-        """The ledger, open, and nobody else's while it is; waits for a server whose driver was killed.
+        """Open the ledger, and lock it until it is closed; waits for a server whose driver was killed.
 
         Raises ResultsError if another process keeps it.
         """
@@ -133,7 +133,7 @@ class RunFolder:
 
     def write(self, config: str, rounds: pa.Table, server: pa.Table, summary: dict[str, Any]) -> None:
         """Write all files of a finished run, the summary last."""
-        (self.path / "summary.json").unlink(missing_ok=True)  # of an earlier run of the same setting
+        (self.path / "summary.json").unlink(missing_ok=True)  # an earlier run may have left it
         self.ledger_path.touch()
         self.replace("config.yaml", lambda f: f.write(config.encode()))
         self.replace("rounds.parquet", lambda f: pq.write_table(rounds, f))
@@ -147,18 +147,18 @@ class RunFolder:
         replace_file(self.path / name, write, durable)
 
     def note_progress(self, progress: Progress) -> None:
-        """Say how far the run is, for `progress`."""
+        """Write progress.json."""
         self.replace("progress.json", lambda f: f.write(json.dumps(asdict(progress)).encode()), durable=False)
 
     def progress(self) -> Progress | None:
-        """How far a run that is not finished has come; None if it never began."""
+        """The progress of a run that is not finished; None if it never began."""
         try:
             return Progress(**json.loads((self.path / "progress.json").read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
 
     def busy(self) -> bool:
-        """Whether a process is running there now."""
+        """True if a process holds the lock."""
         try:
             with open(self.path / ".lock") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -168,8 +168,8 @@ class RunFolder:
             return True
         return False
 
-    def _remove_what_is_empty(self, folders: Sequence[Path]) -> None:
-        """The ledger of a run that ended before its first broadcast, and the folders that were made for nothing."""
+    def _remove_empty(self, folders: Sequence[Path]) -> None:
+        """Remove an empty ledger that is alone in its folder, then those of `folders` that are empty."""
         only_a_ledger = {path.name for path in self.path.iterdir()} == {"ledger.jsonl"}
         if only_a_ledger and not self.ledger_path.stat().st_size:
             self.ledger_path.unlink()
@@ -181,7 +181,7 @@ class RunFolder:
 
 
 def _is_file_at(file: TextIO, path: Path) -> bool:
-    """Whether an open file is still the one that a path names."""
+    """True if the path still names the open file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:
@@ -189,7 +189,7 @@ def _is_file_at(file: TextIO, path: Path) -> bool:
 
 
 def _make_durable_folder(path: Path) -> None:
-    """Create a folder and its parents, each synced into the one above before anything depends on it."""
+    """Create a folder and its parents, and sync the entry of each to disk."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:

@@ -1,4 +1,4 @@
-"""What a run shows on the terminal: a progress bar, a table at the end, one sentence for an error."""
+"""Terminal output of a run: a progress bar, a table at the end, one sentence for an error."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dpfbo.privacy.accounting import in_words
-from dpfbo.run_result import Round
 
 if TYPE_CHECKING:
-    from dpfbo.federated.federation import Round
+    from dpfbo.run_result import Round
 
 
 class RoundProgress:
     """Progress over rounds with the mean metric and epsilon so far; plain lines where there is no terminal.
 
-    epsilon: what is shown before anything is released; None where there is no finite one.
+    epsilon: shown before the first release; None where there is no finite one.
     """
 
     def __init__(self, title: str, rounds: int, metric: str, enabled: bool = True, epsilon: float | None = 0.0) -> None:
@@ -60,23 +59,23 @@ def _in_words(epsilon: float) -> str:
 
 
 def print_summary(summary: dict[str, Any], folder: object) -> None:
-    """The table at the end of a run."""
+    """Print the table at the end of a run."""
     T, curve = summary["rounds"], summary["curve"]
-    alone = "published_claim" in summary  # one curator, whose standard error over agents says nothing
+    outsourced = "published_claim" in summary  # one curator: there is no standard error over agents
     table = Table()
     table.add_column("round")
     table.add_column(summary["metric"])
     for t in sorted({0, T // 4, T // 2, 3 * T // 4, T}):
-        table.add_row(str(t), f"{curve['mean'][t]:.4f}" + ("" if alone else f" ± {curve['se'][t]:.4f}"))
+        table.add_row(str(t), f"{curve['mean'][t]:.4f}" + ("" if outsourced else f" ± {curve['se'][t]:.4f}"))
     console = Console()
     console.print(f"{summary['problem']} · {summary['algorithm']} · seed {summary['seed']}", highlight=False)
     console.print(table)
-    who = "one curator, one modeler" if alone else f"{summary['n_agents']} agents, mean ± standard error over agents"
-    console.print(who, highlight=False)
+    agents = f"{summary['n_agents']} agents, mean ± standard error over agents"
+    console.print("one curator, one modeler" if outsourced else agents, highlight=False)
     if summary.get("stand_in"):
         console.print(f"data: {summary['stand_in']}", highlight=False)
     console.print(epsilon_sentence(summary), highlight=False)
-    if summary["clip_fraction"] is not None and summary["private"] and not alone:
+    if summary["clip_fraction"] is not None and summary["private"] and not outsourced:
         console.print(f"clipped {summary['clip_fraction']:.1%} of the chosen messages", highlight=False)
     seconds = ", ".join(f"{phase} {s:.2f}" for phase, s in summary["seconds"].items())
     console.print(f"seconds: {seconds}", highlight=False)
@@ -84,7 +83,7 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
 
 
 def epsilon_sentence(summary: dict[str, Any]) -> str:
-    """Epsilon with all that it needs beside it: delta, relation, accountants."""
+    """Epsilon by every accountant, with delta, relation and number of broadcasts."""
     values = summary["epsilon"]
     if "published_claim" in summary:
         return _epsilon_of_release(summary)
@@ -100,7 +99,7 @@ def epsilon_sentence(summary: dict[str, Any]) -> str:
 
 
 def _epsilon_of_release(summary: dict[str, Any]) -> str:
-    """The same of a curator's release: a guarantee, or what was published instead of one."""
+    """Epsilon of a curator's release with delta and relation, or the published claim in place of a guarantee."""
     value, limits = summary["epsilon"][summary["accountant"]], "the measurements are not covered"
     if summary["published_claim"] is not None:
         return f"epsilon: none; {summary['published_claim']}; {limits}"
@@ -115,5 +114,5 @@ def _epsilon_of_release(summary: dict[str, Any]) -> str:
 
 
 def say_error(message: str) -> None:
-    """One sentence on standard error."""
+    """Print one sentence on standard error."""
     print(f"error: {' '.join(str(message).split())}", file=sys.stderr)

@@ -1,20 +1,19 @@
-"""What the W&B dashboard shows of a run: the names of the metrics, and which of them an outsider may see."""
+"""The layout of a run on the W&B dashboard: metric names, and which metrics an outsider may see."""
 
 import math
 import numbers
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
-# A workspace orders charts by name alone: each prefix ("server/") is a section of its own, sections and panels are
-# sorted by name, metrics without a prefix are in the section "Charts", charts of tables without one in "Custom
-# Charts". So only regret against epsilon, round by round and at the end, has no prefix: both sections come first,
-# whether capitals go first or not ("figures" is the next), and the hidden `round`, which some versions of the
-# dashboard show, comes after "regret_...". Epsilon is the horizontal axis of the first chart, and has its own chart.
+# A workspace sorts charts by name: each prefix ("server/") is a section, metrics without a prefix are in the section
+# "Charts", charts of tables without one in "Custom Charts". Only regret against epsilon, round by round and at the
+# end, has no prefix, so that both sections come first, in either order of capitals ("figures" is the next), and the
+# hidden `round`, which some versions show, comes after "regret_...". Epsilon also has its own chart.
 TRADE_OFF, END_POINT = "regret_vs_epsilon", "final_regret_vs_epsilon"
 EPSILON, REGRET, FIGURE = "privacy/epsilon", "regret/mean", "figures/regret"
 
 # (metric, horizontal axis, value in the table of runs). No metric may match two lines: W&B takes one definition only.
-# Regret is that of the best query so far, so its last value is also its best one.
+# The regret belongs to the best query so far, so its last value is also its best one.
 METRICS = (
     (EPSILON, "round", "last"),
     (TRADE_OFF, EPSILON, "last"),
@@ -71,7 +70,7 @@ def summary_of(summary: Mapping[str, Any], released_only: bool) -> dict[str, flo
 
 
 def end_point(summary: Mapping[str, Any]) -> dict[str, float]:
-    """`final_regret` and `final_epsilon` (by the run's accountant) of a summary, those that are finite.
+    """The finite ones of `final_regret` and `final_epsilon` (by the run's accountant) of a summary.
 
     The names have no slash, because the table of runs sorts and filters by such names only.
     """

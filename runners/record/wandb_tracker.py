@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 INIT_SECONDS = 20.0  # W&B's own limit for opening a run
 FINISH_SECONDS = 30.0  # W&B's own limit for the last upload
-ANSWER_SECONDS = 10.0  # for W&B's local service to answer; on top of the two above
-WAITING_ROUNDS = 1000  # rounds that wait for W&B; the run waits for the service when there are more
-REASON_CHARACTERS = 240  # of W&B's own words, in the one warning
+ANSWER_SECONDS = 10.0  # limit for an answer of W&B's local service, on top of the two above
+WAITING_ROUNDS = 1000  # rounds in the queue for W&B; the run waits when there are more
+REASON_CHARACTERS = 240  # length of W&B's error in our warning
 
 logger = logging.getLogger(__name__)
 
@@ -39,16 +39,15 @@ class WandbTracker:
     """One W&B run: regret against epsilon and against the round, the config, the final figure.
 
     No method raises because of W&B. `start`, `finish` and `fail` wait for it, for at most `INIT_SECONDS` or
-    `FINISH_SECONDS`, plus twice `ANSWER_SECONDS`; `log_round` does only when `WAITING_ROUNDS` wait. W&B is not imported
-    before `start`, prints nothing, asks for no key, and keeps its files in `<run_dir>/wandb`; `wandb sync` uploads an
-    offline run later.
-    Stop on the dashboard of an online run interrupts the process, as Ctrl-C does.
+    `FINISH_SECONDS`, plus twice `ANSWER_SECONDS`; `log_round` waits only if `WAITING_ROUNDS` are in the queue. W&B is
+    not imported before `start`, prints nothing, asks for no key, and keeps its files in `<run_dir>/wandb`; `wandb sync`
+    uploads an offline run later. Stop on the dashboard of an online run interrupts the process, as Ctrl-C does.
 
     Args:
-        mode: `online`, `offline` or `disabled`; goes before the variable WANDB_MODE.
+        mode: `online`, `offline` or `disabled`; overrides the variable WANDB_MODE.
         project: W&B project the run appears in.
         entity: W&B user or team; None for the key's default.
-        show: `all`, or `released`: nothing but what an outsider of a real deployment may see. `auto`: `released`
+        show: `all`, or `released`: only metrics that an outsider of a real deployment may see. `auto`: `released`
             where the noise is a private run's own (privacy.rng=os), else `all`.
 
     Raises ValueError if mode or show is none of the three.
@@ -66,9 +65,9 @@ class WandbTracker:
         self._worker: threading.Thread | None = None
         self._actions: queue.Queue[Callable[[], object]] | None = None  # None before the run, after it or a failure
         self._ending = threading.Lock()
-        self._run: Any = None  # wandb.Run; the worker's
-        self._spent: float | None = None  # epsilon
-        self._held: list[dict[str, float]] = []  # rows of a run that shows only what is released
+        self._run: Any = None  # wandb.Run, which only the worker uses
+        self._spent: float | None = None  # epsilon so far; None if there is no finite one
+        self._held: list[dict[str, float]] = []  # rows that wait for the end, if only released metrics are shown
 
     def start(
         self,
@@ -80,10 +79,10 @@ class WandbTracker:
         commit: str | None = None,
         epsilon: float | None = 0.0,
     ) -> None:
-        """Open the W&B run, in place of those not yet uploaded that earlier attempts left in the same folder.
+        """Open the W&B run, and delete runs of earlier attempts in the same folder that were not uploaded.
 
-        The run gets the tag `simulation` if it shows what nobody would see in a real deployment, else `released`; its
-        config has, besides the settings, `commit` and `visibility`: which metrics are released, which simulation-only.
+        The run gets the tag `simulation` if it shows more than a real deployment would, else `released`. Its
+        config has the settings, `commit`, and `visibility`: which metrics are released, which simulation-only.
 
         Args:
             config: resolved settings of the run; may be nested.
@@ -92,7 +91,7 @@ class WandbTracker:
             group: runs with the same group (a sweep) are shown together.
             tags: labels, of 1 to 64 characters each.
             commit: git commit of the code; None if not known.
-            epsilon: before the first broadcast: 0, or None if agents give away something without any protection.
+            epsilon: before the first broadcast: 0, or None if agents send something without protection.
         """
         if self.mode == "disabled":
             return
@@ -112,16 +111,16 @@ class WandbTracker:
             self._no_answer(INIT_SECONDS + ANSWER_SECONDS)
 
     def log_round(self, round: int, metrics: dict[str, float | None]) -> None:
-        """Log the metrics of one round, those that are finite numbers, at step `round`, without waiting for W&B.
+        """Log the finite metrics of one round at step `round`, without waiting for W&B.
 
-        The regret of a round was paid for by the broadcasts before it. So `privacy/epsilon` of a round is the epsilon
-        after the last one before, and with it `regret/mean` is also logged as `regret_vs_epsilon`; neither is
+        The broadcasts before a round paid for its regret. So the `privacy/epsilon` of a round is the epsilon after the
+        last broadcast before it, and `regret/mean` is also logged against it as `regret_vs_epsilon`. Both are left out
         where there is no finite epsilon.
 
         Args:
             round: number of the round; does not decrease from call to call.
             metrics: value of each metric. `epsilon`: after the broadcast of this round, by the run's accountant; None
-                or infinite if no finite one covers it, not given if there is none.
+                or infinite if no finite one covers it, absent without a broadcast.
         """
         if self._actions is None:
             return
@@ -130,7 +129,7 @@ class WandbTracker:
         row = {**layout.row_of(metrics, self._spent), "round": int(round)}
         if self._spent is not None:
             self._spent = metrics.get("epsilon", self._spent)
-        if self._released_only:  # at the end, since W&B stamps a row with the time, which agents' data decide
+        if self._released_only:  # logged at the end: W&B stamps a row with the time, which depends on agents' data
             self._held.append({key: row[key] for key in row if key in layout.visibility()["released"]})
         else:
             self._hand_over(lambda: self._log(row))
@@ -140,7 +139,7 @@ class WandbTracker:
 
         Args:
             summary: contents of summary.json; numbers, strings and booleans are kept, nested ones as `outer/inner`.
-            draw: writes the figure of the run, a PNG file, to the path it is given; not called without a W&B run.
+            draw: writes the figure of the run, a PNG file, to a path; not called without a W&B run.
         """
 
         def record() -> None:
@@ -153,23 +152,23 @@ class WandbTracker:
     def fail(self, message: str) -> None:
         """Close the run as failed, with exit code 1 and `message` under `error` in its summary.
 
-        Of a run that shows only what is released, the message, which may quote an agent's data, stays here.
+        A run that shows only released metrics leaves the message out, since it may quote an agent's data.
         """
         error = "the run failed; its own log says why" if self._released_only else message
         self._close(lambda: self._run.summary.update({"error": error}), exit_code=1)
 
     def _open(self, folder: Path, facts: dict[str, Any]) -> None:
-        # Its error reports carry tracebacks, and hold up the exit when the server does not answer.
+        # W&B's error reports carry tracebacks, and delay the exit when the server does not answer.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         import wandb
 
-        # Made here because W&B would quietly go to the temporary folder when it cannot.
+        # W&B would quietly use the temporary folder if it could not make this one.
         (folder / "wandb").mkdir(parents=True, exist_ok=True)
-        # An interrupted run logs all its rounds again when it goes on, and a repeated one replaces its result files.
+        # A resumed run logs all its rounds again, and a repeated one replaces its result files.
         for attempt in (folder / "wandb").glob("offline-run-*"):
             if not any(attempt.glob("*.synced")):
                 shutil.rmtree(attempt, ignore_errors=True)
-        # For the whole process, because W&B may print and look for a key before it opens the run.
+        # W&B may print and look for a key before it opens the run, so this holds for the whole process.
         wandb.setup(wandb.Settings(mode=self.mode, silent=True))  # type: ignore[arg-type]
         if self.mode == "online" and not wandb.login(prompt=False, verify=False):
             raise RuntimeError("no W&B API key: run `wandb login` or set WANDB_API_KEY")
@@ -182,9 +181,9 @@ class WandbTracker:
             project=self.project,
             entity=self.entity,
             dir=str(folder),
-            id=uuid.uuid4().hex[:8],  # of its own, whatever WANDB_RUN_ID and WANDB_RESUME say
+            id=uuid.uuid4().hex[:8],  # a new one, whatever WANDB_RUN_ID and WANDB_RESUME say
             resume="never",
-            reinit="create_new",  # whatever run the process has, or had, is left alone
+            reinit="create_new",  # other runs of the process are left alone
             settings=settings,
             **facts,
         )
@@ -234,11 +233,11 @@ class WandbTracker:
             opened.set()
 
     def _no_answer(self, seconds: float) -> None:
-        self._worker = None  # nobody waits for it any more
+        self._worker = None  # `_close` does not wait for it again
         self._give_up(f"no answer within {seconds:g} s", wait_seconds=0.0)
 
     def _give_up(self, reason: str, wait_seconds: float) -> None:
-        """Warn once, and do nothing from now on; where the run is over or given up, nothing is to be said."""
+        """Warn once and do nothing from now on; nothing is logged if the run is over or given up already."""
         with self._ending:
             is_open, self._actions = self._actions is not None, None
         if is_open:
@@ -251,8 +250,8 @@ def _show_pictures(run: wandb.Run, point: dict[str, float], draw: Callable[[Path
     import wandb
 
     if len(point) == 2:
-        # A chart of a table, because it shows the tables of all runs together: W&B draws no metric against another by
-        # itself where each run has but one value of both.
+        # The chart shows a table, because W&B then joins the tables of all runs; it draws no metric against another
+        # where each run has only one value of both.
         table = wandb.Table(columns=["epsilon", "regret"], data=[[point["final_epsilon"], point["final_regret"]]])
         title = "final regret against epsilon, a point for each run"
         run.log({layout.END_POINT: wandb.plot.scatter(table, "epsilon", "regret", title, split_table=True)})

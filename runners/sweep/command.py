@@ -22,11 +22,9 @@ from runners.compose.overrides import one_sentence
 from runners.record.terminal import say_error
 from runners.sweep import progress_table
 from runners.sweep.plan import PlannedSetting, SweepPlan
-from runners.sweep.shared_runs import plan_all, spread, together
+from runners.sweep.shared_runs import States, copy_finished, distinct_trials, plan_all
 from runners.sweep.trials import Trial, TrialState, seeds_in_words, state, write_plan
 from runners.user_errors import USER_ERRORS
-
-States = dict[tuple[str, int], TrialState]
 
 HELP = """dpfbo: a sweep, many settings of one experiment times many seeds, side by side on Ray.
 
@@ -71,16 +69,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     begin = time.monotonic()
     try:
         with _busy(console, "composing") as say:
-            grids = plan_all(args.overrides, say)
-        found = [{trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials} for grid in grids]
+            sweeps = plan_all(args.overrides, say)
+        found = [{trial.key: state(trial.folder(sweep.folder)) for _, trial in sweep.trials} for sweep in sweeps]
         if args.dry_run:
-            _print(grids, found, args.json, _preview)
-            if len(grids) > 1 and not args.json:
-                planned, known = together(grids, found)
-                to_run = sum(_is_to_run(grids[0], s) for s in known.values())
+            _print(sweeps, found, args.json, _preview)
+            if len(sweeps) > 1 and not args.json:
+                planned, known = distinct_trials(sweeps, found)
+                to_run = sum(_is_to_run(sweeps[0], s) for s in known.values())
                 print(f"together, without what they share: {len(planned)} trials, {to_run} to run")
             return 0
-        after, warnings = _sweep(grids, found, console)
+        after, warnings = _run(sweeps, found, console)
     except KeyboardInterrupt:
         say_error("interrupted; the same command goes on, finished trials are kept, begun ones resume")
         return 130
@@ -92,21 +90,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    _print(grids, after, args.json, _conclude)
+    _print(sweeps, after, args.json, _conclude)
     if not args.json:
         Console(highlight=False).print(f"{time.monotonic() - begin:.0f} s")
     return int(any(s.phase != "done" for states in after for s in states.values()))
 
 
-def _sweep(grids: Sequence[SweepPlan], found: Sequence[States], console: Console) -> tuple[list[States], list[str]]:
-    """Run what no experiment has finished, each trial once; returns all states afterwards, and the trials' warnings."""
-    planned, known = together(grids, found)
+def _run(sweeps: Sequence[SweepPlan], found: Sequence[States], console: Console) -> tuple[list[States], list[str]]:
+    """Run each unfinished trial once; returns the states of each experiment afterwards, and the trials' warnings."""
+    planned, known = distinct_trials(sweeps, found)
     trials = [trial for _, trial in planned.values()]
-    todo = [pair for key, pair in planned.items() if _is_to_run(grids[0], known[key])]
-    todo.sort(key=lambda pair: known[pair[1].key].phase == "running")  # busy elsewhere: perhaps done by then
-    _say_what_is_skipped(grids[0], known, console)
+    todo = [pair for key, pair in planned.items() if _is_to_run(sweeps[0], known[key])]
+    todo.sort(key=lambda pair: known[pair[1].key].phase == "running")  # another process may finish these
+    _say_what_is_skipped(sweeps[0], known, console)
     if not todo:
-        return spread(grids, found, known), []
+        return copy_finished(sweeps, found, known), []
     os.environ.setdefault("WANDB_MODE", str(todo[0][0].cfg.tracker.wandb.mode))  # nothing may ask for a key
     with ExitStack() as stack:
         with _busy(console, "starting Ray"):
@@ -114,23 +112,23 @@ def _sweep(grids: Sequence[SweepPlan], found: Sequence[States], console: Console
                 from runners.sweep import tune
             except ImportError as error:
                 raise ValueError(f"a sweep needs Ray ({error}): pip install 'ray[tune]'") from error
-            stack.enter_context(tune.cluster(grids[0].options))
-        for grid in grids:
-            write_plan(grid.folder, [trial for _, trial in grid.trials])
-        board = progress_table.ProgressTable(
+            stack.enter_context(tune.cluster(sweeps[0].options))
+        for sweep in sweeps:
+            write_plan(sweep.folder, [trial for _, trial in sweep.trials])
+        table = progress_table.ProgressTable(
             trials, {**known, **{trial.key: TrialState("waiting") for _, trial in todo}}, console
         )
         try:
-            with _shown(board, console):
-                warnings = tune.run_trials(todo, grids[0].options, board)
-        finally:  # also what an interrupted sweep has done belongs to all of its experiments
-            after = spread(grids, found, board.states)
+            with _shown(table, console):
+                warnings = tune.run_trials(todo, sweeps[0].options, table)
+        finally:  # an interrupted sweep also copies its finished trials
+            after = copy_finished(sweeps, found, table.states)
     return after, warnings
 
 
 @contextmanager
 def _busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """Says on a terminal what it is that takes a moment; gives the function that changes the words."""
+    """Show a status line on a terminal; yields the function that changes it."""
     if not console.is_terminal:
         yield lambda message: None
         return
@@ -139,59 +137,59 @@ def _busy(console: Console, what: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def _shown(board: progress_table.ProgressTable, console: Console) -> Iterator[None]:
-    """Shows the board live on a terminal; it stays there only if the sweep is cut short."""
+def _shown(table: progress_table.ProgressTable, console: Console) -> Iterator[None]:
+    """Show the table live on a terminal; it stays there only if the sweep is interrupted."""
     if not console.is_terminal:
         yield
         return
-    with Live(board, console=console, refresh_per_second=4) as live:
+    with Live(table, console=console, refresh_per_second=4) as live:
         yield
         live.transient = True
 
 
-def _is_to_run(grid: SweepPlan, known: TrialState) -> bool:
-    return known.phase != "done" and (known.phase != "failed" or grid.options.retry_failed)
+def _is_to_run(sweep: SweepPlan, known: TrialState) -> bool:
+    return known.phase != "done" and (known.phase != "failed" or sweep.options.retry_failed)
 
 
-def _say_what_is_skipped(grid: SweepPlan, states: States, console: Console) -> None:
+def _say_what_is_skipped(sweep: SweepPlan, states: States, console: Console) -> None:
     phases = [s.phase for s in states.values()]
     if done := phases.count("done"):
         console.print(f"{done} of {len(phases)} trials are finished and skipped")
-    if (failed := phases.count("failed")) and not grid.options.retry_failed:
+    if (failed := phases.count("failed")) and not sweep.options.retry_failed:
         console.print(f"{failed} failed before and are skipped; sweep.retry_failed=true runs them again")
 
 
 def _print(
-    grids: Sequence[SweepPlan],
+    sweeps: Sequence[SweepPlan],
     found: Sequence[States],
     as_json: bool,
     show: Callable[[SweepPlan, States, Console], None],
 ) -> None:  # fmt: skip
-    """The experiments one after another; as JSON an object, or a list of them where there are several."""
+    """Print the experiments one after another; as JSON, one object or a list of several."""
     if as_json:
-        content = [_as_json(grid, states) for grid, states in zip(grids, found, strict=True)]
+        content = [_as_json(sweep, states) for sweep, states in zip(sweeps, found, strict=True)]
         print(json.dumps(content if len(content) > 1 else content[0], indent=1))
         return
-    for grid, states in zip(grids, found, strict=True):
-        show(grid, states, Console(highlight=False))
+    for sweep, states in zip(sweeps, found, strict=True):
+        show(sweep, states, Console(highlight=False))
 
 
-def _conclude(grid: SweepPlan, states: States, console: Console) -> None:
-    """The table at the end, and the trials that failed."""
-    trials = [trial for _, trial in grid.trials]
+def _conclude(sweep: SweepPlan, states: States, console: Console) -> None:
+    """Print the final table and the failed trials."""
+    trials = [trial for _, trial in sweep.trials]
     rows = progress_table.rows(trials, states)
     console.print(progress_table.table(rows))
     console.print(progress_table.footnote(rows))
     if (failed := progress_table.failures(trials, states)) is not None:
         console.print(failed)
-    console.print(f"{progress_table.counts(rows)}; results: {grid.folder}", soft_wrap=True)
+    console.print(f"{progress_table.counts(rows)}; results: {sweep.folder}", soft_wrap=True)
 
 
-def _preview(grid: SweepPlan, states: States, console: Console) -> None:
-    """What a sweep would run and what it would cost in privacy."""
-    accountants = list(dict.fromkeys(name for setting in grid.settings for name in setting.epsilon))
-    rough = {name for setting in grid.settings for name in setting.approximations}
-    deltas = [f"{setting.delta:.3g}" for setting in grid.settings]
+def _preview(sweep: SweepPlan, states: States, console: Console) -> None:
+    """Print the settings of a sweep with their predicted epsilon, and the number of trials to run."""
+    accountants = list(dict.fromkeys(name for setting in sweep.settings for name in setting.epsilon))
+    rough = {name for setting in sweep.settings for name in setting.approximations}
+    deltas = [f"{setting.delta:.3g}" for setting in sweep.settings]
     table = Table()
     for name in ("setting", "seeds"):
         table.add_column(name, overflow="fold", min_width=12)
@@ -201,39 +199,39 @@ def _preview(grid: SweepPlan, states: States, console: Console) -> None:
         *(["delta"] if len(set(deltas)) > 1 else []),
     ):
         table.add_column(name, justify="right", no_wrap=True)
-    for setting, delta in zip(grid.settings, deltas, strict=True):
+    for setting, delta in zip(sweep.settings, deltas, strict=True):
         known = setting.epsilon
         epsilons = [progress_table.epsilon_in_words(known[name]) if name in known else "–" for name in accountants]
-        seeds = _seeds_by_state(grid, setting, states)
+        seeds = _seeds_by_state(sweep, setting, states)
         table.add_row(setting.label, seeds, str(setting.rounds), *epsilons, *([delta] if len(set(deltas)) > 1 else []))
     console.print(table)
     at = f"at delta {deltas[0]}, " if len(set(deltas)) == 1 else ""
-    relations = dict.fromkeys(in_words(s.relation) for s in grid.settings if s.relation)
+    relations = dict.fromkeys(in_words(s.relation) for s in sweep.settings if s.relation)
     console.print(
         f"epsilon: predicted of one run of T rounds, {at}{' or '.join(relations) or 'none finite'}; several runs add up"
     )
-    to_run = sum(_is_to_run(grid, s) for s in states.values())
-    console.print(f"{len(grid.settings)} settings x {len(grid.seeds)} seeds = {len(states)} trials, {to_run} to run")
-    console.print(f"results: {grid.folder}", soft_wrap=True)
+    to_run = sum(_is_to_run(sweep, s) for s in states.values())
+    console.print(f"{len(sweep.settings)} settings x {len(sweep.seeds)} seeds = {len(states)} trials, {to_run} to run")
+    console.print(f"results: {sweep.folder}", soft_wrap=True)
 
 
-def _seeds_by_state(grid: SweepPlan, setting: PlannedSetting, states: Mapping[tuple[str, int], TrialState]) -> str:
+def _seeds_by_state(sweep: SweepPlan, setting: PlannedSetting, states: Mapping[tuple[str, int], TrialState]) -> str:
     """`0..2 done, 3 resumes at round 7, 4 to run`."""
     groups: dict[str, list[int]] = {}
-    for seed in grid.seeds:
-        groups.setdefault(_in_words(grid, states[setting.trial(seed).key]), []).append(seed)
+    for seed in sweep.seeds:
+        groups.setdefault(_in_words(sweep, states[setting.trial(seed).key]), []).append(seed)
     return "\n".join(f"{seeds_in_words(seeds)} {words}" for words, seeds in groups.items())
 
 
-def _in_words(grid: SweepPlan, known: TrialState) -> str:
+def _in_words(sweep: SweepPlan, known: TrialState) -> str:
     if known.phase == "interrupted":
         return f"resumes after round {known.round}"
     if known.phase == "failed":
-        return "failed, to run again" if grid.options.retry_failed else "failed, skipped"
+        return "failed, to run again" if sweep.options.retry_failed else "failed, skipped"
     return {"done": "done", "running": "running elsewhere", "waiting": "to run"}[known.phase]
 
 
-def _as_json(grid: SweepPlan, states: States) -> dict[str, Any]:
+def _as_json(sweep: SweepPlan, states: States) -> dict[str, Any]:
     def entry(setting: PlannedSetting, trial: Trial) -> dict[str, Any]:
         known = states[trial.key]
         predicted = {
@@ -242,12 +240,12 @@ def _as_json(grid: SweepPlan, states: States) -> dict[str, Any]:
         }  # fmt: skip
         return {
             "label": trial.label, "overrides": trial.overrides, "setting": trial.setting, "seed": trial.seed,
-            "rounds": trial.rounds, "metric": trial.metric, "to_run": _is_to_run(grid, known), **known.as_json(),
+            "rounds": trial.rounds, "metric": trial.metric, "to_run": _is_to_run(sweep, known), **known.as_json(),
             "predicted": predicted,
         }  # fmt: skip
 
-    trials = [entry(setting, trial) for setting, trial in grid.trials]
-    return {"experiment": grid.experiment, "results": str(grid.folder), "trials": trials}
+    trials = [entry(setting, trial) for setting, trial in sweep.trials]
+    return {"experiment": sweep.experiment, "results": str(sweep.folder), "trials": trials}
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -30,7 +30,7 @@ MAX_SEEDS = 100_000
 SCALES = ("quick", "paper")
 
 # keys of the sweep as a whole: one value, and no part of a setting's label
-_OF_THE_SWEEP = {"experiment", *outside_setting()} - {"seed", "seeds"}
+_SWEEP_KEYS = {"experiment", *outside_setting()} - {"seed", "seeds"}
 
 
 class SweepError(HydraException):
@@ -39,9 +39,9 @@ class SweepError(HydraException):
 
 @dataclass(frozen=True)
 class PlannedSetting:
-    """A setting, composed and checked; seed by seed it is a trial.
+    """A setting, composed and checked; with a seed it is a trial.
 
-    epsilon: predicted of a whole run, by each accountant at `delta`; None where there is no finite one.
+    epsilon: prediction for a whole run at `delta`, by accountant; None where there is no finite one.
     approximations: the accountants whose epsilon is no guarantee.
     """
 
@@ -59,7 +59,7 @@ class PlannedSetting:
 
     @property
     def folder(self) -> Path:
-        """Of its experiment."""
+        """The folder of its experiment."""
         return Path(self.cfg.results_dir) / str(self.cfg.experiment_name)
 
     def trial(self, seed: int) -> Trial:
@@ -74,7 +74,7 @@ class PlannedSetting:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """How a sweep runs its trials: the keys under `sweep`, their defaults resolved."""
+    """The keys under `sweep` that say how to run trials, with their defaults resolved."""
 
     max_concurrent: int | None
     cpus_per_trial: float
@@ -101,7 +101,7 @@ class SweepOptions:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """All trials of a sweep. folder: of its experiment."""
+    """All trials of a sweep. folder: results of its experiment."""
 
     experiment: str
     folder: Path
@@ -118,8 +118,8 @@ class SweepPlan:
 def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> SweepPlan:
     """Compose and check everything that the overrides of a command line ask for.
 
-    say: told how far that is. Raises HydraException or OmegaConfBaseException for overrides that do not compose,
-    and what `experiment.build` raises for settings that cannot run.
+    say: called with every step. Raises HydraException or OmegaConfBaseException for overrides that do not compose,
+    and the errors of `Composition` for settings that cannot run.
     """
     seeds = [a.partition("=")[2] for a in arguments if _name(a) == "seeds"]
     rest = [a for a in arguments if _name(a) != "seeds"]
@@ -127,7 +127,7 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
         raise SweepError("seed cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
     with composing():
         given = _parsed(rest)
-        base = hydra.compose("config", [v for key, vs in given.items() if _of_the_sweep(key) for v in vs])
+        base = hydra.compose("config", [v for key, vs in given.items() if _is_sweep_key(key) for v in vs])
         options = _options(base)
         scaled_seeds, entries = _scaled(base)
         parsed_seeds = parse_seeds(seeds[-1] if seeds else scaled_seeds)
@@ -164,7 +164,7 @@ def parse_seeds(given: object) -> tuple[int, ...]:
 
 
 def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
-    """Make a composed configuration that of the first trial, which runs in another process beside others."""
+    """Change a composed configuration to that of the first trial, which runs in its own process beside others."""
     OmegaConf.set_struct(cfg, False)
     del cfg["seeds"], cfg["scale"], cfg["sweep"]
     cfg.seed = seed
@@ -174,7 +174,7 @@ def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
 
 
 def _checked(label: str, overrides: tuple[str, ...], composition: Composition) -> PlannedSetting:
-    """The setting, after building with one seed all that a run of it builds."""
+    """The setting, checked by building all parts of a run with one seed."""
     experiment = composition.experiment
     WandbTracker(**asdict(composition.settings.tracker.wandb))  # checks its settings
     return PlannedSetting(
@@ -214,25 +214,25 @@ def _scaled(base: DictConfig) -> tuple[Any, Any]:
 
 
 def _combinations(entries: Any, given: dict[str, list[str]]) -> list[tuple[str, ...]]:
-    """The overrides of every setting; what the command line gives goes before what an entry gives."""
+    """The overrides of every setting; those of the command line replace those of an entry."""
     if entries is not None and (OmegaConf.is_dict(entries) or isinstance(entries, str) or not len(entries)):
         raise SweepError(f"sweep.settings must be a list of settings, got {entries!r}")
     combinations: dict[tuple[str, ...], None] = {}
     for entry in [""] if entries is None else entries:
         own = _parsed(shlex.split(entry) if isinstance(entry, str) else [str(override) for override in entry])
         for key in own:
-            if _of_the_sweep(key) or key in ("seed", "seeds"):
+            if _is_sweep_key(key) or key in ("seed", "seeds"):
                 raise SweepError(f"{key} cannot be given in sweep.settings, only for the whole sweep")
         combinations.update(dict.fromkeys(itertools.product(*{**own, **given}.values())))
     return list(combinations)
 
 
 def _parsed(overrides: Sequence[str]) -> dict[str, list[str]]:
-    """The overrides by key, each with all that it expands to; a later one of the same key replaces an earlier one."""
+    """The expansions of the overrides, by key; a later override replaces an earlier one of the same key."""
     expanded: dict[str, list[str]] = {}
     for override in parse_overrides(overrides):
         key = override.key_or_group if override.package is None else f"{override.key_or_group}@{override.package}"
-        if override.is_sweep_override() and _of_the_sweep(key):
+        if override.is_sweep_override() and _is_sweep_key(key):
             raise SweepError(f"{key} must have one value for the whole sweep, got {override.input_line}")
         expanded.pop(key, None)
         expanded[key] = _expanded(override)
@@ -253,16 +253,16 @@ def _expanded(override: Override) -> list[str]:
 
 
 def _labels(groups: Sequence[Sequence[tuple[str, ...]]], algorithms: Sequence[str]) -> list[str]:
-    """A short name for each setting: those of its overrides that not all settings share; the groups' of a single one.
+    """A short name for each setting: its overrides that not all settings share; for a single one, those of groups.
 
-    groups: of each setting, the overrides of all combinations that come to it; what these share counts.
+    groups: for each setting, the overrides of all combinations that make it; only those in every combination count.
     """
     own = [[o for o in group[0] if all(o in other for other in group)] for group in groups]
     if len(own) == 1:
         own, everywhere = [[o for o in own[0] if (CONF / _name(o)).is_dir()]], set()
     else:
         everywhere = {o for o in own[0] if all(o in other for other in own)}
-    kept = [[o for o in os if o not in everywhere and o[0] != "~" and not _of_the_sweep(_name(o))] for os in own]
+    kept = [[o for o in os if o not in everywhere and o[0] != "~" and not _is_sweep_key(_name(o))] for os in own]
     short = [" ".join(map(_shortened, ks)) or algorithm for ks, algorithm in zip(kept, algorithms, strict=True)]
     if len(set(short)) == len(short):
         return short
@@ -279,5 +279,5 @@ def _name(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
 
 
-def _of_the_sweep(key: str) -> bool:
-    return key.partition(".")[0].partition("@")[0] in _OF_THE_SWEEP or key.startswith("hydra")
+def _is_sweep_key(key: str) -> bool:
+    return key.partition(".")[0].partition("@")[0] in _SWEEP_KEYS or key.startswith("hydra")

@@ -1,4 +1,4 @@
-"""The trials of a sweep on the terminal: one row a setting, how far its seeds are, what they reached."""
+"""The table of a sweep on the terminal: a row for each setting, with the progress and results of its seeds."""
 
 import math
 import time
@@ -16,7 +16,7 @@ from runners.sweep.trials import PHASES, Phase, Trial, TrialState
 
 _UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
 
-ACCOUNTANTS = {
+_ACCOUNTANT_NAMES = {
     "moments": "moments accountant", "rdp": "Rényi", "pld": "privacy-loss distributions",
     "fixed_size": "Rényi, subsets of fixed size", "gdp": "Gaussian approximation (no guarantee)",
 }  # fmt: skip
@@ -50,14 +50,14 @@ class Row:
         return f"{fmean(values):.4f}{error}"
 
     def epsilon(self) -> str:
-        """The largest of the finished seeds; in brackets, so far, while none is finished."""
+        """The largest epsilon of the finished seeds; in brackets, so far, while none is finished."""
         done = self.of("done")
         known = [state.epsilon for state in done or self.states if state.epsilon is not None]
         words = epsilon_in_words(max(known)) if known else ""
         return words if done or not words else f"({words})"
 
     def at_round(self) -> str:
-        """Where its seeds are: `12, 30 / 40`, with more than two of them `5: 12..30 / 40`."""
+        """The rounds of its begun seeds: `12, 30 / 40`, for more than two seeds `5: 12..30 / 40`."""
         lines = []
         for phase in _UNDER_WAY:
             at = sorted(state.round or 0 for state in self.of(phase))
@@ -75,11 +75,11 @@ def rows(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) 
     return [Row(tuple(group), tuple(states[trial.key] for trial in group)) for group in by_setting.values()]
 
 
-def table(board: Sequence[Row], height: int | None = None) -> Table:
-    """One row a setting. height: rows to show at most, those at work first; None: all."""
-    metrics = {row.metric for row in board if row.metric}
+def table(rows: Sequence[Row], height: int | None = None) -> Table:
+    """A row for each setting. height: the largest number of rows, running ones first; None for all."""
+    metrics = {row.metric for row in rows if row.metric}
     metric = metrics.pop() if len(metrics) == 1 else "metric"
-    phases = {state.phase for row in board for state in row.states}
+    phases = {state.phase for row in rows for state in row.states}
     result = Table()
     result.add_column("setting", overflow="fold", min_width=12)
     result.add_column("done", justify="right")
@@ -89,34 +89,34 @@ def table(board: Sequence[Row], height: int | None = None) -> Table:
         result.add_column("failed", justify="right", style="red")
     result.add_column(f"{metric}\n± SE", justify="right")
     result.add_column("epsilon", justify="right")
-    shown = list(board) if height is None else _most_active(board, height)
+    shown = list(rows) if height is None else _most_active(rows, height)
     for row in shown:
         cells = [row.label, f"{len(row.of('done'))}/{len(row.states)}"]
         cells += [row.at_round()] if phases.intersection(_UNDER_WAY) else []
         cells += [str(len(row.of("failed")) or "")] if "failed" in phases else []
         result.add_row(*cells, row.mean(), row.epsilon())
-    if len(shown) < len(board):
-        result.caption = f"and {len(board) - len(shown)} more settings"
+    if len(shown) < len(rows):
+        result.caption = f"and {len(rows) - len(shown)} more settings"
     return result
 
 
-def footnote(board: Sequence[Row]) -> str:
-    """What the numbers of the table are."""
+def footnote(rows: Sequence[Row]) -> str:
+    """The meaning of the numbers in the table."""
     known = {
-        (ACCOUNTANTS.get(s.accountant, s.accountant), s.relation, f"{s.delta:.3g}")
-        for row in board
+        (_ACCOUNTANT_NAMES.get(s.accountant, s.accountant), s.relation, f"{s.delta:.3g}")
+        for row in rows
         for s in row.states
         if s.accountant and s.relation and s.delta
     }
     by = " or ".join(f"{name} at delta {delta}, {in_words(relation)}" for name, relation, delta in sorted(known))
     some = f"; epsilon of one run by {by}" if by else ""
-    so_far = "; in brackets: so far, no seed is finished" if any(row.mean().startswith("(") for row in board) else ""
+    so_far = "; in brackets: so far, no seed is finished" if any(row.mean().startswith("(") for row in rows) else ""
     return f"mean of the finished seeds ± standard error{some}{so_far}"
 
 
-def counts(board: Sequence[Row]) -> str:
+def counts(rows: Sequence[Row]) -> str:
     """`12 of 24 done, 2 running, 1 failed`."""
-    n = {phase: sum(len(row.of(phase)) for row in board) for phase in PHASES}
+    n = {phase: sum(len(row.of(phase)) for row in rows) for phase in PHASES}
     rest = [f"{n[phase]} {phase}" for phase in PHASES[1:] if n[phase]]
     return ", ".join([f"{n['done']} of {sum(n.values())} done", *rest])
 
@@ -133,7 +133,7 @@ def failures(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialStat
 
 
 def epsilon_in_words(epsilon: float | None) -> str:
-    """`none` where there is no finite one."""
+    """Epsilon to three digits, `none` where there is no finite one."""
     return "none" if epsilon is None or math.isinf(epsilon) else f"{epsilon:.3g}"
 
 
@@ -152,7 +152,7 @@ class ProgressTable:
         return rows(self.trials, self.states)
 
     def update(self, trial: Trial, state: TrialState) -> None:
-        """Note a trial's state; says so if it has ended and there is no live table."""
+        """Note a trial's state; without a live table, print a line if it has ended."""
         self.states[trial.key] = state
         if state.phase not in ("done", "failed"):
             return
@@ -166,10 +166,10 @@ class ProgressTable:
             )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        board = self.rows
-        yield table(board, max(1, console.height - 7))
+        rows = self.rows
+        yield table(rows, max(1, console.height - 7))
         done = self._rounds_done()
-        yield Text(f"{counts(board)}; {self._time_left(done)}")
+        yield Text(f"{counts(rows)}; {self._time_left(done)}")
         yield ProgressBar(total=max(self._total, 1), completed=done, width=min(60, console.width - 4))
 
     def _rounds_done(self) -> int:
@@ -197,7 +197,7 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
 
 
-def _most_active(board: Sequence[Row], height: int) -> list[Row]:
-    """At most `height` rows in their order: those with running trials, then unfinished ones, then the others."""
-    order = sorted(range(len(board)), key=lambda i: (not board[i].of("running"), not board[i].of("waiting"), i))
-    return [board[i] for i in sorted(order[:height])]
+def _most_active(rows: Sequence[Row], height: int) -> list[Row]:
+    """At most `height` rows in their order; those with running trials are kept first, then unfinished ones."""
+    order = sorted(range(len(rows)), key=lambda i: (not rows[i].of("running"), not rows[i].of("waiting"), i))
+    return [rows[i] for i in sorted(order[:height])]

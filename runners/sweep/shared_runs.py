@@ -1,7 +1,7 @@
-"""Several experiments in one sweep: what they have in common runs once and is copied into the others' folders.
+"""Several experiments in one sweep: a trial that they share runs once and is copied into the other folders.
 
-Figures share settings, and one setting with one seed is one run, whichever experiment asks for it. Real noise
-(privacy.rng=os) is never shared: its releases happened once; `plan_all` refuses it.
+Figures share settings, and one setting with one seed is the same run in every experiment. `plan_all` refuses real noise
+(privacy.rng=os), whose releases happened once.
 """
 
 import json
@@ -35,27 +35,27 @@ def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda messa
     if "experiment_name" in given:
         raise SweepError("experiment_name cannot be given to several experiments, each has its own")
     rest = [a for a in arguments if a.lstrip("+").partition("=")[0] != "experiment"]
-    grids = []
+    sweeps = []
     for name in names:
         say(f"composing {name}")
-        grids.append(plan([f"experiment={name}", *rest]))
-    _check_together(grids)
-    return grids
+        sweeps.append(plan([f"experiment={name}", *rest]))
+    _check_shareable(sweeps)
+    return sweeps
 
 
-def _check_together(grids: Sequence[SweepPlan]) -> None:
-    for grid in grids:
-        if grid.options.alone:
-            raise SweepError(f"experiment {grid.experiment} (sweep.alone=true) cannot be run with others")
-    if len({grid.folder for grid in grids}) < len(grids):
-        raise SweepError(f"experiments must have folders of their own, got {', '.join(g.experiment for g in grids)}")
+def _check_shareable(sweeps: Sequence[SweepPlan]) -> None:
+    for sweep in sweeps:
+        if sweep.options.alone:
+            raise SweepError(f"experiment {sweep.experiment} (sweep.alone=true) cannot be run with others")
+    if len({sweep.folder for sweep in sweeps}) < len(sweeps):
+        raise SweepError(f"experiments must have folders of their own, got {', '.join(g.experiment for g in sweeps)}")
     for key, values in (
-        ("sweep's resources", {grid.options for grid in grids}),
-        ("executor", {str(grid.settings[0].cfg.executor) for grid in grids}),
+        ("sweep's resources", {sweep.options for sweep in sweeps}),
+        ("executor", {str(sweep.settings[0].cfg.executor) for sweep in sweeps}),
     ):
         if len(values) > 1:
             raise SweepError(f"several experiments must have one {key}: give it on the command line")
-    for cfg in (setting.cfg for grid in grids for setting in grid.settings):
+    for cfg in (setting.cfg for sweep in sweeps for setting in sweep.settings):
         for key, needed in (("tracker.wandb.mode", "disabled"), ("privacy.rng", "seeded")):
             if (got := OmegaConf.select(cfg, key)) != needed:
                 raise SweepError(
@@ -64,8 +64,8 @@ def _check_together(grids: Sequence[SweepPlan]) -> None:
                 )
 
 
-def together(
-    grids: Sequence[SweepPlan], found: Sequence[States]
+def distinct_trials(
+    sweeps: Sequence[SweepPlan], found: Sequence[States]
 ) -> tuple[dict[tuple[str, int], tuple[PlannedSetting, Trial]], States]:
     """Every trial once, in the experiment where it is farthest, and its state there.
 
@@ -73,36 +73,36 @@ def together(
     """
     planned: dict[tuple[str, int], tuple[PlannedSetting, Trial]] = {}
     known: States = {}
-    for grid, states in zip(grids, found, strict=True):
-        for setting, trial in grid.trials:
+    for sweep, states in zip(sweeps, found, strict=True):
+        for setting, trial in sweep.trials:
             here = states[trial.key]
             if trial.key not in planned or _farther(here, known[trial.key]):
                 planned[trial.key], known[trial.key] = (setting, trial), here
     return planned, known
 
 
-def spread(grids: Sequence[SweepPlan], found: Sequence[States], known: States) -> list[States]:
-    """Copy what is done in one experiment to the others that ask for it; returns the states of each one's trials.
+def copy_finished(sweeps: Sequence[SweepPlan], found: Sequence[States], known: States) -> list[States]:
+    """Copy finished trials to all experiments that ask for them; returns the states of each one's trials.
 
-    found: what each experiment had. known: of every trial, wherever it is. A copy that cannot be made, because the
-    folder is busy or cannot be written, is a trial that failed here; the same command makes it later.
+    found: the states before, by experiment. known: the state of each distinct trial. A trial whose copy fails, because
+    the folder is busy or cannot be written, counts as failed there; the same command copies it later.
     """
     after = [dict(states) for states in found]
-    for grid, states in zip(grids, after, strict=True):
-        if len(grids) > 1:
-            write_plan(grid.folder, [trial for _, trial in grid.trials])
-        for _, trial in grid.trials:
+    for sweep, states in zip(sweeps, after, strict=True):
+        if len(sweeps) > 1:
+            write_plan(sweep.folder, [trial for _, trial in sweep.trials])
+        for _, trial in sweep.trials:
             if states[trial.key].phase != "done":
-                states[trial.key] = _copied(trial, grid, grids, known[trial.key])
+                states[trial.key] = _copied(trial, sweep, sweeps, known[trial.key])
     return after
 
 
-def _copied(trial: Trial, grid: SweepPlan, grids: Sequence[SweepPlan], known: TrialState) -> TrialState:
-    """The state of a trial in the folder of `grid`, after it is copied there if it is done elsewhere only."""
-    target = trial.folder(grid.folder)
+def _copied(trial: Trial, sweep: SweepPlan, sweeps: Sequence[SweepPlan], known: TrialState) -> TrialState:
+    """The state of a trial in the folder of `sweep`; it is copied there if only another experiment has it."""
+    target = trial.folder(sweep.folder)
     if known.phase != "done" or state(target).phase == "done":
         return known
-    sources = [trial.folder(other.folder) for other in grids if other is not grid]
+    sources = [trial.folder(other.folder) for other in sweeps if other is not sweep]
     try:
         copy(next(folder.path for folder in sources if state(folder).phase == "done"), target)
     except (ResultsError, OSError, StopIteration) as error:
@@ -116,9 +116,9 @@ def _farther(one: TrialState, other: TrialState) -> bool:
 
 
 def copy(source: Path, target: RunFolder) -> None:
-    """Copy the finished run in the folder `source` to another experiment, whose name it then bears.
+    """Copy the finished run in the folder `source` to another experiment, under whose name it is recorded.
 
-    What was begun there is replaced. Like every run, it has its summary last.
+    It replaces an unfinished run there, and its summary is written last.
     """
     name = target.path.parent.parent.name
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,9 +1,9 @@
-"""Trials on disk: what a sweep plans, and how far each of its trials is, known from files alone.
+"""Trials on disk: the plan of a sweep and the state of each trial, from files alone.
 
 results/<experiment>/sweep.json                    the planned trials
-results/<experiment>/<setting>/<seed>/failure.json why a trial failed, until it runs again
+results/<experiment>/<setting>/<seed>/failure.json the error of a trial, until it runs again
 
-No Ray and no torch here: a sweep can be watched from anywhere that sees its files.
+This module imports neither Ray nor torch: any machine that sees the files can watch a sweep.
 """
 
 import json
@@ -38,20 +38,20 @@ class Trial:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What makes two trials the same one."""
+        """The identity of a trial within its experiment."""
         return self.setting, self.seed
 
     def folder(self, experiment: Path) -> RunFolder:
-        """Where its records are, in the folder of its experiment."""
+        """The run folder of the trial in the folder of its experiment."""
         return RunFolder(experiment / self.setting / str(self.seed))
 
 
 @dataclass(frozen=True)
 class TrialState:
-    """How far a trial is.
+    """The state of a trial; None for a value that is not known.
 
-    mean: of the metric over the agents after `round`. epsilon: spent so far, inf if there is no finite one, by the
-    accountant that the trial reports by. delta, relation, accountant: known of finished trials. None: not known.
+    mean: metric after `round`, over the agents. epsilon: spent so far by the trial's `accountant`, inf if there is no
+    finite one. delta, relation, accountant: known for finished trials.
     """
 
     phase: Phase
@@ -89,7 +89,7 @@ def state(folder: RunFolder) -> TrialState:
 
 
 def finished(summary: dict[str, Any]) -> TrialState | None:
-    """The state that a summary.json tells; None if it is not one."""
+    """The state in the content of a summary.json; None if it is not one."""
     try:
         accountant = summary["accountant"]
         return TrialState(
@@ -128,7 +128,7 @@ def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
 
 
 def read_plan(experiment: Path) -> list[Trial]:
-    """The trials of sweep.json; none if it is not there or cannot be read, since the run folders are the truth."""
+    """The trials of sweep.json; none if it is missing or unreadable, since the run folders are the truth."""
     content = _read_object(experiment / PLAN) or {}
     try:
         return [Trial(**{**entry, "overrides": tuple(entry["overrides"])}) for entry in content.get("trials", [])]
@@ -137,7 +137,7 @@ def read_plan(experiment: Path) -> list[Trial]:
 
 
 def known_trials(experiment: Path) -> list[Trial]:
-    """The planned trials of an experiment, then those that have a folder only (of plain runs)."""
+    """The planned trials of an experiment, then its plain runs."""
     planned = read_plan(experiment)
     known = {trial.key for trial in planned}
     found = [_found(folder) for folder in sorted(experiment.glob("*/*")) if _holds_a_run(folder)]
@@ -145,7 +145,7 @@ def known_trials(experiment: Path) -> list[Trial]:
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:
-    """Ascending seeds in short: `0..4, 7`."""
+    """Seeds in short: `0..4, 7`."""
     runs: list[list[int]] = []
     for seed in sorted(seeds):
         if runs and seed == runs[-1][-1] + 1:
@@ -161,7 +161,7 @@ def _holds_a_run(folder: Path) -> bool:
 
 
 def _found(folder: Path) -> Trial:
-    """The trial of a run that no sweep planned, as far as its files tell."""
+    """The trial of a run that no sweep planned, from its files."""
     setting, summary = folder.parent.name, _read_object(folder / "summary.json") or {}
     progress = RunFolder(folder).progress()
     rounds = summary.get("rounds", progress.rounds if progress is not None else None)

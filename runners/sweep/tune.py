@@ -1,7 +1,7 @@
-"""Trials on Ray Tune: what a worker process does with one, and what the driver hears of it.
+"""Trials on Ray Tune: worker processes run them, and the driver keeps the progress table up to date.
 
-The files of the run folders are the truth. Tune only finds a free place for each trial; its own state lives in a
-temporary folder, and a sweep that goes on is planned anew from the run folders.
+The run folders are the truth. Tune only finds a free place for each trial; its own state is in a temporary folder, and
+a resumed sweep is planned anew from the run folders.
 """
 
 import logging
@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-# before Ray is imported: Tune's own log files and its change of folder are not wanted
+# set before Ray is imported: Tune writes no log files and does not change the folder
 os.environ |= {"RAY_CHDIR_TO_TRIAL_DIR": "0", "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1"}
 os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # Ctrl-C interrupts the sweep, as it does a single run
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -38,15 +38,15 @@ from runners.sweep.progress_table import ProgressTable
 from runners.sweep.trials import Trial, TrialState, forget_failure, record_failure, state
 from runners.user_errors import USER_ERRORS
 
-REPORT_SECONDS = 1.0  # between two reports of a running trial
-BUSY_SECONDS = 15.0  # to wait for a process in the same run folder, such as one that a killed sweep leaves behind
+REPORT_SECONDS = 1.0  # interval of the reports of a running trial
+BUSY_SECONDS = 15.0  # longest wait for another process in the run folder, such as one left by a killed sweep
 
 
 @contextmanager
 def cluster(options: SweepOptions) -> Iterator[None]:
-    """A connection to Ray, or a Ray of our own on this machine, for as long as it is needed.
+    """Connect to Ray, or start one on this machine, and shut that down at the end.
 
-    One that this process had before is left as it is. Raises ConnectionError if there is no Ray at the address,
+    A connection that this process had before stays. Raises ConnectionError if there is no Ray at the address,
     ValueError if no node can ever hold a trial.
     """
     if ray.is_initialized():
@@ -63,12 +63,12 @@ def cluster(options: SweepOptions) -> Iterator[None]:
         with _terminated_like_interrupted():
             yield
     finally:
-        ray.shutdown()  # also what an interrupted start left
+        ray.shutdown()  # even after an interrupted start
 
 
 @contextmanager
 def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM, as a batch system sends it, does what Ctrl-C does; Ray would end with a report of its own."""
+    """Treat SIGTERM, as a batch system sends it, like Ctrl-C; Ray would end with its own report."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -79,15 +79,15 @@ def _terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def run_trials(todo: Sequence[tuple[PlannedSetting, Trial]], options: SweepOptions, board: ProgressTable) -> list[str]:
-    """Run the trials, as many at a time as fit, and keep the board up to date; returns their warnings.
+def run_trials(todo: Sequence[tuple[PlannedSetting, Trial]], options: SweepOptions, table: ProgressTable) -> list[str]:
+    """Run the trials, as many at a time as fit, and update the progress table; returns their warnings.
 
     Raises ConnectionError if the cluster is lost.
     """
     texts = {
         OmegaConf.to_yaml(OmegaConf.create(setting.config(trial.seed))): (setting, trial) for setting, trial in todo
     }
-    listener = _Listener(board, texts)
+    listener = _Listener(table, texts)
     bundle = {"CPU": options.cpus_per_trial, "GPU": options.gpus_per_trial}
     held = {name: count for name, count in bundle.items() if count} or {"memory": 1.0}  # Tune must hold something
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # errors of trials come to the listener
@@ -110,7 +110,7 @@ def run_trials(todo: Sequence[tuple[PlannedSetting, Trial]], options: SweepOptio
 
 
 def run_trial(config: Mapping[str, Any]) -> dict[str, Any]:
-    """One trial in a worker process, to its end. config: `cfg`, its configuration as YAML; `cwd`, of the sweep."""
+    """Run one trial in a worker process. config: `cfg`, its configuration as YAML; `cwd`, folder of the sweep."""
     with suppress(OSError):  # on another machine that folder may not exist, and need not
         os.chdir(config["cwd"])
     cfg = OmegaConf.create(config["cfg"])
@@ -129,13 +129,13 @@ def run_trial(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def attempt(cfg: Any, on_round: OnRound) -> TrialState:
-    """Run a trial in this process and return how it ended, having written that down; never raises an Exception."""
+    """Run a trial in this process, record a failure, and return the final state; raises no Exception."""
     folder = RunFolder(Path(cfg.results_dir) / str(cfg.experiment_name) / setting_hash(cfg) / str(cfg.seed))
     give_up = time.monotonic() + BUSY_SECONDS
     while True:
         try:
             known = state(folder)
-            if known.phase != "done":  # by another process, since the sweep was planned
+            if known.phase != "done":  # another process may have finished it
                 forget_failure(folder)
                 execute(cfg, on_round)
                 known = state(folder)
@@ -146,56 +146,56 @@ def attempt(cfg: Any, on_round: OnRound) -> TrialState:
             if time.monotonic() > give_up:
                 return TrialState("running", error="another process is running it")
             time.sleep(0.5)
-        except Exception as error:  # whatever it is, it must not sink the other trials
+        except Exception as error:  # the other trials go on
             return _failed(folder, error)
 
 
 def _failed(folder: RunFolder, error: Exception) -> TrialState:
     words = " ".join(str(error).split())
     sentence = words if isinstance(error, USER_ERRORS) and words else f"{type(error).__name__}: {words}"
-    with suppress(OSError):  # the folder that cannot be written may be the error
+    with suppress(OSError):  # the error may be that the folder cannot be written
         record_failure(folder, sentence, traceback.format_exc())
     return TrialState("failed", error=sentence)
 
 
 class _Listener(tune.Callback):
-    """Passes on to the board what Tune tells of the trials."""
+    """Updates the progress table from Tune's callbacks."""
 
-    def __init__(self, board: ProgressTable, trials: Mapping[str, tuple[PlannedSetting, Trial]]) -> None:
-        self._board, self._trials = board, trials
+    def __init__(self, table: ProgressTable, trials: Mapping[str, tuple[PlannedSetting, Trial]]) -> None:
+        self._table, self._trials = table, trials
         self._warnings: dict[str, list[str]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Nothing: Tune keeps a copy of its callbacks on disk for a restore that we never ask for."""
+        """No state: Tune keeps its callbacks on disk for a restore that never happens here."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        self._board.update(self._trial(trial), TrialState("running", 0))
+        self._table.update(self._trial(trial), TrialState("running", 0))
 
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
     ) -> None:
-        self._board.update(self._trial(trial), TrialState(**result["state"]))
+        self._table.update(self._trial(trial), TrialState(**result["state"]))
         for kind, text in result.get("warnings", ()):
             self._warnings.setdefault(kind, []).append(text)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """The process of a trial died, so nobody but us can write that down."""
+        """Record the failure of a trial whose process died and could not record it."""
         setting, ours = self._trials[trial.config["cfg"]]
         folder = ours.folder(setting.folder)
         now = state(folder)
         if now.phase != "done":
             text = Path(trial.error_file).read_text() if trial.error_file else ""
             reason = "its process died: killed, or out of memory"
-            if "Traceback" in text:  # it lives, but for example could not import what it needs
+            if "Traceback" in text:  # the process is alive, but could not import a module, for example
                 reason = f"its process could not run it: {text.strip().splitlines()[-1].strip()}"
             with suppress(OSError):
                 record_failure(folder, reason, text)
             now = TrialState("failed", error=reason)
-        self._board.update(ours, now)
+        self._table.update(ours, now)
 
     def warnings(self) -> list[str]:
-        """One of each kind, with how often it came."""
+        """One warning of each kind, with its count."""
         return [f"{texts[0]} ({len(texts)} times)" if texts[1:] else texts[0] for texts in self._warnings.values()]
 
     def _trial(self, trial: TuneTrial) -> Trial:
@@ -226,7 +226,7 @@ def _warnings() -> Iterator[list[tuple[str, str]]]:
 
 @contextmanager
 def _no_standard_output() -> Iterator[None]:
-    """Keeps off the terminal what Ray and Tune print there; the table is on standard error."""
+    """Discard the prints of Ray and Tune; the table is on standard error."""
     with open(os.devnull, "w") as nothing, redirect_stdout(nothing):
         yield
 

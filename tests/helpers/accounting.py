@@ -8,7 +8,7 @@ from dpfbo.gp.regions import Regions
 
 
 def charged(N, P, T, q, z, decay, charge, calibration="paper", schedule=None):
-    """The events of a run with softmax weights, as the server charges them."""
+    """The events that the server charges in a run with softmax weights."""
     extra = {} if schedule is None else {"schedule": schedule}
     mechanism = SubsampledGaussian(q, z, 1.0, calibration, charge=charge, **extra)
     weighting, assignment = Softmax(decay), Regions(P, 1).assign(torch.arange(N))

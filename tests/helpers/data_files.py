@@ -11,7 +11,7 @@ from dpfbo.problems.readers.har import ACTIVITIES, FEATURES, Windows
 
 
 def write_mini_landmine(folder, n_fields=29, rows=40):
-    """A file in the upstream format: cells `feature` and `label`, one a field."""
+    """Write a file in the upstream format: cells `feature` and `label`, one for each field."""
     rng = np.random.default_rng(0)
     feature, label = np.empty((1, n_fields), dtype=object), np.empty((1, n_fields), dtype=object)
     for n in range(n_fields):
@@ -24,7 +24,7 @@ def write_mini_landmine(folder, n_fields=29, rows=40):
 
 
 def write_compact(path, counts=(12, 20, 15), **changed):
-    """A compact file; writer 7 * i has counts[i] images, the pixels of its image k are 10 i + k."""
+    """Write a compact file: writer 7 * i has counts[i] images, and the pixels of its image k are 10 i + k."""
     writer = np.repeat(7 * np.arange(len(counts)), counts).astype(np.int32)
     within = np.concatenate([np.arange(n) for n in counts])
     images = np.broadcast_to((10 * (writer // 7) + within)[:, None, None], (len(writer), 28, 28)).astype(np.uint8)
@@ -35,7 +35,7 @@ def write_compact(path, counts=(12, 20, 15), **changed):
 
 
 def write_federated(path, counts, ink=0.25, label=lambda k: k % 10):
-    """A file in TensorFlow Federated's layout: paper is 1.0, one stroke is `ink`."""
+    """Write a file in TensorFlow Federated's layout: paper is 1.0, a stroke is `ink`."""
     h5py = pytest.importorskip("h5py")
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
@@ -48,7 +48,7 @@ def write_federated(path, counts, ink=0.25, label=lambda k: k % 10):
 
 
 def some_windows(subjects: int = 3, each: int = 4, seed: int = 0) -> Windows:
-    """`each` + s windows of every activity by subject s = 1, 2, ...; features that tell most activities apart."""
+    """`each` + s windows of every activity by subject s = 1, 2, ..., with features that separate most activities."""
     rng = np.random.default_rng(seed)
     pairs = [(s, a) for s in range(1, subjects + 1) for a in range(ACTIVITIES) for _ in range(each + s)]
     subject, activity = np.array(pairs).T
@@ -58,7 +58,7 @@ def some_windows(subjects: int = 3, each: int = 4, seed: int = 0) -> Windows:
 
 
 def upstream_archive(windows: Windows, nested: bool = False) -> bytes:
-    """The zip of the UCI site: the first subject is its test half; `nested`, within a zip as on today's site."""
+    """Write the zip of the UCI site, whose test half is the first subject. nested: inside another zip, as today."""
     buffer, test = io.BytesIO(), windows.subject == 1
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("__MACOSX/UCI HAR Dataset/train/._X_train.txt", b"\0\5\x16\7")

@@ -12,7 +12,7 @@ Piece = Callable[[], Any]
 
 
 def same_elsewhere(piece: Piece) -> None:
-    """The piece gives the same on the CPU, to the bit, where other tensors are made on another device by default."""
+    """Assert that the piece gives the same bits on the CPU if new tensors are on another device by default."""
     expected = list(tensors_of(piece()))
     with torch.device("meta"):
         found = list(tensors_of(piece()))

@@ -1,4 +1,4 @@
-"""Runs whose actors or drivers are killed, and what has to be left of them."""
+"""Runs whose actors or drivers are killed, and checks of their records and ledgers."""
 
 import json
 import logging
@@ -38,17 +38,17 @@ from tests.helpers.small_runs import (
 ROOT = Path(__file__).parents[2]
 
 T = 20
-RUN = [*BRANIN, f"rounds={T}"]  # of the kills
+RUN = [*BRANIN, f"rounds={T}"]  # overrides of the killed runs
 RAY = ["executor=ray", "executor.agents_per_actor=3"]
 RAY_OF_ITS_OWN = [*RAY, "executor.address=local", "+executor.init.num_cpus=4"]
 SHARDS = ("agents 0..2", "agents 3..5")
-LIMIT = 300.0  # seconds until a process that does not end, or does not go away, is a failure
-_MARK = "DPFBO_KILL_WORLD"  # an environment variable that all processes of one world inherit
+LIMIT = 300.0  # seconds that a process has to end
+_MARK = "DPFBO_KILL_WORLD"  # environment variable that all processes of one killed run inherit
 
 
 @dataclass
 class Outcome:
-    """The outcome of one run with kills. records: as they should be; ledger: complete, and nothing twice."""
+    """The outcome of one run with kills. records: True if correct. ledger: True if complete, without duplicates."""
 
     kind: str
     kills: int = 0
@@ -62,7 +62,7 @@ class Outcome:
         return self.records and self.ledger
 
     def judge(self, folder: Path, expected: Records) -> None:
-        """Against an undisturbed run of the same seed: everything is the same to the bit."""
+        """Compare with an undisturbed run of the same seed: everything must be the same to the bit."""
         different = differences(records(folder), expected)
         self.records = not different
         self.notes += [f"{name} differs" for name in different]
@@ -71,7 +71,7 @@ class Outcome:
         self.ledger = len(paid) == len(set(paid)) == T and set(paid) == theirs and _sent(folder) == set(range(T))
 
     def judge_fresh(self, folder: Path, observed: set[tuple[int, str]]) -> None:
-        """With noise that is never the same: what anybody saw is paid for, and epsilon is that of all that was paid."""
+        """With fresh noise: every observed broadcast must be charged, and epsilon must be that of all charges."""
         left, paid = records(folder), charged(folder)
         implied = Rdp().curve(Ledger(folder / "ledger.jsonl").events(), left["summary"]["delta"])
         epsilon = pq.read_table(folder / "server.parquet")["epsilon"].to_pylist()
@@ -87,7 +87,7 @@ def _sent(folder: Path) -> set[int]:
 
 
 def processes(mark: str) -> dict[int, str]:
-    """Pid and title of all processes of a world."""
+    """The titles of all processes of a killed run, by pid."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -95,11 +95,11 @@ def processes(mark: str) -> dict[int, str]:
                 found[int(process.name)] = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
         except OSError:
             continue
-    return {pid: title for pid, title in found.items() if title}  # a zombie has none
+    return {pid: title for pid, title in found.items() if title}  # a zombie has no title
 
 
 def until(condition: Callable[[], object], poll: float = 2e-4) -> None:
-    """Wait for something that has to happen."""
+    """Wait for the condition. Raises TimeoutError after LIMIT."""
     give_up = time.monotonic() + LIMIT
     while not condition():
         if time.monotonic() > give_up:
@@ -109,7 +109,7 @@ def until(condition: Callable[[], object], poll: float = 2e-4) -> None:
 
 @contextmanager
 def ray_session() -> Iterator[str]:
-    """A Ray of its own for this process; gives the mark of its processes."""
+    """Start a Ray for this process; yields the mark of its processes."""
     import ray
 
     mark = uuid.uuid4().hex
@@ -123,8 +123,8 @@ def ray_session() -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Kill:
-    """One actor of a run. after: the round that was done. moment: seconds later, or `charge`: as soon as the ledger
-    has the next one. again: its successor too, while that one starts.
+    """The kill of one actor. after: last finished round. moment: seconds later, or `charge`: at the next entry of
+    the ledger. again: kill its successor too, while it starts.
     """
 
     actor: str
@@ -134,7 +134,7 @@ class Kill:
 
 
 def actor_kills(kind: str, how_many: int, seed: int) -> list[Kill]:
-    """At random rounds and moments. kind: agent or server; every other kill of the server is right after a charge."""
+    """Kills at random rounds and moments. kind: agent or server; every other server kill is right after a charge."""
     dice = random.Random(f"{kind} {seed}")
     kills: list[Kill] = []
     rounds = iter(dice.sample(range(T - 1), how_many))
@@ -146,7 +146,7 @@ def actor_kills(kind: str, how_many: int, seed: int) -> list[Kill]:
 
 
 class ActorKiller:
-    """Kills actors of the run that goes on in this process, and notes what its agents are sent."""
+    """Kills actors of the run in this process, and notes the broadcasts to its agents."""
 
     def __init__(self, kills: Sequence[Kill], mark: str, folder: Path) -> None:
         self.kills, self.mark, self.folder = kills, mark, folder
@@ -204,11 +204,11 @@ class ActorKiller:
             self.errors.append(error)
 
     def _kill_now(self, actor: str) -> int:
-        """Kill the process of an actor; if an earlier kill has done so already, the next one that it gets."""
+        """Kill the process of an actor, or its next process if an earlier kill has ended it already."""
         killed: list[int] = []
 
         def lives() -> bool:
-            pid = self._deployment.wheres[actor].pid
+            pid = self._deployment.placements[actor].pid
             with self._one_at_a_time, suppress(ProcessLookupError):
                 if pid not in self._killed:
                     os.kill(pid, signal.SIGKILL)
@@ -221,7 +221,7 @@ class ActorKiller:
         return killed[0]
 
     def _successor(self, actor: str, killed: int) -> int:
-        """The process in which the actor of one that was killed is being started."""
+        """The process in which a killed actor is being started again."""
         kind = "ServerActor" if actor == "the server" else "AgentActor"
         starting: list[int] = []
 
@@ -237,7 +237,7 @@ class ActorKiller:
 def kill_actors(
     kind: str, kills: Sequence[Kill], folder: Path, mark: str, expected: Records | None, *settings: str
 ) -> Outcome:
-    """A run on the Ray of this process whose actors are killed. expected: None for noise that is never the same."""
+    """Kill actors of a run on the Ray of this process. expected: None for fresh noise."""
     outcome, begin = Outcome(kind), time.monotonic()
     cfg = compose(*RUN, *RAY, *settings, *QUIET, f"results_dir={folder}")
     killer = ActorKiller(kills, mark, folder / "single" / setting_hash(cfg) / str(cfg.seed))
@@ -258,8 +258,8 @@ def kill_actors(
 
 @dataclass(frozen=True)
 class Moment:
-    """When a driver is killed. at: `start` (delay after its start), `charge` (the ledger has got round t's), `round`
-    (the checkpoint has round t). delay: seconds.
+    """The moment of a driver's kill: `delay` seconds after its start (`start`), after the ledger has round t
+    (`charge`), or after the checkpoint has it (`round`).
     """
 
     at: str
@@ -276,7 +276,7 @@ class Moment:
 
 
 def driver_moments(how_many: int, seed: int, start: float, finish: bool = True) -> list[Moment]:
-    """One within `start` seconds, one while the run ends if `finish`, the others in the order of rounds."""
+    """A moment within `start` seconds, one while the run ends if `finish`, and the others in the order of rounds."""
     dice = random.Random(f"driver {seed}")
     finish = finish and how_many > 1
     rounds = sorted(dice.sample(range(T - 2), how_many - 1 - finish))
@@ -290,9 +290,9 @@ def driver_moments(how_many: int, seed: int, start: float, finish: bool = True) 
 def kill_drivers(
     kind: str, moments: Sequence[Moment], folder: Path, expected: Records | None, *settings: str
 ) -> Outcome:
-    """The run command, killed at each moment and started again at once, until it ends by itself.
+    """Kill the run command at each moment and start it again at once, until it ends by itself.
 
-    Its processes carry a mark; afterwards all of them have to go away, and the ledger has to stay as it is.
+    Afterwards all of its processes, found by their mark, must end, and the ledger must not change.
     """
     outcome, begin, mark = Outcome(kind), time.monotonic(), uuid.uuid4().hex
     given = [*RUN, *settings, *QUIET, f"results_dir={folder}"]
@@ -300,7 +300,7 @@ def kill_drivers(
     path = folder / "single" / setting_hash(cfg) / str(cfg.seed)
     environment = {**os.environ, _MARK: mark, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     observed: set[tuple[int, str]] = set()
-    again = False  # whether a round that was done was done again
+    again = False  # True if a finished round was repeated
     for moment in [*moments, None]:
         with open(folder / "stderr", "wb") as errors:
             process = subprocess.Popen(

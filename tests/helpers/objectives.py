@@ -1,4 +1,4 @@
-"""Functions that a custom problem maximises, good and bad ones."""
+"""Valid and invalid objectives of a custom problem."""
 
 
 def sphere(agent, x):

@@ -1,4 +1,4 @@
-"""Looking for numbers in the memory of this process, without knowing them: imports nothing of the library."""
+"""A search of this process's memory for masked numbers. It imports nothing of the library."""
 
 import os
 import sys
@@ -12,8 +12,8 @@ _WORD = 8
 
 @dataclass(frozen=True)
 class Seen:
-    """The result of a scan. counts: of each word; shared: of those, in memory that processes share; bytes: read;
-    unreadable: names of mappings that could not be read in full; modules: imported in this process."""
+    """The result of a scan. counts: occurrences of each word. shared: occurrences in shared memory. bytes: number
+    read. unreadable: names of mappings that were not read in full. modules: imported in this process."""
 
     counts: np.ndarray
     shared: np.ndarray
@@ -23,23 +23,21 @@ class Seen:
 
 
 def masked(words: np.ndarray, mask: int) -> np.ndarray:
-    """Words as they may be sent to a process that must not have seen them."""
+    """Words masked, so that a process that must not know them can get them."""
     return words.view(np.uint64) ^ np.uint64(mask)
 
 
 def scan(actor: object, words: np.ndarray, mask: int) -> Seen:
-    """Count 8-byte words, given masked, at all addresses of all readable mappings but the libraries' files, which
-    nobody here can write to.
+    """Count masked 8-byte words at all addresses of all readable mappings except the libraries' read-only files.
 
-    No word is ever put together here: windows of the memory are masked and compared, and what chooses the windows are
-    16 bits of each word.
+    No word is ever unmasked here: windows of the memory, chosen by 16 bits of each word, are masked and compared.
     """
     low = words.astype(np.uint16) ^ np.uint16(mask & 0xFFFF)
     likely = np.zeros(1 << 16, dtype=bool)
     likely[low] = True
     counts, shared = np.zeros(len(words), dtype=np.int64), np.zeros(len(words), dtype=np.int64)
     read, unreadable = 0, set()
-    buffer = np.empty(_CHUNK + _WORD - 1, dtype=np.uint8)  # what begins in a chunk may end in the next one
+    buffer = np.empty(_CHUNK + _WORD - 1, dtype=np.uint8)  # a word may cross the end of a chunk
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     for start, end, rights, name in _mappings():
         for at in range(start, end, _CHUNK):
@@ -71,7 +69,7 @@ def _mappings() -> list[tuple[int, int, str, str]]:
 
 
 def _count(memory: np.ndarray, words: np.ndarray, mask: int, likely: np.ndarray) -> np.ndarray:
-    """The counts of each word, at any byte."""
+    """The number of occurrences of each word, at any byte."""
     counts = np.zeros(len(words), dtype=np.int64)
     for odd in (0, 1):
         pairs = memory[odd:]

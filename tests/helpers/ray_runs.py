@@ -11,10 +11,10 @@ from runners.recorded_run import execute
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import QUIET
 
-PRIVATE = ["privacy.q=0.6", "privacy.z=0.3"]  # most agents are heard, and the noise does not drown them
+PRIVATE = ["privacy.q=0.6", "privacy.z=0.3"]  # most agents are chosen, and the noise is small
 GRID = [*PRIVATE, "problem.n_agents=6", "problem.grid_size=60", "problem.lengthscale=0.1", "algorithm.M=20"]
 BOX = [*PRIVATE, "problem=branin", "problem.n_agents=6", "acquisition.n_candidates=100", "algorithm.M=20"]
-SHORT = ["rounds=6", "n_init=4"]  # with a refit of the own GPs after the first round
+SHORT = ["rounds=6", "n_init=4"]  # the own GPs are refitted after the first round
 
 
 def run(folder, *overrides):
@@ -34,7 +34,7 @@ def same(folder, other):
 
 
 class Reused:
-    """Actors' processes that serve one run after another: starting one takes longer than a small run.
+    """Processes of actors, used by one run after another, because a start takes longer than a small run.
 
     Every run still builds its agents and its server anew, from its own settings, in those processes.
     """

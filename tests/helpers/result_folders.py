@@ -1,4 +1,4 @@
-"""Result folders of made-up experiments, and what the analysis makes of result folders."""
+"""Result folders of made-up experiments, and their analysis."""
 
 import json
 import math
@@ -18,7 +18,7 @@ def write_run(
     experiment="made_up", problem="synthetic", function_seed="seed", accountant="pld", lower_is_better=True,
     metric="simple_regret",
 ):  # fmt: skip
-    """A finished run's folder. epsilon: by accountant, 0 by default; spent: after each broadcast."""
+    """Write a finished run's folder. epsilon: by accountant, 0 by default. spent: epsilon after each broadcast."""
     folder = results / experiment / setting / str(seed)
     folder.mkdir(parents=True)
     problem_settings = {
@@ -52,7 +52,7 @@ def write_run(
 
 
 def write_all(folder):
-    """TS, FTS-DE and one private setting, three seeds each."""
+    """Write TS, FTS-DE and one private setting, three seeds each."""
     for seed, curve in CURVES.items():
         write_run(folder, "aaa", seed, curve)
         no_epsilon = dict.fromkeys(TWO_ROUNDS)

@@ -17,13 +17,13 @@ QUICK = Patience(attempts=3, backoff_s=0.001, timeout_s=2.0)
 
 @dataclass
 class Behaviour:
-    """The way the server answers, and a record of what it was asked."""
+    """The answers of the server, and a record of its requests."""
 
     content: bytes = CONTENT
-    drop_after: list[int] = field(default_factory=list)  # body bytes of the first answers, then no more drops
+    drop_after: list[int] = field(default_factory=list)  # body bytes of the first answers; later answers are whole
     statuses: list[int] = field(default_factory=list)  # statuses of the first answers, then success
     ranges: bool = True
-    range_shift: int = 0  # how far the range sent lies from the range asked for
+    range_shift: int = 0  # bytes between the range asked for and the range sent
     declare_length: bool = True
     asked: list[str | None] = field(default_factory=list)  # Range header of every request
     sent_bytes: int = 0
@@ -68,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(behaviour: Behaviour) -> Iterator[str]:
-    """The address of a local server that behaves so."""
+    """Run a local server with this behaviour; yields its address."""
     handler = type("Handler", (_Handler,), {"behaviour": behaviour})
     httpd = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})

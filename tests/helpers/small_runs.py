@@ -1,4 +1,4 @@
-"""Small runs: started, interrupted, and their records to compare to the bit."""
+"""Small runs, their interruption, and a comparison of their records to the bit."""
 
 import json
 import sys
@@ -19,12 +19,12 @@ COMMON = ["problem.n_agents=6", "n_init=4", "algorithm.M=20", *FAST]
 SYNTHETIC = ["problem=synthetic", "problem.grid_size=50", *COMMON]
 BRANIN = ["problem=branin", "acquisition.n_candidates=40", "acquisition.n_starts=3", *COMMON]  # refits every 5 queries
 FILES = {"config.yaml", "rounds.parquet", "server.parquet", "ledger.jsonl", "summary.json"}
-_OF_THIS_EXECUTION = ("seconds", "executor", "commit")  # of a summary: what a resumed run may say otherwise
+_OF_THIS_EXECUTION = ("seconds", "executor", "commit")  # keys of the summary that differ in a resumed run
 Records = dict[str, Any]
 
 
 def records(folder: Path) -> Records:
-    """All that a finished run left, to the bit, except what is about where and how fast it ran."""
+    """The records of a finished run, to the bit, without the place and the time of its execution."""
     names = {f.name for f in folder.iterdir()}
     assert names == FILES, "a finished run leaves its records and nothing else"
     summary = json.loads((folder / "summary.json").read_bytes())
@@ -41,13 +41,13 @@ def undisturbed(folder: Path, *settings: str) -> Records:
 
 
 def differences(got: Records, expected: Records) -> list[str]:
-    """Which records are not the same to the bit."""
+    """The names of the records that differ in a bit."""
     assert got.keys() == expected.keys()
     return [name for name in expected if got[name] != expected[name]]
 
 
 def charged(folder: Path) -> list[tuple[int, str]]:
-    """Round and digest of all charges, in order."""
+    """(round, digest) of all charges, in order."""
     return [(c.round, c.digest) for c in Ledger(folder / "ledger.jsonl").charges]
 
 
@@ -55,7 +55,7 @@ SMALL = ["problem.n_agents=8", "problem.grid_size=50", "rounds=6", "n_init=3", "
 
 
 def call(monkeypatch, *overrides):
-    """Exit code of the command in this process."""
+    """Run the command in this process; returns its exit code."""
     monkeypatch.setattr(sys, "argv", ["runners.run", *QUIET, *overrides])
     try:
         run.main()
@@ -65,11 +65,11 @@ def call(monkeypatch, *overrides):
 
 
 class Stop(Exception):
-    """Whatever ends a run from outside."""
+    """An end of a run from outside."""
 
 
 def interrupted(cfg, after, error=Stop):
-    """Stop the run right after a round was kept; the rounds that on_round was called for."""
+    """Stop the run right after a round was kept; returns the rounds of the calls to on_round."""
     seen = []
 
     def stop(done):

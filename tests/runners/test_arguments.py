@@ -1,4 +1,4 @@
-"""results_dir=FOLDER and data_dir=FOLDER, as every program takes them."""
+"""Every program takes results_dir=FOLDER and data_dir=FOLDER."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The demo: what it runs, what it skips, how it goes on and how it refuses."""
+"""The demo: its runs, skips, resumption and refusals."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def copy(finished, tmp_path):
-    """Results of a finished demo, to be changed."""
+    """The results of a finished demo, for a test to change."""
     return Path(shutil.copytree(finished, tmp_path / "results"))
 
 

@@ -1,4 +1,4 @@
-"""dpfbo COMMAND: the same programs, and completion of what they take."""
+"""dpfbo COMMAND runs the same programs, and completes their arguments."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def own_argv(monkeypatch, tmp_path):
 
 
 def called(*argv):
-    """The exit code, returned or raised."""
+    """Call the command; returns its exit code, returned or raised."""
     try:
         return dpfbo_command.main(argv)
     except SystemExit as stop:
@@ -45,14 +45,14 @@ def test_help_has_a_line_for_every_command(capsys):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_command_is_its_program(name, capsys):
-    """Its help is unchanged, and has all the options and words that are completed."""
+    """The help is that of the program, and has all completed options and words."""
     assert called(name, "--help") == 0
     out = capsys.readouterr().out
     package = "analysis" if name in ("tables", "figures", "claims", "report") else "runners"
     assert f"python -m {package}.{name}" in out
     for word in COMMANDS[name].words:
         assert word in (EXPERIMENTS, DATA_FILES) or word in out or (name, word) == ("run", SETTINGS)
-    if name not in ("run", "privacy", "bench"):  # whose options are Hydra's, or of subcommands
+    if name not in ("run", "privacy", "bench"):  # these have options of Hydra or of subcommands
         shown = {word.strip("[],") for word in out.split() if word.strip("[],").startswith("--")}
         assert set(completion.options(COMMANDS[name].module)) <= shown
 
@@ -132,7 +132,7 @@ def test_prints_the_script_of_a_shell(shell, capsys):
     [("dpfbo st", ["status"]), ("dpfbo run algorithm=ts,dp_fts_de_", ["ts,dp_fts_de_plus"]), ("dpfbo x ", [])],
 )
 def test_the_script_works_in_bash(line, reply, tmp_path):
-    """What bash replaces begins after the equals sign."""
+    """Bash replaces the word after the equals sign."""
     (tmp_path / "dpfbo").write_text(
         f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m runners.dpfbo_command "$@"\n'
     )

@@ -1,4 +1,4 @@
-"""Outsourced runs end to end: what they leave behind, how they go on after an interruption, and what is refused."""
+"""Outsourced runs end to end: their records, resumption and refusals."""
 
 import functools
 import json
@@ -34,7 +34,7 @@ T, EPSILON = 6, 3.0042
 SMALL = ["problem.side_points=12", f"rounds={T}"]
 ALGORITHMS = ["po_gp_ucb", "gp_ucb", "gaussian_gp_ucb", "histogram_gp_ucb", "cover_gp_ucb", "random_rows"]
 PRIVATE = ["gaussian_gp_ucb", "histogram_gp_ucb"]
-NOTHING = ("cover_gp_ucb", "random_rows")  # is released
+NOTHING = ("cover_gp_ucb", "random_rows")  # algorithms without a release
 
 
 def settings(algorithm, *more):
@@ -53,7 +53,7 @@ def configured(folder, algorithm, *more):
 
 
 def call(monkeypatch, *overrides):
-    """Exit code of the command in this process."""
+    """Run the command in this process; returns its exit code."""
     monkeypatch.setattr(sys, "argv", ["runners.run", *QUIET, *overrides])
     try:
         run.main()
@@ -62,7 +62,7 @@ def call(monkeypatch, *overrides):
     return 0
 
 
-# --- what a run leaves
+# --- records
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -220,7 +220,7 @@ def test_fresh_noise_is_drawn_once(tmp_path, monkeypatch, algorithm):
 @pytest.mark.parametrize("where", ["before the charge", "after the charge"])
 @pytest.mark.parametrize("rng", ["seeded", "os"])
 def test_killed_while_it_releases(tmp_path, monkeypatch, rng, where):
-    """os: what was kept is sent byte for byte and paid once. seeded: the same bytes are made again."""
+    """rng=os sends the kept release byte for byte and pays once; rng=seeded makes the same bytes again."""
     cfg = configured(tmp_path, "gaussian_gp_ucb", f"privacy.rng={rng}")
 
     def stop(*_):
@@ -254,7 +254,7 @@ def other_values(table):
 
 
 def other_rows(table):
-    """Every row is another; what is measured of each is the same."""
+    """Another table with the same measurements."""
     return Table(table.rows.flip(0), table.natural.flip(0), table.values, table.names, table.lower, table.upper)
 
 
@@ -299,7 +299,7 @@ def test_a_budget_pays_for_the_release_once(tmp_path):
     real = ["privacy.rng=os", f"privacy.budget.epsilon={EPSILON}"]
     cfg = configured(tmp_path, "gaussian_gp_ucb", *real)
     interrupted(cfg, 2)
-    summary, folder = execute(cfg)  # goes on, although nothing more could be paid
+    summary, folder = execute(cfg)  # it goes on, although the budget is spent
     assert summary["n_charges"] == 1
     before = {p: p.read_bytes() for p in folder.iterdir() if p.is_file()}
     with pytest.raises(BudgetSpent, match="1 more broadcasts would cost more than privacy.budget.epsilon=3.0042"):
@@ -375,14 +375,14 @@ def test_the_command_refuses_them(monkeypatch, capsys, tmp_path, given, says):
 
 
 def test_what_has_an_effect_is_not_said_to_have_none(monkeypatch, capsys, tmp_path):
-    """privacy.epsilon of the published transform decides how far singular values are raised."""
+    """privacy.epsilon of the published transform decides the raise of singular values."""
     assert build(compose(*PO)).transform != build(compose(*PO, "privacy.epsilon=1")).transform
     assert call(monkeypatch, *PO, "privacy.epsilon=1", f"results_dir={tmp_path}") == 0
     assert "privacy.epsilon=1 has no effect" not in capsys.readouterr().err
 
 
 def test_hashes_of_federated_settings_are_what_they_were():
-    """Finished results are found by them: before there were transforms they were these."""
+    """The hashes are those from before transforms existed, so that finished results are found."""
     assert setting_hash(compose("problem=branin", "algorithm=ts")) == "fe673944ef55"
     assert setting_hash(compose("problem=branin", "algorithm=dp_fts", "privacy.z=2")) == "b692f1bdd05d"
     assert setting_hash(compose()) == "82fdfac1a956"
@@ -397,7 +397,7 @@ def test_hashes_tell_outsourced_settings_apart():
 
 
 def test_a_projection_that_no_seed_repeats_has_a_folder_of_its_own():
-    """As a private release has: the two leave other records, and a sweep over both has two settings."""
+    """Like a private release: the two records differ, and a sweep over both has two settings."""
     for algorithm in (PO, GAUSSIAN):
         assert setting_hash(compose(*algorithm, "privacy.rng=os")) != setting_hash(compose(*algorithm))
 
@@ -415,7 +415,7 @@ def test_a_sweep_of_outsourced_settings(tmp_path):
     assert [("eps" in label and label.rstrip()[-1]) for label in labels] == ["1", "3", "1", "3"]
     predicted = [setting.epsilon["analytic_gaussian"] for setting in grid.settings]
     assert predicted == [None, None, pytest.approx(1, rel=1e-6), pytest.approx(3, rel=1e-6)]
-    for setting, trial in grid.trials:  # as a sweep's worker does
+    for setting, trial in grid.trials:  # like a sweep's worker
         assert tuning.attempt(OmegaConf.create(setting.config(trial.seed)), lambda done: None).phase == "done"
     summaries = [json.loads(path.read_text()) for path in tmp_path.rglob("summary.json")]
     assert len(summaries) == 8
@@ -433,7 +433,7 @@ def test_an_offline_tracker(tmp_path):
     try:
         summary, folder = execute(compose(*settings("po_gp_ucb"), *offline))
     finally:
-        wandb.teardown()  # its service process must not outlive this test: another one would rely on it
+        wandb.teardown()  # another test must not use this service process
     assert list(tmp_path.rglob("*.wandb"))
     assert len(summary["curve"]["mean"]) == T + 1
 

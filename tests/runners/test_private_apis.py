@@ -1,4 +1,4 @@
-"""Undocumented parts of Hydra, Ray and W&B are touched in one module, which fits the pinned versions."""
+"""One module touches undocumented parts of Hydra, Ray and W&B, and fits the pinned versions."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ LIBRARIES = ("hydra", "ray", "wandb")
 
 
 def imported(path: Path) -> set[str]:
-    """Dotted names of all that a module imports."""
+    """The dotted names of a module's imports."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

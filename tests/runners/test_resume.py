@@ -1,4 +1,4 @@
-"""A run that was interrupted and started again leaves what an uninterrupted one leaves, and pays once."""
+"""An interrupted and resumed run leaves the records of an uninterrupted one, and pays once."""
 
 import fcntl
 import functools
@@ -56,7 +56,7 @@ def configured(tmp_path, problem="synthetic", *more):
 
 
 def call(monkeypatch, tmp_path, *more):
-    """Exit code of the command in this process."""
+    """Run the command in this process; returns its exit code."""
     monkeypatch.setattr(sys, "argv", ["runners.run", *settings(), *QUIET, f"results_dir={tmp_path}", *more])
     try:
         run.main()
@@ -97,7 +97,7 @@ def test_after_every_round_in_turn(tmp_path):
 
 
 def test_another_run_is_told_apart(tmp_path):
-    """What all tests here compare does differ where it should."""
+    """The comparison of these tests finds a run with another seed different."""
     other = undisturbed(tmp_path, *settings("branin", "seed=1"))
     assert differences(other, expected("branin")) == ["rounds.parquet", "server.parquet", "ledger.jsonl", "summary"]
 
@@ -106,7 +106,7 @@ def test_another_run_is_told_apart(tmp_path):
 @pytest.mark.parametrize("where", ["before the charge", "after the charge"])
 @pytest.mark.parametrize("t", [0, T - 1])
 def test_in_the_middle_of_a_round(tmp_path, monkeypatch, where, rng, t):
-    """os: what was kept is sent byte for byte and paid once. seeded: the same bytes are made again."""
+    """rng=os sends the kept release byte for byte and pays once; rng=seeded makes the same bytes again."""
     cfg = configured(tmp_path, "synthetic", f"privacy.rng={rng}")
 
     def stop(*arguments):
@@ -281,7 +281,7 @@ def test_without_resume_nothing_that_was_kept_is_sent(tmp_path, monkeypatch):
 
 
 def fragile(agent, x):
-    """An objective that fails at one of its calls."""
+    """An objective of which one call fails."""
     CALLS.append(agent)
     if len(CALLS) == FAIL_AT[0]:
         raise RuntimeError("sensor off")
@@ -305,7 +305,7 @@ def test_an_objective_that_raised_goes_on_in_its_round(tmp_path, round):
     whole = undisturbed(tmp_path / "whole", *custom)
     assert len(CALLS) == N * (n_init + T)
     CALLS.clear()
-    done = N * (n_init + round - 1) if round else 0  # calls of the rounds before
+    done = N * (n_init + round - 1) if round else 0  # calls in earlier rounds
     FAIL_AT[0] = done + 3
     cfg = compose(*custom, *QUIET, f"results_dir={tmp_path / 'run'}")
     with pytest.raises(EvaluationError, match="at agent .* raised RuntimeError: sensor off"):
@@ -373,7 +373,7 @@ def test_interrupted_while_the_records_are_written(tmp_path, monkeypatch, name):
 
 @pytest.mark.parametrize("left", [0, 1, T])
 def test_interrupted_while_the_checkpoint_is_cleared(tmp_path, monkeypatch, left):
-    """Any files of it may be left: the next start ends with the same records and a folder without it."""
+    """Any files may be left: the next start ends with the same records and no checkpoint folder."""
     cfg = configured(tmp_path)
 
     def clear_some(checkpoint):

@@ -1,4 +1,4 @@
-"""The run command as its users meet it: records, reproducibility, refusals."""
+"""The run command: records, reproducibility and refusals."""
 
 import json
 import subprocess

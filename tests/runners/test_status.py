@@ -1,4 +1,4 @@
-"""The status command: every state of a trial, told from its files."""
+"""The status command reads every state of a trial from its files."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ def finish(folder, **changes):
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Five seeds, one in each state; the running one for as long as the test lasts."""
+    """Five seeds, one in each state; one is running until the test ends."""
     experiment = tmp_path / "results" / "mine"
     write_plan(experiment, [trial(seed) for seed in range(5)])
     folders = [trial(seed).folder(experiment) for seed in range(5)]

@@ -1,4 +1,4 @@
-"""The Ray actors of a run: some agents each, and the server."""
+"""The Ray actors of a federated run: agent actors with some agents each, and the server actor."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,13 +20,13 @@ from dpfbo.records import RoundRecord
 from runners.compose.composition import experiment_of, federated
 from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent, device
-from runners.executor.ray.process import Placement, enter, where
+from runners.executor.ray.process import Placement, enter, this_process
 from runners.record.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
 class AgentReport:
-    """What an agent actor tells the driver of a round."""
+    """The report of an agent actor to the driver on one round. seconds: by phase."""
 
     record: RoundRecord
     seconds: dict[str, float]
@@ -40,37 +40,37 @@ class AgentActor:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory
 
     def start(self, history: Sequence[RoundRecord]) -> Placement:
-        """Build the agents, who know these rounds. Not in the constructor, whose errors reach nobody as they are."""
+        """Build the agents with the finished rounds. A method, because Ray hides the errors of constructors."""
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
         self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
         ids = torch.arange(*self._range, device=self._device)
         self._shard = Shard(self._experiment.problem, self._experiment.agents, ids)
         self._shard.restore(history)
-        return where(str(self._device))
+        return self.placement()
 
-    def where(self) -> Placement:
-        return where(str(self._device))
+    def placement(self) -> Placement:
+        return this_process(str(self._device))
 
     @ray.method(num_returns=2)
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> tuple[AgentReport, np.ndarray | None]:
-        """Round t: what the driver records, and the messages (n x M) for the server."""
+        """Do round t; returns the report for the driver, and the messages (n x M) for the server."""
         self._shard.clock.seconds.clear()
         turn = self._shard.step(t, broadcast, send)
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
         return AgentReport(turn.record, dict(self._shard.clock.seconds)), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor) -> PartialSum:
-        """What these agents add to the joint vector of round t."""
+        """The part of these agents in the joint vector (P x M) of round t."""
         return self._shard.add_up(t, rows, weights, self._experiment.mechanism)
 
 
 @ray.remote
 class ServerActor:
-    """The server of a run: it alone chooses S_t, adds the noise, and writes the ledger, one process at a time.
+    """The server of a run. It alone chooses S_t, adds the noise and writes the ledger, one process at a time.
 
-    Its rounds return the private diagnostics as an object of their own: a broadcast may be large, and what is large
-    goes through memory that every process on the node maps, agents included; what is small goes to the driver alone.
+    Its rounds return the private diagnostics as a separate object. Ray puts a large object, such as a broadcast, into
+    memory that every process on the node maps, agents included; a small object goes to the driver alone.
     """
 
     def __init__(self, settings: FederatedSettings, folder: str, working_directory: str) -> None:
@@ -88,19 +88,19 @@ class ServerActor:
         if server is None:
             raise ValueError("agents that work alone need no server")
         self._server = server
-        return where("cpu")
+        return self.placement()
 
-    def where(self) -> Placement:
-        return where("cpu")
+    def placement(self) -> Placement:
+        return this_process("cpu")
 
     @ray.method(num_returns=3)
     def round(
         self, t: int, late: np.ndarray | None, M: int, sizes: Sequence[int], *parts: np.ndarray | None
     ) -> RoundOutput:
-        """One round from the messages of all shards; None for those of a late one. sizes: agents of each."""
+        """One round from all shards' messages. parts: n x M for each shard, None for a late one. sizes: n of each."""
         if not parts:
             return self._round(t, None, None)
-        # what has another shape would shift the agents after it: nobody's message, like one that is not finite
+        # a part of another shape would shift the rows after it: as NaN, its messages are rejected
         whole = [
             part if isinstance(part, np.ndarray) and part.shape == (n, M) else np.full((n, M), np.nan)
             for n, part in zip(sizes, parts, strict=True)
@@ -111,7 +111,7 @@ class ServerActor:
     def round_by_shards(
         self, t: int, late: np.ndarray | None, firsts: Sequence[int], shards: Sequence[Any]
     ) -> RoundOutput:
-        """One round from sums that the shards make of the messages that this server chose."""
+        """One round from the shards' sums over the messages that this server chose."""
         return self._round(t, ShardSums(t, firsts, shards), late)
 
     def _round(self, t: int, messages: Messages | None, late: np.ndarray | None) -> RoundOutput:
@@ -123,10 +123,10 @@ class ServerActor:
 
 @dataclass(frozen=True)
 class ShardSums:
-    """The messages of a round where they are (`dpfbo.federated.messages.Contributions`): tree aggregation.
+    """Tree aggregation: each shard adds up its messages of a round (`dpfbo.federated.messages.Contributions`).
 
-    firsts: first agent of each shard. The clip bound holds because the shards run this library, and they learn which
-    of their own agents were chosen: they are trusted with both. A sum that is not finite counts as zero all the same.
+    firsts: first agent of each shard. shards: handles of their actors. The shards are trusted to clip, and with the
+    knowledge which of their agents were chosen. A sum that is not finite counts as zero.
     """
 
     t: int
@@ -136,22 +136,18 @@ class ShardSums:
     def add_up(self, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
         firsts = torch.tensor(self.firsts)
         owner = torch.searchsorted(firsts, chosen, right=True) - 1
-        asked = {}
+        refs, counts, shape = [], [], (len(weights), n_features)
         for s in owner.unique().tolist():
             ids = chosen[owner == s]
-            asked[s] = self.shards[s].add_up.remote(self.t, ids - firsts[s], weights[:, ids]), len(ids)
-        parts = [_accepted(part, (len(weights), n_features), k) for part, k in _answers(asked)]
-        total = sum((p.total for p in parts), torch.zeros(len(weights), n_features, dtype=torch.float64))
+            refs.append(self.shards[s].add_up.remote(self.t, ids - firsts[s], weights[:, ids]))
+            counts.append(len(ids))
+        parts = [_accepted(part, shape, k) for part, k in zip(ray.get(refs), counts, strict=True)]
+        total = sum((p.total for p in parts), torch.zeros(shape, dtype=torch.float64))
         return PartialSum(total, sum(p.n_clipped for p in parts), sum(p.n_rejected for p in parts))
 
 
-def _answers(asked: dict[int, tuple[Any, int]]) -> list[tuple[PartialSum, int]]:
-    parts = ray.get([ref for ref, _ in asked.values()])
-    return [(part, k) for part, (_, k) in zip(parts, asked.values(), strict=True)]
-
-
 def _accepted(part: PartialSum, shape: tuple[int, int], k: int) -> PartialSum:
-    """A shard's sum, or zero in place of one that is unusable, whose k messages then count as rejected."""
+    """A shard's sum over k messages; if it is unusable, zero, with all k rejected."""
     counts = 0 <= part.n_clipped <= k and 0 <= part.n_rejected <= k
     if counts and part.total.shape == shape and bool(torch.isfinite(part.total).all()):
         return part

@@ -17,25 +17,25 @@ from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError
 from runners.private_apis import resolve_ray_address
 
-_ACTOR_BYTES = 400e6  # of a process with torch and its share of the objects, on the generous side
-_CPU_STEP = 1e-3  # fractions of a CPU are rounded down to it
-_ROUNDING = 1e-9
-_MANY = 1_000_000  # actors on a node, where nothing limits them
-_CONNECT_SECONDS = 10.0  # for the head of a cluster to answer
-_TREE_NUMBERS = 2_000_000  # N x M from which on the shards add up for the server
+_ACTOR_BYTES = 400e6  # bytes of a process with torch and its objects, rounded up
+_CPU_STEP = 1e-3  # CPUs; a share of a CPU is rounded down to a multiple
+_ROUNDING = 1e-9  # actors; tolerance, so that 7 / 0.07 counts as 100
+_MANY = 1_000_000  # actors on a node without limits
+_CONNECT_SECONDS = 10.0  # seconds that the head of a cluster has to answer
+_TREE_NUMBERS = 2_000_000  # N x M above which the shards add up the messages
 
 
 @contextmanager
 def connected(executor: RayExecutor) -> Iterator[None]:
-    """A connection to Ray: the one that this process has, the cluster at `address`, or a new one on this machine.
+    """Connect to Ray: the connection of this process, the cluster at `address`, or a new one on this machine.
 
-    What was started here is shut down at the end, and nothing else. Raises ExecutorError if there is no such cluster.
+    Only a connection made here is shut down at the end. Raises ExecutorError if there is no such cluster.
     """
     if ray.is_initialized():
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # the other answers of an actor that died
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # no warnings about other calls to a dead actor
     options = dict(executor.init)
     if executor.runtime_env:
         options["runtime_env"] = executor.runtime_env
@@ -51,7 +51,7 @@ def connected(executor: RayExecutor) -> Iterator[None]:
 
 
 def check_reachable(address: str | None) -> None:
-    """Raise ConnectionError if nobody answers where Ray would connect: it tries for a quarter of an hour itself."""
+    """Raise ConnectionError if no Ray answers at the address; `ray.init` would try for a quarter of an hour."""
     found = resolve_ray_address(address)
     host, _, port = (found or "").rpartition(":")
     if not host or not port.isdecimal():
@@ -66,7 +66,7 @@ def check_reachable(address: str | None) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which agents share an actor. ranges: [first, last) of each actor; num_cpus: of each actor."""
+    """The agent actors of a run. ranges: agents [first, last) of each. num_cpus: CPUs of each. tree: they add up."""
 
     ranges: list[tuple[int, int]]
     num_cpus: float
@@ -75,10 +75,7 @@ class Layout:
 
 
 def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
-    """Cut N agents into actors that fit on the cluster.
-
-    Raises ExecutorError where they do not fit, with what was asked for and what there is.
-    """
+    """Cut N agents into actors that fit on the cluster. Raises ExecutorError where they do not fit."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus, memory = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU", "memory"))
     N = experiment.problem.n_agents
@@ -105,19 +102,19 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
 
 
 def _room(executor: RayExecutor, nodes: Sequence[dict[str, float]]) -> int:
-    """How many actors the nodes can hold, each on one of them."""
+    """The number of actors that the nodes can hold, each on one node."""
     asked = {"memory": _ACTOR_BYTES, "GPU": executor.num_gpus, "CPU": executor.num_cpus or 0.0}
     if executor.num_cpus is None and executor.agents_per_actor == "auto":
         asked["CPU"] = 1.0
     room = 0
     for node in nodes:
-        has = {"memory": math.inf, **node}  # a node that does not say
+        has = {"memory": math.inf, **node}  # a node may not tell its memory
         room += math.floor(min(_MANY, *(has.get(kind, 0.0) / n + _ROUNDING for kind, n in asked.items() if n)))
     return room
 
 
 def _fair_share(k: int, cpus: Sequence[float]) -> float:
-    """The largest share of a CPU, at most 1, of which the nodes hold k; 0 where no node has a CPU."""
+    """The largest share of a CPU, at most 1, at which the nodes hold k actors; 0 where no node has a CPU."""
     shares = {min(1.0, math.floor(c / j / _CPU_STEP) * _CPU_STEP) for c in set(cpus) for j in range(1, k + 1)}
     fitting = [s for s in shares if s > 0 and sum(math.floor(c / s + _ROUNDING) for c in cpus) >= k]
     return max(fitting, default=0.0)

@@ -1,4 +1,4 @@
-"""The curator of an outsourced run as a Ray actor: it alone loads the problem, makes the release, writes the ledger."""
+"""The curator of an outsourced run as a Ray actor: it alone loads the problem and writes the ledger."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +13,13 @@ from runners.compose.composition import experiment_of
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.compose.settings import OutsourcedSettings
 from runners.executor.deployment import Spent
-from runners.executor.ray.process import Placement, enter, where
+from runners.executor.ray.process import Placement, enter, this_process
 from runners.record.run_folder import RunFolder
 
 
 @ray.remote
 class CuratorActor:
-    """A curator in a process of its own. A call that is repeated changes nothing and has the same answer."""
+    """The curator in its own process. A repeated call changes nothing and returns the same answer."""
 
     def __init__(self, settings: OutsourcedSettings, folder: str, working_directory: str) -> None:
         self._settings, self._folder, self._working_directory = settings, folder, working_directory
@@ -34,14 +34,14 @@ class CuratorActor:
             raise ValueError(f"algorithm={self._settings.algorithm.name} has no curator")
         self._experiment, self._ledger = experiment, Ledger(files.ledger_path)
         self._curator = experiment.curator(self._ledger, experiment.kept_release(Checkpoint(files.checkpoint_path)))
-        return self.where()
+        return self.placement()
 
-    def where(self) -> Placement:
-        return where("cpu")
+    def placement(self) -> Placement:
+        return this_process("cpu")
 
     @ray.method(num_returns=3)
     def release(self) -> CuratorOutput:
-        """The release, its public record, and its private numbers: objects of their own, as a server's."""
+        """The release, its public record and its private numbers, as separate objects (see `ServerActor`)."""
         return self._curator.release()
 
     def resume(self, values: Tensor) -> None:

@@ -1,7 +1,7 @@
-"""executor=ray: the agents in actors of some agents each, the server in one; any of them may die at any moment.
+"""executor=ray of a federated run: agent actors with some agents each, and a server actor; any may die at any moment.
 
-The driver keeps the rounds that are done. An actor that died is placed anew, learns the rounds of its agents and
-repeats the one in progress; all of it follows from settings and seed, so the records are those of a run without deaths.
+The driver keeps the finished rounds. It places a dead actor again, sends it the rounds of its agents and repeats the
+round in progress. All of it follows from settings and seed, so the records are those of a run without deaths.
 """
 
 import logging
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 def ray_deployment(
     experiment: FederatedExperiment, folder: RunFolder, done: FederatedResult
 ) -> Iterator["RayFederation"]:
-    """Agents and server of a run on a Ray cluster, which is started here if there is none."""
+    """Place agents and server of a run on a Ray cluster, which is started if there is none."""
     with connected(experiment.settings.ray):
         deployment = RayFederation(experiment, folder, done)
         try:
@@ -50,7 +50,7 @@ def ray_deployment(
 
 
 class RayFederation(RayActors):
-    """The actors of one run; also the `Population` that `federation.run` sees."""
+    """The actors of one run, which are the `Population` of `federation.run`."""
 
     done: FederatedResult
 
@@ -68,7 +68,7 @@ class RayFederation(RayActors):
         self.shards = [
             Actor(f"agents {a}..{b - 1}", AgentActor, options, (worker, a, b, here)) for a, b in self.layout.ranges
         ]
-        self._server = Actor("the server", ServerActor, beside_driver(), (worker, str(folder.path), here))
+        self.server_actor = Actor("the server", ServerActor, beside_driver(), (worker, str(folder.path), here))
 
     @property
     def has_server(self) -> bool:
@@ -80,13 +80,8 @@ class RayFederation(RayActors):
             return None
         return RayServer(self, self.experiment.settings.algorithm.sends)
 
-    @property
-    def tree(self) -> bool:
-        """Whether the shards add up for the server, which then gets P x M numbers of each."""
-        return self.layout.tree
-
     def place(self) -> None:
-        """Create all actors, and give the agents the rounds that are done."""
+        """Create all actors, and give the agents their finished rounds."""
         logger.info("executor=ray: %s", self.layout.sentence)
         self._start(self._actors())
 
@@ -94,7 +89,7 @@ class RayFederation(RayActors):
         federation.run(self, self.server, self.experiment.rounds, on_round, self.done, broadcasts)
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "RayStep":
-        self._in_vain = 0
+        self._unexplained = 0
         shared = None if broadcast is None else ray.put(broadcast)
         step = RayStep(self, t, shared, send)
         step.begin()
@@ -103,24 +98,21 @@ class RayFederation(RayActors):
     def spent(self) -> Spent:
         if not self.has_server:
             return Spent(self.experiment.plan.epsilons([]), 0)
-        spent: Spent = self.ask(self._server, "spent")
+        spent: Spent = self.ask(self.server_actor, "spent")
         return spent
 
     def placed(self) -> dict[str, Any]:
         return {
             "name": "ray", "shards": len(self.shards), "num_cpus": self.layout.num_cpus,
-            "num_gpus": self.executor.num_gpus, "tree": self.tree, **self._look(),
+            "num_gpus": self.executor.num_gpus, "tree": self.layout.tree, **self._places(),
         }  # fmt: skip
 
-    def server_handle(self) -> Any:
-        return self._server.handle
-
     def _actors(self) -> list[Actor]:
-        return [*self.shards, *([self._server] if self.has_server else [])]
+        return [*self.shards, *([self.server_actor] if self.has_server else [])]
 
     def _begin(self, actor: Actor) -> list[Any]:
-        """The agents' actors learn what they did in the rounds that are done."""
-        if actor is self._server:
+        """Start an actor; an agent actor gets the finished rounds of its agents."""
+        if actor is self.server_actor:
             return [actor.handle.start.remote()]
         ids = torch.arange(*actor.arguments[1:3])
         return [actor.handle.start.remote([cut(record, ids) for record in self.done.rounds])]
@@ -128,7 +120,7 @@ class RayFederation(RayActors):
 
 @dataclass
 class RayStep:
-    """A round that the agent actors have begun."""
+    """A round that the agent actors have begun. broadcast, reports, sent: references to objects."""
 
     deployment: RayFederation
     t: int
@@ -140,13 +132,13 @@ class RayStep:
     whole: RoundRecord | None = None
 
     def begin(self) -> None:
-        """Ask every actor for the round; one that has done it already gives the same answer."""
+        """Ask every agent actor for the round; an actor that has done it already returns the same answer."""
         shards = self.deployment.shards
         pairs = [s.handle.step.remote(self.t, self.broadcast, self.send) for s in shards]
         self.reports, self.sent = [p[0] for p in pairs], [p[1] for p in pairs]
 
     def messages(self) -> "RayMessages | None":
-        """The messages that are there at the deadline; without one, all."""
+        """The messages that have arrived by the deadline; all of them if there is none."""
         if not self.send:
             return None
         deadline = self.deployment.experiment.settings.dropout.deadline
@@ -176,7 +168,7 @@ class RayStep:
 
 @dataclass(frozen=True)
 class RayMessages:
-    """The messages of a round in the object store. arrived: whether those of a shard came in time."""
+    """The messages of a round in the object store. arrived: by shard, True if they came in time."""
 
     step: RayStep
     arrived: list[bool]
@@ -189,7 +181,7 @@ class RayMessages:
 
 @dataclass(frozen=True)
 class RayServer:
-    """The server actor, as `federation.run` sees it."""
+    """The `Aggregator` of `federation.run` that asks the server actor."""
 
     deployment: RayFederation
     uses_messages: bool
@@ -202,24 +194,24 @@ class RayServer:
             except RayError as error:
                 self.deployment.heal(error)
                 if messages is not None:
-                    messages.step.begin()  # waited for: the server's own calls to the shards must not overtake it
+                    messages.step.begin()  # the server's own calls to the shards must come after it
                     ray.wait(messages.step.reports, num_returns=len(messages.step.reports))
 
     def _ask(self, t: int, messages: RayMessages | None) -> Any:
         d = self.deployment
-        server, ranges = d.server_handle(), d.layout.ranges
+        server, ranges = d.server_actor.handle, d.layout.ranges
         M = d.experiment.agents.features.frequencies.shape[1]
         if messages is None:
             return server.round.remote(t, None, M, [])
         late = messages.late(ranges)
-        if d.tree:
+        if d.layout.tree:
             return server.round_by_shards.remote(t, late, [a for a, _ in ranges], [s.handle for s in d.shards])
         parts = [ref if ok else None for ref, ok in zip(messages.step.sent, messages.arrived, strict=True)]
         return server.round.remote(t, late, M, [b - a for a, b in ranges], *parts)
 
 
 def _arrived(ref: Any) -> bool:
-    """Whether a finished call has an answer; its actor may have died."""
+    """True if a finished call has an answer, False if its actor died."""
     try:
         answer(ref)
     except RayError:
@@ -228,7 +220,7 @@ def _arrived(ref: Any) -> bool:
 
 
 def _worker_settings(settings: FederatedSettings, layout: Layout) -> FederatedSettings:
-    """The settings for actors: an objective that starts processes of its own gets the CPUs of its actor."""
+    """The settings for actors: an objective that starts processes starts one for each CPU of its actor."""
     node = settings.problem.node
     if "n_jobs" not in node:
         return settings

@@ -1,7 +1,7 @@
 """The modeler of an outsourced run as a Ray actor.
 
-Its process gets the brief and what was released, and no settings, seed, or problem: nothing that this module imports
-can build one.
+Its process gets the brief and the released values, and no settings, seed or problem. Nothing that this module imports
+can build a problem.
 """
 
 from collections.abc import Sequence
@@ -10,24 +10,24 @@ import ray
 from torch import Tensor
 
 from dpfbo.outsourced.loop import Brief, LocalModeler
-from runners.executor.ray.process import Placement, enter, where
+from runners.executor.ray.process import Placement, enter, this_process
 
 
 @ray.remote
 class ModelerActor:
-    """A modeler in a process of its own. A call that is repeated changes nothing and has the same answer."""
+    """The modeler in its own process. A repeated call changes nothing and returns the same answer."""
 
     def start(self, brief: Brief, working_directory: str, threads: int) -> Placement:
-        """Not in a constructor, whose errors reach nobody as they are."""
+        """Build the modeler. A method, because Ray hides the errors of constructors."""
         enter(working_directory, threads)
         self._modeler = LocalModeler(brief)
-        return self.where()
+        return self.placement()
 
-    def where(self) -> Placement:
-        return where("cpu")
+    def placement(self) -> Placement:
+        return this_process("cpu")
 
     def receive(self, values: Tensor) -> int:
-        """Know what was released, and nothing else yet; returns how many candidates that makes."""
+        """Begin with the released values and no measurements; returns the number of candidates."""
         self._proposed: tuple[int, int] | None = None
         self._observed = -1
         return self._modeler.start(values)

@@ -1,8 +1,8 @@
-"""executor=ray for outsourced runs: curator and modeler in an actor each; either may die at any moment.
+"""executor=ray of an outsourced run: curator and modeler are one actor each, and either may die at any moment.
 
-The driver keeps what each actor was told. One that died is placed anew and told it again; both answer what they
-answered before, so the records are those of a run without deaths. Only the release, indices and measurements pass from
-the curator's actor to the modeler's.
+The driver keeps the calls to each actor. It places a dead actor again and repeats the calls to it; the answers are the
+same, so the records are those of a run without deaths. Only the release, indices and measurements pass from the
+curator's actor to the modeler's.
 """
 
 import logging
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 def ray_deployment(
     experiment: OutsourcedExperiment, folder: RunFolder, done: OutsourcedResult
 ) -> Iterator["RayOutsourced"]:
-    """Curator and modeler of a run on a Ray cluster, which is started here if there is none."""
+    """Place curator and modeler of a run on a Ray cluster, which is started if there is none."""
     with connected(experiment.settings.ray):
         deployment = RayOutsourced(experiment, folder, done)
         try:
@@ -60,7 +60,7 @@ class RayOutsourced(RayActors):
         self.setup = experiment.setup
 
     def place(self) -> None:
-        """Create both actors, and repeat the rounds that are done."""
+        """Create both actors, and repeat the finished rounds."""
         logger.info("executor=ray: a curator, and a modeler with %g CPUs", self.num_cpus)
         self._start(self._actors())
         restore(self.curator, self.modeler, self.setup, self.done)
@@ -73,7 +73,7 @@ class RayOutsourced(RayActors):
         return spent
 
     def placed(self) -> dict[str, Any]:
-        return {"name": "ray", "shards": 2, "num_cpus": self.num_cpus, "num_gpus": 0, **self._look()}
+        return {"name": "ray", "shards": 2, "num_cpus": self.num_cpus, "num_gpus": 0, **self._places()}
 
     def _actors(self) -> list[Actor]:
         return [self.curator.actor, self.modeler.actor]
@@ -88,7 +88,7 @@ class RayOutsourced(RayActors):
 
 
 class ReplayedActor:
-    """An actor that is told everything again when it is placed again. given: for its start; told: the calls since."""
+    """An actor to which all calls are repeated when it is placed again. given: to its start. told: the calls since."""
 
     def __init__(self, deployment: RayOutsourced, actor: Actor, given: tuple[Any, ...]) -> None:
         self.deployment, self.actor, self.given = deployment, actor, given
@@ -105,7 +105,7 @@ class RayCurator(ReplayedActor):
     """The curator's actor (a `dpfbo.outsourced.loop.AnyCurator`)."""
 
     def release(self) -> CuratorOutput:
-        """The release; an actor placed again makes the same one, or has kept it."""
+        """The release; an actor that was placed again makes the same one, or reads it from its file."""
         released, record, diagnostics = self.tell("release")
         return released, record, diagnostics
 
@@ -133,10 +133,7 @@ class RayModeler(ReplayedActor):
 
 
 def _modeler_cpus(executor: RayExecutor) -> float:
-    """CPUs of the modeler's actor: at most one unless more are asked for.
-
-    Raises ExecutorError for more than a node has.
-    """
+    """CPUs of the modeler's actor, by default at most 1. Raises ExecutorError for more than any node has."""
     most = max(node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"])
     wanted: float | None = executor.num_cpus
     if wanted is None:

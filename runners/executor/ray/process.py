@@ -1,4 +1,4 @@
-"""A process of a run on Ray, whatever it works at: this module imports nothing that could build a problem."""
+"""The process of a Ray actor. Nothing that this module imports can build a problem."""
 
 import os
 import resource
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ray
-import torch
-from threadpoolctl import threadpool_limits
+
+from runners.executor.deployment import use_threads
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A process of the run. memory: bytes, pages that processes share counted in parts where the system tells."""
+    """The place of a process. memory: bytes; on Linux a shared page counts in part for each process."""
 
     node: str
     pid: int
@@ -21,16 +21,15 @@ class Placement:
 
 
 def enter(folder: str, threads: int) -> None:
-    """Make this process like the driver's: working directory (for files and custom code), threads."""
+    """Give this process the driver's working directory (for files and custom code) and its number of threads."""
     if os.path.isdir(folder):
         os.chdir(folder)
-    torch.set_num_threads(threads)
-    threadpool_limits(threads)
+    use_threads(threads)
 
 
-def where(on: str) -> Placement:
-    """This process, with its tensors on a device."""
-    return Placement(ray.get_runtime_context().get_node_id(), os.getpid(), on, _memory())
+def this_process(device: str) -> Placement:
+    """The place of this process, whose tensors are on `device`."""
+    return Placement(ray.get_runtime_context().get_node_id(), os.getpid(), device, _memory())
 
 
 def _memory() -> int:

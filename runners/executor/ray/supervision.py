@@ -1,4 +1,4 @@
-"""Ray actors that may die at any moment, placed and placed again: of a federated run, or of an outsourced one."""
+"""Supervision of a run's Ray actors, of either family: an actor that dies is placed again."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -19,13 +19,13 @@ from runners.executor.ray.process import Placement
 
 logger = logging.getLogger(__name__)
 
-_VAIN = 3  # calls that fail in a row although every actor answers: it is not a death, and will not pass
-_REASON = 400  # characters of Ray's own words
+_MAX_UNEXPLAINED = 3  # failed calls in a row while every actor answers; the run then ends
+_REASON_CHARACTERS = 400  # length of Ray's error in our sentence
 
 
 @dataclass
 class Actor:
-    """One actor of the run and how to place it again."""
+    """One actor of the run. options, arguments: for every placement."""
 
     name: str
     cls: Any
@@ -43,54 +43,54 @@ class Actor:
             self.handle = None
 
     def alive(self) -> bool:
-        """Waits for whatever the actor is doing."""
+        """True if the actor answers, once it has finished its calls."""
         try:
-            ray.get(self.handle.where.remote())
+            ray.get(self.handle.placement.remote())
         except RayError:
             return False
         return True
 
 
 class RayActors(ABC):
-    """The actors of one run: placed, and placed again when they die. done: the rounds that are, as they go by."""
+    """The actors of one run, placed again when they die. done: the finished rounds, kept up to date by the run."""
 
     def __init__(self, executor: RayExecutor, done: Result) -> None:
         self.executor, self.done = executor, done
-        self.wheres: dict[str, Placement] = {}
-        self.n_restarts = self._in_vain = 0
+        self.placements: dict[str, Placement] = {}
+        self.n_restarts = self._unexplained = 0
 
     @abstractmethod
     def _actors(self) -> Sequence[Actor]: ...
 
     @abstractmethod
     def _begin(self, actor: Actor) -> list[Any]:
-        """Tell an actor that was just created all that it has to know. The first answer is where it is."""
+        """Start an actor that was just created with all that it needs. The first answer is its Placement."""
 
     def remove(self) -> None:
         for actor in self._actors():
             actor.kill()
 
     def ask(self, actor: Actor, method: str, *arguments: Any) -> Any:
-        """What an actor answers, however often it dies; for methods that may be repeated."""
+        """The answer of an actor to a call, which is repeated if the actor dies."""
         while True:
             try:
                 reply = answer(getattr(actor.handle, method).remote(*arguments))
             except RayError as error:
                 self.heal(error)
             else:
-                self._in_vain = 0
+                self._unexplained = 0
                 return reply
 
     def heal(self, error: RayError) -> None:
-        """Place what has died anew, after a call failed with `error`.
+        """Place dead actors again, after a call failed with `error`.
 
-        Raises ExecutorError when an actor dies too often or finds no place, or when calls fail and nobody is dead.
+        Raises ExecutorError if an actor dies too often or finds no place, or if calls keep failing without a death.
         """
         logger.debug("round %d: %s", len(self.done.rounds), error)
         dead = [actor for actor in self._actors() if not actor.alive()]
-        self._in_vain = 0 if dead else self._in_vain + 1
-        if self._in_vain > _VAIN:
-            reason = " ".join(str(error).split())[:_REASON]
+        self._unexplained = 0 if dead else self._unexplained + 1
+        if self._unexplained > _MAX_UNEXPLAINED:
+            reason = " ".join(str(error).split())[:_REASON_CHARACTERS]
             raise ExecutorError(
                 f"Ray failed in round {len(self.done.rounds)} and no actor is dead: {reason}"
             ) from error
@@ -106,33 +106,33 @@ class RayActors(ABC):
             actor.kill()
         self._start(dead)
 
-    def _look(self) -> dict[str, Any]:
-        """Where the actors are now, for the summary."""
+    def _places(self) -> dict[str, Any]:
+        """The entries of the summary about the places of the actors."""
         for actor in self._actors():
-            with suppress(RayError):  # dead by now: what it said at its start stays
-                self.wheres[actor.name] = answer(actor.handle.where.remote())
+            with suppress(RayError):  # a dead actor keeps the placement of its start
+                self.placements[actor.name] = answer(actor.handle.placement.remote())
         return {
-            "nodes": len({w.node for w in self.wheres.values()}),
-            "devices": sorted({w.device for w in self.wheres.values()}), "restarts": self.n_restarts,
-            "memory_per_actor": max(w.memory for w in self.wheres.values()),
+            "nodes": len({p.node for p in self.placements.values()}),
+            "devices": sorted({p.device for p in self.placements.values()}), "restarts": self.n_restarts,
+            "memory_per_actor": max(p.memory for p in self.placements.values()),
         }  # fmt: skip
 
     def _start(self, actors: Sequence[Actor]) -> None:
-        """Create actors, and tell them what they have to know."""
+        """Create and start actors."""
         asked = []
         for actor in actors:
             actor.create()
             asked.append(self._begin(actor))
         for actor, (first, *others) in zip(actors, asked, strict=True):
             try:
-                self.wheres[actor.name] = self._answer(actor, first)
+                self.placements[actor.name] = self._answer(actor, first)
                 answer(others)
-            except RayError as error:  # died again, or half told: the next call to it fails, and `heal` counts it
+            except RayError as error:  # dead again: its next call fails, and `heal` counts it
                 logger.debug("the actor of %s died at its start: %s", actor.name, error)
                 ray.kill(actor.handle)
 
     def _answer(self, actor: Actor, ref: Any) -> Any:
-        """The first answer of an actor, which may have to wait for its place."""
+        """The first answer of an actor, which may have to wait for a place."""
         limit = self.executor.placement_timeout
         try:
             return answer(ref, limit)
@@ -144,7 +144,7 @@ class RayActors(ABC):
 
 
 def answer(refs: Any, timeout: float | None = None) -> Any:
-    """ray.get that raises what the actor's code raised; RayError where an actor, a node or an object was lost."""
+    """`ray.get` that raises the error of the actor's code, or RayError if an actor, a node or an object was lost."""
     try:
         return ray.get(refs, timeout=timeout)
     except RayTaskError as error:
@@ -154,12 +154,12 @@ def answer(refs: Any, timeout: float | None = None) -> Any:
 
 
 def beside_driver() -> dict[str, Any]:
-    """Options of the actor that writes the ledger: where the records are, not on a node that may take it away."""
+    """Options of the actor that writes the ledger: on the driver's node, where the run folder is."""
     node = ray.get_runtime_context().get_node_id()
     return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
 
 
 def strategy(placement: str) -> str:
-    """Ray's scheduling strategy; inside a placement group (a Tune trial's) never that group, which has no room."""
+    """Ray's scheduling strategy; never the placement group of a Tune trial, which has no room."""
     inside = placement == "DEFAULT" and get_current_placement_group() is not None
     return "SPREAD" if inside else placement

@@ -79,7 +79,7 @@ def test_with_stop_a_spent_ledger_gets_nothing_more(tmp_path):
 
 
 def test_broadcasts_that_stopped_do_not_begin_again(tmp_path):
-    """Later rounds with more noise may be cheap enough; the agents would go back and forth."""
+    """Later rounds with more noise may be cheap enough, but agents would then alternate between two modes."""
     falling = [
         "privacy/schedule=steps",
         "privacy.schedule.factors=[0.6,0.7,1,2,6,20]",
@@ -92,12 +92,12 @@ def test_broadcasts_that_stopped_do_not_begin_again(tmp_path):
         assert summary["epsilon"]["pld"] <= 12
     rounds = [charge.round for charge in Ledger(folder / "ledger.jsonl").charges]
     runs = "".join(map(str, rounds)).split("0")[1:]
-    assert len(runs) >= 2  # the second run had something left, and not for all
+    assert len(runs) >= 2  # the budget was left for some of the second run's broadcasts
     assert all("12345".startswith(run) for run in runs)
 
 
 def test_a_budget_pays_for_a_release_that_is_sent_again_once(tmp_path):
-    """Killed after a charge and before the checkpoint: exactly what a whole run costs is enough to end it."""
+    """A run killed between charge and checkpoint ends within a budget of exactly its cost."""
     exact = [*SIX, "privacy.rng=os", f"privacy.budget.epsilon={curve()[-1] * (1 + 1e-9)}", f"results_dir={tmp_path}"]
 
     def stop(done):
@@ -107,7 +107,7 @@ def test_a_budget_pays_for_a_release_that_is_sent_again_once(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         execute(compose(*exact), stop)
     (last,) = tmp_path.rglob("round-00003.npz")
-    last.unlink()  # as if the process had died before it was there
+    last.unlink()  # as if the process had died before it wrote this
     summary, folder = execute(compose(*exact))
     assert summary["n_charges"] == 6
 

@@ -1,4 +1,4 @@
-"""SIGKILL at any moment, of an agent actor, of the server actor, of the driver: `make soak` does ten times as many."""
+"""SIGKILLs of agent actor, server actor and driver at any moment; `make soak` does ten times as many."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_agents_and_server_are_killed(tmp_path, mark, expected):
 
 
 def test_resumed_with_other_executors(tmp_path, mark, expected):
-    """One process, then three actors, then one process again."""
+    """A run goes on in three actors after one process, then in one process again."""
 
     class Stop(Exception):
         pass
@@ -92,7 +92,7 @@ def test_the_driver_is_killed_and_its_noise_is_never_the_same(tmp_path):
 
 
 def test_a_ledger_has_one_server_at_a_time(tmp_path, monkeypatch):
-    """The server of a killed driver may live on for a while; the next one waits until its process is gone."""
+    """The server of a killed driver may outlive it; the next server waits for the end of that process."""
     first = RunFolder(tmp_path).hold_ledger()
     with monkeypatch.context() as impatient:
         impatient.setattr(run_folder, "_SERVER_SECONDS", -1.0)
@@ -117,7 +117,7 @@ def test_planned_kills_are_as_many_as_asked_for():
 
 
 def test_the_judge_sees_what_is_wrong(tmp_path, expected):
-    """Each fault in the records or the ledger of a finished run fails the world of kills."""
+    """Each fault in the records or the ledger of a finished run fails the judgement."""
     _, folder = execute(compose(*RUN, *QUIET, f"results_dir={tmp_path}"))
 
     def judged():

@@ -30,7 +30,7 @@ PROBLEMS = {"grid": GRID, "box": BOX}
 
 @pytest.fixture(scope="module")
 def started():
-    """Ray as its caller started it, with more CPUs and GPUs in its books than the machine has."""
+    """A Ray that is told of more CPUs and GPUs than the machine has."""
     ray.init(address="local", num_cpus=16, num_gpus=1, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
@@ -42,16 +42,16 @@ def reused(started):
         yield Reused(monkeypatch)
 
 
-TENTH = ["executor=ray", "executor.num_gpus=0.1", "executor.device=cpu"]  # of the GPU in Ray's books
+TENTH = ["executor=ray", "executor.num_gpus=0.1", "executor.device=cpu"]  # a tenth of the GPU that Ray was told of
 
 
 def shards(k):
-    """Overrides that cut six agents into 2 shards of three, or into 5 of which one has two agents."""
+    """Overrides that cut six agents into 2 shards of three, or into 5 shards, one of them with two agents."""
     return [*TENTH, {2: "executor.agents_per_actor=3", 5: "executor.num_cpus=3"}[k]]
 
 
 def refused(monkeypatch, capsys, tmp_path, overrides, says):
-    """The command ends with one sentence, and leaves nothing behind."""
+    """Assert that the command ends with one sentence and leaves nothing behind."""
     assert call(monkeypatch, *GRID, *overrides, f"results_dir={tmp_path / 'r'}") == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ")
@@ -60,7 +60,7 @@ def refused(monkeypatch, capsys, tmp_path, overrides, says):
     assert not list((tmp_path / "r").rglob("*"))
 
 
-# Without Ray running: what a run starts, it ends.
+# Without Ray running: a run ends the Ray that it starts.
 
 
 def test_objective_that_raises_is_the_same_sentence_and_ray_is_shut_down(monkeypatch, capsys, tmp_path):
@@ -102,7 +102,7 @@ def test_one_agent_an_actor_all_on_one_gpu(reused, tmp_path):
     assert summary["executor"]["shards"] == 6
     assert summary["executor"]["num_gpus"] == 0.1
     assert summary["executor"]["devices"] == ["cpu"]
-    assert ray.is_initialized()  # it was not started by the run
+    assert ray.is_initialized()  # the run did not start it
 
 
 ALGORITHMS = ["dp_fts_de", "fts", "ts", "fts_original", "random_server", "sobol_server"]
@@ -150,7 +150,7 @@ def test_tree_aggregation_up_to_rounding(reused, monkeypatch, tmp_path, algorith
 
 
 def without_messages(ask):
-    """The server is asked, and the messages of the shards are not among what it is given."""
+    """`ask` with worthless messages: a server that reads them fails."""
 
     def checked(self, t, messages):
         messages.step.sent = ["a message"] * len(messages.step.sent)
@@ -160,7 +160,7 @@ def without_messages(ask):
 
 
 def test_messages_are_what_a_server_without_tree_gets(reused, monkeypatch, tmp_path):
-    """The check of the test above does notice them."""
+    """The check of the test above notices messages."""
     monkeypatch.setattr(RayServer, "_ask", without_messages(RayServer._ask))
     summary, folder = run(tmp_path, *GRID, *shards(2))
     assert summary["n_rejected"] == frames(folder)[1]["n_chosen"].sum() > 0
@@ -192,7 +192,7 @@ def test_bad_settings_are_one_sentence_and_leave_nothing(reused, monkeypatch, ca
 
 
 def test_gpu_that_torch_does_not_see(reused, monkeypatch, capsys, tmp_path):
-    """Ray's books have a GPU, so `auto` means that one."""
+    """Ray was told of a GPU, so `auto` means a GPU."""
     says = "executor.device=auto needs a GPU here and torch sees none"
     auto = ["executor.device=auto", "executor.agents_per_actor=6"]
     refused(monkeypatch, capsys, tmp_path, [*TENTH, *auto], says)
@@ -253,7 +253,7 @@ def test_large_federations_add_up_in_the_shards(monkeypatch):
     assert tree(*large)
     assert not tree("problem.n_agents=20000", "algorithm.M=100")
     assert not tree(*large, "executor.aggregation=messages")
-    assert not tree(*large, "algorithm=fts_original")  # which needs the messages themselves
+    assert not tree(*large, "algorithm=fts_original")  # it needs the messages themselves
     assert not tree("executor.aggregation=tree", "algorithm=random_server")
 
 
@@ -263,7 +263,7 @@ P, M = 2, 20
 
 
 class Holder:
-    """Stands for the actor of a shard with these messages."""
+    """A stand-in for the actor of a shard with these messages."""
 
     def __init__(self, messages, spoil=lambda part: part):
         self.asked = []
@@ -280,7 +280,7 @@ FIRSTS, ENDS = [0, 3, 4], [3, 4, 9]
 
 
 def holders(monkeypatch, messages, spoil=lambda part: part):
-    """Three shards of nine agents, the last of which answers what `spoil` makes of its sum."""
+    """Three shards of nine agents; `spoil` changes the answer of the last one."""
     monkeypatch.setattr(actors.ray, "get", lambda values: values)
     good = [Holder(messages[a:b]) for a, b in zip(FIRSTS[:2], ENDS[:2], strict=True)]
     return [*good, Holder(messages[4:], spoil)]
@@ -300,7 +300,7 @@ def test_sums_of_shards_are_the_sum(monkeypatch):
     assert whole.n_clipped > 0
     ((t, rows, w),) = shards[2].asked
     assert t == 5
-    assert rows.tolist() == [0, 3, 4]  # of the chosen alone, by place in the shard
+    assert rows.tolist() == [0, 3, 4]  # only the chosen agents, by place in the shard
     assert torch.equal(w, weights[:, [4, 7, 8]])
 
 
@@ -346,7 +346,7 @@ def test_one_entry_that_is_not_finite_is_enough(monkeypatch):
 
 
 def test_shard_gives_a_sum_and_no_message(tmp_path):
-    """The answer of an agent actor is P x M numbers and two counts, however many agents were chosen."""
+    """An agent actor answers with P x M numbers and two counts, for any number of chosen agents."""
     settings = build(compose(*SHORT, *GRID)).settings
     actor = AgentActor.__ray_metadata__.modified_class(settings, 0, 6, str(tmp_path))
     experiment = build(compose(*SHORT, *GRID))
@@ -363,7 +363,7 @@ def test_shard_gives_a_sum_and_no_message(tmp_path):
 
 @pytest.mark.parametrize("problem", ["grid", "box"])
 def test_any_cut_of_the_agents_gives_the_same_bits(problem):
-    """Shards of one, two and three agents, in any order, beside each other or not."""
+    """The test cuts into shards of one, two and three agents, in any order, adjacent or not."""
     experiment = build(compose(*SHORT, *PROBLEMS[problem]))
     broadcast = RegionVectors(numbers(experiment.agents.regions.P, M))
 

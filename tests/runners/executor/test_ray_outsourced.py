@@ -1,4 +1,4 @@
-"""Curator and modeler in Ray actors: the same records as in one process, and a modeler that never holds a row."""
+"""Curator and modeler in Ray actors: the records of one process, and no row in the modeler's process."""
 
 import os
 import signal
@@ -25,19 +25,19 @@ from tests.helpers.small_runs import QUIET, call, records
 
 ROUNDS = 5
 SMALL = ["problem=grid_gp", "problem.side_points=20", f"rounds={ROUNDS}", *QUIET]
-HISTOGRAM = ["algorithm=histogram_gp_ucb", "privacy.epsilon=20"]  # a curator that remembers what it measured
+HISTOGRAM = ["algorithm=histogram_gp_ucb", "privacy.epsilon=20"]  # a curator that remembers its measurements
 RAY = ["executor=ray"]
 
 
 def run(folder, *overrides, on_round=lambda done: None):
-    """(summary, folder) of an outsourced experiment."""
+    """Run an outsourced experiment; returns (summary, folder)."""
     return execute(compose(*SMALL, *overrides, f"results_dir={folder}"), on_round)
 
 
 class Parked:
-    """Actors' processes that serve one run after another, as in `test_ray_federated`, and may die.
+    """Processes of actors, used by one run after another, which may die.
 
-    Nothing but their own code is ever imported in them.
+    They import only the code of their actors.
     """
 
     def __init__(self, monkeypatch):
@@ -59,7 +59,7 @@ class Parked:
 
 @pytest.fixture(scope="module")
 def parked():
-    """A Ray with a small object store: all of it is looked through."""
+    """A Ray with a small object store, which the tests search completely."""
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=80_000_000)
     with pytest.MonkeyPatch.context() as monkeypatch:
         yield Parked(monkeypatch)
@@ -68,7 +68,7 @@ def parked():
 
 @pytest.fixture
 def placed(parked, monkeypatch):
-    """The deployments of this test, as soon as they are placed, and what to do with them then."""
+    """The deployments of this test, and the function that is called when one is placed."""
     deployments, then = [], []
 
     def watched(self):
@@ -83,11 +83,11 @@ def placed(parked, monkeypatch):
 
 
 def inside(replayed, function, *arguments):
-    """What a function returns in the process of the curator's or the modeler's actor."""
+    """Call a function in the process of the curator's or the modeler's actor; returns its result."""
     return ray.get(replayed.actor.handle.__ray_call__.remote(function, *arguments))
 
 
-# Two fresh processes: what is in their memory?
+# A search of the memory of two fresh processes.
 
 SEED = 7483921560418273  # two words of digits, and two "digits" of a Python integer
 MASK = 0x5DEECE66D1234567
@@ -96,7 +96,7 @@ LARGE = ["problem.side_points=100", f"seed={SEED}"]  # a release that goes throu
 
 
 def words_of(experiment):
-    """By kind: what a process that knows the private rows (or values, or the seed) would hold, as 8-byte words.
+    """The 8-byte words, by kind, in a process that knows the private rows (or values, or the seed).
 
     A word of a row is one coordinate, so that no layout hides it; in single precision, two.
     """
@@ -116,7 +116,7 @@ def words_of(experiment):
 
 
 def looked_through(replayed, words):
-    """(by kind, how often each word is there; the same in shared memory; all else that was seen)."""
+    """(occurrences of each word by kind; the same in shared memory; the whole result of the scan)."""
     flat = np.concatenate(list(words.values()))
     seen = inside(replayed, scan, masked(flat, MASK), MASK)
     ends = np.cumsum([len(w) for w in words.values()])[:-1]
@@ -125,7 +125,7 @@ def looked_through(replayed, words):
 
 
 def scanned(placed, folder, algorithm, names):
-    """What the processes of a run hold after its last round. names: whose."""
+    """The scans of a run's processes after its last round. names: actors to scan."""
     deployments, _ = placed
     words, found = words_of(build(compose(*SMALL, *LARGE, f"algorithm={algorithm}"))), {}
 
@@ -151,7 +151,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a p
 @needs_proc
 @pytest.mark.parametrize("algorithm", ["po_gp_ucb", "gaussian_gp_ucb"])
 def test_the_modeler_never_receives_the_rows(placed, tmp_path, algorithm):
-    """Nor anything else that only the curator knows of them."""
+    """The modeler's process has neither rows nor values nor the seed in its memory."""
     found = scanned(placed, tmp_path, algorithm, ("modeler", "curator"))
     counts, shared, seen = found["modeler"]
     assert [kind for kind, n in counts.items() if n.any()] == ["released"]
@@ -226,7 +226,7 @@ def test_what_a_modeler_cannot_have(parked, monkeypatch, capsys, tmp_path, overr
 
 
 def dies_after(replayed, owner, method):
-    """The process of an actor kills itself the next time that this method of the object in it returns."""
+    """Let the process of an actor kill itself after the next call of this method of its object."""
 
     def arm(actor):
         original = getattr(getattr(actor, owner), method)
@@ -241,7 +241,7 @@ def dies_after(replayed, owner, method):
 
 
 def with_deaths(placed, folder, deaths, *overrides):
-    """A run whose actors die at once after a method of theirs. deaths: by the round that is done, -1 for none."""
+    """Run with actors that die right after a method. deaths: by the last finished round, -1 for none."""
     deployments, then = placed
 
     def arm(deployment, t):
@@ -264,7 +264,7 @@ def test_actors_that_die_leave_no_trace(placed, tmp_path):
 
 
 def test_a_release_that_was_charged_is_the_one_that_is_sent(placed, tmp_path):
-    """Its noise is never the same again."""
+    """The noise cannot be drawn again."""
     summary, folder = with_deaths(placed, tmp_path, AT_CHARGE, "algorithm=gaussian_gp_ucb", "privacy.rng=os")
     assert summary["executor"]["restarts"] == summary["n_charges"] == 1
     values = placed[0][0].done.released.values
@@ -285,7 +285,7 @@ def test_one_death_too_many_ends_the_run_and_the_same_command_goes_on(placed, tm
 
 
 def test_a_call_that_is_repeated_has_the_same_answer():
-    """For answers that were lost although their actor lives."""
+    """An answer may be lost while its actor lives."""
     experiment = build(compose(*SMALL, "algorithm=po_gp_ucb"))
     curator = experiment.curator(Ledger())
     released, _, _ = curator.release()

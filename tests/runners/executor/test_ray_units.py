@@ -57,10 +57,10 @@ def test_room_is_counted_node_by_node(settings, room):
 
 def test_calls_that_fail_although_nobody_is_dead_end_the_run():
     deployment = object.__new__(federated.RayFederation)
-    deployment._in_vain, deployment._actors = 0, lambda: []
+    deployment._unexplained, deployment._actors = 0, lambda: []
     deployment.done = federated.FederatedResult()
     deployment._start = lambda actors: None
-    for _ in range(supervision._VAIN):
+    for _ in range(supervision._MAX_UNEXPLAINED):
         deployment.heal(RaySystemError("no room"))
     with pytest.raises(ExecutorError, match="no actor is dead.*no room"):
         deployment.heal(RaySystemError("no room"))
@@ -82,7 +82,7 @@ def test_messages_of_another_shape_shift_nobody_elses():
 
 
 def test_private_numbers_do_not_travel_with_what_is_large():
-    """Objects of 100 kB go through memory that agents map: the released values are one, the private numbers another."""
+    """Agents map the memory of large objects, so released values and private numbers are separate objects."""
     broadcast, private = RegionVectors(torch.ones(4, 20_000)), Diagnostics(7.0, 8.0, 3, 1, 0, 2)
     record = ServerRecord(0, 1.0, 1.0, 1.0)
 

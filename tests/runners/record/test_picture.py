@@ -1,4 +1,4 @@
-"""The picture of one run: what stands against what, and what it says where there is no epsilon."""
+"""The picture of one run: its axes, and its words where there is no epsilon."""
 
 import math
 import subprocess
@@ -44,7 +44,7 @@ def summary(**changes: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Draw, and return the figure that was saved."""
+    """Draw the picture; returns the saved figure."""
     saved: list[matplotlib.figure.Figure] = []
     save = matplotlib.figure.Figure.savefig
 
@@ -86,7 +86,7 @@ def test_two_panels_of_a_private_run(drawn: Any, tmp_path: Path) -> None:
     ("epsilon", "epsilons", "words"),
     [
         (None, [math.inf] * 3, "no finite ε"),
-        (None, [], "no finite ε"),  # given away where no server sees it
+        (None, [], "no finite ε"),  # messages go between agents, without a server
         (0.0, [], "ε = 0"),
     ],
 )
@@ -109,12 +109,12 @@ def test_epsilon_that_grows_far_is_on_a_logarithmic_axis(drawn: Any, epsilons: l
     [
         ([1.0, 0.1, 0.01, 0.001], True, "log"),
         ([0.4, 0.3, 0.3, 0.2], True, "linear"),
-        ([1.0, 0.1, 0.01, 0.0], True, "linear"),  # an optimum that was found
+        ([1.0, 0.1, 0.01, 0.0], True, "linear"),  # the optimum is found
         ([0.001, 0.01, 0.1, 1.0], False, "linear"),
     ],
 )
 def test_scale_of_the_metric(drawn: Any, mean: list[float], lower_is_better: bool, scale: str) -> None:
-    curve = {"round": [0, 1, 2, 3], "mean": mean, "se": [0.02] * 4}  # wider than the last values
+    curve = {"round": [0, 1, 2, 3], "mean": mean, "se": [0.02] * 4}  # the band is wider than the last values
     figure = drawn(summary(curve=curve, lower_is_better=lower_is_better), [1.0, 2.0, 3.0])
     assert {axes.get_yscale() for axes in figure.axes} == {scale}
 
@@ -138,7 +138,7 @@ def test_threads_do_not_meet(tmp_path: Path) -> None:
 
 
 def test_neither_a_run_nor_a_picture_needs_pyplot(tmp_path: Path) -> None:
-    """Nor a run without a tracker matplotlib."""
+    """A run without a tracker does not import matplotlib at all."""
     command = [sys.executable, "-c", PLAIN, str(tmp_path / "figure.png")]
     done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""A run's folder: whole files or none, one run at a time, a ledger that survives."""
+"""A run's folder: whole files, one run at a time, and a ledger that is never lost."""
 
 import json
 
@@ -64,10 +64,10 @@ def test_a_file_in_the_way_is_one_sentence(tmp_path):
 
 
 def test_a_lock_file_that_was_removed_locks_nothing(tmp_path):
-    """Who locked a file that its holder then unlinked must lock the new one: never two in the folder."""
+    """A process that locked an unlinked file must lock the new one, so that two never share the folder."""
     first, second = RunFolder(tmp_path / "0"), RunFolder(tmp_path / "0")
     with first.opened():
-        (tmp_path / "0" / ".lock").rename(tmp_path / "gone")  # what an unlinking holder leaves a waiting process with
+        (tmp_path / "0" / ".lock").rename(tmp_path / "gone")  # a waiting process has the unlinked file
         with second.opened(), pytest.raises(ResultsError, match="another run"), RunFolder(tmp_path / "0").opened():
             pass
 

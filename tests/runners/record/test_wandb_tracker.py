@@ -1,4 +1,4 @@
-"""W&B as a mirror that never stops a run: what an offline run holds, and every way W&B can fail."""
+"""W&B never stops a run: the contents of offline runs, and all failures of W&B."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ os._exit(0)  # a worker of Ray does not take leave either
 
 @pytest.fixture(autouse=True)
 def own_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No key, no settings and no W&B of the user's; no service process left behind."""
+    """Each test runs without the user's key, settings and W&B, and leaves no service process."""
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     for name in ("HOME", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
@@ -88,12 +88,12 @@ def own_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     wandb = sys.modules.get("wandb")
     if hasattr(wandb, "teardown"):
         wandb.teardown()  # returns when the service process has ended
-    assert "WANDB_SERVICE" not in os.environ  # a service that is still owned is named there
+    assert "WANDB_SERVICE" not in os.environ  # it names a service that is still owned
 
 
 @pytest.fixture
 def messages(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """What was logged, other than on W&B's own loggers, which reach nothing but its debug.log."""
+    """The logged messages without those of W&B's own loggers, which only reach its debug.log."""
     caplog.set_level(logging.INFO)
     return lambda: [record.getMessage() for record in caplog.records if not record.name.startswith("wandb")]
 
@@ -107,7 +107,7 @@ def draw(path: Path) -> None:
 
 
 def run_with_epsilons(run_dir: Path, *epsilons: float | None, before: float | None = 0.0) -> list[dict[str, Any]]:
-    """Rounds with a broadcast each, and a last one without; what each row says of epsilon."""
+    """Log rounds with a broadcast each and a last one without; returns the epsilon of each row."""
     tracker = WandbTracker()
     start(tracker, run_dir, before)
     for number, epsilon in enumerate(epsilons):
@@ -140,7 +140,7 @@ def records(run_dir: Path) -> list[Any]:
     assert data[:4] == b":W&B"
     found, buffer, position = [], b"", 7
     while position + 7 <= len(data):
-        left = 32768 - position % 32768  # of this block
+        left = 32768 - position % 32768  # bytes left in this block
         if left < 7:
             position += left
             continue
@@ -164,7 +164,7 @@ def values(items: Any) -> dict[str, Any]:
 
 
 def rows(run_dir: Path) -> list[dict[str, Any]]:
-    """What was logged, without what W&B adds by itself (its names begin with `_`)."""
+    """The logged rows without W&B's own entries, whose names begin with `_`."""
     logged = [values(row.item) for row in of_kind(run_dir, "history")]
     return [{key: value for key, value in row.items() if not key.startswith("_")} for row in logged]
 
@@ -179,7 +179,7 @@ def summary_of(run_dir: Path) -> dict[str, Any]:
 
 
 def fake_wandb(monkeypatch: pytest.MonkeyPatch, **run: Any) -> SimpleNamespace:
-    """Put a W&B in place whose run does nothing but what is given."""
+    """Replace W&B by one whose run only has the given methods."""
     calls = SimpleNamespace(torn_down=0)
 
     def teardown(exit_code: int = 0) -> None:
@@ -253,7 +253,7 @@ def test_offline_run_holds_config_regret_epsilon_and_figure(
     final = summary_of(run_dir)
     assert (final["final_regret"], final["final_epsilon"], final["epsilon/moments"]) == (0.25, 0.375, 0.5)
     assert (final["regret_vs_epsilon"], final["privacy/epsilon"]) == ({"last": 0.25}, {"last": 0.375})
-    assert (final["server/snr"], final["seconds/server"]) == ({"mean": 2}, 3)  # seconds: of the whole run
+    assert (final["server/snr"], final["seconds/server"]) == ({"mean": 2}, 3)  # seconds of all rounds
     assert not {"final/se", "curve/mean"} & set(final)
     assert [exit.exit_code for exit in of_kind(run_dir, "exit")] == [0]
     assert of_kind(run_dir, "output_raw") == of_kind(run_dir, "output") == []  # no captured console
@@ -305,7 +305,7 @@ def test_final_point_is_in_a_chart_of_all_runs(tmp_path: Path) -> None:
         ((None, None), 0.0, [None] * 3),  # released without noise
         ((float("inf"),), 0.0, [None] * 2),
         ((), 0.0, [(0, 1)]),  # nothing is ever released
-        ((), None, [None]),  # given away where no server sees it
+        ((), None, [None]),  # messages go between agents, without a server
     ],
 )
 def test_regret_stands_at_the_epsilon_that_was_spent_on_it(
@@ -340,7 +340,7 @@ def test_nothing_of_the_machine_is_kept(tmp_path: Path) -> None:
     whole_run(WandbTracker(), tmp_path)
     assert of_kind(tmp_path, "environment") == of_kind(tmp_path, "stats") == []
     assert not list(tmp_path.glob("wandb/*/files/requirements.txt"))
-    assert set(private_apis.WANDB_UNWANTED) <= set(sys.modules["wandb"].Settings.model_fields)  # of the version in use
+    assert set(private_apis.WANDB_UNWANTED) <= set(sys.modules["wandb"].Settings.model_fields)  # the installed ones
 
 
 @pytest.mark.parametrize("mode", ["online", "disabled"])
@@ -363,7 +363,7 @@ def test_environment_does_not_change_the_run(tmp_path: Path, monkeypatch: pytest
 
 
 def test_resumed_run_is_one_full_curve(tmp_path: Path) -> None:
-    """An attempt that was killed is replaced, unless it was uploaded."""
+    """A killed attempt is replaced unless it was uploaded."""
     start(WandbTracker(), tmp_path)
     (killed,) = tmp_path.glob("wandb/offline-run-*")
     tracker = WandbTracker()
@@ -456,7 +456,7 @@ def test_online_with_a_server_that_never_answers_gives_up_in_time(
     messages: Callable[[], list[str]],
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """One that refuses is among the failures of a whole run, below."""
+    """A test below has a server that refuses."""
     monkeypatch.setattr(wandb_tracker, "INIT_SECONDS", 1.5)
     monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts, and says nothing
@@ -507,7 +507,7 @@ def test_wandb_that_hangs(
         release.set()
     (message,) = messages()
     assert "no answer within" in message
-    for _ in range(100):  # torn down on a thread that nobody waits for
+    for _ in range(100):  # a daemon thread does the teardown
         if calls.torn_down:
             break
         time.sleep(0.01)
@@ -551,7 +551,7 @@ def test_a_hanging_wandb_is_noticed_when_too_many_rounds_wait(
 
 
 def test_service_that_dies(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
-    """Needs the process id, which W&B does not tell; the run after it has a service again."""
+    """The next run has a service again. The test finds the process id, which W&B does not tell, by itself."""
     from wandb.sdk import wandb_setup
 
     tracker = WandbTracker()
@@ -660,7 +660,7 @@ def test_run_is_whole_whatever_fails(
 
 
 def test_several_processes_at_once(tmp_path: Path) -> None:
-    """As in a sweep: off the main thread, runs one after another in each process."""
+    """As in a sweep, each process makes runs one after another, off the main thread."""
     program = [sys.executable, "-c", WORKER_PROGRAM]
     workers = [
         subprocess.Popen([*program, str(tmp_path / name)], cwd=Path(__file__).parents[3], stderr=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""The sweep command: what it plans, what it refuses, and what is left after trials and the sweep itself were killed."""
+"""The sweep command: its plans, its refusals, and its results after kills of trials and of the sweep itself."""
 
 import json
 import os
@@ -33,11 +33,11 @@ def labels(*arguments):
 
 
 def summaries(folder):
-    """Every finished trial's summary file, with what tells whether it was written again."""
+    """The summary file of every finished trial, with its inode and time, which show a second write."""
     return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in Path(folder).rglob("summary.json")}
 
 
-# --- the grid
+# --- the plan
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_bad_seeds(text):
 
 
 def test_product_of_the_command_line():
-    grid = plan([*BRANIN, "algorithm=fts,dp_fts", "privacy.z=range(1,3)", "seeds=0..1"])
-    assert [s.label for s in grid.settings] == ["fts", "dp_fts z=1", "dp_fts z=2"]
-    trials = [trial.key for _, trial in grid.trials]
+    sweep = plan([*BRANIN, "algorithm=fts,dp_fts", "privacy.z=range(1,3)", "seeds=0..1"])
+    assert [s.label for s in sweep.settings] == ["fts", "dp_fts z=1", "dp_fts z=2"]
+    trials = [trial.key for _, trial in sweep.trials]
     assert len(trials) == len(set(trials)) == 6
     assert [seed for _, seed in trials] == [0, 0, 0, 1, 1, 1]
 
@@ -102,8 +102,8 @@ def test_one_setting_is_named_by_its_overrides():
 
 
 def test_same_hash_and_seed_is_one_trial():
-    grid = plan([*BRANIN, "algorithm=ts", "privacy.z=1,2,1.0", "seeds=0,1,0"])
-    assert len(grid.trials) == 2
+    sweep = plan([*BRANIN, "algorithm=ts", "privacy.z=1,2,1.0", "seeds=0,1,0"])
+    assert len(sweep.trials) == 2
 
 
 def test_configuration_survives_the_way_to_a_worker():
@@ -116,16 +116,16 @@ def test_configuration_survives_the_way_to_a_worker():
 
 
 def test_figure_2c():
-    grid = plan(["experiment=fig2c"])
-    assert [s.label for s in grid.settings] == [
+    sweep = plan(["experiment=fig2c"])
+    assert [s.label for s in sweep.settings] == [
         "ts", "random_server P=2", "dp_fts_de P=2 q=0.15 z=1", "dp_fts_de P=2 q=0.25 z=1",
         "dp_fts_de P=2 q=0.5 z=1",
     ]  # fmt: skip
-    assert grid.seeds == (0, 1, 2, 3, 4)
-    for setting in grid.settings[2:]:
+    assert sweep.seeds == (0, 1, 2, 3, 4)
+    for setting in sweep.settings[2:]:
         assert (setting.cfg.privacy.S, setting.cfg.privacy.z, setting.cfg.algorithm.P) == (11, 1, 2)
         assert (setting.cfg.problem.n_agents, setting.rounds) == (200, 40)
-    epsilons = [s.epsilon["pld"] for s in grid.settings]
+    epsilons = [s.epsilon["pld"] for s in sweep.settings]
     assert epsilons[:2] == [0, 0] and 0 < epsilons[2] < epsilons[3] < epsilons[4]
 
 
@@ -181,7 +181,7 @@ def test_refused_in_one_sentence_before_ray_starts(override, code, says, tmp_pat
 def test_without_ray(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "runners.sweep.tune", raising=False)
-    monkeypatch.delattr("runners.sweep.tune", raising=False)  # where another test has imported it
+    monkeypatch.delattr("runners.sweep.tune", raising=False)  # another test may have imported it
     assert command.main([*BRANIN, "algorithm=ts", f"results_dir={tmp_path / 'r'}"]) == 1
     assert "pip install 'ray[tune]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -211,9 +211,9 @@ def test_dry_run_tells_all_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     assert "2 settings x 4 seeds = 8 trials, 8 to run" in out
     assert "relation zero-out" in out
     assert list(tmp_path.iterdir()) == []
-    grid = plan(sweeps)
-    folders = [grid.settings[0].trial(seed).folder(grid.folder) for seed in range(3)]
-    execute(OmegaConf.create(grid.settings[0].config(0)))
+    sweep = plan(sweeps)
+    folders = [sweep.settings[0].trial(seed).folder(sweep.folder) for seed in range(3)]
+    execute(OmegaConf.create(sweep.settings[0].config(0)))
     record_failure(folders[1], "sensor off", "")
     folders[2].path.mkdir(parents=True)
     folders[2].note_progress(Progress(7, 9, 0.5, 0.1))
@@ -262,7 +262,7 @@ CUSTOM = ["problem=custom", *TINY, *QUIET, *FAST, SETTINGS, "seeds=0..3"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A working folder with an objective of one's own, which is broken at first."""
+    """A working folder with a custom objective that is broken at first."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "sweep_objective.py").write_text(OBJECTIVE)
     (folder / "broken").touch()
@@ -272,7 +272,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def killed(folder):
-    """The results of a sweep that was killed half-way, and what `status` said meanwhile."""
+    """The results of a sweep that was killed half-way, and the output of `status` before."""
     command = [sys.executable, "-m", "runners.sweep", *CUSTOM, "sweep.address=local"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     environment.pop("PYTEST_XDIST_WORKER", None)
@@ -292,7 +292,7 @@ def killed(folder):
 
 @pytest.fixture(scope="module")
 def session():
-    """A Ray that was there before the sweep, which leaves it as it is."""
+    """A Ray that was started before the sweep; the sweep leaves it running."""
     import ray
 
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
@@ -303,7 +303,7 @@ def session():
 
 @pytest.fixture
 def here(folder, monkeypatch, capfd):
-    """Runs a sweep in the working folder, one trial at a time; returns its exit code and what it printed."""
+    """Run a sweep in the working folder, one trial at a time; returns its exit code and its output."""
     monkeypatch.chdir(folder)
 
     def call(*more):
@@ -373,7 +373,7 @@ def test_retried_on_request(folder, session, here):
 
 
 def test_a_sweep_and_a_plain_run_give_the_same_records(folder, session, here, tmp_path):
-    """What the workers wrote is what this process computes."""
+    """The workers write the records that this process computes."""
     one = ["problem.function=sweep_objective:good", "algorithm=dp_fts"]
     (setting,) = plan([*(o for o in CUSTOM if o != SETTINGS), *one]).settings
     summary, _ = execute(OmegaConf.create({**setting.config(2), "results_dir": str(tmp_path)}))
@@ -385,10 +385,10 @@ def test_a_sweep_and_a_plain_run_give_the_same_records(folder, session, here, tm
 def test_folder_that_another_process_holds(session, here, folder, monkeypatch, tmp_path):
     from runners.sweep import tune
 
-    grid = plan([*BRANIN, "algorithm=ts", f"results_dir={tmp_path}"])
-    cfg = OmegaConf.create(grid.settings[0].config(0))
+    sweep = plan([*BRANIN, "algorithm=ts", f"results_dir={tmp_path}"])
+    cfg = OmegaConf.create(sweep.settings[0].config(0))
     monkeypatch.setattr(tune, "BUSY_SECONDS", 0.1)
-    held = grid.settings[0].trial(0).folder(grid.folder)
+    held = sweep.settings[0].trial(0).folder(sweep.folder)
     with held.opened():
         ended = tune.attempt(cfg, lambda done: None)
     assert ended == TrialState("running", error="another process is running it")

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from runners.record.run_folder import Progress
 from runners.sweep import command
 from runners.sweep.plan import plan
-from runners.sweep.shared_runs import plan_all, spread, together
+from runners.sweep.shared_runs import copy_finished, distinct_trials, plan_all
 from runners.sweep.trials import known_trials, state
 
 TINY = [
@@ -23,15 +23,15 @@ BOTH = ["experiment=fig2c,fig2d", *TINY, "seeds=0,1"]
 
 @pytest.fixture
 def here(monkeypatch):
-    """Trials run in this process, one after another; gives the labels of those that did."""
+    """Run trials in this process, one after another; the value lists the label and seed of each."""
     from runners.sweep import tune
 
     ran = []
 
-    def run_trials(todo, options, board):
+    def run_trials(todo, options, table):
         for setting, trial in todo:
             ran.append((trial.label, trial.seed))
-            board.update(trial, tune.attempt(OmegaConf.create(setting.config(trial.seed)), lambda *_: None))
+            table.update(trial, tune.attempt(OmegaConf.create(setting.config(trial.seed)), lambda *_: None))
         return []
 
     monkeypatch.setattr(tune, "run_trials", run_trials)
@@ -41,55 +41,55 @@ def here(monkeypatch):
 
 def test_what_experiments_share_runs_once(here, tmp_path, capsys):
     line = [*BOTH, f"results_dir={tmp_path}"]
-    grids = plan_all(line)
-    keys = [{trial.key for _, trial in grid.trials} for grid in grids]
+    sweeps = plan_all(line)
+    keys = [{trial.key for _, trial in sweep.trials} for sweep in sweeps]
     assert len(keys[0] & keys[1]) == 6  # ts, the control, and z = 1 at q = .25: two seeds each
     assert command.main(line) == 0
     assert len(here) == len(keys[0] | keys[1]) == 14
     out = capsys.readouterr().out
     assert out.count("10 of 10 done") == 2
-    for grid in grids:
-        assert {trial.key for trial in known_trials(grid.folder)} == {trial.key for _, trial in grid.trials}
-        for _, trial in grid.trials:
-            folder = trial.folder(grid.folder)
+    for sweep in sweeps:
+        assert {trial.key for trial in known_trials(sweep.folder)} == {trial.key for _, trial in sweep.trials}
+        for _, trial in sweep.trials:
+            folder = trial.folder(sweep.folder)
             summary = json.loads((folder.path / "summary.json").read_text())
             assert state(folder).phase == "done"
             assert (
-                summary["experiment"] == OmegaConf.load(folder.path / "config.yaml").experiment_name == grid.experiment
+                summary["experiment"] == OmegaConf.load(folder.path / "config.yaml").experiment_name == sweep.experiment
             )
     setting, seed = sorted(keys[0] & keys[1])[0]
-    tables = [pd.read_parquet(grid.folder / setting / str(seed) / "rounds.parquet") for grid in grids]
+    tables = [pd.read_parquet(sweep.folder / setting / str(seed) / "rounds.parquet") for sweep in sweeps]
     pd.testing.assert_frame_equal(*tables)
 
     here.clear()
-    (grids[1].folder / setting / str(seed) / "summary.json").unlink()  # as if interrupted before it was copied
+    (sweeps[1].folder / setting / str(seed) / "summary.json").unlink()  # as if interrupted before it was copied
     assert command.main(line) == 0
     assert here == []
-    assert state(known_trials(grids[1].folder)[0].folder(grids[1].folder)).phase == "done"
-    assert (grids[1].folder / setting / str(seed) / "summary.json").exists()
+    assert state(known_trials(sweeps[1].folder)[0].folder(sweeps[1].folder)).phase == "done"
+    assert (sweeps[1].folder / setting / str(seed) / "summary.json").exists()
 
 
 def test_begun_trials_go_on_where_they_were_begun_and_busy_folders_do_not_lose_the_rest(here, tmp_path, capsys):
     line = [*BOTH, "seeds=0", f"results_dir={tmp_path}"]
-    grids = plan_all(line)
-    begun, busy = (next(t for s, t in grids[1].trials if s.label.startswith(name)) for name in ("ts", "random_server"))
-    folder = begun.folder(grids[1].folder)
+    sweeps = plan_all(line)
+    begun, busy = (next(t for s, t in sweeps[1].trials if s.label.startswith(name)) for name in ("ts", "random_server"))
+    folder = begun.folder(sweeps[1].folder)
     folder.path.mkdir(parents=True)
     folder.note_progress(Progress(0, 2, 0.5, 0.0))
-    states = [{trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials} for grid in grids]
-    planned, known = together(grids, states)
-    assert planned[begun.key][0].folder == grids[1].folder
+    states = [{trial.key: state(trial.folder(sweep.folder)) for _, trial in sweep.trials} for sweep in sweeps]
+    planned, known = distinct_trials(sweeps, states)
+    assert planned[begun.key][0].folder == sweeps[1].folder
     assert known[begun.key].phase == "interrupted"
-    assert planned[busy.key][0].folder == grids[0].folder
+    assert planned[busy.key][0].folder == sweeps[0].folder
     assert command.main(["experiment=fig2c", *line[1:], "progress=false"]) == 0
-    states = [{trial.key: state(trial.folder(grid.folder)) for _, trial in grid.trials} for grid in grids]
-    known = together(grids, states)[1]
-    with busy.folder(grids[1].folder).opened():
-        after = spread(grids, states, known)
+    states = [{trial.key: state(trial.folder(sweep.folder)) for _, trial in sweep.trials} for sweep in sweeps]
+    known = distinct_trials(sweeps, states)[1]
+    with busy.folder(sweeps[1].folder).opened():
+        after = copy_finished(sweeps, states, known)
     assert after[0] == states[0]
     assert "another run is writing to" in after[1][busy.key].error
     assert [s.phase for s in after[1].values()].count("done") == 2  # ts, whose begun run is replaced, and z = 1
-    assert spread(grids, after, known)[1][busy.key].phase == "done"
+    assert copy_finished(sweeps, after, known)[1][busy.key].phase == "done"
 
 
 def test_as_json_a_list(tmp_path, capsys):
