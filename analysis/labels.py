@@ -40,7 +40,7 @@ FOLLOW: dict[Any, str] = {
 
 AWARE: dict[Any, str] = {True: "noise-aware", False: "unaware"}  # of the noise in the released rows
 
-_NOT_A_SETTING = (
+NOT_A_SETTING = (
     "seed",
     "seeds",
     "scale",
@@ -54,6 +54,7 @@ _NOT_A_SETTING = (
     "executor",
     "tracker",
     "problem.preset",
+    "problem.n_jobs",
 )
 
 _VALUES: dict[str, dict[Any, str]] = {
@@ -135,7 +136,7 @@ def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], h
 
 def flat(config: dict[str, Any], own_function: bool) -> dict[str, Any]:
     """The settings by dotted name, without those that do not belong to a setting or have no effect."""
-    ignored = _NOT_A_SETTING if config["algorithm"]["private"] else (*_NOT_A_SETTING, "privacy")
+    ignored = NOT_A_SETTING if config["algorithm"]["private"] else (*NOT_A_SETTING, "privacy")
     found: dict[str, Any] = {}
 
     def walk(node: dict[str, Any], prefix: str) -> None:

@@ -19,7 +19,7 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.run_result import OnRound, Result, Round
 from runners.compose.composition import Composition, Experiment
 from runners.compose.privacy_plan import affordable
-from runners.compose.settings import MechanismPrivacy
+from runners.compose.privacy_settings import MechanismPrivacy
 from runners.executor.deployment import Spent
 from runners.executor.place import deployed
 from runners.record import picture

@@ -21,8 +21,8 @@ STEPS = {
         "checkpoint", "audit",
     ),
     "runners": (
-        "private_apis dpfbo_command", "record compose", "arguments executor completion", "user_errors recorded_run fetch",
-        "run", "sweep audit bench demo", "privacy theory status",
+        "private_apis dpfbo_command", "record compose", "arguments executor completion",
+        "user_errors recorded_run fetch", "run", "sweep audit bench demo", "privacy theory status",
     ),
     "analysis": (
         "arguments labels", "schema", "load", "tables evidence", "claims drawing", "figures", "html", "report",

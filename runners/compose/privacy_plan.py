@@ -15,7 +15,8 @@ from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.plan import PrivacyPlan, analysing
 from runners.compose.keys import MECHANISM, keys
-from runners.compose.settings import RELEASE_ACCOUNTANT, BudgetSettings, FederatedSettings, OutsourcedSettings
+from runners.compose.privacy_settings import RELEASE_ACCOUNTANT, BudgetSettings
+from runners.compose.settings import FederatedSettings, OutsourcedSettings
 
 if TYPE_CHECKING:
     import dp_accounting

@@ -10,7 +10,6 @@ from typing import Any
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.federated.schedule import Schedule
 from dpfbo.federated.server_parts import ServerKind
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.acquisition import Acquisition
@@ -18,13 +17,11 @@ from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.hyperparameters import OwnGP
 from dpfbo.outsourced.modeler import Policy
 from dpfbo.outsourced.transforms import Transform
-from dpfbo.privacy.accounting import ACCOUNTANTS, check_delta
-from dpfbo.privacy.noise import DiscreteGaussian, Noise
+from dpfbo.privacy.accounting import check_delta
+from runners.compose.executor_settings import LocalExecutor, RayExecutor
+from runners.compose.privacy_settings import RELEASE_ACCOUNTANT, MechanismPrivacy, ReleasePrivacy
 
 OUTSIDE = {"setting": False}
-DEVICES = ("auto", "cpu", "cuda")
-RELEASE_ACCOUNTANT = "analytic_gaussian"  # accountant for a curator's release
-MACHINE = ("results_dir", "data_dir", "file")  # settings that name folders and files of a machine
 
 
 @dataclass(frozen=True)
@@ -35,47 +32,6 @@ class ProblemSettings:
 
     node: dict[str, Any]
     preset: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class LocalExecutor:
-    """executor=local."""
-
-    name: str
-    device: str
-    threads: int
-
-    def __post_init__(self) -> None:
-        checks.one_of("device", self.device, DEVICES)
-        checks.integer("threads", self.threads, minimum=1)
-
-
-@dataclass(frozen=True)
-class RayExecutor(LocalExecutor):
-    """executor=ray. conf/executor/ray.yaml explains the settings."""
-
-    address: str | None
-    agents_per_actor: int | str
-    num_cpus: float | None
-    num_gpus: float
-    placement: str
-    aggregation: str
-    max_restarts: int
-    placement_timeout: float
-    runtime_env: dict[str, Any]
-    init: dict[str, Any]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.agents_per_actor != "auto":
-            checks.integer("agents_per_actor", self.agents_per_actor, minimum=1)
-        if self.num_cpus is not None:
-            checks.non_negative("num_cpus", self.num_cpus)
-        checks.non_negative("num_gpus", self.num_gpus)
-        checks.one_of("placement", self.placement, ("DEFAULT", "SPREAD"))
-        checks.one_of("aggregation", self.aggregation, ("auto", "messages", "tree"))
-        checks.integer("max_restarts", self.max_restarts, minimum=0)
-        checks.positive("placement_timeout", self.placement_timeout)
 
 
 @dataclass(frozen=True)
@@ -105,68 +61,6 @@ class TrackerSettings:
     """The trackers that mirror a run."""
 
     wandb: WandbSettings
-
-
-@dataclass(frozen=True)
-class BudgetSettings:
-    """The limit for all charges of a ledger. epsilon: None for no limit. delta: None for the run's."""
-
-    epsilon: float | None
-    delta: float | None
-    when_spent: str
-
-    def __post_init__(self) -> None:
-        if self.delta is not None:
-            check_delta(self.delta)
-
-
-@dataclass(frozen=True)
-class ReleasePrivacy:
-    """The privacy settings of both families. epsilon: target, None for none. delta: None for N^-1.1."""
-
-    epsilon: float | None
-    delta: float | None
-    rng: str
-    accountant: str
-    budget: BudgetSettings
-    noise: Noise
-
-    def __post_init__(self) -> None:
-        checks.one_of("rng", self.rng, ("seeded", "os"))
-        if self.epsilon is not None:
-            checks.positive("epsilon", self.epsilon)
-        if self.delta is not None:
-            check_delta(self.delta)
-
-    @property
-    def seeded(self) -> bool:
-        """True if the server's random numbers follow from the seed, as in a simulation."""
-        return self.rng == "seeded"
-
-    def check_noise(self) -> None:
-        """Raise ValueError for noise without a seed in a seeded run."""
-        if isinstance(self.noise, DiscreteGaussian) and self.seeded:
-            raise ValueError(f"privacy/noise=discrete needs privacy.rng=os, got {self.rng!r}: its noise has no seed")
-
-
-@dataclass(frozen=True)
-class MechanismPrivacy(ReleasePrivacy):
-    """The private mechanism of the federated algorithms."""
-
-    q: float
-    z: float
-    S: float
-    sensitivity: str
-    charge: str
-    sampling: str
-    schedule: Schedule
-    accountants: list[str]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.one_of("accountant", self.accountant, self.accountants)
-        for name in self.accountants:
-            checks.one_of("accountants", name, ACCOUNTANTS)
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,17 @@ from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.hyperparameters import OwnGP
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.modeler import Policy
+from runners.compose.executor_settings import LocalExecutor, RayExecutor
 from runners.compose.instantiate import class_named, instantiate
 from runners.compose.keys import keys
+from runners.compose.privacy_settings import BudgetSettings, MechanismPrivacy, ReleasePrivacy
 from runners.compose.settings import (
-    BudgetSettings,
     DropoutSettings,
     FederatedAlgorithm,
     FederatedSettings,
-    LocalExecutor,
-    MechanismPrivacy,
     OutsourcedAlgorithm,
     OutsourcedSettings,
     ProblemSettings,
-    RayExecutor,
-    ReleasePrivacy,
     Settings,
     TrackerSettings,
     WandbSettings,

@@ -1,0 +1,70 @@
+"""The tree of settings: what belongs to a setting is said once, and the user's keys stand before the library's words."""
+
+import pytest
+
+from analysis import labels
+from dpfbo.checks import SettingError
+from runners.compose import composition
+from runners.compose.composition import Composition, problem_of
+from runners.compose.keys import MECHANISM, keys
+from runners.compose.old_names import as_first_written, modernised
+from runners.compose.settings import ProblemSettings, outside_setting
+from tests.helpers.compose import compose
+
+
+def test_analysis_leaves_out_what_is_no_part_of_a_setting():
+    """Analysis reads files only, so it has a list of its own."""
+    of_problems = {f"problem.{key}" for key in ProblemSettings.OUTSIDE}
+    assert set(labels.NOT_A_SETTING) == {*outside_setting(), *of_problems}
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("sampling_probability", "privacy.q (sampling_probability) must be good"),
+        ("delta", "privacy.delta must be good"),
+        ("normalize", "algorithm.message_normalize must be good"),
+    ],
+)
+def test_keys_stand_before_the_words_of_the_library(name, says):
+    with pytest.raises(ValueError, match="must be good") as refusal, keys("privacy", **MECHANISM):
+        raise SettingError(name, "must be good")
+    assert str(refusal.value) == says
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm=ts"],
+        ["algorithm=dp_fts_de", "privacy/schedule=power", "weights=power"],
+        ["algorithm=fts_original"],
+        ["algorithm=random_server"],
+        ["algorithm=histogram_gp_ucb"],
+        ["algorithm=po_gp_ucb"],
+    ],
+)
+def test_a_configuration_of_the_first_version_is_read_as_it_was_written(overrides):
+    resolved = Composition(compose(*overrides)).resolved
+    old = as_first_written(resolved)
+    assert old != resolved
+    assert isinstance(old["algorithm"]["server"], str)
+    assert modernised(old) == resolved
+
+
+def test_a_key_that_no_class_knows_is_refused():
+    with pytest.raises(ValueError, match="a key of algorithm must be one of name, server, .* got 'colour'"):
+        Composition(compose("+algorithm.colour=blue")).settings  # noqa: B018
+
+
+def test_a_problem_is_built_once_for_a_calibrated_run(monkeypatch):
+    built = []
+
+    def counted(node):
+        built.append(node)
+        return problem_of(node)
+
+    monkeypatch.setattr(composition, "problem_of", counted)
+    of_run = Composition(compose("privacy.epsilon=2", "problem.n_agents=8", "rounds=3"))
+    assert of_run.experiment.problem is of_run.problem
+    assert of_run.settings.privacy.z > 0
+    assert len(built) == 1
