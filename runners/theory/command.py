@@ -4,7 +4,6 @@ import argparse
 import json
 import math
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,7 @@ FILE = "theory.json"
 
 @dataclass(frozen=True)
 class Found:
-    """A finished run. skipped: why there is nothing to compute, None if there is."""
+    """A finished run. skipped: the reason to compute no terms, None if they are computed."""
 
     folder: Path
     setting: str
@@ -52,9 +51,9 @@ class Found:
 
 
 def finished(experiment: Path, seeds: str) -> list[Found]:
-    """The finished runs in the folder of an experiment, by setting and seed. seeds: all, or first of each setting.
+    """The finished runs in an experiment's folder, sorted by setting and seed. seeds: all, or first of each setting.
 
-    Raises TheoryError if there is none, or a summary is not one.
+    Raises TheoryError if there is none, or if a summary cannot be read.
     """
     labels = {trial.setting: trial.label for trial in read_plan(experiment)}
     runs = [_found(path, labels) for path in experiment.glob("*/*/summary.json")]
@@ -80,7 +79,7 @@ def _found(summary: Path, labels: dict[str, str]) -> Found:
 
 
 def totals(content: dict[str, Any], accountant: str) -> dict[str, float | None]:
-    """A run's theory.json in a row."""
+    """The numbers of a run's theory.json that one row of the table shows."""
     rounds, condition = content["rounds"], content["proposition_1"]
     sums = {f"sum_{name}": math.fsum(row[name] for row in rounds) for name in ("psi", "vartheta")}
     sent = [row["clipped"] for row in rounds if row["follow"]] or [0]
@@ -116,7 +115,7 @@ def _mean(values: Sequence[float | None]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; the exit code is 0, 1 for what cannot be computed, 130 when interrupted."""
+    """Run the command line `argv`; the exit code is 0, 1 if a run cannot be computed, 130 when interrupted."""
     args = _parse(argv)
     try:
         checks.positive("--norm-bound", args.norm_bound)
@@ -136,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _compute(runs: Sequence[Found], args: argparse.Namespace) -> tuple[list[tuple[Found, dict[str, Any]]], list[str]]:
-    """The terms of all runs, each written beside its records, and why there are none of some."""
+    """Compute the terms of all runs and write each theory.json; returns the terms by run, and the errors."""
     console, failed = Console(stderr=True), []
     done: list[tuple[Found, dict[str, Any]]] = []
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeRemainingColumn())
@@ -205,7 +204,3 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if Path(args.experiment).name != args.experiment:
         parser.error(f"EXPERIMENT must be the name of a folder in {args.results_dir}, got {args.experiment!r}")
     return args
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,9 +12,9 @@ from dpfbo.gp.domain import Grid
 from runners.compose.federated import FederatedExperiment
 from runners.theory.run import Finished, checked, clipped_sets
 
-_CANDIDATES = 1024  # points at which gamma_t and eps are looked for in a box
-_MOST_CANDIDATES = 4096  # of a larger grid every so many are taken
-_AGENTS = 1024  # whose objectives are looked up at a time
+_CANDIDATES = 1024  # points of a box at which gamma_t and eps are computed
+_MOST_CANDIDATES = 4096  # points of a grid; a larger grid is thinned evenly
+_AGENTS = 1024  # agents of a block
 
 COLUMNS = {
     "gamma": "gamma_t, greedy information gain of t observations",
@@ -39,7 +39,7 @@ def terms(run: Finished, norm_bound: float) -> dict[str, Any]:
     d, d_exact = _disagreement(run, candidates)
     Delta = theory.agent_errors(gamma, norm_bound, eps, M, d).sum(1)
     follow = torch.tensor([FOLLOW_PROBABILITY[a.follow](t) for t in range(1, T + 1)], dtype=torch.float64)
-    follow[sent:] = 0  # nothing is sent any more
+    follow[sent:] = 0  # later rounds have no broadcast
     weights = torch.stack([e.weighting(t, a.regions.assign(torch.arange(N)), P) for t in range(T)])  # T x P x N
     sigma = torch.zeros(T, dtype=torch.float64)
     sigma[:sent] = torch.tensor(run.server["sigma"], dtype=torch.float64)
@@ -68,7 +68,7 @@ def terms(run: Finished, norm_bound: float) -> dict[str, Any]:
 
 
 def proposition_1(run: Finished) -> dict[str, Any]:
-    """What Proposition 1's constants would have to be for the epsilon of each accountant."""
+    """The constants of Proposition 1 at which it holds with the epsilon of each accountant."""
     s, q, T = run.summary, run.mechanism.sampling_probability, run.summary["n_charges"]
     z = min(run.mechanism.multiplier(t) for t in range(run.experiment.rounds))
     numbers: dict[str, Any] = {"z": z, "q": q, "T": T, "delta": s["delta"], "q2_T": q**2 * T}
@@ -91,7 +91,7 @@ def proposition_1(run: Finished) -> dict[str, Any]:
 
 
 def note(e: FederatedExperiment, norm_bound: float) -> str:
-    """What the numbers are, and what of the run Theorem 1 does not cover."""
+    """Sentences on the meaning of the numbers, and on the settings that Theorem 1 does not cover."""
     a, s = e.settings.algorithm, e.settings
     outside = [
         *(["p_1 = 0 makes (B + 1/p_1) gamma_T sqrt(T) infinite"] if FOLLOW_PROBABILITY[a.follow](1) == 1 else []),
@@ -110,7 +110,7 @@ def note(e: FederatedExperiment, norm_bound: float) -> str:
 
 
 def _candidates(e: FederatedExperiment) -> Tensor:
-    """Unit-cube points to look for gamma_t and eps at, n x D."""
+    """The points of the unit cube at which gamma_t and eps are computed, n x D."""
     domain = e.problem.domain
     if isinstance(domain, Grid):
         return domain.unit_points[:: math.ceil(len(domain.unit_points) / _MOST_CANDIDATES)]
@@ -118,7 +118,10 @@ def _candidates(e: FederatedExperiment) -> Tensor:
 
 
 def _disagreement(run: Finished, u: Tensor) -> tuple[Tensor, bool]:
-    """`d_n = max_x |f_1(x) - f_n(x)|`, N, and whether the objectives are known at the candidates without evaluation."""
+    """`d_n = max_x |f_1(x) - f_n(x)|` over the candidates, N, and True.
+
+    If the objectives are not known without evaluation, the range of all observations, and False.
+    """
     problem = run.experiment.problem
     x, unknown = problem.domain.to_natural(u), torch.full((1, len(u)), torch.nan, dtype=torch.float64)
 

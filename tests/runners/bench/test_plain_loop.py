@@ -1,4 +1,4 @@
-"""The plain loop against the library: the same laws term by term, and runs that end alike."""
+"""The plain loop against the library: equal laws term by term, and equal mean results of runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BRANIN = ["problem.n_agents=8", "rounds=8", "acquisition.n_candidates=200", "acq
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Small matrices: threads of a busy machine would only wait for each other."""
+    """Limit torch to one thread: the matrices are small, and threads of a busy machine wait for each other."""
     before = torch.get_num_threads()
     with threadpool_limits(1):
         torch.set_num_threads(1)
@@ -228,7 +228,7 @@ def test_argmax_is_that_of_the_library(P: int) -> None:
 
 @dataclass
 class Watched:
-    """A problem that remembers what each agent asked for. asked: (agent, round, points k x D in its units)."""
+    """A problem that records all queries. asked: (agent, round, points k x D in natural units)."""
 
     problem: Problem
     asked: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
@@ -242,7 +242,7 @@ class Watched:
 
 
 def capture_maximise(monkeypatch: pytest.MonkeyPatch) -> list[tuple[plain_loop.Features, np.ndarray]]:
-    """Replace the search by one that notes what it was to maximise and answers with the origin."""
+    """Replace the search by one that records its arguments and returns the origin."""
     seen: list[tuple[plain_loop.Features, np.ndarray]] = []
 
     def maximise(features: plain_loop.Features, omega: np.ndarray, *args: object) -> np.ndarray:
@@ -254,7 +254,7 @@ def capture_maximise(monkeypatch: pytest.MonkeyPatch) -> list[tuple[plain_loop.F
 
 
 def test_queries_go_where_they_should() -> None:
-    """Initial points lie in region n mod P, everything in the domain, and no point is asked for twice."""
+    """Initial points lie in region n mod P, all points in the domain, and no agent queries a point twice."""
     e = compose("branin", "dp_fts_de", 0, *BRANIN)
     watched = Watched(e.problem)
     plain_loop.run(watched, e.settings, e.rounds, 0)
@@ -337,7 +337,7 @@ def test_weights_are_those_of_the_library(t: int) -> None:
 
 
 def test_sum_is_that_of_the_library_when_all_are_chosen() -> None:
-    """q = 1 and z = 0 leave no chance: clip and sum, with messages on both sides of the clip norm."""
+    """With q = 1 and z = 0 nothing is random: clip and sum, with messages on both sides of the clip norm."""
     rng = np.random.default_rng(8)
     messages = rng.standard_normal((12, 5)) * rng.uniform(0.1, 10, (12, 1))
     messages[3] = 0
@@ -416,5 +416,5 @@ def test_runs_end_as_those_of_the_library(problem: str, algorithm: str, override
         difference.append(ours - theirs)
         regret.append(theirs)
     standard_error = np.std(difference, ddof=1) / math.sqrt(seeds)
-    assert standard_error < 0.25 * np.mean(regret)  # else the test says nothing
+    assert standard_error < 0.25 * np.mean(regret)  # a larger error would hide any difference
     assert abs(np.mean(difference)) < 4 * standard_error
