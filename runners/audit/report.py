@@ -52,14 +52,14 @@ def _bounds(audit: Audit) -> Table:
         table.add_column(column, justify="left" if column in ("repetition", "claim") else "right")
     for number, (v, varying) in enumerate(((a.verdict, a.replay.varying) for a in audit.repetitions), start=1):
         fit = "–" if v.fit_epsilon is None else f"{v.fit_epsilon:.3f}"
-        words = "holds" if v.holds else "[bold]VIOLATED[/bold]" + _where(v)
+        words = "holds" if v.holds else "[bold]VIOLATED[/bold]" + _broken_at(v)
         table.add_row(
             str(number), f"{v.claim.epsilon:.3f}", f"{v.epsilon:.3f}", fit, words + ", charges vary" * varying
         )
     return table
 
 
-def _where(verdict: Verdict) -> str:
+def _broken_at(verdict: Verdict) -> str:
     if verdict.broken is None:
         return ""
     return f" at epsilon {verdict.broken[0]:.3f}, delta {verdict.broken[1]:.2g}"

@@ -18,7 +18,7 @@ Step = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Audited:
+class Repetition:
     """One repetition of the two worlds."""
 
     replay: two_world.Replay
@@ -34,7 +34,7 @@ class Audit:
     target: Target
     rounds: int
     findings: tuple[CheckResult, ...]
-    repetitions: tuple[Audited, ...]
+    repetitions: tuple[Repetition, ...]
     seconds: float
 
     @property
@@ -80,6 +80,7 @@ def audit(
     short, audited = replace(target, rounds=rounds), []
     for repetition in range(repetitions if trials else 0):
         replay = two_world.replay(short, two_world.Canary.of(short, others, seed), trials, seed, repetition, on_step)
-        audited.append(Audited(replay, bounds.verdict(replay.without, replay.with_message, replay.claim, confidence)))
+        verdict = bounds.verdict(replay.without, replay.with_message, replay.claim, confidence)
+        audited.append(Repetition(replay, verdict))
     name, chosen = experiment.settings.algorithm.name, experiment.plan.chosen
     return Audit(name, chosen, target, rounds, tuple(findings), tuple(audited), time.monotonic() - begin)

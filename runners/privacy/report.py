@@ -12,7 +12,7 @@ RELATIONS = {
     "zero-out": "one agent's messages of all rounds replaced by zero vectors",
     "replace-one": "one agent's messages of all rounds replaced by any others",
 }
-WHAT = {
+METHODS = {
     "moments": "moments accountant of the paper",
     "rdp": "Rényi divergences",
     "pld": "privacy-loss distributions",
@@ -47,7 +47,7 @@ def by_accountant(answer: dict[str, Any]) -> Table:
     result.add_column("epsilon", justify="right")
     result.add_column()
     for name, value in answer["epsilon"].items():
-        result.add_row(name, _in_words(value), WHAT[name])
+        result.add_row(name, _in_words(value), METHODS[name])
     return result
 
 

@@ -30,7 +30,7 @@ class TheoryError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Finished:
+class RebuiltRun:
     """A finished private run, rebuilt, with its records. u, x: N x (n_init + T) x D; y: N x (n_init + T).
 
     server: the columns of server.parquet by name, one value for each broadcast.
@@ -64,7 +64,7 @@ class Finished:
             yield u[:, rows], self.y[:, rows]
 
 
-def read(folder: Path, data_dir: Path | None = None) -> Finished:
+def read(folder: Path, data_dir: Path | None = None) -> RebuiltRun:
     """The finished private run in `folder`. data_dir: folder of the problem's data, None for that of the run.
 
     Raises TheoryError if the files do not belong to one private run, or if the data is missing.
@@ -82,7 +82,7 @@ def read(folder: Path, data_dir: Path | None = None) -> Finished:
         if len(queries) != e.problem.n_agents * (e.agents.n_init + e.rounds):
             raise ValueError(f"rounds.parquet has {len(queries)} rows, not those of config.yaml")
         x, y = (_by_agent(queries[name], e) for name in ("x", "y"))
-        return Finished(folder, e, e.mechanism, summary, x, y[..., 0], server)
+        return RebuiltRun(folder, e, e.mechanism, summary, x, y[..., 0], server)
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException, OmegaConfBaseException, YAMLError) as error:
         raise TheoryError(f"{folder} cannot be replayed: {error}") from error
 
@@ -109,7 +109,7 @@ def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
     return torch.cat([first, later.transpose(0, 1)], 1)
 
 
-def clipped_sets(run: Finished) -> Tensor:
+def clipped_sets(run: RebuiltRun) -> Tensor:
     """C_t of every broadcast (broadcasts x N), from the messages computed again.
 
     Raises TheoryError if S_t can be drawn again and the number of its clipped messages is not the recorded one.

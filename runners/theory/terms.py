@@ -10,7 +10,7 @@ from dpfbo.federated import theory
 from dpfbo.federated.follow import FOLLOW_PROBABILITY
 from dpfbo.gp.domain import Grid
 from runners.compose.federated import FederatedExperiment
-from runners.theory.run import Finished, checked, clipped_sets
+from runners.theory.run import RebuiltRun, checked, clipped_sets
 
 _CANDIDATES = 1024  # points of a box at which gamma_t and eps are computed
 _MOST_CANDIDATES = 4096  # points of a grid; a larger grid is thinned evenly
@@ -27,7 +27,7 @@ COLUMNS = {
 }
 
 
-def terms(run: Finished, norm_bound: float) -> dict[str, Any]:
+def terms(run: RebuiltRun, norm_bound: float) -> dict[str, Any]:
     """The contents of theory.json. norm_bound: B."""
     e, in_C = run.experiment, clipped_sets(run)
     a, T, N, P = e.agents, e.rounds, e.problem.n_agents, e.agents.regions.P
@@ -67,7 +67,7 @@ def terms(run: Finished, norm_bound: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def proposition_1(run: Finished) -> dict[str, Any]:
+def proposition_1(run: RebuiltRun) -> dict[str, Any]:
     """The constants of Proposition 1 at which it holds with the epsilon of each accountant."""
     s, q, T = run.summary, run.mechanism.sampling_probability, run.summary["n_charges"]
     z = min(run.mechanism.multiplier(t) for t in range(run.experiment.rounds))
@@ -117,7 +117,7 @@ def _candidates(e: FederatedExperiment) -> Tensor:
     return torch.quasirandom.SobolEngine(domain.dimension).draw(_CANDIDATES, dtype=torch.float64)
 
 
-def _disagreement(run: Finished, u: Tensor) -> tuple[Tensor, bool]:
+def _disagreement(run: RebuiltRun, u: Tensor) -> tuple[Tensor, bool]:
     """`d_n = max_x |f_1(x) - f_n(x)|` over the candidates, N, and True.
 
     If the objectives are not known without evaluation, the range of all observations, and False.
@@ -136,7 +136,7 @@ def _disagreement(run: Finished, u: Tensor) -> tuple[Tensor, bool]:
     return torch.cat([(values(ids) - first).abs().amax(1) for ids in parts]), True
 
 
-def _regret(run: Finished) -> Tensor | None:
+def _regret(run: RebuiltRun) -> Tensor | None:
     """Cumulative regret after rounds 1..T, mean over the agents; None where no optimum is known."""
     problem, n_init = run.experiment.problem, run.experiment.agents.n_init
     if problem.reference is None:
