@@ -59,7 +59,7 @@ def _run(points: torch.Tensor, y: torch.Tensor, rounds: int) -> tuple[float, lis
 
 
 def _refit(points: torch.Tensor, y: torch.Tensor, indices: list[int]) -> tuple[float, float]:
-    """Seconds of a refit after every measurement, and the largest difference of the incremental posterior from it."""
+    """Seconds of a refit after every measurement, and how far the incremental posterior is from it."""
     scaled, kernel = aware(Candidates(points), *asdict(BELIEF).values())
     grown, whole = (CandidatePosterior(scaled, kernel, len(indices)) for _ in range(2))
     seconds, difference, answers = 0.0, 0.0, y[indices].tolist()

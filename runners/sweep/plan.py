@@ -119,7 +119,7 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
     """Compose and check everything that the overrides of a command line ask for.
 
     say: told how far that is. Raises HydraException or OmegaConfBaseException for overrides that do not compose,
-    and what `composition.build` raises for settings that cannot run.
+    and what `experiment.build` raises for settings that cannot run.
     """
     seeds = [a.partition("=")[2] for a in arguments if _name(a) == "seeds"]
     rest = [a for a in arguments if _name(a) != "seeds"]
