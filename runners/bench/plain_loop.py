@@ -278,7 +278,7 @@ def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[flo
 def _check(settings: FederatedSettings) -> Softmax:
     """The weighting. Raises ValueError for a setting that the plain loop does not have."""
     a, p = settings.algorithm, settings.privacy
-    checks.one_of("algorithm.server", a.server, (None, Server))
+    checks.one_of("algorithm.server", getattr(a.server, "__name__", None), (None, Server.__name__))
     checks.one_of("algorithm.follow", a.follow, FOLLOW)
     checks.one_of("algorithm.paired", a.paired, (False,))
     checks.one_of("algorithm.own_draw.method", a.own_draw.method, ("rff",))
