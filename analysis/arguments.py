@@ -1,4 +1,4 @@
-"""What the command lines of the programs share."""
+"""The command-line options that all programs of analysis share."""
 
 import argparse
 import sys

@@ -1,8 +1,7 @@
-"""python -m runners.audit: attacks on the real server of an experiment, and checks that find false claims."""
+"""python -m runners.audit: attacks on an experiment's real server or curator, and checks that find false claims."""
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,7 +31,7 @@ from runners.user_errors import USER_ERRORS
 
 TRIALS, FAULT_TRIALS = 10_000, 1_000
 NOTHING, BAD_INPUT, UNKNOWN, FOUND = 0, 1, 2, 3  # exit codes
-SECONDS_BETWEEN_LINES = 5.0  # of progress, where there is no terminal
+SECONDS_BETWEEN_LINES = 5.0  # seconds between lines of progress where there is no terminal
 
 HELP = """dpfbo: an audit of what a setting claims.
 
@@ -78,7 +77,7 @@ def _audit(args: argparse.Namespace) -> int:
     if args.move is not None:
         raise ValueError(f"--move needs an outsourced table such as algorithm=po_gp_ucb, got {args.move!r}")
     trials = TRIALS if args.trials is None else args.trials
-    args.out.mkdir(parents=True, exist_ok=True)  # now rather than after minutes
+    args.out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be made stops the audit now, not after minutes
     with _progress("audit", len(CHECKS) + trials * args.repetitions) as step:
         found = audit(experiment, args.rounds, trials, args.repetitions, args.seed, args.others, args.confidence, step)
     answer = report.as_json(found, args.overrides)
@@ -131,7 +130,7 @@ def _faults(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _progress(title: str, steps: int) -> Iterator[Step]:
-    """Progress on standard error: a bar on a terminal, else a line now and then."""
+    """Show progress on standard error, as a bar on a terminal, else as a line every few seconds; yields its step."""
     console = Console(stderr=True, highlight=False)
     columns = (
         TextColumn("{task.description}"),
@@ -171,12 +170,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--others", choices=two_world.OTHERS, default="zero", help="what all other agents send (default: zero)")
     add("--move", type=float, metavar="D", help=f"outsourced: how far a row moves, of 25 (default: {two_tables.MOVE})")
     add("--seed", type=at_least(0), default=0, help="of everything random (default: 0); none where privacy.rng=os")
-    add(
-        "--out",
-        type=Path,
-        metavar="FOLDER",
-        help="of the files (default: audit in the results folder)",
-    )
+    add("--out", type=Path, metavar="FOLDER", help="folder of the files (default: audit in the results folder)")
     add("--json", action="store_true", help="print what audit.json holds")
     add("--markdown", action="store_true", help="with --faults: print the table for a page")
     add("--faults", action="store_true", help="audit the audit: which check finds which planted fault")
@@ -196,7 +190,3 @@ def _share(text: str) -> float:
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"must lie in (0, 1), got {text!r}")
     return value
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""What an audit shows and writes: tables, JSON, and the picture."""
+"""The report of an audit of a server: tables on the terminal, JSON, and the picture."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ TWO_WORLDS_WORDS = "Runs with and without one agent's messages are told apart be
 
 
 def show(audit: Audit, files: Sequence[Path]) -> None:
-    """Print what was found."""
+    """Print checks, bounds, the paths of the files and the verdict."""
     console = Console(highlight=False)
     N, P, M = audit.target.shape
     console.print(f"{audit.name}: {N} agents, {P} sub-regions, {M} features, {audit.target.rounds} broadcasts")
@@ -38,9 +38,8 @@ def show(audit: Audit, files: Sequence[Path]) -> None:
 
 def _checks(findings: Sequence[CheckResult]) -> Table:
     table = Table(title="checks with equal randomness, and of noise, S_t and ledger", title_justify="left")
-    table.add_column("check")
-    table.add_column("")
-    table.add_column("worst that was seen")
+    for column in ("check", "", "worst that was seen"):
+        table.add_column(column)
     for f in findings:
         table.add_row(f.check, "holds" if f.holds else "[bold]FAILS[/bold]", f.words)
     return table
@@ -53,14 +52,14 @@ def _bounds(audit: Audit) -> Table:
         table.add_column(column, justify="left" if column in ("repetition", "claim") else "right")
     for number, (v, varying) in enumerate(((a.verdict, a.replay.varying) for a in audit.repetitions), start=1):
         fit = "–" if v.fit_epsilon is None else f"{v.fit_epsilon:.3f}"
-        words = "holds" if v.holds else "[bold]VIOLATED[/bold]" + _where(v)
+        words = "holds" if v.holds else "[bold]VIOLATED[/bold]" + _broken_at(v)
         table.add_row(
             str(number), f"{v.claim.epsilon:.3f}", f"{v.epsilon:.3f}", fit, words + ", charges vary" * varying
         )
     return table
 
 
-def _where(verdict: Verdict) -> str:
+def _broken_at(verdict: Verdict) -> str:
     if verdict.broken is None:
         return ""
     return f" at epsilon {verdict.broken[0]:.3f}, delta {verdict.broken[1]:.2g}"
@@ -79,7 +78,7 @@ def _notes(audit: Audit) -> list[str]:
 
 
 def as_json(audit: Audit, overrides: Sequence[str]) -> dict[str, Any]:
-    """The whole audit for a program."""
+    """The contents of audit.json."""
     N, P, M = audit.target.shape
     return {
         "algorithm": audit.name,
@@ -142,7 +141,7 @@ def write(audit: Audit, answer: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def show_faults(clean: Mapping[str, Caught], caught: Mapping[str, Caught]) -> None:
-    """Print fault by check."""
+    """Print the table of faults and checks. clean: sound servers; caught: faulty ones; both by name."""
     console = Console(highlight=False)
     names = (*CHECKS, TWO_WORLDS)
     table = Table(title="planted faults, and the checks that find them", title_justify="left", padding=(0, 0), box=None)
@@ -169,7 +168,7 @@ def show_faults(clean: Mapping[str, Caught], caught: Mapping[str, Caught]) -> No
 
 
 def faults_as_json(clean: Mapping[str, Caught], caught: Mapping[str, Caught]) -> dict[str, Any]:
-    """The table for a program."""
+    """The same table as JSON."""
     return {
         "sound": {name: {"found_by": list(row.by)} for name, row in clean.items()},
         "faults": {

@@ -1,4 +1,4 @@
-"""From an experiment to what an audit finds out about its server."""
+"""The audit of an experiment's server: all checks, then the two worlds."""
 
 import time
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Step = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Audited:
+class Repetition:
     """One repetition of the two worlds."""
 
     replay: two_world.Replay
@@ -27,14 +27,14 @@ class Audited:
 
 @dataclass(frozen=True)
 class Audit:
-    """All that one command finds out. rounds: that were replayed; of the target, all that the run has."""
+    """The result of one audit. rounds: broadcasts that the two worlds replayed, of target.rounds in all."""
 
     name: str
     accountant: str
     target: Target
     rounds: int
     findings: tuple[CheckResult, ...]
-    repetitions: tuple[Audited, ...]
+    repetitions: tuple[Repetition, ...]
     seconds: float
 
     @property
@@ -45,10 +45,7 @@ class Audit:
 
 
 def target_of(experiment: FederatedExperiment) -> Target:
-    """What the experiment's server claims over all of its broadcasts.
-
-    Raises ValueError where nothing is claimed.
-    """
+    """The experiment's server with its claim over all broadcasts. Raises ValueError if it claims nothing."""
     name, plan = experiment.settings.algorithm.name, experiment.plan
     if not experiment.private:
         raise ValueError(f"algorithm={name} claims no privacy: there is nothing to audit")
@@ -72,7 +69,7 @@ def audit(
     confidence: float,
     on_step: Step,
 ) -> Audit:
-    """The checks of the whole run, then the two worlds of its first rounds, as often as asked (trials = 0: not at all).
+    """Check the whole run, then repeat the two worlds of its first rounds, unless trials = 0.
 
     on_step: called after each check, and after each trial of both worlds.
     """
@@ -83,6 +80,7 @@ def audit(
     short, audited = replace(target, rounds=rounds), []
     for repetition in range(repetitions if trials else 0):
         replay = two_world.replay(short, two_world.Canary.of(short, others, seed), trials, seed, repetition, on_step)
-        audited.append(Audited(replay, bounds.verdict(replay.without, replay.with_message, replay.claim, confidence)))
+        verdict = bounds.verdict(replay.without, replay.with_message, replay.claim, confidence)
+        audited.append(Repetition(replay, verdict))
     name, chosen = experiment.settings.algorithm.name, experiment.plan.chosen
     return Audit(name, chosen, target, rounds, tuple(findings), tuple(audited), time.monotonic() - begin)

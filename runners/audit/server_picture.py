@@ -1,4 +1,4 @@
-"""The picture of an audit: the scores of both worlds, and what they say beside the claimed trade-off curve."""
+"""The picture of a server's audit: the scores of both worlds, and their trade-off curve beside the claimed one."""
 
 import math
 from pathlib import Path

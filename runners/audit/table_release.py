@@ -1,4 +1,4 @@
-"""The audit of an outsourced table's release: from composed settings to what attacks and checks find."""
+"""The audit of an outsourced table's release: checks, attacks, and their report."""
 
 import json
 import math
@@ -33,15 +33,15 @@ ALGORITHMS = {
     "random_projection": "po_gp_ucb", "gaussian": "gaussian_gp_ucb", "histogram": "histogram_gp_ucb",
     "none": "gp_ucb", "cover": "cover_gp_ucb", "indices": "random_rows",
 }  # fmt: skip
-FEW, TRIALS = 400, 5_000  # releases of each table: where nothing overlaps, and where there is noise
-SLOW = 100  # with discrete noise, where a release takes a quarter of a second
-MARGIN = 1.2  # claims that the bound of a test without errors reaches
+FEW, TRIALS = 400, 5_000  # releases of each table, without and with noise
+SLOW = 100  # releases of each table with discrete noise; one takes a quarter of a second
+MARGIN = 1.2  # bound of a test without errors over the claimed epsilon
 
 
 @dataclass(frozen=True)
 class OutsourcedAudit:
-    """All that one command finds out. findings: none for what was published; told: each attack, as often as it was
-    repeated; sigma: 0 without noise."""
+    """The result of one audit. findings: empty for the published transform; told: one for each attack and repetition;
+    sigma: standard deviation of the noise, 0 without noise."""
 
     experiment: OutsourcedExperiment
     claim: Claim
@@ -61,14 +61,14 @@ class OutsourcedAudit:
 
 
 def completed(overrides: Sequence[str]) -> list[str]:
-    """The same overrides, with the algorithm that a transform belongs to where they name none."""
+    """The overrides, with the algorithm of the given transform in front if they name none."""
     given = dict(o.split("=", 1) for o in overrides if "=" in o)
     chosen = ALGORITHMS.get(given.get("transform", ""))
     return [*([] if chosen is None or "algorithm" in given else [f"algorithm={chosen}"]), *overrides]
 
 
 def check_claims(experiment: OutsourcedExperiment) -> None:
-    """Raise ValueError where nothing is claimed of a release, or nothing released."""
+    """Raise ValueError if the experiment releases nothing, or claims no privacy of the release."""
     name = experiment.settings.algorithm.name
     if experiment.transform.event(experiment.problem.table.public) is None:
         raise ValueError(f"algorithm={name} releases nothing of the table: there is nothing to audit")
@@ -77,7 +77,7 @@ def check_claims(experiment: OutsourcedExperiment) -> None:
 
 
 def trials_of(experiment: OutsourcedExperiment, confidence: float) -> int:
-    """As many releases of each table as the attacks need, where the user leaves it open."""
+    """The number of releases of each table that the attacks need, the default of --trials."""
     claim = two_tables.claim_of(experiment.transform, experiment.problem.table)
     if isinstance(getattr(experiment.transform, "noise", None), DiscreteGaussian):
         return SLOW
@@ -93,7 +93,7 @@ def audit(
     experiment: OutsourcedExperiment, attacks: Sequence[Attack], trials: int, repetitions: int, seed: int,
     confidence: float, on_step: Callable[[], None],
 ) -> OutsourcedAudit:  # fmt: skip
-    """The checks, every attack as often as asked, then the rows from one release.
+    """Check the release, repeat every attack `repetitions` times, then reconstruct the rows from one release.
 
     on_step: called after each trial.
     """
@@ -118,7 +118,7 @@ def audit(
 
 
 def show(audit: OutsourcedAudit, files: Sequence[Path]) -> None:
-    """Print what was found."""
+    """Print checks, attacks, reconstructions, the paths of the files and the verdict."""
     console = Console(highlight=False)
     n, d = audit.experiment.problem.table.rows.shape
     console.print(f"{audit.title}: {n} rows, {d} features, released once")
@@ -195,7 +195,7 @@ def _notes(audit: OutsourcedAudit) -> list[str]:
 
 
 def as_json(audit: OutsourcedAudit, overrides: Sequence[str]) -> dict[str, Any]:
-    """The whole audit for a program."""
+    """The contents of audit.json."""
     experiment, claim = audit.experiment, audit.claim
     n, d = experiment.problem.table.rows.shape
     return {

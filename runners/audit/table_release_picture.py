@@ -1,4 +1,4 @@
-"""The picture of an outsourced table's audit: the scores of each attack, and the rows as they are recovered."""
+"""The picture of an outsourced table's audit: the scores of each attack, and the recovered rows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from dpfbo.files import replace_file
 from runners.audit.server_picture import BINS, CLAIM, DPI, LOOK, WITH, WITHOUT
 
 PANEL = (5.0, 4.5)  # inches
-MOST_POINTS = 2_000
+MOST_POINTS = 2_000  # rows drawn
 AXES = {
     "column space": "score: log residual outside the\ntable's column space minus that\noutside the neighbour's",
     "likelihood ratio": "score (log-likelihood ratio of the release)",
@@ -59,7 +59,7 @@ def _scores(axes: Axes, told: AttackResult) -> None:
 
 
 def _rows(axes: Axes, rebuilt: Reconstruction) -> None:
-    """Of the first feature: evenly chosen rows, true against recovered."""
+    """Plot the first feature of evenly chosen rows, recovered against true."""
     some = np.unique(np.linspace(0, len(rebuilt.rows) - 1, MOST_POINTS).astype(int))
     truth, seen = rebuilt.rows[:, 0].numpy(), rebuilt.recovered[:, 0].numpy()
     ends = [float(truth.min()), float(truth.max())]

@@ -1,4 +1,4 @@
-"""The suite `ray` of runners.bench: what actors cost, beside the same run in one process."""
+"""The suite `ray` of runners.bench: the cost of actors, beside the same run in one process."""
 
 import argparse
 import json
@@ -20,12 +20,12 @@ from runners.executor.place import deployed
 from runners.record.run_folder import RunFolder
 
 _TREE = "executor.aggregation=tree"
-TARGET_MS = 15.0  # more than in one process, a round of 29 agents in 2 actors
+TARGET_MS = 15.0  # milliseconds a round of 29 agents in 2 actors may take beyond one process
 
 
 @dataclass(frozen=True)
 class Cost:
-    """One run. start_s: until the agents are ready; round_ms: median; memory_mb: of the largest actor."""
+    """One run. start_s: seconds until the agents are ready; round_ms: median; memory_mb: the largest actor's."""
 
     what: str
     start_s: float
@@ -34,7 +34,7 @@ class Cost:
 
 
 def measure(n_agents: int, actors: int, rounds: int, repeats: int) -> list[Cost]:
-    """The synthetic problem in one process, packed into `actors` actors, and there with sums made by the shards."""
+    """The synthetic problem in one process, in `actors` actors, and there with tree aggregation: the fastest runs."""
     per_actor = -(-n_agents // actors)
     ray = ["executor=ray", "executor.address=local", f"executor.agents_per_actor={per_actor}"]
     runs = {"one process": ["executor=local"], f"{actors} actors": ray, f"{actors} actors, tree": [*ray, _TREE]}
@@ -60,7 +60,7 @@ def _cost(what: str, cfg: DictConfig) -> Cost:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The suite."""
+    """Run the suite `ray`; exit code 0."""
     costs = measure(args.agents, args.actors, args.rounds, args.repeats)
     if args.json:
         print(json.dumps(_as_json(args, costs), indent=2))

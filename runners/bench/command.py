@@ -1,14 +1,13 @@
-"""python -m runners.bench SUITE: how long things take on this machine, beside a stated reference.
+"""python -m runners.bench SUITE: times on this machine, beside a stated reference.
 
-overhead: what an optimiser costs for each agent and round, everything but the objective. dpfbo, and the plain loop of
-`runners.bench.plain_loop` on the same problem with the same settings.
+overhead: the time of an agent and round without the objective, of dpfbo and of `runners.bench.plain_loop` on the same
+problem with the same settings.
 ray: start-up, time and memory of agents in Ray actors, beside the same run in one process.
 outsourced: a modeler's run over all rows of a released table, beside refitting its GP in every step.
 """
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,10 +33,10 @@ from runners.record.terminal import say_error
 
 PHASES = ("objective", "message", "server", "fit", "acquisition", "own_draw")
 PROBLEMS = ("landmine", "synthetic")
-PUBLISHED_MS = {"landmine": 81.0}  # authors' code on a CPU with one thread
-PLAIN_DRAW = "rff"  # the own draw that the plain loop has
+PUBLISHED_MS = {"landmine": 81.0}  # milliseconds of the authors' code, on a CPU with one thread
+PLAIN_DRAW = "rff"  # the method of the plain loop's own draws
 WARM_UP_ROUNDS = 3
-SECONDS_BETWEEN_LINES = 3.0  # of progress, where there is no terminal
+SECONDS_BETWEEN_LINES = 3.0  # seconds between lines of progress where there is no terminal
 
 OnRound = Callable[[int], None]
 
@@ -46,7 +45,7 @@ OnRound = Callable[[int], None]
 class Timing:
     """One run, in milliseconds for each agent and round.
 
-    phases: by phase; `other` is what lies outside the objective and the named phases. overhead: all but the objective.
+    phases: by phase; `other` is the time outside the named phases. overhead: all phases but the objective.
     """
 
     what: str
@@ -59,7 +58,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Suite:
-    """One kind of measurement. run: measures, prints, and returns the exit code."""
+    """One kind of measurement. run: the function that measures, prints, and returns the exit code."""
 
     purpose: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
@@ -98,9 +97,9 @@ def _timing(what: str, experiment: FederatedExperiment, rounds: int, seconds: di
 
 
 def measure_overhead(problem: str, seed: int, rounds: int | None, plain_rounds: int | None) -> list[Timing]:
-    """dpfbo and the plain loop with the same own draw; then dpfbo as configured, where its own draw is another.
+    """Time dpfbo and the plain loop with the same own draw; then dpfbo as configured, if its own draw is another.
 
-    A short run of both goes before, untimed. Raises MissingData if the problem's data file is not there.
+    A short, untimed run of both goes before. Raises MissingData if the problem's data file is missing.
     """
     configured = compose(problem, seed, rounds)
     draw = f"algorithm.own_draw.method={PLAIN_DRAW}"
@@ -121,7 +120,7 @@ def measure_overhead(problem: str, seed: int, rounds: int | None, plain_rounds: 
 
 
 def overhead(args: argparse.Namespace) -> int:
-    """The suite `overhead`; exit code 1 if a problem's data is missing."""
+    """Run the suite `overhead`; exit code 1 if a problem's data is missing."""
     code = 0
     measured: dict[str, list[Timing]] = {}
     with _threads(args.threads):
@@ -145,7 +144,7 @@ def overhead(args: argparse.Namespace) -> int:
 
 
 def ratios(timings: list[Timing]) -> dict[str, float | None]:
-    """Plain loop over dpfbo, by phase and for the overhead; None where one of them spends nothing."""
+    """Time of the plain loop over that of dpfbo, by phase and for the overhead; None if one of them is 0."""
     ours, plain = (t.phases | {"overhead": t.overhead} for t in timings[:2])
     return {name: plain[name] / ours[name] if ours[name] > 0 and plain.get(name) else None for name in ours}
 
@@ -180,7 +179,7 @@ def _table(problem: str, timings: list[Timing]) -> Table:
 
 
 def _notes(problem: str, timings: list[Timing], seed: int, threads: int) -> Iterator[str]:
-    """What was run, and what it may be compared with."""
+    """Sentences on the measured runs and their reference."""
     ours, plain = timings[:2]
     yield f"{ours.n_agents} agents, dpfbo rounds 0 to {ours.rounds}, plain loop rounds 0 to {plain.rounds}, seed {seed}"
     if plain.rounds < ours.rounds:
@@ -207,7 +206,7 @@ def _threads(n: int) -> Iterator[None]:
 
 @contextmanager
 def _progress(title: str, rounds: int) -> Iterator[OnRound]:
-    """Progress on standard error: a bar on a terminal, else a line now and then."""
+    """Show progress on standard error: a bar on a terminal, else a line every few seconds. Yields its callback."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("round {task.completed}/{task.total}"))
     with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
@@ -275,7 +274,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, ExecutorError) as error:
         say_error(str(error))
         return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

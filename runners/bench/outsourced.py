@@ -15,15 +15,15 @@ from dpfbo.outsourced.modeler import Belief, Modeler, Policy
 from dpfbo.outsourced.posterior import CandidatePosterior, noise_aware_kernel
 from dpfbo.outsourced.transforms import NORM, Candidates
 
-TARGET_MS = 40.0  # a run of n = 36000, T = 50
+TARGET_MS = 40.0  # milliseconds of a run with n = 36000, T = 50
 BELIEF = Belief(lengthscale=0.2 * NORM, variance=1.0, noise=1e-5, mean=0.0)
 
 
 @dataclass(frozen=True)
 class ModelerTiming:
-    """Milliseconds of a run, the fastest of several. refitted: the same posteriors, each from one factorisation of all
-    that is known. difference: the largest between the two, of a mean or a variance after any step. megabytes: that
-    memory grew by at its peak."""
+    """Times of a run in milliseconds. incremental: the fastest of several. refitted: every posterior from a whole
+    factorisation. difference: the largest of both, in a mean or variance after any step. megabytes: growth of the peak
+    memory."""
 
     n: int
     r: int
@@ -48,7 +48,7 @@ def measure(n: int, r: int, rounds: int, repeats: int, seed: int) -> ModelerTimi
 
 
 def _run(points: torch.Tensor, y: torch.Tensor, rounds: int) -> tuple[float, list[int]]:
-    """Seconds of a modeler's run, and what it measured."""
+    """Seconds of a modeler's run, and the rows that it measured."""
     begin, indices = time.perf_counter(), [0]
     modeler = Modeler(Candidates(points), BELIEF, Policy(), rounds + 1)
     modeler.observe(0, float(y[0]))
@@ -74,7 +74,7 @@ def _refit(points: torch.Tensor, y: torch.Tensor, indices: list[int]) -> tuple[f
 
 
 def run(args: argparse.Namespace) -> int:
-    """The suite `outsourced`; exit code 0."""
+    """Run the suite `outsourced`; exit code 0."""
     torch.set_num_threads(args.threads)
     timing = measure(args.rows, args.columns, args.rounds, args.repeats, args.seed)
     if args.json:

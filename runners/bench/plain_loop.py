@@ -1,8 +1,8 @@
 """DP-FTS-DE the plain way: Algorithms 1 and 2 in NumPy, one agent after another, every posterior from scratch.
 
-The yardstick of `python -m runners.bench overhead`, and a second opinion on the library in the tests. It shares
-with dpfbo the problems, the settings and nothing else; experiments are run with `dpfbo.federated`, which does
-the same in batches.
+`python -m runners.bench overhead` compares dpfbo with its times, the tests compare the library with its results. It
+shares the problems and the settings with dpfbo and nothing else; experiments use `dpfbo.federated`, which computes the
+same in batches.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,10 @@ from runners.compose.settings import FederatedSettings
 
 FOLLOW = {"inverse_sqrt": 0.5, "inverse": 1.0, "inverse_square": 2.0, "never": np.inf}  # 1 - p_t = t^-exponent
 HYPER_BOUNDS = np.array([(5e-3, 1e2), (1e-6, 1e3), (1e-8, 1e2)])  # length-scale, variance, noise
-WORST = 1e25  # stands for a log likelihood of -inf, which a line search cannot step back from
-NOISE_FLOOR = 1e-5  # of an own draw
-SAME_POINT = 1e-9  # two points this close on every axis are one
-OPEN_FACE = 1e-9  # how far below the open upper face of a region a start is stopped
+WORST = 1e25  # negative log likelihood that stands for inf, from which a line search cannot step back
+NOISE_FLOOR = 1e-5  # least noise variance of an own draw
+SAME_POINT = 1e-9  # distance on every axis below which two points are one
+OPEN_FACE = 1e-9  # distance that L-BFGS-B keeps from the open upper faces of a region
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Features:
 
 @dataclass
 class Agent:
-    """One agent. X: t x D unit-cube points; y: t; hyper: length-scale, variance and noise of its own GP."""
+    """One agent. X: t x D, in the unit cube; y: t; hyper: length-scale, variance and noise of its own GP."""
 
     id: int
     hyper: np.ndarray
@@ -179,7 +179,7 @@ def region_weights(t: int, N: int, P: int, weights: Softmax) -> np.ndarray:
 
 
 def region_parts(P: int, D: int) -> tuple[int, ...]:
-    """How many equal parts each axis is cut into: prime factors of P, largest first, to the axis with the fewest."""
+    """The number of equal parts of each axis: prime factors of P, largest first, each to the axis with the fewest."""
     parts, factors = [1] * D, []
     for k in range(2, P + 1):
         while P % k == 0:
@@ -276,9 +276,9 @@ def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[flo
 
 
 def _check(settings: FederatedSettings) -> Softmax:
-    """The weighting; raises ValueError for a setting that is not implemented here."""
+    """The weighting. Raises ValueError for a setting that the plain loop does not have."""
     a, p = settings.algorithm, settings.privacy
-    checks.one_of("algorithm.server", a.server, (None, Server))
+    checks.one_of("algorithm.server", getattr(a.server, "__name__", None), (None, Server.__name__))
     checks.one_of("algorithm.follow", a.follow, FOLLOW)
     checks.one_of("algorithm.paired", a.paired, (False,))
     checks.one_of("algorithm.own_draw.method", a.own_draw.method, ("rff",))

@@ -1,8 +1,8 @@
 """Download the data files: `python -m runners.fetch landmine`; without a name, list them.
 
 A file appears at its place only whole and with the right checksum. Until then its bytes are in `<file>.part` beside
-it, from which the next attempt, or the same command later, goes on. The one member of an archive that is needed
-(federated EMNIST) is unpacked, and the archive deleted. Two fetches of one file at a time would write to the same part.
+it, and the next attempt, or the same command later, resumes there. An archive (federated EMNIST) is deleted after its
+needed file is unpacked. Two fetches of one file at the same time would write to the same part.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from runners.fetch.download import FetchError, Patience, download, part_of, reas
 def fetch(
     file: DataFile, root: Path, force: bool = False, patience: Patience = Patience(), console: Console | None = None
 ) -> bool:
-    """Put `file` under the folder `root`: True when it was downloaded, False when it was already there.
+    """Put `file` under the folder `root`; True if it was downloaded, False if it was already there.
 
-    force: replace a file whose checksum is wrong, or that has none because it was unpacked.
-    Raises FetchError if nothing was put in place; a file that stood there before still does.
+    force: replace a file whose checksum is wrong, or unknown because it was unpacked.
+    Raises FetchError if the download fails; a file that was there before is kept.
     """
     target = root / file.path
     try:
@@ -55,17 +55,17 @@ def fetch(
 
 
 def state_of(file: DataFile, root: Path) -> str:
-    """Whether the file is `present`, `different` (wrong checksum), `partial` or `missing` under `root`."""
+    """The state of the file under `root`: `present`, `different` (wrong checksum), `partial` or `missing`."""
     target = root / file.path
     if target.exists():
-        if file.member:  # of what was unpacked, no checksum is published
+        if file.member:  # the published checksum is that of the archive
             return "present" if target.is_file() and target.stat().st_size else "different"
         return "present" if pooch.file_hash(target) == file.sha256 else "different"
     return "partial" if part_of(target).exists() else "missing"
 
 
 def show_list(root: Path, as_json: bool) -> None:
-    """Print what can be fetched, and what of it is under `root`, to standard output."""
+    """Print all files with their states under `root` to standard output."""
     files = [(file, state_of(file, root)) for file in DATA_FILES.values()]
     if as_json:
         print(json.dumps([asdict(file) | {"state": state} for file, state in files], indent=2))
@@ -127,7 +127,3 @@ def main(argv: Sequence[str] | None = None, patience: Patience = Patience()) -> 
         print(f"error: cannot look into {root}: {error.strerror or error}", file=sys.stderr)
         return 1
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

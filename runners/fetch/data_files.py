@@ -9,15 +9,8 @@ from dataclasses import dataclass
 class DataFile:
     """One file that can be fetched.
 
-    Attributes:
-        name: what the command line calls it.
-        path: where it goes, relative to the data folder.
-        url: where it comes from.
-        sha256: hex digest of what the address sends.
-        bytes: size of that; None when unknown.
-        description: what it is.
-        licence: under what terms it is published.
-        member: the file to unpack from the tar.bz2 that the address sends; None: what it sends is the file.
+    path: relative to the data folder. sha256, bytes: hex digest and size (None: unknown) of the download.
+    member: the file to unpack if the download is a tar.bz2 archive, else None.
     """
 
     name: str
@@ -47,7 +40,7 @@ _FILES = (
         name="har",
         path="har/human+activity+recognition+using+smartphones.zip",
         url="https://archive.ics.uci.edu/static/public/240/human+activity+recognition+using+smartphones.zip",
-        # The site states no checksum; this one is on record in many projects that downloaded the file.
+        # the site states no checksum; many projects that downloaded the file record this one
         sha256="c00b803081a5c797cd5e4b83700a9810b38d53d9d84e01917e090e1fdbc81031",
         bytes=61_005_872,
         description="human activity recognition, 30 subjects, 561 features, 6 activities (Anguita et al., 2013)",
@@ -57,7 +50,7 @@ _FILES = (
         name="emnist",
         path="emnist_digits/fed_emnist_digitsonly_train.h5",
         url="https://storage.googleapis.com/tff-datasets-public/fed_emnist_digitsonly.tar.bz2",
-        # Of the archive, as TensorFlow Federated checked it (tff.simulation.datasets.emnist, up to 2020).
+        # the archive's, as TensorFlow Federated checked it (tff.simulation.datasets.emnist, up to 2020)
         sha256="55333deb8546765427c385710ca5e7301e16f4ed8b60c1dc5ae224b42bd5b14b",
         bytes=None,
         description="federated EMNIST, digits by 3383 writers, training part (Caldas et al., 2018)",

@@ -1,7 +1,7 @@
-"""Download a data file with pooch, going on where an interrupted download ended.
+"""Download a data file with pooch; an interrupted download is resumed.
 
-pooch checks the checksum, and keeps no file with another one. It starts every download anew, so `Resuming` is a
-downloader of our own: it keeps the bytes that have arrived in `<file>.part` and asks the server for the others.
+pooch checks the checksum, and keeps no file with another one. It would start every download anew; its downloader
+`Resuming` keeps the received bytes in `<file>.part` and asks the server for the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pooch.get_logger().setLevel(logging.ERROR)  # the command says what happens
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a fetch keeps trying: `attempts` in all, waiting `backoff_s`, then twice that, and so on."""
+    """The limits of a fetch: `attempts` in all, with waits of `backoff_s`, twice that, and so on between them."""
 
     attempts: int = 4
     backoff_s: float = 1.0
@@ -49,7 +49,7 @@ class FetchError(Exception):
 
 
 class _Interrupted(Exception):
-    """The transfer broke off in a way that another attempt may mend."""
+    """The transfer broke off; another attempt may succeed."""
 
 
 def part_of(target: Path) -> Path:
@@ -61,7 +61,7 @@ def download(file: DataFile, target: Path, patience: Patience, console: Console)
     """Store `file`, or its member, at `target`, whole and with the right checksum; raises FetchError or OSError."""
     part = part_of(target)
     hashes, urls = {part.name: f"sha256:{file.sha256}"}, {part.name: file.url}
-    twice = int(part.exists())  # the bytes that are there may have come from another address
+    twice = int(part.exists())  # one more if the old part came from another address
     resuming = Resuming(file, part, patience, console)
     try:
         pooch.create(part.parent, "", registry=hashes, urls=urls, retry_if_failed=twice).fetch(
@@ -84,10 +84,7 @@ def download(file: DataFile, target: Path, patience: Patience, console: Console)
 
 @dataclass
 class Resuming:
-    """A downloader for pooch: several attempts, each going on where the last one ended.
-
-    sha256: the checksum of what has arrived.
-    """
+    """A downloader for pooch: several attempts, each resuming the last one. sha256: the checksum of the download."""
 
     file: DataFile
     part: Path
@@ -120,7 +117,7 @@ class Resuming:
         raise self._failed(reason + kept)
 
     def _transfer(self, show: Callable[[int], None]) -> None:
-        """One request: append what is missing of `part`, or write it anew where the server cannot go on."""
+        """Make one request: append the missing bytes to `part`, or write it anew if the server cannot resume."""
         offset = self._arrived()
         headers = {"User-Agent": "dpfbo", "Accept-Encoding": "identity"}
         headers |= {"Range": f"bytes={offset}-"} if offset else {}
@@ -138,7 +135,7 @@ class Resuming:
         self._transfer(show)
 
     def _receive(self, response: requests.Response, show: Callable[[int], None]) -> None:
-        """Append the body of a partial `response` to `part`; write that of another one in its place."""
+        """Append the body of a partial `response` to `part`; the body of a whole one replaces it."""
         if not response.ok:
             reason = f"HTTP {response.status_code} {response.reason}".rstrip()
             raise _Interrupted(reason) if response.status_code in TRANSIENT_STATUS else self._failed(reason)
@@ -164,7 +161,7 @@ class Resuming:
 
 
 def reason_of(error: BaseException) -> str:
-    """The operating system's words for an error, which libraries wrap in several exceptions of their own."""
+    """The operating system's words for an error that libraries wrapped in exceptions of their own."""
     reason, cause = error, error.__cause__ or error.__context__
     while cause is not None:
         reason, cause = cause if isinstance(cause, OSError) else reason, cause.__cause__ or cause.__context__
@@ -172,6 +169,6 @@ def reason_of(error: BaseException) -> str:
 
 
 def _goes_on(response: requests.Response, offset: int) -> bool:
-    """False where the server sends a range that was not asked for, or says that there is none."""
+    """False if the server sends another range than the requested one, or says that there is none."""
     start = response.headers.get("Content-Range", "").startswith(f"bytes {offset}-")
     return response.status_code != 416 and (start or response.status_code != requests.codes.partial)

@@ -8,7 +8,7 @@ from dpfbo.files import replace_file
 
 
 def unpack(path: Path, member: str, target: Path) -> None:
-    """Write the file `member`, in whatever folder it is, of the tar.bz2 archive at `path` to `target`.
+    """Write the file named `member`, in any folder of the tar.bz2 archive at `path`, to `target`.
 
     Raises ValueError if the archive is damaged or has no such file, OSError if the disk refuses.
     """
@@ -19,7 +19,7 @@ def unpack(path: Path, member: str, target: Path) -> None:
                     _write(archive, entry, target)
                     return
     except (tarfile.TarError, EOFError, OSError) as error:
-        if getattr(error, "errno", None) is not None:  # of the disk; bz2 reports damage as an OSError without a number
+        if getattr(error, "errno", None) is not None:  # a disk error; bz2 reports damage as an OSError without a number
             raise
         raise ValueError(str(error)) from error
     raise ValueError("it is not in the archive")

@@ -1,9 +1,8 @@
-"""python -m runners.privacy: what a run costs in privacy, and which noise, sampling or length a budget allows."""
+"""python -m runners.privacy: epsilon of planned and finished runs; noise, sampling or length by a budget."""
 
 import argparse
 import itertools
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def epsilon(args: argparse.Namespace) -> None:
-    """What a run will cost."""
+    """Epsilon of a run, before it starts."""
     run = _planned(args)
     with _progress("computing"):
         answer = run.answer()
@@ -124,7 +123,7 @@ def plot(args: argparse.Namespace) -> None:
 
 
 def ledger(args: argparse.Namespace) -> None:
-    """What runs have spent, by their ledgers, added up."""
+    """Epsilon that runs have spent, from their ledgers, added up."""
     if (args.delta is None) == (args.agents is None):
         raise ValueError("one of --delta and --agents must be given, for delta or the N of N^-1.1")
     if args.agents is not None:
@@ -164,7 +163,7 @@ def _planned(args: argparse.Namespace, **instead: Any) -> PlannedRun:
 
 
 def _number(text: str) -> float | str:
-    """A whole number, another number, or the text as it is, for the setting's own check to refuse."""
+    """The text as int or float; text that is no number stays, and the setting's own check refuses it."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -190,7 +189,7 @@ def _say(args: argparse.Namespace, answer: object, shown: Callable[[], Sequence[
 
 @contextmanager
 def _progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
-    """A bar on a terminal, gone afterwards; gives the function to call after each step."""
+    """Show a bar on a terminal while the block runs; yields the function to call after each step."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
@@ -254,7 +253,3 @@ def _scheme_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--steps", type=_number, metavar="ROUNDS", help="softmax weights: rounds in which a_t falls to 1"
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

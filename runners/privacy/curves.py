@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".pdf")
 SIZE, DPI = (10.4, 4.3), 200  # inches, pixels an inch
-SINGLE_DIGIT = 10.0
-POINTS, FEW_POINTS = 11, 6  # on either side of the given value; few where every point takes many events
-LOOKS = {  # Okabe and Ito; told apart without colour too
+SINGLE_DIGIT = 10.0  # epsilon below which the background is green
+POINTS, FEW_POINTS = 11, 6  # points on either side of the given value; few if a point takes many events
+LOOKS = {  # colours of Okabe and Ito; line styles and markers differ too
     "moments": ("#000000", "-", "o"), "rdp": ("#0072B2", "--", "s"), "pld": ("#D55E00", "-", "^"),
     "fixed_size": ("#009E73", "-", "D"),
 }  # fmt: skip
@@ -35,7 +35,7 @@ LOOK = {**picture.LOOK, "legend.frameon": False, "pdf.fonttype": 42}
 
 @dataclass(frozen=True)
 class Panel:
-    """Epsilon of plans that differ in one setting. epsilon: by accountant, one for each of `values`; may be inf."""
+    """Epsilon of plans that differ in one setting. epsilon: by accountant, one number a value; may be inf."""
 
     name: str
     given: float
@@ -56,7 +56,7 @@ def grids(run: PlannedRun) -> dict[str, list[float]]:
         longest = max(run.rounds, int(math.exp(min(20.0, math.log(run.z / SMALLEST_NOISE) / -run.growth))))
     rounds = np.geomspace(1, min(2 * run.rounds, longest), 2 * POINTS).round().astype(int).tolist()
     q = _around(run.q, run.q / 8, min(1.0, 8 * run.q), n)
-    if run.sampling == "fixed_size":  # only whole subsets
+    if run.sampling == "fixed_size":  # a subset is a whole number of agents
         q = sorted({run.q, *(max(1, round(value * run.agents)) / run.agents for value in q)})
     return {
         "z": _around(run.z, max(run.z / 4, least), min(4 * run.z, LARGEST_NOISE), n),
@@ -87,8 +87,8 @@ def _changed(run: PlannedRun, setting: str, value: float) -> PlannedRun:
 
 
 def draw(data: list[Panel], run: PlannedRun, relation: str, out: Path) -> list[Path]:
-    """Write the picture as PNG and PDF, both whole or none; the files. out: their path, with or without a suffix."""
-    # Imported here, since no other command needs it. No pyplot, so that nothing needs a display.
+    """Write the picture as PNG and PDF, each whole or not at all; returns both paths. out: with or without a suffix."""
+    # imported here, because no other command needs matplotlib; without pyplot, which may need a display
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -110,7 +110,7 @@ def draw(data: list[Panel], run: PlannedRun, relation: str, out: Path) -> list[P
 
 
 def caption(run: PlannedRun, relation: str) -> str:
-    """All that an epsilon needs beside it."""
+    """The setting, delta and relation of the drawn epsilons, and what epsilon covers."""
     growth = f", times (t + 1)^{run.growth:g} in round t" if run.growth else ""
     return (
         f"Dotted, and in the legend: z = {run.z:g}{growth}, q = {run.q:g}, T = {run.rounds}. "
@@ -121,7 +121,7 @@ def caption(run: PlannedRun, relation: str) -> str:
 
 
 def check_writable(out: Path) -> None:
-    """Raise ValueError unless files can be made beside `out`."""
+    """Raise ValueError unless files can be written in the folder of `out`, which is made."""
     if out.is_dir() or not out.name:
         raise ValueError(f"--out must name a file, got the folder {str(out)!r}")
     try:
@@ -133,7 +133,7 @@ def check_writable(out: Path) -> None:
 
 
 def _around(given: float, low: float, high: float, n: int) -> list[float]:
-    """From low to high by way of the given value, n steps on either side."""
+    """Values from low to high through the given one, n logarithmic steps on either side."""
     below, above = np.geomspace(low, given, n + 1)[:-1], np.geomspace(given, high, n + 1)[1:]
     return [*(below if low < given else []), given, *(above if high > given else [])]
 

@@ -30,10 +30,9 @@ SEVERAL = (
 def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
     """Epsilon of all charges in these files by every accountant that applies.
 
-    A release that is in several of them, byte for byte the same, counts once, since it was learnt once: at the least
-    noise that it is charged at.
+    Charges of one release (same round, same digest) count once, with the least noise that any of them states.
 
-    Raises LedgerError for a file that is not there, is no ledger, or cannot be added to the others.
+    Raises LedgerError for a missing file, a file that is no ledger, or one that cannot be added to the others.
     """
     files = {str(path): read(path) for path in paths}
     everything = [charge for charges in files.values() for charge in charges]
@@ -52,7 +51,7 @@ def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
 
 
 def _relation(files: dict[str, list[Charge]]) -> str | None:
-    """The neighbours that all charges compare; None for those of the federated family. Raises LedgerError."""
+    """The relation of all charges, None for the federated family. Raises LedgerError if they have no common one."""
     everything = [charge for charges in files.values() for charge in charges]
     relations = {charge.relation: path for path, charges in files.items() for charge in charges}
     if len(relations) > 1:
@@ -68,7 +67,7 @@ def _relation(files: dict[str, list[Charge]]) -> str | None:
 
 
 def _plan(charges: Sequence[Charge], delta: float, relation: str | None) -> PrivacyPlan:
-    """The charges as a plan that was carried out."""
+    """The charges as a privacy plan. relation: None for the federated family."""
     events = [charge.event() for charge in charges]
     if relation is not None:
         by = AnalyticGaussian(relation)
@@ -78,7 +77,7 @@ def _plan(charges: Sequence[Charge], delta: float, relation: str | None) -> Priv
 
 
 def _noise(charge: Charge) -> tuple[float, float]:
-    """What makes a charge of the same numbers cheap: much noise, and a small sampling probability."""
+    """The sort key of a charge: it rises with the noise multiplier, then falls with the sampling probability."""
     return charge.z or 0.0, -charge.q
 
 

@@ -28,10 +28,10 @@ MOST_ROUNDS = 1_000_000
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """All that decides a run's epsilon. Each field is the option of the same name; see `runners.privacy --help`.
+    """The settings that decide a run's epsilon, options of the same names; see `runners.privacy --help`.
 
-    z: of the first round, times (t + 1)^growth in round t; or zs, of each round, the last one of all later rounds.
-    delta: None is N^-1.1. a, hold, steps: the course of the softmax weights, which only charge=effective looks at.
+    z: noise multiplier, z (t + 1)^growth in round t. zs: instead, the multiplier of each round; the last one holds for
+    all later rounds. delta: None is N^-1.1. a, hold, steps: decay of the softmax weights, for charge=effective only.
 
     Raises ValueError, with the option's name, for a value outside its range.
     """
@@ -94,7 +94,7 @@ class PlannedRun:
 
     @property
     def weights_matter(self) -> bool:
-        """Whether what a round is charged depends on the agents' weights."""
+        """True if the charge of a round depends on the agents' weights."""
         return self.charge == "effective" and self.sensitivity == "paper" and self.regions > 1
 
     @property
@@ -112,19 +112,19 @@ class PlannedRun:
         )  # fmt: skip
 
     def events(self) -> list[dp_accounting.DpEvent]:
-        """What each broadcast costs."""
+        """The privacy event of each broadcast."""
         changing = max(1, len(self.zs))
         if self.weights_matter:
-            changing = max(changing, (self.hold or 0) + (self.steps or 0))  # from then on they are uniform
+            changing = max(changing, (self.hold or 0) + (self.steps or 0))  # the weights are uniform after these rounds
         changing = self.rounds if self.growth else min(changing, self.rounds)
         mechanism = self.mechanism
         events = [mechanism.dp_event(self._weights(t), t) for t in range(changing)]
         return events + events[-1:] * (self.rounds - changing)
 
     def plan(self, accountant: str | None = None) -> PrivacyPlan:
-        """Its privacy plan, by the named accountant, else pld, or fixed_size for such sampling.
+        """The privacy plan by the named accountant; by default pld, or fixed_size for subsets of fixed size.
 
-        Raises ValueError for an accountant that cannot analyse its rounds.
+        Raises ValueError for an accountant that cannot analyse the rounds.
         """
         able = analysing([self.mechanism.dp_event(self._weights(0), 0)])
         if accountant is None:
@@ -138,7 +138,7 @@ class PlannedRun:
         return PrivacyPlan(self.events(), self.delta_used, able, accountant, COVERS)
 
     def answer(self) -> dict[str, Any]:
-        """Epsilon by every accountant that applies, and all that it needs beside it."""
+        """Epsilon by every accountant that applies, with the settings, delta and relation."""
         plan = self.plan()
         _, _, subset = round_parameters(plan.events[0])
         return {
@@ -149,7 +149,7 @@ class PlannedRun:
         }  # fmt: skip
 
     def _weights(self, t: int) -> torch.Tensor:
-        """P x N; where they do not matter they are all 1, and take no memory."""
+        """The weights of round t, P x N; a view of a single 1 if the charge does not depend on them."""
         if not self.weights_matter:
             return torch.ones(1, 1, dtype=torch.float64).expand(1, self.agents)
         assignment = Regions(self.regions, 1).assign(torch.arange(self.agents))
@@ -157,9 +157,9 @@ class PlannedRun:
 
 
 def solved(run: PlannedRun, unknown: str, target: float, accountant: str | None) -> PlannedRun:
-    """The run with its `unknown`, z, q or rounds, such that all of it costs at most the target.
+    """The run with the value of `unknown` (z, q or rounds) at which its epsilon is at most the target.
 
-    Raises ValueError if there is no such value, or for an accountant that cannot analyse its rounds.
+    Raises ValueError if there is no such value, or if the accountant cannot analyse the rounds.
     """
     plan = run.plan(accountant)
     checks.positive("--epsilon", target)

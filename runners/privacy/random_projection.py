@@ -1,4 +1,4 @@
-"""How many columns PO-GP-UCB's random projection may have before it raises singular values: `sigma_min >= w(r)`."""
+"""The largest number of columns r at which PO-GP-UCB's projection raises no singular value: `sigma_min >= w(r)`."""
 
 import argparse
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ NOTES = (
     "python -m runners.audit transform=random_projection",
 )
 DELTA = 1e-5  # published for the synthetic problem
-_MOST_COLUMNS = 1_000_000
-_MOST_ROWS = 1_000  # of the table
+_MOST_COLUMNS = 1_000_000  # largest r searched
+_MOST_ROWS = 1_000  # rows printed
 
 
 def add_options(parser: argparse.ArgumentParser, number: Callable[[str], Any]) -> None:
-    """The options of the command. number: from text to a number, where it is one."""
+    """Add the options of the command. number: the type of numeric options."""
     parser.add_argument(
         "--sigma-min", type=number, metavar="S", help="least singular value of the scaled, centred rows"
     )
@@ -78,9 +78,11 @@ def projection(
 
 
 def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
-    """The largest r (up to a million) with `sigma_min >= w(r, epsilon, delta)`, which grows with r; None if r = 1 is
-    too large already."""
-    low, high = 0, _MOST_COLUMNS + 1  # w(low) is met, w(high) is not, or out of reach
+    """The largest r (up to a million) with `sigma_min >= w(r, epsilon, delta)`; None if r = 1 is too large.
+
+    w grows with r.
+    """
+    low, high = 0, _MOST_COLUMNS + 1  # sigma_min reaches w(low), not w(high)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if sigma_min >= threshold(middle, epsilon, delta) else (low, middle)
@@ -88,7 +90,7 @@ def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
 
 
 def shown(answer: dict[str, Any]) -> list[str | Table]:
-    """The answer for people."""
+    """The answer as a table and sentences."""
     origin = "" if answer["problem"] is None else f" of problem={answer['problem']}"
     table = Table(title=f"w(r) at delta {answer['delta']:.3g}, and sigma_min = {answer['sigma_min']:.5g}{origin}")
     table.add_column("r", justify="right")

@@ -1,4 +1,4 @@
-"""What runners.privacy shows on the terminal: epsilon in tables, with all that it needs beside it."""
+"""The terminal output of runners.privacy: tables of epsilon with delta, relation and accountant."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ RELATIONS = {
     "zero-out": "one agent's messages of all rounds replaced by zero vectors",
     "replace-one": "one agent's messages of all rounds replaced by any others",
 }
-WHAT = {
+METHODS = {
     "moments": "moments accountant of the paper",
     "rdp": "Rényi divergences",
     "pld": "privacy-loss distributions",
@@ -23,14 +23,14 @@ WHAT = {
 
 
 def facts(plan: PrivacyPlan) -> dict[str, Any]:
-    """Epsilon of a plan by every accountant (None: no finite one), and what it needs beside it."""
+    """Epsilon of a plan by every accountant (None if infinite), with delta and relation."""
     return {
         "epsilon": plan.totals(), "approximations": plan.approximations, "delta": plan.delta, "relation": plan.relation,
     }  # fmt: skip
 
 
 def title(answer: dict[str, Any]) -> str:
-    """The plan that an answer is about, in a line."""
+    """The settings of a plan in a line."""
     z = answer["z"]
     noise = f"z = {', '.join(f'{v:g}' for v in z)}" if isinstance(z, list) else f"z = {z:g}"
     noise += f" (t + 1)^{answer['growth']:g}" if answer["growth"] else ""
@@ -41,18 +41,18 @@ def title(answer: dict[str, Any]) -> str:
 
 
 def by_accountant(answer: dict[str, Any]) -> Table:
-    """Epsilon of one plan, or of ledgers, a row an accountant."""
+    """Epsilon of one plan, or of ledgers, one row for each accountant."""
     result = Table()
     result.add_column("accountant")
     result.add_column("epsilon", justify="right")
     result.add_column()
     for name, value in answer["epsilon"].items():
-        result.add_row(name, _in_words(value), WHAT[name])
+        result.add_row(name, _in_words(value), METHODS[name])
     return result
 
 
 def grid(answers: Sequence[dict[str, Any]]) -> Table:
-    """Epsilon of several plans, a row a plan."""
+    """Epsilon of several plans, one row each."""
     result = Table()
     names = list(answers[0]["epsilon"])
     rough = answers[0]["approximations"]
@@ -66,7 +66,7 @@ def grid(answers: Sequence[dict[str, Any]]) -> Table:
 
 
 def caption(answer: dict[str, Any]) -> list[str]:
-    """Delta, relation, and what epsilon covers."""
+    """Sentences on delta, relation, and what epsilon covers."""
     relation = answer["relation"]
     words = f"relation {relation} ({RELATIONS[relation]}), user level" if relation in RELATIONS else in_words(relation)
     if all(epsilon is None for epsilon in answer["epsilon"].values()):

@@ -4,7 +4,6 @@ import argparse
 import json
 import math
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +38,8 @@ FILE = "theory.json"
 
 
 @dataclass(frozen=True)
-class Found:
-    """A finished run. skipped: why there is nothing to compute, None if there is."""
+class FinishedRun:
+    """A finished run. skipped: the reason to compute no terms, None if they are computed."""
 
     folder: Path
     setting: str
@@ -51,10 +50,13 @@ class Found:
     skipped: str | None
 
 
-def finished(experiment: Path, seeds: str) -> list[Found]:
-    """The finished runs in the folder of an experiment, by setting and seed. seeds: all, or first of each setting.
+Computed = list[tuple[FinishedRun, dict[str, Any]]]  # runs with the contents of their theory.json
 
-    Raises TheoryError if there is none, or a summary is not one.
+
+def finished(experiment: Path, seeds: str) -> list[FinishedRun]:
+    """The finished runs in an experiment's folder, sorted by setting and seed. seeds: all, or first of each setting.
+
+    Raises TheoryError if there is none, or if a summary cannot be read.
     """
     labels = {trial.setting: trial.label for trial in read_plan(experiment)}
     runs = [_found(path, labels) for path in experiment.glob("*/*/summary.json")]
@@ -64,7 +66,7 @@ def finished(experiment: Path, seeds: str) -> list[Found]:
     return list({run.setting: run for run in reversed(runs)}.values())[::-1] if seeds == "first" else runs
 
 
-def _found(summary: Path, labels: dict[str, str]) -> Found:
+def _found(summary: Path, labels: dict[str, str]) -> FinishedRun:
     try:
         s, skipped = json.loads(summary.read_bytes()), None
         if not s["private"]:
@@ -74,13 +76,13 @@ def _found(summary: Path, labels: dict[str, str]) -> Found:
         elif not s["n_charges"]:
             skipped = "it released nothing"
         label = labels.get(s["setting"], f"{s['algorithm']} {s['setting'][:6]}")
-        return Found(summary.parent, s["setting"], int(s["seed"]), label, s["n_agents"], s["accountant"], skipped)
+        return FinishedRun(summary.parent, s["setting"], int(s["seed"]), label, s["n_agents"], s["accountant"], skipped)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TheoryError(f"{summary} cannot be read: {error!r}") from error
 
 
 def totals(content: dict[str, Any], accountant: str) -> dict[str, float | None]:
-    """A run's theory.json in a row."""
+    """The numbers of a run's theory.json that one row of the table shows."""
     rounds, condition = content["rounds"], content["proposition_1"]
     sums = {f"sum_{name}": math.fsum(row[name] for row in rounds) for name in ("psi", "vartheta")}
     sent = [row["clipped"] for row in rounds if row["follow"]] or [0]
@@ -94,7 +96,7 @@ def totals(content: dict[str, Any], accountant: str) -> dict[str, float | None]:
     }
 
 
-def table(rows: Sequence[tuple[Found, dict[str, float | None]]]) -> Table:
+def table(rows: Sequence[tuple[FinishedRun, dict[str, float | None]]]) -> Table:
     """One row for each setting, means over its runs."""
     shown = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, title="upper bounds up to constants and logarithms; regret measured"
@@ -116,7 +118,7 @@ def _mean(values: Sequence[float | None]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv`; the exit code is 0, 1 for what cannot be computed, 130 when interrupted."""
+    """Run the command line `argv`; the exit code is 0, 1 if a run cannot be computed, 130 when interrupted."""
     args = _parse(argv)
     try:
         checks.positive("--norm-bound", args.norm_bound)
@@ -135,10 +137,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _compute(runs: Sequence[Found], args: argparse.Namespace) -> tuple[list[tuple[Found, dict[str, Any]]], list[str]]:
-    """The terms of all runs, each written beside its records, and why there are none of some."""
-    console, failed = Console(stderr=True), []
-    done: list[tuple[Found, dict[str, Any]]] = []
+def _compute(runs: Sequence[FinishedRun], args: argparse.Namespace) -> tuple[Computed, list[str]]:
+    """Compute the terms of all runs and write each theory.json; returns the terms by run, and the errors."""
+    console, done, failed = Console(stderr=True), [], []
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         for run in bar.track(runs, description="replaying"):
@@ -159,7 +160,7 @@ def _write(folder: RunFolder, content: bytes) -> None:
         raise TheoryError(f"{folder.path / FILE} cannot be written: {error.strerror}") from error
 
 
-def _print_json(done: Sequence[tuple[Found, dict[str, Any]]], skipped: Sequence[Found]) -> None:
+def _print_json(done: Computed, skipped: Sequence[FinishedRun]) -> None:
     rows = [
         {"setting": run.setting, "seed": run.seed, "file": str(run.folder / FILE), **totals(content, run.accountant)}
         | {key: content[key] for key in ("proposition_1", "inputs", "note")}
@@ -169,7 +170,7 @@ def _print_json(done: Sequence[tuple[Found, dict[str, Any]]], skipped: Sequence[
     print(json.dumps({"runs": rows, "skipped": left}, indent=1, allow_nan=False))
 
 
-def _print_table(done: Sequence[tuple[Found, dict[str, Any]]], skipped: Sequence[Found]) -> None:
+def _print_table(done: Computed, skipped: Sequence[FinishedRun]) -> None:
     console = Console(highlight=False)
 
     def say(text: str) -> None:
@@ -205,7 +206,3 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if Path(args.experiment).name != args.experiment:
         parser.error(f"EXPERIMENT must be the name of a folder in {args.results_dir}, got {args.experiment!r}")
     return args
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""A finished private run, rebuilt from its files, and the messages of all its agents, computed again."""
+"""A finished private run, rebuilt from its files, and its clipped sets, computed again."""
 
 import json
 from collections.abc import Iterator
@@ -26,14 +26,14 @@ from runners.compose.typed import typed
 
 
 class TheoryError(RuntimeError):
-    """There is nothing to compute, or a run cannot be replayed; one sentence."""
+    """There is no run to compute, or a run cannot be replayed; one sentence."""
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A finished private run, rebuilt, and what it recorded. u, x: N x (n_init + T) x D; y: N x (n_init + T).
+class RebuiltRun:
+    """A finished private run, rebuilt, with its records. u, x: N x (n_init + T) x D; y: N x (n_init + T).
 
-    server: columns of server.parquet by name, one value a broadcast 0, 1, ..
+    server: the columns of server.parquet by name, one value for each broadcast.
     """
 
     folder: Path
@@ -57,17 +57,17 @@ class Finished:
         return self.mechanism.message_norm(self.experiment.agents.regions.P)
 
     def history(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The queries and observations that each broadcast rests on, round by round."""
+        """The new queries (unit cube, N x k x D) and observations (N x k) before each broadcast."""
         u, first = self.u, self.experiment.agents.n_init
         for t in range(len(self.server["round"])):
             rows = slice(0, first) if t == 0 else slice(first + t - 1, first + t)
             yield u[:, rows], self.y[:, rows]
 
 
-def read(folder: Path, data_dir: Path | None = None) -> Finished:
-    """The finished private run in `folder`. data_dir: of the problem's data, if not where it was.
+def read(folder: Path, data_dir: Path | None = None) -> RebuiltRun:
+    """The finished private run in `folder`. data_dir: folder of the problem's data, None for that of the run.
 
-    Raises TheoryError for files that are not of one private run, or data that is not there.
+    Raises TheoryError if the files do not belong to one private run, or if the data is missing.
     """
     try:
         summary = json.loads((folder / "summary.json").read_bytes())
@@ -82,13 +82,13 @@ def read(folder: Path, data_dir: Path | None = None) -> Finished:
         if len(queries) != e.problem.n_agents * (e.agents.n_init + e.rounds):
             raise ValueError(f"rounds.parquet has {len(queries)} rows, not those of config.yaml")
         x, y = (_by_agent(queries[name], e) for name in ("x", "y"))
-        return Finished(folder, e, e.mechanism, summary, x, y[..., 0], server)
+        return RebuiltRun(folder, e, e.mechanism, summary, x, y[..., 0], server)
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException, OmegaConfBaseException, YAMLError) as error:
         raise TheoryError(f"{folder} cannot be replayed: {error}") from error
 
 
 def _completed(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run, with the default of those that its version did not have yet."""
+    """The settings of a run; settings that its version did not have yet get their defaults."""
     default = _defaults()
     groups = {name: {**default[name], **settings[name]} for name in ("algorithm", "privacy", "dropout", "executor")}
     return {**default, **settings, **groups}
@@ -109,10 +109,10 @@ def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
     return torch.cat([first, later.transpose(0, 1)], 1)
 
 
-def clipped_sets(run: Finished) -> Tensor:
+def clipped_sets(run: RebuiltRun) -> Tensor:
     """C_t of every broadcast (broadcasts x N), from the messages computed again.
 
-    Raises TheoryError if not as many of the chosen ones are clipped as the run recorded, where that can be told.
+    Raises TheoryError if S_t can be drawn again and the number of its clipped messages is not the recorded one.
     """
     e = run.experiment
     messages = theory.replayed_messages(e.agents, e.problem.n_agents, run.history())
@@ -132,5 +132,5 @@ def clipped_sets(run: Finished) -> Tensor:
 
 
 def checked(experiment: FederatedExperiment) -> bool:
-    """Whether the subsets S_t can be drawn again, to compare the replay with the record."""
+    """True if the subsets S_t can be drawn again, to compare the replay with the record."""
     return experiment.settings.privacy.seeded and experiment.settings.dropout.deadline is None

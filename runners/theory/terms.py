@@ -10,11 +10,11 @@ from dpfbo.federated import theory
 from dpfbo.federated.follow import FOLLOW_PROBABILITY
 from dpfbo.gp.domain import Grid
 from runners.compose.federated import FederatedExperiment
-from runners.theory.run import Finished, checked, clipped_sets
+from runners.theory.run import RebuiltRun, checked, clipped_sets
 
-_CANDIDATES = 1024  # points at which gamma_t and eps are looked for in a box
-_MOST_CANDIDATES = 4096  # of a larger grid every so many are taken
-_AGENTS = 1024  # whose objectives are looked up at a time
+_CANDIDATES = 1024  # points of a box at which gamma_t and eps are computed
+_MOST_CANDIDATES = 4096  # points of a grid; a larger grid is thinned evenly
+_AGENTS = 1024  # agents of a block
 
 COLUMNS = {
     "gamma": "gamma_t, greedy information gain of t observations",
@@ -27,7 +27,7 @@ COLUMNS = {
 }
 
 
-def terms(run: Finished, norm_bound: float) -> dict[str, Any]:
+def terms(run: RebuiltRun, norm_bound: float) -> dict[str, Any]:
     """The contents of theory.json. norm_bound: B."""
     e, in_C = run.experiment, clipped_sets(run)
     a, T, N, P = e.agents, e.rounds, e.problem.n_agents, e.agents.regions.P
@@ -39,7 +39,7 @@ def terms(run: Finished, norm_bound: float) -> dict[str, Any]:
     d, d_exact = _disagreement(run, candidates)
     Delta = theory.agent_errors(gamma, norm_bound, eps, M, d).sum(1)
     follow = torch.tensor([FOLLOW_PROBABILITY[a.follow](t) for t in range(1, T + 1)], dtype=torch.float64)
-    follow[sent:] = 0  # nothing is sent any more
+    follow[sent:] = 0  # later rounds have no broadcast
     weights = torch.stack([e.weighting(t, a.regions.assign(torch.arange(N)), P) for t in range(T)])  # T x P x N
     sigma = torch.zeros(T, dtype=torch.float64)
     sigma[:sent] = torch.tensor(run.server["sigma"], dtype=torch.float64)
@@ -67,8 +67,8 @@ def terms(run: Finished, norm_bound: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def proposition_1(run: Finished) -> dict[str, Any]:
-    """What Proposition 1's constants would have to be for the epsilon of each accountant."""
+def proposition_1(run: RebuiltRun) -> dict[str, Any]:
+    """The constants of Proposition 1 at which it holds with the epsilon of each accountant."""
     s, q, T = run.summary, run.mechanism.sampling_probability, run.summary["n_charges"]
     z = min(run.mechanism.multiplier(t) for t in range(run.experiment.rounds))
     numbers: dict[str, Any] = {"z": z, "q": q, "T": T, "delta": s["delta"], "q2_T": q**2 * T}
@@ -91,7 +91,7 @@ def proposition_1(run: Finished) -> dict[str, Any]:
 
 
 def note(e: FederatedExperiment, norm_bound: float) -> str:
-    """What the numbers are, and what of the run Theorem 1 does not cover."""
+    """Sentences on the meaning of the numbers, and on the settings that Theorem 1 does not cover."""
     a, s = e.settings.algorithm, e.settings
     outside = [
         *(["p_1 = 0 makes (B + 1/p_1) gamma_T sqrt(T) infinite"] if FOLLOW_PROBABILITY[a.follow](1) == 1 else []),
@@ -110,15 +110,18 @@ def note(e: FederatedExperiment, norm_bound: float) -> str:
 
 
 def _candidates(e: FederatedExperiment) -> Tensor:
-    """Unit-cube points to look for gamma_t and eps at, n x D."""
+    """The points of the unit cube at which gamma_t and eps are computed, n x D."""
     domain = e.problem.domain
     if isinstance(domain, Grid):
         return domain.unit_points[:: math.ceil(len(domain.unit_points) / _MOST_CANDIDATES)]
     return torch.quasirandom.SobolEngine(domain.dimension).draw(_CANDIDATES, dtype=torch.float64)
 
 
-def _disagreement(run: Finished, u: Tensor) -> tuple[Tensor, bool]:
-    """`d_n = max_x |f_1(x) - f_n(x)|`, N, and whether the objectives are known at the candidates without evaluation."""
+def _disagreement(run: RebuiltRun, u: Tensor) -> tuple[Tensor, bool]:
+    """`d_n = max_x |f_1(x) - f_n(x)|` over the candidates, N, and True.
+
+    If the objectives are not known without evaluation, the range of all observations, and False.
+    """
     problem = run.experiment.problem
     x, unknown = problem.domain.to_natural(u), torch.full((1, len(u)), torch.nan, dtype=torch.float64)
 
@@ -133,7 +136,7 @@ def _disagreement(run: Finished, u: Tensor) -> tuple[Tensor, bool]:
     return torch.cat([(values(ids) - first).abs().amax(1) for ids in parts]), True
 
 
-def _regret(run: Finished) -> Tensor | None:
+def _regret(run: RebuiltRun) -> Tensor | None:
     """Cumulative regret after rounds 1..T, mean over the agents; None where no optimum is known."""
     problem, n_init = run.experiment.problem, run.experiment.agents.n_init
     if problem.reference is None:

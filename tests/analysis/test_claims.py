@@ -1,4 +1,4 @@
-"""Claims: which runs they are about, what becomes of them on made-up results with known effects, and the command."""
+"""Claims: the runs they select, their verdicts on made-up results with known effects, and the command."""
 
 import csv
 import itertools
@@ -33,7 +33,7 @@ names = (f"setting{k}" for k in itertools.count())
 
 def write(results, experiment, values, server="none", P=1, q=None, z=None, S=None, problem="synthetic", changes=None,
           **summary):  # fmt: skip
-    """Finished runs of a setting, by seed the value of a flat curve. changes: to the configuration, by dotted name."""
+    """Write finished runs of a setting. values: of flat curves, by seed; changes: settings by dotted name."""
     name, private = next(names), q is not None
     N, T, metric = SIZES[problem]
     for seed, value in values.items():
@@ -87,7 +87,7 @@ def shifted(values, by, sd=0.01, seed=1):
 
 @pytest.mark.parametrize(("gain", "expected"), [(0.05, HOLDS), (-0.05, FAILS), (0.0, OPEN)])
 def test_an_effect_is_found_seed_by_seed(tmp_path, gain, expected):
-    """Functions differ by 0.3, the gain is 0.05: only pairs can tell."""
+    """Functions differ by 0.3, the gain is 0.05: only paired seeds show it."""
     base = spread()
     write(tmp_path, "fig2a", base)
     write(tmp_path, "fig2a", shifted(base, -gain), server="aggregate")
@@ -234,7 +234,7 @@ def test_every_control_that_was_run_must_be_beaten(tmp_path):
 
 @pytest.mark.parametrize(("seeds", "by", "units"), [(4, 9.0, "10 functions"), (5, 0.02, "5 functions")])
 def test_a_sobol_server_counts_from_half_of_the_units_on(tmp_path, seeds, by, units):
-    """What is printed is of the comparison that decides."""
+    """The printed number belongs to the comparison that decides."""
     base, private = spread(), dict(server="aggregate", P=2, q=0.25, z=1, S=11)
     write(tmp_path, "fig4", base, **private)
     write(tmp_path, "fig4", shifted(base, 0.1), server="random", P=2)
@@ -275,7 +275,7 @@ def test_mirrored_claims_of_paper_and_prototype(tmp_path):
 
 
 def test_what_is_asked_twice_counts_once(tmp_path):
-    """The same settings and seeds in two figures; then with a control more in one, which answers."""
+    """Two figures have the same settings and seeds; then one of them has a further control, and it decides."""
 
     def asked():
         return dict(verdict_table.kinds(judged(tmp_path, "fig4", "fig5")))["controls: sharing against blind servers"]
@@ -324,7 +324,7 @@ def test_printed_epsilons(tmp_path):
 
 
 def test_published_curve_and_effect(tmp_path):
-    """Both settings at the published TS curve: FTS-DE's is not excluded, but farther than two errors."""
+    """Both settings lie at the published TS curve; FTS-DE's published one is not excluded, but beyond two errors."""
     published = [mean.value for _, mean in published_numbers.landmine_curve("TS")]  # after 0, 10, .., 60 rounds
     curve = np.interp(range(61), range(0, 70, 10), published)
     noise = np.random.default_rng(0).normal(0, 0.002, (2, 12))
@@ -354,7 +354,7 @@ def test_no_difference(tmp_path):
 
 
 def test_no_worse_prints_the_difference(tmp_path):
-    """Level within 5 %: worse by 0.01 of 1."""
+    """A loss of 0.01 of 1 lies within the margin of 5 %."""
     base = spread()
     runs = runs_of(tmp_path, (base, {}), (shifted(base, 0.01), {"server": "aggregate"}))
     outcome = NoWorse(fts(), ts(), 0.05, OVERALL).outcome(runs)
@@ -394,14 +394,14 @@ def test_cost_is_a_ratio(tmp_path):
 
 
 def test_contrasts_weigh_nothing_but_differences():
-    """A metric that is the same everywhere supports no claim of the list."""
+    """A metric that is equal in all runs supports no claim of the list."""
     for claim in claims.claims():
         if isinstance(claim.test, Contrast):
             assert sum(weight for weight, _ in claim.test.terms) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_list():
-    """Every id once, every figure there, every control has the P of what it controls, all words without gaps."""
+    """Ids are unique, figures exist, controls have the P of their setting, and no words are missing."""
     known = claims.claims()
     assert len({claim.id for claim in known}) == len(known)
     assert {
@@ -425,7 +425,7 @@ def summary_of(experiment, config):
 
 @pytest.mark.parametrize("experiment", PROBLEMS)
 def test_claims_know_the_settings_of_the_experiments(experiment):
-    """As the files in conf compose, every claim finds its settings, and no two that could be meant."""
+    """With the settings of conf/, every claim finds exactly one run for each of its settings."""
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         entries = hydra.compose("config", [f"experiment={experiment}"]).sweep.settings
         configs = [

@@ -1,4 +1,4 @@
-"""The figures: what they draw, what they write, what they refuse; on small made-up result folders."""
+"""The figures: pictures, files and refusals, on small made-up result folders."""
 
 import json
 import shutil
@@ -32,13 +32,13 @@ def results(tmp_path):
 
 @pytest.fixture
 def small(monkeypatch):
-    """Pictures that are quickly written."""
+    """Write small pictures, which is faster."""
     monkeypatch.setattr(page, "DPI", 20)
     monkeypatch.setattr(page, "FORMATS", ("png",))
 
 
 def change(folder, config=(), summary=()):
-    """Other values in a run's files, by dotted name."""
+    """Change values in a run's files. changes: by dotted name."""
     for name, values in (("config.yaml", dict(config)), ("summary.json", dict(summary))):
         content = yaml.safe_load((folder / name).read_text())
         for key, value in values.items():
@@ -166,7 +166,7 @@ def test_epsilon_of_another_accountant_is_not_drawn(tmp_path, capfd):
     write_run(
         tmp_path, "b", 0, [1.0, 0.5, 0.4], "dp_fts_de", True, epsilon={"fixed_size": 1.0}, accountant="fixed_size"
     )
-    figure = tradeoff.regret_by_epsilon(read(tmp_path), 2)  # it has no other: its own, and the legend says so
+    figure = tradeoff.regret_by_epsilon(read(tmp_path), 2)  # its only accountant, in the legend too
     assert legend(figure) == ["DP-FTS, z = 1", "DP-FTS-DE, P = 1, z = 1 (fixed-size accountant, zero-out)"]
     assert [c.lines[0].get_xdata().tolist() for c in figure.axes[0].containers] == [[2.0], [1.0]]
     assert figures.main([*arguments, "--accountant", "gdp"]) == 1
@@ -260,7 +260,7 @@ def test_two_sweeps_around_a_centre_make_two_panels(fig3):
     assert shared[0] == shared[1]
     assert [c.label for c in shared[0]] == ["TS", "FTS", "FTS-DE, P = 4", "random server, P = 4"]
     assert [c.style for c in shared[0]] == [ALGORITHMS[n] for n in ("ts", "fts", "fts_de", "random_server")]
-    for i, folder in enumerate(sorted((fig3 / "made_up").glob("[4-8]/0"))):  # z off q = .35: no centre any more
+    for i, folder in enumerate(sorted((fig3 / "made_up").glob("[4-8]/0"))):  # z off q = .35 leaves no centre
         change(folder, {"privacy.q": 0.35 + 0.01 * i})
     shutil.rmtree(fig3 / "made_up" / "4" / "1")
     assert len(sweeps.panels(read(fig3))) == 1
@@ -300,7 +300,7 @@ def test_published_values_are_drawn_in_their_setting_colour(fig3):
     for accountant, epsilon in (("pld", 3.5), ("moments", 5.25)):
         by_z, _ = tradeoff.regret_by_epsilon(groups, 60, accountant).axes
         shown = {x: y for line in by_z.lines if line.get_markerfacecolor() == "white" for x, y in line.get_xydata()}
-        assert shown[epsilon] == 0.23188  # of (q, z) = (.35, 1)
+        assert shown[epsilon] == 0.23188  # published for (q, z) = (.35, 1)
     frame = curves.table(groups)
     assert frame[frame["source"] == "published"]["se"].isna().all()
 

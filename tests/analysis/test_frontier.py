@@ -18,7 +18,7 @@ TARGETS = (0.5, 1.0, 4.0)
 def write_run(
     results, setting, seed, curve, algorithm, target=None, P=1, server="aggregate", lengthscale=0.03, spent=None
 ):
-    """A finished run's folder; spent: epsilon of a private run, a little below its target by default."""
+    """Write the folder of a finished run. spent: epsilon of a private run, by default a little below its target."""
     private = algorithm.startswith("dp_")
     folder = results / "frontier" / setting / str(seed)
     folder.mkdir(parents=True)

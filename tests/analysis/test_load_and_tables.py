@@ -209,7 +209,7 @@ def test_settings_that_older_runs_lack(tmp_path):
     assert curves.regret_by_iteration(groups).axes
 
 
-# as configurations name the classes, before servers were classes of their own and after
+# settings that name the classes, before and after servers became classes of their own
 VERSIONS = [
     ("none", None, "none"),
     ("aggregate", {"_target_": "dpfbo.federated.server.Server"}, "aggregate"),
@@ -238,7 +238,7 @@ def test_a_server_of_ones_own_is_named_by_its_class():
 
 
 def test_a_program_reads_each_run_once(results, tmp_path, monkeypatch, capfd):
-    """Its three files; the epsilon of the runs that share nothing is not asked for."""
+    """A program reads each of the three files once, and no epsilon of runs that share nothing."""
     read_files, real_text, real_parquet = Counter(), Path.read_text, pd.read_parquet
 
     def text(path, *more, **options):

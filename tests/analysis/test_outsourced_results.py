@@ -1,5 +1,4 @@
-"""Analysis of outsourced experiments: labels, pictures, claims and the report keep a claimed epsilon and a guaranteed
-one apart; on made-up results."""
+"""Analysis of outsourced experiments on made-up results: claimed and guaranteed epsilons are kept apart."""
 
 import itertools
 import json
@@ -46,7 +45,7 @@ names = (f"{k:06x}" for k in itertools.count())
 
 def write(results, algorithm, values, epsilon=None, r=None, aware=True, sigma_min=None, experiment="po_synthetic",
           problem="grid_gp", T=50, change=None):  # fmt: skip
-    """Finished runs of a setting, by seed the last value of a falling curve. change: of the configuration."""
+    """Write finished runs of a setting. values: last ones of falling curves, by seed; change: of the configuration."""
     name, private = next(names), algorithm in RELATIONS
     transform = {"_target_": f"dpfbo.outsourced.{TRANSFORMS[algorithm]}"}
     transform |= {} if epsilon is None else {"epsilon": epsilon, "delta": 1e-5}
@@ -88,13 +87,13 @@ def merged(config, change):
 
 
 def around(mean, n=8, sd=0.1, seed=0):
-    """By seed, numbers around a mean with a relative error."""
+    """Numbers around a mean with a relative error, by seed."""
     return dict(enumerate(mean * (1 + sd * np.random.default_rng(seed).normal(size=n))))
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """The experiment with two settings of each sweep; at r = 10 a claimed epsilon changes nothing."""
+    """The experiment with two settings of each sweep; at r = 10 the runs of all claimed epsilons are equal."""
     folder = tmp_path_factory.mktemp("results")
     for algorithm, mean in (("gp_ucb", 0.004), ("random_rows", 0.4), ("cover_gp_ucb", 0.06)):
         write(folder, algorithm, around(mean))
@@ -327,7 +326,7 @@ def test_an_accountant_that_no_run_has_is_refused(results, tmp_path, capsys):
 
 
 def test_outsourced_runs_beside_targets_are_counted(results, monkeypatch):
-    """Runs at target epsilons make one picture, in which a curator and a modeler have no place."""
+    """Runs at target epsilons make one picture, without the outsourced runs."""
     passed = {}
     monkeypatch.setattr(frontier, "has_targets", lambda runs: True)
     monkeypatch.setattr(frontier, "panels", lambda runs, t: passed.setdefault("runs", runs))
@@ -403,7 +402,7 @@ def test_a_band_is_judged_by_its_error(low, high, mean, expected, tmp_path):
 
 
 def test_a_band_is_wrong_at_most_at_the_level(tmp_path):
-    """True mean at the upper end: neither verdict more often than once in a hundred."""
+    """With the true mean at the upper end, each verdict is given at most once in a hundred."""
     rng, found = np.random.default_rng(0), []
     for _ in range(2000):
         d = mean_of(list(rng.normal(0.16, 0.05, 10)))
@@ -414,7 +413,7 @@ def test_a_band_is_wrong_at_most_at_the_level(tmp_path):
 
 
 def test_a_difference_beyond_a_margin_is_paired(tmp_path):
-    """Functions differ much more than the settings: only pairs can tell."""
+    """Functions differ much more than the settings: only paired seeds show the difference."""
     base = np.random.default_rng(0).normal(1.0, 0.5, 10)
     write(tmp_path, "po_gp_ucb", dict(enumerate(base)), 3.0042, 10)
     noise = 0.01 * np.random.default_rng(1).normal(size=10)
@@ -455,7 +454,7 @@ def test_claims_on_made_up_results(results):
 
 
 def test_equal_runs_decide_nothing_and_count_once(tmp_path):
-    """Whatever sums of equal numbers leave in the last digit."""
+    """Rounding errors in sums of equal numbers decide nothing either."""
     values = around(0.0212, n=20)
     for k in (1.1, 1.5, 2.0, 2.5):
         write(
@@ -500,7 +499,7 @@ def test_captions_say_what_stands_in(tmp_path):
 
 
 def test_a_number_of_one_function_is_compared_with_how_functions_differ():
-    """The mean of fifty starts on one function may lie as far off as one function does."""
+    """The mean of fifty starts on one function is as uncertain as one function."""
     ours = mean_of(list(around(0.1, n=50, sd=1.0).values()))
     far = ours.value + 1.5 * ours.se * math.sqrt(50)
     z, df = verdicts.deviation(ours, PublishedMean(far, None, 1))
@@ -513,7 +512,7 @@ def test_a_number_of_one_function_is_compared_with_how_functions_differ():
 
 @pytest.mark.parametrize("experiment", PROBLEMS)
 def test_claims_know_the_settings_of_the_experiments(experiment):
-    """As the files in conf compose, every claim finds its settings, and no two that could be meant."""
+    """With the settings of conf/, every claim finds exactly one run for each of its settings."""
     configs = {}
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         for entry in hydra.compose("config", [f"experiment={experiment}"]).sweep.settings:

@@ -1,4 +1,4 @@
-"""The HTML report: whole, in one file, escaped, and honest about what is missing."""
+"""The HTML report: one whole file, escaped, that names all missing parts."""
 
 import base64
 import io
@@ -57,7 +57,7 @@ def write_run(results, experiment, setting, seed, algorithm="ts", q=0.25, privat
 
 
 def fabricated(runs):
-    """One claim of each verdict about fig2c, and one about an experiment without runs."""
+    """Claims about fig2c, one for each verdict, and one about an experiment without runs."""
     kinds = [("holds", 4.7), ("does not hold", -2.5), ("not decided", None), ("not run", None)]
     found = [
         JudgedClaim(
@@ -72,7 +72,7 @@ def fabricated(runs):
 
 
 class Page(HTMLParser):
-    """What a browser would find: tags with their attributes, the text, the cells of each row."""
+    """The parsed page: tags with their attributes, the text, the cells of each row."""
 
     def __init__(self, text):
         super().__init__()
@@ -125,7 +125,7 @@ def results(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(results, tmp_path_factory):
-    """The report of all, and the exit code."""
+    """The report of all experiments, and the exit code."""
     file = tmp_path_factory.mktemp("out") / "new" / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "claims", lambda names: [SimpleNamespace(experiment=name) for name in ("fig2c", "fig5")])
@@ -142,7 +142,7 @@ def page(made):
 
 @pytest.fixture
 def undrawn(monkeypatch):
-    """Drawing takes a second, and most tests look at something else."""
+    """Skip drawing, which takes a second; most tests do not look at pictures."""
     monkeypatch.setattr(report_pictures.figures, "draw_experiment", lambda experiment, runs: [])
 
 
@@ -323,7 +323,7 @@ def test_experiments_as_in_the_paper(tmp_path):
 
 
 def test_captions_stand_below_the_pictures(made, page):
-    """As text, and not in the picture too; verdicts once an experiment."""
+    """Captions are text outside of the pictures; verdicts stand once in an experiment."""
     captions = [text for text in page.text if text.strip().startswith("N\u00a0=")]
     assert len(captions) == 3
     assert ["Claims of the paper:" in text for text in captions] == [True, False, False]

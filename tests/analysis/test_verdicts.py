@@ -1,4 +1,4 @@
-"""The verdict rule: what it says, and how often it is wrong."""
+"""The verdict rule: its verdicts, and the rate of wrong ones."""
 
 import math
 
@@ -13,7 +13,7 @@ REPEATS = 2000
 
 
 def share(count, of=REPEATS):
-    """A share with its binomial error at the level that is claimed."""
+    """A share, and the binomial error at the claimed level."""
     return count / of, math.sqrt(LEVEL * (1 - LEVEL) / of)
 
 
@@ -43,7 +43,7 @@ def test_two_units_decide_nothing_and_three_need_seven_standard_errors():
 
 
 def test_equal_differences():
-    """Without spread nothing is known of the error, whatever the mean is."""
+    """Differences without spread give no error, whatever their mean."""
     for value in (0.1, -0.1, 0.0):
         assert verdicts.above_zero(mean_of([value] * 3)) == OPEN
         assert verdicts.above_all([Estimate(9.0, 1.0, 9, 10), mean_of([value] * 10)]) == OPEN
@@ -72,7 +72,7 @@ def test_one_control_that_is_level_is_enough_to_refuse():
 
 
 def test_equivalence_at_the_edge_of_its_margin():
-    """True difference = margin: wrong either way at most at the level."""
+    """The true difference is the margin: either verdict is given at most at the level."""
     rng = np.random.default_rng(1)
     found = []
     for _ in range(REPEATS):
@@ -93,7 +93,7 @@ def test_equivalence_decides():
 @pytest.mark.parametrize("n", [2, 10])
 @pytest.mark.parametrize("published_se", [True, False])
 def test_a_right_number_is_excluded_at_most_at_the_level(n, published_se):
-    """Both means come from the same law, theirs over 5 runs. Two units of ours may agree by chance."""
+    """Both means come from one law, the published one from 5 runs. Two units of ours may agree by chance."""
     rng = np.random.default_rng(2)
     wrong = 0
     for _ in range(REPEATS):
@@ -123,13 +123,13 @@ def test_agreement_needs_as_many_units_and_a_like_error():
 
 @pytest.mark.parametrize(("distance", "expected"), [(1.9, HOLDS), (2.1, OPEN), (9.0, FAILS)])
 def test_agreement_is_within_two_errors_at_every_point(distance, expected):
-    """0.6 and 0.8 make 1. Between two errors and the level is room for neither."""
+    """Errors of 0.6 and 0.8 combine to 1. Between two errors and the level neither verdict is given."""
     good, theirs = Estimate(0.0, 0.6, 99, 100), PublishedMean(0.0, 0.8, 100)
     assert verdicts.agrees([(good, theirs), (Estimate(-distance, 0.6, 99, 100), theirs)]) == expected
 
 
 def test_a_number_without_an_error_needs_a_small_one_of_ours():
-    """Of the difference: five runs with the spread of our twenty have twice our error."""
+    """The error of the difference counts: five runs with the spread of our twenty have twice our error."""
     theirs = PublishedMean(1.0, None, 5)
     assert verdicts.agrees([(Estimate(1.1, 0.065, 19, 20), theirs)]) == HOLDS
     assert verdicts.agrees([(Estimate(1.1, 0.07, 19, 20), theirs)]) == OPEN

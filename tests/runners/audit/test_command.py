@@ -1,4 +1,4 @@
-"""python -m runners.audit: what it prints, writes and refuses, and its exit codes."""
+"""python -m runners.audit: its output, files, refusals and exit codes."""
 
 import json
 from dataclasses import replace

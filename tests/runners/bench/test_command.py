@@ -1,4 +1,4 @@
-"""The benchmark command: what it reports and how it refuses. Never timed."""
+"""The benchmark command: its reports and refusals, not its times."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""The plain loop against the library: the same laws term by term, and runs that end alike."""
+"""The plain loop against the library: equal laws term by term, and equal mean results of runs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
-import hydra
 import numpy as np
 import pytest
 import torch
@@ -31,8 +31,8 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
 from runners.bench import plain_loop
-from runners.compose.composition import build
-from runners.compose.conf_folder import CONF
+from runners.compose.composition import build, federated
+from runners.compose.configuration import composed
 from runners.compose.federated import FederatedExperiment
 
 SMOOTH = [
@@ -50,7 +50,7 @@ BRANIN = ["problem.n_agents=8", "rounds=8", "acquisition.n_candidates=200", "acq
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Small matrices: threads of a busy machine would only wait for each other."""
+    """Limit torch to one thread: the matrices are small, and threads of a busy machine wait for each other."""
     before = torch.get_num_threads()
     with threadpool_limits(1):
         torch.set_num_threads(1)
@@ -59,9 +59,7 @@ def one_thread() -> Iterator[None]:
 
 
 def compose(problem: str, algorithm: str, seed: int, *overrides: str) -> FederatedExperiment:
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = hydra.compose("config", [f"problem={problem}", f"algorithm={algorithm}", f"seed={seed}", *overrides])
-    return build(cfg)
+    return federated(build(composed([f"problem={problem}", f"algorithm={algorithm}", f"seed={seed}", *overrides])))
 
 
 def random_map(
@@ -72,8 +70,8 @@ def random_map(
     return features, RandomFeatures(torch.from_numpy(features.s)[None], torch.from_numpy(features.b)[None])
 
 
-def settings(P: int, q: float, z: float, S: float) -> dict[str, Any]:
-    return {"algorithm": {"private": True, "P": P}, "privacy": {"q": q, "z": z, "S": S}}
+def settings(P: int, q: float, z: float, S: float) -> Any:
+    return SimpleNamespace(algorithm=SimpleNamespace(private=True, P=P), privacy=SimpleNamespace(q=q, z=z, S=S))
 
 
 # The message (eq. 2)
@@ -216,11 +214,10 @@ def test_argmax_is_that_of_the_library(P: int) -> None:
             return float(function(torch.from_numpy(x)[None, None]))
 
         uniforms = torch.from_numpy(rng.random((1, many.uniforms_needed(box))))
-        settings = {"n_candidates": 1000, "n_starts": 40, "max_iterations": 100}
-        x = plain_loop.maximise(features, omega, box, settings, rng)
+        x = plain_loop.maximise(features, omega, box, many, rng)
         assert value(x) == pytest.approx(value(many.maximize(function, box, uniforms)[0].numpy()), abs=1e-6)
         on_grid = many.maximize(function, grid, torch.zeros(1, 0))[0]
-        np.testing.assert_array_equal(plain_loop.maximise(features, omega, grid, settings, rng), on_grid)
+        np.testing.assert_array_equal(plain_loop.maximise(features, omega, grid, many, rng), on_grid)
 
 
 # The agent (Algo. 2)
@@ -228,7 +225,7 @@ def test_argmax_is_that_of_the_library(P: int) -> None:
 
 @dataclass
 class Watched:
-    """A problem that remembers what each agent asked for. asked: (agent, round, points k x D in its units)."""
+    """A problem that records all queries. asked: (agent, round, points k x D in natural units)."""
 
     problem: Problem
     asked: list[tuple[int, int, np.ndarray]] = field(default_factory=list)
@@ -242,7 +239,7 @@ class Watched:
 
 
 def capture_maximise(monkeypatch: pytest.MonkeyPatch) -> list[tuple[plain_loop.Features, np.ndarray]]:
-    """Replace the search by one that notes what it was to maximise and answers with the origin."""
+    """Replace the search by one that records its arguments and returns the origin."""
     seen: list[tuple[plain_loop.Features, np.ndarray]] = []
 
     def maximise(features: plain_loop.Features, omega: np.ndarray, *args: object) -> np.ndarray:
@@ -254,7 +251,7 @@ def capture_maximise(monkeypatch: pytest.MonkeyPatch) -> list[tuple[plain_loop.F
 
 
 def test_queries_go_where_they_should() -> None:
-    """Initial points lie in region n mod P, everything in the domain, and no point is asked for twice."""
+    """Initial points lie in region n mod P, all points in the domain, and no agent queries a point twice."""
     e = compose("branin", "dp_fts_de", 0, *BRANIN)
     watched = Watched(e.problem)
     plain_loop.run(watched, e.settings, e.rounds, 0)
@@ -331,17 +328,17 @@ def test_own_draw_follows_its_posterior(noise: float, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("t", [0, 4, 5, 7, 9, 30])
 def test_weights_are_those_of_the_library(t: int) -> None:
-    weights = {"a": 15.0, "decay": {"hold": 5, "steps": 5}}
-    library = Softmax(Decay(5, 5), 15.0)(t, torch.arange(10) % 4, 4)
+    weights = Softmax(Decay(5, 5), 15.0)
+    library = weights(t, torch.arange(10) % 4, 4)
     np.testing.assert_allclose(plain_loop.region_weights(t, 10, 4, weights), library, atol=1e-12)
 
 
 def test_sum_is_that_of_the_library_when_all_are_chosen() -> None:
-    """q = 1 and z = 0 leave no chance: clip and sum, with messages on both sides of the clip norm."""
+    """With q = 1 and z = 0 nothing is random: clip and sum, with messages on both sides of the clip norm."""
     rng = np.random.default_rng(8)
     messages = rng.standard_normal((12, 5)) * rng.uniform(0.1, 10, (12, 1))
     messages[3] = 0
-    weights = plain_loop.region_weights(3, 12, 4, {"a": 2.0, "decay": {"hold": 0, "steps": 8}})
+    weights = plain_loop.region_weights(3, 12, 4, Softmax(Decay(0, 8), 2.0))
     ours = plain_loop.aggregate(messages, weights, settings(4, 1.0, 0.0, 6.0), rng)
     mechanism = SubsampledGaussian(1.0, 0.0, 6.0)
     entropy = SeededEntropy(Streams(0))
@@ -353,7 +350,7 @@ def test_sum_is_that_of_the_library_when_all_are_chosen() -> None:
 def test_noise_and_choice_are_those_of_the_library() -> None:
     """Standard deviation of the noise within 4 standard errors of z times the sensitivity; sum unbiased under q."""
     rng, N, P, M, q = np.random.default_rng(9), 12, 4, 20_000, 0.3
-    weights = plain_loop.region_weights(0, N, P, {"a": 2.0, "decay": {"hold": 5, "steps": 5}})
+    weights = plain_loop.region_weights(0, N, P, Softmax(Decay(5, 5), 2.0))
     noise = plain_loop.aggregate(np.zeros((N, M)), weights, settings(P, q, 0.7, 6.0), rng)
     sigma = 0.7 * SubsampledGaussian(q, 0.7, 6.0).sensitivity(torch.from_numpy(weights))
     assert noise.std() == pytest.approx(sigma, rel=4 / math.sqrt(2 * P * M))
@@ -390,7 +387,7 @@ def test_same_seed_same_run() -> None:
 
 def test_settings_of_the_library_alone_are_refused() -> None:
     experiment = compose("synthetic", "random_server", 0, "rounds=2", "problem.preset.own_draw=rff")
-    with pytest.raises(ValueError, match=r"algorithm\.server must be one of none, aggregate, got 'random'"):
+    with pytest.raises(ValueError, match=r"algorithm\.server must be one of None, Server, got 'RandomServer'"):
         plain_loop.run(experiment.problem, experiment.settings, 2, 0)
     experiment = compose("synthetic", "dp_fts_de", 0, "rounds=2")
     with pytest.raises(ValueError, match=r"own_draw\.method must be one of rff, got 'exact'"):
@@ -416,5 +413,5 @@ def test_runs_end_as_those_of_the_library(problem: str, algorithm: str, override
         difference.append(ours - theirs)
         regret.append(theirs)
     standard_error = np.std(difference, ddof=1) / math.sqrt(seeds)
-    assert standard_error < 0.25 * np.mean(regret)  # else the test says nothing
+    assert standard_error < 0.25 * np.mean(regret)  # a larger error would hide any difference
     assert abs(np.mean(difference)) < 4 * standard_error

@@ -24,7 +24,7 @@ HALF = len(CONTENT) // 2
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Behaviour]:
-    """A running server; the registry's one entry, `sample`, points at it."""
+    """A running server, the address of the registry's only entry `sample`."""
     behaviour = Behaviour()
     with serving(behaviour) as address:
         _register(monkeypatch, f"{address}/sample.bin")
@@ -63,7 +63,7 @@ def _fetch(root: Path, *options: str) -> int:
 
 
 def _error(capsys: pytest.CaptureFixture[str]) -> str:
-    """The error on standard error: exactly one line, after any notes on further attempts."""
+    """The error on standard error: exactly one line, after notes on further attempts."""
     out, err = capsys.readouterr()
     lines = [line for line in err.splitlines() if "trying again" not in line]
     assert len(lines) == 1, err

@@ -52,7 +52,7 @@ Serve = Callable[[str, bytes], Behaviour]
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    """Makes the shipped entry `name` one whose address sends `content`, and whose checksum is that of it."""
+    """Give the shipped entry `name` an address that sends `content`, and its checksum."""
     behaviour = Behaviour()
     with serving(behaviour) as address:
 
@@ -150,7 +150,7 @@ def damaged(archive: bytes) -> bytes:
     return archive[:-50_000] + bytes(40_000) + archive[-10_000:]
 
 
-LONG = {TRAIN: random.Random(0).randbytes(1_200_000)}  # more than one block of bz2
+LONG = {TRAIN: random.Random(0).randbytes(1_200_000)}  # bytes of several bz2 blocks
 
 
 @pytest.mark.parametrize(

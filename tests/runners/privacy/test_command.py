@@ -37,7 +37,7 @@ def answer(capsys, *argv):
 
 
 def refusal(capsys, *argv):
-    """The one sentence that a wrong input gets."""
+    """The error message of a wrong input, one sentence."""
     assert command.main([str(part) for part in argv]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -82,7 +82,7 @@ class TestEpsilon:
         assert tight["epsilon"] == pytest.approx(answer(capsys, "epsilon", *SMALL)["epsilon"])
 
     def test_schedule_weights_and_charges_are_those_of_the_server(self, capsys):
-        """The shortcut for rounds that are alike must not change an event, of however short or long a run."""
+        """The shortcut for equal rounds must not change an event, in short and in long runs."""
         for T in (1, 5, 6, 7, 20):
             for growth in (0.0, 0.3):
                 plan = PlannedRun(13, T, 0.4, 1.5, charge="effective", regions=3, hold=4, steps=3, growth=growth)
@@ -246,7 +246,7 @@ class TestLedger:
         bare = ledger(tmp_path / "b.jsonl", 2, z=None)
         assert set(answer(capsys, "ledger", str(bare), "--delta", "0.01")["epsilon"].values()) == {None}
         assert command.main(["ledger", str(bare), "--delta", "0.01"]) == 0
-        shown = capsys.readouterr().out  # of messages, or of a table that was released without a claim
+        shown = capsys.readouterr().out  # both relations are possible: messages, or a table released without a claim
         assert "at delta 0.01, no epsilon is finite, whatever the relation" in shown and "zero-out" not in shown
         (tmp_path / "empty.jsonl").touch()
         empty = answer(capsys, "ledger", str(tmp_path / "empty.jsonl"), "--delta", "0.01")

@@ -32,7 +32,7 @@ BOX = ["problem=branin", "algorithm.P=2", "privacy.S=6.4", "privacy.q=0.6", "dro
 
 
 def gain(K, points, noise):
-    """`1/2 log det(I + K_A / noise)` by its definition."""
+    """`1/2 log det(I + K_A / noise)`, computed directly."""
     A = K[np.ix_(points, points)]
     return 0.5 * np.linalg.slogdet(np.eye(len(points)) + A / noise)[1]
 
@@ -101,7 +101,7 @@ def test_proposition_1_holds_with_equality():
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Results folder with a run on a grid, one on a box, and one that shares nothing; the messages of each."""
+    """A results folder with runs on a grid, on a box, and without sharing; and the messages of each."""
     results, seen, plain = tmp_path_factory.mktemp("results"), {}, Server.round
     with pytest.MonkeyPatch.context() as patch:
         for name, given in {"grid": GRID, "box": BOX, "alone": ["algorithm=ts"]}.items():
