@@ -1,4 +1,4 @@
-"""The tree of settings: what belongs to a setting is said once, and the user's keys stand before the library's words."""
+"""The tree of settings, and the user's keys before the words of the library."""
 
 import pytest
 
