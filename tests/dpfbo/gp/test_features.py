@@ -137,7 +137,7 @@ def test_same_generator_same_map_and_points_are_not_changed() -> None:
 
 @pytest.mark.parametrize("M", [0, -3, 2.5, 10.0, True, "50", None])
 def test_a_number_of_features_is_a_positive_integer(M: object) -> None:
-    with pytest.raises(ValueError, match=r"number of features.* must be an integer of at least 1, got"):
+    with pytest.raises(ValueError, match=r"n_features must be an integer of at least 1, got"):
         make(M, 2, 0.3)  # type: ignore[arg-type]
 
 

@@ -1,6 +1,7 @@
 """Parts of executor=ray that need no Ray cluster."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_room_is_counted_node_by_node(settings, room):
     nodes = [{"CPU": 1.0, "GPU": 1.0, "memory": 9e9}, {"CPU": 2.0}]
     if settings == {}:
         nodes = [nodes[0]]
-    executor = {"agents_per_actor": 1, "num_cpus": None, "num_gpus": 0, **settings}
+    executor = SimpleNamespace(**{"agents_per_actor": 1, "num_cpus": None, "num_gpus": 0, **settings})
     assert cluster._room(executor, nodes) == room
 
 

@@ -1,5 +1,6 @@
 """The picture of one run: its axes, and its words where there is no epsilon."""
 
+import json
 import math
 import subprocess
 import sys
@@ -15,12 +16,13 @@ from PIL import Image
 from runners.record.picture import draw
 
 PLAIN = """
+import json
 import sys
 import runners.recorded_run
 assert "matplotlib" not in sys.modules
 from pathlib import Path
 from runners.record.picture import draw
-draw(summary(), [1.0, 2.0, 3.0], Path(sys.argv[1]))
+draw(json.loads(sys.argv[2]), [1.0, 2.0, 3.0], Path(sys.argv[1]))
 assert "matplotlib.pyplot" not in sys.modules
 """
 
@@ -139,6 +141,6 @@ def test_threads_do_not_meet(tmp_path: Path) -> None:
 
 def test_neither_a_run_nor_a_picture_needs_pyplot(tmp_path: Path) -> None:
     """A run without a tracker does not import matplotlib at all."""
-    command = [sys.executable, "-c", PLAIN, str(tmp_path / "figure.png")]
+    command = [sys.executable, "-c", PLAIN, str(tmp_path / "figure.png"), json.dumps(summary())]
     done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
