@@ -93,8 +93,9 @@ def _problem(node: dict[str, Any]) -> ProblemSettings:
 
 
 def _executor(node: Any) -> LocalExecutor:
-    checks.one_of("executor.name", node["name"], ("local", "ray"))
-    return section(RayExecutor if node["name"] == "ray" else LocalExecutor, node, "executor")
+    name = node.get("name") if isinstance(node, dict) else node
+    checks.one_of("executor.name", name, ("local", "ray"))
+    return section(RayExecutor if name == "ray" else LocalExecutor, node, "executor")
 
 
 def _privacy(cls: type[ReleasePrivacy]) -> Make:
