@@ -196,7 +196,7 @@ def problem_label(problem: str) -> str:
     return PROBLEMS.get(problem, problem.replace("_", " "))
 
 
-def several(values: Iterable[float]) -> str:
+def joined_by_or(values: Iterable[float]) -> str:
     """`1`, `1 or 2`, or `1, 2 or 4`."""
     texts = [f"{value:.3g}" for value in sorted(set(values))]
     return " or ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)

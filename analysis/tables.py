@@ -60,7 +60,7 @@ def table(groups: Sequence[SettingRuns], rounds: Sequence[int], width: int = WID
     s = groups[0].first.summary
     better = "lower is better" if s["lower_is_better"] else "higher is better"
     problem = problem_label(s["problem"]) if groups[0].first.outsourced else s["problem"]
-    of = f"{metric_label(s['metric'])} ({better}) on {problem}, {parties(groups)}"
+    of = f"{metric_label(s['metric'])} ({better}) on {problem}, {participants(groups)}"
     result = Table(
         title=Text(f"{s['experiment']}: {of}"),
         title_justify="left",
@@ -84,7 +84,7 @@ def table(groups: Sequence[SettingRuns], rounds: Sequence[int], width: int = WID
     return result
 
 
-def parties(groups: Sequence[SettingRuns]) -> str:
+def participants(groups: Sequence[SettingRuns]) -> str:
     """Who takes part: `200 agents`, or a curator and a modeler."""
     first = groups[0].first
     return "one curator and one modeler" if first.outsourced else f"{first.summary['n_agents']} agents"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from runners.compose.conf_folder import CONF
+from runners.compose.conf_folder import CONF, groups
 from runners.dpfbo_command import COMMANDS, DATA_FILES, EXPERIMENTS, SETTINGS
 
 SCRIPTS = {
@@ -93,12 +93,6 @@ def options(module: str) -> list[str]:
     file = Path(spec.origin)  # type: ignore[union-attr,arg-type]
     files = file.parent.glob("*.py") if file.stem == "command" else [file]
     return ["--help", *(name for path in files for name in re.findall(r'"(--[a-z0-9-]+)"', path.read_text()))]
-
-
-def groups() -> dict[str, list[str]]:
-    """The options of each group, by its name, such as `privacy/noise`."""
-    folders = [path for path in CONF.rglob("*") if path.is_dir()]
-    return {f.relative_to(CONF).as_posix(): [file.stem for file in f.glob("[a-z]*.yaml")] for f in folders}
 
 
 def values(word: str) -> list[str]:

@@ -26,7 +26,7 @@ from runners.compose.identity import setting_hash
 from runners.compose.overrides import one_sentence
 from runners.record.run_folder import RunFolder
 from runners.record.terminal import say_error
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from runners.user_errors import USER_ERRORS
 
 NAME = "demo"
@@ -141,7 +141,7 @@ def demo(runs: Sequence[DemoRun], fresh: bool = False) -> None:
     with threadpool_limits(1), DemoProgress(todo) as progress:
         for run in todo:
             progress.begin(run)
-            execute(run.cfg, progress)
+            run_configuration(run.cfg, progress)
             progress.end()
 
 

@@ -1,4 +1,4 @@
-"""The one place that touches undocumented parts of Hydra, Ray and W&B; each function names the version that it fits.
+"""Undocumented functions of Hydra, Ray and W&B are called here only; each function names the version that it fits.
 
 A newer version in constraints.txt needs a look at all functions of its library, and then its number here.
 """

@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 _PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
 
 
-def execute(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dict[str, Any], Path]:
-    """`record` the run of a composed configuration."""
-    return record(Composition(cfg), on_round)
+def run_configuration(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dict[str, Any], Path]:
+    """`record_run` for a composed configuration."""
+    return record_run(Composition(cfg), on_round)
 
 
-def record(composition: Composition, on_round: OnRound = lambda done: None) -> tuple[dict[str, Any], Path]:
+def record_run(composition: Composition, on_round: OnRound = lambda done: None) -> tuple[dict[str, Any], Path]:
     """Build, run and record an experiment; returns its summary and its folder.
 
     An interrupted run goes on after its last round. on_round is called for every round, earlier ones included. Raises

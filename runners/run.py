@@ -16,7 +16,7 @@ from runners.compose.configuration import composed
 from runners.compose.overrides import one_sentence, unknown_name
 from runners.private_apis import parse_command_line
 from runners.record.terminal import RoundProgress, print_summary, say_error
-from runners.recorded_run import record
+from runners.recorded_run import record_run
 from runners.user_errors import USER_ERRORS
 
 
@@ -30,7 +30,7 @@ def run(cfg: DictConfig) -> None:
         composition = Composition(cfg)
         epsilon = composition.experiment.plan.epsilon_of_nothing
         with RoundProgress(title, composition.settings.rounds, "mean", bool(cfg.progress), epsilon) as progress:
-            summary, folder = record(composition, progress)
+            summary, folder = record_run(composition, progress)
     except KeyboardInterrupt:
         say_error("interrupted; the same command goes on after the last round, and the ledger holds every broadcast")
         sys.exit(130)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from analysis.evidence.claim import JudgedClaim
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
-from analysis.labels import NAMES, several
+from analysis.labels import NAMES, joined_by_or
 from analysis.load import SettingRuns, seeds_phrase
 from analysis.tables import stand_ins
 
@@ -42,9 +42,9 @@ def settings_in_words(groups: Sequence[SettingRuns]) -> str:
     s = groups[0].first.summary
     P = {g.first.config["algorithm"]["P"] for g in groups}
     private = [g for g in groups if g.private]
-    parts = [f"N = {s['n_agents']} agents", f"P = {several(P)} sub-region{'s' * (max(P) > 1)}"]
+    parts = [f"N = {s['n_agents']} agents", f"P = {joined_by_or(P)} sub-region{'s' * (max(P) > 1)}"]
     if private:
-        parts += [f"{key} = {several(g.first.config['privacy'][key] for g in private)}" for key in ("q", "S")]
+        parts += [f"{key} = {joined_by_or(g.first.config['privacy'][key] for g in private)}" for key in ("q", "S")]
         relations = sorted({g.first.summary["relation"] for g in private})
         parts.append(f"δ = {deltas(groups)} ({' or '.join(relations)}, user level)")
     text = f"{', '.join(parts)}. "
@@ -55,11 +55,13 @@ def settings_in_words(groups: Sequence[SettingRuns]) -> str:
 
 def release_in_words(groups: Sequence[SettingRuns]) -> str:
     """The same of outsourced settings: what is claimed, what is guaranteed to which neighbours."""
-    parts = [f"One curator, one modeler, T = {several({g.rounds for g in groups})} rounds after the first measurement."]
+    parts = [
+        f"One curator, one modeler, T = {joined_by_or({g.rounds for g in groups})} rounds after the first measurement."
+    ]
     parts += [f"Data: {text}." for text in stand_ins(groups)]
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
     if claimed:
-        delta = several({g.first.config["transform"]["delta"] for g in claimed})
+        delta = joined_by_or({g.first.config["transform"]["delta"] for g in claimed})
         parts.append(f"Dashed: claimed ε as published (δ = {delta}), no guarantee.")
     guaranteed = [g for g in groups if g.private]
     if guaranteed:
@@ -72,7 +74,7 @@ def release_in_words(groups: Sequence[SettingRuns]) -> str:
 
 
 def deltas(groups: Sequence[SettingRuns]) -> str:
-    return several(g.first.summary["delta"] for g in groups if g.private) or "–"
+    return joined_by_or(g.first.summary["delta"] for g in groups if g.private) or "–"
 
 
 def verdicts(findings: Sequence[JudgedClaim]) -> str:

@@ -11,7 +11,7 @@ from analysis.html import privacy as report_privacy
 from analysis.html.bounds import Bounds, bounds
 from analysis.html.pictures import Picture, pictures
 from analysis.html.text_table import RowGroup, TextTable, epsilon, ranges, with_error
-from analysis.labels import metric_label, problem_label, several, value_in_words
+from analysis.labels import joined_by_or, metric_label, problem_label, value_in_words
 from analysis.load import LoadError, Run, SettingRuns, by_metric, load, seeds_phrase, settings
 
 
@@ -79,7 +79,7 @@ def _read(results_dir: Path, experiment: str) -> tuple[Section, list[SettingRuns
 
 def _title(groups: Sequence[SettingRuns]) -> str:
     s = groups[0].first.summary
-    return f"{metric_label(s['metric'])} on {problem_label(s['problem'])}, {tables.parties(groups)}"
+    return f"{metric_label(s['metric'])} on {problem_label(s['problem'])}, {tables.participants(groups)}"
 
 
 def _seeds(groups: Sequence[SettingRuns]) -> str:
@@ -110,7 +110,7 @@ def _caption(groups: Sequence[SettingRuns]) -> str:
     text += "".join(f" Data: {said}." for said in tables.stand_ins(groups))
     private = [g.first.summary for g in groups if g.private]
     if private:
-        deltas = several(s["delta"] for s in private)
+        deltas = joined_by_or(s["delta"] for s in private)
         relations = " or ".join(sorted({s["relation"] for s in private}))
         level = f"relation {relations}" if groups[0].first.outsourced else f"{relations} relation, user level"
         text += f" ε at δ = {deltas}, {level}."

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LedgerError(RuntimeError):
-    """The ledger on disk cannot be read; nothing may be released on top of it."""
+    """The ledger cannot be read, or contradicts what is to be released; nothing may be released on top of it."""
 
 
 @dataclass(frozen=True)

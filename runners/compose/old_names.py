@@ -39,7 +39,7 @@ def as_first_written(settings: dict[str, Any]) -> dict[str, Any]:
     target = None if server is None else server["_target_"]
     old["algorithm"]["server"] = _SERVERS.get(target, server)
     if "accountants" in old.get("privacy", {}):
-        old["privacy"]["accountants"] = {name: _ACCOUNTANTS[name] for name in old["privacy"]["accountants"]}
+        old["privacy"]["accountants"] = {name: _ACCOUNTANTS.get(name, name) for name in old["privacy"]["accountants"]}
     return old
 
 

@@ -30,7 +30,7 @@ class OutsourcedExperiment:
     settings: OutsourcedSettings
     problem: CandidateProblem
     streams: Streams
-    broadcasts: int = 1
+    broadcasts: ClassVar[int] = 1
     family: ClassVar[str] = "outsourced"
 
     @staticmethod

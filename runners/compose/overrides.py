@@ -6,15 +6,15 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from runners.compose.conf_folder import CONF
+from runners.compose.conf_folder import CONF, groups
 from runners.compose.configuration import composed
 
 
 def one_sentence(message: str) -> str:
     """Hydra's message about an override, shortened, with the nearest known name."""
-    group = re.search(r"Could not find '(\w+)/(\S+)'", message)
+    group = re.search(r"Could not find '([\w/]+)/([^/']+)'", message)
     if group:
-        options = sorted(f.stem for f in (CONF / group[1]).glob("[a-z]*.yaml"))
+        options = groups()[group[1]]
         return f"unknown {group[1]} {group[2]!r}: choose one of {', '.join(options)}{_nearest(group[2], options)}"
     key = re.search(r"Could not override '([^']+)'", message) or re.search(r"Key '([^']+)' is not in struct", message)
     if key:
@@ -24,7 +24,7 @@ def one_sentence(message: str) -> str:
 
 def unknown_name(override: str) -> str | None:
     """One sentence for an override with an unknown key, whatever its values; None for a known key."""
-    known = {*known_keys(), *(folder.name for folder in CONF.iterdir()), *_keys_of_options()}
+    known = {*known_keys(), *groups(), *_keys_of_options()}
     name = override.split("=")[0]
     if name in known or name[:1] in "+~" or "@" in name or name.startswith("hydra"):
         return None

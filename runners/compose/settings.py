@@ -55,6 +55,10 @@ class WandbSettings:
     show: str
     entity: str | None
 
+    def __post_init__(self) -> None:
+        checks.one_of("mode", self.mode, ("online", "offline", "disabled"))
+        checks.one_of("show", self.show, ("auto", "all", "released"))
+
 
 @dataclass(frozen=True)
 class TrackerSettings:
@@ -238,9 +242,9 @@ class OutsourcedSettings(RunSettings):
         """Raise ValueError for a transform that contradicts the algorithm or the privacy settings."""
         a, p, found = self.algorithm, self.privacy, type(self.transform).__name__
         if found != a.transform:
-            raise ValueError(f"algorithm={a.name} is that with the transform {a.transform}, got {found}")
+            raise ValueError(f"algorithm={a.name} needs the transform {a.transform}, got {found}")
         if self.transform.private is not a.private:
-            raise ValueError(f"algorithm.private is what its transform is, {self.transform.private}: leave it out")
+            raise ValueError(f"algorithm.private must be {self.transform.private}, as its transform is: leave it out")
         for name, wanted in (("epsilon", p.epsilon), ("delta", p.delta)):
             given = getattr(self.transform, name, wanted)
             if given != wanted:

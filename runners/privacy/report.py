@@ -47,7 +47,7 @@ def by_accountant(answer: dict[str, Any]) -> Table:
     result.add_column("epsilon", justify="right")
     result.add_column()
     for name, value in answer["epsilon"].items():
-        result.add_row(name, _in_words(value), METHODS[name])
+        result.add_row(name, _in_words(value), METHODS.get(name, ""))
     return result
 
 

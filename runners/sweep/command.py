@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from dpfbo.privacy.accounting import in_words
-from runners.compose.conf_folder import CONF
+from runners.compose.conf_folder import groups
 from runners.compose.overrides import one_sentence
 from runners.record.terminal import say_error
 from runners.sweep import progress_table
@@ -249,10 +249,10 @@ def _as_json(sweep: SweepPlan, states: States) -> dict[str, Any]:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    groups = "".join(f"  {name}: {', '.join(options)}\n" for name, options in _groups().items())
+    options_of_groups = "".join(f"  {name}: {', '.join(options)}\n" for name, options in groups().items())
     parser = argparse.ArgumentParser(
         prog="python -m runners.sweep", usage="%(prog)s [--dry-run] [--json] [KEY=VALUE ...]", description=HELP,
-        epilog=f"Groups (choose with group=option)\n{groups}\n{KEYS}", allow_abbrev=False,
+        epilog=f"Groups (choose with group=option)\n{options_of_groups}\n{KEYS}", allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--dry-run", action="store_true", help="list trials and predicted epsilon, run nothing")
@@ -263,11 +263,6 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         if "=" not in override and not override.startswith("~"):
             parser.error(f"overrides read key=value, got {override!r}")
     return args
-
-
-def _groups() -> dict[str, list[str]]:
-    folders = sorted(folder for folder in CONF.iterdir() if folder.is_dir())
-    return {folder.name: sorted(file.stem for file in folder.glob("[a-z]*.yaml")) for folder in folders}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from runners.compose.conf_folder import CONF
 from runners.compose.configuration import composing
 from runners.compose.settings import outside_setting
 from runners.private_apis import parse_overrides
-from runners.record.wandb_tracker import WandbTracker
 from runners.sweep.trials import Trial
 
 MAX_SEEDS = 100_000
@@ -176,7 +175,6 @@ def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
 def _checked(label: str, overrides: tuple[str, ...], composition: Composition) -> PlannedSetting:
     """The setting, checked by building all parts of a run with one seed."""
     experiment = composition.experiment
-    WandbTracker(**asdict(composition.settings.tracker.wandb))  # checks its settings
     return PlannedSetting(
         label, overrides, composition.setting, composition.cfg, experiment.rounds, experiment.problem.metric,
         experiment.settings.privacy.accountant, experiment.plan.delta, experiment.plan.relation,

@@ -32,7 +32,7 @@ from dpfbo.run_result import OnRound, Round
 from runners.compose.identity import setting_hash
 from runners.executor.ray.cluster import check_reachable
 from runners.record.run_folder import ResultsError, RunFolder
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from runners.sweep.plan import PlannedSetting, SweepOptions
 from runners.sweep.progress_table import ProgressTable
 from runners.sweep.trials import Trial, TrialState, forget_failure, record_failure, state
@@ -137,7 +137,7 @@ def attempt(cfg: Any, on_round: OnRound) -> TrialState:
             known = state(folder)
             if known.phase != "done":  # another process may have finished it
                 forget_failure(folder)
-                execute(cfg, on_round)
+                run_configuration(cfg, on_round)
                 known = state(folder)
             return known
         except ResultsError as error:

@@ -24,7 +24,7 @@ from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.privacy.accounting.rdp import Rdp
 from dpfbo.privacy.ledger import Ledger, digest
 from runners.compose.identity import setting_hash
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import (
     BRANIN,
@@ -242,7 +242,7 @@ def kill_actors(
     cfg = compose(*RUN, *RAY, *settings, *QUIET, f"results_dir={folder}")
     killer = ActorKiller(kills, mark, folder / "single" / setting_hash(cfg) / str(cfg.seed))
     with killer.at_work():
-        summary, path = execute(cfg, killer.on_round)
+        summary, path = run_configuration(cfg, killer.on_round)
     outcome.kills = killer.landed
     if expected is None:
         outcome.judge_fresh(path, killer.observed)

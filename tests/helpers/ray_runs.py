@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from runners.executor.ray.supervision import Actor
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import QUIET
 
@@ -19,7 +19,7 @@ SHORT = ["rounds=6", "n_init=4"]  # the own GPs are refitted after the first rou
 
 def run(folder, *overrides):
     """(summary, folder) of an experiment."""
-    return execute(compose(*SHORT, *QUIET, *overrides, f"results_dir={folder}"))
+    return run_configuration(compose(*SHORT, *QUIET, *overrides, f"results_dir={folder}"))
 
 
 def records(folder):

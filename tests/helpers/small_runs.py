@@ -10,7 +10,7 @@ import pytest
 from dpfbo.privacy.ledger import Ledger
 from runners import run
 from runners.compose.identity import setting_hash
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 
 QUIET = ["tracker.wandb.mode=disabled", "progress=false"]
@@ -36,7 +36,7 @@ def records(folder: Path) -> Records:
 
 def undisturbed(folder: Path, *settings: str) -> Records:
     """The records of an uninterrupted run in this process."""
-    _, path = execute(compose(*settings, *QUIET, f"results_dir={folder}"))
+    _, path = run_configuration(compose(*settings, *QUIET, f"results_dir={folder}"))
     return records(path)
 
 
@@ -78,7 +78,7 @@ def interrupted(cfg, after, error=Stop):
             raise error
 
     with pytest.raises(error):
-        execute(cfg, stop)
+        run_configuration(cfg, stop)
     return seen
 
 

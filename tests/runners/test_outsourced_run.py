@@ -24,7 +24,7 @@ from dpfbo.records import ROUNDS_SCHEMA, SERVER_SCHEMA
 from runners import run, status
 from runners.compose.composition import build
 from runners.compose.identity import setting_hash
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from runners.sweep.plan import plan
 from runners.sweep.trials import write_plan
 from tests.helpers.compose import compose
@@ -75,7 +75,7 @@ def test_records_of_a_run(tmp_path, algorithm):
         if done.server is not None:
             released[done.server.round] = done.broadcast
 
-    summary, folder = execute(cfg, note)
+    summary, folder = run_configuration(cfg, note)
     assert pq.read_schema(folder / "rounds.parquet").equals(ROUNDS_SCHEMA)
     assert pq.read_schema(folder / "server.parquet").equals(SERVER_SCHEMA)
     rounds, server = pd.read_parquet(folder / "rounds.parquet"), pd.read_parquet(folder / "server.parquet")
@@ -148,8 +148,8 @@ def test_same_seed_same_records_another_seed_others(tmp_path):
 def test_a_run_that_is_repeated_is_paid_once_with_a_seed_and_twice_without(tmp_path):
     for more, charges in (([], 1), (["privacy.rng=os"], 2)):
         cfg = configured(tmp_path, "histogram_gp_ucb", *more)
-        first, _ = execute(cfg)
-        again, folder = execute(cfg)
+        first, _ = run_configuration(cfg)
+        again, folder = run_configuration(cfg)
         assert again["n_charges"] == len(Ledger(folder / "ledger.jsonl").charges) == charges
         assert (again["epsilon"]["analytic_gaussian"] > EPSILON) == (charges == 2)
         assert first["epsilon"]["analytic_gaussian"] <= EPSILON
@@ -158,7 +158,7 @@ def test_a_run_that_is_repeated_is_paid_once_with_a_seed_and_twice_without(tmp_p
 def test_exact_discrete_noise(tmp_path):
     pytest.importorskip("opendp")
     for algorithm in PRIVATE:
-        summary, folder = execute(configured(tmp_path, algorithm, "privacy/noise=discrete", "privacy.rng=os"))
+        summary, folder = run_configuration(configured(tmp_path, algorithm, "privacy/noise=discrete", "privacy.rng=os"))
         (charge,) = Ledger(folder / "ledger.jsonl").charges
         assert summary["epsilon"]["analytic_gaussian"] <= EPSILON
         least = 1 if algorithm == "gaussian_gp_ucb" else math.sqrt(2)
@@ -174,7 +174,7 @@ def test_interrupted_and_resumed_is_as_if_nothing_had_happened(tmp_path, algorit
     cfg = configured(tmp_path, algorithm)
     assert interrupted(cfg, 2) == [0, 1, 2]
     assert interrupted(cfg, 4) == [0, 1, 2, 3, 4]
-    _, path = execute(cfg)
+    _, path = run_configuration(cfg)
     assert differences(records(path), expected(algorithm)) == []
 
 
@@ -182,7 +182,7 @@ def test_interrupted_and_resumed_is_as_if_nothing_had_happened(tmp_path, algorit
 def test_interrupted_at_the_ends(tmp_path, after):
     cfg = configured(tmp_path, "histogram_gp_ucb", "algorithm.modeler.repeat=false")
     interrupted(cfg, after, KeyboardInterrupt)
-    _, path = execute(cfg)
+    _, path = run_configuration(cfg)
     assert differences(records(path), expected("histogram_gp_ucb", "algorithm.modeler.repeat=false")) == []
 
 
@@ -190,7 +190,7 @@ def test_a_fitting_modeler_resumes(tmp_path):
     ml = ["algorithm.modeler.fit=ml", "algorithm.modeler.every=4"]  # fits after 4 and 8 of 9 measurements
     cfg = configured(tmp_path, "gaussian_gp_ucb", *ml)
     interrupted(cfg, 2)
-    _, path = execute(cfg)
+    _, path = run_configuration(cfg)
     assert differences(records(path), expected("gaussian_gp_ucb", *ml)) == []
     assert differences(records(path), expected("gaussian_gp_ucb")) != []
 
@@ -206,12 +206,12 @@ def test_fresh_noise_is_drawn_once(tmp_path, monkeypatch, algorithm):
             raise Stop
 
     with pytest.raises(Stop):
-        execute(cfg, note)
+        run_configuration(cfg, note)
     paid = charged(folder_of(cfg))
     again = []
     with monkeypatch.context() as patch:
         patch.setattr(Curator, "release", lambda *_: pytest.fail("released again"))
-        _, folder = execute(cfg, lambda done: again.append(done.agents.y.tolist()))
+        _, folder = run_configuration(cfg, lambda done: again.append(done.agents.y.tolist()))
     assert again[:4] == seen and len(again) == T + 1
     assert charged(folder) == paid and len(paid) == 1
     assert len(pd.read_parquet(folder / "server.parquet")) == 1
@@ -229,12 +229,12 @@ def test_killed_while_it_releases(tmp_path, monkeypatch, rng, where):
     with monkeypatch.context() as patch:
         patch.setattr(*((Ledger, "charge") if where == "before the charge" else (Checkpoint, "append")), stop)
         with pytest.raises(Stop):
-            execute(cfg)
+            run_configuration(cfg)
     folder = folder_of(cfg)
     assert len(charged(folder)) == (where == "after the charge")
     kept = Checkpoint(folder / "checkpoint").curator_file().load(0)
     assert (kept is not None) == (rng == "os")
-    execute(cfg)
+    run_configuration(cfg)
     (paid,) = charged(folder)
     if kept is None:
         assert differences(records(folder), expected("gaussian_gp_ucb")) == []
@@ -245,7 +245,7 @@ def test_killed_while_it_releases(tmp_path, monkeypatch, rng, where):
 
 def test_without_resume_it_releases_again(tmp_path):
     interrupted(configured(tmp_path, "gaussian_gp_ucb", "privacy.rng=os"), 3)
-    summary, folder = execute(configured(tmp_path, "gaussian_gp_ucb", "privacy.rng=os", "resume=false"))
+    summary, folder = run_configuration(configured(tmp_path, "gaussian_gp_ucb", "privacy.rng=os", "resume=false"))
     assert len(set(charged(folder))) == summary["n_charges"] == 2
 
 
@@ -268,19 +268,19 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path, monkeypatch, algorithm,
     with monkeypatch.context() as patch:
         patch.setattr(GridGP, "table", other)
         with pytest.raises(ValueError, match="is not repeated as the checkpoint has it: delete the folder"):
-            execute(cfg)
+            run_configuration(cfg)
     assert {p: p.read_bytes() for p in folder_of(cfg).rglob("*.npz")} == before
-    _, path = execute(cfg)
+    _, path = run_configuration(cfg)
     assert differences(records(path), expected(algorithm)) == []
 
 
 def test_other_data_with_the_same_seeded_noise_are_refused(tmp_path, monkeypatch):
     cfg = configured(tmp_path, "gaussian_gp_ucb")
-    _, folder = execute(cfg)
+    _, folder = run_configuration(cfg)
     before = (folder / "ledger.jsonl").read_bytes()
     monkeypatch.setattr(GridGP, "table", other_rows(GridGP(side_points=12, function_seed=0).table))
     with pytest.raises(LedgerError, match="same seeded noise"):
-        execute(cfg)
+        run_configuration(cfg)
     assert (folder / "ledger.jsonl").read_bytes() == before
 
 
@@ -289,7 +289,7 @@ def test_a_ledger_that_lost_the_release_is_refused(tmp_path):
     interrupted(cfg, 3)
     (folder_of(cfg) / "ledger.jsonl").write_bytes(b"")
     with pytest.raises(LedgerError, match="lacks the broadcast of round 0"):
-        execute(cfg)
+        run_configuration(cfg)
 
 
 # --- budget
@@ -299,13 +299,13 @@ def test_a_budget_pays_for_the_release_once(tmp_path):
     real = ["privacy.rng=os", f"privacy.budget.epsilon={EPSILON}"]
     cfg = configured(tmp_path, "gaussian_gp_ucb", *real)
     interrupted(cfg, 2)
-    summary, folder = execute(cfg)  # it goes on, although the budget is spent
+    summary, folder = run_configuration(cfg)  # it goes on, although the budget is spent
     assert summary["n_charges"] == 1
     before = {p: p.read_bytes() for p in folder.iterdir() if p.is_file()}
     with pytest.raises(BudgetSpent, match="1 more broadcasts would cost more than privacy.budget.epsilon=3.0042"):
-        execute(cfg)
+        run_configuration(cfg)
     assert {p: p.read_bytes() for p in folder.iterdir() if p.is_file()} == before
-    execute(
+    run_configuration(
         configured(tmp_path, "gaussian_gp_ucb", f"privacy.budget.epsilon={EPSILON}")
     )  # seeded: in a folder of its own
 
@@ -337,7 +337,7 @@ REFUSED = [
     ([*PO, "transform.epsilon=10"], "transform.epsilon follows privacy.epsilon=3.004166: set that one, got 10"),
     ([*PO, "problem.noise_variance=1e-300"], "noise must be a finite number of at least 1e-12"),
     ([*PO, "rounds=9000000"], "rounds must be so few that candidates times measurements are at most 1e+09"),
-    ([*GAUSSIAN, "algorithm.private=false"], "algorithm.private is what its transform is, True: leave it out"),
+    ([*GAUSSIAN, "algorithm.private=false"], "algorithm.private must be True: leave it out"),
     ([*PO, "executor.device=cuda"], "executor.device=cuda is for agents"),
     ([*PO, "privacy.budget.epsilon=9"], "privacy.budget.epsilon needs a transform with a guarantee, got po_gp_ucb"),
     (["algorithm=po_gp_ucb", "problem=synthetic"], "needs a problem with a table of candidates, and Synthetic has"),
@@ -360,7 +360,7 @@ def short(given):
 @pytest.mark.parametrize(("given", "says"), REFUSED, ids=[short(given) for given, _ in REFUSED])
 def test_bad_settings_are_one_sentence_and_leave_nothing(tmp_path, given, says):
     with pytest.raises(run.USER_ERRORS) as refusal:
-        execute(compose(*given, *QUIET, f"results_dir={tmp_path / 'r'}"))
+        run_configuration(compose(*given, *QUIET, f"results_dir={tmp_path / 'r'}"))
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "r").exists()
@@ -431,7 +431,7 @@ def test_an_offline_tracker(tmp_path):
     wandb = pytest.importorskip("wandb")
     offline = ["tracker.wandb.mode=offline", "progress=false", f"results_dir={tmp_path}"]
     try:
-        summary, folder = execute(compose(*settings("po_gp_ucb"), *offline))
+        summary, folder = run_configuration(compose(*settings("po_gp_ucb"), *offline))
     finally:
         wandb.teardown()  # another test must not use this service process
     assert list(tmp_path.rglob("*.wandb"))

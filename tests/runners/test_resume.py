@@ -19,7 +19,7 @@ from dpfbo.problems.custom import EvaluationError
 from runners import recorded_run, run
 from runners.record import run_folder
 from runners.record.run_folder import Progress, RunFolder
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import (
     BRANIN,
@@ -72,7 +72,7 @@ def test_after_a_round(tmp_path, after, error):
     folder = folder_of(cfg)
     assert not (folder / "summary.json").exists()
     assert [r.agents.round for r in Checkpoint(folder / "checkpoint").read()] == list(range(after + 1))
-    _, path = execute(cfg)
+    _, path = run_configuration(cfg)
     assert path == folder
     assert differences(records(path), expected("branin")) == []
 
@@ -84,7 +84,7 @@ def test_every_kind_of_server(tmp_path, problem, algorithm):
     cfg = configured(tmp_path, problem, *more)
     interrupted(cfg, 6)
     interrupted(cfg, 10)
-    _, path = execute(cfg)
+    _, path = run_configuration(cfg)
     assert differences(records(path), expected(problem, *more)) == []
 
 
@@ -92,7 +92,7 @@ def test_after_every_round_in_turn(tmp_path):
     cfg = configured(tmp_path, "branin")
     for after in range(T + 1):
         assert interrupted(cfg, after) == list(range(after + 1))
-    _, path = execute(cfg)
+    _, path = run_configuration(cfg)
     assert differences(records(path), expected("branin")) == []
 
 
@@ -119,7 +119,7 @@ def test_in_the_middle_of_a_round(tmp_path, monkeypatch, where, rng, t):
     with monkeypatch.context() as broken:
         broken.setattr(*at, stop)
         with pytest.raises(Stop):
-            execute(cfg)
+            run_configuration(cfg)
     folder = folder_of(cfg)
     assert len(Checkpoint(folder / "checkpoint").read()) == t
     paid = charged(folder)
@@ -127,7 +127,7 @@ def test_in_the_middle_of_a_round(tmp_path, monkeypatch, where, rng, t):
     kept = Checkpoint(folder / "checkpoint").release_file().load(t)
     assert (kept is not None) == (rng == "os")
     sent = {}
-    execute(cfg, lambda done: done.server and sent.update({done.server.round: digest(done.broadcast.values)}))
+    run_configuration(cfg, lambda done: done.server and sent.update({done.server.round: digest(done.broadcast.values)}))
     assert charged(folder) == sorted(sent.items())
     assert charged(folder)[: len(paid)] == paid
     if kept is not None:
@@ -149,14 +149,14 @@ def test_done_rounds_with_fresh_noise_are_sent_and_paid_once(tmp_path, after):
             raise Stop
 
     with pytest.raises(Stop):
-        execute(cfg, stop)
-    summary, folder = execute(
+        run_configuration(cfg, stop)
+    summary, folder = run_configuration(
         cfg, lambda done: done.server and last.update({done.server.round: digest(done.broadcast.values)})
     )
     assert summary["n_charges"] == T
     assert charged(folder) == sorted(last.items())
     assert first.items() <= last.items()
-    fresh, _ = execute(configured(tmp_path / "other", "synthetic", "privacy.rng=os"))
+    fresh, _ = run_configuration(configured(tmp_path / "other", "synthetic", "privacy.rng=os"))
     assert summary["epsilon"] == fresh["epsilon"]
     records(folder)
 
@@ -170,7 +170,7 @@ def test_fresh_noise_that_was_not_kept_is_paid_in_addition(tmp_path, monkeypatch
             append = Checkpoint.append
             broken.setattr(Checkpoint, "append", lambda c, r: append(c, r) if r.agents.round < t else 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                execute(cfg)
+                run_configuration(cfg)
         folder = folder_of(cfg)
         (folder / "checkpoint" / "release.npz").unlink()
         paid, again = t + 1, T - t
@@ -181,7 +181,9 @@ def test_fresh_noise_that_was_not_kept_is_paid_in_addition(tmp_path, monkeypatch
         paid, again = 9, T - t
     before, observed = charged(folder), {}
     assert len(before) == paid
-    summary, _ = execute(cfg, lambda done: done.server and observed.update({done.server.round: done.broadcast.values}))
+    summary, _ = run_configuration(
+        cfg, lambda done: done.server and observed.update({done.server.round: done.broadcast.values})
+    )
     now = charged(folder)
     assert now[:paid] == before
     assert len(now) == len(set(now)) == paid + again == summary["n_charges"]
@@ -234,9 +236,9 @@ def test_a_ledger_that_lost_something_is_refused(monkeypatch, capsys, tmp_path, 
     assert "that the checkpoint holds: restore the ledger, or delete the folder" in error
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before, "nothing was released or lost"
     with pytest.raises(LedgerError):
-        execute(cfg, lambda done: pytest.fail("a round was shown"))
+        run_configuration(cfg, lambda done: pytest.fail("a round was shown"))
     (folder / "ledger.jsonl").write_bytes(whole)
-    execute(cfg)
+    run_configuration(cfg)
     assert differences(records(folder), expected("synthetic")) == []
 
 
@@ -255,7 +257,7 @@ def test_without_resume_it_starts_again(tmp_path, rng, caplog):
     interrupted(cfg, 5)
     folder, made = folder_of(cfg), []
     with caplog.at_level(logging.WARNING):
-        summary, _ = execute(
+        summary, _ = run_configuration(
             configured(tmp_path, "synthetic", f"privacy.rng={rng}", "resume=false"),
             lambda done: made.append(len(charged(folder))),
         )
@@ -274,9 +276,9 @@ def test_without_resume_nothing_that_was_kept_is_sent(tmp_path, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(Checkpoint, "append", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            execute(cfg)
+            run_configuration(cfg)
     folder = folder_of(cfg)
-    execute(configured(tmp_path, "synthetic", "privacy.rng=os", "resume=false"))
+    run_configuration(configured(tmp_path, "synthetic", "privacy.rng=os", "resume=false"))
     assert len(set(charged(folder))) == T + 1
 
 
@@ -309,10 +311,10 @@ def test_an_objective_that_raised_goes_on_in_its_round(tmp_path, round):
     FAIL_AT[0] = done + 3
     cfg = compose(*custom, *QUIET, f"results_dir={tmp_path / 'run'}")
     with pytest.raises(EvaluationError, match="at agent .* raised RuntimeError: sensor off"):
-        execute(cfg)
+        run_configuration(cfg)
     FAIL_AT[0] = 0
     CALLS.clear()
-    _, folder = execute(cfg)
+    _, folder = run_configuration(cfg)
     assert len(CALLS) == N * (n_init + T) - done
     assert differences(records(folder), whole) == [], (records(folder)["summary"], whole["summary"])
 
@@ -329,14 +331,14 @@ def test_replayed_rounds_are_shown_as_they_were(tmp_path):
             raise Stop
 
     stop_after = [None]
-    execute(configured(tmp_path / "whole"), show)
+    run_configuration(configured(tmp_path / "whole"), show)
     whole, shown = list(shown), []
     stop_after = [7]
     with pytest.raises(Stop):
-        execute(cfg, show)
+        run_configuration(cfg, show)
     assert shown == whole[:8]
     shown, stop_after = [], [None]
-    execute(cfg, show)
+    run_configuration(cfg, show)
     assert shown == whole
 
 
@@ -345,7 +347,7 @@ def test_an_error_while_rounds_are_replayed_loses_nothing(tmp_path):
     interrupted(cfg, 8)
     interrupted(cfg, 3)
     assert len(Checkpoint(folder_of(cfg) / "checkpoint").read()) == 9
-    _, folder = execute(cfg)
+    _, folder = run_configuration(cfg)
     assert differences(records(folder), expected("synthetic")) == []
 
 
@@ -362,12 +364,12 @@ def test_interrupted_while_the_records_are_written(tmp_path, monkeypatch, name):
     with monkeypatch.context() as broken:
         broken.setattr(RunFolder, "replace", stop)
         with pytest.raises(Stop):
-            execute(cfg)
+            run_configuration(cfg)
     folder = folder_of(cfg)
     assert not (folder / "summary.json").exists()
     with monkeypatch.context() as watched:
         watched.setattr("dpfbo.problems.synthetic.Synthetic.evaluate", lambda *_: pytest.fail("evaluated again"))
-        execute(cfg)
+        run_configuration(cfg)
     assert differences(records(folder), expected("synthetic")) == []
 
 
@@ -384,10 +386,10 @@ def test_interrupted_while_the_checkpoint_is_cleared(tmp_path, monkeypatch, left
     with monkeypatch.context() as broken:
         broken.setattr(Checkpoint, "clear", clear_some)
         with pytest.raises(Stop):
-            execute(cfg)
+            run_configuration(cfg)
     folder = folder_of(cfg)
     assert (folder / "summary.json").exists()
-    execute(cfg)
+    run_configuration(cfg)
     assert differences(records(folder), expected("synthetic")) == []
 
 
@@ -397,7 +399,7 @@ def test_a_damaged_checkpoint_costs_rounds_and_nothing_else(tmp_path):
     folder = folder_of(cfg)
     (folder / "checkpoint" / "round-00004.npz").write_bytes(b"PK\x03\x04")
     (folder / "checkpoint" / ".round-00009.npz.x1").write_bytes(b"half")
-    _, folder = execute(cfg)
+    _, folder = run_configuration(cfg)
     assert differences(records(folder), expected("branin")) == []
 
 
@@ -421,7 +423,7 @@ def test_says_where_it_goes_on(tmp_path, caplog):
     cfg = configured(tmp_path)
     interrupted(cfg, 4)
     with caplog.at_level(logging.WARNING):
-        execute(cfg)
+        run_configuration(cfg)
     assert f"going on after round 4 of {T}" in caplog.text
     assert "already holds" not in caplog.text
 
@@ -446,13 +448,13 @@ def test_progress_and_busy_in_every_state(tmp_path, monkeypatch):
     last = [0.0]
     assert state(RunFolder(tmp_path / "nothing")) == (None, False)
     with pytest.raises(Stop):
-        execute(cfg, look)
+        run_configuration(cfg, look)
     folder = RunFolder(folder_of(cfg))
     assert state(folder) == (states[-1][0], False)
     assert states[-1][0].round == 6
     interrupted(cfg, 9)
     assert folder.progress().round == 9
-    execute(cfg)
+    run_configuration(cfg)
     assert state(folder) == (None, False)
     assert {f.name for f in folder.path.iterdir()} == FILES
 

@@ -11,7 +11,7 @@ import pytest
 
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.readers.data_files import data_root
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import SMALL, call
 
@@ -26,7 +26,7 @@ def finished(folder):
 
 
 def test_summary_has_everything(tmp_path):
-    summary, folder = execute(compose(*SMALL, *QUIET, f"results_dir={tmp_path}"))
+    summary, folder = run_configuration(compose(*SMALL, *QUIET, f"results_dir={tmp_path}"))
     assert json.loads((folder / "summary.json").read_text()) == summary
     for key in (
         "experiment", "problem", "algorithm", "seed", "n_agents", "rounds", "metric", "curve", "final", "delta",
@@ -51,9 +51,9 @@ def test_summary_has_everything(tmp_path):
 
 def test_same_seed_same_queries_and_no_second_charge(tmp_path):
     cfg = compose(*SMALL, *QUIET, f"results_dir={tmp_path}")
-    _, folder = execute(cfg)
+    _, folder = run_configuration(cfg)
     first = pd.read_parquet(folder / "rounds.parquet")
-    summary, again = execute(cfg)
+    summary, again = run_configuration(cfg)
     assert again == folder
     epsilon = pd.read_parquet(folder / "server.parquet")["epsilon"]
     assert epsilon.is_monotonic_increasing
@@ -64,8 +64,8 @@ def test_same_seed_same_queries_and_no_second_charge(tmp_path):
 
 def test_operating_system_noise_is_fresh_and_charged_every_time(tmp_path):
     cfg = compose(*SMALL, *QUIET, f"results_dir={tmp_path}", "privacy.rng=os")
-    first, _ = execute(cfg)
-    second, _ = execute(cfg)
+    first, _ = run_configuration(cfg)
+    second, _ = run_configuration(cfg)
     assert second["n_charges"] == 12
     assert second["epsilon"]["pld"] > first["epsilon"]["pld"]
 
@@ -75,7 +75,7 @@ def test_operating_system_noise_is_fresh_and_charged_every_time(tmp_path):
     [("ts", 0.0), ("random_server", 0.0), ("sobol_server", 0.0), ("fts", None), ("fts_original", None)],
 )
 def test_epsilon_without_a_mechanism(tmp_path, algorithm, epsilon):
-    summary, _ = execute(compose(f"algorithm={algorithm}", *SMALL, *QUIET, f"results_dir={tmp_path}"))
+    summary, _ = run_configuration(compose(f"algorithm={algorithm}", *SMALL, *QUIET, f"results_dir={tmp_path}"))
     assert set(summary["epsilon"].values()) == {epsilon}
 
 
@@ -87,11 +87,11 @@ def test_interrupted_run_keeps_its_ledger_and_resumes_without_a_second_charge(tm
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        execute(cfg, stop)
+        run_configuration(cfg, stop)
     (ledger,) = tmp_path.rglob("ledger.jsonl")
     assert len(Ledger(ledger).charges) == 4
     assert not list(tmp_path.rglob("summary.json"))
-    summary, _ = execute(cfg)
+    summary, _ = run_configuration(cfg)
     assert summary["n_charges"] == 6
 
 
@@ -220,7 +220,7 @@ REAL = data_root() / "landmine" / "LandmineData.mat"
 @pytest.mark.skipif(not REAL.is_file(), reason="landmine data not there: python -m runners.fetch landmine")
 def test_landmine_end_to_end(tmp_path):
     cfg = compose("problem=landmine", "rounds=5", "seed=0", *QUIET, f"results_dir={tmp_path}")
-    summary, folder = execute(cfg)
+    summary, folder = run_configuration(cfg)
     assert summary["n_agents"] == 29
     assert summary["metric"] == "one_minus_auc"
     assert summary["curve"]["mean"][0] > summary["final"]["mean"] > 0.2

@@ -13,7 +13,7 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.privacy import entropy, noise
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import SMALL
 
@@ -44,7 +44,7 @@ def interrupted(cfg, after):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        execute(cfg, stop)
+        run_configuration(cfg, stop)
 
 
 def every_number(folder):
@@ -64,7 +64,7 @@ def test_nothing_of_the_noise_stays(tmp_path, caplog, drawn):
     interrupted(cfg, 3)
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert any(path.suffix == ".npz" for path in files)  # checkpoint, and the release of the round in progress
-    _, folder = execute(cfg)
+    _, folder = run_configuration(cfg)
     files.update({path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()})
     assert any(path.suffix == ".wandb" for path in files)
     assert len(normals) >= 6

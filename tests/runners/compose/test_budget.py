@@ -9,7 +9,7 @@ from dpfbo.privacy.ledger import Ledger
 from runners import run as command
 from runners.compose.composition import Composition, build
 from runners.compose.identity import setting_hash
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import QUIET, SMALL, call
 
@@ -39,7 +39,7 @@ def test_a_run_over_its_budget_is_refused_before_it_starts(monkeypatch, capsys, 
 def test_broadcasts_stop_within_the_budget_and_the_agents_go_on_alone(tmp_path):
     limit = curve()[3] * 1.001
     stopped = ["privacy.budget.when_spent=stop", f"privacy.budget.epsilon={limit}", "algorithm.follow=always"]
-    summary, folder = execute(compose(*SIX, *stopped, f"results_dir={tmp_path}"))
+    summary, folder = run_configuration(compose(*SIX, *stopped, f"results_dir={tmp_path}"))
     assert summary["n_charges"] == len(Ledger(folder / "ledger.jsonl").charges) == 4
     assert summary["epsilon"]["pld"] == pytest.approx(curve()[3])
     assert summary["epsilon"]["pld"] <= limit
@@ -58,7 +58,7 @@ def test_a_budget_has_its_own_delta(tmp_path):
 def test_a_ledger_of_real_releases_counts_against_the_budget(monkeypatch, capsys, tmp_path):
     """With fresh noise a second run into the same ledger adds to it."""
     real = [*SIX, "privacy.rng=os", f"privacy.budget.epsilon={curve()[-1] * 1.001}", f"results_dir={tmp_path}"]
-    first, folder = execute(compose(*real))
+    first, folder = run_configuration(compose(*real))
     assert first["n_charges"] == 6
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert call(monkeypatch, *real) == 1
@@ -71,7 +71,7 @@ def test_with_stop_a_spent_ledger_gets_nothing_more(tmp_path):
     stop = ["privacy.budget.when_spent=stop", f"privacy.budget.epsilon={limit}"]
     real = [*SIX, *stop, "privacy.rng=os", f"results_dir={tmp_path}"]
     for _ in range(2):
-        summary, folder = execute(compose(*real))
+        summary, folder = run_configuration(compose(*real))
         assert summary["n_charges"] == 4
         assert summary["epsilon"]["pld"] <= limit
     assert sources(folder, 6) == {"own"}
@@ -88,7 +88,7 @@ def test_broadcasts_that_stopped_do_not_begin_again(tmp_path):
     ]
     stop = ["privacy.budget.when_spent=stop", "privacy.budget.epsilon=12", f"results_dir={tmp_path}"]
     for _ in range(3):
-        summary, folder = execute(compose(*SIX, *falling, *stop))
+        summary, folder = run_configuration(compose(*SIX, *falling, *stop))
         assert summary["epsilon"]["pld"] <= 12
     rounds = [charge.round for charge in Ledger(folder / "ledger.jsonl").charges]
     runs = "".join(map(str, rounds)).split("0")[1:]
@@ -105,17 +105,17 @@ def test_a_budget_pays_for_a_release_that_is_sent_again_once(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        execute(compose(*exact), stop)
+        run_configuration(compose(*exact), stop)
     (last,) = tmp_path.rglob("round-00003.npz")
     last.unlink()  # as if the process had died before it wrote this
-    summary, folder = execute(compose(*exact))
+    summary, folder = run_configuration(compose(*exact))
     assert summary["n_charges"] == 6
 
 
 def test_seeded_runs_repeat_within_their_budget(tmp_path):
     seeded = [*SIX, f"privacy.budget.epsilon={curve()[-1] * 1.001}", f"results_dir={tmp_path}"]
     for _ in range(2):
-        summary, folder = execute(compose(*seeded))
+        summary, folder = run_configuration(compose(*seeded))
         assert summary["n_charges"] == 6
 
 
@@ -125,7 +125,7 @@ def test_interrupted_run_with_momentum_and_a_budget_resumes_to_the_same_records(
         *SIX, "privacy.budget.when_spent=stop", f"privacy.budget.epsilon={limit}", "algorithm.momentum=0.7",
         "algorithm.follow=always",
     ]  # fmt: skip
-    _, whole = execute(compose(*stopped, f"results_dir={tmp_path}/whole"))
+    _, whole = run_configuration(compose(*stopped, f"results_dir={tmp_path}/whole"))
 
     for last in (2, 5):
 
@@ -134,18 +134,18 @@ def test_interrupted_run_with_momentum_and_a_budget_resumes_to_the_same_records(
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            execute(compose(*stopped, f"results_dir={tmp_path}/{last}"), stop)
-        _, resumed = execute(compose(*stopped, f"results_dir={tmp_path}/{last}"))
+            run_configuration(compose(*stopped, f"results_dir={tmp_path}/{last}"), stop)
+        _, resumed = run_configuration(compose(*stopped, f"results_dir={tmp_path}/{last}"))
         for name in ("rounds.parquet", "server.parquet", "ledger.jsonl"):
             assert (resumed / name).read_bytes() == (whole / name).read_bytes()
-    _, plain = execute(compose(*stopped, "algorithm.momentum=0", f"results_dir={tmp_path}/plain"))
+    _, plain = run_configuration(compose(*stopped, "algorithm.momentum=0", f"results_dir={tmp_path}/plain"))
     assert (plain / "rounds.parquet").read_bytes() != (whole / "rounds.parquet").read_bytes()
 
 
 @pytest.mark.parametrize("algorithm", ["dp_fts_de", "fts", "random_server", "fts_original"])
 def test_broadcasts_end_when_asked(tmp_path, algorithm):
     asked = [f"algorithm={algorithm}", "algorithm.broadcasts=2", "algorithm.follow=always", f"results_dir={tmp_path}"]
-    summary, folder = execute(compose(*SIX, *asked))
+    summary, folder = run_configuration(compose(*SIX, *asked))
     assert sources(folder, 2) == {"server"}
     assert sources(folder, 3) == {"own"}
     assert summary["n_charges"] == (2 if algorithm in ("dp_fts_de", "fts") else 0)
@@ -169,7 +169,7 @@ def test_a_target_with_noise_that_falls_from_round_to_round():
 
 
 def test_a_run_with_a_target_says_what_it_cost(tmp_path):
-    summary, folder = execute(compose(*SIX, "privacy.epsilon=2", f"results_dir={tmp_path}"))
+    summary, folder = run_configuration(compose(*SIX, "privacy.epsilon=2", f"results_dir={tmp_path}"))
     assert 1.98 <= summary["epsilon"]["pld"] <= 2
     assert json.loads((folder / "ledger.jsonl").read_text().splitlines()[0])["z"] == 0.6436
 

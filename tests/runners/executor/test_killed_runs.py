@@ -6,7 +6,7 @@ from dpfbo.privacy.accounting.rdp import Rdp
 from dpfbo.privacy.ledger import Charge, Ledger
 from runners.record import run_folder
 from runners.record.run_folder import RunFolder
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.killed_runs import (
     RAY,
@@ -59,7 +59,7 @@ def test_resumed_with_other_executors(tmp_path, mark, expected):
             if done.agents.round == after:
                 raise Stop
 
-        return execute(compose(*RUN, *executor, *QUIET, f"results_dir={tmp_path}"), stop)
+        return run_configuration(compose(*RUN, *executor, *QUIET, f"results_dir={tmp_path}"), stop)
 
     with pytest.raises(Stop):
         resumed(5)
@@ -118,7 +118,7 @@ def test_planned_kills_are_as_many_as_asked_for():
 
 def test_the_judge_sees_what_is_wrong(tmp_path, expected):
     """Each fault in the records or the ledger of a finished run fails the judgement."""
-    _, folder = execute(compose(*RUN, *QUIET, f"results_dir={tmp_path}"))
+    _, folder = run_configuration(compose(*RUN, *QUIET, f"results_dir={tmp_path}"))
 
     def judged():
         outcome = Outcome("")
@@ -140,7 +140,7 @@ def test_the_judge_sees_what_is_wrong(tmp_path, expected):
 
 
 def test_the_judge_of_fresh_noise_sees_what_is_wrong(tmp_path):
-    _, folder = execute(compose(*RUN, "privacy.rng=os", *QUIET, f"results_dir={tmp_path}"))
+    _, folder = run_configuration(compose(*RUN, "privacy.rng=os", *QUIET, f"results_dir={tmp_path}"))
     seen = set(charged(folder))
 
     def judged(observed):

@@ -7,7 +7,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from runners.executor.ray.federated import RayFederation
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.ray_runs import BOX, SHORT, run, same
 from tests.helpers.small_runs import QUIET
@@ -44,7 +44,7 @@ def test_a_run_on_three_nodes_of_which_one_goes_away(cluster, monkeypatch, tmp_p
             here.append(lost.node_id)
             cluster.remove_node(lost)
 
-    summary, folder = execute(compose(*BOX, *CLUSTER, f"results_dir={tmp_path / 'ray'}"), lose_a_node)
+    summary, folder = run_configuration(compose(*BOX, *CLUSTER, f"results_dir={tmp_path / 'ray'}"), lose_a_node)
     assert same(local, folder)
     driver, lost = here
     assert before["the server"] == driver

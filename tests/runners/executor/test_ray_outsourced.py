@@ -18,7 +18,7 @@ from runners.executor.deployment import ExecutorError
 from runners.executor.ray.modeler import ModelerActor
 from runners.executor.ray.outsourced import RayOutsourced
 from runners.executor.ray.supervision import Actor
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.process_memory import masked, scan
 from tests.helpers.small_runs import QUIET, call, records
@@ -31,7 +31,7 @@ RAY = ["executor=ray"]
 
 def run(folder, *overrides, on_round=lambda done: None):
     """Run an outsourced experiment; returns (summary, folder)."""
-    return execute(compose(*SMALL, *overrides, f"results_dir={folder}"), on_round)
+    return run_configuration(compose(*SMALL, *overrides, f"results_dir={folder}"), on_round)
 
 
 class Parked:

@@ -29,7 +29,7 @@ from runners.compose.conf_folder import CONF
 from runners.compose.identity import setting_hash
 from runners.record import wandb_tracker
 from runners.record.wandb_tracker import WandbTracker
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 
 CONFIG = {"privacy": {"q": 0.35, "z": 1.0}, "seed": 3, "problem": "landmine"}
 SUMMARY = {
@@ -596,7 +596,9 @@ def composed(tmp_path: Path, *overrides: str) -> Any:
 
 
 def test_executed_run_is_all_there(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
-    summary, folder = execute(composed(tmp_path, "experiment_name=mine", "privacy.rng=os", "tracker.wandb.show=all"))
+    summary, folder = run_configuration(
+        composed(tmp_path, "experiment_name=mine", "privacy.rng=os", "tracker.wandb.show=all")
+    )
     (run,) = of_kind(folder, "run")
     assert run.run_group == "mine"
     assert list(run.tags) == ["branin", "dp_fts_de", "simulation"]
@@ -616,7 +618,7 @@ def test_executed_run_is_all_there(tmp_path: Path, messages: Callable[[], list[s
 
 
 def test_exchange_between_agents_has_no_epsilon(tmp_path: Path) -> None:
-    _, folder = execute(composed(tmp_path, "algorithm=fts_original"))
+    _, folder = run_configuration(composed(tmp_path, "algorithm=fts_original"))
     assert not {"privacy/epsilon", "regret_vs_epsilon"} & {name for row in rows(folder) for name in row}
 
 
@@ -626,8 +628,8 @@ def test_interrupted_run_goes_on_as_one_full_curve(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        execute(composed(tmp_path), interrupt)
-    summary, folder = execute(composed(tmp_path))
+        run_configuration(composed(tmp_path), interrupt)
+    summary, folder = run_configuration(composed(tmp_path))
     assert [row["regret/mean"] for row in rows(folder)[:4]] == pytest.approx(summary["curve"]["mean"])
     assert [exit.exit_code for exit in of_kind(folder, "exit")] == [0]
 
@@ -653,7 +655,7 @@ def test_run_is_whole_whatever_fails(
         folder = tmp_path / "single" / setting_hash(cfg) / "0"
         folder.mkdir(parents=True)
         (folder / "wandb").write_text("in the way")
-    summary, folder = execute(cfg, on_round)
+    summary, folder = run_configuration(cfg, on_round)
     assert json.loads((folder / "summary.json").read_text()) == summary
     assert pq.read_table(folder / "rounds.parquet")["round"].to_pylist()[-1] == 3
     assert sum("W&B tracking is off" in text for text in messages()) == 1

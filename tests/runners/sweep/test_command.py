@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from runners import status
 from runners.compose.identity import setting_hash
 from runners.record.run_folder import Progress
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from runners.sweep import command
 from runners.sweep.plan import parse_seeds, plan
 from runners.sweep.trials import TrialState, known_trials, record_failure, state
@@ -213,7 +213,7 @@ def test_dry_run_tells_all_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
     sweep = plan(sweeps)
     folders = [sweep.settings[0].trial(seed).folder(sweep.folder) for seed in range(3)]
-    execute(OmegaConf.create(sweep.settings[0].config(0)))
+    run_configuration(OmegaConf.create(sweep.settings[0].config(0)))
     record_failure(folders[1], "sensor off", "")
     folders[2].path.mkdir(parents=True)
     folders[2].note_progress(Progress(7, 9, 0.5, 0.1))
@@ -376,7 +376,7 @@ def test_a_sweep_and_a_plain_run_give_the_same_records(folder, session, here, tm
     """The workers write the records that this process computes."""
     one = ["problem.function=sweep_objective:good", "algorithm=dp_fts"]
     (setting,) = plan([*(o for o in CUSTOM if o != SETTINGS), *one]).settings
-    summary, _ = execute(OmegaConf.create({**setting.config(2), "results_dir": str(tmp_path)}))
+    summary, _ = run_configuration(OmegaConf.create({**setting.config(2), "results_dir": str(tmp_path)}))
     swept = json.loads((folder / "results" / "mine" / setting.name / "2" / "summary.json").read_text())
     assert swept["curve"] == summary["curve"]
     assert swept["epsilon"] == summary["epsilon"]

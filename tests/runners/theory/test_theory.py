@@ -14,7 +14,7 @@ import torch
 
 from dpfbo.federated import theory
 from dpfbo.federated.server import Server
-from runners.recorded_run import execute
+from runners.recorded_run import run_configuration
 from runners.theory import command
 from runners.theory.run import TheoryError, clipped_sets, read
 from tests.helpers.compose import compose
@@ -109,7 +109,7 @@ def runs(tmp_path_factory):
             patch.setattr(
                 Server, "round", lambda self, t, m, *late, s=messages: s.append(m) or plain(self, t, m, *late)
             )
-            execute(compose(*SMALL, *given, f"results_dir={results}", f"experiment_name={name}"))
+            run_configuration(compose(*SMALL, *given, f"results_dir={results}", f"experiment_name={name}"))
     return results, seen
 
 
