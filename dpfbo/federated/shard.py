@@ -36,9 +36,8 @@ class Shard:
 
     def __init__(self, problem: Problem, agents: Agents, ids: Tensor) -> None:
         self._problem, self._agents, self._ids = problem, agents.to(ids.device), ids
-        self._batch = batches.filled(
-            len(ids), batches.PRODUCTS, ids.device
-        )  # a single agent is duplicated, so that products round as in larger batches
+        # a single agent is duplicated, so that products round as in larger batches
+        self._batch = batches.filled(len(ids), batches.PRODUCTS, ids.device)
         self._state = self._agents.initial_state(ids[self._batch])
         reference = problem.reference
         self._reference = None if reference is None else reference[ids.to(reference.device)].to(ids.device)
