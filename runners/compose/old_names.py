@@ -38,8 +38,9 @@ def as_first_written(settings: dict[str, Any]) -> dict[str, Any]:
     server = settings["algorithm"]["server"]
     target = None if server is None else server["_target_"]
     old["algorithm"]["server"] = _SERVERS.get(target, server)
-    if "accountants" in old.get("privacy", {}):
-        old["privacy"]["accountants"] = {name: _ACCOUNTANTS.get(name, name) for name in old["privacy"]["accountants"]}
+    if "privacy" in old:  # the settings of a curator's release had them, too
+        names = old["privacy"].get("accountants", _ACCOUNTANTS)
+        old["privacy"]["accountants"] = {name: _ACCOUNTANTS.get(name, name) for name in names}
     return old
 
 
@@ -50,8 +51,11 @@ def modernised(settings: dict[str, Any]) -> dict[str, Any]:
     if isinstance(server, str):
         target = {word: path for path, word in _SERVERS.items()}[server]
         new["algorithm"]["server"] = None if target is None else {"_target_": target}
-    if isinstance(new.get("privacy", {}).get("accountants"), dict):
-        new["privacy"]["accountants"] = list(new["privacy"]["accountants"])
+    accountants = new.get("privacy", {}).get("accountants")
+    if isinstance(accountants, dict):
+        del new["privacy"]["accountants"]
+        if "q" in new["privacy"]:
+            new["privacy"]["accountants"] = list(accountants)
     return new
 
 

@@ -6,6 +6,7 @@ from analysis import labels
 from dpfbo.checks import SettingError
 from runners.compose import composition
 from runners.compose.composition import Composition, problem_of
+from runners.compose.identity import setting_hash
 from runners.compose.keys import MECHANISM, keys
 from runners.compose.old_names import as_first_written, modernised
 from runners.compose.settings import ProblemSettings, outside_setting
@@ -49,6 +50,24 @@ def test_a_configuration_of_the_first_version_is_read_as_it_was_written(override
     assert old != resolved
     assert isinstance(old["algorithm"]["server"], str)
     assert modernised(old) == resolved
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ("algorithm=gaussian_gp_ucb", "5f163eae0f22"),
+        ("algorithm=histogram_gp_ucb", "bad9a54c0b17"),
+        ("algorithm=cover_gp_ucb", "9e113192acf6"),
+        ("algorithm=po_gp_ucb privacy.rng=os", "f591b4e6f239"),
+        ("algorithm=dp_fts_de privacy/schedule=power weights=power", "cb67c171fae8"),
+        ("algorithm=dp_fts_de_plus privacy.epsilon=1", "55ce7042266b"),
+        ("algorithm=fts weights=uniform", "0c104b59ff1d"),
+        ("problem=branin algorithm=sobol_server", "305f9e509468"),
+    ],
+)
+def test_settings_keep_the_names_that_the_first_version_gave_them(overrides, name):
+    """So that finished runs and ledgers are found again."""
+    assert setting_hash(compose(*overrides.split())) == name
 
 
 def test_a_key_that_no_class_knows_is_refused():
