@@ -40,8 +40,7 @@ class FederatedExperiment:
     @staticmethod
     def of(settings: FederatedSettings, problem: Problem) -> "FederatedExperiment":
         """Raises ValueError, one sentence with the key, for settings that do not fit the problem."""
-        with keys("", seed="seed"):
-            streams = Streams(settings.seed)
+        streams = Streams(settings.seed)
         with keys("dropout"):
             dropout = Dropout(settings.dropout.probability, streams)
         agents = _agents(settings, problem, streams)

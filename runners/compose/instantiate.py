@@ -13,9 +13,15 @@ def instantiate(node: dict[str, Any]) -> Any:
         raise (error.__cause__ or error) from None
 
 
-def class_named(node: Any) -> type[Any]:
-    """The class that a node names. Raises ValueError if there is none."""
+def class_named(node: Any, attribute: str) -> type[Any]:
+    """The class of servers that a node names. Raises ValueError if there is none, or if the node has other keys."""
+    wrong = f"algorithm.server must be null or the class of a server, got {node!r}"
+    if not isinstance(node, dict) or set(node) != {"_target_"}:
+        raise ValueError(wrong)
     try:
-        return hydra.utils.get_class(node["_target_"])
-    except (KeyError, TypeError, ValueError, ImportError) as error:
-        raise ValueError(f"algorithm.server must be null or the class of a server, got {node!r}") from error
+        kind = hydra.utils.get_class(node["_target_"])
+    except (TypeError, ValueError, ImportError) as error:
+        raise ValueError(wrong) from error
+    if not hasattr(kind, attribute):
+        raise ValueError(wrong)
+    return kind

@@ -8,6 +8,7 @@ from typing import Any
 
 # module of a class, and its module in the first version
 _MOVED = {
+    "dpfbo.outsourced.curator": "dpfbo.outsourced.curator",
     "dpfbo.federated.schedule.PowerSchedule": "dpfbo.schedule.Power",
     "dpfbo.federated.schedule": "dpfbo.schedule",
     "dpfbo.federated.weights": "dpfbo.weights",
@@ -69,6 +70,6 @@ def _with_classes(node: Any, moved: dict[str, str]) -> Any:
 def _class_path(path: str, moved: dict[str, str]) -> str:
     for module, elsewhere in moved.items():
         there_already = elsewhere.startswith(module) and path.startswith(f"{elsewhere}.")
-        if f"{path}.".startswith(f"{module}.") and not there_already:
-            return elsewhere + path.removeprefix(module)
+        if f"{path}.".startswith(f"{module}."):
+            return path if there_already else elsewhere + path.removeprefix(module)
     return path

@@ -36,8 +36,7 @@ class OutsourcedExperiment:
     @staticmethod
     def of(settings: OutsourcedSettings, problem: CandidateProblem) -> OutsourcedExperiment:
         """Raises ValueError, one sentence with the key, for settings that do not fit the problem."""
-        with keys("", seed="seed"):
-            streams = Streams(settings.seed)
+        streams = Streams(settings.seed)
         public, transform = problem.table.public, settings.transform
         with keys("transform"):
             transform.event(public)

@@ -46,9 +46,9 @@ class ReleasePrivacy:
         """True if the server's random numbers follow from the seed, as in a simulation."""
         return self.rng == "seeded"
 
-    def check_noise(self) -> None:
+    def check_noise(self, noise: object) -> None:
         """Raise ValueError for noise without a seed in a seeded run."""
-        if isinstance(self.noise, DiscreteGaussian) and self.seeded:
+        if isinstance(noise, DiscreteGaussian) and self.seeded:
             raise ValueError(f"privacy/noise=discrete needs privacy.rng=os, got {self.rng!r}: its noise has no seed")
 
 

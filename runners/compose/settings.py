@@ -164,6 +164,7 @@ class RunSettings:
     sweep: Any = field(default=None, metadata=OUTSIDE)
 
     def __post_init__(self) -> None:
+        checks.integer("seed", self.seed, minimum=0)
         checks.integer("rounds", self.rounds, minimum=1)
         checks.integer("n_init", self.n_init, minimum=1)
         checks.one_of("progress", self.progress, (True, False))
@@ -191,7 +192,7 @@ class FederatedSettings(RunSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.algorithm.private:
-            self.privacy.check_noise()
+            self.privacy.check_noise(self.privacy.noise)
         if self.dropout.deadline is not None:
             self._check_deadline()
 
@@ -221,7 +222,7 @@ class OutsourcedSettings(RunSettings):
         checks.one_of("privacy.accountant", p.accountant, (RELEASE_ACCOUNTANT,))
         checks.positive("privacy.epsilon", p.epsilon)
         check_delta(p.delta, "privacy.delta")
-        p.check_noise()
+        p.check_noise(getattr(self.transform, "noise", None))
         if p.budget.when_spent != "refuse":
             raise ValueError(
                 "privacy.budget.when_spent must be refuse for an outsourced run, which cannot do without its release, "

@@ -41,17 +41,22 @@ def typed(resolved: dict[str, Any]) -> Settings:
         "tracker": _nested(TrackerSettings, "tracker", wandb=_nested(WandbSettings, "tracker.wandb")),
     }  # fmt: skip
     if is_outsourced(resolved):
-        left_out = {key: value for key, value in resolved.items() if key not in ("weights", "acquisition")}
         return section(
-            OutsourcedSettings, left_out, "",
+            OutsourcedSettings, _known(OutsourcedSettings, resolved), "",
             **shared, algorithm=_outsourced_algorithm, privacy=_privacy(ReleasePrivacy), transform=_transform,
         )  # fmt: skip
-    left_out = {key: value for key, value in resolved.items() if key != "transform"}
     return section(
-        FederatedSettings, left_out, "", **shared, algorithm=_federated_algorithm, privacy=_privacy(MechanismPrivacy),
+        FederatedSettings, _known(FederatedSettings, resolved), "",
+        **shared, algorithm=_federated_algorithm, privacy=_privacy(MechanismPrivacy),
         weights=_object("weights", hold="weights.decay.hold", steps="weights.decay.steps"),
         acquisition=_nested(Acquisition, "acquisition"),
     )  # fmt: skip
+
+
+def _known(cls: type[Any], resolved: dict[str, Any]) -> dict[str, Any]:
+    """The nodes at the top that `cls` has; others serve the interpolations of an experiment's own YAML."""
+    names = {f.name for f in fields(cls)}
+    return {key: value for key, value in resolved.items() if key in names}
 
 
 def is_outsourced(config: Mapping[str, Any]) -> bool:
@@ -106,16 +111,20 @@ def _privacy(cls: type[ReleasePrivacy]) -> Make:
 
 
 def _federated_algorithm(node: Any) -> FederatedAlgorithm:
+    def server(node: Any) -> type[Any] | None:
+        return None if node is None else class_named(node, "for_run")
+
     return section(
-        FederatedAlgorithm, node, "algorithm", server=lambda server: None if server is None else class_named(server),
+        FederatedAlgorithm, node, "algorithm", server=server,
         own_gp=_nested(OwnGP, "algorithm.own_gp"), own_draw=_nested(OwnDraw, "algorithm.own_draw"),
     )  # fmt: skip
 
 
 def _outsourced_algorithm(node: Any) -> OutsourcedAlgorithm:
-    return section(
-        OutsourcedAlgorithm, node, "algorithm", server=class_named, modeler=_nested(Policy, "algorithm.modeler")
-    )
+    def server(node: Any) -> type[Any]:
+        return class_named(node, "measure")
+
+    return section(OutsourcedAlgorithm, node, "algorithm", server=server, modeler=_nested(Policy, "algorithm.modeler"))
 
 
 def _transform(node: Any) -> Any:

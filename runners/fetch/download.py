@@ -7,7 +7,7 @@ pooch checks the checksum, and keeps no file with another one. It would start ev
 from __future__ import annotations
 
 import logging
-import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -98,7 +98,9 @@ class Resuming:
             task = progress.add_task(self.file.name, total=self.file.bytes, completed=self._arrived())
             self._try(lambda size: progress.update(task, completed=size))
         self.sha256 = pooch.file_hash(self.part)
-        os.replace(self.part, output_file)
+        shutil.copyfile(self.part, output_file)  # pooch deletes its file when it is interrupted
+        if self.sha256 != self.file.sha256:
+            self.part.unlink()
 
     def say(self, text: str) -> None:
         self.console.print(f"{self.file.name}: {text}", markup=False, highlight=False, soft_wrap=True)

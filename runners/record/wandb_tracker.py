@@ -205,10 +205,18 @@ class WandbTracker:
             self._actions = None
 
         self._hand_over(close)
+        self._wait_for_rounds()
         if self._worker is not None:
             self._worker.join(FINISH_SECONDS + ANSWER_SECONDS)
             if self._worker.is_alive():
                 self._no_answer(FINISH_SECONDS + ANSWER_SECONDS)
+
+    def _wait_for_rounds(self) -> None:
+        """Wait while the worker logs the rounds that are left, as long as W&B takes some within `ANSWER_SECONDS`."""
+        actions, left = self._actions, -1
+        while actions is not None and self._worker is not None and actions.qsize() not in (0, left):
+            left = actions.qsize()
+            self._worker.join(ANSWER_SECONDS)
 
     def _hand_over(self, action: Callable[[], object]) -> None:
         """Let the worker do `action` after those before it."""

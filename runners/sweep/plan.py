@@ -130,19 +130,19 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
         options = _options(base)
         scaled_seeds, entries = _scaled(base)
         parsed_seeds = parse_seeds(seeds[-1] if seeds else scaled_seeds)
-        found: dict[str, tuple[list[tuple[str, ...]], Composition]] = {}
+        found: dict[str, tuple[list[tuple[str, ...]], DictConfig]] = {}
         combinations = _combinations(entries, given)
         for number, overrides in enumerate(combinations, start=1):
             say(f"composing {number} of {len(combinations)}")
             cfg = hydra.compose("config", list(overrides))
             _adapt(cfg, options, parsed_seeds[0])
             composition = Composition(cfg)
-            found.setdefault(composition.setting, ([], composition))[0].append(overrides)
-    labels = _labels([group for group, _ in found.values()], [c.settings.algorithm.name for _, c in found.values()])
+            found.setdefault(composition.setting, ([], composition.cfg))[0].append(overrides)
+    labels = _labels([group for group, _ in found.values()], [cfg.algorithm.name for _, cfg in found.values()])
     settings = []
-    for number, (group, composition) in enumerate(found.values(), start=1):
+    for number, (group, cfg) in enumerate(found.values(), start=1):
         say(f"checking setting {number} of {len(found)}")
-        settings.append(_checked(labels[number - 1], group[0], composition))
+        settings.append(_checked(labels[number - 1], group[0], Composition(cfg)))  # one experiment at a time
     folder = settings[0].folder
     return SweepPlan(folder.name, folder, tuple(settings), parsed_seeds, options)
 

@@ -22,7 +22,7 @@ from runners.compose.composition import experiment_of, federated
 from runners.compose.configuration import composed
 from runners.compose.federated import FederatedExperiment
 from runners.compose.old_names import modernised
-from runners.compose.typed import typed
+from runners.compose.typed import is_outsourced, typed
 
 
 class TheoryError(RuntimeError):
@@ -74,7 +74,10 @@ def read(folder: Path, data_dir: Path | None = None) -> RebuiltRun:
         settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
         if data_dir is not None and "data_dir" in settings["problem"]:
             settings["problem"]["data_dir"] = str(data_dir)
-        e = federated(experiment_of(typed(_completed(modernised(settings)))))
+        settings = modernised(settings)
+        if is_outsourced(settings):
+            raise ValueError(f"algorithm={settings['algorithm']['name']} has no agents that send messages")
+        e = federated(experiment_of(typed(_completed(settings))))
         queries = pq.read_table(folder / "rounds.parquet", columns=["x", "y"])
         server = pq.read_table(folder / "server.parquet").to_pydict()
         if not isinstance(e.mechanism, SubsampledGaussian):
@@ -90,8 +93,8 @@ def read(folder: Path, data_dir: Path | None = None) -> RebuiltRun:
 def _completed(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a run; settings that its version did not have yet get their defaults."""
     default = _defaults()
-    groups = {name: {**default[name], **settings[name]} for name in ("algorithm", "privacy", "dropout", "executor")}
-    return {**default, **settings, **groups}
+    groups = {name: {**default[name], **settings[name]} for name in ("algorithm", "privacy", "dropout")}
+    return {**default, **settings, **groups, **{name: default[name] for name in ("executor", "tracker")}}
 
 
 @cache

@@ -87,3 +87,24 @@ def test_a_problem_is_built_once_for_a_calibrated_run(monkeypatch):
     assert of_run.experiment.problem is of_run.problem
     assert of_run.settings.privacy.z > 0
     assert len(built) == 1
+
+
+@pytest.mark.parametrize("server", ["{_target_: builtins.dict}", "peer", "{_target_: nowhere.Server}"])
+def test_a_server_is_null_or_a_class_of_servers(server):
+    with pytest.raises(ValueError, match="algorithm.server must be null or the class of a server, got"):
+        Composition(compose("algorithm=fts", f"algorithm.server={server}")).settings  # noqa: B018
+
+
+def test_a_key_beside_the_class_of_a_server_is_refused():
+    with pytest.raises(ValueError, match="algorithm.server must be null or the class of a server, got"):
+        Composition(compose("algorithm=fts", "+algorithm.server.alpha=3")).settings  # noqa: B018
+
+
+def test_a_key_at_the_top_may_serve_interpolations():
+    settings = Composition(compose("+my_rounds=3", "rounds=${my_rounds}")).settings
+    assert settings.rounds == 3
+
+
+def test_a_bad_seed_is_named_before_what_follows_from_it():
+    with pytest.raises(ValueError, match="^seed must be an integer of at least 0, got -1$"):
+        Composition(compose("seed=-1")).experiment  # noqa: B018
