@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors
+from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior
 from dpfbo.files import replace_file
 from dpfbo.outsourced.table import ReleasedTable
 from dpfbo.outsourced.transforms import Unreleased
@@ -33,9 +33,10 @@ from dpfbo.records import RoundRecord, ServerRecord
 from dpfbo.run_result import Round, Sent
 
 _FORMAT = 1
-_SENT: dict[str, Callable[[torch.Tensor], Sent]] = {
-    c.__name__: c for c in (RegionVectors, AgentVectors, Points, ReleasedTable)
+_SENT: dict[str, Callable[..., Sent]] = {
+    c.__name__: c for c in (RegionVectors, AgentVectors, Points, ReleasedTable, SharedPrior)
 }
+_VALUES, _FURTHER = "broadcast", "broadcast."  # names of the arrays of a broadcast: its values, its other fields
 # zipfile raises RuntimeError for an archive that is encrypted or of an unknown compression
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 
@@ -52,7 +53,9 @@ class Checkpoint:
         meta: dict[str, Any] = {"format": _FORMAT, "round": done.agents.round, "seconds": done.seconds}
         if done.broadcast is not None:
             meta["broadcast"] = type(done.broadcast).__name__
-            arrays["broadcast"] = done.broadcast.values.numpy()
+            arrays[_VALUES] = done.broadcast.values.numpy()
+            others = {name: value for name, value in vars(done.broadcast).items() if name != "values"}
+            arrays.update({_FURTHER + name: value.numpy() for name, value in others.items()})
         if done.server is not None and done.diagnostics is not None:
             s, private = done.server, done.diagnostics
             numbers = _numbers(s.sigma, s.sensitivity, private)
@@ -187,7 +190,10 @@ def _round(content: bytes, t: int) -> Round:
         raise ValueError(f"the file is of round {meta['round']}")
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     agents = RoundRecord(t, *(tensors[f.name] for f in fields(RoundRecord)[1:]))
-    broadcast = _SENT[meta["broadcast"]](tensors["broadcast"]) if "broadcast" in meta else None
+    broadcast = None
+    if "broadcast" in meta:
+        others = {name.removeprefix(_FURTHER): tensors[name] for name in tensors if name.startswith(_FURTHER)}
+        broadcast = _SENT[meta["broadcast"]](tensors[_VALUES], **others)
     server, diagnostics = None, None
     if "server" in meta:
         s = meta["server"]

@@ -12,9 +12,13 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.clock import PhaseClock
-from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors
+from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, SharedPrior
+from dpfbo.federated.design import Design
 from dpfbo.federated.follow import FOLLOW_PROBABILITY
+from dpfbo.federated.prior.model import PriorModel
+from dpfbo.federated.prior.transfer import Transfer, chosen_model, restricted_likelihood
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
 from dpfbo.gp.domain import Box, Domain
@@ -112,7 +116,9 @@ class Agents:
     spread). message_center: subtract the agent's mean observation first; a constant does not move an argmax, but would
     take up part of the message's bounded norm. n_init: initial points, uniform in the agent's own region
     (local_initialisation, the paper), or in the whole domain. follow: name of `1 - p_t` in `FOLLOW_PROBABILITY`.
-    own_gp, own_draw: local Thompson sampling. rounds: T, for the capacity of the buffers.
+    own_gp, own_draw: local Thompson sampling. rounds: T, for the capacity of the buffers. prior: the private prior's
+    model; then the message is `statistics`, the design of the initial points is public, and an agent that has received
+    a `SharedPrior` follows it whenever its own observations say so, whatever `follow`.
     """
 
     domain: Domain
@@ -129,16 +135,34 @@ class Agents:
     message: str = "sample"
     message_center: bool = False
     local_initialisation: bool = True
+    design_kind: str = "uniform"
+    prior: PriorModel | None = None
 
     def __post_init__(self) -> None:
         checks.integer("rounds", self.rounds, minimum=1)
         checks.integer("n_init", self.n_init, minimum=1)
         checks.positive("message_noise", self.message_noise)
-        checks.one_of("message", self.message, ("sample", "mean"))
+        checks.one_of("message", self.message, ("sample", "mean", "statistics"))
         checks.one_of("message_center", self.message_center, (True, False))
         checks.one_of("local_initialisation", self.local_initialisation, (True, False))
         checks.one_of("follow", self.follow, FOLLOW_PROBABILITY)
         self.own_draw.check_against(self.domain)
+        self.design  # noqa: B018
+        if (self.message == "statistics") != (self.prior is not None):
+            raise SettingError("message", f"must be 'statistics' with a private prior alone, got {self.message!r}")
+        if self.prior is not None:
+            self.prior.statistics.kappa(self.n_init)
+
+    @property
+    def design(self) -> Design:
+        """The public design of the initial points."""
+        regions = self.regions if self.local_initialisation else Regions(1, self.domain.dimension)
+        return Design(self.domain, regions, self.streams, self.n_init, self.design_kind)
+
+    @property
+    def message_size(self) -> int:
+        """The number of entries of a message."""
+        return self.features.frequencies.shape[1] + (self.prior is not None)
 
     def to(self, device: torch.device) -> "Agents":
         """The same settings with the domain and the shared features on a device."""
@@ -151,12 +175,9 @@ class Agents:
         return AgentsState(ids, history, 0, self.own_gp.start(n, ids.device))
 
     def initial_query(self, state: AgentsState) -> Query:
-        """Algo. 2 line 2: `n_init` points, uniform in the agent's own region or in the whole domain."""
-        n, D = len(state.ids), self.domain.dimension
-        u = self.streams.uniform("initial", state.ids, 0, self.n_init * D).view(n, self.n_init, D)
-        regions = self.regions if self.local_initialisation else Regions(1, D)
-        points = regions.uniform_points(regions.assign(state.ids), u, self.domain)
-        return Query(points, torch.full((n, self.n_init), int(Source.initial), device=points.device))
+        """Algo. 2 line 2: the `n_init` points of the design."""
+        points = self.design.points(state.ids)
+        return Query(points, torch.full(points.shape[:2], int(Source.initial), device=points.device))
 
     def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
         """Algo. 2 lines 5 to 9: the queries of round t >= 1.
@@ -164,7 +185,14 @@ class Agents:
         broadcast: the last one; None without a server, or after it has stopped sending: then p_t = 1.
         """
         coin = self.streams.uniform("follow", state.ids, t, 1)[:, 0]
-        follow = coin < (0.0 if broadcast is None else FOLLOW_PROBABILITY[self.follow](t))
+        transfer, model = None, None
+        if isinstance(broadcast, SharedPrior) and self.prior is not None:
+            with clock("gate"):
+                transfer = Transfer.of(self.prior, broadcast, state.Phi, state.y, self.n_init)
+                model = chosen_model(self._log_likelihoods(transfer, state), self.prior.gate, coin)
+                follow = model < len(self.prior.residuals)
+        else:
+            follow = coin < (0.0 if broadcast is None else FOLLOW_PROBABILITY[self.follow](t))
         u = torch.empty(len(state.ids), self.domain.dimension, dtype=torch.float64, device=follow.device)
         own, server = (
             rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
@@ -176,7 +204,10 @@ class Agents:
         if len(server):
             assert broadcast is not None  # without a broadcast no agent follows
             with clock("acquisition"):
-                u[server] = self._server_queries(state.ids[server], broadcast, t)
+                if transfer is not None and model is not None:
+                    u[server] = self._transfer_queries(state, transfer, model, server, t)
+                else:
+                    u[server] = self._server_queries(state.ids[server], broadcast, t)
         source = torch.where(follow, int(Source.server), int(Source.own))
         if isinstance(self.domain, Box):
             u, source = self._replace_repeats(state, u, source, t)
@@ -210,6 +241,8 @@ class Agents:
         """Algo. 2 lines 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
         with clock("message"):
             Phi, L, y = state.Phi, state.L, state.y
+            if self.prior is not None:
+                return self.prior.statistics.messages(Phi, y)
             if self.message_center:
                 y = y - y.mean(1, keepdim=True)
             if self.message == "mean":
@@ -231,6 +264,30 @@ class Agents:
             weights, regions = broadcast.values[ids][:, None], Regions(1, self.domain.dimension)
         elif isinstance(broadcast, RegionVectors):
             weights, regions = broadcast.values[None], self.regions
+        return self._argmax(weights, regions, ids, t)
+
+    def _log_likelihoods(self, transfer: Transfer, state: AgentsState) -> Tensor:
+        """Log restricted likelihoods of the models of the gate, n x K; the last is the agent's own GP, if it counts."""
+        found = transfer.log_likelihoods()
+        if not transfer.model.alone:
+            return found
+        L = hyperparameters.gram_cholesky(state.x, state.hyper, state.hyper.noise)
+        own = restricted_likelihood(L / transfer.model.scale, transfer.z)
+        return torch.cat([found, own[:, None]], 1)
+
+    def _transfer_queries(
+        self, state: AgentsState, transfer: Transfer, model: Tensor, rows: Tensor, t: int
+    ) -> Tensor:
+        """Argmax of one draw from the posterior under the shared prior, of the agents `rows`."""
+        ids, M = state.ids[rows], state.Phi.shape[2]
+        factors = torch.tensor(transfer.model.residuals, dtype=transfer.z.dtype, device=rows.device)
+        w0 = self.streams.normal("transfer/weights", ids, t, M)
+        e = self.streams.normal("transfer/noise", ids, t, state.count + 1)
+        weights = transfer.select(rows).draw(factors[model[rows]], w0, e[:, 1:], e[:, 0])
+        return self._argmax(weights[:, None], Regions(1, self.domain.dimension), ids, t)
+
+    def _argmax(self, weights: Tensor, regions: Regions, ids: Tensor, t: int) -> Tensor:
+        """Maximisers of the functions with these weights (n x P x M, or 1 x P x M), n x D."""
         # only the argmax matters: a common scale keeps the refinement's tolerances meaningful
         scale = weights.flatten(1).norm(dim=1).clamp(min=torch.finfo(weights.dtype).tiny)
         length = self.features.frequencies.pow(2).mean().rsqrt().expand(len(ids))

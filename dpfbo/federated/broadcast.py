@@ -1,7 +1,9 @@
 """The kinds of broadcast that agents may follow in their next query."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 
@@ -26,14 +28,43 @@ class Points:
     values: Tensor
 
 
-Broadcast = RegionVectors | AgentVectors | Points
+@dataclass(frozen=True)
+class SharedPrior:
+    """The posterior of the weights that all agents share (`dpfbo.federated.prior`), for the rest of the run.
+
+    values: 1 x (M + 1), the release, of which all else is a post-processing. In the coordinates `w = X r`, y in units
+    of the model's scale: mean: M; rotation: X, M x M; spectrum: M, the variances of r, in units of the residual's;
+    gain: M x M, the mean's derivative with respect to the sum of the messages; noise: lam; clip_norm: the norm of the
+    longest message that was not clipped.
+    """
+
+    values: Tensor
+    mean: Tensor
+    rotation: Tensor
+    spectrum: Tensor
+    gain: Tensor
+    noise: Tensor
+    clip_norm: Tensor
+
+
+Broadcast = RegionVectors | AgentVectors | Points | SharedPrior
+B = TypeVar("B")
+
+
+def moved(broadcast: B, device: torch.device) -> B:
+    """The same broadcast on a device."""
+    tensors: dict[str, Any] = {f.name: getattr(broadcast, f.name).to(device) for f in fields(broadcast)}  # type: ignore[arg-type]
+    return type(broadcast)(**tensors)
 
 
 def averaged(previous: Broadcast | None, new: Broadcast | None, momentum: float) -> Broadcast | None:
     """The agents' running average of broadcasts, `momentum * previous + (1 - momentum) * new`.
 
-    It is a post-processing of public vectors and costs no privacy. Only region vectors are averaged.
+    It is a post-processing of public vectors and costs no privacy. Only region vectors are averaged; a prior stays
+    until there is another.
     """
+    if new is None and isinstance(previous, SharedPrior):
+        return previous
     if momentum == 0 or not isinstance(new, RegionVectors) or not isinstance(previous, RegionVectors):
         return new
     return RegionVectors(momentum * previous.values + (1 - momentum) * new.values)

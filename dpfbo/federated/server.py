@@ -49,12 +49,12 @@ class Server:
     mechanism for relation, event and sensitivity. No release is made that would take the ledger over the budget.
     The `Diagnostics` are private: they are for simulation only.
 
-    n_features: M. weighting: the weights of each round. dropout: messages that never arrive; they count as zero
+    message_size: M. weighting: the weights of each round. dropout: messages that never arrive; they count as zero
     vectors, and q, noise and epsilon stay as they are. kept: None where the noise can be drawn again.
     """
 
     n_agents: int
-    n_features: int
+    message_size: int
     regions: Regions
     weighting: Weighting
     mechanism: Mechanism
@@ -72,7 +72,7 @@ class Server:
     def for_run(cls, parts: ServerParts) -> Server:
         parts.epsilon.prepare()
         return cls(
-            parts.n_agents, parts.n_features, parts.regions, parts.weighting, parts.mechanism, parts.entropy,
+            parts.n_agents, parts.message_size, parts.regions, parts.weighting, parts.mechanism, parts.entropy,
             parts.ledger, parts.epsilon, parts.dropout, parts.kept, parts.budget,
         )  # fmt: skip
 
@@ -89,7 +89,7 @@ class Server:
         lost = self.dropout.lost(self.n_agents, t) | (False if late is None else late)
         if made is None:
             messages = [None] * self.n_agents if messages is None else messages
-            made = self.mechanism.release(messages, weights, self.n_features, self.entropy, t, lost)
+            made = self.mechanism.release(messages, weights, self.message_size, self.entropy, t, lost)
             if self.kept:
                 self.kept.save(t, *made)
         release, diagnostics = made

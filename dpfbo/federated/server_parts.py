@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from dpfbo.federated.design import Design
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import Mechanism
+from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.domain import Domain
+from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.budget import Budget, EpsilonCurve
 from dpfbo.privacy.entropy import Entropy
@@ -17,11 +20,18 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class ServerParts:
-    """The parts of a run's server. n_agents: N. rounds: T. n_features: M. kept: None if noise can be drawn again."""
+    """The parts of a run's server.
+
+    n_agents: N. rounds: T. message_size: numbers in a message. prior: None without a private prior. kept: None if noise
+    can be drawn again.
+    """
 
     n_agents: int
     rounds: int
-    n_features: int
+    message_size: int
+    features: RandomFeatures
+    design: Design
+    prior: PriorModel | None
     domain: Domain
     regions: Regions
     weighting: Weighting

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.agents import Agents, AgentsState, Query
-from dpfbo.federated.broadcast import Broadcast
+from dpfbo.federated.broadcast import Broadcast, moved
 from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.messages import PartialSum
 from dpfbo.gp import batches
@@ -95,7 +95,7 @@ class Shard:
         return self._agents.observe(self._state, u[self._batch], y[self._batch], clock)
 
     def _received(self, broadcast: Broadcast | None) -> Broadcast | None:
-        return None if broadcast is None else replace(broadcast, values=broadcast.values.to(self._ids.device))
+        return None if broadcast is None else moved(broadcast, self._ids.device)
 
     def _record(self, t: int, query: Query, x: Tensor, y: Tensor) -> RoundRecord:
         value = self._problem.true_value(self._ids, x, y)

@@ -1,6 +1,7 @@
 """Random Fourier features of the squared-exponential kernel, scaled to unit norm."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +50,21 @@ class RandomFeatures:
         if len(self.frequencies) == 1:
             return self
         return RandomFeatures(self.frequencies.index_select(0, rows), self.phases.index_select(0, rows))
+
+
+def block_features(
+    n_features: int, dimension: int, lengthscales: Sequence[float], generator: np.random.Generator, paired: bool = False
+) -> RandomFeatures:
+    """One shared map of equally many features of each length-scale, block after block; see `shared_features`.
+
+    `phi(x) . phi(x')` approximates the mean of their kernels. Raises ValueError if the blocks do not divide M.
+    """
+    checks.integer("n_features", n_features, minimum=1)
+    if n_features % len(lengthscales):
+        raise SettingError("n_features", f"must be a multiple of {len(lengthscales)} length-scales, got {n_features}")
+    size = n_features // len(lengthscales)
+    blocks = [shared_features(size, dimension, l, generator, paired) for l in lengthscales]
+    return RandomFeatures(torch.cat([b.frequencies for b in blocks], 1), torch.cat([b.phases for b in blocks], 1))
 
 
 def shared_features(

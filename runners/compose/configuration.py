@@ -1,5 +1,6 @@
 """Hydra composes configurations from the files of conf/ and overrides."""
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -15,7 +16,13 @@ def by_regions(by_P: DictConfig, P: int) -> float:
     return by_P.get(P, by_P.default)
 
 
+def statistics_norm(n_init: int, scalar_weight: float) -> float:
+    """Resolver `statistics_norm`: the norm that few messages of a private prior exceed, in units of the scale."""
+    return round(1.2 * math.sqrt(max(n_init - 1, 1) * (1 + scalar_weight**2)), 3)
+
+
 OmegaConf.register_new_resolver("by_regions", by_regions, replace=True)
+OmegaConf.register_new_resolver("statistics_norm", statistics_norm, replace=True)
 
 
 @contextmanager

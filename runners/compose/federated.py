@@ -12,7 +12,7 @@ from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.server import AnyServer
 from dpfbo.federated.server_parts import ServerParts
 from dpfbo.federated.weights import Weighting
-from dpfbo.gp.features import shared_features
+from dpfbo.gp.features import block_features, shared_features
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
@@ -96,7 +96,7 @@ class FederatedExperiment:
         if kind is None:
             return None
         parts = ServerParts(
-            self.problem.n_agents, self.rounds, a.features.frequencies.shape[1], self.problem.domain, a.regions,
+            self.problem.n_agents, self.rounds, a.message_size, a.features, a.design, a.prior, self.problem.domain, a.regions,
             self.weighting, self.mechanism, self.dropout, self.streams,
             SeededEntropy(self.streams) if seeded else SystemEntropy(), ledger, self.plan.curve,
             self.plan.budget, None if seeded else kept,
@@ -111,10 +111,15 @@ def _agents(settings: FederatedSettings, problem: Problem, streams: Streams) -> 
     with keys("algorithm", n_features="algorithm.M", method="algorithm.own_draw.method"):
         regions = Regions(a.P, domain.dimension)
         regions.check_against(domain, problem.n_agents)
+        generator = streams.generator("features")
+        if a.prior is None:
+            features = shared_features(a.M, domain.dimension, a.lengthscale, generator, a.paired)
+        else:
+            features = block_features(a.M, domain.dimension, a.prior.lengthscales, generator, a.paired)
         return Agents(
             domain=domain,
             regions=regions,
-            features=shared_features(a.M, domain.dimension, a.lengthscale, streams.generator("features"), a.paired),
+            features=features,
             streams=streams,
             rounds=settings.rounds,
             n_init=settings.n_init,
@@ -126,4 +131,6 @@ def _agents(settings: FederatedSettings, problem: Problem, streams: Streams) -> 
             message=a.message,
             message_center=a.message_center,
             local_initialisation=a.local_initialisation,
+            design_kind=a.design,
+            prior=a.prior,
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.server_parts import ServerKind
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.acquisition import Acquisition
@@ -71,7 +72,7 @@ class TrackerSettings:
 class FederatedAlgorithm:
     """A member of the federated family. conf/algorithm/_base.yaml explains the settings.
 
-    server: class, None for agents that work alone.
+    server: class, None for agents that work alone. prior: None without a private prior.
     """
 
     name: str
@@ -91,6 +92,8 @@ class FederatedAlgorithm:
     follow: str
     own_gp: OwnGP
     own_draw: OwnDraw
+    design: str = "uniform"
+    prior: PriorModel | None = None
     preset: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 from dpfbo import checks
+from dpfbo.federated.prior.model import PriorModel
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.hyperparameters import OwnGP
@@ -116,7 +117,7 @@ def _federated_algorithm(node: Any) -> FederatedAlgorithm:
 
     return section(
         FederatedAlgorithm, node, "algorithm", server=server,
-        own_gp=_nested(OwnGP, "algorithm.own_gp"), own_draw=_nested(OwnDraw, "algorithm.own_draw"),
+        own_gp=_nested(OwnGP, "algorithm.own_gp"), own_draw=_nested(OwnDraw, "algorithm.own_draw"), prior=_nested(PriorModel, "algorithm.prior"),
     )  # fmt: skip
 
 

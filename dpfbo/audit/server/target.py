@@ -101,7 +101,7 @@ class Target:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(N, P, M)."""
-        return self.server.n_agents, self.server.regions.P, self.server.n_features
+        return self.server.n_agents, self.server.regions.P, self.server.message_size
 
     @property
     def seedable(self) -> bool:

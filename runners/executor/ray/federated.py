@@ -200,7 +200,7 @@ class RayServer:
     def _ask(self, t: int, messages: RayMessages | None) -> Any:
         d = self.deployment
         server, ranges = d.server_actor.handle, d.layout.ranges
-        M = d.experiment.agents.features.frequencies.shape[1]
+        M = d.experiment.agents.message_size
         if messages is None:
             return server.round.remote(t, None, M, [])
         late = messages.late(ranges)

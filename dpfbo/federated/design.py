@@ -1,0 +1,51 @@
+"""The initial points of all agents: a public design, drawn from the run's public seed and from no data."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.gp.domain import Domain
+from dpfbo.gp.regions import Regions
+from dpfbo.rng import Streams
+
+
+@dataclass(frozen=True)
+class Design:
+    """`n_init` initial points for each agent. Everybody who knows the settings and the seed can compute them.
+
+    kind: `uniform`, independent points in the agent's own region (Algo. 2 line 2); `sobol`, consecutive points of one
+    Sobol sequence over all agents, shifted at random, in the whole domain. regions: one region for points anywhere.
+    """
+
+    domain: Domain
+    regions: Regions
+    streams: Streams
+    n_init: int
+    kind: str = "uniform"
+
+    def __post_init__(self) -> None:
+        checks.integer("n_init", self.n_init, minimum=1)
+        checks.one_of("design", self.kind, ("uniform", "sobol"))
+
+    def points(self, agents: Tensor) -> Tensor:
+        """Unit-cube points of the agents (n ids), `n x n_init x D`, on the agents' device."""
+        D = self.domain.dimension
+        if self.kind == "sobol":
+            regions, u = Regions(1, D), self._sobol(agents)
+        else:
+            u = self.streams.uniform("initial", agents, 0, self.n_init * D)
+            regions = self.regions
+        return regions.uniform_points(regions.assign(agents), u.view(len(agents), self.n_init, D), self.domain)
+
+    def _sobol(self, agents: Tensor) -> Tensor:
+        ids, k, D = agents.cpu(), self.n_init, self.domain.dimension
+        if len(ids) == 0:
+            return torch.zeros(0, k, D, dtype=torch.float64, device=agents.device)
+        first, last = int(ids.min()), int(ids.max())
+        engine = torch.quasirandom.SobolEngine(D)
+        engine.fast_forward(first * k)
+        sequence = engine.draw((last - first + 1) * k, dtype=torch.float64).view(-1, k, D)
+        shift = self.streams.uniform("initial/shift", torch.zeros(1, dtype=torch.long), 0, D)
+        return ((sequence[ids - first] + shift) % 1).to(agents.device)

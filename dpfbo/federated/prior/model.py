@@ -1,0 +1,48 @@
+"""The settings of the private prior that agents and server share. All of them are public."""
+
+from dataclasses import dataclass
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+from dpfbo.federated.prior.statistics import Statistics
+
+
+@dataclass(frozen=True)
+class PriorModel:
+    """The hierarchical model and its use.
+
+    lengthscales: one block of features for each, in the unit cube; the release decides how much each counts. scale:
+    the assumed standard deviation of an objective. scalar_weight: see `Statistics`. noise: variance of an observation,
+    None if the release decides. residuals: factors of the residual variance tau that an agent tries on its own
+    observations; alone: it also tries its own GP without any transfer. gate: `mixture`, each query follows one of
+    these models, with the probability that the agent's observations give it; `selection`, the most probable one.
+    leave_own_out: an agent takes its own message out of the release before it uses it as a prior.
+    """
+
+    lengthscales: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8)
+    scale: float = 1.0
+    scalar_weight: float = 0.5
+    noise: float | None = None
+    residuals: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+    alone: bool = True
+    gate: str = "mixture"
+    leave_own_out: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("lengthscales", "residuals"):
+            values = tuple(getattr(self, name))
+            object.__setattr__(self, name, values)
+            if not values:
+                raise SettingError(name, "must name at least one number, got none")
+            for value in values:
+                checks.positive(name, value)
+        if self.noise is not None:
+            checks.positive("noise", self.noise)
+        checks.one_of("alone", self.alone, (True, False))
+        checks.one_of("gate", self.gate, ("mixture", "selection"))
+        checks.one_of("leave_own_out", self.leave_own_out, (True, False))
+        self.statistics  # noqa: B018
+
+    @property
+    def statistics(self) -> Statistics:
+        return Statistics(self.scale, self.scalar_weight)

@@ -1,0 +1,83 @@
+"""The server of the private prior: one release of summed statistics, and inference from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from dpfbo.checks import SettingError
+from dpfbo.federated.broadcast import SharedPrior
+from dpfbo.federated.design import Design
+from dpfbo.federated.messages import Messages
+from dpfbo.federated.prior.inference import Belief, Released, infer
+from dpfbo.federated.prior.model import PriorModel
+from dpfbo.federated.prior.statistics import DesignSums, design_sums
+from dpfbo.federated.server import RoundOutput, Server
+from dpfbo.federated.server_parts import ServerParts
+from dpfbo.gp.features import RandomFeatures
+
+_BLOCK = 2_000_000  # features of the public design that are held at once
+
+
+@dataclass(frozen=True)
+class PriorServer:
+    """Sums the statistics of all agents by the mechanism, and broadcasts the posterior of what they share.
+
+    Guarantee. The mechanism's release is the only function of the agents' data, with the ledger, budget and
+    guarantee of `Server`. The designs of all agents are public (`Design`), and so are the sums over them. Inference is
+    a post-processing of the release and of public numbers.
+
+    server: the aggregating server; its weights must be uniform, so that `N` times its release is the plain sum.
+    """
+
+    server: Server
+    model: PriorModel
+    design: Design
+    features: RandomFeatures
+    clip_norm: float
+    uses_messages: ClassVar[bool] = True
+    aggregates: ClassVar[bool] = True
+    bare_messages: ClassVar[bool] = False
+
+    @classmethod
+    def for_run(cls, parts: ServerParts) -> PriorServer:
+        if parts.prior is None:
+            raise SettingError("prior", "must be given for a server of the private prior")
+        norm = getattr(parts.mechanism, "clip_norm", torch.inf)
+        return cls(Server.for_run(parts), parts.prior, parts.design, parts.features, norm)
+
+    def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
+        broadcast, record, diagnostics = self.server.round(t, messages, late)
+        if broadcast is None or record is None:
+            return None, None, None
+        return self.infer(broadcast.values, record.sigma), record, diagnostics
+
+    def infer(self, values: Tensor, sigma: float) -> SharedPrior:
+        """The prior that follows from released values (1 x (M + 1)) with noise of standard deviation sigma."""
+        N, kappa = self.server.n_agents, self.model.statistics.kappa(self.design.n_init)
+        b, noise = N * values[0], N * sigma
+        released = Released(b[:-1], b[-1] / kappa, noise, noise / kappa)
+        given = None if self.model.noise is None else self.model.noise / self.model.scale**2
+        return _in_own_coordinates(values, infer(released, self.sums, given), self.clip_norm)
+
+    @cached_property
+    def sums(self) -> DesignSums:
+        """The public sums over all agents' designs."""
+        size = max(1, _BLOCK // (self.design.n_init * self.features.frequencies.shape[1]))
+        parts = torch.arange(self.server.n_agents).split(size)
+        return design_sums((self.features(self.design.points(ids)) for ids in parts), len(self.model.lengthscales))
+
+
+def _in_own_coordinates(values: Tensor, belief: Belief, clip_norm: float) -> SharedPrior:
+    """The broadcast of a belief: coordinates X in which `S = X diag(spectrum) X'` and `diag(tau) = X X'`."""
+    sd = belief.own.sqrt()
+    spectrum, Q = torch.linalg.eigh(belief.covariance / sd[:, None] / sd)
+    inverse = Q.mT / sd  # X^-1
+    return SharedPrior(
+        values, inverse @ belief.mean, sd[:, None] * Q, spectrum.clamp(min=0), inverse @ belief.gain,
+        belief.noise, torch.tensor(clip_norm, dtype=values.dtype),
+    )  # fmt: skip
