@@ -13,6 +13,9 @@ from dpfbo.checks import SettingError
 from dpfbo.gp import batches
 
 
+_TAIL = 1e-6  # probability beyond which no quasi-random frequency lies
+
+
 @dataclass(frozen=True)
 class RandomFeatures:
     """A batch of feature maps `phi_j(x) = cos(s_j . x + b_j) / norm`, each `phi(x)` of unit length.
@@ -53,18 +56,28 @@ class RandomFeatures:
 
 
 def block_features(
-    n_features: int, dimension: int, lengthscales: Sequence[float], generator: np.random.Generator, paired: bool = False
+    n_features: int, dimension: int, lengthscales: Sequence[float], generator: np.random.Generator
 ) -> RandomFeatures:
-    """One shared map of equally many features of each length-scale, block after block; see `shared_features`.
+    """One shared map with a block of cos, sin pairs for each length-scale; on the CPU.
 
-    `phi(x) . phi(x')` approximates the mean of their kernels. Raises ValueError if the blocks do not divide M.
+    `phi(x) . phi(x')` approximates the mean of their SE kernels, and `||phi(x)|| = 1` exactly. The frequencies of a
+    block are a Sobol sequence, shifted at random, mapped to the normal law: the error is smaller than that of random
+    ones (Yang et al., Quasi-Monte Carlo feature maps, ICML 2014). Raises ValueError if the blocks do not divide M into
+    pairs.
     """
     checks.integer("n_features", n_features, minimum=1)
-    if n_features % len(lengthscales):
-        raise SettingError("n_features", f"must be a multiple of {len(lengthscales)} length-scales, got {n_features}")
-    size = n_features // len(lengthscales)
-    blocks = [shared_features(size, dimension, l, generator, paired) for l in lengthscales]
-    return RandomFeatures(torch.cat([b.frequencies for b in blocks], 1), torch.cat([b.phases for b in blocks], 1))
+    if n_features % (2 * len(lengthscales)):
+        raise SettingError(
+            "n_features", f"must be a multiple of {2 * len(lengthscales)} for pairs of each length-scale, got {n_features}"
+        )
+    pairs = n_features // 2 // len(lengthscales)
+    s, b = [], torch.zeros(1, pairs, dtype=torch.float64)
+    for lengthscale in lengthscales:
+        checks.positive("lengthscales", lengthscale)
+        sequence = torch.quasirandom.SobolEngine(dimension).draw(pairs, dtype=torch.float64)
+        u = (sequence + torch.from_numpy(generator.uniform(size=dimension))) % 1
+        s += [torch.special.ndtri(u.clamp(_TAIL, 1 - _TAIL))[None] / lengthscale] * 2
+    return RandomFeatures(torch.cat(s, 1), torch.cat([b, b - math.pi / 2] * len(lengthscales), 1))
 
 
 def shared_features(

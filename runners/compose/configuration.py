@@ -18,7 +18,7 @@ def by_regions(by_P: DictConfig, P: int) -> float:
 
 def statistics_norm(n_init: int, scalar_weight: float) -> float:
     """Resolver `statistics_norm`: the norm that few messages of a private prior exceed, in units of the scale."""
-    return round(1.2 * math.sqrt(max(n_init - 1, 1) * (1 + scalar_weight**2)), 3)
+    return round(1.5 * math.sqrt(max(n_init - 1, 1) * (1 + scalar_weight**2)), 3)
 
 
 OmegaConf.register_new_resolver("by_regions", by_regions, replace=True)

@@ -115,7 +115,7 @@ def _agents(settings: FederatedSettings, problem: Problem, streams: Streams) -> 
         if a.prior is None:
             features = shared_features(a.M, domain.dimension, a.lengthscale, generator, a.paired)
         else:
-            features = block_features(a.M, domain.dimension, a.prior.lengthscales, generator, a.paired)
+            features = block_features(a.M, domain.dimension, a.prior.lengthscales, generator)
         return Agents(
             domain=domain,
             regions=regions,

@@ -53,13 +53,14 @@ class Released:
 @dataclass(frozen=True)
 class Belief:
     """The posterior of the common weights. mean: mu, M; covariance: S, M x M; gain: `D_v A V^-1`, M x M, of b; own: tau
-    by feature, M; noise: lam."""
+    by feature, M; noise: lam; own_share: the part of an objective's variance that is the agent's own."""
 
     mean: Tensor
     covariance: Tensor
     gain: Tensor
     own: Tensor
     noise: Tensor
+    own_share: float
 
 
 class Evidence:
@@ -121,7 +122,7 @@ class Evidence:
         solved = torch.cholesky_solve(vAU.T, cholesky(V)[0])  # V^-1 U' A D_v
         S = torch.diag_embed(v) - vAU @ solved
         gain = solved.T @ self.U.T
-        return Belief(gain @ self.released.linear, 0.5 * (S + S.T), gain, tau, h.noise[0])
+        return Belief(gain @ self.released.linear, 0.5 * (S + S.T), gain, tau, h.noise[0], float(torch.sigmoid(-theta[0])))
 
 
 def infer(released: Released, sums: DesignSums, noise: float | None = None) -> Belief:

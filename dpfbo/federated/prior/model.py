@@ -13,17 +13,19 @@ class PriorModel:
 
     lengthscales: one block of features for each, in the unit cube; the release decides how much each counts. scale:
     the assumed standard deviation of an objective. scalar_weight: see `Statistics`. noise: variance of an observation,
-    None if the release decides. residuals: factors of the residual variance tau that an agent tries on its own
-    observations; alone: it also tries its own GP without any transfer. gate: `mixture`, each query follows one of
+    None if the release decides. optimism: agents take tau for `1 + optimism * own share` times as large, with the part
+    of the variance that is an agent's own: too small a residual variance exploits too early, and only where there is
+    much of one. residuals: further factors of it that an agent tries on its own observations; alone: it also tries its own GP without any transfer. gate: `mixture`, each query follows one of
     these models, with the probability that the agent's observations give it; `selection`, the most probable one.
     leave_own_out: an agent takes its own message out of the release before it uses it as a prior.
     """
 
     lengthscales: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8)
     scale: float = 1.0
-    scalar_weight: float = 0.5
+    scalar_weight: float = 0.25
     noise: float | None = None
-    residuals: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+    optimism: float = 3.0
+    residuals: tuple[float, ...] = (1.0, 4.0)
     alone: bool = True
     gate: str = "mixture"
     leave_own_out: bool = True
@@ -36,6 +38,7 @@ class PriorModel:
                 raise SettingError(name, "must name at least one number, got none")
             for value in values:
                 checks.positive(name, value)
+        checks.non_negative("optimism", self.optimism)
         if self.noise is not None:
             checks.positive("noise", self.noise)
         checks.one_of("alone", self.alone, (True, False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -62,7 +62,9 @@ class PriorServer:
         b, noise = N * values[0], N * sigma
         released = Released(b[:-1], b[-1] / kappa, noise, noise / kappa)
         given = None if self.model.noise is None else self.model.noise / self.model.scale**2
-        return _in_own_coordinates(values, infer(released, self.sums, given), self.clip_norm)
+        belief = infer(released, self.sums, given)
+        own = belief.own * (1 + self.model.optimism * belief.own_share)
+        return _in_own_coordinates(values, replace(belief, own=own), self.clip_norm)
 
     @cached_property
     def sums(self) -> DesignSums:

@@ -26,7 +26,7 @@ class Statistics:
     """
 
     scale: float = 1.0
-    scalar_weight: float = 0.5
+    scalar_weight: float = 0.25
 
     def __post_init__(self) -> None:
         checks.positive("scale", self.scale)
