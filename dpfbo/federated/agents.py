@@ -20,6 +20,7 @@ from dpfbo.gp.acquisition import Acquisition, FeatureFunction
 from dpfbo.gp.domain import Box, Domain
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import RandomFeatures
+from dpfbo.gp.own_gp import AnyHyperparameters, OwnGP
 from dpfbo.gp.posterior import cholesky, extend_cholesky, mean_weights, sample_weights
 from dpfbo.gp.regions import Regions
 from dpfbo.rng import Streams
@@ -76,7 +77,7 @@ class AgentsState:
     ids: Tensor
     history: History
     count: int
-    hyper: hyperparameters.Hyperparameters
+    hyper: AnyHyperparameters
 
     @property
     def x(self) -> Tensor:
@@ -123,7 +124,7 @@ class Agents:
     n_init: int
     message_noise: float
     follow: str
-    own_gp: hyperparameters.OwnGP = hyperparameters.OwnGP()
+    own_gp: OwnGP = OwnGP()
     own_draw: OwnDraw = OwnDraw()
     acquisition: Acquisition = Acquisition()
     message: str = "sample"
@@ -138,7 +139,8 @@ class Agents:
         checks.one_of("message_center", self.message_center, (True, False))
         checks.one_of("local_initialisation", self.local_initialisation, (True, False))
         checks.one_of("follow", self.follow, FOLLOW_PROBABILITY)
-        self.own_draw.check_against(self.domain)
+        self.own_draw.check_against(self.domain, self.own_gp)
+        hyperparameters.check(self.own_gp, self.domain.dimension)
 
     def to(self, device: torch.device) -> "Agents":
         """The same settings with the domain and the shared features on a device."""
@@ -148,7 +150,7 @@ class Agents:
         """The state before any observation."""
         n, capacity, M = len(ids), self.n_init + self.rounds, self.features.frequencies.shape[1]
         history = History(n, capacity, self.domain.dimension, M, ids.device)
-        return AgentsState(ids, history, 0, self.own_gp.start(n, ids.device))
+        return AgentsState(ids, history, 0, hyperparameters.start(self.own_gp, n, self.domain.dimension, ids.device))
 
     def initial_query(self, state: AgentsState) -> Query:
         """Algo. 2 line 2: `n_init` points, uniform in the agent's own region or in the whole domain."""
@@ -203,8 +205,8 @@ class Agents:
         if last is not None and any(self.own_gp.due(n) for n in range(state.count + 1, self.n_init + last)):
             return state
         with clock("fit"):
-            start = self.own_gp.start(len(state.ids), state.ids.device)
-            return replace(state, hyper=hyperparameters.fit(state.x, state.y, start, self.own_gp.fit))
+            whole = self.own_gp.fit == self.own_draw.method == "gpytorch"
+            return replace(state, hyper=hyperparameters.fit_own(state.x, state.y, self.own_gp, whole))
 
     def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
         """Algo. 2 lines 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""

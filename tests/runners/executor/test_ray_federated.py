@@ -131,6 +131,27 @@ def test_options_of_the_message_path_do_not_depend_on_the_executor(reused, tmp_p
     assert set(frames(folder)[0].query("round == 6")["source"]) == {"own"}
 
 
+GPYTORCH = ["algorithm.own_gp.fit=gpytorch", "algorithm.own_draw.method=gpytorch", "acquisition.n_starts=3"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "kernel", "k"),
+    [
+        ("grid", ["algorithm.own_gp.kernel=matern32"], 5),
+        ("box", ["algorithm.own_gp.kernel=matern52", "algorithm.own_gp.ard=true", "algorithm.own_gp.warp=true"], 5),
+        ("box", ["algorithm.own_gp.kernel={_target_: gpytorch.kernels.RQKernel}", "algorithm.own_gp.priors=true"], 2),
+    ],
+    ids=["grid", "box", "candidates"],
+)
+def test_draws_of_gpytorch_do_not_depend_on_the_executor(reused, tmp_path, problem, kernel, k):
+    settings = [*PROBLEMS[problem], *GPYTORCH, *kernel, "algorithm=ts"]
+    expected, local = run(tmp_path / "local", *settings)
+    summary, folder = run(tmp_path / "ray", *settings, *shards(k))
+    assert summary["executor"]["shards"] == k
+    assert same(local, folder)
+    assert summary["setting"] == expected["setting"]
+
+
 @pytest.mark.parametrize(
     ("algorithm", "problem", "k"),
     [("dp_fts_de", "grid", 5), ("dp_fts_de", "box", 5), ("dp_fts_de", "box", 2), ("fts_de", "box", 5)],
