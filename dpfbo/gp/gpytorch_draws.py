@@ -17,13 +17,13 @@ from functools import cached_property
 
 import gpytorch
 import torch
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel
 from torch import Tensor
 
 from dpfbo.gp import batches, gpytorch_model, optimize
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.domain import Box, Domain
 from dpfbo.gp.features import RandomFeatures
+from dpfbo.gp.gpytorch_kernels import degrees_of_freedom
 from dpfbo.gp.gpytorch_model import AgentsModel, Models
 from dpfbo.gp.own_gp import AnyHyperparameters, KernelParameters
 from dpfbo.gp.posterior import cholesky
@@ -99,7 +99,8 @@ class Posterior:
     @cached_property
     def freedom(self) -> int | None:
         """Degrees of freedom of the kernel's spectral density, a Student t; 0 for a normal one, None if not known."""
-        return _freedom(self.select(torch.arange(1, device=self.x.device)).model().covar_module.base_kernel)
+        one = self.select(torch.arange(1, device=self.x.device))
+        return degrees_of_freedom(one.model().covar_module.base_kernel)
 
     def select(self, rows: Tensor) -> "Posterior":
         return Posterior(self.hyper.select(rows), self.x[rows], self.y[rows], self.models)
@@ -234,11 +235,3 @@ def _root(covariance: Tensor, variance: Tensor) -> Tensor:
         eigenvalues, vectors = torch.linalg.eigh(C[failed[batches.filled(len(failed), batches.PRODUCTS, C.device)]])
         R[failed] = (vectors * eigenvalues.clamp(min=0).sqrt()[:, None, :])[: len(failed)]
     return R
-
-
-def _freedom(kernel: Kernel) -> int | None:
-    if kernel.active_dims is not None:
-        return None
-    if type(kernel) is MaternKernel:
-        return round(2 * kernel.nu)
-    return 0 if type(kernel) is RBFKernel else None

@@ -4,54 +4,30 @@ Every parameter that must be positive is the exponential of GPyTorch's raw param
 agents are one N x p matrix of logarithms: noise variance, kernel variance, the kernel's own, the warp's exponents.
 """
 
-import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
-from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import gpytorch
 import torch
 from gpytorch.constraints import Positive
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.priors import NormalPrior
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from dpfbo.checks import SettingError
+from dpfbo.gp.gpytorch_kernels import WARP, WARP_SPREAD, Kumaraswamy, kernel_of
 from dpfbo.gp.own_gp import BOUNDS, AnyHyperparameters, KernelParameters, OwnGP
 
-_SMOOTHNESS = {"matern32": 1.5, "matern52": 2.5}
 _SPREAD = {"raw_lengthscale": 1.0, "raw_outputscale": 2.0, "raw_noise": 3.0}  # of the priors, in logarithms
-_WARP = ("raw_a", "raw_b")
-_WARP_SPREAD = 0.75  # of the priors of log a and log b (Snoek et al. 2014)
 _RAW_BOUNDS = {
     "raw_lengthscale": BOUNDS["lengthscale"], "raw_outputscale": BOUNDS["variance"], "raw_noise": BOUNDS["noise"],
-    **dict.fromkeys(_WARP, (0.1, 10.0)),
+    **dict.fromkeys(WARP, (0.1, 10.0)),
 }  # fmt: skip
 _POSITIVE = (1e-3, 1e3)  # bounds of other positive parameters, such as a period
 _FREE = 10.0  # bound of raw parameters under other constraints, in absolute value
-_EDGE = 1e-7  # distance from 0 and 1 within which the warp is constant: its slope may be infinite there
-
-
-class Kumaraswamy(gpytorch.Module):
-    """Kumaraswamy's distribution function on every axis, `w(x) = 1 - (1 - x^a)^b` (Snoek et al. 2014).
-
-    a, b: exponentials of `raw_a` and `raw_b`, n x 1 x D, with normal priors of mean 0. a = b = 1 is the identity.
-    """
-
-    def __init__(self, dimension: int, batch: torch.Size) -> None:
-        super().__init__()
-        for name in _WARP:
-            self.register_parameter(name, torch.nn.Parameter(torch.zeros(*batch, 1, dimension)))
-            self.register_prior(f"{name}_prior", NormalPrior(0.0, _WARP_SPREAD), name)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Unit-cube points `n x k x D` to points of the unit cube."""
-        x = x.clamp(_EDGE, 1 - _EDGE)
-        return 1 - (1 - x ** self.raw_a.exp()) ** self.raw_b.exp()
 
 
 class AgentsModel(gpytorch.models.ExactGP):
@@ -123,48 +99,6 @@ def exact_algebra() -> Iterator[None]:
         yield
 
 
-def kernel_of(own: OwnGP, dimension: int, batch: torch.Size) -> Kernel:
-    """The kernel that the settings name, without its variance. Raises SettingError if it cannot be built."""
-    given: dict[str, Any] = {"batch_shape": batch, **({"ard_num_dims": dimension} if own.ard else {})}
-    if own.kernel == "rbf":
-        return RBFKernel(**given)
-    if isinstance(own.kernel, str):
-        return MaternKernel(_SMOOTHNESS[own.kernel], **given)
-    try:
-        kernel = _built(own.kernel, given)
-    except Exception as error:  # of the user's choice of a class and its arguments
-        raise SettingError("own_gp.kernel", f"cannot be built ({error}), got {dict(own.kernel)!r}") from error
-    if not isinstance(kernel, Kernel):
-        raise SettingError("own_gp.kernel", f"must be a kernel of GPyTorch, got {dict(own.kernel)!r}")
-    return kernel
-
-
-def _built(node: Any, given: dict[str, Any]) -> Any:
-    """The object of a `_target_` node, and of those inside it. given: further arguments of every kernel."""
-    if isinstance(node, list | tuple):
-        return [_built(item, given) for item in node]
-    if not isinstance(node, Mapping) or "_target_" not in node:
-        return node
-    module, _, name = node["_target_"].rpartition(".")
-    cls = getattr(import_module(module), name)
-    arguments = {key: _built(value, given) for key, value in node.items() if key not in ("_target_", "_args_")}
-    if isinstance(cls, type) and issubclass(cls, Kernel):
-        _check_known(cls, arguments)
-        known = inspect.signature(cls).parameters.values()
-        takes = {key for key in given if any(p.name == key or p.kind is p.VAR_KEYWORD for p in known)}
-        if not getattr(cls, "has_lengthscale", False):
-            takes.discard("ard_num_dims")
-        arguments = {**{key: given[key] for key in takes}, **arguments}
-    return cls(*_built(node.get("_args_", []), given), **arguments)
-
-
-def _check_known(cls: type[Kernel], arguments: dict[str, Any]) -> None:
-    """Raise TypeError for an argument that no constructor of the kernel names: GPyTorch would ignore it."""
-    known = {name for base in cls.__mro__ for name in inspect.signature(base).parameters}
-    for name in arguments.keys() - known:
-        raise TypeError(f"{cls.__name__} has no argument {name!r}")
-
-
 def check(own: OwnGP, dimension: int) -> None:
     """Raise SettingError if the settings name a kernel that a batch of agents cannot have."""
     n = dimension + 2  # no other size of the model
@@ -217,9 +151,9 @@ def bounds_and_precision(own: OwnGP, dimension: int, device: torch.device) -> tu
     for p in parameters(model):
         name, constraint = names[id(p)]
         bound = [math.log(b) for b in _RAW_BOUNDS.get(name, _POSITIVE)]
-        if name not in _WARP and not isinstance(constraint, Positive):
+        if name not in WARP and not isinstance(constraint, Positive):
             bound = [-_FREE, _FREE]
-        spread = _WARP_SPREAD if name in _WARP else _SPREAD.get(name, math.inf) if own.priors else math.inf
+        spread = WARP_SPREAD if name in WARP else _SPREAD.get(name, math.inf) if own.priors else math.inf
         found += [(bound[0], bound[1], spread**-2)] * p.numel()
     low, high, precision = torch.tensor(found, dtype=torch.float64, device=device).unbind(1)
     return low, high, precision
