@@ -17,6 +17,7 @@ from functools import cached_property
 
 import gpytorch
 import torch
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from dpfbo.gp import batches, gpytorch_model, optimize
@@ -26,7 +27,7 @@ from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.gpytorch_kernels import degrees_of_freedom
 from dpfbo.gp.gpytorch_model import AgentsModel, Models
 from dpfbo.gp.own_gp import AnyHyperparameters, KernelParameters
-from dpfbo.gp.posterior import cholesky
+from dpfbo.gp.posterior import FactorisationError, cholesky
 from dpfbo.rng import Streams
 
 _JITTER = 1e-9  # added to a posterior covariance, relative to the mean prior variance
@@ -119,12 +120,18 @@ class Posterior:
         return values
 
     def moments(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Means (n x k), covariances (n x k x k) and mean prior variances (n) at points, n x k x D."""
+        """Means (n x k), covariances (n x k x k) and mean prior variances (n) at points, n x k x D.
+
+        Raises FactorisationError if the observations' covariances have no Cholesky factors.
+        """
         model = self.model()
         with points.device, torch.no_grad(), gpytorch_model.exact_algebra(), gpytorch.settings.debug(False):
-            posterior = model(points)
-            variance = model.covar_module(model.inputs(points), diag=True).mean(1)
-            return posterior.mean, posterior.covariance_matrix, variance
+            try:
+                posterior = model(points)
+                mean, covariance = posterior.mean, posterior.covariance_matrix
+            except NotPSDError as error:
+                raise FactorisationError(f"the agents' Gram matrices are not positive definite: {error}") from error
+            return mean, covariance, model.covar_module(model.inputs(points), diag=True).mean(1)
 
     def pathwise_draw(self, s: Tensor, b: Tensor, w: Tensor, e: Tensor) -> "PathwiseDraw":
         """Draws as functions.

@@ -34,7 +34,7 @@ _ACCOUNTANTS = {
 }  # fmt: skip
 
 # settings that were added later, by the node that holds them, with the value that changes nothing
-_ADDED: dict[tuple[str, ...], dict[str, Any]] = {
+ADDED: dict[tuple[str, ...], dict[str, Any]] = {
     ("algorithm", "own_gp"): {"kernel": "rbf", "ard": False, "warp": False, "priors": False},
 }
 
@@ -74,7 +74,7 @@ def modernised(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _later_settings(settings: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """The nodes of a configuration that gained settings, with those settings as they change nothing."""
-    for path, values in _ADDED.items():
+    for path, values in ADDED.items():
         node: Any = settings
         for key in path:
             node = node.get(key) if isinstance(node, dict) else None

@@ -13,6 +13,7 @@ from dpfbo.gp.domain import Box, Domain, Grid
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.gpytorch_draws import Draw, Posterior
 from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
+from dpfbo.gp.posterior import FactorisationError
 from dpfbo.rng import Streams
 
 SQUARE = Box((0.0, 0.0), (1.0, 1.0))
@@ -246,6 +247,15 @@ def test_a_singular_posterior_is_drawn_from_its_positive_eigenvalues() -> None:
     R = gpytorch_draws._root(C, torch.ones(2, dtype=torch.float64))
     assert torch.allclose(R @ R.mT, C, rtol=0, atol=3e-6)
     assert torch.equal(R[0], R[0].tril())
+
+
+def test_observations_that_cannot_be_are_one_sentence() -> None:
+    """Twelve points within 1e-6 under a variance of e^40 and no noise."""
+    raw = torch.tensor([[-100.0, 40.0, 0.0]], dtype=torch.float64).expand(2, -1)
+    x = 0.5 + 1e-6 * uniforms(2, 12, 2)
+    posterior = Posterior(KernelParameters(KINDS["se"], raw), x, normals(2, 12))
+    with pytest.raises(FactorisationError, match="Gram matrices are not positive definite"):
+        posterior.moments(POINTS.expand(2, -1, -1))
 
 
 def test_other_methods_do_not_draw_from_other_kernels() -> None:

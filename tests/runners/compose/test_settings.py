@@ -3,12 +3,13 @@
 import pytest
 
 from analysis import labels
+from analysis.load import LATER, normalised
 from dpfbo.checks import SettingError
 from runners.compose import composition
 from runners.compose.composition import Composition, build, problem_of
 from runners.compose.identity import setting_hash
 from runners.compose.keys import MECHANISM, keys
-from runners.compose.old_names import as_first_written, modernised
+from runners.compose.old_names import ADDED, as_first_written, modernised
 from runners.compose.settings import ProblemSettings, outside_setting
 from runners.compose.typed import typed
 from tests.helpers.compose import compose
@@ -18,6 +19,17 @@ def test_analysis_leaves_out_what_is_no_part_of_a_setting():
     """Analysis reads files only, so it has a list of its own."""
     of_problems = {f"problem.{key}" for key in ProblemSettings.OUTSIDE}
     assert set(labels.NOT_A_SETTING) == {*outside_setting(), *of_problems}
+
+
+def test_analysis_knows_the_later_settings():
+    assert {("algorithm", "own_gp"): LATER} == ADDED
+
+
+def test_analysis_reads_runs_of_any_version_alike():
+    resolved = Composition(compose("algorithm=ts")).resolved
+    assert normalised(resolved)["algorithm"] == normalised(as_first_written(resolved))["algorithm"]
+    other = Composition(compose(*GPYTORCH, "algorithm.own_gp.ard=true")).resolved
+    assert normalised(other)["algorithm"]["own_gp"]["ard"] is True
 
 
 @pytest.mark.parametrize(
