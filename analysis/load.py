@@ -16,6 +16,8 @@ from analysis.labels import label as label
 from analysis.labels import metric_label as metric_label
 from analysis.schema import NOISE, lacking
 
+# settings of algorithm.own_gp that earlier versions did not have, with the value that changes nothing
+LATER: dict[str, Any] = {"kernel": "rbf", "ard": False, "warp": False, "priors": False}
 _SERVERS = {
     "Server": "aggregate",
     "PeerExchange": "peer",
@@ -193,13 +195,19 @@ def _what_to_run(results_dir: Path, experiment: str) -> str:
 
 
 def normalised(config: Any) -> Any:
-    """A configuration of any version in one form: each `_target_` the name of a class, `algorithm.server` a kind."""
+    """A configuration of any version in one form.
+
+    Each `_target_` is the name of a class, `algorithm.server` a kind; settings of `LATER` that change nothing are not
+    in it.
+    """
     found = _class_names(config)
     algorithm = found.get("algorithm") if isinstance(found, dict) else None
     if isinstance(algorithm, dict) and "server" in algorithm:
         server = algorithm["server"]
         kind = server.get("_target_") if isinstance(server, dict) else server
         algorithm["server"] = _SERVERS.get(kind, kind)
+    if isinstance(algorithm, dict) and isinstance(own_gp := algorithm.get("own_gp"), dict):
+        algorithm["own_gp"] = {k: v for k, v in own_gp.items() if k not in LATER or v != LATER[k]}
     return found
 
 

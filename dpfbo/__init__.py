@@ -22,7 +22,7 @@ _NAMES = {  # public names by file
     "gp/domain": "Box Grid",
     "gp/draws": "OwnDraw",
     "gp/features": "RandomFeatures shared_features",
-    "gp/hyperparameters": "OwnGP",
+    "gp/own_gp": "OwnGP",
     "gp/regions": "Regions",
     "privacy/accounting": "accountant_named default_delta",
     "privacy/budget": "Budget BudgetSpent EpsilonCurve",
@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from dpfbo.gp.domain import Box, Grid
     from dpfbo.gp.draws import OwnDraw
     from dpfbo.gp.features import RandomFeatures, shared_features
-    from dpfbo.gp.hyperparameters import OwnGP
+    from dpfbo.gp.own_gp import OwnGP
     from dpfbo.gp.regions import Regions
     from dpfbo.outsourced.curator import Curator
     from dpfbo.outsourced.loop import Brief, LocalModeler, OutsourcedResult, Setup

@@ -24,6 +24,7 @@ from dpfbo.gp.acquisition import Acquisition, FeatureFunction
 from dpfbo.gp.domain import Box, Domain
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import RandomFeatures
+from dpfbo.gp.own_gp import AnyHyperparameters, OwnGP
 from dpfbo.gp.posterior import cholesky, extend_cholesky, mean_weights, sample_weights
 from dpfbo.gp.regions import Regions
 from dpfbo.rng import Streams
@@ -80,7 +81,7 @@ class AgentsState:
     ids: Tensor
     history: History
     count: int
-    hyper: hyperparameters.Hyperparameters
+    hyper: AnyHyperparameters
 
     @property
     def x(self) -> Tensor:
@@ -129,7 +130,7 @@ class Agents:
     n_init: int
     message_noise: float
     follow: str
-    own_gp: hyperparameters.OwnGP = hyperparameters.OwnGP()
+    own_gp: OwnGP = OwnGP()
     own_draw: OwnDraw = OwnDraw()
     acquisition: Acquisition = Acquisition()
     message: str = "sample"
@@ -146,7 +147,8 @@ class Agents:
         checks.one_of("message_center", self.message_center, (True, False))
         checks.one_of("local_initialisation", self.local_initialisation, (True, False))
         checks.one_of("follow", self.follow, FOLLOW_PROBABILITY)
-        self.own_draw.check_against(self.domain)
+        self.own_draw.check_against(self.domain, self.own_gp)
+        hyperparameters.check(self.own_gp, self.domain.dimension)
         self.design  # noqa: B018
         if (self.message == "statistics") != (self.prior is not None):
             raise SettingError("message", f"must be 'statistics' with a private prior alone, got {self.message!r}")
@@ -172,7 +174,7 @@ class Agents:
         """The state before any observation."""
         n, capacity, M = len(ids), self.n_init + self.rounds, self.features.frequencies.shape[1]
         history = History(n, capacity, self.domain.dimension, M, ids.device)
-        return AgentsState(ids, history, 0, self.own_gp.start(n, ids.device))
+        return AgentsState(ids, history, 0, hyperparameters.start(self.own_gp, n, self.domain.dimension, ids.device))
 
     def initial_query(self, state: AgentsState) -> Query:
         """Algo. 2 line 2: the `n_init` points of the design."""
@@ -234,8 +236,8 @@ class Agents:
         if last is not None and any(self.own_gp.due(n) for n in range(state.count + 1, self.n_init + last)):
             return state
         with clock("fit"):
-            start = self.own_gp.start(len(state.ids), state.ids.device)
-            return replace(state, hyper=hyperparameters.fit(state.x, state.y, start, self.own_gp.fit))
+            whole = self.own_gp.fit == self.own_draw.method == "gpytorch"
+            return replace(state, hyper=hyperparameters.fit_own(state.x, state.y, self.own_gp, whole))
 
     def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
         """Algo. 2 lines 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
@@ -275,9 +277,7 @@ class Agents:
         own = restricted_likelihood(L / transfer.model.scale, transfer.z)
         return torch.cat([found, own[:, None]], 1)
 
-    def _transfer_queries(
-        self, state: AgentsState, transfer: Transfer, model: Tensor, rows: Tensor, t: int
-    ) -> Tensor:
+    def _transfer_queries(self, state: AgentsState, transfer: Transfer, model: Tensor, rows: Tensor, t: int) -> Tensor:
         """Argmax of one draw from the posterior under the shared prior, of the agents `rows`."""
         ids, M = state.ids[rows], state.Phi.shape[2]
         factors = torch.tensor(transfer.model.residuals, dtype=transfer.z.dtype, device=rows.device)

@@ -1,16 +1,27 @@
-"""Padding of small batches, so that a row's numbers do not depend on the other rows of its batch.
+"""Padding of small batches, so that a row's numbers do not depend on the other rows of its batch; blocks of large ones.
 
 Products of one matrix, or of a few rows, run other code than larger ones and round differently. An agent's queries
 would then depend on how many agents share its process. Small batches are therefore padded with repeated rows.
 """
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 PRODUCTS = 2  # fewest matrices in a batched product that are rounded like those of a larger one
 ROWS = 16  # fewest rows in a single product that are rounded like those of a larger one
+_BLOCK = 2**22  # numbers in the largest tensor of a block on a CPU
+_ACCELERATOR_BLOCK = 2**27  # the same on an accelerator: 1 GB
 
 
 def filled(n: int, smallest: int, device: torch.device | None = None) -> Tensor:
     """Indices 0..n-1, repeated from 0 until there are `smallest` of them; none if n is 0."""
     return torch.arange(max(n, smallest) if n else 0, device=device) % max(n, 1)
+
+
+def blocks(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
+    """The rows 0..n-1 in blocks of bounded memory, each filled up to `PRODUCTS`. size: numbers that a row takes."""
+    block = _BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK
+    for rows in torch.arange(n, device=device).split(max(PRODUCTS, block // size)):
+        yield rows[filled(len(rows), PRODUCTS, device)]

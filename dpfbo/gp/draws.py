@@ -1,7 +1,8 @@
 """Draws from an agent's own posterior (local Thompson sampling), and their maximisers.
 
-Two methods: `rff`, fresh random features for each agent and round (the published code), on any domain; `exact`, a
-draw from the exact Gaussian process, on a one-dimensional grid.
+Three methods: `rff`, fresh random features for each agent and round (the published code), on any domain; `exact`, a
+draw from the exact Gaussian process, on a one-dimensional grid; `gpytorch`, a draw from GPyTorch's posterior of any
+kernel, on any domain (`gpytorch_draws`).
 """
 
 import math
@@ -17,10 +18,12 @@ from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
 from dpfbo.gp.domain import Domain, Grid
 from dpfbo.gp.features import RandomFeatures
+from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky, sample_weights
 from dpfbo.gp.regions import Regions
 from dpfbo.rng import Streams
 
+METHODS = ("rff", "exact", "gpytorch")
 _NOISE_FLOOR = 1e-5  # observation noise variance used when sampling
 Prior = Callable[[int, Tensor, int], Tensor]
 
@@ -31,27 +34,30 @@ _REACH = 7.0  # length-scales (and inverse length-scales) beyond which the SE ke
 class OwnDraw:
     """The draw of a function from an agent's own posterior, whose argmax the agent queries.
 
-    method: `rff` with `n_features` fresh features of the fitted length-scale; or `exact`.
+    method: `rff` with `n_features` fresh features of the fitted length-scale; `exact`; or `gpytorch`, whose draws in a
+    box begin with `n_features` features, too.
     """
 
     method: str = "rff"
     n_features: int = 100
 
     def __post_init__(self) -> None:
-        checks.one_of("method", self.method, ("rff", "exact"))
+        checks.one_of("method", self.method, METHODS)
         checks.integer("n_features", self.n_features, minimum=1)
 
-    def check_against(self, domain: Domain) -> None:
-        """Raise ValueError if the domain does not allow this kind of draw."""
+    def check_against(self, domain: Domain, own_gp: OwnGP = OwnGP()) -> None:
+        """Raise SettingError if the domain or the agents' GPs do not allow this kind of draw."""
         if self.method == "exact" and not (isinstance(domain, Grid) and domain.dimension == 1):
             raise SettingError("method", "'exact' needs a one-dimensional grid, use 'rff' here")
+        if self.method != "gpytorch" and own_gp.extensions:
+            raise SettingError("method", f"must be gpytorch for own_gp.{own_gp.extensions[0]}, got {self.method!r}")
 
     def maximizers(
         self,
         agents: Tensor,
         x: Tensor,
         y: Tensor,
-        hyper: hyperparameters.Hyperparameters,
+        hyper: AnyHyperparameters,
         domain: Domain,
         acquisition: Acquisition,
         streams: Streams,
@@ -59,10 +65,17 @@ class OwnDraw:
     ) -> Tensor:
         """Argmax of one posterior draw for each agent.
 
-        agents: n ids; x: n x t x D unit-cube points; y: n x t; hyper: n. Returns n x D unit-cube points. All tensors,
-        the domain's too, are on one device.
+        agents: n ids; x: n x t x D unit-cube points; y: n x t; hyper: n, `KernelParameters` for `gpytorch` alone.
+        Returns n x D unit-cube points. All tensors, the domain's too, are on one device.
         """
         noise = hyper.noise.clamp(min=_NOISE_FLOOR)
+        if self.method == "gpytorch":
+            from dpfbo.gp import gpytorch_draws  # its import takes seconds
+
+            draw = gpytorch_draws.Draw(agents, x, y, hyper, noise, streams, round)
+            return draw.maximizers(domain, acquisition, self.n_features)
+        if isinstance(hyper, KernelParameters):
+            raise SettingError("method", f"must be gpytorch for {hyper.own.extensions[0]}, got {self.method!r}")
         if self.method == "exact" and isinstance(domain, Grid):
             e = noise.sqrt()[:, None] * streams.normal("own_draw/noise", agents, round, y.shape[1])
 
@@ -80,7 +93,7 @@ class OwnDraw:
         agents: Tensor,
         x: Tensor,
         y: Tensor,
-        hyper: hyperparameters.Hyperparameters,
+        hyper: Hyperparameters,
         noise: Tensor,
         streams: Streams,
         round: int,
@@ -99,7 +112,7 @@ class OwnDraw:
 
 
 def exact_draw_on_grid(
-    grid: Tensor, x: Tensor, y: Tensor, hyper: hyperparameters.Hyperparameters, noise: Tensor, prior: Prior, e: Tensor
+    grid: Tensor, x: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, prior: Prior, e: Tensor
 ) -> Tensor:
     """Exact posterior draws of an SE Gaussian process on a grid in [0, 1], by Matheron's rule.
 
@@ -133,7 +146,7 @@ def _harmonics(longest: float) -> int:
     return math.ceil(_REACH * (1 + _REACH * longest) / (math.pi * longest))
 
 
-def _spectrum(hyper: hyperparameters.Hyperparameters, circle: float, harmonics: int) -> Tensor:
+def _spectrum(hyper: Hyperparameters, circle: float, harmonics: int) -> Tensor:
     """Fourier coefficients of the SE kernel on the circle, for `[1, cos.., sin..]`, `n x (1 + 2 J)`."""
     l = hyper.lengthscale[:, None]
     j = torch.arange(harmonics + 1, dtype=l.dtype, device=l.device)

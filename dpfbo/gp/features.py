@@ -68,7 +68,8 @@ def block_features(
     checks.integer("n_features", n_features, minimum=1)
     if n_features % (2 * len(lengthscales)):
         raise SettingError(
-            "n_features", f"must be a multiple of {2 * len(lengthscales)} for pairs of each length-scale, got {n_features}"
+            "n_features",
+            f"must be a multiple of {2 * len(lengthscales)} for pairs of each length-scale, got {n_features}",
         )
     pairs = n_features // 2 // len(lengthscales)
     s, b = [], torch.zeros(1, pairs, dtype=torch.float64)

@@ -2,72 +2,53 @@
 
 All agents are one batch. There are two objectives for the same fit: `closed_form` (the default), with derivatives
 written out and maximised by Fisher scoring, and `gpytorch`, GPyTorch's exact marginal log likelihood with autograd,
-maximised by BFGS. Their values and gradients agree to rounding (tested).
+maximised by BFGS. Their values and gradients agree to rounding (tested). Other kernels, and priors, are GPyTorch's
+alone (`gpytorch_fit`). It is imported where it is used: its import takes seconds.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import gpytorch
 import torch
 from torch import Tensor
 
-from dpfbo import checks
 from dpfbo.gp import optimize
+from dpfbo.gp.own_gp import BOUNDS, AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky
 
-BOUNDS = {"lengthscale": (5e-3, 1e2), "variance": (1e-6, 1e3), "noise": (1e-8, 1e2)}
 _STOPPING = optimize.Stopping(gradient=1e-4, relative_decrease=1e-5, max_iterations=30)
 _STEP = 1.0  # length of the first step, in logarithms of the hyper-parameters
 
 Likelihood = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 
 
-@dataclass(frozen=True)
-class Hyperparameters:
-    """SE kernel `variance * exp(-|x - x'|^2 / (2 lengthscale^2))` and variance of the observation noise; N each."""
+def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> AnyHyperparameters:
+    """The hyper-parameters of every agent before the first fit."""
+    if not own.extensions:
+        return own.start(n_agents, device)
+    from dpfbo.gp import gpytorch_model
 
-    lengthscale: Tensor
-    variance: Tensor
-    noise: Tensor
-
-    def select(self, rows: Tensor) -> "Hyperparameters":
-        return Hyperparameters(self.lengthscale[rows], self.variance[rows], self.noise[rows])
+    return gpytorch_model.start(own, n_agents, dimension, device)
 
 
-@dataclass(frozen=True)
-class OwnGP:
-    """The settings of each agent's own GP.
+def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -> AnyHyperparameters:
+    """Every agent's hyper-parameters, fitted from the values of the settings. x: N x t x D; y: N x t.
 
-    fit: `closed_form` or `gpytorch` maximises the marginal likelihood whenever the number of observations is a
-    multiple of `every`, each time from the values here; `given` keeps the values here. lengthscale (in the unit cube),
-    variance, noise (variance of an observation): start or given values.
+    kernel_parameters: GPyTorch fits the kernel, whichever it is, by Fisher scoring.
     """
+    if not kernel_parameters:
+        return fit(x, y, own.start(len(x), x.device), own.fit)
+    from dpfbo.gp import gpytorch_fit
 
-    fit: str = "closed_form"
-    every: int = 5
-    lengthscale: float = 1.0
-    variance: float = 0.1
-    noise: float = 1e-6
+    return gpytorch_fit.fit(x, y, own)
 
-    def __post_init__(self) -> None:
-        checks.one_of("fit", self.fit, [*LIKELIHOODS, "given"])
-        checks.integer("every", self.every, minimum=1)
-        for name, (low, high) in BOUNDS.items():
-            value = getattr(self, name)
-            checks.positive(name, value)
-            if not low <= value <= high:
-                raise ValueError(f"own_gp.{name} must lie in [{low}, {high}], got {value!r}")
 
-    def start(self, n_agents: int, device: torch.device | None = None) -> Hyperparameters:
-        """The values of every agent before the first fit."""
-        one = torch.ones(n_agents, dtype=torch.float64, device=device)
-        return Hyperparameters(self.lengthscale * one, self.variance * one, self.noise * one)
+def check(own: OwnGP, dimension: int) -> None:
+    """Raise SettingError if the settings name a kernel that agents cannot have."""
+    if own.extensions:
+        from dpfbo.gp import gpytorch_model
 
-    def due(self, n_observations: int) -> bool:
-        """True if the agents refit at this number of observations."""
-        return self.fit != "given" and n_observations % self.every == 0
+        gpytorch_model.check(own, dimension)
 
 
 def squared_distances(a: Tensor, b: Tensor) -> Tensor:
@@ -90,7 +71,7 @@ def fit(x: Tensor, y: Tensor, start: Hyperparameters, objective: str = "closed_f
     x: N x t x D; y: N x t. Returns the fitted hyper-parameters. An agent whose likelihood is not finite at the
     start keeps the start.
     """
-    likelihood = LIKELIHOODS[objective]
+    likelihood = likelihood_of(objective)
     low, high = (
         torch.tensor(bound, dtype=x.dtype, device=x.device).log().expand(len(x), 3)
         for bound in zip(*BOUNDS.values(), strict=True)
@@ -147,56 +128,21 @@ def _trace(matrices: Tensor) -> Tensor:
     return matrices.diagonal(dim1=1, dim2=2).sum(1)
 
 
-class SEModel(gpytorch.models.ExactGP):
-    """The agents' GPs as one batched GPyTorch model, on the same hyper-parameters."""
+def likelihood_of(objective: str) -> Likelihood:
+    """The objective of a fit by its name, `closed_form` or `gpytorch`."""
+    if objective == "closed_form":
+        return closed_form
+    from dpfbo.gp.gpytorch_fit import se_likelihood
 
-    def __init__(self, x: Tensor, y: Tensor, hyper: Hyperparameters) -> None:
-        batch = torch.Size([len(x)])
-        likelihood = gpytorch.likelihoods.GaussianLikelihood(
-            noise_constraint=gpytorch.constraints.GreaterThan(BOUNDS["noise"][0] / 2), batch_shape=batch
-        )
-        super().__init__(x, y, likelihood)
-        self.mean_module = gpytorch.means.ZeroMean(batch_shape=batch)
-        rbf = gpytorch.kernels.RBFKernel(batch_shape=batch)
-        self.covar_module = gpytorch.kernels.ScaleKernel(rbf, batch_shape=batch)
-        self.double()
-        rbf.lengthscale = hyper.lengthscale[:, None, None]
-        self.covar_module.outputscale = hyper.variance
-        likelihood.noise = hyper.noise[:, None]
-
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+    return se_likelihood
 
 
-def gpytorch_likelihood(theta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, None]:
-    """The same value and gradient as `closed_form`, by GPyTorch and autograd; no Fisher information."""
-    hyper = Hyperparameters(*theta.exp().unbind(1))
-    with x.device:  # GPyTorch makes its parameters on the default device
-        model = SEModel(x, y, hyper).train()
-    raw = [model.covar_module.base_kernel.raw_lengthscale, model.covar_module.raw_outputscale]
-    raw.append(model.likelihood.noise_covar.raw_noise)
-    with gpytorch.settings.cholesky_max_tries(1), gpytorch.settings.fast_computations(log_prob=False):
-        value = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(x), y)
-    gradients = torch.autograd.grad(value.sum(), raw)
-    constraints = [
-        model.covar_module.base_kernel.raw_lengthscale_constraint,
-        model.covar_module.raw_outputscale_constraint,
-        model.likelihood.noise_covar.raw_noise_constraint,
-    ]
-    columns = []
-    for parameter, gradient, constraint, natural in zip(
-        raw, gradients, constraints, theta.exp().unbind(1), strict=True
-    ):
-        parameter = parameter.detach().requires_grad_()
-        slope = torch.autograd.grad(constraint.transform(parameter).sum(), parameter)[0]  # d natural / d raw
-        columns.append((gradient / slope).reshape(-1) * natural)
-    return value.detach(), torch.stack(columns, 1), None
-
-
-LIKELIHOODS: dict[str, Likelihood] = {"closed_form": closed_form, "gpytorch": gpytorch_likelihood}
-
-
-def gram_cholesky(x: Tensor, hyper: Hyperparameters, noise: Tensor) -> Tensor:
+def gram_cholesky(x: Tensor, hyper: AnyHyperparameters, noise: Tensor) -> Tensor:
     """Cholesky factors of `K(x, x) + noise I`, `N x t x t`."""
-    K = se_kernel(squared_distances(x, x), hyper)
+    if isinstance(hyper, KernelParameters):
+        from dpfbo.gp.gpytorch_model import gram
+
+        K = gram(hyper, x)
+    else:
+        K = se_kernel(squared_distances(x, x), hyper)
     return cholesky(K + torch.diag_embed(noise[:, None].expand(-1, x.shape[1])))

@@ -1,7 +1,7 @@
 """python -m runners.bench SUITE: times on this machine, beside a stated reference.
 
 overhead: the time of an agent and round without the objective, of dpfbo and of `runners.bench.plain_loop` on the same
-problem with the same settings.
+problem with the same settings; with `--gpytorch-rounds` also of dpfbo with GPyTorch's fits and draws.
 ray: start-up, time and memory of agents in Ray actors, beside the same run in one process.
 outsourced: a modeler's run over all rows of a released table, beside refitting its GP in every step.
 """
@@ -35,6 +35,7 @@ PHASES = ("objective", "message", "server", "fit", "acquisition", "own_draw")
 PROBLEMS = ("landmine", "synthetic")
 PUBLISHED_MS = {"landmine": 81.0}  # milliseconds of the authors' code, on a CPU with one thread
 PLAIN_DRAW = "rff"  # the method of the plain loop's own draws
+GPYTORCH = "algorithm.own_draw.method=gpytorch"
 WARM_UP_ROUNDS = 3
 SECONDS_BETWEEN_LINES = 3.0  # seconds between lines of progress where there is no terminal
 
@@ -96,10 +97,13 @@ def _timing(what: str, experiment: FederatedExperiment, rounds: int, seconds: di
     return Timing(what, experiment.problem.n_agents, rounds, draw, phases, to_ms * (total - seconds["objective"]))
 
 
-def measure_overhead(problem: str, seed: int, rounds: int | None, plain_rounds: int | None) -> list[Timing]:
+def measure_overhead(
+    problem: str, seed: int, rounds: int | None, plain_rounds: int | None, gpytorch_rounds: int | None = None
+) -> list[Timing]:
     """Time dpfbo and the plain loop with the same own draw; then dpfbo as configured, if its own draw is another.
 
-    A short, untimed run of both goes before. Raises MissingData if the problem's data file is missing.
+    gpytorch_rounds: rounds of a last run of dpfbo with GPyTorch's draws and, where GPs are fitted, fits; None for no
+    such run. A short, untimed run of each goes before. Raises MissingData if the problem's data file is missing.
     """
     configured = compose(problem, seed, rounds)
     draw = f"algorithm.own_draw.method={PLAIN_DRAW}"
@@ -116,7 +120,17 @@ def measure_overhead(problem: str, seed: int, rounds: int | None, plain_rounds: 
     if configured.settings.algorithm.own_draw.method != PLAIN_DRAW:
         with _progress(f"{problem}, dpfbo as configured", T) as on_round:
             timings.append(time_dpfbo(configured, on_round))
+    if gpytorch_rounds is not None:
+        timings.append(_measure_gpytorch(configured, problem, seed, gpytorch_rounds))
     return timings
+
+
+def _measure_gpytorch(configured: FederatedExperiment, problem: str, seed: int, rounds: int) -> Timing:
+    a = configured.settings.algorithm
+    draw = [GPYTORCH] if a.own_gp.fit == "given" else [GPYTORCH, "algorithm.own_gp.fit=gpytorch"]
+    time_dpfbo(compose(problem, seed, WARM_UP_ROUNDS, *draw, f"problem.n_agents={a.P}"), lambda t: None)
+    with _progress(f"{problem}, dpfbo with GPyTorch", rounds) as on_round:
+        return time_dpfbo(compose(problem, seed, rounds, *draw), on_round)
 
 
 def overhead(args: argparse.Namespace) -> int:
@@ -127,7 +141,9 @@ def overhead(args: argparse.Namespace) -> int:
         threads = torch.get_num_threads()
         for problem in PROBLEMS if args.problem == "both" else (args.problem,):
             try:
-                measured[problem] = measure_overhead(problem, args.seed, args.rounds, args.plain_rounds)
+                measured[problem] = measure_overhead(
+                    problem, args.seed, args.rounds, args.plain_rounds, args.gpytorch_rounds
+                )
             except MissingData as error:
                 say_error(str(error))
                 code = 1
@@ -185,6 +201,8 @@ def _notes(problem: str, timings: list[Timing], seed: int, threads: int) -> Iter
     if plain.rounds < ours.rounds:
         yield "the plain loop gets slower as an agent's history grows: over all rounds its times would be larger"
     yield f"threads: {threads} of torch and of NumPy"
+    if timings[-1].own_draw == "gpytorch":
+        yield f"GPyTorch's fits and draws: rounds 0 to {timings[-1].rounds}"
     if problem == "landmine":
         yield "objective: dpfbo spreads a round's SVM fits over the cores, the plain loop makes one at a time"
     if problem in PUBLISHED_MS:
@@ -227,6 +245,7 @@ def _overhead_arguments(parser: argparse.ArgumentParser) -> None:
     add("--problem", choices=(*PROBLEMS, "both"), default="both", help="what to optimise (default: both)")
     add("--rounds", type=at_least(1), metavar="K", help="rounds of dpfbo (default: as configured)")
     add("--plain-rounds", type=at_least(1), metavar="K", help="rounds of the plain loop (default: the same)")
+    add("--gpytorch-rounds", type=at_least(1), metavar="K", help="rounds with GPyTorch's fits, draws (default: none)")
     add("--seed", type=at_least(0), default=0, help="of everything random (default: 0)")
     add("--threads", type=at_least(1), default=1, metavar="K", help="of torch and NumPy (default: 1)")
     add("--json", action="store_true", help="print JSON instead of tables")

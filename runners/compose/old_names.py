@@ -1,9 +1,10 @@
-"""Names of classes, servers and accountants in the configurations of earlier versions.
+"""Names of classes, servers and accountants in the configurations of earlier versions, and settings they did not have.
 
 `identity` names a run's folder by the settings as the first version wrote them, so that finished runs and ledgers are
 found again; `modernised` translates a config.yaml of any version.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 # module of a class, and its module in the first version
@@ -32,6 +33,11 @@ _ACCOUNTANTS = {
     )
 }  # fmt: skip
 
+# settings that were added later, by the node that holds them, with the value that changes nothing
+ADDED: dict[tuple[str, ...], dict[str, Any]] = {
+    ("algorithm", "own_gp"): {"kernel": "rbf", "ard": False, "warp": False, "priors": False},
+}
+
 
 def as_first_written(settings: dict[str, Any]) -> dict[str, Any]:
     """Resolved settings as the first version would have written them."""
@@ -42,6 +48,10 @@ def as_first_written(settings: dict[str, Any]) -> dict[str, Any]:
     if "privacy" in old:  # the settings of a curator's release had them, too
         names = old["privacy"].get("accountants", _ACCOUNTANTS)
         old["privacy"]["accountants"] = {name: _ACCOUNTANTS.get(name, name) for name in names}
+    for node, values in _later_settings(old):
+        for key, value in values.items():
+            if node.get(key) == value:
+                del node[key]
     return old
 
 
@@ -57,7 +67,19 @@ def modernised(settings: dict[str, Any]) -> dict[str, Any]:
         del new["privacy"]["accountants"]
         if "q" in new["privacy"]:
             new["privacy"]["accountants"] = list(accountants)
+    for node, values in _later_settings(new):
+        node.update({key: value for key, value in values.items() if key not in node})
     return new
+
+
+def _later_settings(settings: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The nodes of a configuration that gained settings, with those settings as they change nothing."""
+    for path, values in ADDED.items():
+        node: Any = settings
+        for key in path:
+            node = node.get(key) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            yield node, values
 
 
 def _with_classes(node: Any, moved: dict[str, str]) -> Any:

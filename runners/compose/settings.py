@@ -15,7 +15,7 @@ from dpfbo.federated.server_parts import ServerKind
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.draws import OwnDraw
-from dpfbo.gp.hyperparameters import OwnGP
+from dpfbo.gp.own_gp import OwnGP
 from dpfbo.outsourced.modeler import Policy
 from dpfbo.outsourced.transforms import Transform
 from dpfbo.privacy.accounting import check_delta

@@ -8,7 +8,7 @@ from dpfbo import checks
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.draws import OwnDraw
-from dpfbo.gp.hyperparameters import OwnGP
+from dpfbo.gp.own_gp import OwnGP
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.modeler import Policy
 from runners.compose.executor_settings import LocalExecutor, RayExecutor

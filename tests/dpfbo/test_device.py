@@ -24,6 +24,7 @@ from dpfbo.gp.acquisition import Acquisition, FeatureFunction
 from dpfbo.gp.domain import Box, Domain, Grid
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import RandomFeatures, shared_features
+from dpfbo.gp.own_gp import Hyperparameters, OwnGP
 from dpfbo.gp.regions import Regions
 from dpfbo.problems import Problem
 from dpfbo.problems.branin import Branin
@@ -101,8 +102,10 @@ N, T = 7, 6
 IDS = torch.arange(N)
 SOME = torch.tensor([5, 1, 4])
 HISTORY = uniforms(N, T, 2, seed=2), normals(N, T, seed=3)
-HYPER = hyperparameters.Hyperparameters(*(0.05 + uniforms(N, 3, seed=4)).unbind(1))
-START = hyperparameters.OwnGP().start(N)
+HYPER = Hyperparameters(*(0.05 + uniforms(N, 3, seed=4)).unbind(1))
+START = OwnGP().start(N)
+WARPED = OwnGP("gpytorch", every=2, kernel="matern52", ard=True, warp=True, priors=True)
+QUADRATIC = OwnGP("gpytorch", kernel={"_target_": "gpytorch.kernels.RQKernel"})
 SINGULAR = torch.ones(4, 5, 5, dtype=torch.float64)  # positive definite with a jitter only
 
 
@@ -152,11 +155,12 @@ def maximised(domain: Domain, P: int, own: bool, refine: bool = True) -> Any:
     return search.maximize(f, domain.to(CPU), uniforms(N, search.uniforms_needed(domain), seed=14))
 
 
-def own_draw(method: str, domain: Domain) -> Any:
+def own_draw(method: str, domain: Domain, own: OwnGP | None = None) -> Any:
     x, y = HISTORY[0][..., : domain.dimension], HISTORY[1]
+    hyper = HYPER if own is None else hyperparameters.fit_own(x, y, own, True)
     draw, search = OwnDraw(method, 25), Acquisition(60, 4)
     return [
-        draw.maximizers(ids, x[ids], y[ids], HYPER.select(ids), domain.to(CPU), search, STREAMS, 3)
+        draw.maximizers(ids, x[ids], y[ids], hyper.select(ids), domain.to(CPU), search, STREAMS, 3)
         for ids in (IDS, SOME)
     ]
 
@@ -193,7 +197,7 @@ PIECES: dict[str, Piece] = {
     "weights": weights,
     "features": features,
     "posterior": posterior_draws,
-    "start of the own GPs": lambda: hyperparameters.OwnGP().start(N, IDS.device),
+    "start of the own GPs": lambda: OwnGP().start(N, IDS.device),
     "fit closed_form": lambda: hyperparameters.fit(*HISTORY, START, "closed_form"),
     "fit gpytorch": lambda: hyperparameters.fit(
         *HISTORY, START, "gpytorch"
@@ -212,6 +216,10 @@ PIECES: dict[str, Piece] = {
     "own draw rff on a grid": lambda: own_draw("rff", LINE),
     "own draw rff in a box": lambda: own_draw("rff", SQUARE),
     "own draw exact": lambda: own_draw("exact", LINE),
+    "start of any kernel": lambda: hyperparameters.start(WARPED, N, 2, CPU),
+    "own draw gpytorch on a grid": lambda: own_draw("gpytorch", LINE),
+    "own draw gpytorch in a box": lambda: own_draw("gpytorch", SQUARE, WARPED),
+    "own draw gpytorch at candidates": lambda: own_draw("gpytorch", SQUARE, QUADRATIC),
 }
 
 
@@ -278,15 +286,24 @@ def test_a_problem_answers_where_it_was_asked(make: Callable[[Path], Problem], i
     same_elsewhere(evaluated)
 
 
-@pytest.mark.parametrize(("name", "method"), [("synthetic", "exact"), ("synthetic", "rff"), ("branin", "rff")])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("synthetic", "exact"),
+        ("synthetic", "rff"),
+        ("branin", "rff"),
+        ("synthetic", "gpytorch"),
+        ("branin", "gpytorch"),
+    ],
+)
 @pytest.mark.parametrize("ids", [IDS, SOME[:1]], ids=["everyone", "one agent"])
 def test_a_shard_stays_on_the_device_of_its_ids(name: str, method: str, ids: Tensor, data: Path) -> None:
     """Its rounds, with every kind of broadcast, refits and messages; and once more from its records."""
     problem, rounds = PROBLEMS[name](data), 5
-    D = problem.domain.dimension
+    D, own_gp = problem.domain.dimension, WARPED if method == "gpytorch" else OwnGP(every=2)
     agents = Agents(
         problem.domain, Regions(2, D), shared_features(20, D, 0.2, STREAMS.generator("features")), STREAMS, rounds, 5,
-        0.01, "inverse_sqrt", hyperparameters.OwnGP(every=2), OwnDraw(method, 25), Acquisition(60, 4),
+        0.01, "inverse_sqrt", own_gp, OwnDraw(method, 25), Acquisition(60, 4),
     )  # fmt: skip
     broadcasts = [RegionVectors(normals(2, 20, seed=17)), AgentVectors(normals(N, 20, seed=18)), Points(uniforms(N, D))]
 

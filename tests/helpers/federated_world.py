@@ -6,10 +6,10 @@ from dpfbo.federated.agents import Agents
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
-from dpfbo.gp import hyperparameters
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import shared_features
+from dpfbo.gp.own_gp import OwnGP
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import EpsilonCurve
@@ -19,7 +19,7 @@ from dpfbo.problems.synthetic import Synthetic
 from dpfbo.rng import Streams
 
 T = 8
-GIVEN = hyperparameters.OwnGP("given", lengthscale=0.1, variance=1.0, noise=0.01)
+GIVEN = OwnGP("given", lengthscale=0.1, variance=1.0, noise=0.01)
 
 
 def world(problem=None, P=2, follow="inverse_sqrt", method="rff", seed=0, own_gp=GIVEN, M=30):

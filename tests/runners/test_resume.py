@@ -77,6 +77,16 @@ def test_after_a_round(tmp_path, after, error):
     assert differences(records(path), expected("branin")) == []
 
 
+def test_with_draws_of_gpytorch(tmp_path):
+    """A fit of round 7 is not kept: the resumed run makes it again from the records."""
+    draws = ["algorithm=ts", "algorithm.own_gp.fit=gpytorch", "algorithm.own_draw.method=gpytorch"]
+    kernel = ["algorithm.own_gp.kernel=matern52", "algorithm.own_gp.ard=true"]
+    cfg = configured(tmp_path, "branin", *draws, *kernel)
+    interrupted(cfg, 8)
+    _, path = run_configuration(cfg)
+    assert differences(records(path), expected("branin", *draws, *kernel)) == []
+
+
 @pytest.mark.parametrize("algorithm", ["dp_fts_de", "fts_de", "ts", "fts_original", "sobol_server", "random_server"])
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_every_kind_of_server(tmp_path, problem, algorithm):

@@ -122,7 +122,9 @@ class Evidence:
         solved = torch.cholesky_solve(vAU.T, cholesky(V)[0])  # V^-1 U' A D_v
         S = torch.diag_embed(v) - vAU @ solved
         gain = solved.T @ self.U.T
-        return Belief(gain @ self.released.linear, 0.5 * (S + S.T), gain, tau, h.noise[0], float(torch.sigmoid(-theta[0])))
+        return Belief(
+            gain @ self.released.linear, 0.5 * (S + S.T), gain, tau, h.noise[0], float(torch.sigmoid(-theta[0]))
+        )
 
 
 def infer(released: Released, sums: DesignSums, noise: float | None = None) -> Belief:

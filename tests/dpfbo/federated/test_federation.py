@@ -14,7 +14,7 @@ from dpfbo.federated.broadcast import Points, RegionVectors
 from dpfbo.federated.controls import RandomServer, SobolServer
 from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
 from dpfbo.federated.peer_exchange import PeerExchange
-from dpfbo.gp import hyperparameters
+from dpfbo.gp.own_gp import OwnGP
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SystemEntropy
@@ -179,7 +179,7 @@ def test_epsilon_of_the_records_is_the_accountants():
 
 def test_shards_of_agents_query_what_the_whole_does():
     """Invariant 1: an agent's queries do not depend on the shard that computes them."""
-    problem, agents, _ = world(Branin(n_agents=6), own_gp=hyperparameters.OwnGP())
+    problem, agents, _ = world(Branin(n_agents=6), own_gp=OwnGP())
     clock = PhaseClock()
 
     def two_rounds(ids):

@@ -11,6 +11,7 @@ from dpfbo.gp import hyperparameters
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.domain import Box, Grid
 from dpfbo.gp.draws import OwnDraw, exact_draw_on_grid
+from dpfbo.gp.own_gp import Hyperparameters
 from dpfbo.rng import Streams
 
 GRID = torch.linspace(0, 1, 25, dtype=torch.float64)
@@ -22,7 +23,7 @@ SQUARE = Box((0.0, 0.0), (1.0, 1.0))
 
 def hyper_of(n, lengthscale, variance=0.7, noise=0.05):
     full = lambda value: torch.full((n,), value, dtype=torch.float64)
-    return hyperparameters.Hyperparameters(full(lengthscale), full(variance), full(noise))
+    return Hyperparameters(full(lengthscale), full(variance), full(noise))
 
 
 def posterior(lengthscale):
@@ -63,7 +64,7 @@ def test_agents_of_different_octaves_do_not_mix():
     streams, scales = Streams(2), torch.tensor([0.006, 0.03, 0.031, 0.5, 0.51, 2.0, 90.0], dtype=torch.float64)
     n = len(scales)
     agents = torch.arange(n)
-    hyper = hyperparameters.Hyperparameters(scales, torch.ones(n).double(), torch.full((n,), 0.01).double())
+    hyper = Hyperparameters(scales, torch.ones(n).double(), torch.full((n,), 0.01).double())
     x, y = Streams(9).uniform("x", torch.arange(n), 0, 6)[..., None], Streams(9).normal("y", torch.arange(n), 0, 6)
     grid = Grid(GRID[:, None], (0.0,), (1.0,))
     draw = OwnDraw("exact")
@@ -130,9 +131,9 @@ def unit_grid(points: Tensor) -> Grid:
     return Grid(points, (0.0,) * points.shape[1], (1.0,) * points.shape[1])
 
 
-def same(n: int, lengthscale: float, variance: float = 1.0, noise: float = 0.01) -> hyperparameters.Hyperparameters:
+def same(n: int, lengthscale: float, variance: float = 1.0, noise: float = 0.01) -> Hyperparameters:
     one = torch.ones(n, dtype=torch.float64)
-    return hyperparameters.Hyperparameters(lengthscale * one, variance * one, noise * one)
+    return Hyperparameters(lengthscale * one, variance * one, noise * one)
 
 
 def exact_posterior(
@@ -177,7 +178,7 @@ def maximizers(
     draw: OwnDraw,
     domain: Box | Grid,
     ids: Tensor,
-    data: tuple[Tensor, Tensor, hyperparameters.Hyperparameters],
+    data: tuple[Tensor, Tensor, Hyperparameters],
     round: int = 4,
     acquisition: Acquisition = Acquisition(200, 6),
 ) -> Tensor:
@@ -186,9 +187,9 @@ def maximizers(
     return draw.maximizers(ids, x[ids], y[ids], hyper.select(ids), domain, acquisition, STREAMS, round)
 
 
-def some_data(n: int, t: int, D: int) -> tuple[Tensor, Tensor, hyperparameters.Hyperparameters]:
+def some_data(n: int, t: int, D: int) -> tuple[Tensor, Tensor, Hyperparameters]:
     h = uniforms(n, 3, seed=9)
-    hyper = hyperparameters.Hyperparameters(0.02 + 0.5 * h[:, 0] ** 2, 0.5 + h[:, 1], 1e-7 + 0.05 * h[:, 2])
+    hyper = Hyperparameters(0.02 + 0.5 * h[:, 0] ** 2, 0.5 + h[:, 1], 1e-7 + 0.05 * h[:, 2])
     return uniforms(n, t, D, seed=7), normals(n, t, seed=8), hyper
 
 

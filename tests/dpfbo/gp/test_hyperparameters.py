@@ -13,7 +13,7 @@ from sklearn.gaussian_process.kernels import RBF
 from torch import Tensor
 
 from dpfbo.gp import hyperparameters
-from dpfbo.gp.hyperparameters import BOUNDS, Hyperparameters, OwnGP
+from dpfbo.gp.own_gp import BOUNDS, Hyperparameters, OwnGP
 
 OBJECTIVES = ["closed_form", "gpytorch"]
 
@@ -72,7 +72,7 @@ def test_the_gram_matrix_has_the_noise_on_its_diagonal() -> None:
 def test_the_likelihood_is_that_of_scipy(objective: str, t: int, D: int) -> None:
     x, y = well_posed(6, t, D)
     theta = random_theta(6)
-    value, _, _ = hyperparameters.LIKELIHOODS[objective](theta, x, y)
+    value, _, _ = hyperparameters.likelihood_of(objective)(theta, x, y)
     for n in range(6):
         assert float(value[n]) == pytest.approx(log_likelihood(theta[n].numpy(), x[n], y[n]), abs=1e-8)
 
@@ -82,7 +82,7 @@ def test_both_objectives_have_the_same_value_and_gradient(t: int, D: int) -> Non
     x, y = well_posed(8, t, D)
     theta = random_theta(8)
     value, gradient, _ = hyperparameters.closed_form(theta, x, y)
-    value_too, gradient_too, _ = hyperparameters.gpytorch_likelihood(theta, x, y)
+    value_too, gradient_too, _ = hyperparameters.likelihood_of("gpytorch")(theta, x, y)
     assert value.shape == value_too.shape == (8,) and gradient.shape == gradient_too.shape == (8, 3)
     assert torch.allclose(value, value_too, rtol=0, atol=1e-8)
     assert torch.allclose(gradient, gradient_too, rtol=0, atol=1e-8)
@@ -93,7 +93,7 @@ def test_the_gradient_is_that_of_finite_differences(objective: str) -> None:
     """Central differences of step 1e-5: an error of 1e-10 from the cubic term and 1e-11 from rounding."""
     x, y = well_posed(8, 15, 2)
     theta, h = random_theta(8), 1e-5
-    _, gradient, _ = hyperparameters.LIKELIHOODS[objective](theta, x, y)
+    _, gradient, _ = hyperparameters.likelihood_of(objective)(theta, x, y)
     for axis in range(3):
         step = torch.zeros(3, dtype=torch.float64)
         step[axis] = h
@@ -128,10 +128,10 @@ def test_the_fisher_information_is_the_expected_curvature(t: int, D: int) -> Non
 def test_agents_do_not_mix_in_a_batch(objective: str) -> None:
     x, y = well_posed(5, 10, 2)
     theta = random_theta(5)
-    value, gradient, _ = hyperparameters.LIKELIHOODS[objective](theta, x, y)
+    value, gradient, _ = hyperparameters.likelihood_of(objective)(theta, x, y)
     for n in range(5):
         k = slice(n, n + 1)
-        value_alone, gradient_alone, _ = hyperparameters.LIKELIHOODS[objective](theta[k], x[k], y[k])
+        value_alone, gradient_alone, _ = hyperparameters.likelihood_of(objective)(theta[k], x[k], y[k])
         assert torch.allclose(value_alone[0], value[n], rtol=0, atol=1e-12)
         assert torch.allclose(gradient_alone[0], gradient[n], rtol=0, atol=1e-11)
 

@@ -48,6 +48,18 @@ def test_json_has_all_phases(capsys: pytest.CaptureFixture[str]) -> None:
     assert ratio["fit"] is None
 
 
+def test_gpytorch_is_timed_where_asked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    composed = command.compose
+    small = ["problem.n_agents=8", "problem.grid_size=40"]
+    monkeypatch.setattr(command, "compose", lambda *args: composed(*args[:3], *small, *args[3:]))
+    code, told = report(capsys, *TINY, "--gpytorch-rounds", "2")
+    assert code == 0
+    *others, last = told["problems"]["synthetic"]["runs"]
+    assert [run["own_draw"] for run in others] == ["rff", "rff", "exact"]
+    assert (last["what"], last["own_draw"], last["n_agents"], last["rounds"]) == ("dpfbo", "gpytorch", 8, 2)
+    assert last["phases"]["own_draw"] > 0
+
+
 def test_table_states_what_was_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     phases = dict.fromkeys(PHASES, 0.5) | {"other": 0.25}
     runs = [Timing("dpfbo", 29, 60, "rff", phases, 2.75), Timing("plain loop", 29, 9, "rff", phases, 11.0)]

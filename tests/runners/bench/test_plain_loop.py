@@ -25,6 +25,7 @@ from dpfbo.gp import hyperparameters, posterior
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
 from dpfbo.gp.domain import Box, Grid
 from dpfbo.gp.features import RandomFeatures
+from dpfbo.gp.own_gp import OwnGP
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.privacy.ledger import Ledger
@@ -138,7 +139,7 @@ def test_fit_is_that_of_the_library(noise: float) -> None:
     rng = np.random.default_rng(3)
     X = rng.random((30, 2))
     y = np.sin(5 * X[:, 0]) + X[:, 1] + noise * rng.standard_normal(30)
-    start = hyperparameters.OwnGP(lengthscale=0.5, variance=1.0, noise=0.1).start(1)
+    start = OwnGP(lengthscale=0.5, variance=1.0, noise=0.1).start(1)
     found = plain_loop.fit(X, y, np.array([0.5, 1.0, 0.1]))
     hyper = hyperparameters.fit(torch.from_numpy(X)[None], torch.from_numpy(y)[None], start)
     library = np.array([hyper.lengthscale[0], hyper.variance[0], hyper.noise[0]])

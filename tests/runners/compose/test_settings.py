@@ -3,13 +3,15 @@
 import pytest
 
 from analysis import labels
+from analysis.load import LATER, normalised
 from dpfbo.checks import SettingError
 from runners.compose import composition
-from runners.compose.composition import Composition, problem_of
+from runners.compose.composition import Composition, build, problem_of
 from runners.compose.identity import setting_hash
 from runners.compose.keys import MECHANISM, keys
-from runners.compose.old_names import as_first_written, modernised
+from runners.compose.old_names import ADDED, as_first_written, modernised
 from runners.compose.settings import ProblemSettings, outside_setting
+from runners.compose.typed import typed
 from tests.helpers.compose import compose
 
 
@@ -17,6 +19,17 @@ def test_analysis_leaves_out_what_is_no_part_of_a_setting():
     """Analysis reads files only, so it has a list of its own."""
     of_problems = {f"problem.{key}" for key in ProblemSettings.OUTSIDE}
     assert set(labels.NOT_A_SETTING) == {*outside_setting(), *of_problems}
+
+
+def test_analysis_knows_the_later_settings():
+    assert {("algorithm", "own_gp"): LATER} == ADDED
+
+
+def test_analysis_reads_runs_of_any_version_alike():
+    resolved = Composition(compose("algorithm=ts")).resolved
+    assert normalised(resolved)["algorithm"] == normalised(as_first_written(resolved))["algorithm"]
+    other = Composition(compose(*GPYTORCH, "algorithm.own_gp.ard=true")).resolved
+    assert normalised(other)["algorithm"]["own_gp"]["ard"] is True
 
 
 @pytest.mark.parametrize(
@@ -68,6 +81,38 @@ def test_a_configuration_of_the_first_version_is_read_as_it_was_written(override
 def test_settings_keep_the_names_that_the_first_version_gave_them(overrides, name):
     """So that finished runs and ledgers are found again."""
     assert setting_hash(compose(*overrides.split())) == name
+
+
+GPYTORCH = ["algorithm=ts", "algorithm.own_gp.fit=gpytorch", "algorithm.own_draw.method=gpytorch"]
+KERNELS = [
+    ["algorithm.own_gp.kernel=matern52"],
+    ["algorithm.own_gp.kernel={_target_: gpytorch.kernels.RQKernel}"],
+    ["algorithm.own_gp.ard=true"],
+    ["algorithm.own_gp.warp=true"],
+    ["algorithm.own_gp.priors=true"],
+]
+
+
+@pytest.mark.parametrize("overrides", KERNELS, ids=lambda o: o[0])
+def test_a_later_setting_counts_where_it_changes_something(overrides):
+    cfg = compose(*GPYTORCH, *overrides)
+    assert setting_hash(cfg) != setting_hash(compose(*GPYTORCH))
+    resolved = Composition(cfg).resolved
+    assert modernised(as_first_written(resolved)) == resolved
+
+
+def test_a_configuration_without_later_settings_has_their_old_values():
+    """A config.yaml of an earlier version."""
+    resolved = Composition(compose("algorithm=ts")).resolved
+    old = as_first_written(resolved)
+    assert set(old["algorithm"]["own_gp"]) == {"fit", "every", "lengthscale", "variance", "noise"}
+    settings = typed({**resolved, "algorithm": {**resolved["algorithm"], "own_gp": old["algorithm"]["own_gp"]}})
+    assert settings == typed(resolved)
+
+
+def test_a_kernel_is_checked_before_work_starts():
+    with pytest.raises(ValueError, match=r"^algorithm\.own_gp\.kernel cannot be built \(.*'NoKernel'\), got"):
+        build(compose(*GPYTORCH, "algorithm.own_gp.kernel={_target_: gpytorch.kernels.NoKernel}"))
 
 
 def test_a_key_that_no_class_knows_is_refused():

@@ -22,6 +22,7 @@ from runners.executor.ray.actors import AgentActor, ShardSums
 from runners.executor.ray.cluster import layout
 from runners.executor.ray.federated import RayServer
 from tests.helpers.compose import compose
+from tests.helpers.data_files import write_mini_landmine
 from tests.helpers.ray_runs import BOX, GRID, SHORT, Reused, frames, run, same
 from tests.helpers.small_runs import call
 
@@ -129,6 +130,38 @@ def test_options_of_the_message_path_do_not_depend_on_the_executor(reused, tmp_p
     assert same(local, folder)
     assert summary["n_charges"] == 4
     assert set(frames(folder)[0].query("round == 6")["source"]) == {"own"}
+
+
+GPYTORCH = ["algorithm.own_gp.fit=gpytorch", "algorithm.own_draw.method=gpytorch", "acquisition.n_starts=3"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "kernel", "k"),
+    [
+        ("grid", ["algorithm.own_gp.kernel=matern32"], 5),
+        ("box", ["algorithm.own_gp.kernel=matern52", "algorithm.own_gp.ard=true", "algorithm.own_gp.warp=true"], 5),
+        ("box", ["algorithm.own_gp.kernel={_target_: gpytorch.kernels.RQKernel}", "algorithm.own_gp.priors=true"], 2),
+    ],
+    ids=["grid", "box", "candidates"],
+)
+def test_draws_of_gpytorch_do_not_depend_on_the_executor(reused, tmp_path, problem, kernel, k):
+    settings = [*PROBLEMS[problem], *GPYTORCH, *kernel, "algorithm=ts"]
+    expected, local = run(tmp_path / "local", *settings)
+    summary, folder = run(tmp_path / "ray", *settings, *shards(k))
+    assert summary["executor"]["shards"] == k
+    assert same(local, folder)
+    assert summary["setting"] == expected["setting"]
+
+
+def test_landmine_runs_with_draws_of_gpytorch(reused, tmp_path):
+    data = write_mini_landmine(tmp_path)
+    settings = ["problem=landmine", f"problem.data_dir={data}", "problem.n_agents=4", "problem.n_jobs=1", *GPYTORCH]
+    settings += ["algorithm=ts", "acquisition.n_candidates=100"]
+    _, local = run(tmp_path / "local", *settings)
+    summary, folder = run(tmp_path / "ray", *settings, *TENTH, "executor.agents_per_actor=2")
+    assert summary["executor"]["shards"] == 2
+    assert summary["seconds"]["fit"] > 0
+    assert same(local, folder)
 
 
 @pytest.mark.parametrize(

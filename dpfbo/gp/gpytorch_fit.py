@@ -1,0 +1,138 @@
+"""Fits of the agents' own GPs by GPyTorch's exact marginal log likelihood, all agents as one batch.
+
+`fit` fits any kernel with its priors, by Fisher scoring; `se_likelihood` is another objective for the SE kernel of
+`hyperparameters.fit`.
+"""
+
+import gpytorch
+import torch
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator.utils.errors import NanError, NotPSDError
+from torch import Tensor
+
+from dpfbo.gp import batches, gpytorch_model, optimize
+from dpfbo.gp.gpytorch_model import Models
+from dpfbo.gp.own_gp import BOUNDS, Hyperparameters, KernelParameters, OwnGP
+
+_STOPPING = optimize.Stopping(gradient=1e-4, relative_decrease=1e-5, max_iterations=50)
+_STEP = 1.0  # length of the longest step, in raw parameters
+_DIFFERENCE = 1e-4  # step of the differences for the information, in raw parameters
+
+
+def fit(x: Tensor, y: Tensor, own: OwnGP) -> KernelParameters:
+    """Maximise each agent's log marginal likelihood, with the log densities of its priors, from the settings' values.
+
+    x: N x t x D; y: N x t. An agent whose likelihood is not finite at the start keeps the start.
+    """
+    n, t, D = x.shape
+    start = gpytorch_model.start(own, n, D, x.device)
+    models = Models()
+    low, high, precision = gpytorch_model.bounds_and_precision(own, D, x.device)
+
+    def negative(raw: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        f, g, H = torch.empty_like(raw[:, 0]), torch.empty_like(raw), raw.new_empty(*raw.shape, raw.shape[1])
+        for k in batches.blocks(len(rows), raw.shape[1] * t**2, x.device):
+            hyper, at = KernelParameters(own, raw[k]), x[rows[k]]
+            value, gradient = log_likelihood(hyper, at, y[rows[k]], models)
+            f[k], g[k], H[k] = -value, -gradient, information(hyper, at, models) + torch.diag(precision / t)
+        return f, g, H
+
+    longest = torch.full((n,), _STEP, dtype=x.dtype, device=x.device)
+    raw, _ = optimize.minimize(negative, start.raw, low.expand(n, -1), high.expand(n, -1), longest, _STOPPING)
+    return KernelParameters(own, raw)
+
+
+def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models) -> tuple[Tensor, Tensor]:
+    """Log marginal likelihood with the priors' log densities, divided by t, and its gradient: N and N x p.
+
+    x: N x t x D; y: N x t. The value is -inf where a covariance has no Cholesky factor: GPyTorch then gives no value
+    to any agent of the batch, so the batch is halved until that agent is alone.
+    """
+    n = len(x)
+    rows = batches.filled(n, batches.PRODUCTS, x.device)
+    try:
+        value, gradient = _value_and_gradient(hyper.select(rows), x[rows], y[rows], models)
+        return value[:n], gradient[:n]
+    except (NotPSDError, NanError):
+        if n == 1:
+            return torch.full_like(y[:, 0], -torch.inf), torch.zeros_like(hyper.raw)
+    halves = torch.arange(n, device=x.device).chunk(2)
+    parts = [log_likelihood(hyper.select(half), x[half], y[half], models) for half in halves]
+    values, gradients = zip(*parts, strict=True)
+    return torch.cat(values), torch.cat(gradients)
+
+
+def information(hyper: KernelParameters, x: Tensor, models: Models) -> Tensor:
+    """Fisher information of the raw parameters, divided by t, `tr(A^-1 A_i A^-1 A_j) / (2 t)`: N x p x p.
+
+    A is the covariance of the observations; `A_i = dA / d raw_i` is a difference quotient, exact enough for the length
+    and direction of a step. The identity where rounding leaves A without a Cholesky factor. x: N x t x D.
+    """
+    (n, p), t = hyper.raw.shape, x.shape[1]
+    # each agent's parameters as they are, and with one of them moved
+    moved = hyper.raw[:, None] + _DIFFERENCE * torch.eye(p + 1, p, dtype=x.dtype, device=x.device).roll(1, 0)
+    at = x[:, None].expand(-1, p + 1, -1, -1).flatten(0, 1)
+    model = models.of(KernelParameters(hyper.own, moved.flatten(0, 1)), at, at[..., 0])
+    with x.device, torch.no_grad():
+        A = model.covariance(at, at).view(n, p + 1, t, t)
+        A.diagonal(dim1=2, dim2=3).add_(moved[:, :, :1].exp())
+    slopes = (A[:, 1:] - A[:, :1]) / _DIFFERENCE  # n x p x t x t
+    L, _ = torch.linalg.cholesky_ex(A[:, 0])
+    B = torch.cholesky_solve(slopes.transpose(1, 2).reshape(n, t, p * t), L).view(n, t, p, t).transpose(1, 2)
+    F = 0.5 / t * (B.flatten(2) @ B.mT.flatten(2).mT)
+    return torch.where(torch.isfinite(F).all(2).all(1)[:, None, None], F, torch.eye(p, dtype=x.dtype, device=x.device))
+
+
+def _value_and_gradient(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models) -> tuple[Tensor, Tensor]:
+    model = models.of(hyper, x, y).train()
+    with x.device, gpytorch_model.exact_algebra():
+        value = ExactMarginalLogLikelihood(model.likelihood, model)(model(x), y)
+        raw = gpytorch_model.parameters(model)
+        slopes = torch.autograd.grad(value.sum(), raw, allow_unused=True, materialize_grads=True)
+    return value.detach(), torch.cat([slope.reshape(len(x), -1) for slope in slopes], 1)
+
+
+class SEModel(gpytorch.models.ExactGP):
+    """The agents' GPs as one batched GPyTorch model, on the same hyper-parameters."""
+
+    def __init__(self, x: Tensor, y: Tensor, hyper: Hyperparameters) -> None:
+        batch = torch.Size([len(x)])
+        likelihood = gpytorch.likelihoods.GaussianLikelihood(
+            noise_constraint=gpytorch.constraints.GreaterThan(BOUNDS["noise"][0] / 2), batch_shape=batch
+        )
+        super().__init__(x, y, likelihood)
+        self.mean_module = gpytorch.means.ZeroMean(batch_shape=batch)
+        rbf = gpytorch.kernels.RBFKernel(batch_shape=batch)
+        self.covar_module = gpytorch.kernels.ScaleKernel(rbf, batch_shape=batch)
+        self.double()
+        rbf.lengthscale = hyper.lengthscale[:, None, None]
+        self.covar_module.outputscale = hyper.variance
+        likelihood.noise = hyper.noise[:, None]
+
+    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def se_likelihood(theta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, None]:
+    """The same value and gradient as `hyperparameters.closed_form`, by GPyTorch and autograd; no Fisher information."""
+    hyper = Hyperparameters(*theta.exp().unbind(1))
+    with x.device:  # GPyTorch makes its parameters on the default device
+        model = SEModel(x, y, hyper).train()
+    raw = [model.covar_module.base_kernel.raw_lengthscale, model.covar_module.raw_outputscale]
+    raw.append(model.likelihood.noise_covar.raw_noise)
+    with gpytorch.settings.cholesky_max_tries(1), gpytorch.settings.fast_computations(log_prob=False):
+        value = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(x), y)
+    gradients = torch.autograd.grad(value.sum(), raw)
+    constraints = [
+        model.covar_module.base_kernel.raw_lengthscale_constraint,
+        model.covar_module.raw_outputscale_constraint,
+        model.likelihood.noise_covar.raw_noise_constraint,
+    ]
+    columns = []
+    for parameter, gradient, constraint, natural in zip(
+        raw, gradients, constraints, theta.exp().unbind(1), strict=True
+    ):
+        parameter = parameter.detach().requires_grad_()
+        slope = torch.autograd.grad(constraint.transform(parameter).sum(), parameter)[0]  # d natural / d raw
+        columns.append((gradient / slope).reshape(-1) * natural)
+    return value.detach(), torch.stack(columns, 1), None

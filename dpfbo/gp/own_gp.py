@@ -1,0 +1,112 @@
+"""The settings of an agent's own Gaussian process, and the hyper-parameters of all agents."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+
+BOUNDS = {"lengthscale": (5e-3, 1e2), "variance": (1e-6, 1e3), "noise": (1e-8, 1e2)}
+KERNELS = ("rbf", "matern32", "matern52")
+FITS = ("closed_form", "gpytorch", "given")
+_EXTENSIONS = {"kernel": "rbf", "ard": False, "warp": False, "priors": False}  # values of the closed form
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """SE kernel `variance * exp(-|x - x'|^2 / (2 lengthscale^2))` and variance of the observation noise; N each."""
+
+    lengthscale: Tensor
+    variance: Tensor
+    noise: Tensor
+
+    def select(self, rows: Tensor) -> "Hyperparameters":
+        return Hyperparameters(self.lengthscale[rows], self.variance[rows], self.noise[rows])
+
+
+@dataclass(frozen=True)
+class OwnGP:
+    """The settings of each agent's own GP.
+
+    fit: `closed_form` or `gpytorch` maximises the marginal likelihood whenever the number of observations is a
+    multiple of `every`, each time from the values here; `given` keeps the values here. lengthscale (in the unit cube),
+    variance, noise (variance of an observation): start or given values.
+
+    All other settings are GPyTorch's, which fits them (`fit` is then `gpytorch` or `given`). kernel: `rbf` (SE),
+    `matern32`, `matern52`, or the `_target_` of a kernel of GPyTorch with its arguments; every kernel is multiplied by
+    `variance`. ard: a length-scale for every axis. warp: Kumaraswamy's warp of every axis, `1 - (1 - x^a)^b`, with
+    fitted a and b. priors: normal densities of the logarithms of length-scales, variance and noise, whose modes are
+    the values here.
+    """
+
+    fit: str = "closed_form"
+    every: int = 5
+    lengthscale: float = 1.0
+    variance: float = 0.1
+    noise: float = 1e-6
+    kernel: str | Mapping[str, Any] = "rbf"
+    ard: bool = False
+    warp: bool = False
+    priors: bool = False
+
+    def __post_init__(self) -> None:
+        checks.one_of("fit", self.fit, FITS)
+        checks.integer("every", self.every, minimum=1)
+        for name, (low, high) in BOUNDS.items():
+            value = getattr(self, name)
+            checks.positive(name, value)
+            if not low <= value <= high:
+                raise ValueError(f"own_gp.{name} must lie in [{low}, {high}], got {value!r}")
+        if not isinstance(self.kernel, Mapping):
+            checks.one_of("kernel", self.kernel, KERNELS)
+        elif not isinstance(self.kernel.get("_target_"), str):
+            raise SettingError("kernel", f"must have the _target_ of a kernel of GPyTorch, got {self.kernel!r}")
+        for name in ("ard", "warp", "priors"):
+            checks.one_of(name, getattr(self, name), (True, False))
+        if self.fit == "closed_form" and self.extensions:
+            raise SettingError("fit", f"must be gpytorch or given for {self.extensions[0]}, got {self.fit!r}")
+        for name in ("ard", "warp", "priors"):
+            if self.fit == "given" and getattr(self, name) is True:
+                raise SettingError(name, "has no effect on fit=given: leave it out, got True")
+
+    @property
+    def extensions(self) -> list[str]:
+        """The settings, as `kernel=matern52`, that the closed form does not have."""
+        differ = {name: getattr(self, name) for name, plain in _EXTENSIONS.items() if getattr(self, name) != plain}
+        return [f"{name}={value}" for name, value in differ.items()]
+
+    def start(self, n_agents: int, device: torch.device | None = None) -> Hyperparameters:
+        """The values of every agent's SE kernel before the first fit."""
+        one = torch.ones(n_agents, dtype=torch.float64, device=device)
+        return Hyperparameters(self.lengthscale * one, self.variance * one, self.noise * one)
+
+    def due(self, n_observations: int) -> bool:
+        """True if the agents refit at this number of observations."""
+        return self.fit != "given" and n_observations % self.every == 0
+
+
+@dataclass(frozen=True)
+class KernelParameters:
+    """The hyper-parameters of N agents' GPs with a kernel of GPyTorch.
+
+    own: the settings that say which kernel. raw: N x p, GPyTorch's raw parameters, which are the logarithms of the
+    positive ones: noise variance, kernel variance, then the kernel's own and the warp's.
+    """
+
+    own: OwnGP
+    raw: Tensor
+
+    def select(self, rows: Tensor) -> "KernelParameters":
+        return KernelParameters(self.own, self.raw[rows])
+
+    @property
+    def noise(self) -> Tensor:
+        """Variance of the observation noise, N."""
+        return self.raw[:, 0].exp()
+
+
+AnyHyperparameters = Hyperparameters | KernelParameters
