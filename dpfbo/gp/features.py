@@ -12,7 +12,6 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.gp import batches
 
-
 _TAIL = 1e-6  # probability beyond which no quasi-random frequency lies
 
 

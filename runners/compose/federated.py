@@ -96,8 +96,8 @@ class FederatedExperiment:
         if kind is None:
             return None
         parts = ServerParts(
-            self.problem.n_agents, self.rounds, a.message_size, a.features, a.design, a.prior, self.problem.domain, a.regions,
-            self.weighting, self.mechanism, self.dropout, self.streams,
+            self.problem.n_agents, self.rounds, a.message_size, a.features, a.design, a.prior,
+            self.problem.domain, a.regions, self.weighting, self.mechanism, self.dropout, self.streams,
             SeededEntropy(self.streams) if seeded else SystemEntropy(), ledger, self.plan.curve,
             self.plan.budget, None if seeded else kept,
         )  # fmt: skip

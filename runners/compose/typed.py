@@ -117,7 +117,8 @@ def _federated_algorithm(node: Any) -> FederatedAlgorithm:
 
     return section(
         FederatedAlgorithm, node, "algorithm", server=server,
-        own_gp=_nested(OwnGP, "algorithm.own_gp"), own_draw=_nested(OwnDraw, "algorithm.own_draw"), prior=_nested(PriorModel, "algorithm.prior"),
+        own_gp=_nested(OwnGP, "algorithm.own_gp"), own_draw=_nested(OwnDraw, "algorithm.own_draw"),
+        prior=_nested(PriorModel, "algorithm.prior"),
     )  # fmt: skip
 
 

@@ -12,12 +12,15 @@ class PriorModel:
     """The hierarchical model and its use.
 
     lengthscales: one block of features for each, in the unit cube; the release decides how much each counts. scale:
-    the assumed standard deviation of an objective. scalar_weight: see `Statistics`. noise: variance of an observation,
-    None if the release decides. optimism: agents take tau for `1 + optimism * own share` times as large, with the part
-    of the variance that is an agent's own: too small a residual variance exploits too early, and only where there is
-    much of one. residuals: further factors of it that an agent tries on its own observations; alone: it also tries its own GP without any transfer. gate: `mixture`, each query follows one of
-    these models, with the probability that the agent's observations give it; `selection`, the most probable one.
-    leave_own_out: an agent takes its own message out of the release before it uses it as a prior.
+    the assumed standard deviation of an objective, public. scalar_weight: see `Statistics`. noise: variance of an
+    observation, None if the release decides. optimism: agents take tau for `1 + optimism * own share` times as large,
+    with the part of the variance that is an agent's own: too small a residual variance exploits too early, and does
+    harm where much is left to explore. residuals: further factors of tau that an agent tries on its own observations;
+    alone: it also tries its own GP without any transfer. gate: `mixture`, each query follows one of these models, with
+    the probability that the agent's observations give it; `selection`, the most probable one. leave_own_out: an agent
+    takes its own message out of the release before it uses it as a prior.
+
+    Raises SettingError for a number that is not positive, or an unknown gate.
     """
 
     lengthscales: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8)
