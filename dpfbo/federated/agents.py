@@ -18,7 +18,7 @@ from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVec
 from dpfbo.federated.design import Design
 from dpfbo.federated.follow import FOLLOW_PROBABILITY
 from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.transfer import Transfer, chosen_model, restricted_likelihood
+from dpfbo.federated.prior.transfer import Rotated, Transfer, chosen_model, restricted_likelihood
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
 from dpfbo.gp.domain import Box, Domain
@@ -54,6 +54,7 @@ class History:
             for rest in ((dimension,), (), (n_features,), (capacity,))
         )
         self.count = 0
+        self.rotated: Rotated | None = None  # a cache, of the last prior that the agents received
 
     def append(self, u: Tensor, y: Tensor, Phi: Tensor, lam: float) -> int:
         """Write k observations y (n x k) at u (n x k x D) with features Phi (n x k x M); returns the new count."""
@@ -190,7 +191,7 @@ class Agents:
         transfer, model = None, None
         if isinstance(broadcast, SharedPrior) and self.prior is not None:
             with clock("gate"):
-                transfer = Transfer.of(self.prior, broadcast, state.Phi, state.y, self.n_init)
+                transfer = self._transfer(self.prior, broadcast, state)
                 model = chosen_model(self._log_likelihoods(transfer, state), self.prior.gate, coin)
                 follow = model < len(self.prior.residuals)
         else:
@@ -267,6 +268,12 @@ class Agents:
         elif isinstance(broadcast, RegionVectors):
             weights, regions = broadcast.values[None], self.regions
         return self._argmax(weights, regions, ids, t)
+
+    def _transfer(self, model: PriorModel, prior: SharedPrior, state: AgentsState) -> Transfer:
+        history = state.history
+        if history.rotated is None or not torch.equal(history.rotated.prior.values, prior.values):
+            history.rotated = Rotated(prior, *history.y.shape, self.n_init)
+        return Transfer.of(model, prior, state.Phi, state.y, self.n_init, history.rotated)
 
     def _log_likelihoods(self, transfer: Transfer, state: AgentsState) -> Tensor:
         """Log restricted likelihoods of the models of the gate, n x K; the last is the agent's own GP, if it counts."""

@@ -22,7 +22,7 @@ from dpfbo.gp.posterior import cholesky
 
 _STARTS = (0.1, 0.5, 0.9)  # shares of variance that all agents have in common, where the search begins
 _BOUND = 4.0  # standard deviations of the priors beyond which no hyper-parameter is looked for
-_SHARED = (0.0, 2.0)  # mean and sd of the prior of logit(share of the variance that is common)
+_SHARED = (2.0, 2.0)  # mean and sd of the prior of logit(share of the variance that is common)
 _VARIANCE = (0.0, 1.5)  # of log(total variance of all blocks)
 _SPLIT = (0.0, 2.0)  # of each block's logarithm of its share of the variance
 _NOISE = (math.log(0.03), 2.0)  # of log(lam)

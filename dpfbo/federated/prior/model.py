@@ -13,7 +13,8 @@ class PriorModel:
 
     lengthscales: one block of features for each, in the unit cube; the release decides how much each counts. scale:
     the assumed standard deviation of an objective, public. scalar_weight: see `Statistics`. noise: variance of an
-    observation, None if the release decides. optimism: agents take tau for `1 + optimism * own share` times as large,
+    observation, None if the release decides. caution: factor of the posterior covariance of what is shared, so that a
+    peak that the noise hides stays possible. optimism: agents take tau for `1 + optimism * own share` times as large,
     with the part of the variance that is an agent's own: too small a residual variance exploits too early, and does
     harm where much is left to explore. residuals: further factors of tau that an agent tries on its own observations;
     alone: it also tries its own GP without any transfer. gate: `mixture`, each query follows one of these models, with
@@ -27,6 +28,7 @@ class PriorModel:
     scale: float = 1.0
     scalar_weight: float = 0.25
     noise: float | None = None
+    caution: float = 2.0
     optimism: float = 3.0
     residuals: tuple[float, ...] = (1.0, 4.0)
     alone: bool = True
@@ -41,6 +43,7 @@ class PriorModel:
                 raise SettingError(name, "must name at least one number, got none")
             for value in values:
                 checks.positive(name, value)
+        checks.positive("caution", self.caution)
         checks.non_negative("optimism", self.optimism)
         if self.noise is not None:
             checks.positive("noise", self.noise)

@@ -64,7 +64,8 @@ class PriorServer:
         given = None if self.model.noise is None else self.model.noise / self.model.scale**2
         belief = infer(released, self.sums, given)
         own = belief.own * (1 + self.model.optimism * belief.own_share)
-        return _in_own_coordinates(values, replace(belief, own=own), self.clip_norm)
+        covariance = self.model.caution * belief.covariance
+        return _in_own_coordinates(values, replace(belief, own=own, covariance=covariance), self.clip_norm)
 
     @cached_property
     def sums(self) -> DesignSums:

@@ -24,47 +24,89 @@ from dpfbo.federated.prior.statistics import centred
 from dpfbo.gp.posterior import cholesky
 
 
+class Rotated:
+    """The agents' features in the coordinates of one shared prior, and their products: append-only buffers.
+
+    psi: n x capacity x M; common: `Psi diag(spectrum) Psi'`, own: `Psi Psi'`, n x capacity x capacity; the first
+    `count` rows are in use. Rows are computed in the same portions whenever they are: the design, then one by one.
+    """
+
+    def __init__(self, prior: SharedPrior, n: int, capacity: int, n_init: int) -> None:
+        self.prior, self.n_init, self.count = prior, n_init, 0
+        like = prior.rotation
+        self.psi = torch.zeros(n, capacity, len(like), dtype=like.dtype, device=like.device)
+        self.common, self.own = (
+            torch.zeros(n, capacity, capacity, dtype=like.dtype, device=like.device) for _ in range(2)
+        )
+
+    def extend(self, Phi: Tensor) -> None:
+        """Compute the rows that are missing. Phi: n x t x M, the features of all observations so far."""
+        while self.count < Phi.shape[1]:
+            a = self.count
+            b = a + 1 if a else min(self.n_init, Phi.shape[1])
+            self.psi[:, a:b] = Phi[:, a:b] @ self.prior.rotation
+            new, all_ = self.psi[:, a:b], self.psi[:, :b]
+            for products, rows in ((self.common, new * self.prior.spectrum), (self.own, new)):
+                products[:, a:b, :b] = rows @ all_.mT
+                products[:, :a, a:b] = products[:, a:b, :a].mT
+            self.count = b
+
+
 @dataclass(frozen=True)
 class Transfer:
     """The shared prior beside the observations of some agents.
 
-    prior: the broadcast. psi: n x t x M, the agents' features in its coordinates; z: n x t, observations in units of
-    scale; mean: n x M, each agent's prior mean, without what its own message told the server.
+    prior: the broadcast. psi: n x t x M, the agents' features in its coordinates; common: `Psi diag(spectrum) Psi'`,
+    own: `Psi Psi'`, n x t x t; z: n x t, observations in units of scale; mean: n x M, each agent's prior mean, without
+    what its own message told the server.
     """
 
     model: PriorModel
     prior: SharedPrior
     psi: Tensor
+    common: Tensor
+    own: Tensor
     z: Tensor
     mean: Tensor
 
     @staticmethod
-    def of(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> "Transfer":
-        """Phi: n x t x M; y: n x t; the first n_init of them are the public design."""
-        psi, mean = Phi @ prior.rotation, prior.mean.expand(len(Phi), -1)
+    def of(
+        model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int, rotated: Rotated | None = None
+    ) -> "Transfer":
+        """The transfer to n agents.
+
+        Phi: n x t x M; y: n x t; the first n_init of them are the public design. rotated: of the same agents and prior,
+        with the rows of earlier rounds.
+        """
+        t = y.shape[1]
+        rotated = Rotated(prior, len(Phi), t, n_init) if rotated is None else rotated
+        rotated.extend(Phi)
+        psi, mean = rotated.psi[:, :t], prior.mean.expand(len(Phi), -1)
         if model.leave_own_out:
             message = model.statistics.messages(Phi[:, :n_init], y[:, :n_init])
             norm = message.norm(dim=1, keepdim=True)
             kept = (prior.clip_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1)  # n x 1
             expected = (Phi[:, :n_init].mT @ (centred(psi[:, :n_init]) @ prior.mean).unsqueeze(-1)).squeeze(-1)
             mean = mean - (kept * (message[:, :-1] - expected)) @ prior.gain.mT
-        return Transfer(model, prior, psi, y / model.scale, mean)
+        common, own = rotated.common[:, :t, :t], rotated.own[:, :t, :t]
+        return Transfer(model, prior, psi, common, own, y / model.scale, mean)
 
     def select(self, rows: Tensor) -> "Transfer":
         """The same of some agents."""
-        return Transfer(self.model, self.prior, self.psi[rows], self.z[rows], self.mean[rows])
+        tensors = (x[rows] for x in (self.psi, self.common, self.own, self.z, self.mean))
+        return Transfer(self.model, self.prior, *tensors)
+
+    def factors(self, residuals: Tensor) -> Tensor:
+        """Cholesky factors of the observations' covariance, n x t x t. residuals: n or 1, factors of the residual."""
+        K = self.common + residuals[:, None, None] * self.own
+        K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
+        return cholesky(K)
 
     def log_likelihoods(self) -> Tensor:
         """Log restricted likelihood of each agent's observations for each factor of the residual, n x K."""
         residual = self.z - (self.psi @ self.mean.unsqueeze(-1)).squeeze(-1)
-        common = (self.psi * self.prior.spectrum) @ self.psi.mT
-        own = self.psi @ self.psi.mT
-        columns = []
-        for factor in self.model.residuals:
-            K = common + factor * own
-            K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
-            columns.append(restricted_likelihood(cholesky(K), residual))
-        return torch.stack(columns, 1)
+        factors = torch.tensor(self.model.residuals, dtype=self.z.dtype, device=self.z.device)
+        return torch.stack([restricted_likelihood(self.factors(f[None]), residual) for f in factors], 1)
 
     def draw(self, factor: Tensor, w0: Tensor, e: Tensor, c: Tensor) -> Tensor:
         """Posterior draws of the agents' weights by Matheron's rule, n x M, in units of scale.
@@ -73,16 +115,13 @@ class Transfer:
         noise, and the agent's constant.
         """
         d = self.prior.spectrum + factor[:, None]  # n x M
-        K = (self.psi * d[:, None]) @ self.psi.mT
-        K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
-        L = cholesky(K)
+        L = self.factors(factor)
         start = self.mean + d.sqrt() * w0
-        ones = torch.ones_like(self.z).unsqueeze(-1)
-        half = torch.linalg.solve_triangular(L, ones, upper=False)  # n x t x 1
-        precision = half.square().sum((1, 2))  # 1' K^-1 1
         residual = self.z - (self.psi @ self.mean.unsqueeze(-1)).squeeze(-1)
-        white = torch.linalg.solve_triangular(L, residual.unsqueeze(-1), upper=False)
-        constant = (half * white).sum((1, 2)) / precision + c * precision.rsqrt()
+        white = torch.linalg.solve_triangular(L, torch.stack([residual, torch.ones_like(residual)], -1), upper=False)
+        r, one = white.unbind(-1)
+        precision = one.square().sum(1)  # 1' K^-1 1
+        constant = (one * r).sum(1) / precision + c * precision.rsqrt()
         left = self.z - constant[:, None] - (self.psi @ start.unsqueeze(-1)).squeeze(-1) - self.prior.noise.sqrt() * e
         solved = torch.cholesky_solve(left.unsqueeze(-1), L)
         rotated = start + d * (self.psi.mT @ solved).squeeze(-1)
