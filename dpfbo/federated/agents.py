@@ -193,7 +193,7 @@ class Agents:
             with clock("gate"):
                 transfer = self._transfer(self.prior, broadcast, state)
                 model = chosen_model(self._log_likelihoods(transfer, state), self.prior.gate, coin)
-                follow = model < len(self.prior.residuals)
+                follow = model < len(transfer.models[0])
         else:
             follow = coin < (0.0 if broadcast is None else FOLLOW_PROBABILITY[self.follow](t))
         u = torch.empty(len(state.ids), self.domain.dimension, dtype=torch.float64, device=follow.device)
@@ -211,7 +211,8 @@ class Agents:
                     u[server] = self._transfer_queries(state, transfer, model, server, t)
                 else:
                     u[server] = self._server_queries(state.ids[server], broadcast, t)
-        source = torch.where(follow, int(Source.server), int(Source.own))
+        shared = follow if transfer is None or model is None else model < len(transfer.model.residuals)
+        source = torch.where(shared, int(Source.server), int(Source.own))
         if isinstance(self.domain, Box):
             u, source = self._replace_repeats(state, u, source, t)
         return Query(u[:, None], source[:, None])
@@ -272,13 +273,14 @@ class Agents:
     def _transfer(self, model: PriorModel, prior: SharedPrior, state: AgentsState) -> Transfer:
         history = state.history
         if history.rotated is None or not torch.equal(history.rotated.prior.values, prior.values):
-            history.rotated = Rotated(prior, *history.y.shape, self.n_init)
+            n, capacity = history.y.shape
+            history.rotated = Rotated(prior, n, capacity, self.n_init)
         return Transfer.of(model, prior, state.Phi, state.y, self.n_init, history.rotated)
 
     def _log_likelihoods(self, transfer: Transfer, state: AgentsState) -> Tensor:
-        """Log restricted likelihoods of the models of the gate, n x K; the last is the agent's own GP, if it counts."""
+        """Log restricted likelihoods of the models of the gate, n x K; the last one has no transfer."""
         found = transfer.log_likelihoods()
-        if not transfer.model.alone:
+        if transfer.model.no_transfer != "own_gp":
             return found
         L = hyperparameters.gram_cholesky(state.x, state.hyper, state.hyper.noise)
         own = restricted_likelihood(L / transfer.model.scale, transfer.z)
@@ -287,10 +289,9 @@ class Agents:
     def _transfer_queries(self, state: AgentsState, transfer: Transfer, model: Tensor, rows: Tensor, t: int) -> Tensor:
         """Argmax of one draw from the posterior under the shared prior, of the agents `rows`."""
         ids, M = state.ids[rows], state.Phi.shape[2]
-        factors = torch.tensor(transfer.model.residuals, dtype=transfer.z.dtype, device=rows.device)
         w0 = self.streams.normal("transfer/weights", ids, t, M)
         e = self.streams.normal("transfer/noise", ids, t, state.count + 1)
-        weights = transfer.select(rows).draw(factors[model[rows]], w0, e[:, 1:], e[:, 0])
+        weights = transfer.select(rows).draw(model[rows], w0, e[:, 1:], e[:, 0])
         return self._argmax(weights[:, None], Regions(1, self.domain.dimension), ids, t)
 
     def _argmax(self, weights: Tensor, regions: Regions, ids: Tensor, t: int) -> Tensor:

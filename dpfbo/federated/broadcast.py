@@ -34,8 +34,8 @@ class SharedPrior:
 
     values: 1 x (M + 1), the release, of which all else is a post-processing. In the coordinates `w = X r`, y in units
     of the model's scale: mean: M; rotation: X, M x M; spectrum: M, the variances of r, in units of the residual's;
-    gain: M x M, the mean's derivative with respect to the sum of the messages; noise: lam; clip_norm: the norm of the
-    longest message that was not clipped.
+    gain: M x M, the mean's derivative with respect to the sum of the messages; noise: lam; alone: variance of r without
+    transfer; clip_norm: the norm of the longest message that was not clipped.
     """
 
     values: Tensor
@@ -44,6 +44,7 @@ class SharedPrior:
     spectrum: Tensor
     gain: Tensor
     noise: Tensor
+    alone: Tensor
     clip_norm: Tensor
 
 

@@ -16,9 +16,10 @@ class PriorModel:
     observation, None if the release decides. caution: factor of the posterior covariance of what is shared, so that a
     peak that the noise hides stays possible. optimism: agents take tau for `1 + optimism * own share` times as large,
     with the part of the variance that is an agent's own: too small a residual variance exploits too early, and does
-    harm where much is left to explore. residuals: further factors of tau that an agent tries on its own observations;
-    alone: it also tries its own GP without any transfer. gate: `mixture`, each query follows one of these models, with
-    the probability that the agent's observations give it; `selection`, the most probable one. leave_own_out: an agent
+    harm where much is left to explore. residuals: further factors of tau that an agent tries on its own observations.
+    no_transfer: the model without any transfer that it also tries: `features`, the prior `N(0, diag(v + tau))` of the
+    same features; `own_gp`, its own GP; or `none`. gate: `mixture`, each query follows one of these models, with the
+    probability that the agent's observations give it; `selection`, the most probable one. leave_own_out: an agent
     takes its own message out of the release before it uses it as a prior.
 
     Raises SettingError for a number that is not positive, or an unknown gate.
@@ -31,7 +32,7 @@ class PriorModel:
     caution: float = 2.0
     optimism: float = 3.0
     residuals: tuple[float, ...] = (1.0, 4.0)
-    alone: bool = True
+    no_transfer: str = "features"
     gate: str = "mixture"
     leave_own_out: bool = True
 
@@ -47,7 +48,7 @@ class PriorModel:
         checks.non_negative("optimism", self.optimism)
         if self.noise is not None:
             checks.positive("noise", self.noise)
-        checks.one_of("alone", self.alone, (True, False))
+        checks.one_of("no_transfer", self.no_transfer, ("features", "own_gp", "none"))
         checks.one_of("gate", self.gate, ("mixture", "selection"))
         checks.one_of("leave_own_out", self.leave_own_out, (True, False))
         self.statistics  # noqa: B018

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -62,10 +62,23 @@ class PriorServer:
         b, noise = N * values[0], N * sigma
         released = Released(b[:-1], b[-1] / kappa, noise, noise / kappa)
         given = None if self.model.noise is None else self.model.noise / self.model.scale**2
-        belief = infer(released, self.sums, given)
-        own = belief.own * (1 + self.model.optimism * belief.own_share)
-        covariance = self.model.caution * belief.covariance
-        return _in_own_coordinates(values, replace(belief, own=own, covariance=covariance), self.clip_norm)
+        return self._broadcast(values, infer(released, self.sums, given))
+
+    def _broadcast(self, values: Tensor, belief: Belief) -> SharedPrior:
+        """The belief in coordinates X in which `caution S = X diag(spectrum) X'` and the optimistic `diag(tau) = X X'`.
+
+        `diag(v)` is a multiple of `diag(tau)`. Without transfer all variance is taken for as large as if it were own.
+        """
+        share, most = belief.own_share, 1 + self.model.optimism
+        factor = 1 + self.model.optimism * share
+        sd = (factor * belief.own).sqrt()
+        spectrum, Q = torch.linalg.eigh(self.model.caution * belief.covariance / sd[:, None] / sd)
+        inverse = Q.mT / sd  # X^-1
+        alone, norm = (torch.tensor(x, dtype=values.dtype) for x in (most / (share * factor), self.clip_norm))
+        return SharedPrior(
+            values, inverse @ belief.mean, sd[:, None] * Q, spectrum.clamp(min=0), inverse @ belief.gain,
+            belief.noise, alone, norm,
+        )  # fmt: skip
 
     @cached_property
     def sums(self) -> DesignSums:
@@ -73,14 +86,3 @@ class PriorServer:
         size = max(1, _BLOCK // (self.design.n_init * self.features.frequencies.shape[1]))
         parts = torch.arange(self.server.n_agents).split(size)
         return design_sums((self.features(self.design.points(ids)) for ids in parts), len(self.model.lengthscales))
-
-
-def _in_own_coordinates(values: Tensor, belief: Belief, clip_norm: float) -> SharedPrior:
-    """The broadcast of a belief: coordinates X in which `S = X diag(spectrum) X'` and `diag(tau) = X X'`."""
-    sd = belief.own.sqrt()
-    spectrum, Q = torch.linalg.eigh(belief.covariance / sd[:, None] / sd)
-    inverse = Q.mT / sd  # X^-1
-    return SharedPrior(
-        values, inverse @ belief.mean, sd[:, None] * Q, spectrum.clamp(min=0), inverse @ belief.gain,
-        belief.noise, torch.tensor(clip_norm, dtype=values.dtype),
-    )  # fmt: skip

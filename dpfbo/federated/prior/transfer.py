@@ -9,8 +9,8 @@ constant c_n unknown:
     log p(y | a) = -(1/2) [residual' P residual + log|K_a| + log(1' K_a^-1 1)] + const,
     P = K_a^-1 - K_a^-1 1 1' K_a^-1 / (1' K_a^-1 1)
 
-(restricted likelihood: that of the contrasts of y, whatever the constant). The gate compares it with the same of the
-agent's own GP, without any transfer.
+(restricted likelihood: that of the contrasts of y, whatever the constant). The gate compares it with the same of a
+model without any transfer, in which the prior is `r ~ N(0, alone I)`.
 """
 
 from dataclasses import dataclass
@@ -96,28 +96,33 @@ class Transfer:
         tensors = (x[rows] for x in (self.psi, self.common, self.own, self.z, self.mean))
         return Transfer(self.model, self.prior, *tensors)
 
-    def factors(self, residuals: Tensor) -> Tensor:
-        """Cholesky factors of the observations' covariance, n x t x t. residuals: n or 1, factors of the residual."""
-        K = self.common + residuals[:, None, None] * self.own
-        K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
-        return cholesky(K)
+    @property
+    def models(self) -> tuple[Tensor, Tensor]:
+        """For each model: 1 with transfer or 0 without, and the factor of `X X'`; K each."""
+        factors = torch.tensor(self.model.residuals, dtype=self.z.dtype, device=self.z.device)
+        shared = torch.ones_like(factors)
+        if self.model.no_transfer != "features":
+            return shared, factors
+        return torch.cat([shared, 0 * shared[:1]]), torch.cat([factors, self.prior.alone[None]])
 
     def log_likelihoods(self) -> Tensor:
-        """Log restricted likelihood of each agent's observations for each factor of the residual, n x K."""
-        residual = self.z - (self.psi @ self.mean.unsqueeze(-1)).squeeze(-1)
-        factors = torch.tensor(self.model.residuals, dtype=self.z.dtype, device=self.z.device)
-        return torch.stack([restricted_likelihood(self.factors(f[None]), residual) for f in factors], 1)
+        """Log restricted likelihood of each agent's observations under each of `models`, n x K."""
+        expected = (self.psi @ self.mean.unsqueeze(-1)).squeeze(-1)
+        pairs = zip(*self.models, strict=True)
+        found = [restricted_likelihood(self._factors(s[None], a[None]), self.z - s * expected) for s, a in pairs]
+        return torch.stack(found, 1)
 
-    def draw(self, factor: Tensor, w0: Tensor, e: Tensor, c: Tensor) -> Tensor:
+    def draw(self, index: Tensor, w0: Tensor, e: Tensor, c: Tensor) -> Tensor:
         """Posterior draws of the agents' weights by Matheron's rule, n x M, in units of scale.
 
-        factor: n, of the residual variance. w0: n x M, e: n x t, c: n standard normals for the prior's weights, the
-        noise, and the agent's constant.
+        index: n, into `models`. w0: n x M, e: n x t, c: n standard normals for the prior's weights, the noise, and the
+        agent's constant.
         """
-        d = self.prior.spectrum + factor[:, None]  # n x M
-        L = self.factors(factor)
-        start = self.mean + d.sqrt() * w0
-        residual = self.z - (self.psi @ self.mean.unsqueeze(-1)).squeeze(-1)
+        shared, factor = (x[index] for x in self.models)
+        d = shared[:, None] * self.prior.spectrum + factor[:, None]  # n x M
+        L, mean = self._factors(shared, factor), shared[:, None] * self.mean
+        start = mean + d.sqrt() * w0
+        residual = self.z - (self.psi @ mean.unsqueeze(-1)).squeeze(-1)
         white = torch.linalg.solve_triangular(L, torch.stack([residual, torch.ones_like(residual)], -1), upper=False)
         r, one = white.unbind(-1)
         precision = one.square().sum(1)  # 1' K^-1 1
@@ -126,6 +131,12 @@ class Transfer:
         solved = torch.cholesky_solve(left.unsqueeze(-1), L)
         rotated = start + d * (self.psi.mT @ solved).squeeze(-1)
         return rotated @ self.prior.rotation.mT
+
+    def _factors(self, shared: Tensor, factor: Tensor) -> Tensor:
+        """Cholesky factors of the observations' covariance, n x t x t. shared, factor: n or 1, as in `models`."""
+        K = shared[:, None, None] * self.common + factor[:, None, None] * self.own
+        K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
+        return cholesky(K)
 
 
 def restricted_likelihood(L: Tensor, residual: Tensor) -> Tensor:
