@@ -11,13 +11,13 @@ from torch import Tensor
 
 from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import SharedPrior
-from dpfbo.federated.design import Design
 from dpfbo.federated.messages import Messages
-from dpfbo.federated.prior.inference import Belief, Released, infer
+from dpfbo.federated.prior.inference import CommonPosterior, Released, infer
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.statistics import DesignSums, design_sums
 from dpfbo.federated.server import RoundOutput, Server
 from dpfbo.federated.server_parts import ServerParts
+from dpfbo.gp.design import Design
 from dpfbo.gp.features import RandomFeatures
 
 _BLOCK = 2_000_000  # features of the public design that are held at once
@@ -30,6 +30,10 @@ class PriorServer:
     Guarantee. The mechanism's release is the only function of the agents' data, with the ledger, budget and
     guarantee of `Server`. The designs of all agents are public (`Design`), and so are the sums over them. Inference is
     a post-processing of the release and of public numbers.
+
+    A message that is lost or unusable counts as zero in the release while its design counts in the public sums, since
+    who sent something is private. Inference stays a post-processing, and its mean is then too small by about the share
+    that was lost.
 
     server: the aggregating server; its weights must be uniform, so that `N` times its release is the plain sum.
     """
@@ -62,9 +66,9 @@ class PriorServer:
         b, noise = N * values[0], N * sigma
         released = Released(b[:-1], b[-1] / kappa, noise, noise / kappa)
         given = None if self.model.noise is None else self.model.noise / self.model.scale**2
-        belief = infer(released, self.sums, given)
-        own = belief.own * (1 + self.model.optimism * belief.own_share)
-        return _in_own_coordinates(values, replace(belief, own=own), self.clip_norm)
+        found = infer(released, self.sums, given)
+        own = found.own * (1 + self.model.optimism * found.own_share)
+        return _in_own_coordinates(values, replace(found, own=own), self.clip_norm)
 
     @cached_property
     def sums(self) -> DesignSums:
@@ -74,12 +78,12 @@ class PriorServer:
         return design_sums((self.features(self.design.points(ids)) for ids in parts), len(self.model.lengthscales))
 
 
-def _in_own_coordinates(values: Tensor, belief: Belief, clip_norm: float) -> SharedPrior:
-    """The broadcast of a belief: coordinates X in which `S = X diag(spectrum) X'` and `diag(tau) = X X'`."""
-    sd = belief.own.sqrt()
-    spectrum, Q = torch.linalg.eigh(belief.covariance / sd[:, None] / sd)
+def _in_own_coordinates(values: Tensor, found: CommonPosterior, clip_norm: float) -> SharedPrior:
+    """The broadcast of a posterior: coordinates X in which `S = X diag(spectrum) X'` and `diag(tau) = X X'`."""
+    sd = found.own.sqrt()
+    spectrum, Q = torch.linalg.eigh(found.covariance / sd[:, None] / sd)
     inverse = Q.mT / sd  # X^-1
     return SharedPrior(
-        values, inverse @ belief.mean, sd[:, None] * Q, spectrum.clamp(min=0), inverse @ belief.gain,
-        belief.noise, torch.tensor(clip_norm, dtype=values.dtype),
+        values, inverse @ found.mean, sd[:, None] * Q, spectrum.clamp(min=0), inverse @ found.gain,
+        found.noise, torch.tensor(clip_norm, dtype=values.dtype),
     )  # fmt: skip
