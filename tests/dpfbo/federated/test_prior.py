@@ -195,8 +195,8 @@ class TestInference:
 
     @pytest.mark.parametrize("given", [True, False])
     def test_variances_are_recovered_from_many_agents(self, given):
-        """v, of which there are M = 24 draws, by the mean of its logarithm in 8 sets within 4 standard errors; tau within
-        12 %, and without lam, which the sums hardly tell apart from it, the spread of agents that both cause."""
+        """v, of which there are M = 24 draws, by the mean of its logarithm in 8 sets within 4 standard errors; tau
+        within 12 %, and without lam, which the sums hardly tell apart from it, the spread of agents that both cause."""
         M, found = 24, []
         Phi = unit_features(400, 6, M)
         sums = design_sums([Phi], 1)
