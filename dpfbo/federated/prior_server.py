@@ -84,6 +84,6 @@ def _in_own_coordinates(values: Tensor, found: CommonPosterior, clip_norm: float
     spectrum, Q = torch.linalg.eigh(found.covariance / sd[:, None] / sd)
     inverse = Q.mT / sd  # X^-1
     return SharedPrior(
-        values, inverse @ found.mean, sd[:, None] * Q, spectrum.clamp(min=0), inverse @ found.gain,
+        values, inverse @ found.mean, (sd[:, None] * Q).contiguous(), spectrum.clamp(min=0), inverse @ found.gain,
         found.noise, torch.tensor(clip_norm, dtype=values.dtype),
     )  # fmt: skip

@@ -21,6 +21,7 @@ from torch import Tensor
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.statistics import centred
+from dpfbo.gp import batches
 from dpfbo.gp.posterior import cholesky
 
 
@@ -41,13 +42,14 @@ class Transfer:
     @staticmethod
     def of(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> "Transfer":
         """Phi: n x t x M; y: n x t; the first n_init of them are the public design."""
-        psi, mean = Phi @ prior.rotation, prior.mean.expand(len(Phi), -1)
+        psi, mean = batches.product(Phi, prior.rotation), prior.mean.expand(len(Phi), -1)
         if model.leave_own_out:
             message = model.statistics.messages(Phi[:, :n_init], y[:, :n_init])
             norm = message.norm(dim=1, keepdim=True)
             kept = (prior.clip_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1)  # n x 1
-            expected = (Phi[:, :n_init].mT @ (centred(psi[:, :n_init]) @ prior.mean).unsqueeze(-1)).squeeze(-1)
-            mean = mean - (kept * (message[:, :-1] - expected)) @ prior.gain.mT
+            fitted = centred(psi[:, :n_init]) @ mean.unsqueeze(-1)
+            expected = (Phi[:, :n_init].mT @ fitted).squeeze(-1)
+            mean = mean - batches.product(kept * (message[:, :-1] - expected), prior.gain.mT)
         return Transfer(model, prior, psi, y / model.scale, mean)
 
     def select(self, rows: Tensor) -> "Transfer":
@@ -70,13 +72,14 @@ class Transfer:
         """Posterior draws of the agents' weights by Matheron's rule, n x M, in units of scale.
 
         factor: n, of the residual variance. w0: n x M, e: n x t, c: n standard normals for the prior's weights, the
-        noise, and the agent's constant.
+        noise, and the agent's constant. The first are in the weights' own coordinates: eigenvectors have any sign,
+        and of equal eigenvalues any basis, so that rounding would decide what a number drawn in theirs means.
         """
         d = self.prior.spectrum + factor[:, None]  # n x M
         K = (self.psi * d[:, None]) @ self.psi.mT
         K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
         L = cholesky(K)
-        start = self.mean + d.sqrt() * w0
+        start = self.mean + d.sqrt() * batches.product(w0, self.prior.directions)
         ones = torch.ones_like(self.z).unsqueeze(-1)
         half = torch.linalg.solve_triangular(L, ones, upper=False)  # n x t x 1
         precision = half.square().sum((1, 2))  # 1' K^-1 1
@@ -86,7 +89,7 @@ class Transfer:
         left = self.z - constant[:, None] - (self.psi @ start.unsqueeze(-1)).squeeze(-1) - self.prior.noise.sqrt() * e
         solved = torch.cholesky_solve(left.unsqueeze(-1), L)
         rotated = start + d * (self.psi.mT @ solved).squeeze(-1)
-        return rotated @ self.prior.rotation.mT
+        return batches.product(rotated, self.prior.rotation.mT)
 
 
 def restricted_likelihood(L: Tensor, residual: Tensor) -> Tensor:

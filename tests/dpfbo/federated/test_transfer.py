@@ -38,8 +38,10 @@ def spd(M, seed):
 
 def a_prior(M, seed=0, noise=0.05):
     """A broadcast with arbitrary numbers."""
+    Q = torch.linalg.qr(normals(M, M, seed=seed + 2))[0]
+    rotation = torch.linspace(0.5, 1.5, M, dtype=torch.float64)[:, None] * Q
     return SharedPrior(
-        normals(1, M + 1, seed=seed), normals(M, seed=seed + 1), normals(M, M, seed=seed + 2),
+        normals(1, M + 1, seed=seed), normals(M, seed=seed + 1), rotation.contiguous(),
         normals(M, seed=seed + 3).square(), normals(M, M, seed=seed + 4), torch.tensor(noise, dtype=torch.float64),
         torch.tensor(math.inf, dtype=torch.float64),
     )  # fmt: skip
@@ -91,6 +93,40 @@ class TestPosterior:
             K = Phi @ S @ Phi.mT + prior.noise * torch.eye(4, dtype=torch.float64)
             residual = y / 2 - Phi @ (prior.rotation @ prior.mean)
             assert torch.allclose(found[:, k], restricted_likelihood(cholesky(K), residual))
+
+    def test_draws_do_not_depend_on_the_basis_of_equal_eigenvalues(self):
+        """Nor on the signs of eigenvectors, which rounding decides."""
+        prior, Phi, y, M = a_prior(6), normals(4, 5, 6, seed=20), normals(4, 5, seed=21), 6
+        prior = dataclasses.replace(prior, spectrum=torch.tensor([0.1, 0.1, 0.1, 2, 2, 3], dtype=torch.float64))
+        R = torch.block_diag(*(torch.linalg.qr(normals(k, k, seed=k))[0] for k in (3, 2)), -torch.eye(1).double())
+        turned = dataclasses.replace(prior, mean=R.T @ prior.mean, rotation=prior.rotation @ R, gain=R.T @ prior.gain)
+        draws = [
+            Transfer.of(dataclasses.replace(MODEL, leave_own_out=True), p, Phi, y, 3).draw(
+                torch.ones(4).double(), normals(4, M, seed=22), normals(4, 5, seed=23), normals(4, seed=24)
+            )
+            for p in (prior, turned)
+        ]
+        assert torch.allclose(*draws)
+
+    def test_numbers_of_an_agent_do_not_depend_on_its_batch(self):
+        """To the bit, for any number of agents from two, the smallest batch."""
+        prior, Phi, y, M = a_prior(40), normals(50, 4, 40, seed=20), normals(50, 4, seed=21), 40
+        model = dataclasses.replace(MODEL, leave_own_out=True)
+        w0, e, c, factor = (
+            normals(50, M, seed=22),
+            normals(50, 4, seed=23),
+            normals(50, seed=24),
+            torch.ones(50).double(),
+        )
+
+        def numbers(rows):
+            transfer = Transfer.of(model, prior, Phi[rows], y[rows], 3)
+            return transfer.mean, transfer.log_likelihoods(), transfer.draw(factor[rows], w0[rows], e[rows], c[rows])
+
+        whole = numbers(torch.arange(50))
+        for k in (2, 3, 4, 9, 16, 17):
+            rows = torch.arange(5, 5 + k)
+            assert all(torch.equal(a, b[rows]) for a, b in zip(numbers(rows), whole, strict=True))
 
     def test_models_are_chosen_with_their_probabilities(self):
         n = 10_000
