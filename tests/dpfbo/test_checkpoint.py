@@ -17,7 +17,7 @@ import torch
 from dpfbo import files
 from dpfbo.checkpoint import Checkpoint, ReleaseFile, check_charged
 from dpfbo.federated import federation
-from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors
+from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.server import Server
 from dpfbo.privacy.accounting.pld import Pld
@@ -60,6 +60,9 @@ def make(kind="aggregate", t=0):
     if kind in ("peer", "control"):
         broadcast = AgentVectors(numbers(4, 5)) if kind == "peer" else Points(numbers(4, 2))
         return Round(agents, broadcast, None, None, seconds)
+    if kind == "prior":
+        tensors = [numbers(*shape) for shape in ((1, 6), (5,), (5, 5), (5,), (5, 5), (), ())]
+        return Round(agents, SharedPrior(*tensors), ServerRecord(t, 1 / 3, 0.1, 0.2), release()[1], seconds)
     if kind == "public":
         epsilon, done = math.inf, release(sigma=0.0, sensitivity=math.inf, noise=0.0, n_dropped=2)
     elif kind == "nothing finite":
@@ -71,7 +74,7 @@ def make(kind="aggregate", t=0):
     return Round(agents, RegionVectors(made.values), record_of_server, private, seconds)
 
 
-KINDS = ["aggregate", "public", "nothing finite", "peer", "control", "none"]
+KINDS = ["aggregate", "prior", "public", "nothing finite", "peer", "control", "none"]
 
 
 def bits(value):

@@ -14,6 +14,7 @@ from runners.compose.composition import Composition, build
 from runners.compose.identity import setting_hash
 from runners.privacy import command
 from runners.recorded_run import run_configuration
+from runners.sweep import command as sweep_command
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import QUIET, call
 
@@ -148,3 +149,23 @@ def test_the_planner_and_the_ledger_command_say_the_same(capsys, tmp_path):
     planned = answer(capsys, "epsilon", *one, "--z", str(z))["epsilon"]
     spent = answer(capsys, "ledger", str(folder / "ledger.jsonl"), "--agents", "9")["epsilon"]
     assert planned["pld"] == pytest.approx(summary["epsilon"]["pld"]) == pytest.approx(spent["pld"])
+
+
+def test_a_sweep_plans_settings_with_their_noise(capsys, tmp_path):
+    settings = [*PRIOR, "algorithm=dp_prior,shared_prior", "privacy.epsilon=1", "seeds=0,1", f"results_dir={tmp_path}"]
+    assert sweep_command.main([*settings[1:], "--dry-run", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert len(report["trials"]) == 4
+    epsilons = [trial["predicted"]["epsilon"]["pld"] for trial in report["trials"]]
+    assert sum(e is not None and 0.998 <= e <= 1 for e in epsilons) == 2
+    assert sum(e is None for e in epsilons) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_shows_the_settings(monkeypatch, capsys):
+    assert call(monkeypatch, *PRIOR, "--cfg", "job", "--resolve") == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert shown["privacy"]["q"] == 1.0
+    assert shown["privacy"]["S"] == pytest.approx(1.5 * (2 * (1 + 0.25**2)) ** 0.5, abs=1e-3)
+    assert shown["weights"] == {"_target_": "dpfbo.federated.weights.uniform.Uniform"}
+    assert shown["algorithm"]["broadcasts"] == 1
