@@ -354,5 +354,20 @@ class TestGate:
         assert agree > 0.9
         assert contradict < 0.25  # some have no observation where the functions differ
 
+    @pytest.mark.parametrize("scale", [0.3, 1.0])
+    def test_its_own_model_is_compared_in_the_same_unit(self, scale):
+        """Log density of the contrasts of y / scale under the agent's own GP, k(x, x') + lam, over scale^2."""
+        model = PriorModel(lengthscales=(0.1,), noise=0.01, scale=scale)
+        _, agents = prior_world(model=model)
+        ids, clock = torch.arange(5), PhaseClock()
+        state = agents.initial_state(ids)
+        u, y = agents.initial_query(state).u, normals(5, 4)
+        state = agents.observe(state, u, y, clock)
+        transfer = Transfer.of(model, a_prior(40), state.Phi, state.y, 4)
+        found = agents._log_likelihoods(transfer, state)
+        k = torch.exp(-0.5 * ((u - u.mT) / 0.1) ** 2) + 0.01 * torch.eye(4, dtype=torch.float64)
+        assert torch.allclose(found[:, 2], restricted_likelihood(cholesky(k / scale**2), y / scale))
+        assert torch.equal(found[:, :2], transfer.log_likelihoods())
+
     def test_without_its_own_model_nobody_leaves(self):
         assert self.sources("mixture", alone=False) == (1, 1)
