@@ -19,9 +19,10 @@ _NAMES = {  # public names by file
     "rng": "Streams",
     "run_result": "Result Round",
     "gp/acquisition": "Acquisition",
+    "gp/design": "Design",
     "gp/domain": "Box Grid",
     "gp/draws": "OwnDraw",
-    "gp/features": "RandomFeatures shared_features",
+    "gp/features": "RandomFeatures block_features shared_features",
     "gp/own_gp": "OwnGP",
     "gp/regions": "Regions",
     "privacy/accounting": "accountant_named default_delta",
@@ -32,11 +33,14 @@ _NAMES = {  # public names by file
     "privacy/plan": "PrivacyPlan",
     "privacy/release": "Diagnostics Release",
     "federated/agents": "Agents",
+    "federated/broadcast": "SharedPrior",
     "federated/controls": "RandomServer SobolServer",
     "federated/dropout": "Dropout",
     "federated/federation": "FederatedResult LocalPopulation",
     "federated/mechanism": "SubsampledGaussian WeightedAverage",
     "federated/peer_exchange": "PeerExchange",
+    "federated/prior/model": "PriorModel",
+    "federated/prior_server": "PriorServer",
     "federated/server": "Server",
     "federated/weights/decay": "Decay",
     "federated/weights/power": "Power",
@@ -70,37 +74,41 @@ _PLACES = {name: (file, name) for file, names in _NAMES.items() for name in name
 _PLACES |= {"run_federated": ("federated/federation", "run"), "run_outsourced": ("outsourced/loop", "run")}
 
 __all__ = [
-    "Acquisition", "Activity", "Agents", "Belief", "BotorchFunction", "Box", "Branin", "BraninGrid", "Brief",
-    "Budget", "BudgetSpent", "CandidateProblem", "Checkpoint", "Cover", "Curator", "Custom", "Decay", "Diagnostics",
+    "Acquisition", "Activity", "Agents", "Belief", "BotorchFunction", "Box", "Branin", "BraninGrid", "Brief", "Budget",
+    "BudgetSpent", "CandidateProblem", "Checkpoint", "Cover", "Curator", "Custom", "Decay", "Design", "Diagnostics",
     "Digits", "DiscreteGaussian", "Dropout", "EpsilonCurve", "FederatedResult", "Gaussian", "GaussianNoise", "Grid",
     "GridGP", "Histogram", "Landmine", "Ledger", "LedgerError", "Loans", "LocalModeler", "LocalPopulation",
-    "OutsourcedResult", "OwnDraw", "OwnGP", "PeerExchange", "Plain", "Policy", "Power", "PrivacyPlan", "Problem",
-    "Property", "RandomFeatures", "RandomProjection", "RandomServer", "Regions", "Release", "Result", "Round",
-    "RoundRecord", "School", "SeededEntropy", "Server", "ServerRecord", "SettingError", "Setup", "SobolServer",
-    "Softmax", "Streams", "SubsampledGaussian", "Synthetic", "SyntheticHeterogeneous", "SystemEntropy", "Table",
-    "Uniform", "WeightedAverage", "accountant_named", "default_delta", "rounds_table", "run_federated",
-    "run_outsourced", "server_table", "shared_features",
+    "OutsourcedResult", "OwnDraw", "OwnGP", "PeerExchange", "Plain", "Policy", "Power", "PriorModel", "PriorServer",
+    "PrivacyPlan", "Problem", "Property", "RandomFeatures", "RandomProjection", "RandomServer", "Regions", "Release",
+    "Result", "Round", "RoundRecord", "School", "SeededEntropy", "Server", "ServerRecord", "SettingError", "Setup",
+    "SharedPrior", "SobolServer", "Softmax", "Streams", "SubsampledGaussian", "Synthetic", "SyntheticHeterogeneous",
+    "SystemEntropy", "Table", "Uniform", "WeightedAverage", "accountant_named", "block_features", "default_delta",
+    "rounds_table", "run_federated", "run_outsourced", "server_table", "shared_features",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from dpfbo.checkpoint import Checkpoint
     from dpfbo.checks import SettingError
     from dpfbo.federated.agents import Agents
+    from dpfbo.federated.broadcast import SharedPrior
     from dpfbo.federated.controls import RandomServer, SobolServer
     from dpfbo.federated.dropout import Dropout
     from dpfbo.federated.federation import FederatedResult, LocalPopulation
     from dpfbo.federated.federation import run as run_federated
     from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
     from dpfbo.federated.peer_exchange import PeerExchange
+    from dpfbo.federated.prior.model import PriorModel
+    from dpfbo.federated.prior_server import PriorServer
     from dpfbo.federated.server import Server
     from dpfbo.federated.weights.decay import Decay
     from dpfbo.federated.weights.power import Power
     from dpfbo.federated.weights.softmax import Softmax
     from dpfbo.federated.weights.uniform import Uniform
     from dpfbo.gp.acquisition import Acquisition
+    from dpfbo.gp.design import Design
     from dpfbo.gp.domain import Box, Grid
     from dpfbo.gp.draws import OwnDraw
-    from dpfbo.gp.features import RandomFeatures, shared_features
+    from dpfbo.gp.features import RandomFeatures, block_features, shared_features
     from dpfbo.gp.own_gp import OwnGP
     from dpfbo.gp.regions import Regions
     from dpfbo.outsourced.curator import Curator

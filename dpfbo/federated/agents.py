@@ -15,12 +15,12 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, SharedPrior
-from dpfbo.federated.design import Design
 from dpfbo.federated.follow import FOLLOW_PROBABILITY
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.transfer import Rotated, Transfer, chosen_model, restricted_likelihood
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
+from dpfbo.gp.design import Design
 from dpfbo.gp.domain import Box, Domain
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import RandomFeatures

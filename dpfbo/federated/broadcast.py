@@ -33,9 +33,10 @@ class SharedPrior:
     """The posterior of the weights that all agents share (`dpfbo.federated.prior`), for the rest of the run.
 
     values: 1 x (M + 1), the release, of which all else is a post-processing. In the coordinates `w = X r`, y in units
-    of the model's scale: mean: M; rotation: X, M x M; spectrum: M, the variances of r, in units of the residual's;
-    gain: M x M, the mean's derivative with respect to the sum of the messages; noise: lam; alone: variance of r without
-    transfer; clip_norm: the norm of the longest message that was not clipped.
+    of the model's scale: mean: M; rotation: X, M x M, orthogonal but for the length of its rows; spectrum: M, the
+    variances of r, in units of the residual's; gain: M x M, the mean's derivative with respect to the sum of the
+    messages; noise: lam; alone: variance of r without transfer; clip_norm: the norm of the longest message that was not
+    clipped.
     """
 
     values: Tensor
@@ -46,6 +47,11 @@ class SharedPrior:
     noise: Tensor
     alone: Tensor
     clip_norm: Tensor
+
+    @property
+    def directions(self) -> Tensor:
+        """The orthogonal matrix Q with `X = diag(sd) Q`, sd the standard deviations of the residual, M x M."""
+        return self.rotation / self.rotation.norm(dim=1, keepdim=True)
 
 
 Broadcast = RegionVectors | AgentVectors | Points | SharedPrior

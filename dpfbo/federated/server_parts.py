@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from dpfbo.federated.design import Design
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.weights import Weighting
+from dpfbo.gp.design import Design
 from dpfbo.gp.domain import Domain
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.regions import Regions

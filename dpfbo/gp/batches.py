@@ -20,6 +20,15 @@ def filled(n: int, smallest: int, device: torch.device | None = None) -> Tensor:
     return torch.arange(max(n, smallest) if n else 0, device=device) % max(n, 1)
 
 
+def product(rows: Tensor, matrix: Tensor) -> Tensor:
+    """`rows @ matrix`, `n x K` or `n x t x K` times `K x M`; few rows are padded."""
+    flat = rows.reshape(-1, rows.shape[-1])
+    n = len(flat)
+    if 0 < n < ROWS:
+        flat = flat[filled(n, ROWS, flat.device)]
+    return (flat @ matrix)[:n].unflatten(0, rows.shape[:-1])
+
+
 def blocks(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
     """The rows 0..n-1 in blocks of bounded memory, each filled up to `PRODUCTS`. size: numbers that a row takes."""
     block = _BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK

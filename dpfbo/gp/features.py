@@ -71,7 +71,7 @@ def block_features(
             f"must be a multiple of {2 * len(lengthscales)} for pairs of each length-scale, got {n_features}",
         )
     pairs = n_features // 2 // len(lengthscales)
-    s, b = [], torch.zeros(1, pairs, dtype=torch.float64)
+    s, b = [], torch.zeros(1, pairs, dtype=torch.float64, device="cpu")
     for lengthscale in lengthscales:
         checks.positive("lengthscales", lengthscale)
         sequence = torch.quasirandom.SobolEngine(dimension).draw(pairs, dtype=torch.float64)

@@ -39,10 +39,11 @@ EXAMPLES = {
   python -m runners.privacy epsilon --agents 29 --rounds 60 --q 0.35 --z 1 \\
       --charge effective --regions 4 --hold 10 --steps 30
   python -m runners.privacy epsilon --agents 29 --rounds 60 --q 0.35 --zs 1,1,2 --json""",
-    "calibrate": """Examples: give three of --epsilon, --q, --z and --rounds
+    "calibrate": """Examples: give three of --epsilon, --q, --z and --rounds (the last: the one release of dp_prior)
   python -m runners.privacy calibrate --agents 29 --epsilon 2 --q 0.35 --rounds 60      z
   python -m runners.privacy calibrate --agents 29 --epsilon 2 --z 1 --rounds 60         q
-  python -m runners.privacy calibrate --agents 29 --epsilon 2 --q 0.35 --z 1            T""",
+  python -m runners.privacy calibrate --agents 29 --epsilon 2 --q 0.35 --z 1            T
+  python -m runners.privacy calibrate --agents 29 --epsilon 1 --q 1 --rounds 1          z""",
     "table": """Example, with commas for several values
   python -m runners.privacy table --agents 200 --q 0.15,0.25,0.5 --z 1 --rounds 20,40""",
     "plot": """Example: epsilon against z, q and T, the other two as given

@@ -17,7 +17,7 @@ import torch
 from dpfbo import files
 from dpfbo.checkpoint import Checkpoint, ReleaseFile, check_charged
 from dpfbo.federated import federation
-from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors
+from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.server import Server
 from dpfbo.privacy.accounting.pld import Pld
@@ -60,6 +60,10 @@ def make(kind="aggregate", t=0):
     if kind in ("peer", "control"):
         broadcast = AgentVectors(numbers(4, 5)) if kind == "peer" else Points(numbers(4, 2))
         return Round(agents, broadcast, None, None, seconds)
+    if kind == "prior":
+        tensors = [numbers(*shape) for shape in ((1, 6), (5,), (5, 5), (5,), (5, 5))]
+        tensors += [torch.tensor(1 / 3, dtype=torch.float64), torch.tensor(math.inf, dtype=torch.float64)]
+        return Round(agents, SharedPrior(*tensors), ServerRecord(t, 1 / 3, 0.1, 0.2), release()[1], seconds)
     if kind == "public":
         epsilon, done = math.inf, release(sigma=0.0, sensitivity=math.inf, noise=0.0, n_dropped=2)
     elif kind == "nothing finite":
@@ -71,7 +75,7 @@ def make(kind="aggregate", t=0):
     return Round(agents, RegionVectors(made.values), record_of_server, private, seconds)
 
 
-KINDS = ["aggregate", "public", "nothing finite", "peer", "control", "none"]
+KINDS = ["aggregate", "prior", "public", "nothing finite", "peer", "control", "none"]
 
 
 def bits(value):
@@ -326,6 +330,8 @@ def test_a_file_holds_what_was_done_and_nothing_to_make_noise_from(tmp_path, kin
     checkpoint.append(make(kind))
     arrays, meta = loose(path(checkpoint, 0))
     inside = {"region", "source", "u", "x", "y", "best", "regret"} | (set() if kind == "none" else {"broadcast"})
+    if kind == "prior":  # a post-processing of the broadcast and of public numbers
+        inside |= {f"broadcast.{f.name}" for f in dataclasses.fields(SharedPrior) if f.name != "values"}
     assert set(arrays) == inside
     assert all(a.dtype.kind in "fi" for a in arrays.values())
     assert meta.keys() <= {"format", "round", "seconds", "broadcast", "server"}

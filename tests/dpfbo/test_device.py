@@ -12,8 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpfbo.federated.agents import Agents
-from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors
+from dpfbo.federated.agents import Agents, Source
+from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior, moved
+from dpfbo.federated.prior.model import PriorModel
+from dpfbo.federated.prior.transfer import Transfer, chosen_model
 from dpfbo.federated.shard import Shard
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.power import Power
@@ -21,9 +23,10 @@ from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp import acquisition, hyperparameters, optimize, posterior
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
+from dpfbo.gp.design import Design
 from dpfbo.gp.domain import Box, Domain, Grid
 from dpfbo.gp.draws import OwnDraw
-from dpfbo.gp.features import RandomFeatures, shared_features
+from dpfbo.gp.features import RandomFeatures, block_features, shared_features
 from dpfbo.gp.own_gp import Hyperparameters, OwnGP
 from dpfbo.gp.regions import Regions
 from dpfbo.problems import Problem
@@ -189,7 +192,44 @@ def weights() -> Any:
     return [weigh(2, assignment, 3) for weigh in (Uniform(), Softmax(Decay(1, 9)), Power(Decay(1, 9)))]
 
 
+PRIOR = PriorModel(lengthscales=(0.1, 0.4))
+BROADCAST = SharedPrior(
+    normals(1, 21, seed=19), normals(20, seed=20), normals(20, 20, seed=21), uniforms(20, seed=22),
+    normals(20, 20, seed=23) / 100, torch.tensor(0.1, dtype=torch.float64), torch.tensor(2.0, dtype=torch.float64),
+)  # fmt: skip
+
+
+def blocks() -> RandomFeatures:
+    return block_features(20, 2, PRIOR.lengthscales, STREAMS.generator("features"))
+
+
+def designs() -> Any:
+    pairs = [(domain.to(CPU), kind) for domain in (LINE, SQUARE) for kind in ("uniform", "sobol")]
+    made = [Design(domain, Regions(1, domain.dimension), STREAMS, 4, kind) for domain, kind in pairs]
+    return [design.points(ids) for design in made for ids in (IDS, SOME, IDS[:0])]
+
+
+def transferred() -> Any:
+    Phi, y = blocks()(HISTORY[0]), HISTORY[1]
+    transfer = Transfer.of(PRIOR, moved(BROADCAST, CPU), Phi, y, 3)
+    found = transfer.log_likelihoods()
+    model = chosen_model(found, "mixture", uniforms(N, seed=24))
+    factor = torch.full_like(y[:, 0], 2.0)[SOME]
+    draws = transfer.select(SOME).draw(factor, normals(3, 20, seed=25), normals(3, T, seed=26), normals(3, seed=27))
+    return (
+        PRIOR.statistics.messages(Phi, y),
+        transfer.mean,
+        found,
+        model,
+        chosen_model(found, "selection", y[:, 0]),
+        draws,
+    )
+
+
 PIECES: dict[str, Piece] = {
+    "designs": designs,
+    "features of several length-scales": lambda: blocks()(HISTORY[0]),
+    "transfer": transferred,
     "streams": streams,
     "domains": domains,
     "regions": lambda: regions(torch.float64),
@@ -315,3 +355,29 @@ def test_a_shard_stays_on_the_device_of_its_ids(name: str, method: str, ids: Ten
         return turns, again.step(rounds - 1, broadcasts[(rounds - 1) % 3], send=True)
 
     same_elsewhere(run)
+
+
+@pytest.mark.parametrize("name", ["synthetic", "branin"])
+@pytest.mark.parametrize("design", ["uniform", "sobol"])
+@pytest.mark.parametrize("ids", [IDS, SOME[:1]], ids=["everyone", "one agent"])
+def test_a_shard_with_a_prior_stays_on_the_device_of_its_ids(name: str, design: str, ids: Tensor, data: Path) -> None:
+    problem, rounds = PROBLEMS[name](data), 4
+    D = problem.domain.dimension
+    features = block_features(20, D, PRIOR.lengthscales, STREAMS.generator("features"))
+    agents = Agents(
+        problem.domain, Regions(1, D), features, STREAMS, rounds, 3, 0.01, "always", OwnGP(every=2), OwnDraw("rff", 25),
+        Acquisition(60, 4), message="statistics", design_kind=design, prior=PRIOR,
+    )  # fmt: skip
+    sources = set()
+
+    def run() -> Any:
+        shard = Shard(problem, agents, ids)
+        turns = [shard.step(t, BROADCAST if t else None, send=t == 0) for t in range(rounds)]
+        again = Shard(problem, agents, ids)
+        again.restore([turn.record for turn in turns[:-1]])
+        sources.update(int(s) for turn in turns[1:] for s in turn.record.source.flatten())
+        return turns, again.step(rounds - 1, BROADCAST, send=False)
+
+    same_elsewhere(run)
+    if len(ids) > 1 and name == "branin":
+        assert sources >= {Source.own, Source.server}  # both kinds of query were tried

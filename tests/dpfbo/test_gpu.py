@@ -32,7 +32,7 @@ from dpfbo.problems.branin import Branin
 from dpfbo.problems.custom import Custom
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.rng import Streams
-from tests.helpers.federated_world import T, server_for, world
+from tests.helpers.federated_world import T, prior_server_for, prior_world, server_for, world
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -254,6 +254,24 @@ def test_whole_runs_agree(make: Callable[[], Problem], method: str) -> None:
         curves.append(torch.stack([record.regret[:, -1] for record in result.rounds]))  # rounds x N
         firsts.append(result.rounds[0].u)
     assert torch.equal(*firsts)
+    on_cpu, on_gpu = curves
+    se = torch.sqrt((on_cpu.var(1) + on_gpu.var(1)) / on_cpu.shape[1])
+    assert torch.all((on_cpu.mean(1) - on_gpu.mean(1)).abs() <= 3 * se)
+
+
+@pytest.mark.parametrize("name", ["synthetic", "branin"])
+def test_whole_runs_with_a_prior_agree(name: str) -> None:
+    """As above; the release is made on the CPU, from messages that agree up to rounding."""
+    curves, releases = [], []
+    for device in (torch.device("cpu"), CUDA):
+        problem: Problem = Synthetic(n_agents=200) if name == "synthetic" else Branin(n_agents=200)
+        problem, agents = prior_world(problem, M=60, own_gp=OwnGP())
+        shard = Shard(problem, agents, torch.arange(200, device=device))
+        server = prior_server_for(problem, agents, SubsampledGaussian(1.0, 1.0, 3.0))
+        result = federation.run(federation.LocalPopulation(shard), server, T, broadcasts=1)
+        curves.append(torch.stack([record.regret[:, -1] for record in result.rounds]))  # rounds x N
+        releases.append(result.broadcast.values)  # type: ignore[union-attr]
+    assert torch.allclose(*releases, rtol=0, atol=1e-10)
     on_cpu, on_gpu = curves
     se = torch.sqrt((on_cpu.var(1) + on_gpu.var(1)) / on_cpu.shape[1])
     assert torch.all((on_cpu.mean(1) - on_gpu.mean(1)).abs() <= 3 * se)

@@ -3,12 +3,15 @@
 import torch
 
 from dpfbo.federated.agents import Agents
+from dpfbo.federated.prior.model import PriorModel
+from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
+from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.draws import OwnDraw
-from dpfbo.gp.features import shared_features
+from dpfbo.gp.features import block_features, shared_features
 from dpfbo.gp.own_gp import OwnGP
 from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting.pld import Pld
@@ -40,3 +43,27 @@ def server_for(problem, agents, mechanism, ledger=None, entropy=None):
     entropy = entropy or SeededEntropy(agents.streams)
     ledger = ledger if ledger is not None else Ledger()
     return Server(N, M, agents.regions, Softmax(Decay(3, 3)), mechanism, entropy, ledger, curve)
+
+
+def prior_world(problem=None, n_init=4, M=40, seed=0, model=None, design="sobol", own_gp=GIVEN, rounds=T):
+    """(problem, agents) with the private prior."""
+    problem = problem or Synthetic(n_agents=12, grid_size=60, lengthscale=0.1)
+    model = PriorModel(lengthscales=(0.1,), noise=0.01) if model is None else model
+    streams, D = Streams(seed), problem.domain.dimension
+    agents = Agents(
+        problem.domain, Regions(1, D), block_features(M, D, model.lengthscales, streams.generator("features")), streams,
+        rounds, n_init, 0.01, "always", own_gp, OwnDraw("rff"), Acquisition(200, 5), message="statistics",
+        design_kind=design, prior=model,
+    )  # fmt: skip
+    return problem, agents
+
+
+def prior_server_for(problem, agents, mechanism, ledger=None):
+    """The server of `prior_world`. mechanism: with q = 1, or without privacy."""
+    N, norm = problem.n_agents, getattr(mechanism, "clip_norm", torch.inf)
+    curve = EpsilonCurve(Pld(), [mechanism.dp_event(torch.full((1, N), 1 / N), 0)], 1e-2)
+    server = Server(
+        N, agents.message_size, agents.regions, Uniform(), mechanism, SeededEntropy(agents.streams),
+        Ledger() if ledger is None else ledger, curve,
+    )  # fmt: skip
+    return PriorServer(server, agents.prior, agents.design, agents.features, norm)

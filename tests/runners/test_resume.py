@@ -98,6 +98,22 @@ def test_every_kind_of_server(tmp_path, problem, algorithm):
     assert differences(records(path), expected(problem, *more)) == []
 
 
+PRIOR = "algorithm.M=24"  # pairs of features for each of branin's length-scales
+
+
+@pytest.mark.parametrize("algorithm", ["dp_prior", "shared_prior"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_with_a_prior(tmp_path, problem, algorithm):
+    """Interrupted right after the release, and once more when its prior has been followed."""
+    more = [f"algorithm={algorithm}", PRIOR, "dropout.probability=0.3"]
+    cfg = configured(tmp_path, problem, *more)
+    interrupted(cfg, 0)
+    interrupted(cfg, 8)
+    summary, path = run_configuration(cfg)
+    assert differences(records(path), expected(problem, *more)) == []
+    assert summary["n_charges"] == 1
+
+
 def test_after_every_round_in_turn(tmp_path):
     cfg = configured(tmp_path, "branin")
     for after in range(T + 1):
@@ -145,6 +161,31 @@ def test_in_the_middle_of_a_round(tmp_path, monkeypatch, where, rng, t):
         records(folder)
     else:
         assert differences(records(folder), expected("synthetic")) == []
+
+
+def test_a_prior_with_fresh_noise_is_released_once(tmp_path, monkeypatch):
+    """Killed between the charge and the release, and again after it: the kept release is sent, and paid for once."""
+    cfg = configured(tmp_path, "synthetic", "algorithm=dp_prior", PRIOR, "privacy.rng=os")
+
+    def stop(*arguments):
+        raise Stop
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Checkpoint, "append", stop)
+        with pytest.raises(Stop):
+            run_configuration(cfg)
+    folder = folder_of(cfg)
+    (paid,) = charged(folder)
+    assert paid[0] == 0 and Checkpoint(folder / "checkpoint").read() == []
+    kept = Checkpoint(folder / "checkpoint").release_file().load(0)
+    assert kept is not None and digest(kept[0].values) == paid[1]
+    interrupted(cfg, 0)
+    interrupted(cfg, 4)
+    sent = []
+    summary, _ = run_configuration(cfg, lambda done: sent.append(done.broadcast))
+    assert charged(folder) == [paid] and summary["n_charges"] == 1
+    assert digest(sent[0].values) == paid[1] and sent[1:] == [None] * T
+    records(folder)
 
 
 @pytest.mark.parametrize("after", [0, 5, T])

@@ -4,6 +4,6 @@ Hierarchical model in the shared features phi, ||phi(x)|| = 1, of agent n:
 
     f_n(x) = c_n + phi(x) . (g + h_n),    g ~ N(0, diag(v)),    h_n ~ N(0, diag(tau)),    y = f_n(x) + N(0, lam)
 
-statistics: the agents' message. inference: the server's posterior of g given the noisy sum. prior_server: the server.
-transfer: an agent's own Thompson sampling with that posterior as its prior.
+model: its settings. statistics: the agents' message. inference: the posterior of g given the noisy sum, which
+`dpfbo.federated.prior_server` broadcasts. transfer: an agent's own Thompson sampling with that posterior as its prior.
 """

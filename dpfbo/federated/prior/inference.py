@@ -51,7 +51,7 @@ class Released:
 
 
 @dataclass(frozen=True)
-class Belief:
+class CommonPosterior:
     """The posterior of the common weights. mean: mu, M; covariance: S, M x M; gain: `D_v A V^-1`, M x M, of b; own: tau
     by feature, M; noise: lam; own_share: the part of an objective's variance that is the agent's own."""
 
@@ -113,7 +113,7 @@ class Evidence:
         scalar = -0.5 * ((self.released.scalar - expected).square() / variance + variance.log())
         return evidence + scalar - 0.5 * ((theta - self.centre) / self.sd).square().sum(1)
 
-    def belief(self, theta: Tensor) -> Belief:
+    def posterior(self, theta: Tensor) -> CommonPosterior:
         """The posterior at one theta, p."""
         h = self.variances(theta[None])
         _, V = self.covariance(h)
@@ -122,12 +122,12 @@ class Evidence:
         solved = torch.cholesky_solve(vAU.T, cholesky(V)[0])  # V^-1 U' A D_v
         S = torch.diag_embed(v) - vAU @ solved
         gain = solved.T @ self.U.T
-        return Belief(
+        return CommonPosterior(
             gain @ self.released.linear, 0.5 * (S + S.T), gain, tau, h.noise[0], float(torch.sigmoid(-theta[0]))
         )
 
 
-def infer(released: Released, sums: DesignSums, noise: float | None = None) -> Belief:
+def infer(released: Released, sums: DesignSums, noise: float | None = None) -> CommonPosterior:
     """The posterior of the common weights at the hyper-parameters of largest posterior density; see `Evidence`."""
     evidence = Evidence(released, sums, noise)
 
@@ -143,4 +143,4 @@ def infer(released: Released, sums: DesignSums, noise: float | None = None) -> B
     low, high = ((evidence.centre + side * _BOUND * evidence.sd).expand_as(start) for side in (-1, 1))
     step = torch.ones(len(start), dtype=torch.float64)
     theta, value = optimize.minimize(negative, start, low, high, step, _STOPPING)
-    return evidence.belief(theta[value.argmin()])
+    return evidence.posterior(theta[value.argmin()])

@@ -21,6 +21,7 @@ from torch import Tensor
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.statistics import centred
+from dpfbo.gp import batches
 from dpfbo.gp.posterior import cholesky
 
 
@@ -44,7 +45,7 @@ class Rotated:
         while self.count < Phi.shape[1]:
             a = self.count
             b = a + 1 if a else min(self.n_init, Phi.shape[1])
-            self.psi[:, a:b] = Phi[:, a:b] @ self.prior.rotation
+            self.psi[:, a:b] = batches.product(Phi[:, a:b], self.prior.rotation)
             new, all_ = self.psi[:, a:b], self.psi[:, :b]
             for products, rows in ((self.common, new * self.prior.spectrum), (self.own, new)):
                 products[:, a:b, :b] = rows @ all_.mT
@@ -86,8 +87,9 @@ class Transfer:
             message = model.statistics.messages(Phi[:, :n_init], y[:, :n_init])
             norm = message.norm(dim=1, keepdim=True)
             kept = (prior.clip_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1)  # n x 1
-            expected = (Phi[:, :n_init].mT @ (centred(psi[:, :n_init]) @ prior.mean).unsqueeze(-1)).squeeze(-1)
-            mean = mean - (kept * (message[:, :-1] - expected)) @ prior.gain.mT
+            fitted = centred(psi[:, :n_init]) @ mean.unsqueeze(-1)
+            expected = (Phi[:, :n_init].mT @ fitted).squeeze(-1)
+            mean = mean - batches.product(kept * (message[:, :-1] - expected), prior.gain.mT)
         common, own = rotated.common[:, :t, :t], rotated.own[:, :t, :t]
         return Transfer(model, prior, psi, common, own, y / model.scale, mean)
 
@@ -116,12 +118,13 @@ class Transfer:
         """Posterior draws of the agents' weights by Matheron's rule, n x M, in units of scale.
 
         index: n, into `models`. w0: n x M, e: n x t, c: n standard normals for the prior's weights, the noise, and the
-        agent's constant.
+        agent's constant. The first are in the weights' own coordinates: eigenvectors have any sign, and of equal
+        eigenvalues any basis, so that rounding would decide what a number drawn in theirs means.
         """
         shared, factor = (x[index] for x in self.models)
         d = shared[:, None] * self.prior.spectrum + factor[:, None]  # n x M
         L, mean = self._factors(shared, factor), shared[:, None] * self.mean
-        start = mean + d.sqrt() * w0
+        start = mean + d.sqrt() * batches.product(w0, self.prior.directions)
         residual = self.z - (self.psi @ mean.unsqueeze(-1)).squeeze(-1)
         white = torch.linalg.solve_triangular(L, torch.stack([residual, torch.ones_like(residual)], -1), upper=False)
         r, one = white.unbind(-1)
@@ -130,7 +133,7 @@ class Transfer:
         left = self.z - constant[:, None] - (self.psi @ start.unsqueeze(-1)).squeeze(-1) - self.prior.noise.sqrt() * e
         solved = torch.cholesky_solve(left.unsqueeze(-1), L)
         rotated = start + d * (self.psi.mT @ solved).squeeze(-1)
-        return rotated @ self.prior.rotation.mT
+        return batches.product(rotated, self.prior.rotation.mT)
 
     def _factors(self, shared: Tensor, factor: Tensor) -> Tensor:
         """Cholesky factors of the observations' covariance, n x t x t. shared, factor: n or 1, as in `models`."""

@@ -1,6 +1,5 @@
 """The preset dp_fts_de_plus: what it changes, that it costs no epsilon, and that it helps."""
 
-import hydra
 import numpy as np
 import pytest
 import torch
@@ -9,13 +8,8 @@ from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
 from dpfbo.privacy.ledger import Ledger
 from runners.compose.composition import build
-from runners.compose.conf_folder import CONF
 from runners.compose.identity import setting_hash
-
-
-def compose(*overrides):
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return hydra.compose("config", overrides=list(overrides))
+from tests.helpers.compose import compose
 
 
 @pytest.mark.parametrize("problem", ["synthetic", "branin"])

@@ -36,7 +36,8 @@ def test_every_algorithm_builds_on_every_problem(problem, algorithm):
 @pytest.mark.parametrize("group", ["weights", "acquisition", "executor", "tracker", "privacy"])
 def test_every_option_builds(group):
     for option in options(group):
-        build(compose(f"{group}={option}", *(["algorithm=po_gp_ucb"] if option == "outsourced" else [])))
+        algorithm = {"outsourced": "po_gp_ucb", "prior": "dp_prior"}.get(option, "dp_fts_de")
+        build(compose(f"{group}={option}", f"algorithm={algorithm}"))
 
 
 @pytest.mark.parametrize("experiment", options("experiment"))
@@ -54,6 +55,8 @@ def test_every_experiment_builds(experiment):
         ("synthetic", "fts", dict(P=1, M=50, rounds=40)),
         ("landmine", "dp_fts_de", dict(P=4, S=22, q=0.35, z=1.0, M=100, rounds=60, n_init=10, lengthscale=0.01)),
         ("landmine", "dp_fts", dict(P=1, S=11, M=100, rounds=60)),
+        ("synthetic", "dp_prior", dict(P=1, S=4.638, q=1, M=200, rounds=40, n_init=10, broadcasts=1)),
+        ("landmine", "dp_prior", dict(P=1, S=4.638, q=1, M=200, rounds=60, n_init=10, broadcasts=1)),
     ],
 )
 def test_presets_of_the_paper(problem, algorithm, expected):

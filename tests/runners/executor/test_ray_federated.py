@@ -132,6 +132,25 @@ def test_options_of_the_message_path_do_not_depend_on_the_executor(reused, tmp_p
     assert set(frames(folder)[0].query("round == 6")["source"]) == {"own"}
 
 
+# the release of a private prior takes every message, and its features are pairs for each length-scale
+PRIOR = ["privacy.q=1", "algorithm.M=24"]
+
+
+@pytest.mark.parametrize(("problem", "k"), [("grid", 2), ("grid", 5), ("box", 5)])
+@pytest.mark.parametrize("algorithm", ["dp_prior", "shared_prior"])
+def test_a_prior_does_not_depend_on_the_executor(reused, tmp_path, algorithm, problem, k):
+    settings = [*PROBLEMS[problem], f"algorithm={algorithm}", *PRIOR]
+    expected, local = run(tmp_path / "local", *settings)
+    summary, folder = run(tmp_path / "ray", *settings, *shards(k))
+    assert summary["executor"]["shards"] == k
+    assert same(local, folder)
+    assert summary["n_charges"] == 1
+    for key in ("setting", "curve", "final", "epsilon", "n_charges", "clip_fraction", "n_rejected"):
+        assert summary[key] == expected[key]
+    assert set(summary["seconds"]) == set(expected["seconds"])
+    assert "server" in set(frames(folder)[0].query("round >= 1")["source"])
+
+
 GPYTORCH = ["algorithm.own_gp.fit=gpytorch", "algorithm.own_draw.method=gpytorch", "acquisition.n_starts=3"]
 
 
@@ -166,10 +185,17 @@ def test_landmine_runs_with_draws_of_gpytorch(reused, tmp_path):
 
 @pytest.mark.parametrize(
     ("algorithm", "problem", "k"),
-    [("dp_fts_de", "grid", 5), ("dp_fts_de", "box", 5), ("dp_fts_de", "box", 2), ("fts_de", "box", 5)],
+    [
+        ("dp_fts_de", "grid", 5),
+        ("dp_fts_de", "box", 5),
+        ("dp_fts_de", "box", 2),
+        ("fts_de", "box", 5),
+        ("dp_prior", "grid", 5),
+        ("shared_prior", "grid", 2),
+    ],
 )
 def test_tree_aggregation_up_to_rounding(reused, monkeypatch, tmp_path, algorithm, problem, k):
-    settings = [*PROBLEMS[problem], f"algorithm={algorithm}"]
+    settings = [*PROBLEMS[problem], f"algorithm={algorithm}", *(PRIOR if "prior" in algorithm else [])]
     _, local = run(tmp_path / "local", *settings)
     monkeypatch.setattr(RayServer, "_ask", without_messages(RayServer._ask))
     summary, folder = run(tmp_path / "ray", *settings, *shards(k), "executor.aggregation=tree")

@@ -16,20 +16,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import hydra
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hydra.core.global_hydra import GlobalHydra
 from PIL import Image
 
 from dpfbo.run_result import Round
 from runners import private_apis
-from runners.compose.conf_folder import CONF
 from runners.compose.identity import setting_hash
 from runners.record import wandb_tracker
 from runners.record.wandb_tracker import WandbTracker
 from runners.recorded_run import run_configuration
+from tests.helpers.compose import compose
 
 CONFIG = {"privacy": {"q": 0.35, "z": 1.0}, "seed": 3, "problem": "landmine"}
 SUMMARY = {
@@ -590,9 +588,7 @@ def test_unknown_mode(mode: str) -> None:
 
 
 def composed(tmp_path: Path, *overrides: str) -> Any:
-    GlobalHydra.instance().clear()
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        return hydra.compose("config", [*SMALL, f"results_dir={tmp_path}", *overrides])
+    return compose(*SMALL, f"results_dir={tmp_path}", *overrides)
 
 
 def test_executed_run_is_all_there(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
@@ -620,6 +616,18 @@ def test_executed_run_is_all_there(tmp_path: Path, messages: Callable[[], list[s
 def test_exchange_between_agents_has_no_epsilon(tmp_path: Path) -> None:
     _, folder = run_configuration(composed(tmp_path, "algorithm=fts_original"))
     assert not {"privacy/epsilon", "regret_vs_epsilon"} & {name for row in rows(folder) for name in row}
+
+
+def test_a_prior_is_paid_once_and_followed_to_the_end(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
+    prior = ["algorithm=dp_prior", "algorithm.M=24", "privacy.q=1", "privacy.rng=os", "tracker.wandb.show=all"]
+    summary, folder = run_configuration(composed(tmp_path, *prior))
+    config = config_of(folder)
+    assert config["algorithm"]["prior"]["gate"] == "mixture"
+    logged = rows(folder)[:4]
+    assert [row["regret_vs_epsilon"] for row in logged] == pytest.approx(summary["curve"]["mean"])
+    (spent,) = pq.read_table(folder / "server.parquet")["epsilon"].to_pylist()
+    assert [row["privacy/epsilon"] for row in logged] == pytest.approx([0, *[spent] * 3])
+    assert [text for text in messages() if "W&B" in text] == []
 
 
 def test_interrupted_run_goes_on_as_one_full_curve(tmp_path: Path) -> None:

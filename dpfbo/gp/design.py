@@ -47,5 +47,5 @@ class Design:
         engine = torch.quasirandom.SobolEngine(D)
         engine.fast_forward(first * k)
         sequence = engine.draw((last - first + 1) * k, dtype=torch.float64).view(-1, k, D)
-        shift = self.streams.uniform("initial/shift", torch.zeros(1, dtype=torch.long), 0, D)
+        shift = self.streams.uniform("initial/shift", torch.zeros(1, dtype=torch.long, device="cpu"), 0, D)
         return ((sequence[ids - first] + shift) % 1).to(agents.device)

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import SharedPrior
-from dpfbo.federated.design import Design
 from dpfbo.federated.messages import Messages
-from dpfbo.federated.prior.inference import Belief, Released, infer
+from dpfbo.federated.prior.inference import CommonPosterior, Released, infer
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.statistics import DesignSums, design_sums
 from dpfbo.federated.server import RoundOutput, Server
 from dpfbo.federated.server_parts import ServerParts
+from dpfbo.gp.design import Design
 from dpfbo.gp.features import RandomFeatures
 
 _BLOCK = 2_000_000  # features of the public design that are held at once
@@ -30,6 +30,10 @@ class PriorServer:
     Guarantee. The mechanism's release is the only function of the agents' data, with the ledger, budget and
     guarantee of `Server`. The designs of all agents are public (`Design`), and so are the sums over them. Inference is
     a post-processing of the release and of public numbers.
+
+    A message that is lost or unusable counts as zero in the release while its design counts in the public sums, since
+    who sent something is private. Inference stays a post-processing, and its mean is then too small by about the share
+    that was lost.
 
     server: the aggregating server; its weights must be uniform, so that `N` times its release is the plain sum.
     """
@@ -64,20 +68,20 @@ class PriorServer:
         given = None if self.model.noise is None else self.model.noise / self.model.scale**2
         return self._broadcast(values, infer(released, self.sums, given))
 
-    def _broadcast(self, values: Tensor, belief: Belief) -> SharedPrior:
-        """The belief in coordinates X in which `caution S = X diag(spectrum) X'` and the optimistic `diag(tau) = X X'`.
+    def _broadcast(self, values: Tensor, found: CommonPosterior) -> SharedPrior:
+        """The posterior in coordinates X with `caution S = X diag(spectrum) X'` and the optimistic `diag(tau) = X X'`.
 
         `diag(v)` is a multiple of `diag(tau)`. Without transfer all variance is taken for as large as if it were own.
         """
-        share, most = belief.own_share, 1 + self.model.optimism
+        share, most = found.own_share, 1 + self.model.optimism
         factor = 1 + self.model.optimism * share
-        sd = (factor * belief.own).sqrt()
-        spectrum, Q = torch.linalg.eigh(self.model.caution * belief.covariance / sd[:, None] / sd)
+        sd = (factor * found.own).sqrt()
+        spectrum, Q = torch.linalg.eigh(self.model.caution * found.covariance / sd[:, None] / sd)
         inverse = Q.mT / sd  # X^-1
         alone, norm = (torch.tensor(x, dtype=values.dtype) for x in (most / (share * factor), self.clip_norm))
         return SharedPrior(
-            values, inverse @ belief.mean, sd[:, None] * Q, spectrum.clamp(min=0), inverse @ belief.gain,
-            belief.noise, alone, norm,
+            values, inverse @ found.mean, (sd[:, None] * Q).contiguous(), spectrum.clamp(min=0), inverse @ found.gain,
+            found.noise, alone, norm,
         )  # fmt: skip
 
     @cached_property
