@@ -5,7 +5,7 @@ Two neighbouring worlds differ in all observations of one agent. The agents, the
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,10 +13,10 @@ from torch import Tensor
 from dpfbo.audit.server.post_processing import public_server
 from dpfbo.audit.server.repeated_rounds import CheckResult, Context, RepeatedRounds
 from dpfbo.federated.prior.prior_server import PriorServer
-from dpfbo.federated.prior.statistics import DesignSums
 from dpfbo.federated.shard import Turn
 
 _ROUNDING = 1e-9  # relative error
+_DESIGN, _OWN = "public design", "own data"
 _NOT_ASKED = "no agents are part of this audit"
 
 
@@ -54,62 +54,59 @@ def _worlds(rounds: RepeatedRounds) -> Iterator[tuple[int, str, Turn]]:
 
 def public_design(rounds: RepeatedRounds) -> CheckResult:
     """The points of round 0, and the server's sums over them, are those of public settings, whatever is observed."""
-    target = rounds.target
+    target, tried = rounds.target, 0
     if not isinstance(target.server, PriorServer):
-        return CheckResult("public design", True, "the server uses no design", 0.0, 0.0)
+        return CheckResult(_DESIGN, True, "the server uses no design", 0.0, 0.0)
     with torch.inference_mode(False):
         public = public_server(target.server, target.mechanism.clip_norm)
         points = public.design.points(torch.arange(target.shape[0]))
-        if not torch.equal(target.server.design.points(torch.arange(target.shape[0])), points):
-            return _found("the server's design is not that of public settings")
-        server = target.copy(target.summing.entropy, target.summing.ledger, inference=True)
-        assert isinstance(server, PriorServer)
-        wrong = [f.name for f in fields(DesignSums) if not _same(getattr(server.sums, f.name), getattr(public.sums, f.name))]
-        if wrong:
-            return _found(f"the server's sums over all designs ({', '.join(wrong)}) are not those of public points")
-        if target.agents is None:
-            return CheckResult("public design", True, f"the server's sums are public; {_NOT_ASKED}", 0.0, 0.0)
-        if not torch.equal(target.agents.first_turn().record.u, points):
-            return _found("the agents' first queries are not the points of the public design")
-        tried = 0
-        for agent, name, turn in _worlds(rounds):
-            tried += 1
-            if not torch.equal(turn.record.u, points):
-                return _found(f"the first queries change when agent {agent} observes {name}")
-    return CheckResult("public design", True, f"{tried} worlds, in each of which all first queries are public", 0.0, 0.0)
+        words = _server_side(target.server, public, points)
+        if not words and target.agents is not None:
+            if not torch.equal(target.agents.first_turn().record.u, points):
+                words = "the agents' first queries are not the points of the public design"
+            for agent, name, turn in _worlds(rounds):
+                tried += 1
+                if not words and not torch.equal(turn.record.u, points):
+                    words = f"the first queries change when agent {agent} observes {name}"
+    if words:
+        return CheckResult(_DESIGN, False, words, 1.0, 0.0)
+    words = f"the first queries are public in {tried} worlds" if target.agents is not None else _NOT_ASKED
+    return CheckResult(_DESIGN, True, f"the server's sums are public; {words}", 0.0, 0.0)
+
+
+def _server_side(server: PriorServer, public: PriorServer, points: Tensor) -> str:
+    """The difference between a server's design and the public one, in words; empty if there is none."""
+    if not torch.equal(server.design.points(torch.arange(len(points))), points):
+        return "the server's design is not that of public settings"
+    used, right = replace(server).sums, public.sums
+    if not (torch.equal(used.A, right.A) and torch.equal(used.squares, right.squares)):
+        return "the server's sums over all designs are not those of public points"
+    return "" if used.contrasts == right.contrasts else "the server counts other contrasts than the public design has"
 
 
 def own_data(rounds: RepeatedRounds) -> CheckResult:
     """One agent's observations change its own message alone, and move the release by no more than is claimed."""
     target = rounds.target
     if target.agents is None:
-        return CheckResult("own data", True, f"{_NOT_ASKED}: their messages may be anything", 0.0, math.inf)
+        return CheckResult(_OWN, True, f"{_NOT_ASKED}: their messages may be anything", 0.0, math.inf)
     worst, words, limit = 0.0, "no agent was ever in S_t", rounds.claimed_sensitivity(0)
     with torch.inference_mode(False):
         sent = target.agents.first_turn().messages
         assert sent is not None
         if sent.shape != (target.shape[0], target.shape[2]):
             words = f"agents send {tuple(sent.shape)} numbers, the server expects {target.shape[0]} x {target.shape[2]}"
-            return CheckResult("own data", False, words, math.inf, limit)
+            return CheckResult(_OWN, False, words, math.inf, limit)
         others = Context("the others send their statistics", sent)
         for agent, name, turn in _worlds(rounds):
             assert turn.messages is not None
             moved = [n for n in (turn.messages != sent).any(1).nonzero()[:, 0].tolist() if n != agent]
             if moved:
                 words = f"agent {agent} observes {name}, and the messages of {len(moved)} others change"
-                return CheckResult("own data", False, words, math.inf, limit)
+                return CheckResult(_OWN, False, words, math.inf, limit)
             for seed in rounds.seeds_with(0, agent, 1):
                 distance = float(rounds.change(seed, 0, agent, turn.messages[agent], others).norm())
                 distance = distance if math.isfinite(distance) else math.inf
                 if distance >= worst:
                     worst = distance
                     words = f"agent {agent} observes {name}, and moves the release by {distance:.4g} of {limit:.4g}"
-    return CheckResult("own data", bool(worst <= limit * (1 + _ROUNDING)), words, worst, limit)
-
-
-def _same(a: Tensor | int, b: Tensor | int) -> bool:
-    return torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b
-
-
-def _found(words: str) -> CheckResult:
-    return CheckResult("public design", False, words, 1.0, 0.0)
+    return CheckResult(_OWN, bool(worst <= limit * (1 + _ROUNDING)), words, worst, limit)

@@ -126,4 +126,3 @@ def _difference(broadcast: Broadcast | None, expected: Broadcast | None, values:
         if not torch.equal(found, right):
             return f"`{field.name}` is not what the release and public settings give"
     return ""
-
