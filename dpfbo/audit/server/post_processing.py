@@ -52,17 +52,23 @@ def post_processing(rounds: RepeatedRounds) -> CheckResult:
     target = rounds.audited
     if not isinstance(target.server, PriorServer):
         return CheckResult(_NAME, True, "the broadcast is the release and nothing else", 0.0, 0.0)
-    compared, words = 0, ""
+    compared = 0
     with torch.inference_mode(False):
         for t in sorted({0, min(1, target.rounds - 1), target.rounds - 1}):
-            words = words or _replayed(rounds, t)
-            for values in _releases(rounds, t):
-                for found in _held(rounds, target.server, t, values):
-                    compared, words = compared + 1, words or found
-    if words:
-        return CheckResult(_NAME, False, words, math.inf, 0.0)
+            for words in _faults(rounds, target.server, t):
+                if words:
+                    return CheckResult(_NAME, False, words, math.inf, 0.0)
+                compared += 1
     words = f"{compared} broadcasts with equal releases, each computed from the release and public settings bit for bit"
     return CheckResult(_NAME, True, words, 0.0, 0.0)
+
+
+def _faults(rounds: RepeatedRounds, server: PriorServer, t: int) -> Iterator[str]:
+    """The fault of each comparison in round t, in words; empty where there is none."""
+    if words := _replayed(rounds, t):
+        yield words
+    for values in _releases(rounds, t):
+        yield from _held(rounds, server, t, values)
 
 
 def _held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Tensor) -> Iterator[str]:
