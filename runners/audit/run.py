@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from dpfbo.audit import bounds
 from dpfbo.audit.bounds import Verdict
 from dpfbo.audit.server import two_world
+from dpfbo.audit.server.agents_side import AgentsSide
 from dpfbo.audit.server.examine import examine
 from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.audit.server.target import Target
+from dpfbo.federated.prior.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.privacy.ledger import Ledger
 from runners.compose.federated import FederatedExperiment
@@ -54,9 +56,10 @@ def target_of(experiment: FederatedExperiment) -> Target:
             f"an audit needs an accountant whose epsilon is a guarantee, got privacy.accountant={plan.chosen}"
         )
     server = experiment.server(Ledger())
-    if not isinstance(server, Server):
+    if not isinstance(server, Server | PriorServer):
         raise ValueError(f"algorithm={name} has no server that adds up messages")
-    return Target(server, experiment.broadcasts, plan.accountant, plan.delta)
+    side = AgentsSide(experiment.problem, experiment.agents) if isinstance(server, PriorServer) else None
+    return Target(server, experiment.broadcasts, plan.accountant, plan.delta, side)
 
 
 def audit(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dpfbo.audit import bounds
 from dpfbo.audit.bounds import Verdict
-from dpfbo.audit.faulty import mechanisms, servers
+from dpfbo.audit.faulty import mechanisms, prior_faults, servers
 from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import CHECKS, examine
 from dpfbo.audit.server.repeated_rounds import CheckResult
@@ -110,7 +110,7 @@ def planted() -> dict[str, Fault]:
     }
     return {
         **{name: Fault(words, sound(mechanism)) for name, (words, mechanism) in of_mechanisms.items()},
-        **{name: Fault(words, target) for name, (words, target) in of_servers.items()},
+        **{name: Fault(words, target) for name, (words, target) in (of_servers | prior_faults.planted()).items()},
     }
 
 
@@ -122,6 +122,7 @@ def sound_ones() -> dict[str, Target]:
         "sound, hardly ever chosen": sound(SubsampledGaussian(0.05, Z, S, "tight")),
         "sound, with a schedule": sound(stepped),
         "sound, with a budget": sound(budget=True),
+        "sound, a private prior": prior_faults.sound(),
     }
 
 

@@ -27,21 +27,22 @@ def charged(rounds: RepeatedRounds) -> CheckResult:
     """
     target, seen = rounds.target, dict[int, tuple[object, ...]]()
     for run in range(_RUNS):
-        server = target.copy(seeded("charged", rounds.seed, run))
+        ledger = Ledger()
+        server = target.copy(seeded("charged", rounds.seed, run), ledger)
         messages = _sent(rounds, _SENT[run % len(_SENT)])
         for t in range(target.rounds):
-            before = len(server.ledger.charges)
+            before = len(ledger.charges)
             try:
                 broadcast, _, _ = server.round(t, messages)
             except BudgetSpent:
                 break
-            new = server.ledger.charges[before:]
+            new = ledger.charges[before:]
             if broadcast is None and not new:
                 break  # the budget is spent
             words = f"run {run}, round {t}: {len(new)} charges for one broadcast"
             if broadcast is None or len(new) != 1:
                 return CheckResult("charged", False, words, float(len(new)), 1.0)
-            if new[0].round != t or not server.ledger.holds(t, broadcast.values):
+            if new[0].round != t or not ledger.holds(t, broadcast.values):
                 words = f"run {run}, round {t}: the charge is not of the numbers that were broadcast"
                 return CheckResult("charged", False, words, 0.0, 1.0)
             cost = (new[0].q, new[0].z, new[0].sigma, new[0].subset)
@@ -65,17 +66,18 @@ def before_leaving(rounds: RepeatedRounds) -> CheckResult:
 def budget(rounds: RepeatedRounds) -> CheckResult:
     """All broadcasts of a run together cost no more than the budget, where there is one."""
     target = rounds.target
-    limit = target.server.budget
+    limit = target.summing.budget
     if limit is None:
         return CheckResult("budget", True, "no budget is set", 0.0, math.inf)
-    server = target.copy(seeded("budget", rounds.seed))
+    ledger = Ledger()
+    server = target.copy(seeded("budget", rounds.seed), ledger)
     try:
         for t in range(target.rounds):
             server.round(t, None)
     except BudgetSpent:
         pass
-    spent = limit.spent.after(server.ledger.events())
-    words = f"{len(server.ledger.charges)} broadcasts cost epsilon {spent:.3f} of a budget of {limit.epsilon:.3f}"
+    spent = limit.spent.after(ledger.events())
+    words = f"{len(ledger.charges)} broadcasts cost epsilon {spent:.3f} of a budget of {limit.epsilon:.3f}"
     return CheckResult("budget", spent <= limit.epsilon, words, spent, limit.epsilon)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from dpfbo.audit.server import charging, neighbours, randomness
+from dpfbo.audit.server import charging, message_path, neighbours, post_processing, randomness
 from dpfbo.audit.server.repeated_rounds import CheckResult, RepeatedRounds
 from dpfbo.audit.server.target import Target
 
@@ -21,6 +21,9 @@ CHECKS: dict[str, Callable[[RepeatedRounds], CheckResult]] = {
     "charged": charging.charged,
     "before leaving": charging.before_leaving,
     "budget": charging.budget,
+    "post-processing": post_processing.post_processing,
+    "public design": message_path.public_design,
+    "own data": message_path.own_data,
 }
 
 

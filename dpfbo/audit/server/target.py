@@ -1,4 +1,4 @@
-"""The server under audit: one real `Server`, copied with other randomness and a new ledger for every replay."""
+"""The server under audit: a real one, copied with other randomness and a new ledger for every replay."""
 
 import hashlib
 import math
@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.audit.server.agents_side import AgentsSide
 from dpfbo.checks import SettingError
-from dpfbo.federated.broadcast import RegionVectors
+from dpfbo.federated.broadcast import Broadcast, RegionVectors, SharedPrior
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import Messages
+from dpfbo.federated.prior.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.privacy.accounting import Accountant, check_delta
 from dpfbo.privacy.budget import EpsilonCurve
@@ -71,37 +73,45 @@ class Target:
     """Rounds 0 to rounds - 1 of a server, accounted for by one accountant at one delta.
 
     server: never run itself; a replay runs a copy with an entropy source and a ledger of its own. For speed, copies
-    share cached weights and losses and have no epsilon curve; no release changes any of these.
+    share cached weights and losses and have no epsilon curve; no release changes any of these. agents: the other end
+    of the message path, for a server of the private prior; None leaves it out.
 
     Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
     """
 
-    server: Server
+    server: Server | PriorServer
     rounds: int
     accountant: Accountant
     delta: float
+    agents: AgentsSide | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.server, Server) or not isinstance(self.server.mechanism, SubsampledGaussian):
+        known = isinstance(self.server, Server | PriorServer)
+        if not known or not isinstance(self.summing.mechanism, SubsampledGaussian):
             raise ValueError("an audit needs a server with a private mechanism: nothing is claimed of any other")
-        if self.server.mechanism.noise_multiplier == 0:
+        if self.mechanism.noise_multiplier == 0:
             raise SettingError("noise_multiplier", "is 0: no finite epsilon is claimed, there is nothing to audit")
         checks.integer("rounds of the audit", self.rounds, minimum=1)
         check_delta(self.delta)
 
     @property
+    def summing(self) -> Server:
+        """The server that sums the messages: the server itself, or the one inside that of the private prior."""
+        return self.server.server if isinstance(self.server, PriorServer) else self.server
+
+    @property
     def mechanism(self) -> SubsampledGaussian:
-        return self.server.mechanism  # type: ignore[return-value]
+        return self.summing.mechanism  # type: ignore[return-value]
 
     @property
     def message_norm(self) -> float:
         """The norm that each message is clipped to."""
-        return self.mechanism.message_norm(self.server.regions.P)
+        return self.mechanism.message_norm(self.summing.regions.P)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(N, P, M)."""
-        return self.server.n_agents, self.server.regions.P, self.server.message_size
+        """(N, P, M), with M the numbers in a message."""
+        return self.summing.n_agents, self.summing.regions.P, self.summing.message_size
 
     @property
     def seedable(self) -> bool:
@@ -114,39 +124,57 @@ class Target:
         return self if self.seedable else self.with_mechanism(replace(self.mechanism, noise=Gaussian()))
 
     def with_mechanism(self, mechanism: SubsampledGaussian) -> "Target":
-        return replace(self, server=replace(self.server, mechanism=mechanism))
+        return replace(self, server=self._with(replace(self.summing, mechanism=mechanism)))
+
+    def _with(self, summing: Server) -> Server | PriorServer:
+        return replace(self.server, server=summing) if isinstance(self.server, PriorServer) else summing
 
     def weights(self, t: int) -> Tensor:
         """The weights of a round, P x N."""
         N, P, _ = self.shape
-        return self.server.weighting(t, self.server.regions.assign(torch.arange(N)), P)
+        return self.summing.weighting(t, self.summing.regions.assign(torch.arange(N)), P)
 
     @cached_property
     def _template(self) -> Server:
-        s = self.server
+        s = self.summing
         dropout = _CachedDropout(s.dropout.probability, s.dropout.streams)
         return replace(s, epsilon=_NoEpsilon(), weighting=_CachedWeighting(s.weighting), dropout=dropout, kept=None)
 
     def trial_entropy(self, *label: object) -> Entropy:
         """Randomness for one trial: a seed from the label, or the system's where the server or its noise uses that."""
-        system = isinstance(self.server.entropy, SystemEntropy) or not self.seedable
+        system = isinstance(self.summing.entropy, SystemEntropy) or not self.seedable
         return SystemEntropy() if system else seeded(*label)
 
-    def copy(self, entropy: Entropy, ledger: Ledger | None = None) -> Server:
-        """A copy of the server for one replay."""
-        return replace(self._template, entropy=entropy, ledger=Ledger() if ledger is None else ledger)
+    def copy(self, entropy: Entropy, ledger: Ledger, inference: bool = False) -> Server | PriorServer:
+        """A copy of the server for one replay.
+
+        inference: the server of the private prior computes its whole broadcast. Without it all but the release is
+        zero, which saves most of the time; the check of post-processing shows that no more than the release counts.
+        """
+        copied = self._with(replace(self._template, entropy=entropy, ledger=ledger))
+        if isinstance(copied, PriorServer) and not inference:
+            object.__setattr__(copied, "infer", _release_alone)
+        return copied
 
     def run_round(
         self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
     ) -> tuple[Tensor | None, Ledger]:
-        """The broadcast of round t alone (P x M, or None), and the ledger."""
-        server = self.copy(entropy)
-        return _values(server.round(t, messages, late)[0]), server.ledger
+        """The release of round t alone (P x M, or None), and the ledger."""
+        ledger = Ledger()
+        return _values(self.copy(entropy, ledger).round(t, messages, late)[0]), ledger
 
     def run(self, entropy: Entropy, messages: Messages | None) -> tuple[list[Tensor | None], Ledger]:
-        """The broadcasts of all rounds, with the same messages in each, and the ledger."""
-        server = self.copy(entropy)
-        return [_values(server.round(t, messages)[0]) for t in range(self.rounds)], server.ledger
+        """The releases of all rounds, with the same messages in each, and the ledger."""
+        ledger = Ledger()
+        server = self.copy(entropy, ledger)
+        return [_values(server.round(t, messages)[0]) for t in range(self.rounds)], ledger
+
+    def whole_round(
+        self, entropy: Entropy, t: int, messages: Messages | None, late: Tensor | None = None
+    ) -> tuple[Broadcast | None, Ledger]:
+        """Everything that leaves in round t, and the ledger. It needs gradients, so no inference mode of torch."""
+        ledger = Ledger()
+        return self.copy(entropy, ledger, inference=True).round(t, messages, late)[0], ledger
 
 
 def seeded(*label: object) -> SeededEntropy:
@@ -163,6 +191,15 @@ def charged(ledger: Ledger) -> tuple[tuple[object, ...], ...]:
 def _values(broadcast: object) -> Tensor | None:
     if broadcast is None:
         return None
-    if not isinstance(broadcast, RegionVectors):
-        raise ValueError(f"an audit needs a server that broadcasts region vectors, got {type(broadcast).__name__}")
+    if not isinstance(broadcast, RegionVectors | SharedPrior):
+        raise ValueError(
+            f"an audit needs a server that broadcasts region vectors or a prior, got {type(broadcast).__name__}"
+        )
     return broadcast.values
+
+
+def _release_alone(values: Tensor, sigma: float) -> SharedPrior:
+    """A broadcast of the private prior in which all but the release is zero."""
+    M = values.shape[1] - 1
+    vector, matrix, number = values.new_zeros(M), values.new_zeros(M, M), values.new_zeros(())
+    return SharedPrior(values, vector, matrix, vector, matrix, number, number)

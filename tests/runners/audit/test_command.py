@@ -7,6 +7,7 @@ import pytest
 
 from dpfbo.audit.faulty import faults
 from dpfbo.audit.faulty.mechanisms import HalfNoise
+from dpfbo.audit.faulty.prior_servers import RawScalar
 from dpfbo.audit.server.examine import CHECKS
 from runners.audit import command
 
@@ -63,6 +64,38 @@ def test_a_violated_claim_exits_with_3(tmp_path, capsys, monkeypatch):
     assert audited(tmp_path, "--trials", "0", "--json") == 3
     failed = {c["check"] for c in json.loads(capsys.readouterr().out)["checks"] if not c["holds"]}
     assert "noise" in failed
+
+
+PRIOR = ["algorithm=dp_prior", "problem.n_agents=8", "problem.grid_size=50", "algorithm.M=10", "rounds=3"]
+
+
+def test_the_private_prior_is_audited_from_its_agents_to_its_broadcast(tmp_path, capsys):
+    arguments = [*PRIOR, "privacy.epsilon=1", "--trials", "200", "--out", str(tmp_path), "--json"]
+    assert command.main(arguments) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["algorithm"], shown["broadcasts"], shown["features"], shown["sound"]) == ("dp_prior", 1, 11, True)
+    words = {c["check"]: c["words"] for c in shown["checks"]}
+    assert list(words) == list(CHECKS)
+    assert words["post-processing"].startswith("16 broadcasts with equal releases")
+    assert words["public design"] == "the server's sums are public; the first queries are public in 30 worlds"
+    assert words["own data"].startswith("agent ")
+    (repetition,) = shown["repetitions"]
+    assert repetition["claimed_epsilon"] == pytest.approx(1, abs=0.01)
+    assert repetition["bound"] <= repetition["claimed_epsilon"] and repetition["holds"]
+
+
+def test_a_private_prior_that_tells_more_than_its_release_exits_with_3(tmp_path, capsys, monkeypatch):
+    real = command.build
+
+    def faulty(cfg):
+        experiment = real(cfg)
+        algorithm = replace(experiment.settings.algorithm, server=RawScalar)
+        return replace(experiment, settings=replace(experiment.settings, algorithm=algorithm))
+
+    monkeypatch.setattr(command, "build", faulty)
+    assert command.main([*PRIOR, "--trials", "0", "--out", str(tmp_path), "--json"]) == 3
+    failed = {c["check"] for c in json.loads(capsys.readouterr().out)["checks"] if not c["holds"]}
+    assert failed == {"post-processing"}
 
 
 def test_checks_alone_need_no_trials_and_operating_system_entropy_is_audited(tmp_path, capsys):
