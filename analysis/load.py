@@ -21,6 +21,7 @@ LATER: dict[str, Any] = {"kernel": "rbf", "ard": False, "warp": False, "priors":
 _SERVERS = {
     "Server": "aggregate",
     "PeerExchange": "peer",
+    "PriorServer": "prior",
     "RandomServer": "random",
     "SobolServer": "sobol",
     "Curator": "curator",
