@@ -29,6 +29,8 @@ COMMANDS = {
     "audit": Command("runners.audit.command", "attacks on a setting's server, and checks of its claim", (SETTINGS,)),
     "theory": Command("runners.theory.command", "terms of the regret bound for finished runs",
                       (*READS_RESULTS, "data_dir=")),
+    "headroom": Command("runners.headroom.command", "how much the agents of problems have in common",
+                        (SETTINGS, "results_dir=")),
     "fetch": Command("runners.fetch.command", "download data files", (DATA_FILES, "data_dir=")),
     "bench": Command("runners.bench.command", "how long things take", ("overhead", "ray", "outsourced")),
     "demo": Command("runners.demo", "six settings on the synthetic problem, a few seeds each", (SETTINGS,)),
