@@ -31,7 +31,7 @@ from analysis.drawing.equal_epsilon import frontier, points
 from analysis.drawing.looks import LOOK
 from analysis.drawing.page import FORMATS, save, writable
 from analysis.evidence.claim import JudgedClaim
-from analysis.labels import joined_by_or
+from analysis.labels import VARIANTS, joined_by_or, value_in_words
 from analysis.load import LoadError, Run, SettingRuns, by_metric, load, settings
 
 
@@ -136,8 +136,9 @@ def _about(found: Sequence[JudgedClaim], groups: Sequence[SettingRuns]) -> str:
 def slug(groups: Sequence[SettingRuns]) -> str:
     """Tells the files of several problems or metrics in one experiment apart."""
     s = groups[0].first.summary
-    score = groups[0].first.config["problem"].get("score")
-    return "_".join(str(part) for part in (s["problem"], s["n_agents"], s["metric"], score) if part)
+    problem = groups[0].first.config["problem"]
+    variant = [value_in_words(problem[key]) for key in ("score", *VARIANTS) if problem.get(key) is not None]
+    return "_".join(map(str, (s["problem"], s["n_agents"], s["metric"], *variant)))
 
 
 def experiments(results_dir: Path) -> list[str]:

@@ -42,6 +42,8 @@ FOLLOW: dict[Any, str] = {
 
 AWARE: dict[Any, str] = {True: "noise-aware", False: "unaware"}  # of the noise in the released rows
 
+VARIANTS = ("alpha", "function")  # settings of a problem that make it another one
+
 NOT_A_SETTING = (
     "seed",
     "seeds",
@@ -76,6 +78,7 @@ _KEYS = {
     "algorithm.lengthscale": "length-scale",
     "weights.decay.hold": "decay after",
     "problem.n_agents": "N",
+    "problem.alpha": "α",
 }
 
 
@@ -196,6 +199,13 @@ def metric_label(metric: str) -> str:
 def problem_label(problem: str) -> str:
     """The problem in words."""
     return PROBLEMS.get(problem, problem.replace("_", " "))
+
+
+def variant_in_words(problem: dict[str, Any]) -> str:
+    """The settings that make a problem another one: `, α = 0.3`, `, Branin`, or nothing."""
+    known = {key: problem[key] for key in VARIANTS if problem.get(key) is not None}
+    words = (value_in_words(v) if key == "function" else in_words(f"problem.{key}", v) for key, v in known.items())
+    return "".join(f", {text}" for text in words)
 
 
 def joined_by_or(values: Iterable[float]) -> str:

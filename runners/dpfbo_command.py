@@ -33,7 +33,7 @@ COMMANDS = {
                         (SETTINGS, "results_dir=")),
     "fetch": Command("runners.fetch.command", "download data files", (DATA_FILES, "data_dir=")),
     "bench": Command("runners.bench.command", "how long things take", ("overhead", "ray", "outsourced")),
-    "demo": Command("runners.demo", "six settings on the synthetic problem, a few seeds each", (SETTINGS,)),
+    "demo": Command("runners.demo", "seven settings on the synthetic problem, a few seeds each", (SETTINGS,)),
     "tables": Command("analysis.tables", "regret beside epsilon, by setting", READS_RESULTS),
     "figures": Command("analysis.figures", "pictures of experiments, and the numbers behind them", READS_RESULTS),
     "claims": Command("analysis.claims", "a verdict on every published claim", READS_RESULTS),

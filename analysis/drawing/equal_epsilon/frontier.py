@@ -22,7 +22,7 @@ from analysis.drawing.looks import Style, another, of_algorithm, plain
 from analysis.drawing.page import write_below
 from analysis.labels import metric_label
 
-WIDTH, PANEL_HEIGHT, ABOVE, BELOW = 7.8, 2.8, 0.45, 1.15  # inches
+WIDTH, PANEL_HEIGHT, ABOVE, BELOW = 7.8, 2.8, 0.55, 1.15  # inches
 LEFT, GAP, TITLE = 0.95, 0.85, 0.85  # left margin, between the two panels, between rows
 LEGEND_COLUMNS, LEGEND_ROW = 3, 0.185  # inches
 ASIDE = 0.05  # inches between the points of two algorithms at one epsilon
@@ -57,7 +57,7 @@ def figure_by_length(found: Sequence[Sequence[FrontierPanel]], aside: str = "") 
     """
     by_title: dict[str, list[_View]] = {}
     for panel in (panel for panels in found for panel in panels):
-        view = _View(panel, f"{panel.title}: mean over rounds 1 to T = {panel.t}", "average")
+        view = _View(panel, f"{panel.title}\nmean over rounds 1 to T = {panel.t}", "average")
         by_title.setdefault(panel.title, []).append(view)
     lengths = " or ".join(str(t) for t in sorted({panel.t for panels in found for panel in panels}))
     note = (

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.labels import NAMES, in_words, problem_label, value_in_words
+from analysis.labels import NAMES, VARIANTS, problem_label, value_in_words, variant_in_words
 from analysis.load import LoadError, Run
-
-VARIANTS = ("alpha", "function")  # settings of a problem that make it another one
 
 
 @dataclass(frozen=True)
@@ -196,7 +194,4 @@ def _variant(run: Run) -> tuple[object, ...]:
 
 
 def _title(run: Run) -> str:
-    """`synthetic`, or `synthetic heterogeneous, alpha = 0.3`."""
-    problem = run.config["problem"]
-    told = [in_words(f"problem.{key}", problem[key]) for key in VARIANTS if problem.get(key) is not None]
-    return ", ".join([problem_label(run.summary["problem"]), *told])
+    return problem_label(run.summary["problem"]) + variant_in_words(run.config["problem"])
