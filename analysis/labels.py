@@ -79,6 +79,7 @@ _KEYS = {
     "weights.decay.hold": "decay after",
     "problem.n_agents": "N",
     "problem.alpha": "α",
+    "rounds": "T",
 }
 
 
@@ -131,12 +132,18 @@ def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], h
     """One label for each setting; settings that would share one are told apart by what differs between them."""
     short = [label(config) for config in configs]
     result = []
+    flats = [_without_calibrated(one) for one in flats]
     for i, text in enumerate(short):
         keys = telling([flat for flat, other in zip(flats, short, strict=True) if other == text])
         result.append(", ".join([text, *(in_words(key, flats[i][key]) for key in keys if key in flats[i])]))
     return [
         text if result.count(text) == 1 else f"{text}, {name[:6]}" for text, name in zip(result, hashes, strict=True)
     ]
+
+
+def _without_calibrated(flat: dict[str, Any]) -> dict[str, Any]:
+    """The settings without a noise multiplier that follows from a target epsilon and tells nothing of its own."""
+    return {k: v for k, v in flat.items() if k != "privacy.z" or flat.get("privacy.epsilon") is None}
 
 
 def flat(config: dict[str, Any], own_function: bool) -> dict[str, Any]:

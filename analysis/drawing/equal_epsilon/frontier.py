@@ -22,8 +22,8 @@ from analysis.drawing.looks import Style, another, of_algorithm, plain
 from analysis.drawing.page import write_below
 from analysis.labels import metric_label
 
-WIDTH, PANEL_HEIGHT, ABOVE, BELOW = 7.8, 2.8, 0.55, 1.15  # inches
-LEFT, GAP, TITLE = 0.95, 0.85, 0.85  # left margin, between the two panels, between rows
+WIDTH, PANEL_HEIGHT, ABOVE, BELOW = 7.8, 2.8, 0.65, 1.15  # inches
+LEFT, GAP, TITLE = 0.95, 0.85, 0.95  # left margin, between the two panels, between rows
 LEGEND_COLUMNS, LEGEND_ROW = 3, 0.185  # inches
 ASIDE = 0.05  # inches between the points of two algorithms at one epsilon
 CAPTION_COLUMNS = 118
