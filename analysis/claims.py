@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.arguments import add_results_dir, results_dir_as_option
-from analysis.evidence import paper_real, paper_synthetic, po_gp_ucb, verdict_table
+from analysis.evidence import paper_real, paper_synthetic, po_gp_ucb, private_prior, verdict_table
 from analysis.evidence.claim import CONTROL, OWN, PAPER, JudgedClaim, StatedClaim
 from analysis.evidence.comparisons import AGREEMENT, BAND, EPSILON, ClaimTest, Contrast, Outcome
 from analysis.evidence.selection import Case, NotRun, Unclear, named_in
@@ -61,7 +61,8 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
 
 def claims(experiments: Iterable[str] | None = None) -> list[StatedClaim]:
     """The list, or what it has on some experiments."""
-    known = sorted([*paper_synthetic.claims(), *paper_real.claims(), *po_gp_ucb.claims()], key=_figure_number)
+    lists = (paper_synthetic.claims(), paper_real.claims(), private_prior.claims(), po_gp_ucb.claims())
+    known = sorted((claim for one in lists for claim in one), key=_figure_number)
     return known if experiments is None else [c for c in known if c.experiment in set(experiments)]
 
 

@@ -2,8 +2,8 @@
 
 An experiment's figures are regret against the iteration and, with private runs, against epsilon, for each problem and
 metric in it. Runs that were calibrated to target epsilons make one figure, of regret against the target
-(`analysis.drawing.frontier`); the experiment `cost` makes one of the seconds that a query takes. Outsourced runs are
-drawn by iteration, against epsilon, claimed and guaranteed apart, and against r.
+(`analysis.drawing.equal_epsilon`); the experiment `cost` makes one of the seconds that a query takes. Outsourced runs
+are drawn by iteration, against epsilon, claimed and guaranteed apart, and against r.
 """
 
 import argparse
@@ -21,16 +21,17 @@ from analysis.claims import judge, shown_in
 from analysis.drawing import (
     cost,
     curves,
-    frontier,
     release_by_columns,
     release_by_epsilon,
     release_by_iteration,
     tradeoff,
 )
 from analysis.drawing.captions import Telling, no_claims, verdicts
+from analysis.drawing.equal_epsilon import frontier, points
 from analysis.drawing.looks import LOOK
 from analysis.drawing.page import FORMATS, save, writable
 from analysis.evidence.claim import JudgedClaim
+from analysis.labels import VARIANTS, joined_by_or, value_in_words
 from analysis.load import LoadError, Run, SettingRuns, by_metric, load, settings
 
 
@@ -56,6 +57,22 @@ def draw(
         return [lines]
     points = tradeoff.regret_by_epsilon(groups, t, accountant, claims)
     return [lines, Drawn(f"{prefix}_regret_by_epsilon", points, tradeoff.table(groups, t, accountant), claims)]
+
+
+def draw_targets(name: str, runs: Sequence[Run], t: int | None, aside: str = "") -> Drawn:
+    """Regret against the target epsilons; where these were run for several numbers of rounds, for each of them.
+
+    t: the last round to count, or of these numbers the one to draw. aside: the end of the caption.
+    """
+    lengths = points.lengths(runs)
+    if len(lengths) < 2:
+        found = points.panels(runs, t)
+        return Drawn(name, frontier.figure(found, aside), points.table(found))
+    if t is not None and t not in lengths:
+        raise LoadError(f"round {t} cannot be drawn: the target epsilons were run for T = {joined_by_or(lengths)}")
+    by_length = [points.panels(points.of_length(runs, T), T) for T in ([t] if t else lengths)]
+    table = points.table([panel for panels in by_length for panel in panels])
+    return Drawn(name, frontier.figure_by_length(by_length, aside), table)
 
 
 def draw_outsourced(
@@ -89,11 +106,10 @@ def draw_experiment(name: str, runs: Sequence[Run], t: int | None = None, accoun
     """
     with mpl.rc_context(LOOK):  # figures of their own, without pyplot: no display, nothing to close
         federated = [run for run in runs if not run.outsourced]
-        if frontier.has_targets(federated):
-            found = frontier.panels(federated, t)
+        if points.has_targets(federated):
             n = len({run.setting for run in runs if run.outsourced})
             aside = f"Not in the picture: {n} outsourced setting{'s' * (n > 1)}." if n else ""
-            return [Drawn(name, frontier.figure(found, aside), frontier.table(found))]
+            return [draw_targets(name, federated, t, aside)]
         tables = [settings(group) for group in by_metric(runs)]
         judged = judge({name: runs}) if len(tables) == 1 else []
         claims = verdicts(judged)
@@ -120,8 +136,9 @@ def _about(found: Sequence[JudgedClaim], groups: Sequence[SettingRuns]) -> str:
 def slug(groups: Sequence[SettingRuns]) -> str:
     """Tells the files of several problems or metrics in one experiment apart."""
     s = groups[0].first.summary
-    score = groups[0].first.config["problem"].get("score")
-    return "_".join(str(part) for part in (s["problem"], s["n_agents"], s["metric"], score) if part)
+    problem = groups[0].first.config["problem"]
+    variant = [value_in_words(problem[key]) for key in ("score", *VARIANTS) if problem.get(key) is not None]
+    return "_".join(map(str, (s["problem"], s["n_agents"], s["metric"], *variant)))
 
 
 def experiments(results_dir: Path) -> list[str]:

@@ -8,9 +8,11 @@ NAMES = {
     "fts_original": "FTS (2020)",
     "fts": "FTS",
     "fts_de": "FTS-DE",
+    "shared_prior": "shared prior",
     "dp_fts": "DP-FTS",
     "dp_fts_de": "DP-FTS-DE",
     "dp_fts_de_plus": "DP-FTS-DE+",
+    "dp_prior": "private prior",
     "random_server": "random server",
     "sobol_server": "Sobol server",
     "gp_ucb": "GP-UCB",
@@ -39,6 +41,8 @@ FOLLOW: dict[Any, str] = {
 }  # from the least to the most often that an agent takes the server's query
 
 AWARE: dict[Any, str] = {True: "noise-aware", False: "unaware"}  # of the noise in the released rows
+
+VARIANTS = ("alpha", "function")  # settings of a problem that make it another one
 
 NOT_A_SETTING = (
     "seed",
@@ -74,6 +78,8 @@ _KEYS = {
     "algorithm.lengthscale": "length-scale",
     "weights.decay.hold": "decay after",
     "problem.n_agents": "N",
+    "problem.alpha": "α",
+    "rounds": "T",
 }
 
 
@@ -126,12 +132,18 @@ def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], h
     """One label for each setting; settings that would share one are told apart by what differs between them."""
     short = [label(config) for config in configs]
     result = []
+    flats = [_without_calibrated(one) for one in flats]
     for i, text in enumerate(short):
         keys = telling([flat for flat, other in zip(flats, short, strict=True) if other == text])
         result.append(", ".join([text, *(in_words(key, flats[i][key]) for key in keys if key in flats[i])]))
     return [
         text if result.count(text) == 1 else f"{text}, {name[:6]}" for text, name in zip(result, hashes, strict=True)
     ]
+
+
+def _without_calibrated(flat: dict[str, Any]) -> dict[str, Any]:
+    """The settings without a noise multiplier that follows from a target epsilon and tells nothing of its own."""
+    return {k: v for k, v in flat.items() if k != "privacy.z" or flat.get("privacy.epsilon") is None}
 
 
 def flat(config: dict[str, Any], own_function: bool) -> dict[str, Any]:
@@ -194,6 +206,13 @@ def metric_label(metric: str) -> str:
 def problem_label(problem: str) -> str:
     """The problem in words."""
     return PROBLEMS.get(problem, problem.replace("_", " "))
+
+
+def variant_in_words(problem: dict[str, Any]) -> str:
+    """The settings that make a problem another one: `, α = 0.3`, `, Branin`, or nothing."""
+    known = {key: problem[key] for key in VARIANTS if problem.get(key) is not None}
+    words = (value_in_words(v) if key == "function" else in_words(f"problem.{key}", v) for key, v in known.items())
+    return "".join(f", {text}" for text in words)
 
 
 def joined_by_or(values: Iterable[float]) -> str:

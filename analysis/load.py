@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from analysis.labels import FOLLOW, NAMES, claimed_epsilon, flat, is_outsourced, labels
+from analysis.labels import FOLLOW, NAMES, VARIANTS, claimed_epsilon, flat, is_outsourced, labels
 from analysis.labels import label as label
 from analysis.labels import metric_label as metric_label
 from analysis.schema import NOISE, lacking
@@ -21,6 +21,7 @@ LATER: dict[str, Any] = {"kernel": "rbf", "ard": False, "warp": False, "priors":
 _SERVERS = {
     "Server": "aggregate",
     "PeerExchange": "peer",
+    "PriorServer": "prior",
     "RandomServer": "random",
     "SobolServer": "sobol",
     "Curator": "curator",
@@ -146,7 +147,8 @@ def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         s = run.summary
-        key = (s["problem"], s["metric"], s["n_agents"], run.config["problem"].get("score"))
+        variant = (run.config["problem"].get(key) for key in ("score", *VARIANTS))
+        key = (s["problem"], s["metric"], s["n_agents"], *variant)
         groups.setdefault(key, []).append(run)
     return list(groups.values())
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.arguments import add_results_dir, results_dir_as_option
-from analysis.labels import metric_label, problem_label
+from analysis.labels import metric_label, problem_label, variant_in_words
 from analysis.load import LoadError, SettingRuns, by_metric, load, seeds_phrase, settings
 
 ROUNDS = (5, 20, 40)  # the table's, with T
@@ -60,6 +60,7 @@ def table(groups: Sequence[SettingRuns], rounds: Sequence[int], width: int = WID
     s = groups[0].first.summary
     better = "lower is better" if s["lower_is_better"] else "higher is better"
     problem = problem_label(s["problem"]) if groups[0].first.outsourced else s["problem"]
+    problem += variant_in_words(groups[0].first.config["problem"])
     of = f"{metric_label(s['metric'])} ({better}) on {problem}, {participants(groups)}"
     result = Table(
         title=Text(f"{s['experiment']}: {of}"),

@@ -1,4 +1,4 @@
-"""python -m runners.demo: six settings of the family on the paper's synthetic problem, a few seeds each."""
+"""python -m runners.demo: seven settings of the family on the paper's synthetic problem, a few seeds each."""
 
 import argparse
 import logging
@@ -21,8 +21,8 @@ from threadpoolctl import threadpool_limits
 from dpfbo import checks
 from dpfbo.run_result import Round
 from runners.arguments import add_folder, folders_as_options
+from runners.compose.composition import Composition
 from runners.compose.configuration import composing
-from runners.compose.identity import setting_hash
 from runners.compose.overrides import one_sentence
 from runners.record.run_folder import RunFolder
 from runners.record.terminal import say_error
@@ -37,6 +37,7 @@ SETTINGS = {
     "DP-FTS z=2": ["algorithm=dp_fts", "privacy.z=2.0"],
     "DP-FTS-DE z=1": ["algorithm=dp_fts_de", "privacy.z=1.0"],
     "DP-FTS-DE z=2": ["algorithm=dp_fts_de", "privacy.z=2.0"],
+    "private prior epsilon=1": ["algorithm=dp_prior", "privacy.epsilon=1.0"],
 }
 
 
@@ -106,7 +107,8 @@ def compose(results_dir: str, n_seeds: int, overrides: Sequence[str] = ()) -> li
             checks.integer("rounds", cfg.rounds, minimum=1)
             checks.one_of("privacy.rng (of the demo)", cfg.privacy.rng, ("seeded",))
             cfg.results_dir = results_dir
-            name = setting_hash(cfg)
+            composition = Composition(cfg)
+            name, cfg = composition.setting, composition.cfg  # with the noise multiplier of a target epsilon
             for seed in range(n_seeds):
                 with_seed = cfg.copy()
                 with_seed.seed = seed
@@ -152,7 +154,8 @@ def say(message: str) -> None:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m runners.demo",
-        description="TS, FTS-DE, and DP-FTS and DP-FTS-DE at two noise levels, on the synthetic problem of the paper.",
+        description="TS, FTS-DE, DP-FTS and DP-FTS-DE at two noise levels, and the private prior, on the paper's "
+        "synthetic problem.",
     )
     parser.add_argument(
         "--seeds", type=int, default=3, help="seeds of each setting, each another function (default: 3)"

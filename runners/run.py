@@ -43,7 +43,7 @@ def run(cfg: DictConfig) -> None:
 
 def check_is_a_run(cfg: DictConfig) -> None:
     """Raise ValueError for settings of a sweep, which a single run would ignore."""
-    if cfg.sweep.settings is not None or cfg.sweep.scales is not None:
+    if any(cfg.sweep[key] is not None for key in ("settings", "scales", "experiments")):
         raise ValueError(
             f"experiment={cfg.experiment_name} is a sweep of several settings: "
             f"python -m runners.sweep experiment={cfg.experiment_name}"

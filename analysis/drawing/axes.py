@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from analysis.drawing.looks import plain
-from analysis.labels import metric_label, problem_label
+from analysis.labels import metric_label, problem_label, variant_in_words
 from analysis.load import SettingRuns
 
 LOGARITHMIC_FROM = 4.0  # ratio of the largest to the smallest value
@@ -19,7 +19,7 @@ def title(groups: Sequence[SettingRuns], what: str) -> str:
     s, score = groups[0].first.summary, groups[0].first.config["problem"].get("score")
     metric = metric_label(s["metric"])
     of = problem_label(s["problem"]) + ("" if groups[0].first.outsourced else " problem")
-    of += f", {score} score" if score else ""
+    of += variant_in_words(groups[0].first.config["problem"]) + (f", {score} score" if score else "")
     return f"{metric[0].upper()}{metric[1:]} {what}: {of}"
 
 

@@ -44,7 +44,9 @@ ALGORITHMS = {
     "dp_fts": Style("#0072B2", (0, (9, 1.5, 1.5, 1.5)), "^"),
     "dp_fts_de": Style("#D55E00", (0, ()), "o"),
     "dp_fts_de_plus": Style("#009E73", (0, (3, 1)), "X"),
-}  # Okabe and Ito's colours, without yellow, and three more
+    "dp_prior": Style("#882255", (0, (14, 1)), ">"),
+    "shared_prior": Style("#AA66CC", (0, (12, 2, 3, 2)), "<"),
+}  # Okabe and Ito's colours, without yellow, and five more
 OUTSOURCED = {
     "gp_ucb": Style("#000000", (0, (1, 1)), "D"),
     "random_rows": Style("#8C8C8C", (0, (1, 2.5)), "v"),

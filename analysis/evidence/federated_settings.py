@@ -4,6 +4,11 @@ from analysis.evidence.claim import CONTROL
 from analysis.evidence.comparisons import BetterThanAll, ClaimTest
 from analysis.evidence.selection import Measure, SettingFilter
 
+_PLUS = {
+    "algorithm.message": "mean", "algorithm.message_center": True, "algorithm.message_normalize": True,
+    "privacy.sensitivity": "tight",
+}  # fmt: skip
+
 
 def _named(words: str, server: str, private: bool, P: int | None, **more: object) -> SettingFilter:
     keys = {"algorithm.server": server, "algorithm.private": private, **more}
@@ -25,6 +30,22 @@ def dp(P: int, q: float, z: float, S: float | None = None) -> SettingFilter:
     words = f"{'DP-FTS' if P == 1 else f'DP-FTS-DE, P = {P}'}, q = {q:g}, z = {z:g}"
     where = _named(words, "aggregate", True, P, **{"privacy.q": q, "privacy.z": z})
     return where if S is None else where.but(f", S = {S:g}", {"privacy.S": S})
+
+
+def dp_at(P: int, epsilon: float, plus: bool = False) -> SettingFilter:
+    """DP-FTS (P = 1) or DP-FTS-DE, or with `plus` DP-FTS-DE+, with the noise for a target epsilon."""
+    name = "DP-FTS" if P == 1 else f"DP-FTS-DE{'+' * plus}, P = {P}"
+    where = _named(f"{name}, ε = {epsilon:g}", "aggregate", True, P, **{"privacy.epsilon": epsilon})
+    return where.but("", _PLUS) if plus else where
+
+
+def prior(epsilon: float) -> SettingFilter:
+    """The private prior at a target epsilon."""
+    keys = {
+        "algorithm.message": "statistics", "algorithm.follow": "always", "algorithm.broadcasts": 1,
+        "algorithm.M": _is_number, "weights._target_": "Uniform", "privacy.S": _is_number, "privacy.epsilon": epsilon,
+    }  # fmt: skip
+    return _named(f"private prior, ε = {epsilon:g}", "prior", True, 1, **keys)
 
 
 def controls(P: int) -> tuple[SettingFilter, ...]:
@@ -66,3 +87,7 @@ def non_adaptive(where: SettingFilter) -> SettingFilter:
 
 def _is_none(value: object) -> bool:
     return value is None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)

@@ -69,12 +69,13 @@ def kinds(found: Sequence[JudgedClaim]) -> list[tuple[str, dict[str, int]]]:
     of: dict[str, list[JudgedClaim]] = {
         "published effects": [], "agreement with published numbers": [], "printed privacy losses": [],
         f"findings and numbers of the prototype{aside}": [], "controls: sharing against blind servers": [],
-        "own findings on outsourced optimisation": [],
+        "own findings on outsourced optimisation": [], "own findings on the private prior": [],
     }  # fmt: skip
-    effects, agreement, losses, prototype, controls, own = of.values()
-    by_kind = {"effect": effects, "agreement": agreement, "epsilon": losses, "control": controls, "own": own}
+    effects, agreement, losses, prototype, controls, outsourced, prior = of.values()
+    by_kind = {"effect": effects, "agreement": agreement, "epsilon": losses, "control": controls}
     for f in found:
-        (prototype if f.source == "prototype" else by_kind[f.kind]).append(f)
+        own = outsourced if f.experiment.startswith("po_") else prior
+        (prototype if f.source == "prototype" else by_kind.get(f.kind, own)).append(f)
     return [(words, counts(judged)) for words, judged in of.items() if judged]
 
 

@@ -162,6 +162,11 @@ def parse_seeds(given: object) -> tuple[int, ...]:
     return tuple(seeds)
 
 
+def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every combination of the values in overrides such as `a=1,2`; call it while Hydra is initialised."""
+    return list(itertools.product(*_parsed(overrides).values()))
+
+
 def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
     """Change a composed configuration to that of the first trial, which runs in its own process beside others."""
     OmegaConf.set_struct(cfg, False)

@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 from omegaconf import OmegaConf
 
+from runners.compose.conf_folder import CONF
 from runners.record.run_folder import ResultsError, RunFolder
 from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, plan
 from runners.sweep.trials import FAILURE, Phase, Trial, TrialState, state, write_plan
@@ -24,11 +25,12 @@ COPIED = ("ledger.jsonl", "rounds.parquet", "server.parquet")
 def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> list[SweepPlan]:
     """`plan` for each of the experiments that the command line names, as in experiment=fig2a,fig2b.
 
-    Raises SweepError where several of them do not go together.
+    An experiment with `sweep.experiments` stands for those. Raises SweepError where several do not go together.
     """
     given = {a.lstrip("+").partition("=")[0]: a.partition("=")[2] for a in arguments}
-    names = [name.strip() for name in given.get("experiment", "").split(",")]
-    if len(names) < 2:
+    asked = [name.strip() for name in given.get("experiment", "").split(",")]
+    names = [part for name in asked for part in _parts(name)]
+    if names == asked and len(names) < 2:
         return [plan(arguments, say)]
     if not all(names) or len(set(names)) < len(names):
         raise SweepError(f"experiments must be different names between commas, got {given['experiment']!r}")
@@ -41,6 +43,13 @@ def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda messa
         sweeps.append(plan([f"experiment={name}", *rest]))
     _check_shareable(sweeps)
     return sweeps
+
+
+def _parts(name: str) -> list[str]:
+    """The experiments that an experiment stands for, or itself alone. Its own file names them, nothing is composed."""
+    file = CONF / "experiment" / f"{name}.yaml"
+    own = OmegaConf.select(OmegaConf.load(file), "sweep.experiments") if name and file.is_file() else None
+    return list(own or [name])
 
 
 def _check_shareable(sweeps: Sequence[SweepPlan]) -> None:

@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import hydra
 import numpy as np
 import pytest
 import yaml
@@ -20,7 +19,7 @@ from analysis.evidence.margins import CheaperThan, Equivalent, NoWorse
 from analysis.evidence.selection import LATE, OVERALL, Case, Unclear
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.load import Run, load, normalised
-from runners.compose.conf_folder import CONF
+from tests.helpers.compose import compose
 from tests.helpers.result_folders import judged
 
 SIZES = {"synthetic": (200, 40, "simple_regret"), "landmine": (29, 60, "one_minus_auc")}
@@ -426,12 +425,10 @@ def summary_of(experiment, config):
 @pytest.mark.parametrize("experiment", PROBLEMS)
 def test_claims_know_the_settings_of_the_experiments(experiment):
     """With the settings of conf/, every claim finds exactly one run for each of its settings."""
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        entries = hydra.compose("config", [f"experiment={experiment}"]).sweep.settings
-        configs = [
-            OmegaConf.to_container(hydra.compose("config", [f"experiment={experiment}", *entry.split()]), resolve=True)
-            for entry in entries
-        ]
+    entries = compose(f"experiment={experiment}").sweep.settings
+    configs = [
+        OmegaConf.to_container(compose(f"experiment={experiment}", *entry.split()), resolve=True) for entry in entries
+    ]
     runs = [
         Run(f"setting{k}", 0, normalised(config), summary_of(experiment, config), Path())
         for k, config in enumerate(configs)

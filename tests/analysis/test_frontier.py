@@ -9,7 +9,8 @@ import yaml
 from PIL import Image
 
 from analysis import figures, load
-from analysis.drawing import frontier, page
+from analysis.drawing import page
+from analysis.drawing.equal_epsilon import frontier, points
 from analysis.load import LoadError
 
 TARGETS = (0.5, 1.0, 4.0)
@@ -59,7 +60,7 @@ def runs_of(results):
 
 def test_points_are_means_over_the_rounds_and_the_seeds(tmp_path):
     write_all(tmp_path)
-    (panel,) = frontier.panels(runs_of(tmp_path))
+    (panel,) = points.panels(runs_of(tmp_path))
     assert [p.label for p in panel.references] == ["FTS-DE, P = 2", "random server, P = 2"]
     de, plus = panel.curves
     assert [p.target for p in de] == list(TARGETS) == [p.target for p in plus]
@@ -73,23 +74,23 @@ def test_points_are_means_over_the_rounds_and_the_seeds(tmp_path):
 
 def test_rounds_can_be_cut_short(tmp_path):
     write_all(tmp_path)
-    (panel,) = frontier.panels(runs_of(tmp_path), t=1)
+    (panel,) = points.panels(runs_of(tmp_path), t=1)
     assert panel.curves[0][0].average[0] == panel.curves[0][0].last[0] == pytest.approx(0.61)
     with pytest.raises(LoadError, match="round 3 cannot be drawn: all settings have rounds 1 to 2"):
-        frontier.panels(runs_of(tmp_path), t=3)
+        points.panels(runs_of(tmp_path), t=3)
 
 
 def test_epsilon_is_the_largest_that_any_seed_spent(tmp_path):
     write_all(tmp_path)
     write_run(tmp_path, f"dp_fts_de{TARGETS[1]}0.03", 7, [0.9, 0.5, 0.3], "dp_fts_de", 1.0, P=2, spent=1.7)
-    (panel,) = frontier.panels(runs_of(tmp_path))
+    (panel,) = points.panels(runs_of(tmp_path))
     assert panel.curves[0][1].epsilon == 1.7
     assert panel.curves[0][1].seeds == (0, 1, 2, 7)
 
 
 def test_agents_that_share_nothing_belong_to_every_lengthscale(tmp_path):
     write_all(tmp_path, lengthscales=(0.01, 0.3))
-    found = frontier.panels(runs_of(tmp_path))
+    found = points.panels(runs_of(tmp_path))
     assert [panel.title for panel in found] == ["synthetic, length-scale 0.01", "synthetic, length-scale 0.3"]
     for panel in found:
         assert [(p.name, len(p.seeds)) for p in panel.references] == [("fts_de", 3), ("random_server", 3)]
@@ -100,7 +101,7 @@ def test_two_settings_of_one_point_are_refused(tmp_path):
     write_all(tmp_path)
     write_run(tmp_path, "other", 0, [0.9, 0.1, 0.1], "dp_fts_de", 1.0, P=2)
     with pytest.raises(LoadError, match=r"DP-FTS-DE at epsilon 1 was run with 2 settings .*other\): keep the folder"):
-        frontier.panels(runs_of(tmp_path))
+        points.panels(runs_of(tmp_path))
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -131,7 +132,7 @@ def test_command_draws_picture_and_table(tmp_path, capsys, seeds):
 
 def test_labels_say_what_epsilon_is(tmp_path):
     write_all(tmp_path)
-    found = frontier.panels(runs_of(tmp_path))
+    found = points.panels(runs_of(tmp_path))
     picture = frontier.figure(found)
     average, last = picture.axes
     assert average.get_xlabel() == "target privacy loss ε of the whole run"
@@ -160,4 +161,4 @@ def test_runs_without_targets_are_drawn_as_ever(tmp_path):
     write_all(tmp_path)
     for folder in (tmp_path / "frontier").glob("dp_*/*"):
         (folder / "summary.json").unlink()
-    assert not frontier.has_targets(runs_of(tmp_path))
+    assert not points.has_targets(runs_of(tmp_path))

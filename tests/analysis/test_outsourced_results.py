@@ -14,7 +14,8 @@ from omegaconf import OmegaConf
 from scipy import stats
 
 from analysis import claims, figures, load, report, tables
-from analysis.drawing import frontier, page, release_by_columns, release_by_epsilon, release_by_iteration
+from analysis.drawing import page, release_by_columns, release_by_epsilon, release_by_iteration
+from analysis.drawing.equal_epsilon import frontier, points
 from analysis.drawing.families import families
 from analysis.drawing.published_values import published
 from analysis.evidence import verdict_table, verdicts
@@ -328,10 +329,10 @@ def test_an_accountant_that_no_run_has_is_refused(results, tmp_path, capsys):
 def test_outsourced_runs_beside_targets_are_counted(results, monkeypatch):
     """Runs at target epsilons make one picture, without the outsourced runs."""
     passed = {}
-    monkeypatch.setattr(frontier, "has_targets", lambda runs: True)
-    monkeypatch.setattr(frontier, "panels", lambda runs, t: passed.setdefault("runs", runs))
+    monkeypatch.setattr(points, "has_targets", lambda runs: True)
+    monkeypatch.setattr(points, "panels", lambda runs, t: passed.setdefault("runs", runs))
     monkeypatch.setattr(frontier, "figure", lambda found, aside: passed.setdefault("aside", aside))
-    monkeypatch.setattr(frontier, "table", lambda found: pd.DataFrame())
+    monkeypatch.setattr(points, "table", lambda found: pd.DataFrame())
     drawn_from(results, "po_synthetic")
     assert passed["runs"] == []
     assert passed["aside"] == "Not in the picture: 16 outsourced settings."

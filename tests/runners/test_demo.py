@@ -47,7 +47,7 @@ def test_runs_every_setting(finished):
     assert sorted(s["setting"] for s in summaries) == sorted(setting_hash(run.cfg) for run in runs)
     assert {s["experiment"] for s in summaries} == {"demo"}
     assert {(s["algorithm"], s["private"]) for s in summaries} == {
-        ("ts", False), ("fts_de", False), ("dp_fts", True), ("dp_fts_de", True),
+        ("ts", False), ("fts_de", False), ("dp_fts", True), ("dp_fts_de", True), ("dp_prior", True),
     }  # fmt: skip
     assert sum(s["algorithm"] == "dp_fts_de" for s in summaries) == 2
     assert all(run.finished for run in runs)
@@ -55,21 +55,24 @@ def test_runs_every_setting(finished):
 
 def test_is_the_problem_of_the_paper():
     runs = demo.compose("results", 3)
-    assert len(runs) == 18
-    assert len({run.folder for run in runs}) == 18
+    assert len(runs) == 21
+    assert len({run.folder for run in runs}) == 21
     for run in runs:
         assert (run.cfg.problem.n_agents, run.cfg.rounds, run.cfg.problem.grid_size) == (200, 40, 1000)
         assert run.cfg.problem.function_seed == run.cfg.seed
         assert run.folder.name == str(run.cfg.seed)
         assert run.cfg.tracker.wandb.mode == "disabled"
-    assert sorted({run.cfg.privacy.z for run in runs if run.cfg.algorithm.private}) == [1.0, 2.0]
+    private = {(run.cfg.privacy.epsilon, run.cfg.privacy.z) for run in runs if run.cfg.algorithm.private}
+    (calibrated,) = {z for target, z in private if target == 1.0}
+    assert {z for target, z in private if target is None} == {1.0, 2.0}
+    assert calibrated == pytest.approx(2.26, abs=0.02)  # one release, analytic Gaussian
 
 
 def test_finished_runs_are_skipped(finished, capfd):
     before = stamps(finished)
     assert command(finished) == 0
     assert stamps(finished) == before
-    assert "6 of 6 runs are finished and skipped" in capfd.readouterr().err
+    assert "7 of 7 runs are finished and skipped" in capfd.readouterr().err
 
 
 def test_unfinished_run_goes_on_without_a_second_charge(copy, capfd):
@@ -84,14 +87,14 @@ def test_unfinished_run_goes_on_without_a_second_charge(copy, capfd):
     assert len(Ledger(run.folder / "ledger.jsonl").charges) == 3
     after = stamps(copy)
     assert [path for path in before if after[path] != before[path]] == [run.folder / "summary.json"]
-    assert "5 of 6 runs are finished" in capfd.readouterr().err
+    assert "6 of 7 runs are finished" in capfd.readouterr().err
 
 
 def test_more_seeds_add_runs(copy):
     before = stamps(copy)
     assert demo.main(["--results-dir", str(copy), "--seeds", "2", *SMALL]) == 0
     after = stamps(copy)
-    assert len(after) == 12
+    assert len(after) == 14
     assert {path: after[path] for path in before} == before
 
 
@@ -159,9 +162,9 @@ def test_interrupted_and_then_finished(tmp_path):
     assert process.returncode == 130
     assert err.splitlines()[-1].startswith("error: interrupted")
     assert "Traceback" not in err
-    assert len(stamps(tmp_path)) < 6
+    assert len(stamps(tmp_path)) < 7
     assert demo.main(["--results-dir", str(tmp_path), "--seeds", "1", *small]) == 0
-    assert len(stamps(tmp_path)) == 6
+    assert len(stamps(tmp_path)) == 7
 
 
 def test_feeds_table_and_figures(finished, tmp_path, capfd):
@@ -169,6 +172,7 @@ def test_feeds_table_and_figures(finished, tmp_path, capfd):
     rows = json.loads(capfd.readouterr().out)
     assert [row["label"] for row in rows] == [
         "TS", "FTS-DE, P = 2", "DP-FTS, z = 1", "DP-FTS, z = 2", "DP-FTS-DE, P = 2, z = 1", "DP-FTS-DE, P = 2, z = 2",
+        "private prior, ε = 1",
     ]  # fmt: skip
     assert figures.main(["demo", "--results-dir", str(finished), "--out", str(tmp_path / "figures")]) == 0
     assert len(list((tmp_path / "figures").iterdir())) == 6

@@ -3,16 +3,19 @@
 import json
 import sys
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
+from runners.compose.conf_folder import CONF
 from runners.record.run_folder import Progress
-from runners.sweep import command
-from runners.sweep.plan import plan
+from runners.sweep import command, shared_runs
+from runners.sweep.plan import SweepError, plan
 from runners.sweep.shared_runs import copy_finished, distinct_trials, plan_all
 from runners.sweep.trials import known_trials, state
+from tests.helpers.compose import compose
 
 TINY = [
     "problem.n_agents=4", "rounds=2", "algorithm.M=10", "privacy.accountants=[moments,rdp,fixed_size,gdp]",
@@ -37,6 +40,26 @@ def here(monkeypatch):
     monkeypatch.setattr(tune, "run_trials", run_trials)
     monkeypatch.setattr(tune, "cluster", lambda options: nullcontext())
     return ran
+
+
+def test_an_experiment_that_stands_for_others_is_all_of_them(monkeypatch):
+    """Nothing is planned here: the experiments of `few` need data."""
+    parts = compose("experiment=few").sweep.experiments
+    assert all((CONF / "experiment" / f"{part}.yaml").is_file() for part in parts) and len(set(parts)) == 6
+    planned = []
+
+    def record(arguments):
+        planned.append(arguments)
+        return SimpleNamespace(experiment=arguments[0], folder=arguments[0], settings=[], options=None)
+
+    monkeypatch.setattr(shared_runs, "plan", record)
+    monkeypatch.setattr(shared_runs, "_check_shareable", lambda sweeps: None)
+    assert len(plan_all(["experiment=few", "scale=paper"])) == 6
+    assert planned == [[f"experiment={part}", "scale=paper"] for part in parts]
+    with pytest.raises(SweepError, match="must be different names"):
+        plan_all(["experiment=few,few_school"])
+    with pytest.raises(SweepError, match="experiment_name cannot be given"):
+        plan_all(["experiment=few", "experiment_name=mine"])
 
 
 def test_what_experiments_share_runs_once(here, tmp_path, capsys):
