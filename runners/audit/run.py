@@ -11,7 +11,7 @@ from dpfbo.audit.server.agents_side import AgentsSide
 from dpfbo.audit.server.examine import examine
 from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.audit.server.target import Target
-from dpfbo.federated.prior.prior_server import PriorServer
+from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.privacy.ledger import Ledger
 from runners.compose.federated import FederatedExperiment

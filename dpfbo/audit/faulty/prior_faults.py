@@ -11,7 +11,7 @@ from dpfbo.audit.server.target import Target, seeded
 from dpfbo.federated.agents import Agents
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.prior_server import PriorServer
+from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.federated.shard import Shard
 from dpfbo.federated.weights.uniform import Uniform

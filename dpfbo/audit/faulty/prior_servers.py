@@ -9,12 +9,12 @@ from torch import Tensor
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.agents import Agents, AgentsState, Query
 from dpfbo.federated.broadcast import SharedPrior
-from dpfbo.federated.design import Design
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import Messages, accept, clip
-from dpfbo.federated.prior.prior_server import PriorServer
+from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import RoundOutput, Server
 from dpfbo.federated.shard import Shard
+from dpfbo.gp.design import Design
 from dpfbo.gp.domain import Domain
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.regions import Regions

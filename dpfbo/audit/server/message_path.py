@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dpfbo.audit.server.post_processing import public_server
 from dpfbo.audit.server.repeated_rounds import CheckResult, Context, RepeatedRounds
-from dpfbo.federated.prior.prior_server import PriorServer
+from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.shard import Turn
 
 _ROUNDING = 1e-9  # relative error

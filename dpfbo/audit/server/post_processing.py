@@ -14,9 +14,9 @@ from torch import Tensor
 from dpfbo.audit.server.repeated_rounds import CheckResult, RepeatedRounds
 from dpfbo.audit.server.target import seeded
 from dpfbo.federated.broadcast import Broadcast, SharedPrior
-from dpfbo.federated.design import Design
 from dpfbo.federated.messages import Messages
-from dpfbo.federated.prior.prior_server import PriorServer
+from dpfbo.federated.prior_server import PriorServer
+from dpfbo.gp.design import Design
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.noise import Noise
 

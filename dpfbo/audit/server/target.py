@@ -17,7 +17,7 @@ from dpfbo.federated.broadcast import Broadcast, RegionVectors, SharedPrior
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import Messages
-from dpfbo.federated.prior.prior_server import PriorServer
+from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.privacy.accounting import Accountant, check_delta
 from dpfbo.privacy.budget import EpsilonCurve
@@ -202,4 +202,4 @@ def _release_alone(values: Tensor, sigma: float) -> SharedPrior:
     """A broadcast of the private prior in which all but the release is zero."""
     M = values.shape[1] - 1
     vector, matrix, number = values.new_zeros(M), values.new_zeros(M, M), values.new_zeros(())
-    return SharedPrior(values, vector, matrix, vector, matrix, number, number)
+    return SharedPrior(values, vector, matrix, vector, matrix, number, number, number)

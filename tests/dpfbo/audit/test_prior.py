@@ -17,7 +17,7 @@ from dpfbo.audit.server.repeated_rounds import RepeatedRounds
 from dpfbo.audit.server.target import seeded
 from dpfbo.federated.broadcast import RegionVectors, SharedPrior
 from dpfbo.federated.messages import clip
-from dpfbo.federated.prior.prior_server import PriorServer
+from dpfbo.federated.prior_server import PriorServer
 from dpfbo.privacy.ledger import Ledger
 
 OF_THE_PRIOR = ("post-processing", "public design", "own data")
