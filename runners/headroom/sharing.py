@@ -18,7 +18,7 @@ BLOCK = 16  # points evaluated at once: an agent's models for all of them may no
 
 @dataclass(frozen=True)
 class Headroom:
-    """What common points say about one problem; the first four in units of its metric, means over the agents.
+    """Numbers of one problem from common points; the first four in units of its metric, means over the agents.
 
     best: each agent's own best of the points. shared: the point that is best on average for all *other* agents, at
     this agent. few: expected best of n_init random points. random: mean over the points. share: of the variance of the

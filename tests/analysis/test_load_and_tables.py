@@ -57,7 +57,7 @@ def test_settings_of_one_label_are_told_apart(tmp_path):
     write_run(tmp_path, "c", 0, [1.0, 0.5, 0.4], "ts")
     write_run(tmp_path, "d", 3, [1.0, 0.5], "ts")
     assert [g.label for g in read(tmp_path)] == [
-        "TS, rounds = 1", "TS, rounds = 2",
+        "TS, T = 1", "TS, T = 2",
         "FTS, 0bbbbb", "FTS, 1bbbbb", "FTS, 2bbbbb",
         "DP-FTS, z = 1, q = 0.25, S = 3", "DP-FTS, z = 1, q = 0.25, S = 11", "DP-FTS, z = 1, q = 0.5, S = 3",
     ]  # fmt: skip
