@@ -1,7 +1,7 @@
 """python -m runners.audit: its output, files, refusals and exit codes."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -9,6 +9,7 @@ from dpfbo.audit.faulty import faults
 from dpfbo.audit.faulty.mechanisms import HalfNoise
 from dpfbo.audit.faulty.prior_servers import RawScalar
 from dpfbo.audit.server.examine import CHECKS
+from dpfbo.privacy.ledger import Ledger
 from runners.audit import command
 
 SMALL = [
@@ -89,8 +90,10 @@ def test_a_private_prior_that_tells_more_than_its_release_exits_with_3(tmp_path,
 
     def faulty(cfg):
         experiment = real(cfg)
-        algorithm = replace(experiment.settings.algorithm, server=RawScalar)
-        return replace(experiment, settings=replace(experiment.settings, algorithm=algorithm))
+        sound = experiment.server(Ledger())
+        server = RawScalar(**{f.name: getattr(sound, f.name) for f in fields(sound)})
+        object.__setattr__(experiment, "server", lambda ledger: server)
+        return experiment
 
     monkeypatch.setattr(command, "build", faulty)
     assert command.main([*PRIOR, "--trials", "0", "--out", str(tmp_path), "--json"]) == 3
