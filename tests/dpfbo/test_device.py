@@ -195,7 +195,7 @@ def weights() -> Any:
 PRIOR = PriorModel(lengthscales=(0.1, 0.4))
 BROADCAST = SharedPrior(
     normals(1, 21, seed=19), normals(20, seed=20), normals(20, 20, seed=21), uniforms(20, seed=22),
-    normals(20, 20, seed=23) / 100, torch.tensor(0.1, dtype=torch.float64), torch.tensor(2.0, dtype=torch.float64),
+    normals(20, 20, seed=23) / 100, *(torch.tensor(x, dtype=torch.float64) for x in (0.1, 3.0, 2.0)),
 )  # fmt: skip
 
 
@@ -214,8 +214,8 @@ def transferred() -> Any:
     transfer = Transfer.of(PRIOR, moved(BROADCAST, CPU), Phi, y, 3)
     found = transfer.log_likelihoods()
     model = chosen_model(found, "mixture", uniforms(N, seed=24))
-    factor = torch.full_like(y[:, 0], 2.0)[SOME]
-    draws = transfer.select(SOME).draw(factor, normals(3, 20, seed=25), normals(3, T, seed=26), normals(3, seed=27))
+    index = torch.tensor([0, 2, 1])
+    draws = transfer.select(SOME).draw(index, normals(3, 20, seed=25), normals(3, T, seed=26), normals(3, seed=27))
     return (
         PRIOR.statistics.messages(Phi, y),
         transfer.mean,

@@ -87,6 +87,8 @@ class Transfer:
             message = model.statistics.messages(Phi[:, :n_init], y[:, :n_init])
             norm = message.norm(dim=1, keepdim=True)
             kept = (prior.clip_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1)  # n x 1
+            kept = torch.where(norm.isfinite(), kept, 0.0)  # the server took a message that is not finite for zeros
+            message = torch.where(norm.isfinite(), message, 0.0)
             fitted = centred(psi[:, :n_init]) @ mean.unsqueeze(-1)
             expected = (Phi[:, :n_init].mT @ fitted).squeeze(-1)
             mean = mean - batches.product(kept * (message[:, :-1] - expected), prior.gain.mT)

@@ -15,7 +15,7 @@ from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
 from dpfbo.federated.prior.inference import Released, infer
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.statistics import centred
-from dpfbo.federated.prior.transfer import Transfer, chosen_model, restricted_likelihood
+from dpfbo.federated.prior.transfer import Rotated, Transfer, chosen_model, restricted_likelihood
 from dpfbo.federated.shard import Shard
 from dpfbo.gp.posterior import cholesky
 from dpfbo.privacy.ledger import Ledger
@@ -43,7 +43,7 @@ def a_prior(M, seed=0, noise=0.05):
     return SharedPrior(
         normals(1, M + 1, seed=seed), normals(M, seed=seed + 1), rotation.contiguous(),
         normals(M, seed=seed + 3).square(), normals(M, M, seed=seed + 4), torch.tensor(noise, dtype=torch.float64),
-        torch.tensor(math.inf, dtype=torch.float64),
+        torch.tensor(3.5, dtype=torch.float64), torch.tensor(math.inf, dtype=torch.float64),
     )  # fmt: skip
 
 
@@ -61,19 +61,22 @@ class TestPosterior:
         shifted = restricted_likelihood(cholesky(K), r + 100)
         assert torch.allclose(shifted, restricted_likelihood(cholesky(K), r))
 
-    @pytest.mark.parametrize("factor", [0.5, 4.0])
-    def test_draws_have_the_moments_of_the_exact_posterior(self, factor):
-        """Prior N(m, X (spectrum + factor) X') of the weights, noise, and a constant of infinite variance."""
+    @pytest.mark.parametrize("index", [0, 1, 2])
+    def test_draws_have_the_moments_of_the_exact_posterior(self, index):
+        """Prior N(m, X (spectrum + factor) X') of the weights, or N(0, alone X X') without transfer; noise; and a
+        constant of infinite variance."""
         n, t, M = 40_000, 4, 5
         prior = a_prior(M)
+        model = dataclasses.replace(MODEL, residuals=(0.5, 4.0), no_transfer="features")
         Phi, y = normals(1, t, M, seed=20), normals(1, t, seed=21) + 7
-        one = Transfer.of(MODEL, prior, Phi, y, 2)
-        many = Transfer(MODEL, prior, *(x.expand(n, *x.shape[1:]) for x in (one.psi, one.z, one.mean)))
-        draws = many.draw(
-            torch.full((n,), factor).double(), normals(n, M, seed=22), normals(n, t, seed=23), normals(n, seed=24)
-        )
+        one = Transfer.of(model, prior, Phi, y, 2)
+        each = (one.psi, one.common, one.own, one.z, one.mean)
+        many = Transfer(model, prior, *(x.expand(n, *x.shape[1:]) for x in each))
+        draws = many.draw(torch.full((n,), index), normals(n, M, seed=22), normals(n, t, seed=23), normals(n, seed=24))
         X, Phi = prior.rotation, Phi[0]
-        S, m = X @ torch.diag(prior.spectrum + factor) @ X.T, X @ prior.mean
+        S, m = X @ torch.diag(prior.spectrum + (0.5, 4.0, 0)[index]) @ X.T, X @ prior.mean
+        if index == 2:
+            S, m = prior.alone * X @ X.T, 0 * m
         K = Phi @ S @ Phi.T + prior.noise * torch.eye(t, dtype=torch.float64)
         ones = torch.ones(t, dtype=torch.float64)
         P = torch.linalg.inv(K)
@@ -93,6 +96,20 @@ class TestPosterior:
             K = Phi @ S @ Phi.mT + prior.noise * torch.eye(4, dtype=torch.float64)
             residual = y / 2 - Phi @ (prior.rotation @ prior.mean)
             assert torch.allclose(found[:, k], restricted_likelihood(cholesky(K), residual))
+        K = prior.alone * Phi @ prior.rotation @ prior.rotation.T @ Phi.mT + prior.noise * torch.eye(4).double()
+        assert torch.allclose(found[:, 2], restricted_likelihood(cholesky(K), y / 2))
+        assert found.shape == (3, 3)
+
+    def test_rows_that_come_one_by_one_are_those_that_come_together(self):
+        """To the bit: a resumed run computes in one round what the others computed in many."""
+        prior, Phi, y = a_prior(8), normals(4, 9, 8, seed=20), normals(4, 9, seed=21)
+        rotated = Rotated(prior, 4, 12, 3)
+        for t in range(3, 10):
+            transfer = Transfer.of(MODEL, prior, Phi[:, :t], y[:, :t], 3, rotated)
+        together = Transfer.of(MODEL, prior, Phi, y, 3)
+        assert torch.equal(transfer.log_likelihoods(), together.log_likelihoods())
+        for name in ("psi", "common", "own"):
+            assert torch.equal(getattr(transfer, name), getattr(together, name))
 
     def test_draws_do_not_depend_on_the_basis_of_equal_eigenvalues(self):
         """Nor on the signs of eigenvectors, which rounding decides."""
@@ -102,7 +119,7 @@ class TestPosterior:
         turned = dataclasses.replace(prior, mean=R.T @ prior.mean, rotation=prior.rotation @ R, gain=R.T @ prior.gain)
         draws = [
             Transfer.of(dataclasses.replace(MODEL, leave_own_out=True), p, Phi, y, 3).draw(
-                torch.ones(4).double(), normals(4, M, seed=22), normals(4, 5, seed=23), normals(4, seed=24)
+                torch.zeros(4).long(), normals(4, M, seed=22), normals(4, 5, seed=23), normals(4, seed=24)
             )
             for p in (prior, turned)
         ]
@@ -112,16 +129,12 @@ class TestPosterior:
         """To the bit, for any number of agents from two, the smallest batch."""
         prior, Phi, y, M = a_prior(40), normals(50, 4, 40, seed=20), normals(50, 4, seed=21), 40
         model = dataclasses.replace(MODEL, leave_own_out=True)
-        w0, e, c, factor = (
-            normals(50, M, seed=22),
-            normals(50, 4, seed=23),
-            normals(50, seed=24),
-            torch.ones(50).double(),
-        )
+        w0, e, c = normals(50, M, seed=22), normals(50, 4, seed=23), normals(50, seed=24)
+        index = torch.arange(50) % 3
 
         def numbers(rows):
             transfer = Transfer.of(model, prior, Phi[rows], y[rows], 3)
-            return transfer.mean, transfer.log_likelihoods(), transfer.draw(factor[rows], w0[rows], e[rows], c[rows])
+            return transfer.mean, transfer.log_likelihoods(), transfer.draw(index[rows], w0[rows], e[rows], c[rows])
 
         whole = numbers(torch.arange(50))
         for k in (2, 3, 4, 9, 16, 17):
@@ -164,7 +177,14 @@ class TestOwnMessage:
 
         mean, gain = posterior(slice(0, N))
         prior = SharedPrior(
-            mean[None], mean, eye, torch.ones(10).double(), gain, torch.tensor(lam).double(), torch.tensor(math.inf)
+            mean[None],
+            mean,
+            eye,
+            torch.ones(10).double(),
+            gain,
+            torch.tensor(lam).double(),
+            torch.tensor(1.0).double(),
+            torch.tensor(math.inf),
         )
         found = Transfer.of(model, prior, Phi[:1], y[:1], 4).mean[0]
         return found - mean, posterior(slice(1, N))[0] - mean
@@ -223,7 +243,8 @@ class TestServer:
         found = infer(Released(release[:-1], release[-1] / kappa, sd, sd / kappa), server.sums, 0.01 / 0.5**2)
         X, own = prior.rotation, found.own * (1 + 2.0 * found.own_share)
         assert torch.allclose(X @ X.T, torch.diag(own))
-        assert torch.allclose(X @ torch.diag(prior.spectrum) @ X.T, found.covariance)
+        assert torch.allclose(X @ torch.diag(prior.spectrum) @ X.T, model.caution * found.covariance)
+        assert torch.allclose(prior.alone * X @ X.T, torch.diag((1 + 2.0) * found.own / found.own_share))
         assert torch.allclose(X @ prior.mean, found.mean)
         assert torch.allclose(X @ prior.gain, found.gain)
         assert (prior.noise, prior.clip_norm) == (0.01 / 0.5**2, 3.0)
@@ -328,9 +349,9 @@ class TestGate:
 
     N = 40
 
-    def sources(self, gate, alone=True):
+    def sources(self, gate, no_transfer="features"):
         """Shares of queries with the prior, of agents that agree and of agents that contradict."""
-        model = PriorModel(lengthscales=(0.1,), noise=0.01, gate=gate, alone=alone)
+        model = PriorModel(lengthscales=(0.1,), noise=0.01, gate=gate, no_transfer=no_transfer)
         problem = Synthetic(n_agents=self.N, grid_size=100, lengthscale=0.1)
         _, agents = prior_world(problem, model=model, rounds=20)
         server, ids = prior_server_for(problem, agents, private(0.1)), torch.arange(self.N)
@@ -349,15 +370,16 @@ class TestGate:
         return follows[1::2].mean().item(), follows[::2].mean().item()
 
     @pytest.mark.parametrize("gate", ["mixture", "selection"])
-    def test_an_agent_that_is_contradicted_leaves(self, gate):
-        agree, contradict = self.sources(gate)
+    @pytest.mark.parametrize("no_transfer", ["features", "own_gp"])
+    def test_an_agent_that_is_contradicted_leaves(self, gate, no_transfer):
+        agree, contradict = self.sources(gate, no_transfer)
         assert agree > 0.9
         assert contradict < 0.25  # some have no observation where the functions differ
 
     @pytest.mark.parametrize("scale", [0.3, 1.0])
     def test_its_own_model_is_compared_in_the_same_unit(self, scale):
         """Log density of the contrasts of y / scale under the agent's own GP, k(x, x') + lam, over scale^2."""
-        model = PriorModel(lengthscales=(0.1,), noise=0.01, scale=scale)
+        model = PriorModel(lengthscales=(0.1,), noise=0.01, scale=scale, no_transfer="own_gp")
         _, agents = prior_world(model=model)
         ids, clock = torch.arange(5), PhaseClock()
         state = agents.initial_state(ids)
@@ -369,5 +391,5 @@ class TestGate:
         assert torch.allclose(found[:, 2], restricted_likelihood(cholesky(k / scale**2), y / scale))
         assert torch.equal(found[:, :2], transfer.log_likelihoods())
 
-    def test_without_its_own_model_nobody_leaves(self):
-        assert self.sources("mixture", alone=False) == (1, 1)
+    def test_without_another_model_nobody_leaves(self):
+        assert self.sources("mixture", "none") == (1, 1)
