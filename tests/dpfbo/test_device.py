@@ -214,7 +214,7 @@ def transferred() -> Any:
     transfer = Transfer.of(PRIOR, moved(BROADCAST, CPU), Phi, y, 3)
     found = transfer.log_likelihoods()
     model = chosen_model(found, "mixture", uniforms(N, seed=24))
-    index = torch.tensor([0, 2, 1])
+    index = model[SOME]
     draws = transfer.select(SOME).draw(index, normals(3, 20, seed=25), normals(3, T, seed=26), normals(3, seed=27))
     return (
         PRIOR.statistics.messages(Phi, y),
