@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -125,7 +126,7 @@ def test_fresh_leaves_a_run_that_is_being_written(copy, capfd):
     ("arguments", "code", "words"),
     [
         (["rounds=0"], 1, "error: rounds must be an integer of at least 1, got 0"),
-        (["privacy.q=2"], 1, "error: privacy.q (sampling_probability) must lie in (0, 1], got 2"),
+        (["privacy.q=2"], 1, "error: privacy.q must lie in (0, 1], got 2"),
         (["rouns=3"], 2, "did you mean 'rounds'?"),
         (["problem=sinthetic"], 2, "did you mean 'synthetic'?"),
         (["results_dir=/dev/null/x"], 1, "cannot be written"),
@@ -153,7 +154,8 @@ def test_usage(arguments, capfd):
 def test_interrupted_and_then_finished(tmp_path):
     small = ["rounds=20", *SMALL[1:]]
     arguments = [sys.executable, "-m", "runners.demo", "--results-dir", str(tmp_path), "--seeds", "1", *small]
-    process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    listen = partial(signal.signal, signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
     deadline = time.monotonic() + 60
     while not list(tmp_path.rglob("ledger.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.02)
