@@ -31,22 +31,23 @@ SPREAD = np.random.default_rng(0).normal(0, 0.2, 12)  # by seed: objectives diff
 
 
 @cache
-def configs(experiment, scale):
-    """The resolved configuration of each setting of an experiment; of synthetic ones, for two of the mixtures."""
+def configs(experiment, scale, words=""):
+    """The resolved configuration of each setting of an experiment whose entry holds these words; of synthetic ones, for
+    two of the mixtures."""
     with composing():
         sweep = hydra.compose("config", [f"experiment={experiment}"]).sweep
         entries = [*sweep.settings, *sweep.scales[scale].get("also", [])]
         entries = [entry.replace("alpha=0,0.3,0.7,1", "alpha=0.3,1") for entry in entries]
-        combinations = [one for entry in entries for one in expanded(entry.split())]
+        combinations = [one for entry in entries if words in entry for one in expanded(entry.split())]
         composed = [hydra.compose("config", [f"experiment={experiment}", *one]) for one in combinations]
         return [OmegaConf.to_container(cfg, resolve=True) for cfg in composed]
 
 
-def runs_of(experiment, seeds=(0,), level=LEVEL, scale="paper"):
+def runs_of(experiment, seeds=(0,), level=LEVEL, scale="paper", words=""):
     """A run for each seed of every setting of an experiment, with a made-up curve that falls to 0 after round 10."""
     return [
         run_of(experiment, f"setting{k}", copy.deepcopy(config), seed, k, level)
-        for k, config in enumerate(configs(experiment, scale))
+        for k, config in enumerate(configs(experiment, scale, words))
         for seed in seeds
     ]
 
@@ -125,7 +126,7 @@ def test_the_first_rounds_of_a_longer_run_are_measured():
 
 
 def test_labels():
-    named = {run.setting: run for run in runs_of("few_landmine")}
+    named = {run.setting: run for run in runs_of("few_school")}
     texts = [label(run.config) for run in named.values()]
     assert {"private prior, ε = 0.25", "private prior, ε = 4", "shared prior"} < set(texts)
     firsts = list(named.values())
@@ -135,7 +136,7 @@ def test_labels():
 
 
 def test_problems_of_one_experiment_share_no_table():
-    runs = runs_of("few_botorch")
+    runs = runs_of("few_botorch", words="algorithm=ts")
     groups = load.by_metric(runs)
     assert [group[0].config["problem"]["function"] for group in groups] == ["Hartmann", "Branin"]
     names = {figures.slug(load.settings(group)) for group in groups}

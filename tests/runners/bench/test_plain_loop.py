@@ -35,6 +35,7 @@ from runners.bench import plain_loop
 from runners.compose.composition import build, federated
 from runners.compose.configuration import composed
 from runners.compose.federated import FederatedExperiment
+from tests.helpers.small_runs import FAST
 
 SMOOTH = [
     "problem.n_agents=20",
@@ -60,7 +61,8 @@ def one_thread() -> Iterator[None]:
 
 
 def compose(problem: str, algorithm: str, seed: int, *overrides: str) -> FederatedExperiment:
-    return federated(build(composed([f"problem={problem}", f"algorithm={algorithm}", f"seed={seed}", *overrides])))
+    given = [f"problem={problem}", f"algorithm={algorithm}", f"seed={seed}", *FAST, *overrides]
+    return federated(build(composed(given)))
 
 
 def random_map(
