@@ -8,22 +8,26 @@ import torch
 
 torch.set_num_threads(1)
 
-# an order for speed alone: the other process has something to do until the last of them ends
+# An order for speed alone: long ones first, so that neither process is left with one at the end; and those that start
+# actors, which need both cores, beside those that do not.
 LONGEST = (
     "tests/runners/executor/test_killed_runs.py",
-    "tests/runners/executor/test_ray_federated.py",
-    "tests/runners/sweep/test_command.py",
     "tests/dpfbo/audit/test_server.py",
     "tests/runners/test_run.py",
+    "tests/runners/executor/test_ray_federated.py",
     "tests/runners/test_resume.py",
-    "tests/dpfbo/federated/test_dropout.py",
-    "tests/runners/executor/test_ray_outsourced.py",
-    "tests/runners/test_demo.py",
     "tests/runners/bench/test_plain_loop.py",
     "tests/analysis/test_private_prior.py",
-    "tests/runners/executor/test_ray_cluster.py",
-    "tests/runners/sweep/test_shared_runs.py",
+    "tests/runners/sweep/test_command.py",
+    "tests/runners/test_demo.py",
     "tests/runners/record/test_wandb_tracker.py",
+    "tests/dpfbo/federated/test_dropout.py",
+    "tests/runners/test_outsourced_run.py",
+    "tests/runners/executor/test_ray_outsourced.py",
+    "tests/runners/test_prior_run.py",
+    "tests/runners/executor/test_ray_cluster.py",
+    "tests/dpfbo/audit/test_prior.py",
+    "tests/runners/sweep/test_shared_runs.py",
 )
 
 

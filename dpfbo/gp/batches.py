@@ -1,7 +1,8 @@
 """Padding of small batches, so that a row's numbers do not depend on the other rows of its batch; blocks of large ones.
 
-Products of one matrix, or of a few rows, run other code than larger ones and round differently. An agent's queries
-would then depend on how many agents share its process. Small batches are therefore padded with repeated rows.
+Products of one matrix, or of a few rows, run other code than larger ones and round differently; so, on some processors,
+do the last rows of a product whose number of rows is no multiple of the vector's. An agent's queries would then depend
+on how many agents share its process. Such batches are therefore padded with repeated rows.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 PRODUCTS = 2  # fewest matrices in a batched product that are rounded like those of a larger one
-ROWS = 16  # fewest rows in a single product that are rounded like those of a larger one
+ROWS = 16  # a single product of a multiple of so many rows rounds them like any larger one
 _BLOCK = 2**22  # numbers in the largest tensor of a block on a CPU
 _ACCELERATOR_BLOCK = 2**27  # the same on an accelerator: 1 GB
 
@@ -20,13 +21,20 @@ def filled(n: int, smallest: int, device: torch.device | None = None) -> Tensor:
     return torch.arange(max(n, smallest) if n else 0, device=device) % max(n, 1)
 
 
+def whole(n: int, device: torch.device | None = None) -> Tensor:
+    """Indices 0..n-1, repeated from 0 until their number is a multiple of `ROWS`; none if n is 0."""
+    return filled(n, -(-n // ROWS) * ROWS, device)
+
+
+def padded(rows: Tensor) -> Tensor:
+    """The rows, and repeated ones up to a multiple of `ROWS`."""
+    return rows[whole(len(rows), rows.device)] if len(rows) % ROWS else rows
+
+
 def product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """`rows @ matrix`, `n x K` or `n x t x K` times `K x M`; few rows are padded."""
+    """`rows @ matrix`, `n x K` or `n x t x K` times `K x M`; see `padded`."""
     flat = rows.reshape(-1, rows.shape[-1])
-    n = len(flat)
-    if 0 < n < ROWS:
-        flat = flat[filled(n, ROWS, flat.device)]
-    return (flat @ matrix)[:n].unflatten(0, rows.shape[:-1])
+    return (padded(flat) @ matrix)[: len(flat)].unflatten(0, rows.shape[:-1])
 
 
 def blocks(n: int, size: int, device: torch.device) -> Iterator[Tensor]:

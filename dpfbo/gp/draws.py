@@ -129,7 +129,7 @@ def exact_draw_on_grid(
     values = torch.empty(len(x), len(grid), dtype=y.dtype, device=y.device)
     for k in octave.unique().tolist():  # at most 15 octaves lie between the bounds of the fit
         n = (octave == k).nonzero()[:, 0]
-        n = n[batches.filled(len(n), batches.ROWS, n.device)]
+        n = batches.padded(n)
         circle = 1 + _REACH * 2.0**k
         size = _harmonics(2.0**k)
         spectrum = _spectrum(hyper.select(n), circle, size)  # n x F

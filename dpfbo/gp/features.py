@@ -38,10 +38,8 @@ class RandomFeatures:
         if len(self.frequencies) > 1:
             return torch.baddbmm(self.phases[:, None], u, self.frequencies.mT)
         points = u.flatten(0, 1)
-        n = len(points)
-        if 0 < n < batches.ROWS:
-            points = points[batches.filled(n, batches.ROWS, u.device)]
-        return torch.addmm(self.phases, points, self.frequencies[0].T)[:n].unflatten(0, u.shape[:2])
+        angles = torch.addmm(self.phases, batches.padded(points), self.frequencies[0].T)
+        return angles[: len(points)].unflatten(0, u.shape[:2])
 
     def to(self, where: torch.device | torch.dtype) -> "RandomFeatures":
         """The same maps on another device or in another precision."""

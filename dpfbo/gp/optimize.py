@@ -117,9 +117,9 @@ def _padded(function: Function) -> Function:
 
     def evaluate(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         n = len(rows)
-        if n >= batches.ROWS:
+        if n % batches.ROWS == 0:
             return function(x, rows)
-        fill = batches.filled(n, batches.ROWS, rows.device)
+        fill = batches.whole(n, rows.device)
         f, g, H = function(x[fill], rows[fill])
         return f[:n], g[:n], None if H is None else H[:n]
 

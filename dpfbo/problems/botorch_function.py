@@ -103,9 +103,7 @@ class BotorchFunction:
     def _raw(self, u: Tensor) -> Tensor:
         """Larger-is-better values at unit-cube points, `... x D -> ...`; each is independent of the other points."""
         points = self.domain.to_natural(u).flatten(0, -2).clamp(*self._botorch.bounds)
-        n = len(points)
-        whole = math.ceil(n / batches.ROWS) * batches.ROWS  # the remainder of a SIMD vector rounds differently
-        full = points[batches.filled(n, whole, points.device)]
+        n, full = len(points), batches.padded(points)
         with torch.device("cpu"):
             values = torch.cat([self._botorch.evaluate_true(block) for block in full.split(_BLOCK)])
         return (-values if self._botorch.is_minimization_problem else values)[:n].unflatten(0, u.shape[:-1])
