@@ -53,7 +53,9 @@ def worlds(folder: Path, kills: int, seed: int) -> Iterator[Outcome]:
 
     def drivers(finish: bool, start: float, *settings: str) -> Callable[[int, int], Outcome]:
         known = expected if OS not in settings else None
-        return lambda s, n: kill_drivers("", driver_moments(n, s, start, finish), fresh(), known, *settings)
+        return lambda s, n: kill_drivers(
+            "", driver_moments(n, s, start, finish), fresh(), known, *settings, patient=True
+        )
 
     expected = undisturbed(fresh(), *RUN)
     with ray_session() as mark:

@@ -1,7 +1,8 @@
 """Hyper-parameters of one GP with SE kernel and constant mean, by maximum marginal likelihood.
 
 `dpfbo.gp.hyperparameters` fits many agents at once, each with one length-scale, zero mean and bounds for the unit
-cube; this module fits one table in any units, with one length-scale or one for each feature.
+cube; this module fits one table in any units, with one length-scale or one for each feature. SciPy's
+optimiser is imported where it is used: no process of agents needs it.
 """
 
 import math
@@ -9,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.optimize import Bounds, minimize
 from torch import Tensor
 
 from dpfbo import checks
@@ -51,6 +51,8 @@ def fit(x: Tensor, y: Tensor, start: Fitted, ard: bool) -> Fitted:
     ard: one length-scale for each feature, else one common factor of the start's. start: its mean is not used.
     Raises ValueError for fewer than two rows, shapes that do not match, or numbers that are not finite.
     """
+    from scipy import optimize
+
     m = _check(x, y, start)
     X, Y, unit = _in_start_units(x, y, start)
     n_factors = len(start.lengthscales) if ard else 1
@@ -65,7 +67,7 @@ def fit(x: Tensor, y: Tensor, start: Fitted, ard: bool) -> Fitted:
     best, lowest = np.zeros(0), math.inf
     for factor, variance, noise in ((1.0, 1.0, start.noise / start.variance), *others):
         theta = np.log([*[factor] * n_factors, variance, noise]).clip(low, high)
-        found = minimize(negative, theta, jac=True, method="L-BFGS-B", bounds=Bounds(low, high))
+        found = optimize.minimize(negative, theta, jac=True, method="L-BFGS-B", bounds=optimize.Bounds(low, high))
         if found.fun < lowest:
             best, lowest = found.x, found.fun
     *factors, variance, noise = np.exp(best).tolist()

@@ -43,6 +43,7 @@ RAY = ["executor=ray", "executor.agents_per_actor=3"]
 RAY_OF_ITS_OWN = [*RAY, "executor.address=local", "+executor.init.num_cpus=4"]
 SHARDS = ("agents 0..2", "agents 3..5")
 LIMIT = 300.0  # seconds that a process has to end
+RAYS_OWN = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")  # run none of our code, and need 40 s to miss their node
 _MARK = "DPFBO_KILL_WORLD"  # environment variable that all processes of one killed run inherit
 
 
@@ -288,11 +289,12 @@ def driver_moments(how_many: int, seed: int, start: float, finish: bool = True) 
 
 
 def kill_drivers(
-    kind: str, moments: Sequence[Moment], folder: Path, expected: Records | None, *settings: str
+    kind: str, moments: Sequence[Moment], folder: Path, expected: Records | None, *settings: str, patient: bool = False
 ) -> Outcome:
     """Kill the run command at each moment and start it again at once, until it ends by itself.
 
-    Afterwards all of its processes, found by their mark, must end, and the ledger must not change.
+    Afterwards all of its processes, found by their mark, must end, and the ledger must not change. patient: wait for
+    `RAYS_OWN`, too.
     """
     outcome, begin, mark = Outcome(kind), time.monotonic(), uuid.uuid4().hex
     given = [*RUN, *settings, *QUIET, f"results_dir={folder}"]
@@ -334,7 +336,8 @@ def kill_drivers(
         outcome.ledger &= not again
     else:
         outcome.judge(path, expected)
-    until(lambda: not processes(mark), poll=0.2)
+    awaited = () if patient else RAYS_OWN
+    until(lambda: all(title.startswith(awaited) for title in processes(mark).values()), poll=0.2)
     if (path / "ledger.jsonl").read_bytes() != left:
         outcome.ledger = False
         outcome.notes.append("an orphan wrote to the ledger")
