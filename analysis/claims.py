@@ -16,7 +16,7 @@ from analysis.evidence.claim import CONTROL, OWN, PAPER, JudgedClaim, StatedClai
 from analysis.evidence.comparisons import AGREEMENT, BAND, EPSILON, ClaimTest, Contrast, Outcome
 from analysis.evidence.selection import Case, NotRun, Unclear, named_in
 from analysis.evidence.verdicts import NOT_RUN, OPEN
-from analysis.load import LoadError, Run, load
+from analysis.load import LoadError, Run, load, with_parts
 
 HELP = """A verdict on every claim of the paper, and on the findings of a prototype, from the runs that are there.
 
@@ -165,10 +165,11 @@ def _as_json(found: Sequence[JudgedClaim]) -> dict[str, Any]:
 def _checked(args: argparse.Namespace) -> list[str]:
     """The experiments asked for. Raises LoadError where there is no claim on one, or no finished run at all."""
     names = list(dict.fromkeys(claim.experiment for claim in claims()))
-    for name in args.experiments:
+    wanted = with_parts(args.results_dir, args.experiments)
+    for name in wanted:
         if name not in names:
             raise LoadError(f"there is no claim about {name!r}: there are claims about {', '.join(names)}")
-    asked = args.experiments or names
+    asked = wanted or names
     if not any(any((args.results_dir / name).glob("*/*/summary.json")) for name in asked):
         of = f"of {', '.join(asked)} " if args.experiments else ""
         raise LoadError(f"no finished run {of}in {args.results_dir}: run python -m runners.sweep experiment={asked[0]}")

@@ -32,7 +32,7 @@ from analysis.drawing.looks import LOOK
 from analysis.drawing.page import FORMATS, save, writable
 from analysis.evidence.claim import JudgedClaim
 from analysis.labels import VARIANTS, joined_by_or, value_in_words
-from analysis.load import LoadError, Run, SettingRuns, by_metric, load, settings
+from analysis.load import LoadError, Run, SettingRuns, by_metric, load, settings, with_parts
 
 
 @dataclass(frozen=True)
@@ -167,11 +167,11 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the pictures and print their paths; the exit code is 0, or 1 when an experiment could not be drawn."""
     args = _parse(argv)
-    names = experiments(args.results_dir) if args.all else args.names
+    names = experiments(args.results_dir) if args.all else with_parts(args.results_dir, args.names)
     failed = not names
     if failed:
         print(f"error: no finished run in {args.results_dir}: run python -m runners.demo", file=sys.stderr)
-    for name in dict.fromkeys(names):
+    for name in names:
         try:
             writable(args.out)
             for drawn in draw_experiment(name, load(args.results_dir, name), args.round, args.accountant):

@@ -142,6 +142,16 @@ def load(results_dir: Path, experiment: str) -> list[Run]:
     return sorted((_read(folder) for folder in folders), key=lambda run: (run.setting, run.seed))
 
 
+def with_parts(results_dir: Path, names: Iterable[str]) -> list[str]:
+    """The experiments; one without finished runs, such as `few`, stands for its parts, such as `few_school`."""
+    finished = {path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")}
+    found: list[str] = []
+    for name in names:
+        parts = sorted(other for other in finished if other.startswith(f"{name}_"))
+        found += parts if parts and name not in finished else [name]
+    return list(dict.fromkeys(found))
+
+
 def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
     """Runs in groups that may share an axis: the same problem with the same number of agents, the same metric."""
     groups: dict[tuple[Any, ...], list[Run]] = {}

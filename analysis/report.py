@@ -25,7 +25,7 @@ from analysis.evidence.claim import JudgedClaim
 from analysis.evidence.verdicts import NOT_RUN
 from analysis.html import privacy as report_privacy
 from analysis.html.sections import Section, section
-from analysis.load import LoadError
+from analysis.load import LoadError, with_parts
 
 TEMPLATE = Path(__file__).parent / "html" / "report.html.j2"
 PACKAGES = ("torch", "numpy", "scipy", "gpytorch", "scikit-learn", "dp-accounting", "matplotlib")
@@ -197,9 +197,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.out.is_dir():
             raise LoadError(f"--out must be a file, and {args.out} is a folder")
         writable(args.out.parent)
-        names = experiments(args.results_dir, args.experiments)
-        sections = _collect(args.results_dir, names)
-        found, not_judged = judged(sections, args.experiments)
+        asked = with_parts(args.results_dir, args.experiments)
+        sections = _collect(args.results_dir, experiments(args.results_dir, asked))
+        found, not_judged = judged(sections, asked)
         notes = [*(note for s in sections for note in s.notes), *not_judged]
         write(render(sections, found, notes, datetime.now(UTC)), args.out)
     except LoadError as error:

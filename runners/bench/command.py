@@ -1,7 +1,8 @@
 """python -m runners.bench SUITE: times on this machine, beside a stated reference.
 
 overhead: the time of an agent and round without the objective, of dpfbo and of `runners.bench.plain_loop` on the same
-problem with the same settings; with `--gpytorch-rounds` also of dpfbo with GPyTorch's fits and draws.
+problem with the same settings; with `--gpytorch-rounds` also of dpfbo with GPyTorch's fits and draws, and with
+`--prior` of the private prior beside agents that work alone.
 ray: start-up, time and memory of agents in Ray actors, beside the same run in one process.
 outsourced: a modeler's run over all rows of a released table, beside refitting its GP in every step.
 """
@@ -66,20 +67,25 @@ class Suite:
     run: Callable[[argparse.Namespace], int]
 
 
-def compose(problem: str, seed: int, rounds: int | None, *overrides: str) -> FederatedExperiment:
-    """The experiment `problem=... algorithm=dp_fts_de`. rounds: None for as many as configured."""
+def compose(
+    problem: str, seed: int, rounds: int | None, *overrides: str, algorithm: str = "dp_fts_de"
+) -> FederatedExperiment:
+    """The experiment `problem=... algorithm=...`. rounds: None for as many as configured."""
     given = [] if rounds is None else [f"rounds={rounds}"]
-    cfg = composed([f"problem={problem}", "algorithm=dp_fts_de", f"seed={seed}", *given, *overrides])
+    cfg = composed([f"problem={problem}", f"algorithm={algorithm}", f"seed={seed}", *given, *overrides])
     return federated(build(cfg))
 
 
-def time_dpfbo(experiment: FederatedExperiment, on_round: OnRound) -> Timing:
-    """Run the library on the experiment, its ledger in memory."""
+def time_dpfbo(experiment: FederatedExperiment, on_round: OnRound, what: str = "dpfbo") -> Timing:
+    """Run the library on the experiment, its ledger in memory. what: the name of the timing."""
     server = experiment.server(Ledger(None))
     begin = time.perf_counter()
     population = federation.LocalPopulation.of(experiment.problem, experiment.agents)
-    result = federation.run(population, server, experiment.rounds, lambda done: on_round(done.agents.round))
-    return _timing("dpfbo", experiment, experiment.rounds, result.seconds, time.perf_counter() - begin)
+    result = federation.run(
+        population, server, experiment.rounds, lambda done: on_round(done.agents.round),
+        broadcasts=experiment.settings.algorithm.broadcasts,
+    )  # fmt: skip
+    return _timing(what, experiment, experiment.rounds, result.seconds, time.perf_counter() - begin)
 
 
 def time_plain(experiment: FederatedExperiment, rounds: int, on_round: OnRound) -> Timing:
@@ -98,12 +104,18 @@ def _timing(what: str, experiment: FederatedExperiment, rounds: int, seconds: di
 
 
 def measure_overhead(
-    problem: str, seed: int, rounds: int | None, plain_rounds: int | None, gpytorch_rounds: int | None = None
+    problem: str,
+    seed: int,
+    rounds: int | None,
+    plain_rounds: int | None,
+    gpytorch_rounds: int | None = None,
+    prior: bool = False,
 ) -> list[Timing]:
     """Time dpfbo and the plain loop with the same own draw; then dpfbo as configured, if its own draw is another.
 
-    gpytorch_rounds: rounds of a last run of dpfbo with GPyTorch's draws and, where GPs are fitted, fits; None for no
-    such run. A short, untimed run of each goes before. Raises MissingData if the problem's data file is missing.
+    gpytorch_rounds: rounds of a further run of dpfbo with GPyTorch's draws and, where GPs are fitted, fits; None for no
+    such run. prior: two further runs, of agents that work alone and of the private prior, as configured. A short,
+    untimed run of each goes before. Raises MissingData if the problem's data file is missing.
     """
     configured = compose(problem, seed, rounds)
     draw = f"algorithm.own_draw.method={PLAIN_DRAW}"
@@ -122,6 +134,12 @@ def measure_overhead(
             timings.append(time_dpfbo(configured, on_round))
     if gpytorch_rounds is not None:
         timings.append(_measure_gpytorch(configured, problem, seed, gpytorch_rounds))
+    if prior:
+        for algorithm in ("ts", "dp_prior"):
+            few = compose(problem, seed, WARM_UP_ROUNDS, "problem.n_agents=2", algorithm=algorithm)
+            time_dpfbo(few, lambda t: None)
+            with _progress(f"{problem}, {algorithm}", T) as on_round:
+                timings.append(time_dpfbo(compose(problem, seed, rounds, algorithm=algorithm), on_round, algorithm))
     return timings
 
 
@@ -142,7 +160,7 @@ def overhead(args: argparse.Namespace) -> int:
         for problem in PROBLEMS if args.problem == "both" else (args.problem,):
             try:
                 measured[problem] = measure_overhead(
-                    problem, args.seed, args.rounds, args.plain_rounds, args.gpytorch_rounds
+                    problem, args.seed, args.rounds, args.plain_rounds, args.gpytorch_rounds, args.prior
                 )
             except MissingData as error:
                 say_error(str(error))
@@ -162,7 +180,8 @@ def overhead(args: argparse.Namespace) -> int:
 def ratios(timings: list[Timing]) -> dict[str, float | None]:
     """Time of the plain loop over that of dpfbo, by phase and for the overhead; None if one of them is 0."""
     ours, plain = (t.phases | {"overhead": t.overhead} for t in timings[:2])
-    return {name: plain[name] / ours[name] if ours[name] > 0 and plain.get(name) else None for name in ours}
+    names = dict.fromkeys(name for t in timings for name in t.phases) | {"overhead": None}
+    return {name: plain[name] / ours[name] if ours.get(name) and plain.get(name) else None for name in names}
 
 
 def _as_json(measured: dict[str, list[Timing]], seed: int, threads: int) -> dict[str, Any]:
@@ -182,10 +201,11 @@ def _table(problem: str, timings: list[Timing]) -> Table:
     table = Table(title=f"{problem} · dp_fts_de · milliseconds per agent and round", title_justify="left")
     table.add_column("phase")
     for timing in timings:
-        table.add_column(f"{timing.what}\n{timing.own_draw} draw", justify="right")
+        draw = "" if timing.what == "dp_prior" else f"{timing.own_draw} draw"
+        table.add_column(f"{timing.what}\n{draw}", justify="right")
     table.add_column("plain loop\n/ dpfbo", justify="right")
-    shown = {name: name.replace("_", " ") for name in timings[0].phases} | {"overhead": "everything but the objective"}
-    for name, label in shown.items():
+    shown = {name: name.replace("_", " ") for t in timings for name in t.phases}
+    for name, label in (shown | {"overhead": "everything but the objective"}).items():
         if name == "overhead":
             table.add_section()
         values = [(t.phases | {"overhead": t.overhead}).get(name, 0.0) for t in timings]
@@ -201,8 +221,9 @@ def _notes(problem: str, timings: list[Timing], seed: int, threads: int) -> Iter
     if plain.rounds < ours.rounds:
         yield "the plain loop gets slower as an agent's history grows: over all rounds its times would be larger"
     yield f"threads: {threads} of torch and of NumPy"
-    if timings[-1].own_draw == "gpytorch":
-        yield f"GPyTorch's fits and draws: rounds 0 to {timings[-1].rounds}"
+    for timing in timings:
+        if timing.own_draw == "gpytorch":
+            yield f"GPyTorch's fits and draws: rounds 0 to {timing.rounds}"
     if problem == "landmine":
         yield "objective: dpfbo spreads a round's SVM fits over the cores, the plain loop makes one at a time"
     if problem in PUBLISHED_MS:
@@ -246,6 +267,7 @@ def _overhead_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rounds", type=at_least(1), metavar="K", help="rounds of dpfbo (default: as configured)")
     add("--plain-rounds", type=at_least(1), metavar="K", help="rounds of the plain loop (default: the same)")
     add("--gpytorch-rounds", type=at_least(1), metavar="K", help="rounds with GPyTorch's fits, draws (default: none)")
+    add("--prior", action="store_true", help="also the private prior, and agents that work alone")
     add("--seed", type=at_least(0), default=0, help="of everything random (default: 0)")
     add("--threads", type=at_least(1), default=1, metavar="K", help="of torch and NumPy (default: 1)")
     add("--json", action="store_true", help="print JSON instead of tables")

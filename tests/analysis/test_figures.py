@@ -98,6 +98,15 @@ def test_figure_files(results, tmp_path, capfd):
             assert path.read_bytes().startswith(b"%PDF") and path.stat().st_size > 5000
 
 
+def test_an_experiment_of_several_parts_is_drawn_by_its_name(tmp_path, small):
+    for name in ("few_a", "few_b", "fewer"):
+        write_run(tmp_path, "a", 0, [1.0, 0.5], experiment=name)
+    assert figures.main(["few", "fewer", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    drawn = {path.name.partition("_regret")[0] for path in (tmp_path / "out").glob("*.png")}
+    assert drawn == {"few_a", "few_b", "fewer"}
+    assert figures.main(["few", "nothing", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
+
+
 def test_failed_picture_leaves_the_old_one(results, tmp_path, monkeypatch, capfd):
     old = tmp_path / "out" / "made_up_regret_by_iteration.png"
     old.parent.mkdir()

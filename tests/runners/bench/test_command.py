@@ -51,13 +51,29 @@ def test_json_has_all_phases(capsys: pytest.CaptureFixture[str]) -> None:
 def test_gpytorch_is_timed_where_asked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     composed = command.compose
     small = ["problem.n_agents=8", "problem.grid_size=40"]
-    monkeypatch.setattr(command, "compose", lambda *args: composed(*args[:3], *small, *args[3:]))
+    monkeypatch.setattr(command, "compose", lambda *args, **more: composed(*args[:3], *small, *args[3:], **more))
     code, told = report(capsys, *TINY, "--gpytorch-rounds", "2")
     assert code == 0
     *others, last = told["problems"]["synthetic"]["runs"]
     assert [run["own_draw"] for run in others] == ["rff", "rff", "exact"]
     assert (last["what"], last["own_draw"], last["n_agents"], last["rounds"]) == ("dpfbo", "gpytorch", 8, 2)
     assert last["phases"]["own_draw"] > 0
+
+
+def test_the_prior_is_timed_beside_agents_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    composed = command.compose
+    small = ["problem.n_agents=8", "problem.grid_size=40", "n_init=3"]
+    monkeypatch.setattr(command, "compose", lambda *args, **more: composed(*args[:3], *small, *args[3:], **more))
+    code, told = report(capsys, *TINY, "--prior")
+    assert code == 0
+    *_, alone, prior = told["problems"]["synthetic"]["runs"]
+    assert (alone["what"], prior["what"], prior["rounds"]) == ("ts", "dp_prior", 3)
+    assert alone["phases"]["server"] == 0 < prior["phases"]["server"]
+    assert prior["phases"]["gate"] > 0 and "gate" not in alone["phases"]
+    assert main([*TINY, "--prior"]) == 0
+    assert "gate" in capsys.readouterr().out
 
 
 def test_table_states_what_was_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
