@@ -16,10 +16,11 @@ from dpfbo.checks import SettingError
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, SharedPrior
 from dpfbo.federated.follow import FOLLOW_PROBABILITY
+from dpfbo.federated.prior.later import LaterDesign
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.transfer import Rotated, Transfer, chosen_model, restricted_likelihood
 from dpfbo.gp import batches, hyperparameters
-from dpfbo.gp.acquisition import Acquisition, FeatureFunction
+from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design
 from dpfbo.gp.domain import Box, Domain
 from dpfbo.gp.draws import OwnDraw
@@ -163,6 +164,11 @@ class Agents:
         return Design(self.domain, regions, self.streams, self.n_init, self.design_kind)
 
     @property
+    def later_design(self) -> LaterDesign:
+        """The public design of the rounds before later releases of a private prior."""
+        return LaterDesign(self.features, self.domain, self.acquisition, self.streams)
+
+    @property
     def message_size(self) -> int:
         """The number of entries of a message."""
         return self.features.frequencies.shape[1] + (self.prior is not None)
@@ -187,6 +193,9 @@ class Agents:
 
         broadcast: the last one; None without a server, or after it has stopped sending: then p_t = 1.
         """
+        if isinstance(broadcast, SharedPrior) and self.prior is not None and t < self.prior.releases:
+            points = self.later_design.points(broadcast, state.ids, t)
+            return Query(points[:, None], torch.full_like(state.ids, int(Source.server))[:, None])
         coin = self.streams.uniform("follow", state.ids, t, 1)[:, 0]
         transfer, model = None, None
         if isinstance(broadcast, SharedPrior) and self.prior is not None:
@@ -246,7 +255,8 @@ class Agents:
         with clock("message"):
             Phi, L, y = state.Phi, state.L, state.y
             if self.prior is not None:
-                return self.prior.statistics.messages(Phi, y)
+                statistics = self.prior.statistics
+                return statistics.messages(Phi, y) if t == 0 else statistics.later_messages(Phi, y, self.n_init)
             if self.message_center:
                 y = y - y.mean(1, keepdim=True)
             if self.message == "mean":
@@ -270,6 +280,11 @@ class Agents:
             weights, regions = broadcast.values[None], self.regions
         return self._argmax(weights, regions, ids, t)
 
+    def _argmax(self, weights: Tensor, regions: Regions, ids: Tensor, t: int) -> Tensor:
+        """Maximisers of the functions with these weights (n x P x M, or 1 x P x M), n x D."""
+        u = self.streams.uniform("acquisition", ids, t, self.acquisition.uniforms_needed(self.domain))
+        return self.acquisition.maximize_shared(self.features, weights, regions, self.domain, u)
+
     def _transfer(self, model: PriorModel, prior: SharedPrior, state: AgentsState) -> Transfer:
         history = state.history
         if history.rotated is None or not torch.equal(history.rotated.prior.values, prior.values):
@@ -278,9 +293,12 @@ class Agents:
         return Transfer.of(model, prior, state.Phi, state.y, self.n_init, history.rotated)
 
     def _log_likelihoods(self, transfer: Transfer, state: AgentsState) -> Tensor:
-        """Log restricted likelihoods of the models of the gate, n x K; the last one has no transfer."""
+        """Log restricted likelihoods of the models of the gate, n x K; those without transfer come last.
+
+        An agent's own GP is none of them before its first fit: the values that a fit starts from are no model.
+        """
         found = transfer.log_likelihoods()
-        if transfer.model.no_transfer != "own_gp":
+        if not (transfer.model.tries("own_gp") and self.own_gp.fitted(self.n_init, state.count)):
             return found
         L = hyperparameters.gram_cholesky(state.x, state.hyper, state.hyper.noise)
         own = restricted_likelihood(L / transfer.model.scale, transfer.z)
@@ -293,15 +311,6 @@ class Agents:
         e = self.streams.normal("transfer/noise", ids, t, state.count + 1)
         weights = transfer.select(rows).draw(model[rows], w0, e[:, 1:], e[:, 0])
         return self._argmax(weights[:, None], Regions(1, self.domain.dimension), ids, t)
-
-    def _argmax(self, weights: Tensor, regions: Regions, ids: Tensor, t: int) -> Tensor:
-        """Maximisers of the functions with these weights (n x P x M, or 1 x P x M), n x D."""
-        # only the argmax matters: a common scale keeps the refinement's tolerances meaningful
-        scale = weights.flatten(1).norm(dim=1).clamp(min=torch.finfo(weights.dtype).tiny)
-        length = self.features.frequencies.pow(2).mean().rsqrt().expand(len(ids))
-        function = FeatureFunction(self.features, weights / scale[:, None, None], regions, length)
-        u = self.streams.uniform("acquisition", ids, t, self.acquisition.uniforms_needed(self.domain))
-        return self.acquisition.maximize(function, self.domain, u)
 
     def _replace_repeats(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> tuple[Tensor, Tensor]:
         """A query that repeats one of the agent's earlier points is replaced by a uniform one."""

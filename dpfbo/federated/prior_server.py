@@ -1,8 +1,9 @@
-"""The server of the private prior: one release of summed statistics, and inference from it."""
+"""The server of the private prior: releases of summed statistics, and inference from them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -13,10 +14,12 @@ from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.messages import Messages
 from dpfbo.federated.prior.inference import CommonPosterior, Released, infer
+from dpfbo.federated.prior.later import JointSums, LaterDesign, joint_posterior
 from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.statistics import DesignSums, design_sums
+from dpfbo.federated.prior.statistics import DesignSums, added, centred, design_sums
 from dpfbo.federated.server import RoundOutput, Server
 from dpfbo.federated.server_parts import ServerParts
+from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design
 from dpfbo.gp.features import RandomFeatures
 
@@ -27,15 +30,16 @@ _BLOCK = 2_000_000  # features of the public design that are held at once
 class PriorServer:
     """Sums the statistics of all agents by the mechanism, and broadcasts the posterior of what they share.
 
-    Guarantee. The mechanism's release is the only function of the agents' data, with the ledger, budget and
-    guarantee of `Server`. The designs of all agents are public (`Design`), and so are the sums over them. Inference is
-    a post-processing of the release and of public numbers.
+    Guarantee. The mechanism's releases are the only functions of the agents' data, with the ledger, budget and
+    guarantee of `Server`. The designs of all agents are public (`Design`; later ones follow from earlier releases,
+    `LaterDesign`), and so are the sums over them. Inference is a post-processing of the releases and of public numbers.
 
     A message that is lost or unusable counts as zero in the release while its design counts in the public sums, since
     who sent something is private. Inference stays a post-processing, and its mean is then too small by about the share
     that was lost.
 
     server: the aggregating server; its weights must be uniform, so that `N` times its release is the plain sum.
+    past: values and noise of each release so far, by round; kept only if there will be more than one.
     """
 
     server: Server
@@ -43,6 +47,8 @@ class PriorServer:
     design: Design
     features: RandomFeatures
     clip_norm: float
+    acquisition: Acquisition = Acquisition()
+    past: dict[int, tuple[Tensor, float]] = field(default_factory=dict)
     uses_messages: ClassVar[bool] = True
     aggregates: ClassVar[bool] = True
     bare_messages: ClassVar[bool] = False
@@ -52,21 +58,49 @@ class PriorServer:
         if parts.prior is None:
             raise SettingError("prior", "must be given for a server of the private prior")
         norm = getattr(parts.mechanism, "clip_norm", torch.inf)
-        return cls(Server.for_run(parts), parts.prior, parts.design, parts.features, norm)
+        past = dict(enumerate(parts.earlier)) if parts.prior.releases > 1 else {}
+        server = Server.for_run(parts)
+        return cls(server, parts.prior, parts.design, parts.features, norm, parts.acquisition, past)
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         broadcast, record, diagnostics = self.server.round(t, messages, late)
         if broadcast is None or record is None:
             return None, None, None
-        return self.infer(broadcast.values, record.sigma), record, diagnostics
+        if self.model.releases > 1:
+            self.past[t] = broadcast.values, record.sigma
+        return self.infer(broadcast.values, record.sigma, t), record, diagnostics
 
-    def infer(self, values: Tensor, sigma: float) -> SharedPrior:
-        """The prior that follows from released values (1 x (M + 1)) with noise of standard deviation sigma."""
-        N, kappa = self.server.n_agents, self.model.statistics.kappa(self.design.n_init)
+    def infer(self, values: Tensor, sigma: float, t: int = 0) -> SharedPrior:
+        """The prior that follows from the values (1 x (M + 1)) that round t releases with noise of standard deviation
+        sigma, and from those of earlier rounds."""
+        if self.model.releases == 1:
+            return self._broadcast(values, self._first(values, sigma))
+        past = [*(self.past[i] for i in range(t)), (values, sigma)]
+        found = self._first(*past[0])
+        prior, points = self._broadcast(past[0][0], found), list[Tensor]()
+        agents = torch.arange(self.server.n_agents)
+        for i in range(1, len(past)):
+            points.append(self.later_points(prior, agents, i))
+            sums = JointSums.of(self._rows(points), found.own)
+            found = joint_posterior(found, [self._released(*past[j], j) for j in range(i + 1)], sums)
+            prior = self._broadcast(past[i][0], found)
+        return prior
+
+    def later_points(self, prior: SharedPrior, agents: Tensor, t: int) -> Tensor:
+        """The public points of agents (n ids) in round t, before its release; prior: the last broadcast. n x D."""
+        design = LaterDesign(self.features, self.design.domain, self.acquisition, self.design.streams)
+        return design.points(prior, agents, t)
+
+    def _released(self, values: Tensor, sigma: float, t: int) -> Released:
+        statistics, n_init = self.model.statistics, self.design.n_init
+        N, kappa = self.server.n_agents, statistics.kappa(n_init)
+        gain = statistics.later_gain(n_init) if t else 1.0
         b, noise = N * values[0], N * sigma
-        released = Released(b[:-1], b[-1] / kappa, noise, noise / kappa)
+        return Released(b[:-1] / gain, b[-1] / kappa, noise / gain, noise / kappa)
+
+    def _first(self, values: Tensor, sigma: float) -> CommonPosterior:
         given = None if self.model.noise is None else self.model.noise / self.model.scale**2
-        return self._broadcast(values, infer(released, self.sums, given))
+        return infer(self._released(values, sigma, 0), self.sums, given)
 
     def _broadcast(self, values: Tensor, found: CommonPosterior) -> SharedPrior:
         """The posterior in coordinates X with `caution S = X diag(spectrum) X'` and the optimistic `diag(tau) = X X'`.
@@ -86,7 +120,19 @@ class PriorServer:
 
     @cached_property
     def sums(self) -> DesignSums:
-        """The public sums over all agents' designs."""
-        size = max(1, _BLOCK // (self.design.n_init * self.features.frequencies.shape[1]))
-        parts = torch.arange(self.server.n_agents).split(size)
-        return design_sums((self.features(self.design.points(ids)) for ids in parts), len(self.model.lengthscales))
+        """The public sums over all agents' first designs."""
+        features = (self.features(self.design.points(ids)) for ids in self._parts(0))
+        return design_sums(features, len(self.model.lengthscales))
+
+    def _rows(self, later: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+        """`Z_0 .. Z_i` of some agents each. later: the points of all agents in rounds 1..i, N x D."""
+        for ids in self._parts(len(later)):
+            points = torch.cat([self.design.points(ids), *(x[ids][:, None] for x in later)], 1)
+            Phi, n_init = self.features(points), self.design.n_init
+            new = [added(Phi[:, : n_init + i + 1])[:, None] for i in range(len(later))]
+            yield [centred(Phi[:, :n_init]), *new]
+
+    def _parts(self, later: int) -> Sequence[Tensor]:
+        """The agents, so many at once that the features of all their points fit in the memory for them."""
+        size = max(1, _BLOCK // ((self.design.n_init + later) * self.features.frequencies.shape[1]))
+        return torch.arange(self.server.n_agents).split(size)

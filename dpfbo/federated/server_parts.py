@@ -1,12 +1,16 @@
 """The parts of a server. The `for_run` of each kind of server takes the parts that it needs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
 
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.weights import Weighting
+from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design
 from dpfbo.gp.domain import Domain
 from dpfbo.gp.features import RandomFeatures
@@ -23,7 +27,7 @@ class ServerParts:
     """The parts of a run's server.
 
     n_agents: N. rounds: T. message_size: numbers in a message. prior: None without a private prior. kept: None if noise
-    can be drawn again.
+    can be drawn again. earlier: values and noise of the releases of an interrupted run, in order.
     """
 
     n_agents: int
@@ -33,6 +37,7 @@ class ServerParts:
     design: Design
     prior: PriorModel | None
     domain: Domain
+    acquisition: Acquisition
     regions: Regions
     weighting: Weighting
     mechanism: Mechanism
@@ -43,6 +48,7 @@ class ServerParts:
     epsilon: EpsilonCurve
     budget: Budget | None
     kept: KeptRelease | None
+    earlier: Sequence[tuple[Tensor, float]] = ()
 
 
 class ServerKind(Protocol):

@@ -120,6 +120,16 @@ class Acquisition:
         best_candidate = candidates[torch.arange(len(best), device=best.device), best]
         return self._refine(function, torch.cat([best_candidate[:, None], starts], 1))
 
+    def maximize_shared(
+        self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, uniforms: Tensor
+    ) -> Tensor:
+        """The same for functions in one map of features, with weights B x P x M, or 1 x P x M for all rows."""
+        # only the argmax matters: a common scale keeps the refinement's tolerances meaningful
+        scale = weights.flatten(1).norm(dim=1).clamp(min=torch.finfo(weights.dtype).tiny)
+        length = features.frequencies.pow(2).mean().rsqrt().expand(len(uniforms))
+        function = FeatureFunction(features, weights / scale[:, None, None], regions, length)
+        return self.maximize(function, domain, uniforms)
+
     def _refine(self, function: FeatureFunction, starts: Tensor) -> Tensor:
         """The best local maximum from `B x k x D` starts: all starts in single precision, then the best in double."""
         B, k, D = starts.shape

@@ -84,6 +84,10 @@ class OwnGP:
         one = torch.ones(n_agents, dtype=torch.float64, device=device)
         return Hyperparameters(self.lengthscale * one, self.variance * one, self.noise * one)
 
+    def fitted(self, n_init: int, n_observations: int) -> bool:
+        """True if the values are given, or the agents have fitted theirs once by this number of observations."""
+        return self.fit == "given" or n_observations // self.every * self.every >= n_init
+
     def due(self, n_observations: int) -> bool:
         """True if the agents refit at this number of observations."""
         return self.fit != "given" and n_observations % self.every == 0

@@ -1,8 +1,11 @@
 """The library's objects for a run of agents and, perhaps, a server, made from its settings."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
+
+from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint, ReleaseFile
 from dpfbo.federated.agents import Agents
@@ -87,19 +90,28 @@ class FederatedExperiment:
         stop = self.settings.algorithm.broadcasts
         return self.rounds if stop is None else min(stop, self.rounds)
 
-    def server(self, ledger: Ledger, kept: KeptRelease | None = None) -> AnyServer | None:
+    def earlier_releases(self, checkpoint: Checkpoint) -> list[tuple[Tensor, float]]:
+        """Values and noise of the releases of an interrupted run, for a server that infers from all of them."""
+        if self.agents.prior is None or self.agents.prior.releases == 1:
+            return []
+        done = checkpoint.read()
+        return [(r.broadcast.values, r.server.sigma) for r in done if r.broadcast is not None and r.server is not None]
+
+    def server(
+        self, ledger: Ledger, kept: KeptRelease | None = None, earlier: Sequence[tuple[Tensor, float]] = ()
+    ) -> AnyServer | None:
         """The server of this algorithm, charging to `ledger`; None for agents that work alone.
 
-        kept: used where the noise cannot be drawn twice.
+        kept: used where the noise cannot be drawn twice. earlier: of an interrupted run, see `earlier_releases`.
         """
         kind, seeded, a = self.settings.algorithm.server, self.settings.privacy.seeded, self.agents
         if kind is None:
             return None
         parts = ServerParts(
             self.problem.n_agents, self.rounds, a.message_size, a.features, a.design, a.prior,
-            self.problem.domain, a.regions, self.weighting, self.mechanism, self.dropout, self.streams,
+            self.problem.domain, a.acquisition, a.regions, self.weighting, self.mechanism, self.dropout, self.streams,
             SeededEntropy(self.streams) if seeded else SystemEntropy(), ledger, self.plan.curve,
-            self.plan.budget, None if seeded else kept,
+            self.plan.budget, None if seeded else kept, earlier,
         )  # fmt: skip
         with keys("problem"):
             server: AnyServer = kind.for_run(parts)

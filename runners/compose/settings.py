@@ -123,7 +123,7 @@ class FederatedAlgorithm:
             raise SettingError("message", f"must be 'statistics' for a private prior, got {self.message!r}")
         for name, only, why in (
             ("P", 1, "all agents share one prior over the whole domain"),
-            ("broadcasts", 1, "later points depend on data, so that their statistics are not those of a public design"),
+            ("broadcasts", self.prior.releases, "every broadcast is a release, whose public points come before it"),
             ("message_center", False, "statistics are of contrasts already"),
             ("message_normalize", False, "the release is inferred from sums of statistics as they are"),
         ):
@@ -232,6 +232,11 @@ class FederatedSettings(RunSettings):
         if weights is not Uniform:
             raise SettingError(
                 "weights", f"must be uniform for algorithm={name}: the release is a plain sum, got {weights.__name__}"
+            )
+        if self.algorithm.prior is not None and self.algorithm.prior.releases > self.rounds:
+            raise SettingError(
+                "algorithm.broadcasts",
+                f"must be at most the number of rounds, {self.rounds}, got {self.algorithm.prior.releases!r}",
             )
         if self.algorithm.private and q != 1:
             raise SettingError(

@@ -51,7 +51,9 @@ class LocalFederation(Local):
         shard = Shard(experiment.problem, experiment.agents, torch.arange(experiment.problem.n_agents, device=where))
         shard.restore(done.rounds)
         ledger = Ledger(folder.ledger_path)
-        server = experiment.server(ledger, experiment.kept_release(Checkpoint(folder.checkpoint_path)))
+        checkpoint = Checkpoint(folder.checkpoint_path)
+        earlier = experiment.earlier_releases(checkpoint)
+        server = experiment.server(ledger, experiment.kept_release(checkpoint), earlier)
         return LocalFederation(experiment, ledger, LocalPopulation(shard), server, done)
 
     def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.agents import Agents, AgentsState, Query
-from dpfbo.federated.broadcast import SharedPrior
+from dpfbo.federated.broadcast import Broadcast, SharedPrior
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import Messages, accept, clip
 from dpfbo.federated.prior_server import PriorServer
@@ -61,6 +61,22 @@ class GreedyShard(Shard):
 
     def __init__(self, problem: Problem, agents: Agents, ids: Tensor) -> None:
         super().__init__(problem, GreedyAgents(**_settings(agents), observed=problem), ids)
+
+
+class OwnLaterAgents(Agents):
+    """Agents that follow their own observations before later releases, where their points should be public."""
+
+    def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
+        assert self.prior is not None
+        once = Agents(**{**_settings(self), "prior": replace(self.prior, releases=1)})
+        return once.query(state, broadcast, t, clock)
+
+
+class OwnLaterShard(Shard):
+    """A shard of agents whose later points are their own."""
+
+    def __init__(self, problem: Problem, agents: Agents, ids: Tensor) -> None:
+        super().__init__(problem, OwnLaterAgents(**_settings(agents)), ids)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,9 @@ def public_server(server: PriorServer, clip_norm: float) -> PriorServer:
     """The server of the private prior that anybody can build from public settings: its design is drawn anew."""
     d = server.design
     design = Design(d.domain, d.regions, d.streams, d.n_init, d.kind)
-    return PriorServer(server.server, server.model, design, server.features, clip_norm)
+    return PriorServer(
+        server.server, server.model, design, server.features, clip_norm, server.acquisition, dict(server.past)
+    )
 
 
 def post_processing(rounds: RepeatedRounds) -> CheckResult:
@@ -79,7 +81,8 @@ def _held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Tensor) -
     for name, messages, late in _sent(rounds):
         broadcast, ledger = held.whole_round(seeded(_NAME, rounds.seed, name), t, messages, late)
         if expected is None and ledger.charges:  # an uncharged round is for another check
-            expected = public_server(server, mechanism.clip_norm).infer(values, ledger.charges[0].sigma)
+            public = public_server(replace(server, past=held.past), mechanism.clip_norm)
+            expected = public.infer(values, ledger.charges[0].sigma, t)
         expected = broadcast if expected is None else expected
         wrong = _difference(broadcast, expected, values)
         yield f"round {t}: the same numbers are released when {name}, and {wrong}" if wrong else ""

@@ -127,7 +127,15 @@ class Target:
         return replace(self, server=self._with(replace(self.summing, mechanism=mechanism)))
 
     def _with(self, summing: Server) -> Server | PriorServer:
-        return replace(self.server, server=summing) if isinstance(self.server, PriorServer) else summing
+        return replace(self.server, server=summing, past=self.past) if isinstance(self.server, PriorServer) else summing
+
+    @property
+    def past(self) -> dict[int, tuple[Tensor, float]]:
+        """Releases of a private prior before its last one, which everybody knows: zeros, and their noise."""
+        if not isinstance(self.server, PriorServer):
+            return {}
+        zeros = torch.zeros(1, self.summing.message_size, dtype=torch.float64)
+        return {t: (zeros, self.mechanism.sigma(self.weights(t), t)) for t in range(self.server.model.releases - 1)}
 
     def weights(self, t: int) -> Tensor:
         """The weights of a round, P x N."""
@@ -198,7 +206,7 @@ def _values(broadcast: object) -> Tensor | None:
     return broadcast.values
 
 
-def _release_alone(values: Tensor, sigma: float) -> SharedPrior:
+def _release_alone(values: Tensor, sigma: float, t: int = 0) -> SharedPrior:
     """A broadcast of the private prior in which all but the release is zero."""
     M = values.shape[1] - 1
     vector, matrix, number = values.new_zeros(M), values.new_zeros(M, M), values.new_zeros(())

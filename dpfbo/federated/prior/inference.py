@@ -52,15 +52,28 @@ class Released:
 
 @dataclass(frozen=True)
 class CommonPosterior:
-    """The posterior of the common weights. mean: mu, M; covariance: S, M x M; gain: `D_v A V^-1`, M x M, of b; own: tau
-    by feature, M; noise: lam; own_share: the part of an objective's variance that is the agent's own."""
+    """The posterior of the common weights. mean: mu, M; covariance: S, M x M; gain: `D_v A V^-1`, M x M, of b; common,
+    own: v and tau by feature, M; noise: lam; own_share: the part of an objective's variance that is the agent's own."""
 
     mean: Tensor
     covariance: Tensor
     gain: Tensor
+    common: Tensor
     own: Tensor
     noise: Tensor
     own_share: float
+
+
+def reached(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues (r) and eigenvectors (M x r) of A, without the directions that no design reaches."""
+    a, U = torch.linalg.eigh(A)
+    kept = a > _REACHED * a[-1]
+    return a[kept], U[:, kept]
+
+
+def floor(a: Tensor) -> Tensor:
+    """The variance that every direction of a release has at least; a: eigenvalues in ascending order."""
+    return _REACHED * a[-1]
 
 
 class Evidence:
@@ -73,9 +86,7 @@ class Evidence:
     def __init__(self, released: Released, sums: DesignSums, noise: float | None) -> None:
         self.released, self.sums = released, sums
         self.blocks, self.noise = len(sums.squares), noise
-        a, U = torch.linalg.eigh(sums.A)
-        reached = a > _REACHED * a[-1]
-        self.a, self.U = a[reached], U[:, reached]
+        self.a, self.U = reached(sums.A)
         AU = (self.U * self.a).unflatten(0, (self.blocks, -1))  # J x m x r
         self.common = AU.mT @ AU  # U' A E_j A U, J x r x r
         self.own = self.U.T @ sums.squares @ self.U  # J x r x r
@@ -96,7 +107,7 @@ class Evidence:
     def covariance(self, h: Variances) -> tuple[Tensor, Tensor]:
         """`U' A D_v A U` and `U' V U`, each b x r x r."""
         C = torch.einsum("bj,jkl->bkl", h.common, self.common)
-        diagonal = h.noise[:, None] * self.a + self.released.sd**2 + _REACHED * self.a[-1]
+        diagonal = h.noise[:, None] * self.a + self.released.sd**2 + floor(self.a)
         return C, C + torch.einsum("bj,jkl->bkl", h.own, self.own) + torch.diag_embed(diagonal)
 
     def log_density(self, theta: Tensor) -> Tensor:
@@ -123,7 +134,7 @@ class Evidence:
         S = torch.diag_embed(v) - vAU @ solved
         gain = solved.T @ self.U.T
         return CommonPosterior(
-            gain @ self.released.linear, 0.5 * (S + S.T), gain, tau, h.noise[0], float(torch.sigmoid(-theta[0]))
+            gain @ self.released.linear, 0.5 * (S + S.T), gain, v, tau, h.noise[0], float(torch.sigmoid(-theta[0]))
         )
 
 

@@ -17,10 +17,11 @@ class PriorModel:
     peak that the noise hides stays possible. optimism: agents take tau for `1 + optimism * own share` times as large,
     with the part of the variance that is an agent's own: too small a residual variance exploits too early, and does
     harm where much is left to explore. residuals: further factors of tau that an agent tries on its own observations.
-    no_transfer: the model without any transfer that it also tries: `features`, the prior `N(0, diag(v + tau))` of the
-    same features; `own_gp`, its own GP; or `none`. gate: `mixture`, each query follows one of these models, with the
-    probability that the agent's observations give it; `selection`, the most probable one. leave_own_out: an agent
-    takes its own message out of the release before it uses it as a prior.
+    no_transfer: the models without any transfer that it also tries: `features`, the prior `N(0, diag(v + tau))` of the
+    same features; `own_gp`, its own GP once it was fitted; `both`; or `none`. gate: `mixture`, each query follows one
+    of these models, with the probability that the agent's observations give it; `selection`, the most probable one.
+    leave_own_out: an agent takes its own message out of the release before it uses it as a prior. releases: k; round
+    i < k ends with a release, and what the agents query in rounds 1..k-1 is public (`prior.later`).
 
     Raises SettingError for a number that is not positive, or an unknown gate.
     """
@@ -32,9 +33,10 @@ class PriorModel:
     caution: float = 2.0
     optimism: float = 3.0
     residuals: tuple[float, ...] = (1.0, 4.0)
-    no_transfer: str = "features"
+    no_transfer: str = "both"
     gate: str = "mixture"
     leave_own_out: bool = True
+    releases: int = 1
 
     def __post_init__(self) -> None:
         for name in ("lengthscales", "residuals"):
@@ -48,10 +50,15 @@ class PriorModel:
         checks.non_negative("optimism", self.optimism)
         if self.noise is not None:
             checks.positive("noise", self.noise)
-        checks.one_of("no_transfer", self.no_transfer, ("features", "own_gp", "none"))
+        checks.one_of("no_transfer", self.no_transfer, ("features", "own_gp", "both", "none"))
         checks.one_of("gate", self.gate, ("mixture", "selection"))
+        checks.integer("releases", self.releases, minimum=1)
         checks.one_of("leave_own_out", self.leave_own_out, (True, False))
         self.statistics  # noqa: B018
+
+    def tries(self, model: str) -> bool:
+        """True if the gate holds this model without transfer, `features` or `own_gp`."""
+        return self.no_transfer in (model, "both")
 
     @property
     def statistics(self) -> Statistics:

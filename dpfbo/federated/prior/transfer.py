@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.statistics import centred
+from dpfbo.federated.prior.statistics import added, centred
 from dpfbo.gp import batches
 from dpfbo.gp.posterior import cholesky
 
@@ -84,14 +84,7 @@ class Transfer:
         rotated.extend(Phi)
         psi, mean = rotated.psi[:, :t], prior.mean.expand(len(Phi), -1)
         if model.leave_own_out:
-            message = model.statistics.messages(Phi[:, :n_init], y[:, :n_init])
-            norm = message.norm(dim=1, keepdim=True)
-            kept = (prior.clip_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1)  # n x 1
-            kept = torch.where(norm.isfinite(), kept, 0.0)  # the server took a message that is not finite for zeros
-            message = torch.where(norm.isfinite(), message, 0.0)
-            fitted = centred(psi[:, :n_init]) @ mean.unsqueeze(-1)
-            expected = (Phi[:, :n_init].mT @ fitted).squeeze(-1)
-            mean = mean - batches.product(kept * (message[:, :-1] - expected), prior.gain.mT)
+            mean = mean - batches.product(_told(model, prior, Phi, y, n_init, psi), prior.gain.mT)
         common, own = rotated.common[:, :t, :t], rotated.own[:, :t, :t]
         return Transfer(model, prior, psi, common, own, y / model.scale, mean)
 
@@ -105,7 +98,7 @@ class Transfer:
         """For each model: 1 with transfer or 0 without, and the factor of `X X'`; K each."""
         factors = torch.tensor(self.model.residuals, dtype=self.z.dtype, device=self.z.device)
         shared = torch.ones_like(factors)
-        if self.model.no_transfer != "features":
+        if not self.model.tries("features"):
             return shared, factors
         return torch.cat([shared, 0 * shared[:1]]), torch.cat([factors, self.prior.alone[None]])
 
@@ -142,6 +135,27 @@ class Transfer:
         K = shared[:, None, None] * self.common + factor[:, None, None] * self.own
         K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
         return cholesky(K)
+
+
+def _told(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int, psi: Tensor) -> Tensor:
+    """Each agent's k messages as the server took them, less what its posterior mean expects of them, n x kM."""
+    statistics, M = model.statistics, Phi.shape[2]
+    mean, parts = prior.mean.expand(len(Phi), -1).unsqueeze(-1), []
+    for i in range(prior.gain.shape[1] // M):
+        rows = n_init + i
+        if i == 0:
+            message, gain = statistics.messages(Phi[:, :rows], y[:, :rows]), 1.0
+            fitted = centred(psi[:, :rows]) @ mean
+            expected = (Phi[:, :rows].mT @ fitted).squeeze(-1)
+        else:
+            message, gain = statistics.later_messages(Phi[:, :rows], y[:, :rows], n_init), statistics.later_gain(n_init)
+            expected = (added(psi[:, :rows])[:, None] @ mean)[:, 0] * added(Phi[:, :rows])
+        norm = message.norm(dim=1, keepdim=True)
+        kept = (prior.clip_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1)  # n x 1
+        kept = torch.where(norm.isfinite(), kept, 0.0)  # the server took a message that is not finite for zeros
+        message = torch.where(norm.isfinite(), message, 0.0)
+        parts.append(kept * (message[:, :-1] / gain - expected))
+    return torch.cat(parts, 1)
 
 
 def restricted_likelihood(L: Tensor, residual: Tensor) -> Tensor:

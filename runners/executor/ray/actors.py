@@ -83,8 +83,9 @@ class ServerActor:
         self._held = files.hold_ledger()
         self._experiment = federated(experiment_of(self._settings))
         self._ledger = Ledger(files.ledger_path)
-        kept = self._experiment.kept_release(Checkpoint(files.checkpoint_path))
-        server = self._experiment.server(self._ledger, kept)
+        checkpoint = Checkpoint(files.checkpoint_path)
+        kept, earlier = self._experiment.kept_release(checkpoint), self._experiment.earlier_releases(checkpoint)
+        server = self._experiment.server(self._ledger, kept, earlier)
         if server is None:
             raise ValueError("agents that work alone need no server")
         self._server = server

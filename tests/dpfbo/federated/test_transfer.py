@@ -17,6 +17,8 @@ from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.statistics import centred
 from dpfbo.federated.prior.transfer import Rotated, Transfer, chosen_model, restricted_likelihood
 from dpfbo.federated.shard import Shard
+from dpfbo.gp import hyperparameters
+from dpfbo.gp.own_gp import OwnGP
 from dpfbo.gp.posterior import cholesky
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.branin import Branin
@@ -370,7 +372,7 @@ class TestGate:
         return follows[1::2].mean().item(), follows[::2].mean().item()
 
     @pytest.mark.parametrize("gate", ["mixture", "selection"])
-    @pytest.mark.parametrize("no_transfer", ["features", "own_gp"])
+    @pytest.mark.parametrize("no_transfer", ["features", "own_gp", "both"])
     def test_an_agent_that_is_contradicted_leaves(self, gate, no_transfer):
         agree, contradict = self.sources(gate, no_transfer)
         assert agree > 0.9
@@ -390,6 +392,30 @@ class TestGate:
         k = torch.exp(-0.5 * ((u - u.mT) / 0.1) ** 2) + 0.01 * torch.eye(4, dtype=torch.float64)
         assert torch.allclose(found[:, 2], restricted_likelihood(cholesky(k / scale**2), y / scale))
         assert torch.equal(found[:, :2], transfer.log_likelihoods())
+
+    def test_its_own_model_takes_part_after_its_first_fit(self):
+        """Beside the features' model, in the order in which queries are told apart."""
+        model = PriorModel(lengthscales=(0.1,), noise=0.01, no_transfer="both")
+        own = OwnGP("closed_form", every=5, lengthscale=0.1, variance=1.0, noise=0.01)
+        _, agents = prior_world(model=model, own_gp=own)
+        clock, prior = PhaseClock(), a_prior(40)
+        state = agents.initial_state(torch.arange(5))
+        state = agents.observe(state, agents.initial_query(state).u, normals(5, 4), clock)
+        found = agents._log_likelihoods(Transfer.of(model, prior, state.Phi, state.y, 4), state)
+        assert found.shape == (5, 3)
+        state = agents.observe(state, normals(5, 1, 1, seed=3).abs() % 1, normals(5, 1, seed=4), clock)
+        state = agents.fit_hyperparameters(state, clock)
+        transfer = Transfer.of(model, prior, state.Phi, state.y, 4)
+        found = agents._log_likelihoods(transfer, state)
+        assert torch.equal(found[:, :3], transfer.log_likelihoods())
+        L = hyperparameters.gram_cholesky(state.x, state.hyper, state.hyper.noise)
+        assert torch.equal(found[:, 3], restricted_likelihood(L, transfer.z))
+
+    @pytest.mark.parametrize(("n_init", "first"), [(3, 5), (5, 5), (6, 10), (10, 10), (12, 15)])
+    def test_the_first_fit(self, n_init, first):
+        own = OwnGP("closed_form", every=5)
+        assert [n for n in range(n_init, 20) if own.fitted(n_init, n)] == list(range(first, 20))
+        assert OwnGP("given").fitted(n_init, n_init)
 
     def test_without_another_model_nobody_leaves(self):
         assert self.sources("mixture", "none") == (1, 1)
