@@ -38,6 +38,7 @@ PUBLISHED_MS = {"landmine": 81.0}  # milliseconds of the authors' code, on a CPU
 PLAIN_DRAW = "rff"  # the method of the plain loop's own draws
 GPYTORCH = "algorithm.own_draw.method=gpytorch"
 WARM_UP_ROUNDS = 3
+WIDTH = 110  # of a table where there is no terminal
 SECONDS_BETWEEN_LINES = 3.0  # seconds between lines of progress where there is no terminal
 
 OnRound = Callable[[int], None]
@@ -169,6 +170,8 @@ def overhead(args: argparse.Namespace) -> int:
         print(json.dumps(_as_json(measured, args.seed, threads), indent=2))
         return code
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=max(WIDTH, console.width))
     for problem, timings in measured.items():
         console.print(_table(problem, timings))
         for line in _notes(problem, timings, args.seed, threads):
