@@ -20,11 +20,12 @@ _NAMES = {  # public names by file
     "run_result": "Result Round",
     "gp/acquisition": "Acquisition",
     "gp/design": "Design",
-    "gp/domain": "Box Grid",
+    "space/domain": "Box Grid",
     "gp/draws": "OwnDraw",
     "gp/features": "RandomFeatures block_features shared_features",
     "gp/own_gp": "OwnGP",
-    "gp/regions": "Regions",
+    "space/parameters": "Categorical Fixed Float Integer Ordinal Space",
+    "space/regions": "Regions",
     "privacy/accounting": "accountant_named default_delta",
     "privacy/budget": "Budget BudgetSpent EpsilonCurve",
     "privacy/entropy": "SeededEntropy SystemEntropy",
@@ -75,15 +76,16 @@ _PLACES |= {"run_federated": ("federated/federation", "run"), "run_outsourced": 
 
 __all__ = [
     "Acquisition", "Activity", "Agents", "Belief", "BotorchFunction", "Box", "Branin", "BraninGrid", "Brief", "Budget",
-    "BudgetSpent", "CandidateProblem", "Checkpoint", "Cover", "Curator", "Custom", "Decay", "Design", "Diagnostics",
-    "Digits", "DiscreteGaussian", "Dropout", "EpsilonCurve", "FederatedResult", "Gaussian", "GaussianNoise", "Grid",
-    "GridGP", "Histogram", "Landmine", "Ledger", "LedgerError", "Loans", "LocalModeler", "LocalPopulation",
-    "OutsourcedResult", "OwnDraw", "OwnGP", "PeerExchange", "Plain", "Policy", "Power", "PriorModel", "PriorServer",
-    "PrivacyPlan", "Problem", "Property", "RandomFeatures", "RandomProjection", "RandomServer", "Regions", "Release",
-    "Result", "Round", "RoundRecord", "School", "SeededEntropy", "Server", "ServerRecord", "SettingError", "Setup",
-    "SharedPrior", "SobolServer", "Softmax", "Streams", "SubsampledGaussian", "Synthetic", "SyntheticHeterogeneous",
-    "SystemEntropy", "Table", "Uniform", "WeightedAverage", "accountant_named", "block_features", "default_delta",
-    "rounds_table", "run_federated", "run_outsourced", "server_table", "shared_features",
+    "BudgetSpent", "CandidateProblem", "Categorical", "Checkpoint", "Cover", "Curator", "Custom", "Decay", "Design",
+    "Diagnostics", "Digits", "DiscreteGaussian", "Dropout", "EpsilonCurve", "FederatedResult", "Fixed", "Float",
+    "Gaussian", "GaussianNoise", "Grid", "GridGP", "Histogram", "Integer", "Landmine", "Ledger", "LedgerError", "Loans",
+    "LocalModeler", "LocalPopulation", "Ordinal", "OutsourcedResult", "OwnDraw", "OwnGP", "PeerExchange", "Plain",
+    "Policy", "Power", "PriorModel", "PriorServer", "PrivacyPlan", "Problem", "Property", "RandomFeatures",
+    "RandomProjection", "RandomServer", "Regions", "Release", "Result", "Round", "RoundRecord", "School",
+    "SeededEntropy", "Server", "ServerRecord", "SettingError", "Setup", "SharedPrior", "SobolServer", "Softmax",
+    "Space", "Streams", "SubsampledGaussian", "Synthetic", "SyntheticHeterogeneous", "SystemEntropy", "Table",
+    "Uniform", "WeightedAverage", "accountant_named", "block_features", "default_delta", "rounds_table",
+    "run_federated", "run_outsourced", "server_table", "shared_features",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -106,11 +108,9 @@ if TYPE_CHECKING:
     from dpfbo.federated.weights.uniform import Uniform
     from dpfbo.gp.acquisition import Acquisition
     from dpfbo.gp.design import Design
-    from dpfbo.gp.domain import Box, Grid
     from dpfbo.gp.draws import OwnDraw
     from dpfbo.gp.features import RandomFeatures, block_features, shared_features
     from dpfbo.gp.own_gp import OwnGP
-    from dpfbo.gp.regions import Regions
     from dpfbo.outsourced.curator import Curator
     from dpfbo.outsourced.loop import Brief, LocalModeler, OutsourcedResult, Setup
     from dpfbo.outsourced.loop import run as run_outsourced
@@ -145,6 +145,9 @@ if TYPE_CHECKING:
     from dpfbo.records import RoundRecord, ServerRecord, rounds_table, server_table
     from dpfbo.rng import Streams
     from dpfbo.run_result import Result, Round
+    from dpfbo.space.domain import Box, Grid
+    from dpfbo.space.parameters import Categorical, Fixed, Float, Integer, Ordinal, Space
+    from dpfbo.space.regions import Regions
 else:
 
     def __getattr__(name: str) -> object:

@@ -4,6 +4,7 @@ Each column is tagged `released` (public by design: broadcast, or derived from p
 (an agent's or the server's private knowledge, written because this is a simulation; epsilon does not cover it).
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.release import Diagnostics
+from dpfbo.space.parameters import Space
 
 
 def _column(name: str, kind: pa.DataType, visibility: str, meaning: str) -> pa.Field:
@@ -98,8 +100,11 @@ def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
     return RoundRecord(parts[0].round, *tensors)
 
 
-def rounds_table(records: list[RoundRecord], agents: Tensor) -> pa.Table:
-    """One row for each agent and query, round after round."""
+def rounds_table(records: list[RoundRecord], agents: Tensor, space: Space | None = None) -> pa.Table:
+    """One row for each agent and query, round after round.
+
+    space: named parameters, each with a column of its own, `x.<name>`, in the parameter's own type.
+    """
     columns: dict[str, list[Tensor]] = {name: [] for name in ROUNDS_SCHEMA.names}
     for r in records:
         n, k = r.y.shape
@@ -115,7 +120,13 @@ def rounds_table(records: list[RoundRecord], agents: Tensor) -> pa.Table:
     data = {name: pa.array(values).cast(ROUNDS_SCHEMA.field(name).type) for name, values in plain.items()}
     data["x"] = pa.ListArray.from_arrays(offsets, x.reshape(-1))
     data["source"] = pa.DictionaryArray.from_arrays(pa.array(arrays["source"]).cast(pa.int8()), pa.array(SOURCES))
-    return pa.table([data[name] for name in ROUNDS_SCHEMA.names], schema=ROUNDS_SCHEMA)
+    table = pa.table([data[name] for name in ROUNDS_SCHEMA.names], schema=ROUNDS_SCHEMA)
+    for name, values in ({} if space is None else space.columns(x.T.tolist())).items():
+        if len({type(value) for value in values}) > 1:  # a column has one type
+            values = [json.dumps(value) for value in values]
+        column = pa.array(values)
+        table = table.append_column(_column(f"x.{name}", column.type, _SIM, f"the query's {name}"), column)
+    return table
 
 
 def server_row(record: ServerRecord, private: Diagnostics) -> dict[str, float | int | None]:

@@ -76,7 +76,7 @@ def record_run(composition: Composition, on_round: OnRound = lambda done: None) 
                 spent, placed = deployment.spent(), deployment.placed()
             summary = {**summarise(experiment, result, spent, name), "executor": placed}
             ids = torch.arange(experiment.problem.n_agents)
-            rounds = records.rounds_table(result.rounds, ids)
+            rounds = records.rounds_table(result.rounds, ids, getattr(experiment.problem, "space", None))
             server = records.server_table(result.server, result.diagnostics)
             folder.write(OmegaConf.to_yaml(composition.cfg, resolve=True), rounds, server, summary)
         except BaseException as error:

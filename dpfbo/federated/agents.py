@@ -22,13 +22,14 @@ from dpfbo.federated.prior.transfer import Rotated, Transfer, chosen_model, rest
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design
-from dpfbo.gp.domain import Box, Domain
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.own_gp import AnyHyperparameters, OwnGP
 from dpfbo.gp.posterior import cholesky, extend_cholesky, mean_weights, sample_weights
-from dpfbo.gp.regions import Regions
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Domain, Grid, embedded, embedded_dimension
+from dpfbo.space.mixed import MixedBox
+from dpfbo.space.regions import Regions
 
 _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same query
 
@@ -150,7 +151,7 @@ class Agents:
         checks.one_of("local_initialisation", self.local_initialisation, (True, False))
         checks.one_of("follow", self.follow, FOLLOW_PROBABILITY)
         self.own_draw.check_against(self.domain, self.own_gp)
-        hyperparameters.check(self.own_gp, self.domain.dimension)
+        hyperparameters.check(self.own_gp, embedded_dimension(self.domain))
         self.design  # noqa: B018
         if (self.message == "statistics") != (self.prior is not None):
             raise SettingError("message", f"must be 'statistics' with a private prior alone, got {self.message!r}")
@@ -181,7 +182,8 @@ class Agents:
         """The state before any observation."""
         n, capacity, M = len(ids), self.n_init + self.rounds, self.features.frequencies.shape[1]
         history = History(n, capacity, self.domain.dimension, M, ids.device)
-        return AgentsState(ids, history, 0, hyperparameters.start(self.own_gp, n, self.domain.dimension, ids.device))
+        hyper = hyperparameters.start(self.own_gp, n, embedded_dimension(self.domain), ids.device)
+        return AgentsState(ids, history, 0, hyper)
 
     def initial_query(self, state: AgentsState) -> Query:
         """Algo. 2 line 2: the `n_init` points of the design."""
@@ -222,7 +224,7 @@ class Agents:
                     u[server] = self._server_queries(state.ids[server], broadcast, t)
         shared = follow if transfer is None or model is None else model < len(transfer.model.residuals)
         source = torch.where(shared, int(Source.server), int(Source.own))
-        if isinstance(self.domain, Box):
+        if not isinstance(self.domain, Grid):
             u, source = self._replace_repeats(state, u, source, t)
         return Query(u[:, None], source[:, None])
 
@@ -248,7 +250,8 @@ class Agents:
             return state
         with clock("fit"):
             whole = self.own_gp.fit == self.own_draw.method == "gpytorch"
-            return replace(state, hyper=hyperparameters.fit_own(state.x, state.y, self.own_gp, whole))
+            x = embedded(self.domain, state.x)
+            return replace(state, hyper=hyperparameters.fit_own(x, state.y, self.own_gp, whole))
 
     def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
         """Algo. 2 lines 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
@@ -300,7 +303,7 @@ class Agents:
         found = transfer.log_likelihoods()
         if not (transfer.model.tries("own_gp") and self.own_gp.fitted(self.n_init, state.count)):
             return found
-        L = hyperparameters.gram_cholesky(state.x, state.hyper, state.hyper.noise)
+        L = hyperparameters.gram_cholesky(embedded(self.domain, state.x), state.hyper, state.hyper.noise)
         own = restricted_likelihood(L / transfer.model.scale, transfer.z)
         return torch.cat([found, own[:, None]], 1)
 
@@ -316,4 +319,5 @@ class Agents:
         """A query that repeats one of the agent's earlier points is replaced by a uniform one."""
         repeats = ((state.x - u[:, None]).abs().amax(2) < _REPEAT).any(1)
         uniform = self.streams.uniform("repeat", state.ids, t, self.domain.dimension)
+        uniform = self.domain.snap(uniform) if isinstance(self.domain, MixedBox) else uniform
         return torch.where(repeats[:, None], uniform, u), torch.where(repeats, int(Source.random), source)

@@ -15,8 +15,9 @@ from dpfbo.federated.broadcast import Points
 from dpfbo.federated.messages import Messages
 from dpfbo.federated.server import RoundOutput
 from dpfbo.federated.server_parts import ServerParts
-from dpfbo.gp.domain import Domain, Grid
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Domain, Grid
+from dpfbo.space.mixed import MixedBox
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class SobolServer:
 def _on_domain(u: Tensor, domain: Domain) -> Tensor:
     """Uniform points of the cube as points of the domain; on a grid by rank if D = 1, else the nearest points."""
     if not isinstance(domain, Grid):
-        return u
+        return domain.snap(u) if isinstance(domain, MixedBox) else u
     points = domain.unit_points
     if domain.dimension == 1:
         order = torch.argsort(points[:, 0], stable=True)

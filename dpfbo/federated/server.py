@@ -14,13 +14,13 @@ from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.messages import Messages
 from dpfbo.federated.server_parts import ServerParts
 from dpfbo.federated.weights import Weighting
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.budget import Budget, BudgetSpent, EpsilonCurve
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.ledger import Charge, Ledger, check_noise_is_new
 from dpfbo.privacy.release import Diagnostics, KeptRelease, Release
 from dpfbo.records import ServerRecord
+from dpfbo.space.regions import Regions
 
 if TYPE_CHECKING:
     import dp_accounting

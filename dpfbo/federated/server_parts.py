@@ -12,14 +12,14 @@ from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design
-from dpfbo.gp.domain import Domain
 from dpfbo.gp.features import RandomFeatures
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.budget import Budget, EpsilonCurve
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.release import KeptRelease
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Domain
+from dpfbo.space.regions import Regions
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Maximise feature functions: exactly on a grid; on a box by random candidates and batched refinement."""
+"""Maximise feature functions: exactly on a grid; on a box by random candidates and batched refinement.
+
+On a box with discrete axes the refinement moves the others, and then tries other values of each discrete axis.
+"""
 
 from dataclasses import dataclass
 
@@ -7,12 +10,14 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.gp import batches, optimize
-from dpfbo.gp.domain import Box, Domain
 from dpfbo.gp.features import RandomFeatures
-from dpfbo.gp.regions import Regions
+from dpfbo.space.domain import Domain, Grid
+from dpfbo.space.mixed import MixedBox
+from dpfbo.space.regions import Regions
 
 _BLOCK = 400_000  # features evaluated at once on a CPU where every row has its own map: they fit in the cache
 _ACCELERATOR_BLOCK = 100_000_000  # features evaluated at once on an accelerator: within 2 GB
+_SWEEPS = 2  # searches along every discrete axis, each with an ascent along the others
 _ROUGH_STEPS = 8  # Newton steps of every start in single precision, before the best ones continue in double
 
 
@@ -66,7 +71,7 @@ class FeatureFunction:
         angles = features.angles(u[None])[0] if shared else features.angles(u[:, None])[:, 0]  # b x M
         per_region = self.weights.flatten(0, 1)  # function 0 in regions 0..P-1, then function 1, ..
         w = per_region.index_select(0, region + (rows * self.regions.P if len(self.weights) > 1 else 0))  # b x M
-        S = features.frequencies  # b x M x D, or 1 x M x D
+        S = features.slopes  # b x M x D, or 1 x M x D
         c = torch.cos(angles)
         n = torch.linalg.vector_norm(c, dim=1, keepdim=True)  # b x 1, N^1/2
         g = torch.linalg.vecdot(w, c)[:, None] / n
@@ -89,7 +94,9 @@ class Acquisition:
     """Maximisation of an agent's function over the domain.
 
     Grid: exact. Box: `n_candidates` uniform points, then bounded Newton ascent with analytic derivatives from
-    `n_starts` uniform starts and from the best candidate; a start stays in its region; the best point wins.
+    `n_starts` uniform starts and from the best candidate; a start stays in its region; the best point wins. On
+    discrete axes every start first tries other values, axis after axis, and keeps the best while it climbs; the best
+    point does so twice more.
     Raises ValueError for sizes below 1 (candidates) or 0 (starts).
     """
 
@@ -104,21 +111,23 @@ class Acquisition:
 
     def uniforms_needed(self, domain: Domain) -> int:
         """The number of uniforms that `maximize` takes for each agent."""
-        return (self.n_candidates + self.n_starts) * domain.dimension if isinstance(domain, Box) else 0
+        return (self.n_candidates + self.n_starts) * domain.dimension if not isinstance(domain, Grid) else 0
 
     def maximize(self, function: FeatureFunction, domain: Domain, uniforms: Tensor) -> Tensor:
         """The maximiser of each function of the batch, `B x D` unit-cube points.
 
         uniforms: B x uniforms_needed(domain), U[0, 1), on the device of a grid.
         """
-        if not isinstance(domain, Box):
+        if isinstance(domain, Grid):
             best = function(domain.unit_points[None]).argmax(1)  # B, or 1 for a function that all rows share
             return domain.unit_points[best].expand(len(uniforms), -1)
+        mixed = domain if isinstance(domain, MixedBox) else None
         points = uniforms.view(len(uniforms), -1, domain.dimension)
+        points = points if mixed is None else mixed.snap(points)
         candidates, starts = points[:, : self.n_candidates], points[:, self.n_candidates :]
         best = function.to(torch.float32)(candidates.float()).argmax(1)  # B; single precision is enough here
         best_candidate = candidates[torch.arange(len(best), device=best.device), best]
-        return self._refine(function, torch.cat([best_candidate[:, None], starts], 1))
+        return self._refine(function, torch.cat([best_candidate[:, None], starts], 1), mixed)
 
     def maximize_shared(
         self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, uniforms: Tensor
@@ -130,25 +139,47 @@ class Acquisition:
         function = FeatureFunction(features, weights / scale[:, None, None], regions, length)
         return self.maximize(function, domain, uniforms)
 
-    def _refine(self, function: FeatureFunction, starts: Tensor) -> Tensor:
+    def _refine(self, function: FeatureFunction, starts: Tensor, mixed: MixedBox | None) -> Tensor:
         """The best local maximum from `B x k x D` starts: all starts in single precision, then the best in double."""
         B, k, D = starts.shape
         each = torch.arange(B, device=starts.device)
         if self.max_iterations == 0:
-            return starts[each, function(starts).argmax(1)]
+            best_points = starts[each, function(starts).argmax(1)]
+            return best_points if mixed is None else _other_values(function, best_points[:, None], mixed)[:, 0]
+        if mixed is not None:
+            starts = _other_values(function, starts, mixed)
         owner = each.repeat_interleave(k)
         stopping = optimize.Stopping(1e-3, 1e-4, min(_ROUGH_STEPS, self.max_iterations))
-        x, value = _ascend(function.to(torch.float32), starts.reshape(B * k, D).float(), owner, stopping)
+        x, value = _ascend(function.to(torch.float32), starts.reshape(B * k, D).float(), owner, stopping, mixed)
         best = value.view(B, k).argmax(1)
         best_points = x.view(B, k, D)[each, best].double()
         polish = optimize.Stopping(1e-8, 1e-10, self.max_iterations)
-        return _ascend(function, best_points, each, polish)[0]
+        if mixed is None:
+            return _ascend(function, best_points, each, polish)[0]
+        for _ in range(_SWEEPS):
+            best_points = _other_values(function, mixed.snap(best_points)[:, None], mixed)[:, 0]
+            best_points = _ascend(function, best_points, each, polish, mixed)[0]
+        return best_points
 
 
-def _ascend(function: FeatureFunction, x0: Tensor, owner: Tensor, stopping: optimize.Stopping) -> tuple[Tensor, Tensor]:
-    """Climb from each of the points (b x D) on its owner's function, within the point's region."""
+def _other_values(function: FeatureFunction, points: Tensor, mixed: MixedBox) -> Tensor:
+    """The points (B x k x D) after a search along one discrete axis after the other."""
+    B, k, D = points.shape
+    for axis in mixed.discrete:
+        neighbours = mixed.neighbours(points.reshape(B * k, D), axis)  # Bk x m x D
+        best = function(neighbours.reshape(B, -1, D)).view(B * k, -1).argmax(1)
+        points = neighbours[torch.arange(B * k, device=points.device), best].view(B, k, D)
+    return points
+
+
+def _ascend(
+    function: FeatureFunction, x0: Tensor, owner: Tensor, stopping: optimize.Stopping, mixed: MixedBox | None = None
+) -> tuple[Tensor, Tensor]:
+    """Climb from each of the points (b x D) on its owner's function, within the point's region and discrete values."""
     region = function.regions.region_of(x0)
     lower, upper = function.regions.bounds(region, x0.dtype)
+    if mixed is not None:
+        lower, upper = mixed.fixed(x0, lower, upper)
 
     def negative(x: Tensor, problems: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         value, gradient, hessian = function.derivatives(

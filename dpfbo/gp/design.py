@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.gp.domain import Domain
-from dpfbo.gp.regions import Regions
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Domain
+from dpfbo.space.regions import Regions
 
 
 @dataclass(frozen=True)

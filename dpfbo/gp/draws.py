@@ -16,12 +16,12 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
-from dpfbo.gp.domain import Domain, Grid
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky, sample_weights
-from dpfbo.gp.regions import Regions
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Domain, Grid, embedded, embedded_dimension
+from dpfbo.space.regions import Regions
 
 METHODS = ("rff", "exact", "gpytorch")
 _NOISE_FLOOR = 1e-5  # observation noise variance used when sampling
@@ -72,7 +72,7 @@ class OwnDraw:
         if self.method == "gpytorch":
             from dpfbo.gp import gpytorch_draws  # its import takes seconds
 
-            draw = gpytorch_draws.Draw(agents, x, y, hyper, noise, streams, round)
+            draw = gpytorch_draws.Draw(agents, embedded(domain, x), y, hyper, noise, streams, round)
             return draw.maximizers(domain, acquisition, self.n_features)
         if isinstance(hyper, KernelParameters):
             raise SettingError("method", f"must be gpytorch for {hyper.own.extensions[0]}, got {self.method!r}")
@@ -84,7 +84,7 @@ class OwnDraw:
 
             values = exact_draw_on_grid(domain.unit_points[:, 0], x[..., 0], y, hyper, noise, prior, e)
             return domain.unit_points[values.argmax(1)]
-        function = self._feature_draw(agents, x, y, hyper, noise, streams, round)
+        function = self._feature_draw(agents, x, y, hyper, noise, domain, streams, round)
         u = streams.uniform("own_draw/starts", agents, round, acquisition.uniforms_needed(domain))
         return acquisition.maximize(function, domain, u)
 
@@ -95,20 +95,21 @@ class OwnDraw:
         y: Tensor,
         hyper: Hyperparameters,
         noise: Tensor,
+        domain: Domain,
         streams: Streams,
         round: int,
     ) -> FeatureFunction:
-        F, (n, t, D) = self.n_features, x.shape
+        F, (n, t, _), D = self.n_features, x.shape, embedded_dimension(domain)
         s = streams.normal("own_draw/frequencies", agents, round, F * D).view(n, F, D)
         b = 2 * math.pi * streams.uniform("own_draw/phases", agents, round, F)
-        features = RandomFeatures(s / hyper.lengthscale[:, None, None], b)
+        features = RandomFeatures(s / hyper.lengthscale[:, None, None], b).on(domain)
         sd = hyper.variance.sqrt()
         Phi = sd[:, None, None] * features(x)  # n x t x F
         L = cholesky(Phi @ Phi.mT + torch.diag_embed(noise[:, None].expand(-1, t)))
         w0 = streams.normal("own_draw/weights", agents, round, F)
         e = noise.sqrt()[:, None] * streams.normal("own_draw/noise", agents, round, t)
         w = sample_weights(Phi, L, y, w0, e)
-        return FeatureFunction(features, w[:, None], Regions(1, D), hyper.lengthscale)
+        return FeatureFunction(features, w[:, None], Regions(1, domain.dimension), hyper.lengthscale)
 
 
 def exact_draw_on_grid(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.gp import batches
+from dpfbo.space.domain import Domain
+from dpfbo.space.mixed import MixedBox
 
 _TAIL = 1e-6  # probability beyond which no quasi-random frequency lies
 
@@ -22,11 +24,13 @@ class RandomFeatures:
     `phi(x) . phi(x')` approximates the SE kernel `exp(-|x - x'|^2 / (2 l^2))` (Rahimi and Recht 2007; the
     paper's App. B scales every phi(x) to unit norm, which makes `|phi(x) . w| <= |w|`).
 
-    frequencies: `B x M x D`; phases: `B x M`. B = 1 is one map that all agents share.
+    frequencies: `B x M x D`; phases: `B x M`. B = 1 is one map that all agents share. space: the domain whose points
+    are embedded first, into D coordinates; None if they are taken as they are.
     """
 
     frequencies: Tensor
     phases: Tensor
+    space: MixedBox | None = None
 
     def __call__(self, u: Tensor) -> Tensor:
         """Features of unit-cube points, `B x k x D -> B x k x M` (B broadcasts against a shared map)."""
@@ -35,6 +39,8 @@ class RandomFeatures:
 
     def angles(self, u: Tensor) -> Tensor:
         """`s_j . x + b_j`, `B x k x D -> B x k x M`."""
+        if self.space is not None:
+            u = self.space.embed(u)
         if len(self.frequencies) > 1:
             return torch.baddbmm(self.phases[:, None], u, self.frequencies.mT)
         points = u.flatten(0, 1)
@@ -43,13 +49,22 @@ class RandomFeatures:
 
     def to(self, where: torch.device | torch.dtype) -> "RandomFeatures":
         """The same maps on another device or in another precision."""
-        return RandomFeatures(self.frequencies.to(where), self.phases.to(where))
+        return RandomFeatures(self.frequencies.to(where), self.phases.to(where), self.space)
+
+    def on(self, domain: Domain) -> "RandomFeatures":
+        """The same maps as functions of the domain's unit-cube points, which they embed first where it is mixed."""
+        return replace(self, space=domain if isinstance(domain, MixedBox) else None)
 
     def select(self, rows: Tensor) -> "RandomFeatures":
         """The maps of some elements of the batch; a shared map stays shared."""
         if len(self.frequencies) == 1:
             return self
-        return RandomFeatures(self.frequencies.index_select(0, rows), self.phases.index_select(0, rows))
+        return RandomFeatures(self.frequencies.index_select(0, rows), self.phases.index_select(0, rows), self.space)
+
+    @property
+    def slopes(self) -> Tensor:
+        """The derivatives of the angles with respect to the unit-cube point, `B x M x D`; 0 on discrete axes."""
+        return self.frequencies if self.space is None else self.space.pulled_back(self.frequencies)
 
 
 def block_features(

@@ -6,7 +6,7 @@ In a box, for a stationary kernel whose spectral density is known (SE, Matern): 
     f(u) = f0(u) + k(u, X) v,    v = (K + noise I)^-1 (y - f0(X) - e),    e ~ N(0, noise I)
 
 with f0 from random features (Wilson et al. 2020), whose first two moments are those of the posterior. In a box, for
-any other kernel: a draw at random candidates, as on a grid.
+any other kernel, or with discrete axes: a draw at random candidates, as on a grid.
 
 A draw on G points costs G^3 operations and some 5 G^2 numbers an agent.
 """
@@ -22,13 +22,14 @@ from torch import Tensor
 
 from dpfbo.gp import batches, gpytorch_model, optimize
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.domain import Box, Domain
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.gpytorch_kernels import degrees_of_freedom
 from dpfbo.gp.gpytorch_model import AgentsModel, Models
 from dpfbo.gp.own_gp import AnyHyperparameters, KernelParameters
 from dpfbo.gp.posterior import FactorisationError, cholesky
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Domain, Grid, embedded
+from dpfbo.space.mixed import MixedBox
 
 _JITTER = 1e-9  # added to a posterior covariance, relative to the mean prior variance
 _LONGEST_STEP = 0.3  # length of the first step of a search, at most
@@ -38,7 +39,7 @@ _LONGEST_STEP = 0.3  # length of the first step of a search, at most
 class Draw:
     """One draw for each of n agents in one round.
 
-    agents: n ids; x: n x t x D unit-cube points; y: n x t; hyper: of n agents; noise: n, the variance of the
+    agents: n ids; x: n x t x D unit-cube points, embedded; y: n x t; hyper: of n agents; noise: n, the variance of the
     observation noise in the draw.
     """
 
@@ -59,13 +60,15 @@ class Draw:
     def maximizers(self, domain: Domain, acquisition: Acquisition, n_features: int) -> Tensor:
         """The argmax of each draw, n x D unit-cube points."""
         n, D = len(self.agents), domain.dimension
-        if not isinstance(domain, Box):
+        if isinstance(domain, Grid):
             values = self._joint(domain.unit_points[None])
             return domain.unit_points[values.argmax(1)]
-        if self.posterior.freedom is None:
+        if self.posterior.freedom is None or isinstance(domain, MixedBox):
             size = acquisition.n_candidates * D
             candidates = self.streams.uniform("own_draw/starts", self.agents, self.round, size).view(n, -1, D)
-            return _best(candidates, self._joint(candidates))
+            if isinstance(domain, MixedBox):
+                candidates = domain.snap(candidates)
+            return _best(candidates, self._joint(embedded(domain, candidates)))
         u = self.streams.uniform("own_draw/starts", self.agents, self.round, acquisition.uniforms_needed(domain))
         return maximizers_in_box(self.function(n_features), acquisition, u.view(n, -1, D))
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from dpfbo.gp.domain import Domain
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Domain
 
 
 class Problem(Protocol):

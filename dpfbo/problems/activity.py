@@ -10,11 +10,11 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.gp.domain import Box
 from dpfbo.problems.objectives.softmax_regression import DataSets, Settings, data_sets, fit, validation_accuracy
 from dpfbo.problems.readers.data_files import data_file
 from dpfbo.problems.readers.har import ACTIVITIES, ARCHIVE, COMPACT, load_subjects
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box
 
 _FILES = {"auto": (ARCHIVE, COMPACT), "official": (ARCHIVE,), "recomputed": (COMPACT,)}
 

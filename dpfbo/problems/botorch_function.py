@@ -13,9 +13,9 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.gp import batches, optimize
-from dpfbo.gp.domain import Box
 from dpfbo.problems import observation_noise
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box
 
 MAX_DIMENSION = 10
 _SAMPLE = 4096  # Sobol points for the function's mean and standard deviation

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.gp.domain import Box
 from dpfbo.problems import observation_noise
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box
 
 BRANIN_MEAN, BRANIN_SD = 54.8104, 51.9496  # of its values over the domain (Picheny et al. 2013)
 BRANIN_MINIMUM = 0.39788735772973816

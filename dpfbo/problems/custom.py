@@ -3,10 +3,11 @@
 import importlib
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +15,10 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.gp.domain import Box
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box
+from dpfbo.space.mixed import MixedBox
+from dpfbo.space.parameters import Space
 
 
 class EvaluationError(RuntimeError):
@@ -24,24 +27,30 @@ class EvaluationError(RuntimeError):
 
 @dataclass(frozen=True)
 class Custom:
-    """`f(agent_id, x) -> y`, one call for each agent and query; x is a numpy vector in the bounds' units.
+    """`f(agent_id, x) -> y`, one call for each agent and query.
 
-    function: `package.module:name`, importable from the working directory. lower, upper: bounds, one value an
-    axis. maximize: False turns the sign. optimum: the best value if known, one number for all agents or one
-    each; the metric is then simple regret, otherwise the best value so far, in the function's own sign. Raises
-    ValueError if the function cannot be imported.
+    function: a callable, or `package.module:name`, importable from the working directory. lower, upper: bounds, one
+    value an axis; x is then a numpy vector. space: named parameters instead (`dpfbo.Space`, or the mapping that it is
+    made from); x is then a configuration, a dict with the value of every parameter. maximize: False turns the sign.
+    optimum: the best value if known, one number for all agents or one each; the metric is then simple regret,
+    otherwise the best value so far, in the function's own sign.
+
+    Raises SettingError for bad bounds or parameters, or a function that cannot be imported.
     """
 
-    function: str
-    lower: Sequence[float]
-    upper: Sequence[float]
-    n_agents: int
+    function: str | Callable[[int, Any], float]
+    lower: Sequence[float] | None = None
+    upper: Sequence[float] | None = None
+    n_agents: int = 10
     maximize: bool = True
     optimum: float | Sequence[float] | None = None
     noise_variance: float | None = None
+    space: Space | Mapping[str, Any] | None = None
     name: str = "custom"
 
     def __post_init__(self) -> None:
+        if self.space is not None and not isinstance(self.space, Space):
+            object.__setattr__(self, "space", Space(self.space))
         checks.integer("n_agents", self.n_agents, minimum=1)
         if self.optimum is not None and np.size(self.optimum) not in (1, self.n_agents):
             raise SettingError(
@@ -50,7 +59,13 @@ class Custom:
         self.domain, self._objective  # noqa: B018  (both raise ValueError for bad settings)
 
     @cached_property
-    def domain(self) -> Box:
+    def domain(self) -> Box | MixedBox:
+        if isinstance(self.space, Space):
+            if self.lower is not None or self.upper is not None:
+                raise SettingError("space", "must be given without lower and upper")
+            return self.space.domain
+        if self.lower is None or self.upper is None:
+            raise SettingError("lower", "and upper, or a space of named parameters, must be given")
         try:
             return Box(tuple(float(v) for v in self.lower), tuple(float(v) for v in self.upper))
         except TypeError as error:
@@ -75,7 +90,9 @@ class Custom:
         return 1.0 if self.maximize else -1.0
 
     @cached_property
-    def _objective(self) -> Callable[[int, np.ndarray], float]:
+    def _objective(self) -> Callable[[int, Any], float]:
+        if callable(self.function):
+            return self.function
         module, _, attribute = str(self.function).partition(":")
         if not module or not attribute:
             raise SettingError("function", f"must read 'package.module:name', got {self.function!r}")
@@ -100,10 +117,15 @@ class Custom:
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return y
 
+    @property
+    def _function_name(self) -> str:
+        return self.function if isinstance(self.function, str) else getattr(self.function, "__name__", "function")
+
     def _call(self, agent: int, point: np.ndarray) -> float:
-        where = f"function {self.function!r} at agent {agent}, x = {point.tolist()}"
+        x = self.space.configuration(point.tolist()) if isinstance(self.space, Space) else point.copy()
+        where = f"function {self._function_name!r} at agent {agent}, x = {x if isinstance(x, dict) else x.tolist()}"
         try:
-            result = self._objective(agent, point.copy())
+            result = self._objective(agent, x)
         except Exception as error:
             raise EvaluationError(f"{where} raised {type(error).__name__}: {error}") from error
         try:

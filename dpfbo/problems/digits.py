@@ -11,7 +11,6 @@ from torch.nn import functional
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.gp.domain import Box
 from dpfbo.problems.objectives.cnn import (
     CLASSES,
     ImageSets,
@@ -30,6 +29,7 @@ from dpfbo.problems.readers.writers import (
     split,
 )
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box
 
 SOURCES = ("auto", "federated_emnist", "mnist_by_writer", "sklearn")
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.gp.domain import Box
 from dpfbo.problems.objectives.svm import Fit, auc_parallel, load_fields
 from dpfbo.problems.readers.data_files import data_file
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box
 
 _FIELDS = 29
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.gp import batches
-from dpfbo.gp.domain import Box
 from dpfbo.problems.objectives.kernel_ridge import Schools, load_schools
 from dpfbo.problems.readers.data_files import data_file
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box
 
 _LN10 = math.log(10)
 

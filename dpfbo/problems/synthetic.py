@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.gp.domain import Grid
 from dpfbo.problems import observation_noise
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Grid
 
 
 def gp_draws(n_draws: int, grid_size: int, lengthscale: float, generator: np.random.Generator) -> Tensor:

@@ -18,9 +18,9 @@ from dpfbo.clock import PhaseClock
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.domain import Domain, Grid
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Domain, Grid
 from runners.compose.settings import FederatedSettings
 
 FOLLOW = {"inverse_sqrt": 0.5, "inverse": 1.0, "inverse_square": 2.0, "never": np.inf}  # 1 - p_t = t^-exponent

@@ -16,13 +16,14 @@ from dpfbo.federated.server import AnyServer
 from dpfbo.federated.server_parts import ServerParts
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.features import block_features, shared_features
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan
 from dpfbo.privacy.release import KeptRelease
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
+from dpfbo.space.domain import embedded_dimension
+from dpfbo.space.regions import Regions
 from runners.compose.keys import keys
 from runners.compose.privacy_plan import broadcasts_plan, mechanism_of
 from runners.compose.settings import FederatedSettings
@@ -125,13 +126,13 @@ def _agents(settings: FederatedSettings, problem: Problem, streams: Streams) -> 
         regions.check_against(domain, problem.n_agents)
         generator = streams.generator("features")
         if a.prior is None:
-            features = shared_features(a.M, domain.dimension, a.lengthscale, generator, a.paired)
+            features = shared_features(a.M, embedded_dimension(domain), a.lengthscale, generator, a.paired)
         else:
-            features = block_features(a.M, domain.dimension, a.prior.lengthscales, generator)
+            features = block_features(a.M, embedded_dimension(domain), a.prior.lengthscales, generator)
         return Agents(
             domain=domain,
             regions=regions,
-            features=features,
+            features=features.on(domain),
             streams=streams,
             rounds=settings.rounds,
             n_init=settings.n_init,

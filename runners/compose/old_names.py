@@ -39,6 +39,10 @@ ADDED: dict[tuple[str, ...], dict[str, Any]] = {
 }
 
 
+# the same for settings of one problem, whose class has that value as its default
+_ADDED_TO_A_PROBLEM = {"space": None}
+
+
 def as_first_written(settings: dict[str, Any]) -> dict[str, Any]:
     """Resolved settings as the first version would have written them."""
     old: dict[str, Any] = _with_classes(settings, _MOVED)
@@ -48,7 +52,7 @@ def as_first_written(settings: dict[str, Any]) -> dict[str, Any]:
     if "privacy" in old:  # the settings of a curator's release had them, too
         names = old["privacy"].get("accountants", _ACCOUNTANTS)
         old["privacy"]["accountants"] = {name: _ACCOUNTANTS.get(name, name) for name in names}
-    for node, values in _later_settings(old):
+    for node, values in [*_later_settings(old), (old["problem"], _ADDED_TO_A_PROBLEM)]:
         for key, value in values.items():
             if node.get(key) == value:
                 del node[key]

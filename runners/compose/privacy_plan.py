@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from dpfbo.federated.mechanism import Mechanism, SubsampledGaussian, WeightedAverage
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting import accountant_named, default_delta
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.plan import PrivacyPlan, analysing
+from dpfbo.space.regions import Regions
 from runners.compose.keys import MECHANISM, keys
 from runners.compose.privacy_settings import RELEASE_ACCOUNTANT, BudgetSettings
 from runners.compose.settings import FederatedSettings, OutsourcedSettings

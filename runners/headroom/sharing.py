@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfbo.gp.domain import Grid
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Grid
 
 BLOCK = 16  # points evaluated at once: an agent's models for all of them may not fit into memory
 

@@ -11,10 +11,10 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.schedule import Constant, PowerSchedule, Schedule, Steps
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting import ACCOUNTANTS, calibrate, check_delta, default_delta
 from dpfbo.privacy.accounting.events import round_parameters
 from dpfbo.privacy.plan import PrivacyPlan, analysing
+from dpfbo.space.regions import Regions
 from runners.privacy.report import facts
 
 COVERS = (

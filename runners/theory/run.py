@@ -18,6 +18,7 @@ from yaml import YAMLError
 from dpfbo.federated import theory
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.privacy.entropy import SeededEntropy
+from dpfbo.space.mixed import MixedBox
 from runners.compose.composition import experiment_of, federated
 from runners.compose.configuration import composed
 from runners.compose.federated import FederatedExperiment
@@ -48,6 +49,8 @@ class RebuiltRun:
     def u(self) -> Tensor:
         """The queries in the unit cube."""
         domain = self.experiment.problem.domain
+        if isinstance(domain, MixedBox):
+            raise ValueError("the theorem is about a box or a grid, and this problem has a space of parameters")
         low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (domain.lower, domain.upper))
         return (self.x - low) / (high - low)
 

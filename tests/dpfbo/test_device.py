@@ -24,11 +24,9 @@ from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp import acquisition, hyperparameters, optimize, posterior
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
 from dpfbo.gp.design import Design
-from dpfbo.gp.domain import Box, Domain, Grid
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import RandomFeatures, block_features, shared_features
 from dpfbo.gp.own_gp import Hyperparameters, OwnGP
-from dpfbo.gp.regions import Regions
 from dpfbo.problems import Problem
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.custom import Custom
@@ -36,6 +34,8 @@ from dpfbo.problems.landmine import Landmine
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.problems.synthetic_heterogeneous import SyntheticHeterogeneous
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box, Domain, Grid
+from dpfbo.space.regions import Regions
 from tests.helpers.data_files import write_mini_landmine
 from tests.helpers.devices import CPU, Piece, same_elsewhere, tensors_of
 

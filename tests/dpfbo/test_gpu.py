@@ -20,18 +20,18 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.shard import Shard
 from dpfbo.gp import gpytorch_fit, hyperparameters
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
-from dpfbo.gp.domain import Box, Grid
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import shared_features
 from dpfbo.gp.gpytorch_model import Models
 from dpfbo.gp.own_gp import Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky
-from dpfbo.gp.regions import Regions
 from dpfbo.problems import Problem
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.custom import Custom
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box, Grid
+from dpfbo.space.regions import Regions
 from tests.helpers.federated_world import T, prior_server_for, prior_world, server_for, world
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -4,7 +4,7 @@ import torch
 
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.weights.softmax import Softmax
-from dpfbo.gp.regions import Regions
+from dpfbo.space.regions import Regions
 
 
 def charged(N, P, T, q, z, decay, charge, calibration="paper", schedule=None):

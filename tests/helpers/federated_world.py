@@ -13,13 +13,13 @@ from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import block_features, shared_features
 from dpfbo.gp.own_gp import OwnGP
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.rng import Streams
+from dpfbo.space.regions import Regions
 
 T = 8
 GIVEN = OwnGP("given", lengthscale=0.1, variance=1.0, noise=0.01)

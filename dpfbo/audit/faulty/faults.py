@@ -18,10 +18,10 @@ from dpfbo.federated.schedule import Steps
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import Budget, EpsilonCurve
 from dpfbo.privacy.ledger import Ledger
+from dpfbo.space.regions import Regions
 
 TWO_WORLDS = "two worlds"
 N, P, M, ROUNDS, DELTA = 12, 3, 12, 2, 1e-2

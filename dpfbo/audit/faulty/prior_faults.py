@@ -16,13 +16,13 @@ from dpfbo.federated.server import Server
 from dpfbo.federated.shard import Shard
 from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp.features import block_features
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems import Problem
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.rng import Streams
+from dpfbo.space.regions import Regions
 
 N, N_FEATURES, N_INIT, DELTA = 12, 8, 4, 1e-2
 Z, S = 1.0, 2.6

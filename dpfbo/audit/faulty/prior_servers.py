@@ -15,11 +15,11 @@ from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import RoundOutput, Server
 from dpfbo.federated.shard import Shard
 from dpfbo.gp.design import Design
-from dpfbo.gp.domain import Domain
 from dpfbo.gp.features import RandomFeatures
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems import Problem
+from dpfbo.space.domain import Domain
+from dpfbo.space.regions import Regions
 
 _STEP = 0.05  # distance of a point that follows the best one so far
 

@@ -24,11 +24,11 @@ from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.prior.inference import CommonPosterior, Released, floor, reached
 from dpfbo.gp import batches
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.domain import Domain
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.posterior import cholesky
-from dpfbo.gp.regions import Regions
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Domain
+from dpfbo.space.regions import Regions
 
 
 @dataclass(frozen=True)

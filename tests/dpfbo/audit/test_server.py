@@ -20,7 +20,6 @@ from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
 from dpfbo.federated.schedule import PowerSchedule
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.uniform import Uniform
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting import default_delta
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.accounting.fixed_size import FixedSize
@@ -30,6 +29,7 @@ from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.noise import DiscreteGaussian
 from dpfbo.rng import Streams
+from dpfbo.space.regions import Regions
 
 PAGE = Path(__file__).parents[3] / "docs" / "audit.md"
 # large faults that the bound must find without the checks

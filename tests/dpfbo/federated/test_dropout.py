@@ -15,12 +15,12 @@ from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
 from dpfbo.federated.peer_exchange import PeerExchange
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.uniform import Uniform
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.rng import Streams
+from dpfbo.space.regions import Regions
 from tests.helpers.ray_runs import BOX, GRID, Reused, frames, records, run, same
 from tests.helpers.small_runs import call
 

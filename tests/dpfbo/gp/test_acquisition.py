@@ -8,9 +8,9 @@ import torch
 from scipy.optimize import minimize as scipy_minimize
 
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
-from dpfbo.gp.domain import Box, Grid
 from dpfbo.gp.features import RandomFeatures
-from dpfbo.gp.regions import Regions
+from dpfbo.space.domain import Box, Grid
+from dpfbo.space.regions import Regions
 
 
 def generator(seed):

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from dpfbo.gp.design import Design
-from dpfbo.gp.domain import Box, Grid
-from dpfbo.gp.regions import Regions
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box, Grid
+from dpfbo.space.regions import Regions
 
 LINE = Grid(torch.linspace(0, 1, 40, dtype=torch.float64)[:, None], (0.0,), (1.0,))
 SQUARE = Box((0.0, -5.0), (2.0, 10.0))

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from dpfbo.gp import hyperparameters
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.domain import Box, Grid
 from dpfbo.gp.draws import OwnDraw, exact_draw_on_grid
 from dpfbo.gp.own_gp import Hyperparameters
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box, Grid
 
 GRID = torch.linspace(0, 1, 25, dtype=torch.float64)
 X = torch.tensor([0.1, 0.15, 0.4, 0.8], dtype=torch.float64)

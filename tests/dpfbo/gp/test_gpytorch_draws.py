@@ -9,12 +9,12 @@ from torch import Tensor
 
 from dpfbo.gp import gpytorch_draws, gpytorch_model, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.domain import Box, Domain, Grid
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.gpytorch_draws import Draw, Posterior
 from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import FactorisationError
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box, Domain, Grid
 
 SQUARE = Box((0.0, 0.0), (1.0, 1.0))
 RQ = OwnGP("gpytorch", kernel={"_target_": "gpytorch.kernels.RQKernel"})

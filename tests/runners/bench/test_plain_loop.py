@@ -23,14 +23,14 @@ from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.gp import hyperparameters, posterior
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
-from dpfbo.gp.domain import Box, Grid
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.own_gp import OwnGP
-from dpfbo.gp.regions import Regions
 from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
+from dpfbo.space.domain import Box, Grid
+from dpfbo.space.regions import Regions
 from runners.bench import plain_loop
 from runners.compose.composition import build, federated
 from runners.compose.configuration import composed

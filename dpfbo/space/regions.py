@@ -8,7 +8,8 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.gp.domain import Domain, Grid
+from dpfbo.space.domain import Domain, Grid
+from dpfbo.space.mixed import MixedBox
 
 _EDGE = {torch.float64: 1e-9, torch.float32: 1e-6}  # distance of a corner from a face that regions share
 
@@ -77,15 +78,25 @@ class Regions:
         """
         if isinstance(domain, Grid):
             return self._uniform_grid_points(region, u[..., 0], domain)
-        lower, upper = self.bounds(region)
-        return lower[:, None] + u * (upper - lower)[:, None]
+        lower, upper = (corner[:, None] for corner in self.bounds(region))
+        points = lower + u * (upper - lower)
+        return domain.snap_within(points, lower, upper) if isinstance(domain, MixedBox) else points
 
     def check_against(self, domain: Domain, n_agents: int) -> None:
         """Raise ValueError if a region would have no agent, or no point of the grid."""
         if n_agents < self.P:
             raise SettingError("P", f"must be at most the number of agents {n_agents}, got {self.P}")
+        if isinstance(domain, MixedBox):
+            self._check_values(domain)
         if isinstance(domain, Grid) and len(self.region_of(domain.unit_points).unique()) < self.P:
             raise SettingError("P", f"leaves a region without a grid point, got {self.P}")
+
+    def _check_values(self, domain: MixedBox) -> None:
+        centres = torch.full((self.P, 1, self.dimension), 0.5, dtype=torch.float64, device="cpu")
+        try:
+            self.uniform_points(torch.arange(self.P, device="cpu"), centres, domain)
+        except SettingError as error:
+            raise SettingError("P", f"leaves a region without a value of a parameter, got {self.P}") from error
 
     def _uniform_grid_points(self, region: Tensor, u: Tensor, grid: Grid) -> Tensor:
         by_region = self.region_of(grid.unit_points)

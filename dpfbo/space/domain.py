@@ -1,10 +1,12 @@
-"""Search domains X: a finite grid or a box. Inside the library every point lives in the unit cube."""
+"""Search domains X: a finite grid, a box, or a box with discrete axes (`mixed`). Points live in the unit cube."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
+
+from dpfbo.space.mixed import MixedBox
 
 
 @dataclass(frozen=True)
@@ -75,4 +77,14 @@ class Grid:
         return replace(self, points=self.points.to(device))
 
 
-Domain = Box | Grid
+Domain = Box | Grid | MixedBox
+
+
+def embedded_dimension(domain: Domain) -> int:
+    """The number of coordinates of a point as features and kernels see it."""
+    return domain.embedded_dimension if isinstance(domain, MixedBox) else domain.dimension
+
+
+def embedded(domain: Domain, u: Tensor) -> Tensor:
+    """Unit-cube points as features and kernels see them."""
+    return domain.embed(u) if isinstance(domain, MixedBox) else u

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpfbo.gp.domain import Box, Grid
-from dpfbo.gp.regions import Regions
+from dpfbo.space.domain import Box, Grid
+from dpfbo.space.regions import Regions
 
 EXAMPLES = settings(max_examples=150, deadline=None, derandomize=True)
 LAYOUTS = st.builds(Regions, st.integers(1, 64), st.integers(1, 4))
