@@ -6,12 +6,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from dpfbo.problems import Problem
-from runners.compose.federated import FederatedExperiment
+from runners.compose.federated import FederatedExperiment, study_of
 from runners.compose.identity import setting_hash
 from runners.compose.instantiate import instantiate
-from runners.compose.keys import keys
+from runners.compose.keys import MECHANISM, keys
 from runners.compose.outsourced import OutsourcedExperiment
-from runners.compose.privacy_plan import multiplier_for
 from runners.compose.settings import FederatedSettings, ProblemSettings, Settings
 from runners.compose.typed import is_outsourced, typed
 
@@ -79,7 +78,9 @@ class Composition:
         if not isinstance(s, FederatedSettings) or not s.algorithm.private or s.privacy.epsilon is None:
             return found
         given = None if OmegaConf.is_interpolation(self._given.privacy, "z") else s.privacy.z
-        z = multiplier_for(s, self.problem.n_agents)
+        study = study_of(s, self.problem.domain, self.problem.n_agents)
+        with keys("privacy", **MECHANISM):
+            z = study.multiplier_for(s.privacy.epsilon, s.privacy.z)
         if given is not None and given != z:  # the command line may give it, or an earlier calibration
             raise ValueError(
                 f"privacy.z must be left out where privacy.epsilon={s.privacy.epsilon!r} says what it is, got {given!r}"

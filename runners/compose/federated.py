@@ -1,4 +1,4 @@
-"""The library's objects for a run of agents and, perhaps, a server, made from its settings."""
+"""The study of a run of agents and, perhaps, a server, made from its settings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,21 +11,18 @@ from dpfbo.checkpoint import Checkpoint, ReleaseFile
 from dpfbo.federated.agents import Agents
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.federation import FederatedResult
-from dpfbo.federated.mechanism import Mechanism
+from dpfbo.federated.mechanism import Mechanism, SubsampledGaussian
 from dpfbo.federated.server import AnyServer
-from dpfbo.federated.server_parts import ServerParts
 from dpfbo.federated.weights import Weighting
-from dpfbo.gp.features import block_features, shared_features
-from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan
 from dpfbo.privacy.release import KeptRelease
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
-from dpfbo.space.domain import embedded_dimension
-from dpfbo.space.regions import Regions
-from runners.compose.keys import keys
-from runners.compose.privacy_plan import broadcasts_plan, mechanism_of
+from dpfbo.space.domain import Domain
+from dpfbo.study.study import Study
+from runners.compose.keys import MECHANISM, keys
+from runners.compose.privacy_plan import limited
 from runners.compose.settings import FederatedSettings
 
 
@@ -35,36 +32,48 @@ class FederatedExperiment:
 
     settings: FederatedSettings
     problem: Problem
-    agents: Agents
-    mechanism: Mechanism
-    dropout: Dropout
-    streams: Streams
+    study: Study
     family: ClassVar[str] = "federated"
 
     @staticmethod
     def of(settings: FederatedSettings, problem: Problem) -> "FederatedExperiment":
         """Raises ValueError, one sentence with the key, for settings that do not fit the problem."""
-        streams = Streams(settings.seed)
-        with keys("dropout"):
-            dropout = Dropout(settings.dropout.probability, streams)
-        agents = _agents(settings, problem, streams)
-        return FederatedExperiment(settings, problem, agents, mechanism_of(settings), dropout, streams)
+        study = study_of(settings, problem.domain, problem.n_agents)
+        with keys("algorithm", n_features="algorithm.M", method="algorithm.own_draw.method"):
+            study.agents  # noqa: B018
+        return FederatedExperiment(settings, problem, study)
 
     @property
     def rounds(self) -> int:
-        return self.settings.rounds
+        return self.study.rounds
+
+    @property
+    def agents(self) -> Agents:
+        return self.study.agents
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return self.study.step
+
+    @property
+    def dropout(self) -> Dropout:
+        return self.study.dropout
+
+    @property
+    def streams(self) -> Streams:
+        return self.study.streams
 
     @property
     def weighting(self) -> Weighting:
-        return self.settings.weights
+        return self.study.weights
 
     @property
     def private(self) -> bool:
-        return self.settings.algorithm.private
+        return self.study.algorithm.private
 
     def result(self) -> FederatedResult:
         """The result of no rounds yet."""
-        return FederatedResult(momentum=self.settings.algorithm.momentum)
+        return self.study.result()
 
     def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
         """The file for a release that cannot be drawn again."""
@@ -81,15 +90,14 @@ class FederatedExperiment:
 
         Raises ValueError for settings that cannot be accounted for or cost more than their budget.
         """
-        return broadcasts_plan(self.settings, self.problem.n_agents, self.mechanism)
+        with keys("privacy", **MECHANISM):
+            plan = self.study.plan
+        return limited(self.settings, plan)
 
     @property
     def broadcasts(self) -> int:
         """The largest number of broadcasts that the run makes."""
-        if self.settings.algorithm.aggregates:
-            return len(self.plan.events)
-        stop = self.settings.algorithm.broadcasts
-        return self.rounds if stop is None else min(stop, self.rounds)
+        return len(self.plan.events) if self.study.algorithm.aggregates else self.study.broadcasts
 
     def earlier_releases(self, checkpoint: Checkpoint) -> list[tuple[Tensor, float]]:
         """Values and noise of the releases of an interrupted run, for a server that infers from all of them."""
@@ -105,45 +113,24 @@ class FederatedExperiment:
 
         kept: used where the noise cannot be drawn twice. earlier: of an interrupted run, see `earlier_releases`.
         """
-        kind, seeded, a = self.settings.algorithm.server, self.settings.privacy.seeded, self.agents
-        if kind is None:
-            return None
-        parts = ServerParts(
-            self.problem.n_agents, self.rounds, a.message_size, a.features, a.design, a.prior,
-            self.problem.domain, a.acquisition, a.regions, self.weighting, self.mechanism, self.dropout, self.streams,
-            SeededEntropy(self.streams) if seeded else SystemEntropy(), ledger, self.plan.curve,
-            self.plan.budget, None if seeded else kept, earlier,
-        )  # fmt: skip
+        plan = None if self.study.algorithm.server is None else self.plan
         with keys("problem"):
-            server: AnyServer = kind.for_run(parts)
-        return server
+            return self.study.server(ledger, kept, earlier, plan)
 
 
-def _agents(settings: FederatedSettings, problem: Problem, streams: Streams) -> Agents:
-    a, domain = settings.algorithm, problem.domain
-    with keys("algorithm", n_features="algorithm.M", method="algorithm.own_draw.method"):
-        regions = Regions(a.P, domain.dimension)
-        regions.check_against(domain, problem.n_agents)
-        generator = streams.generator("features")
-        if a.prior is None:
-            features = shared_features(a.M, embedded_dimension(domain), a.lengthscale, generator, a.paired)
-        else:
-            features = block_features(a.M, embedded_dimension(domain), a.prior.lengthscales, generator)
-        return Agents(
-            domain=domain,
-            regions=regions,
-            features=features.on(domain),
-            streams=streams,
-            rounds=settings.rounds,
-            n_init=settings.n_init,
-            message_noise=a.message_noise,
-            follow=a.follow,
-            own_gp=a.own_gp,
-            own_draw=a.own_draw,
-            acquisition=settings.acquisition,
-            message=a.message,
-            message_center=a.message_center,
-            local_initialisation=a.local_initialisation,
-            design_kind=a.design,
-            prior=a.prior,
+def study_of(settings: FederatedSettings, domain: Domain, n_agents: int) -> Study:
+    """The study of these settings on a domain. The mechanism is checked even if the algorithm is not private.
+
+    Raises ValueError, one sentence with the key, for a bad setting.
+    """
+    a, p = settings.algorithm, settings.privacy
+    with keys("dropout"):
+        dropout = Dropout(settings.dropout.probability, Streams(settings.seed))
+    with keys("privacy", **MECHANISM):
+        mechanism = SubsampledGaussian(
+            p.q, p.z, p.S, p.sensitivity, p.sampling, a.message_normalize, p.charge, p.schedule, p.noise
         )
+        return Study(
+            domain, n_agents, settings.rounds, settings.n_init, a, mechanism, settings.weights, settings.acquisition,
+            dropout, settings.seed, p.rng, p.delta, p.accountant, tuple(p.accountants),
+        )  # fmt: skip

@@ -54,7 +54,7 @@ def as_first_written(settings: dict[str, Any]) -> dict[str, Any]:
         old["privacy"]["accountants"] = {name: _ACCOUNTANTS.get(name, name) for name in names}
     for node, values in [*_later_settings(old), (old["problem"], _ADDED_TO_A_PROBLEM)]:
         for key, value in values.items():
-            if node.get(key) == value:
+            if key in node and node[key] == value:
                 del node[key]
     return old
 

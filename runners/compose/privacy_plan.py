@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
-
-from dpfbo.federated.mechanism import Mechanism, SubsampledGaussian, WeightedAverage
-from dpfbo.privacy.accounting import accountant_named, default_delta
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.budget import BudgetSpent
-from dpfbo.privacy.plan import PrivacyPlan, analysing
-from dpfbo.space.regions import Regions
-from runners.compose.keys import MECHANISM, keys
+from dpfbo.privacy.plan import PrivacyPlan
+from runners.compose.keys import keys
 from runners.compose.privacy_settings import RELEASE_ACCOUNTANT, BudgetSettings
 from runners.compose.settings import FederatedSettings, OutsourcedSettings
 
@@ -23,10 +17,6 @@ if TYPE_CHECKING:
 
     Events = Sequence[dp_accounting.DpEvent]
 
-BROADCASTS = (
-    "the ledger's broadcasts; not settings chosen by comparing runs on the same private data, nor other seeds and "
-    "settings, whose ledgers add up"
-)
 RELEASE = (
     "the curator's release, for neighbouring tables as the curator holds them, read, filtered and sampled; not its "
     "measurements, which tell the objective at rows of the modeler's choice, nor the GP's hyper-parameters where they "
@@ -35,37 +25,15 @@ RELEASE = (
 )
 
 
-def mechanism_of(settings: FederatedSettings) -> Mechanism:
-    """The server's step. Its settings are checked even if the algorithm is not private."""
-    a, p = settings.algorithm, settings.privacy
-    with keys("privacy", **MECHANISM):
-        private = SubsampledGaussian(
-            p.q, p.z, p.S, p.sensitivity, p.sampling, a.message_normalize, p.charge, p.schedule, p.noise
-        )
-    return private if a.private else WeightedAverage(a.message_normalize)
-
-
-def broadcasts_plan(settings: FederatedSettings, n_agents: int, mechanism: Mechanism) -> PrivacyPlan:
-    """The plan of a federated run.
-
-    Raises ValueError for a bad setting or a plan that exceeds its budget, UnsupportedEvent for a mechanism that the
-    chosen accountant cannot analyse.
-    """
-    p, a, events = settings.privacy, settings.algorithm, _events(settings, n_agents, mechanism)
-    nothing = None if a.server is not None and a.server.bare_messages else 0.0
-    by = analysing(events, p.accountant, p.accountants)
-    plan = PrivacyPlan(events, _delta(settings, n_agents), by, p.accountant, BROADCASTS, epsilon_of_nothing=nothing)
-    if plan.accountant.approximation and not p.seeded and a.private:
-        raise ValueError(
-            f"privacy.accountant={p.accountant} is an approximation: with privacy.rng=os, whose releases are real, "
-            "choose one whose epsilon is a guarantee"
-        )
-    if p.budget.epsilon is None:
+def limited(settings: FederatedSettings, plan: PrivacyPlan) -> PrivacyPlan:
+    """The plan of a federated run with its budget. Raises ValueError for a plan that exceeds it."""
+    budget, a = settings.privacy.budget, settings.algorithm
+    if budget.epsilon is None:
         return plan
     if not a.private:
         raise ValueError(f"privacy.budget.epsilon needs a private algorithm, got algorithm={a.name}")
     hint = ", which pays for {}: privacy.budget.when_spent=stop ends the broadcasts there"
-    return _within_budget(plan, p.budget, f"{len(events)} broadcasts cost", hint)
+    return _within_budget(plan, budget, f"{len(plan.events)} broadcasts cost", hint)
 
 
 def release_plan(settings: OutsourcedSettings, relation: str, events: Events) -> PrivacyPlan:
@@ -79,24 +47,6 @@ def release_plan(settings: OutsourcedSettings, relation: str, events: Events) ->
         name = settings.algorithm.name
         raise ValueError(f"privacy.budget.epsilon needs a transform with a guarantee, got {name}")
     return _within_budget(plan, p.budget, "the release costs")
-
-
-def multiplier_for(settings: FederatedSettings, n_agents: int) -> float:
-    """The smallest noise multiplier z, to four digits, with which a private run costs at most `privacy.epsilon`.
-
-    Raises ValueError for a target that cannot be met.
-    """
-    p = settings.privacy
-    assert p.epsilon is not None
-    by = {p.accountant: accountant_named(p.accountant)}
-    plan = PrivacyPlan((), _delta(settings, n_agents), by, p.accountant, BROADCASTS)
-
-    def events_of(z: float) -> Events:
-        changed = replace(settings, privacy=replace(p, z=z))
-        return _events(changed, n_agents, mechanism_of(changed))
-
-    least = min(p.schedule(t) for t in range(settings.rounds))  # z times this must not be below the smallest multiplier
-    return plan.calibrate_noise(events_of, p.epsilon, least, guess=p.z)
 
 
 def affordable(plan: PrivacyPlan, spent: Events, done: int) -> int:
@@ -125,26 +75,3 @@ def _within_budget(plan: PrivacyPlan, budget: BudgetSettings, who: str, hint: st
             f"privacy.budget.epsilon={budget.epsilon!r}{hint.format(len(limited.events))}"
         )
     return limited
-
-
-def _delta(settings: FederatedSettings, n_agents: int) -> float:
-    return default_delta(n_agents) if settings.privacy.delta is None else settings.privacy.delta
-
-
-def _events(settings: FederatedSettings, n_agents: int, mechanism: Mechanism) -> Events:
-    """The event of each planned broadcast; empty if no server adds up messages.
-
-    Raises ValueError for noise that is not a normal number in some round.
-    """
-    if not settings.algorithm.aggregates:
-        return []
-    T, stop, regions = settings.rounds, settings.algorithm.broadcasts, Regions(settings.algorithm.P, 1)
-    assignment = regions.assign(torch.arange(n_agents))
-    events = []
-    with keys("privacy", **MECHANISM):
-        for t in range(T if stop is None else min(stop, T)):
-            weights = settings.weights(t, assignment, regions.P)
-            if isinstance(mechanism, SubsampledGaussian):
-                mechanism.sigma(weights, t)
-            events.append(mechanism.dp_event(weights, t))
-    return events

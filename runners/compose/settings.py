@@ -10,18 +10,14 @@ from typing import Any
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior_server import PriorServer
-from dpfbo.federated.server_parts import ServerKind
 from dpfbo.federated.weights import Weighting
-from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.draws import OwnDraw
-from dpfbo.gp.own_gp import OwnGP
 from dpfbo.outsourced.modeler import Policy
 from dpfbo.outsourced.transforms import Transform
 from dpfbo.privacy.accounting import check_delta
+from dpfbo.study.algorithm import Algorithm
 from runners.compose.executor_settings import LocalExecutor, RayExecutor
+from runners.compose.keys import MECHANISM, keys
 from runners.compose.privacy_settings import RELEASE_ACCOUNTANT, MechanismPrivacy, ReleasePrivacy
 
 OUTSIDE = {"setting": False}
@@ -68,94 +64,6 @@ class TrackerSettings:
     """The trackers that mirror a run."""
 
     wandb: WandbSettings
-
-
-@dataclass(frozen=True)
-class FederatedAlgorithm:
-    """A member of the federated family. conf/algorithm/_base.yaml explains the settings.
-
-    server: class, None for agents that work alone. prior: None without a private prior.
-    """
-
-    name: str
-    server: type[ServerKind] | None
-    private: bool
-    P: int
-    local_initialisation: bool
-    M: int
-    lengthscale: float
-    paired: bool
-    message: str
-    message_noise: float
-    message_center: bool
-    message_normalize: bool
-    momentum: float
-    broadcasts: int | None
-    follow: str
-    own_gp: OwnGP
-    own_draw: OwnDraw
-    design: str = "uniform"
-    prior: PriorModel | None = None
-    preset: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        checks.one_of("private", self.private, (True, False))
-        checks.momentum("momentum", self.momentum)
-        if self.broadcasts is not None:
-            checks.integer("broadcasts", self.broadcasts, minimum=1)
-        if self.prior is not None or self.server is PriorServer:
-            self._check_prior()
-        for name in self._without_effect():
-            value = getattr(self, name)
-            raise SettingError(name, f"has no effect on algorithm={self.name}: leave it out, got {value!r}")
-        if self.private and not self.aggregates:
-            raise SettingError("private", f"needs a server that adds up messages, got {self.server_name}")
-        if self.server is None and self.follow != "never":
-            raise SettingError("follow", f"must be 'never' without a server, got {self.follow!r}")
-
-    def _check_prior(self) -> None:
-        """Raise SettingError for a setting of messages and broadcasts that contradicts the private prior's model."""
-        if self.prior is None:
-            raise SettingError("prior", "must be given for a PriorServer, got None")
-        if self.server is not PriorServer:
-            raise SettingError("server", f"must be a PriorServer for a private prior, got {self.server_name}")
-        if self.message != "statistics":
-            raise SettingError("message", f"must be 'statistics' for a private prior, got {self.message!r}")
-        for name, only, why in (
-            ("P", 1, "all agents share one prior over the whole domain"),
-            ("broadcasts", self.prior.releases, "every broadcast is a release, whose public points come before it"),
-            ("message_center", False, "statistics are of contrasts already"),
-            ("message_normalize", False, "the release is inferred from sums of statistics as they are"),
-        ):
-            if (value := getattr(self, name)) != only:
-                raise SettingError(name, f"must be {only} for algorithm={self.name}: {why}, got {value!r}")
-
-    @property
-    def aggregates(self) -> bool:
-        """True if a server adds up the messages."""
-        return self.server is not None and self.server.aggregates
-
-    @property
-    def sends(self) -> bool:
-        """True if the agents send messages."""
-        return self.server is not None and self.server.uses_messages
-
-    @property
-    def server_name(self) -> str:
-        return "none" if self.server is None else self.server.__name__
-
-    def _without_effect(self) -> list[str]:
-        """The settings of messages and broadcasts that differ from their defaults and that this algorithm ignores."""
-        return [
-            *(["message"] if self.message != "sample" and not self.sends else []),
-            *(["message_center"] if self.message_center is True and not self.sends else []),
-            *(["message_normalize"] if self.message_normalize is True and not self.aggregates else []),
-            *(["local_initialisation"] if self.local_initialisation is False and self.P == 1 else []),
-            *(["momentum"] if self.momentum and (not self.aggregates or self.prior is not None) else []),
-            *(["paired"] if self.paired is True and self.prior is not None else []),
-            *(["follow"] if self.follow != "always" and self.prior is not None else []),
-            *(["broadcasts"] if self.broadcasts is not None and self.server is None else []),
-        ]
 
 
 @dataclass(frozen=True)
@@ -210,7 +118,7 @@ class RunSettings:
 class FederatedSettings(RunSettings):
     """A run of agents and, perhaps, a server."""
 
-    algorithm: FederatedAlgorithm
+    algorithm: Algorithm
     privacy: MechanismPrivacy
     weights: Weighting
     acquisition: Acquisition
@@ -221,28 +129,8 @@ class FederatedSettings(RunSettings):
             self.privacy.check_noise(self.privacy.noise)
         if self.dropout.deadline is not None:
             self._check_deadline()
-        if self.algorithm.prior is not None:
-            self._check_prior()
-
-    def _check_prior(self) -> None:
-        """Raise ValueError for a setting with which the release is not the plain sum of statistics with noise."""
-        name, weights, q = self.algorithm.name, type(self.weights), self.privacy.q
-        if self.n_init < 2:
-            raise SettingError("n_init", f"must be at least 2 for algorithm={name}: one point has no contrast, got 1")
-        if weights is not Uniform:
-            raise SettingError(
-                "weights", f"must be uniform for algorithm={name}: the release is a plain sum, got {weights.__name__}"
-            )
-        if self.algorithm.prior is not None and self.algorithm.prior.releases > self.rounds:
-            raise SettingError(
-                "algorithm.broadcasts",
-                f"must be at most the number of rounds, {self.rounds}, got {self.algorithm.prior.releases!r}",
-            )
-        if self.algorithm.private and q != 1:
-            raise SettingError(
-                "privacy.q",
-                f"must be 1 for algorithm={name}: the noise that sampling adds to a sum is not modelled, got {q!r}",
-            )
+        with keys("algorithm", n_init="n_init", weights="weights", **MECHANISM):
+            self.algorithm.check_run(self.rounds, self.n_init, self.weights, self.privacy.q)
 
     def _check_deadline(self) -> None:
         deadline, executor = self.dropout.deadline, self.executor

@@ -11,13 +11,13 @@ from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.own_gp import OwnGP
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.modeler import Policy
+from dpfbo.study.algorithm import Algorithm
 from runners.compose.executor_settings import LocalExecutor, RayExecutor
 from runners.compose.instantiate import class_named, instantiate
 from runners.compose.keys import keys
 from runners.compose.privacy_settings import BudgetSettings, MechanismPrivacy, ReleasePrivacy
 from runners.compose.settings import (
     DropoutSettings,
-    FederatedAlgorithm,
     FederatedSettings,
     OutsourcedAlgorithm,
     OutsourcedSettings,
@@ -111,12 +111,14 @@ def _privacy(cls: type[ReleasePrivacy]) -> Make:
     )  # fmt: skip
 
 
-def _federated_algorithm(node: Any) -> FederatedAlgorithm:
+def _federated_algorithm(node: Any) -> Algorithm:
     def server(node: Any) -> type[Any] | None:
         return None if node is None else class_named(node, "for_run")
 
+    if isinstance(node, dict):  # its preset serves interpolations
+        node = {key: value for key, value in node.items() if key != "preset"}
     return section(
-        FederatedAlgorithm, node, "algorithm", server=server,
+        Algorithm, node, "algorithm", server=server,
         own_gp=_nested(OwnGP, "algorithm.own_gp"), own_draw=_nested(OwnDraw, "algorithm.own_draw"),
         prior=_nested(PriorModel, "algorithm.prior"),
     )  # fmt: skip

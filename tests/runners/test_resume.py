@@ -350,7 +350,8 @@ FAIL_AT = [0]
 def test_an_objective_that_raised_goes_on_in_its_round(tmp_path, round):
     N, n_init = 6, 4
     custom = [
-        "problem=custom", "problem.function=tests.runners.test_resume:fragile",
+        "problem=custom", "problem.lower=[0,0]", "problem.upper=[1,1]",
+        "problem.function=tests.runners.test_resume:fragile",
         "problem.n_agents=6", f"n_init={n_init}",
         f"rounds={T}", "algorithm.M=20", "acquisition.n_candidates=20", "acquisition.n_starts=2", *FAST,
     ]  # fmt: skip

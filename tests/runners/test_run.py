@@ -18,6 +18,7 @@ from tests.helpers.small_runs import SMALL, call
 ROOT = Path(__file__).parents[2]
 QUIET = ["tracker.wandb.mode=disabled", "progress=false"]
 CUSTOM = "problem.function=tests.helpers.objectives"
+SQUARE = ("problem=custom", "problem.lower=[0,0]", "problem.upper=[1,1]")
 
 
 def finished(folder):
@@ -154,7 +155,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(monkeypatch, capsys, tmp_p
     [("broken", "raised RuntimeError: sensor off"), ("not_a_number", "finite number, got nan"), ("absent", "imported")],
 )
 def test_custom_problem_failures(monkeypatch, capsys, tmp_path, function, says):
-    code = call(monkeypatch, "problem=custom", f"{CUSTOM}:{function}", "rounds=2", f"results_dir={tmp_path / 'r'}")
+    code = call(monkeypatch, *SQUARE, f"{CUSTOM}:{function}", "rounds=2", f"results_dir={tmp_path / 'r'}")
     error = capsys.readouterr().err
     assert code == 1
     assert says in error
@@ -169,7 +170,7 @@ def test_custom_problem_without_a_function(monkeypatch, capsys):
 
 def test_custom_problem_runs(monkeypatch, tmp_path):
     settings = ["problem.n_agents=4", "rounds=3", "n_init=3", "acquisition.n_candidates=50"]
-    assert call(monkeypatch, "problem=custom", f"{CUSTOM}:sphere", *settings, f"results_dir={tmp_path}") == 0
+    assert call(monkeypatch, *SQUARE, f"{CUSTOM}:sphere", *settings, f"results_dir={tmp_path}") == 0
     summary = json.loads((finished(tmp_path) / "summary.json").read_text())
     assert summary["metric"] == "best_value"
     assert summary["curve"]["mean"][-1] >= summary["curve"]["mean"][0]

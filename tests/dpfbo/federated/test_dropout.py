@@ -302,7 +302,8 @@ def test_shard_that_misses_the_deadline(reused, monkeypatch, tmp_path, aggregati
     (tmp_path / f"{module}.py").write_text(SLOW)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    settings = ["problem=custom", "problem.n_agents=6", "rounds=3", "n_init=1", "acquisition.n_candidates=50"]
+    settings = ["problem=custom", "problem.lower=[0,0]", "problem.upper=[1,1]", "problem.n_agents=6", "rounds=3"]
+    settings += ["n_init=1", "acquisition.n_candidates=50"]
     deadline = [*TWO, "dropout.deadline=1.5", f"executor.aggregation={aggregation}"]
     summary, folder = run(tmp_path / "ray", *settings, f"problem.function={module}:slow", *deadline)
     rounds, server = frames(folder)

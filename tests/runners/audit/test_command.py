@@ -56,7 +56,8 @@ def test_a_violated_claim_exits_with_3(tmp_path, capsys, monkeypatch):
 
     def faulty(cfg):
         experiment = real(cfg)
-        return replace(experiment, mechanism=replace(experiment.mechanism, noise=HalfNoise()))
+        study = replace(experiment.study, mechanism=replace(experiment.study.mechanism, noise=HalfNoise()))
+        return replace(experiment, study=study)
 
     monkeypatch.setattr(command, "build", faulty)
     assert audited(tmp_path, "--trials", "300") == 3

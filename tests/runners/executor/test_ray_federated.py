@@ -68,6 +68,8 @@ def test_objective_that_raises_is_the_same_sentence_and_ray_is_shut_down(monkeyp
     assert not ray.is_initialized()
     settings = [
         "problem=custom",
+        "problem.lower=[0,0]",
+        "problem.upper=[1,1]",
         "problem.function=tests.helpers.objectives:broken",
         "problem.n_agents=2",
         "rounds=2",

@@ -257,7 +257,7 @@ SETTINGS = (
     "sweep.settings=['problem.function=sweep_objective:good algorithm=ts,fts,dp_fts,random_server,sobol_server',"
     "'problem.function=sweep_objective:bad algorithm=ts']"
 )
-CUSTOM = ["problem=custom", *TINY, *QUIET, *FAST, SETTINGS, "seeds=0..3"]
+CUSTOM = ["problem=custom", "problem.lower=[0,0]", "problem.upper=[1,1]", *TINY, *QUIET, *FAST, SETTINGS, "seeds=0..3"]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""Studies: what agents and server agree on before a run, and the calls that run one."""

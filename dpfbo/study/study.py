@@ -1,0 +1,221 @@
+"""A study: the public description of a federated run, from which agents and server make their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+from dpfbo.federated.agents import Agents
+from dpfbo.federated.dropout import Dropout
+from dpfbo.federated.federation import FederatedResult
+from dpfbo.federated.mechanism import Mechanism, SubsampledGaussian, WeightedAverage
+from dpfbo.federated.server import AnyServer
+from dpfbo.federated.server_parts import ServerParts
+from dpfbo.federated.weights import Weighting
+from dpfbo.gp.acquisition import Acquisition
+from dpfbo.gp.features import block_features, shared_features
+from dpfbo.privacy.accounting import accountant_named, default_delta
+from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.plan import PrivacyPlan, analysing
+from dpfbo.privacy.release import KeptRelease
+from dpfbo.rng import Streams
+from dpfbo.space.domain import Domain, embedded_dimension
+from dpfbo.space.regions import Regions
+from dpfbo.study.algorithm import Algorithm
+
+if TYPE_CHECKING:
+    import dp_accounting
+
+    Events = Sequence[dp_accounting.DpEvent]
+
+ACCOUNTANTS = ("pld", "rdp", "moments", "fixed_size", "gdp")
+COVERS = (
+    "the ledger's broadcasts; not settings chosen by comparing runs on the same private data, nor other seeds and "
+    "settings, whose ledgers add up"
+)
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that agents and server must agree on. All of it is public.
+
+    domain: the search space. n_agents: N. rounds: T, after `n_init` initial points. mechanism: the private step of a
+    private algorithm. weights: of each agent in each sub-region. acquisition: maximisation on a box. dropout: a
+    simulated loss of messages. seed: of the shared features, the design, and the agents' draws; with rng `seeded` also
+    of the noise and the choice of agents, so that whoever knows it can remove them: a simulation. rng `os`: noise and
+    choice from the operating system, not repeatable. delta: None for N^-1.1. accountant: the one that rounds are
+    reported by, of `accountants`.
+
+    Guarantee. That of the mechanism, for everything that the `server` broadcasts. Relation: zero-out of one agent's
+    messages of all rounds (fixed-size samples: replace-one); N is public.
+
+    Raises SettingError where a part does; `agents`, `step` and `plan` check theirs at their first use.
+    """
+
+    domain: Domain
+    n_agents: int
+    rounds: int
+    n_init: int
+    algorithm: Algorithm
+    mechanism: SubsampledGaussian
+    weights: Weighting
+    acquisition: Acquisition = Acquisition()
+    dropout: Dropout = Dropout()
+    seed: int = 0
+    rng: str = "seeded"
+    delta: float | None = None
+    accountant: str = "pld"
+    accountants: tuple[str, ...] = ACCOUNTANTS
+
+    def __post_init__(self) -> None:
+        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.integer("rounds", self.rounds, minimum=1)
+        checks.integer("seed", self.seed, minimum=0)
+        checks.one_of("rng", self.rng, ("seeded", "os"))
+        q = self.mechanism.sampling_probability
+        self.algorithm.check_run(self.rounds, self.n_init, self.weights, q)
+
+    @property
+    def streams(self) -> Streams:
+        """The random numbers of the seed."""
+        return Streams(self.seed)
+
+    @cached_property
+    def agents(self) -> Agents:
+        """The settings that all agents share."""
+        a, D = self.algorithm, embedded_dimension(self.domain)
+        regions = Regions(a.P, self.domain.dimension)
+        regions.check_against(self.domain, self.n_agents)
+        generator = self.streams.generator("features")
+        if a.prior is None:
+            features = shared_features(a.M, D, a.lengthscale, generator, a.paired)
+        else:
+            features = block_features(a.M, D, a.prior.lengthscales, generator)
+        return Agents(
+            domain=self.domain,
+            regions=regions,
+            features=features.on(self.domain),
+            streams=self.streams,
+            rounds=self.rounds,
+            n_init=self.n_init,
+            message_noise=a.message_noise,
+            follow=a.follow,
+            own_gp=a.own_gp,
+            own_draw=a.own_draw,
+            acquisition=self.acquisition,
+            message=a.message,
+            message_center=a.message_center,
+            local_initialisation=a.local_initialisation,
+            design_kind=a.design,
+            prior=a.prior,
+        )
+
+    @property
+    def step(self) -> Mechanism:
+        """The server's step: the mechanism, or without privacy the plain weighted average."""
+        return self.mechanism if self.algorithm.private else WeightedAverage(self.algorithm.message_normalize)
+
+    @cached_property
+    def plan(self) -> PrivacyPlan:
+        """The broadcasts and their costs, without a budget.
+
+        Raises SettingError for noise that is no ordinary number or an accountant without a guarantee for real releases,
+        UnsupportedEvent for a mechanism that the accountant cannot analyse.
+        """
+        server, events = self.algorithm.server, self.events
+        nothing = None if server is not None and server.bare_messages else 0.0
+        by = analysing(events, self.accountant, self.accountants)
+        plan = PrivacyPlan(events, self._delta, by, self.accountant, COVERS, epsilon_of_nothing=nothing)
+        if plan.accountant.approximation and self.rng == "os" and self.algorithm.private:
+            raise SettingError(
+                "accountant",
+                f"must be one whose epsilon is a guarantee where releases are real (rng os), got {self.accountant!r}, "
+                "an approximation",
+            )
+        return plan
+
+    @property
+    def events(self) -> Events:
+        """The event of each planned broadcast; none if no server adds up messages."""
+        if not self.algorithm.aggregates:
+            return []
+        regions = Regions(self.algorithm.P, 1)
+        assignment = regions.assign(torch.arange(self.n_agents))
+        step, events = self.step, []
+        for t in range(self._planned):
+            weights = self.weights(t, assignment, regions.P)
+            if isinstance(step, SubsampledGaussian):
+                step.sigma(weights, t)
+            events.append(step.dp_event(weights, t))
+        return events
+
+    @property
+    def broadcasts(self) -> int:
+        """The largest number of broadcasts of a run, without a budget."""
+        return self._planned if self.algorithm.server is not None else self.rounds
+
+    def calibrated(self, epsilon: float) -> Study:
+        """This study with the smallest noise multiplier, to four digits, with which a run costs at most epsilon.
+
+        Raises ValueError for a target that cannot be met.
+        """
+        return self.with_multiplier(self.multiplier_for(epsilon))
+
+    def multiplier_for(self, epsilon: float, guess: object = None) -> float:
+        """The noise multiplier of `calibrated`. guess: returned at once if it is the answer."""
+        checks.positive("epsilon", epsilon)
+        by = {self.accountant: accountant_named(self.accountant)}
+        plan = PrivacyPlan((), self._delta, by, self.accountant, COVERS)
+        least = min(self.mechanism.schedule(t) for t in range(self.rounds))
+        events_of: Callable[[float], Events] = lambda z: self.with_multiplier(z).events
+        return plan.calibrate_noise(events_of, epsilon, least, guess)
+
+    def with_multiplier(self, z: float) -> Study:
+        """This study with another noise multiplier."""
+        return replace(self, mechanism=replace(self.mechanism, noise_multiplier=z))
+
+    def result(self) -> FederatedResult:
+        """The result of no rounds yet."""
+        return FederatedResult(momentum=self.algorithm.momentum)
+
+    def server(
+        self,
+        ledger: Ledger,
+        kept: KeptRelease | None = None,
+        earlier: Sequence[tuple[Tensor, float]] = (),
+        plan: PrivacyPlan | None = None,
+    ) -> AnyServer | None:
+        """The server of this algorithm, charging to `ledger`; None for agents that work alone.
+
+        kept: for a release whose noise cannot be drawn twice; used with rng `os`. earlier: values and noise of the
+        releases of an interrupted run. plan: with a budget; None for this study's.
+        """
+        kind, seeded, a = self.algorithm.server, self.rng == "seeded", self.agents
+        if kind is None:
+            return None
+        plan = self.plan if plan is None else plan
+        entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
+        parts = ServerParts(
+            self.n_agents, self.rounds, a.message_size, a.features, a.design, a.prior, self.domain, a.acquisition,
+            a.regions, self.weights, self.step, self.dropout, self.streams, entropy, ledger, plan.curve, plan.budget,
+            None if seeded else kept, earlier,
+        )  # fmt: skip
+        server: AnyServer = kind.for_run(parts)
+        return server
+
+    @property
+    def _planned(self) -> int:
+        stop = self.algorithm.broadcasts
+        return self.rounds if stop is None else min(stop, self.rounds)
+
+    @property
+    def _delta(self) -> float:
+        return default_delta(self.n_agents) if self.delta is None else self.delta
