@@ -1,5 +1,6 @@
 """A composed configuration becomes settings, the setting's name, and the experiment."""
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -78,7 +79,8 @@ class Composition:
         if not isinstance(s, FederatedSettings) or not s.algorithm.private or s.privacy.epsilon is None:
             return found
         given = None if OmegaConf.is_interpolation(self._given.privacy, "z") else s.privacy.z
-        study = study_of(s, self.problem.domain, self.problem.n_agents)
+        any_noise = replace(s, privacy=replace(s.privacy, z=1.0))
+        study = study_of(any_noise, self.problem.domain, self.problem.n_agents)
         with keys("privacy", **MECHANISM):
             z = study.multiplier_for(s.privacy.epsilon, s.privacy.z)
         if given is not None and given != z:  # the command line may give it, or an earlier calibration
