@@ -17,7 +17,7 @@ from analysis.labels import metric_label as metric_label
 from analysis.schema import NOISE, lacking
 
 # settings of algorithm.own_gp that earlier versions did not have, with the value that changes nothing
-LATER: dict[str, Any] = {"kernel": "rbf", "ard": False, "warp": False, "priors": False}
+LATER: dict[str, Any] = {"kernel": "rbf", "ard": False, "warp": False, "priors": False, "standardize": False}
 _SERVERS = {
     "Server": "aggregate",
     "PeerExchange": "peer",

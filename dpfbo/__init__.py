@@ -47,6 +47,11 @@ _NAMES = {  # public names by file
     "federated/weights/power": "Power",
     "federated/weights/softmax": "Softmax",
     "federated/weights/uniform": "Uniform",
+    "study/algorithm": "Algorithm",
+    "study/create": "create_study optimize run_study",
+    "study/optimization": "Best Optimization",
+    "study/presets": "Preset algorithm_named",
+    "study/study": "Study",
     "outsourced/curator": "Curator",
     "outsourced/loop": "Brief LocalModeler OutsourcedResult Setup",
     "outsourced/modeler": "Belief Policy",
@@ -75,17 +80,18 @@ _PLACES = {name: (file, name) for file, names in _NAMES.items() for name in name
 _PLACES |= {"run_federated": ("federated/federation", "run"), "run_outsourced": ("outsourced/loop", "run")}
 
 __all__ = [
-    "Acquisition", "Activity", "Agents", "Belief", "BotorchFunction", "Box", "Branin", "BraninGrid", "Brief", "Budget",
-    "BudgetSpent", "CandidateProblem", "Categorical", "Checkpoint", "Cover", "Curator", "Custom", "Decay", "Design",
-    "Diagnostics", "Digits", "DiscreteGaussian", "Dropout", "EpsilonCurve", "FederatedResult", "Fixed", "Float",
-    "Gaussian", "GaussianNoise", "Grid", "GridGP", "Histogram", "Integer", "Landmine", "Ledger", "LedgerError", "Loans",
-    "LocalModeler", "LocalPopulation", "Ordinal", "OutsourcedResult", "OwnDraw", "OwnGP", "PeerExchange", "Plain",
-    "Policy", "Power", "PriorModel", "PriorServer", "PrivacyPlan", "Problem", "Property", "RandomFeatures",
-    "RandomProjection", "RandomServer", "Regions", "Release", "Result", "Round", "RoundRecord", "School",
-    "SeededEntropy", "Server", "ServerRecord", "SettingError", "Setup", "SharedPrior", "SobolServer", "Softmax",
-    "Space", "Streams", "SubsampledGaussian", "Synthetic", "SyntheticHeterogeneous", "SystemEntropy", "Table",
-    "Uniform", "WeightedAverage", "accountant_named", "block_features", "default_delta", "rounds_table",
-    "run_federated", "run_outsourced", "server_table", "shared_features",
+    "Acquisition", "Activity", "Agents", "Algorithm", "Belief", "Best", "BotorchFunction", "Box", "Branin",
+    "BraninGrid", "Brief", "Budget", "BudgetSpent", "CandidateProblem", "Categorical", "Checkpoint", "Cover", "Curator",
+    "Custom", "Decay", "Design", "Diagnostics", "Digits", "DiscreteGaussian", "Dropout", "EpsilonCurve",
+    "FederatedResult", "Fixed", "Float", "Gaussian", "GaussianNoise", "Grid", "GridGP", "Histogram", "Integer",
+    "Landmine", "Ledger", "LedgerError", "Loans", "LocalModeler", "LocalPopulation", "Optimization", "Ordinal",
+    "OutsourcedResult", "OwnDraw", "OwnGP", "PeerExchange", "Plain", "Policy", "Power", "Preset", "PriorModel",
+    "PriorServer", "PrivacyPlan", "Problem", "Property", "RandomFeatures", "RandomProjection", "RandomServer",
+    "Regions", "Release", "Result", "Round", "RoundRecord", "School", "SeededEntropy", "Server", "ServerRecord",
+    "SettingError", "Setup", "SharedPrior", "SobolServer", "Softmax", "Space", "Streams", "Study", "SubsampledGaussian",
+    "Synthetic", "SyntheticHeterogeneous", "SystemEntropy", "Table", "Uniform", "WeightedAverage", "accountant_named",
+    "algorithm_named", "block_features", "create_study", "default_delta", "optimize", "rounds_table", "run_federated",
+    "run_outsourced", "run_study", "server_table", "shared_features",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -148,6 +154,11 @@ if TYPE_CHECKING:
     from dpfbo.space.domain import Box, Grid
     from dpfbo.space.parameters import Categorical, Fixed, Float, Integer, Ordinal, Space
     from dpfbo.space.regions import Regions
+    from dpfbo.study.algorithm import Algorithm
+    from dpfbo.study.create import create_study, optimize, run_study
+    from dpfbo.study.optimization import Best, Optimization
+    from dpfbo.study.presets import Preset, algorithm_named
+    from dpfbo.study.study import Study
 else:
 
     def __getattr__(name: str) -> object:

@@ -129,6 +129,16 @@ def rounds_table(records: list[RoundRecord], agents: Tensor, space: Space | None
     return table
 
 
+def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor]:
+    """The round (N), the point in natural units (N x D) and the observation (N) of each agent's largest observation."""
+    y = torch.cat([r.y for r in records], 1)
+    rounds = torch.cat([torch.full((r.y.shape[1],), r.round) for r in records])
+    best = y.argmax(1)
+    x = torch.cat([r.x for r in records], 1)
+    each = torch.arange(len(y))
+    return rounds[best], x[each, best], y[each, best]
+
+
 def server_row(record: ServerRecord, private: Diagnostics) -> dict[str, float | int | None]:
     """One row of server.parquet."""
     return {

@@ -24,6 +24,7 @@ _PAPER = {
     "algorithm.own_gp.ard": False,
     "algorithm.own_gp.warp": False,
     "algorithm.own_gp.priors": False,
+    "algorithm.own_gp.standardize": False,
     "weights._target_": "Softmax",
     "weights.a": 15.0,
     "privacy.schedule._target_": "Constant",

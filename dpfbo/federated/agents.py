@@ -31,6 +31,7 @@ from dpfbo.space.domain import Domain, Grid, embedded, embedded_dimension
 from dpfbo.space.mixed import MixedBox
 from dpfbo.space.regions import Regions
 
+_FLAT = 1e-12  # standard deviation over the largest value, below which observations count as equal
 _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same query
 
 
@@ -251,12 +252,12 @@ class Agents:
         with clock("fit"):
             whole = self.own_gp.fit == self.own_draw.method == "gpytorch"
             x = embedded(self.domain, state.x)
-            return replace(state, hyper=hyperparameters.fit_own(x, state.y, self.own_gp, whole))
+            return replace(state, hyper=hyperparameters.fit_own(x, self._outcomes(state), self.own_gp, whole))
 
     def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
         """Algo. 2 lines 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
         with clock("message"):
-            Phi, L, y = state.Phi, state.L, state.y
+            Phi, L, y = state.Phi, state.L, self._outcomes(state)
             if self.prior is not None:
                 statistics = self.prior.statistics
                 return statistics.messages(Phi, y) if t == 0 else statistics.later_messages(Phi, y, self.n_init)
@@ -268,8 +269,17 @@ class Agents:
             e = self.message_noise**0.5 * self.streams.normal("message/noise", state.ids, t, state.count)
             return sample_weights(Phi, L, y, w0, e)
 
+    def _outcomes(self, state: AgentsState) -> Tensor:
+        """The observations in the units of the agents' models, n x count."""
+        if not self.own_gp.standardize:
+            return state.y
+        known = state.y if self.prior is None else state.y[:, : self.n_init]
+        mean, sd = known.mean(1, keepdim=True), known.std(1, correction=0, keepdim=True)
+        flat = sd <= _FLAT * known.abs().amax(1, keepdim=True)  # also where there is one observation
+        return (state.y - mean) / torch.where(flat, 1.0, sd)
+
     def _own_queries(self, state: AgentsState, rows: Tensor, t: int) -> Tensor:
-        x, y, hyper = state.x[rows], state.y[rows], state.hyper.select(rows)
+        x, y, hyper = state.x[rows], self._outcomes(state)[rows], state.hyper.select(rows)
         return self.own_draw.maximizers(
             state.ids[rows], x, y, hyper, self.domain, self.acquisition, self.streams, t
         )  # fmt: skip
@@ -293,7 +303,7 @@ class Agents:
         if history.rotated is None or not torch.equal(history.rotated.prior.values, prior.values):
             n, capacity = history.y.shape
             history.rotated = Rotated(prior, n, capacity, self.n_init)
-        return Transfer.of(model, prior, state.Phi, state.y, self.n_init, history.rotated)
+        return Transfer.of(model, prior, state.Phi, self._outcomes(state), self.n_init, history.rotated)
 
     def _log_likelihoods(self, transfer: Transfer, state: AgentsState) -> Tensor:
         """Log restricted likelihoods of the models of the gate, n x K; those without transfer come last.

@@ -9,6 +9,15 @@ import torch
 from torch import Tensor
 
 
+def usual_norm(n_features: int, P: int) -> float:
+    """A clip norm S of the joint vector that few posterior draws exceed; y is in units of its standard deviation.
+
+    A draw from the prior `N(0, I_M)` has a norm of about sqrt(M), one from a posterior a little less; it is clipped to
+    `S / sqrt(P)`.
+    """
+    return round(1.1 * math.sqrt(n_features * P), 3)
+
+
 @dataclass(frozen=True)
 class PartialSum:
     """The weighted sum of some chosen agents' messages.

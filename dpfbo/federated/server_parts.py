@@ -62,7 +62,6 @@ class ServerKind(Protocol):
     uses_messages: ClassVar[bool]
     aggregates: ClassVar[bool]
     bare_messages: ClassVar[bool]
-    __name__: str
 
     @classmethod
     def for_run(cls, parts: ServerParts) -> Any:

@@ -36,6 +36,9 @@ class OwnGP:
     multiple of `every`, each time from the values here; `given` keeps the values here. lengthscale (in the unit cube),
     variance, noise (variance of an observation): start or given values.
 
+    standardize: an agent's model and messages see its observations less their mean and over their standard deviation;
+    with a private prior, that of its initial observations. The values here are then in these units.
+
     All other settings are GPyTorch's, which fits them (`fit` is then `gpytorch` or `given`). kernel: `rbf` (SE),
     `matern32`, `matern52`, or the `_target_` of a kernel of GPyTorch with its arguments; every kernel is multiplied by
     `variance`. ard: a length-scale for every axis. warp: Kumaraswamy's warp of every axis, `1 - (1 - x^a)^b`, with
@@ -52,6 +55,7 @@ class OwnGP:
     ard: bool = False
     warp: bool = False
     priors: bool = False
+    standardize: bool = False
 
     def __post_init__(self) -> None:
         checks.one_of("fit", self.fit, FITS)
@@ -65,7 +69,7 @@ class OwnGP:
             checks.one_of("kernel", self.kernel, KERNELS)
         elif not isinstance(self.kernel.get("_target_"), str):
             raise SettingError("kernel", f"must have the _target_ of a kernel of GPyTorch, got {self.kernel!r}")
-        for name in ("ard", "warp", "priors"):
+        for name in ("ard", "warp", "priors", "standardize"):
             checks.one_of(name, getattr(self, name), (True, False))
         if self.fit == "closed_form" and self.extensions:
             raise SettingError("fit", f"must be gpytorch or given for {self.extensions[0]}, got {self.fit!r}")

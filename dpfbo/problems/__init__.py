@@ -20,9 +20,14 @@ class Problem(Protocol):
     metric. Domain and reference are on the CPU.
     """
 
-    name: str
-    metric: str
-    lower_is_better: bool
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def metric(self) -> str: ...
+
+    @property
+    def lower_is_better(self) -> bool: ...
 
     @property
     def n_agents(self) -> int: ...

@@ -1,6 +1,5 @@
 """Hydra composes configurations from the files of conf/ and overrides."""
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -8,6 +7,8 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
+from dpfbo.federated.messages import usual_norm
+from dpfbo.federated.prior.statistics import Statistics
 from runners.compose.conf_folder import CONF
 
 
@@ -18,11 +19,12 @@ def by_regions(by_P: DictConfig, P: int) -> float:
 
 def statistics_norm(n_init: int, scalar_weight: float) -> float:
     """Resolver `statistics_norm`: the norm that few messages of a private prior exceed, in units of the scale."""
-    return round(1.5 * math.sqrt(max(n_init - 1, 1) * (1 + scalar_weight**2)), 3)
+    return Statistics(scalar_weight=scalar_weight).usual_norm(n_init)
 
 
 OmegaConf.register_new_resolver("by_regions", by_regions, replace=True)
 OmegaConf.register_new_resolver("statistics_norm", statistics_norm, replace=True)
+OmegaConf.register_new_resolver("draw_norm", usual_norm, replace=True)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ _ACCOUNTANTS = {
 
 # settings that were added later, by the node that holds them, with the value that changes nothing
 ADDED: dict[tuple[str, ...], dict[str, Any]] = {
-    ("algorithm", "own_gp"): {"kernel": "rbf", "ard": False, "warp": False, "priors": False},
+    ("algorithm", "own_gp"): {"kernel": "rbf", "ard": False, "warp": False, "priors": False, "standardize": False},
 }
 
 

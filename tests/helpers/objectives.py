@@ -1,5 +1,7 @@
 """Valid and invalid objectives of a custom problem."""
 
+import math
+
 
 def sphere(agent, x):
     return -float(((x - 0.1 * agent) ** 2).sum())
@@ -15,3 +17,9 @@ def not_a_number(agent, x):
 
 def text(agent, x):
     return "high"
+
+
+def tuned(agent, x):
+    """A function of a rate (log), a depth and a kind; best at 0.01, 5 and b."""
+    base = {"a": 0.0, "b": 0.3, "c": -0.2}[x["kind"]]
+    return base - (math.log10(x["rate"]) + 2) ** 2 / 4 - abs(x["depth"] - 5) / 10 + 0.01 * agent

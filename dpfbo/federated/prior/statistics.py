@@ -8,6 +8,7 @@ With `Phi_n` (n_init x M) the features of the agent's public design, `H = I - 11
 public. H removes the agent's own constant c_n.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -36,6 +37,10 @@ class Statistics:
         """The factor of the scalar `y' H y`. Raises SettingError for a design of one point, which has no contrast."""
         checks.integer("n_init", n_init, minimum=2)
         return self.scalar_weight / (n_init - 1) ** 0.5
+
+    def usual_norm(self, n_init: int) -> float:
+        """A clip norm that few messages exceed: 1.5 times the norm for observations whose deviation is the scale."""
+        return round(1.5 * math.sqrt(max(n_init - 1, 1) * (1 + self.scalar_weight**2)), 3)
 
     def messages(self, Phi: Tensor, y: Tensor) -> Tensor:
         """`s_n`, `n x (M + 1)`. Phi: n x n_init x M; y: n x n_init."""

@@ -1,0 +1,129 @@
+"""Studies and runs in one call."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+from dpfbo.federated.federation import LocalPopulation
+from dpfbo.federated.federation import run as run_federated
+from dpfbo.gp.acquisition import Acquisition
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.problems import Problem
+from dpfbo.problems.custom import Custom
+from dpfbo.run_result import OnRound
+from dpfbo.space.domain import Domain
+from dpfbo.space.parameters import Space
+from dpfbo.study.algorithm import Algorithm
+from dpfbo.study.optimization import Optimization
+from dpfbo.study.presets import Preset, algorithm_named, mechanism_for, weights_for
+from dpfbo.study.study import Study
+
+
+def create_study(
+    space: Space | Mapping[str, Any] | Domain,
+    *,
+    n_agents: int,
+    algorithm: str | Algorithm = "dp_prior",
+    epsilon: float | None = 1.0,
+    rounds: int = 20,
+    n_init: int = 5,
+    seed: int = 0,
+    delta: float | None = None,
+    rng: str = "os",
+    preset: Preset = Preset(),
+    acquisition: Acquisition = Acquisition(),
+) -> Study:
+    """The study of N agents that search a space together, each for the best configuration of its own objective.
+
+    space: named parameters, or a domain. algorithm: a name of `dpfbo.algorithm_named`, or an `Algorithm`. epsilon: of
+    the whole run at user level and delta (None: N^-1.1), from which follows the noise of a private algorithm, and
+    nothing of another; None: the preset's noise multiplier. rounds: T, after `n_init` initial points. seed: of all that
+    is public. rng: `os`, noise from the operating system, for real data; `seeded`, a simulation that can be repeated,
+    and whose noise everybody who knows the seed can remove.
+
+    Raises SettingError, one sentence with the name, for settings that do not go together.
+    """
+    domain = Space(space).domain if isinstance(space, Mapping) else space.domain if isinstance(space, Space) else space
+    checks.integer("n_agents", n_agents, minimum=1)
+    checks.integer("n_init", n_init, minimum=1)
+    chosen = algorithm if isinstance(algorithm, Algorithm) else algorithm_named(algorithm, preset)
+    study = Study(
+        domain, n_agents, rounds, n_init, chosen, mechanism_for(chosen, n_init, preset), weights_for(chosen, preset),
+        acquisition, seed=seed, rng=rng, delta=delta,
+    )  # fmt: skip
+    study.agents  # noqa: B018  (raises for settings that do not fit the space)
+    return study.calibrated(epsilon) if chosen.private and epsilon is not None else study
+
+
+def run_study(
+    study: Study,
+    problem: Problem,
+    ledger: Ledger | None = None,
+    on_round: OnRound = lambda done: None,
+    threads: int = 1,
+) -> Optimization:
+    """Run all rounds of a study in this process.
+
+    ledger: None for one in memory, enough for a simulation. on_round: called after every round. threads: of tensor
+    operations while it runs; more than one pays for thousands of agents.
+
+    Raises SettingError if the problem has another domain or number of agents, or if real releases (rng `os`) would be
+    charged to a ledger in memory, which is lost with the process.
+    """
+    if problem.domain != study.domain or problem.n_agents != study.n_agents:
+        raise SettingError("problem", "must have the domain and the number of agents of the study")
+    if ledger is None:
+        if study.rng == "os" and study.algorithm.private:
+            raise SettingError(
+                "ledger", "must be given with a path where releases are real (rng os): dpfbo.Ledger(path)"
+            )
+        ledger = Ledger()
+    checks.integer("threads", threads, minimum=1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        server, population = study.server(ledger), LocalPopulation.of(problem, study.agents)
+        result = run_federated(population, server, study.rounds, on_round, study.result(), study.broadcasts)
+    finally:
+        torch.set_num_threads(before)
+    return Optimization(study, problem, result, ledger)
+
+
+def optimize(
+    f: Callable[[int, Any], float],
+    space: Space | Mapping[str, Any],
+    n_agents: int = 20,
+    algorithm: str | Algorithm = "dp_prior",
+    epsilon: float | None = 1.0,
+    rounds: int = 20,
+    seed: int = 0,
+    *,
+    maximize: bool = True,
+    n_init: int = 5,
+    delta: float | None = None,
+    rng: str = "seeded",
+    ledger: Ledger | None = None,
+    preset: Preset = Preset(),
+    acquisition: Acquisition = Acquisition(),
+    on_round: OnRound = lambda done: None,
+    threads: int = 1,
+) -> Optimization:
+    """Tune `f(agent, configuration)` for each of N agents, which share what they learn privately.
+
+    f: the objective of an agent, 0..N-1, at a configuration, a dict of the space's parameters. maximize: False if small
+    values are better. All else as in `create_study` and `run_study`, but that `rng` is `seeded`: this is a simulation,
+    in which one process holds the data of all agents.
+
+    Raises SettingError, one sentence with the name, for settings that do not go together; EvaluationError naming agent
+    and configuration if f raises or returns no finite number.
+    """
+    space = space if isinstance(space, Space) else Space(space)
+    problem = Custom(f, n_agents=n_agents, maximize=maximize, space=space)
+    study = create_study(
+        space, n_agents=n_agents, algorithm=algorithm, epsilon=epsilon, rounds=rounds, n_init=n_init, seed=seed,
+        delta=delta, rng=rng, preset=preset, acquisition=acquisition,
+    )  # fmt: skip
+    return run_study(study, problem, ledger, on_round, threads)

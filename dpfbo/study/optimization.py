@@ -1,0 +1,109 @@
+"""The result of a study: what each agent found, and what it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dpfbo.federated.federation import FederatedResult
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.problems import Problem
+from dpfbo.records import best_queries, rounds_table
+from dpfbo.space.parameters import Space
+from dpfbo.study.study import Study
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best query of an agent: a private finding of that agent, which epsilon does not cover.
+
+    configuration: in natural units, by name where the space has names. value: as the objective returned it.
+    """
+
+    agent: int
+    configuration: dict[str, Any] | list[float]
+    value: float
+    round: int
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """A finished study. Epsilon covers the broadcasts; queries, values, curve and `best` are the agents' own."""
+
+    study: Study
+    problem: Problem
+    result: FederatedResult
+    ledger: Ledger
+
+    def best(self) -> list[Best]:
+        """The best query of each agent, by what it observed."""
+        space, sign = self._space, -1.0 if getattr(self.problem, "maximize", True) is False else 1.0
+        round, x, y = best_queries(self.result.rounds)
+        points = [space.configuration(p) if space else p for p in x.tolist()]
+        found = zip(points, (sign * y).tolist(), round.tolist(), strict=True)
+        return [Best(agent, *one) for agent, one in enumerate(found)]
+
+    @cached_property
+    def curve(self) -> list[float]:
+        """The mean over the agents of the problem's metric after each round, 0..T."""
+        return [record.mean for record in self.result.rounds]
+
+    @property
+    def epsilon(self) -> float | None:
+        """Epsilon of all charges of the ledger, at `delta`; None if there is no finite one."""
+        return self.epsilons[self.study.accountant]
+
+    @cached_property
+    def epsilons(self) -> dict[str, float | None]:
+        """`epsilon` by every accountant that can analyse the run."""
+        return self.study.plan.epsilons(self.ledger.events())
+
+    @property
+    def delta(self) -> float:
+        """The delta of every epsilon."""
+        return self.study.plan.delta
+
+    @property
+    def relation(self) -> str:
+        """The neighbours that epsilon compares."""
+        return self.study.plan.relation
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """One row for each agent and query, with the columns of rounds.parquet; needs pandas."""
+        table = rounds_table(self.result.rounds, torch.arange(self.study.n_agents), self._space)
+        frame: pandas.DataFrame = table.to_pandas()
+        return frame
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """The metric after each round, mean over the agents and standard error; needs Matplotlib."""
+        import matplotlib.pyplot as plt
+        from matplotlib.ticker import MaxNLocator
+
+        ax = plt.subplots(figsize=(5.5, 3.5), layout="constrained")[1] if ax is None else ax
+        mean, se = torch.tensor(self.curve), torch.tensor([r.standard_error for r in self.result.rounds])
+        rounds, a = range(len(mean)), self.study.algorithm.name
+        (line,) = ax.plot(rounds, mean, label=a if self.epsilon is None else f"{a}, ε = {self.epsilon:.3g}")
+        ax.fill_between(rounds, mean - se, mean + se, alpha=0.2, color=line.get_color(), linewidth=0)
+        ax.set(xlabel="round", ylabel=f"{self.problem.metric.replace('_', ' ')}, mean of {self.study.n_agents} agents")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.legend(frameon=False)
+        return ax
+
+    def __str__(self) -> str:
+        cost = "no finite epsilon" if self.epsilon is None else f"epsilon {self.epsilon:.3g} at delta {self.delta:.3g}"
+        plan = self.study.plan
+        return (
+            f"{self.study.algorithm.name}, {self.study.n_agents} agents, {self.study.rounds} rounds: "
+            f"{self.problem.metric} {self.curve[-1]:.4g} (mean), {cost}, relation {plan.relation}, by {plan.chosen}"
+        )
+
+    @property
+    def _space(self) -> Space | None:
+        return getattr(self.problem, "space", None)

@@ -1,0 +1,103 @@
+"""The named algorithms, and the settings that suit a problem of which nothing else is known."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpfbo import checks
+from dpfbo.federated.controls import RandomServer, SobolServer
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.messages import usual_norm
+from dpfbo.federated.peer_exchange import PeerExchange
+from dpfbo.federated.prior.model import PriorModel
+from dpfbo.federated.prior_server import PriorServer
+from dpfbo.federated.server import Server
+from dpfbo.federated.weights import Weighting
+from dpfbo.federated.weights.decay import Decay
+from dpfbo.federated.weights.softmax import Softmax
+from dpfbo.federated.weights.uniform import Uniform
+from dpfbo.gp.draws import OwnDraw
+from dpfbo.gp.own_gp import OwnGP
+from dpfbo.study.algorithm import Algorithm
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The settings of a problem that the named algorithms take; the defaults are those of `problem=custom`.
+
+    M, lengthscale, message_noise: of the shared features and messages. follow: name of `1 - p_t`. own_gp, own_draw: of
+    the agents. prior, prior_features: of a private prior. P: sub-regions of the algorithms that explore in them.
+    sampling_probability, noise_multiplier: q and z. decay: of the weights of the sub-regions.
+    """
+
+    M: int = 100
+    lengthscale: float = 0.2
+    message_noise: float = 0.01
+    follow: str = "inverse_sqrt"
+    own_gp: OwnGP = OwnGP(lengthscale=0.5, variance=1.0, noise=1e-4, standardize=True)
+    own_draw: OwnDraw = OwnDraw()
+    prior: PriorModel = PriorModel()
+    prior_features: int = 200
+    P: int = 2
+    sampling_probability: float = 0.35
+    noise_multiplier: float = 1.0
+    decay: Decay = Decay(5, 5)
+
+
+def _base(name: str, preset: Preset) -> Algorithm:
+    return Algorithm(
+        name=name, server=Server, private=False, P=1, local_initialisation=True, M=preset.M,
+        lengthscale=preset.lengthscale, paired=False, message="sample", message_noise=preset.message_noise,
+        message_center=False, message_normalize=False, momentum=0.0, broadcasts=None, follow=preset.follow,
+        own_gp=preset.own_gp, own_draw=preset.own_draw,
+    )  # fmt: skip
+
+
+def _prior(preset: Preset) -> dict[str, Any]:
+    return {
+        "server": PriorServer, "M": preset.prior_features, "message": "statistics", "design": "sobol",
+        "broadcasts": preset.prior.releases, "follow": "always", "prior": preset.prior,
+    }  # fmt: skip
+
+
+# what each algorithm changes
+_CHANGES: dict[str, Callable[[Preset], dict[str, Any]]] = {
+    "ts": lambda preset: {"server": None, "follow": "never"},
+    "fts": lambda preset: {},
+    "fts_original": lambda preset: {"server": PeerExchange},
+    "fts_de": lambda preset: {"P": preset.P},
+    "dp_fts": lambda preset: {"private": True},
+    "dp_fts_de": lambda preset: {"private": True, "P": preset.P},
+    "dp_fts_de_plus": lambda preset: {
+        "private": True, "P": preset.P, "message": "mean", "message_center": True, "message_normalize": True,
+    },
+    "dp_prior": lambda preset: {"private": True, **_prior(preset)},
+    "shared_prior": _prior,
+    "random_server": lambda preset: {"server": RandomServer},
+    "sobol_server": lambda preset: {"server": SobolServer},
+}  # fmt: skip
+ALGORITHMS = tuple(_CHANGES)
+
+
+def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
+    """The algorithm of this name, with the settings of a preset.
+
+    `ts`: agents alone; `fts`, `fts_de`, `fts_original`, `shared_prior`: sharing without privacy; `dp_fts`, `dp_fts_de`,
+    `dp_fts_de_plus`, `dp_prior`: private; `random_server`, `sobol_server`: controls. Raises SettingError for another.
+    """
+    checks.one_of("algorithm", name, ALGORITHMS)
+    return replace(_base(name, preset), **_CHANGES[name](preset))
+
+
+def weights_for(algorithm: Algorithm, preset: Preset = Preset()) -> Weighting:
+    """The weights of the agents in each sub-region."""
+    return Softmax(preset.decay) if algorithm.prior is None else Uniform()
+
+
+def mechanism_for(algorithm: Algorithm, n_init: int, preset: Preset = Preset()) -> SubsampledGaussian:
+    """The private step, with a clip norm that few messages exceed; q = 1 for a private prior."""
+    if algorithm.prior is not None:
+        return SubsampledGaussian(1.0, preset.noise_multiplier, algorithm.prior.statistics.usual_norm(n_init))
+    norm, q, z = usual_norm(algorithm.M, algorithm.P), preset.sampling_probability, preset.noise_multiplier
+    calibration = "tight" if algorithm.message_normalize else "paper"
+    return SubsampledGaussian(q, z, norm, calibration, normalize=algorithm.message_normalize)

@@ -1,0 +1,164 @@
+"""The Python interface: one call, the same runs as the commands', and one sentence for what cannot be."""
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import dpfbo
+from dpfbo import Acquisition, Categorical, Float, Integer, SettingError, Space
+from dpfbo.problems.custom import EvaluationError
+from dpfbo.study.presets import ALGORITHMS, algorithm_named, mechanism_for, weights_for
+from runners.compose.composition import Composition
+from runners.recorded_run import record_run
+from tests.helpers.compose import compose
+from tests.helpers.objectives import tuned
+
+SPACE = Space({"rate": Float(1e-4, 1.0, log=True), "depth": Integer(1, 12), "kind": Categorical(["a", "b", "c"])})
+FEW = Acquisition(n_candidates=50, n_starts=2)
+PLAIN = (
+    "problem.space={rate: {type: float, lower: 1e-4, upper: 1, log: true}, "
+    "depth: {type: integer, lower: 1, upper: 12}, kind: {type: categorical, choices: [a, b, c]}}"
+)
+SAME = [
+    "problem=custom", "problem.function=tests.helpers.objectives:tuned", PLAIN, "problem.n_agents=6", "rounds=4",
+    "n_init=3", "acquisition.n_candidates=50", "acquisition.n_starts=2", "tracker.wandb.mode=disabled", "seed=3",
+]  # fmt: skip
+
+
+def found(algorithm="dp_prior", f=tuned, **settings):
+    settings = {"n_agents": 6, "rounds": 4, "n_init": 3, "seed": 3, "acquisition": FEW, **settings}
+    return dpfbo.optimize(f, SPACE, algorithm=algorithm, **settings)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_named_algorithm_is_the_one_of_the_commands(name):
+    settings = Composition(compose(*SAME, f"algorithm={name}")).settings
+    algorithm = algorithm_named(name)
+    for field in fields(algorithm):
+        assert getattr(algorithm, field.name) == getattr(settings.algorithm, field.name), field.name
+    assert weights_for(algorithm) == settings.weights
+    p, ours = settings.privacy, mechanism_for(algorithm, n_init=3)
+    assert (ours.sampling_probability, ours.noise_multiplier, ours.clip_norm) == (p.q, p.z, p.S)
+    assert (ours.calibration, ours.sampling, ours.charge) == (p.sensitivity, p.sampling, p.charge)
+
+
+@pytest.mark.parametrize("name", ["dp_prior", "dp_fts_de", "dp_fts_de_plus", "ts", "sobol_server"])
+def test_one_call_makes_the_run_of_the_command(tmp_path, name):
+    private = ["privacy.epsilon=2"] if name.startswith("dp_") else []
+    overrides = [*SAME, f"algorithm={name}", *private, f"results_dir={tmp_path}"]
+    summary, folder = record_run(Composition(compose(*overrides)))
+    ours = found(name, epsilon=2.0)
+    assert ours.to_pandas().equals(pq.read_table(folder / "rounds.parquet").to_pandas())
+    assert ours.epsilons == summary["epsilon"]
+    assert (ours.delta, ours.relation) == (summary["delta"], summary["relation"])
+    assert ours.curve == summary["curve"]["mean"]
+
+
+@pytest.mark.parametrize("maximize", [True, False])
+def test_the_best_of_each_agent_is_in_natural_units(maximize):
+    sign = 1 if maximize else -1
+    result = found("ts", lambda agent, x: sign * tuned(agent, x), maximize=maximize)
+    frame = result.to_pandas()
+    for best in result.best():
+        own = frame[frame["agent"] == best.agent].reset_index()
+        row = own.loc[own["y"].idxmax()]
+        assert best.configuration == {"rate": row["x.rate"], "depth": row["x.depth"], "kind": row["x.kind"]}
+        assert best.value == pytest.approx(sign * tuned(best.agent, best.configuration), abs=1e-12)
+        assert best.round == row["round"]
+    assert [best.agent for best in result.best()] == list(range(6))
+
+
+@pytest.mark.parametrize("name", ["ts", "dp_fts_de", "dp_prior"])
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_the_unit_of_the_objective_does_not_matter(name, scale):
+    plain, scaled = found(name), found(name, lambda agent, x: scale * tuned(agent, x) + 5 * scale)
+    assert [b.configuration["kind"] for b in plain.best()] == [b.configuration["kind"] for b in scaled.best()]
+    torch.testing.assert_close(
+        torch.tensor(scaled.curve) / scale - 5, torch.tensor(plain.curve), rtol=0, atol=1e-5
+    )  # fmt: skip
+
+
+def test_a_private_run_costs_its_epsilon_and_others_nothing_or_anything():
+    assert found("dp_prior", epsilon=0.5).epsilon == pytest.approx(0.5, rel=1e-2)
+    assert found("ts").epsilon == 0
+    assert found("fts").epsilon is None
+    assert "no finite epsilon" in str(found("fts"))
+    assert "epsilon 0.499 at delta 0.139, relation zero-out, by pld" in str(found("dp_prior", epsilon=0.5))
+
+
+def test_real_releases_need_a_ledger_on_disk(tmp_path):
+    with pytest.raises(SettingError, match="ledger must be given with a path where releases are real"):
+        found(rng="os")
+    ledger = dpfbo.Ledger(tmp_path / "ledger.jsonl")
+    found(rng="os", ledger=ledger)
+    assert len(dpfbo.Ledger(tmp_path / "ledger.jsonl").charges) == 1
+
+
+def test_a_study_composed_from_objects_runs_any_problem():
+    problem = dpfbo.Branin(n_agents=6)
+    algorithm = dpfbo.algorithm_named("dp_fts_de", dpfbo.Preset(M=20, P=2))
+    study = dpfbo.create_study(
+        problem.domain, n_agents=6, algorithm=algorithm, epsilon=None, rounds=3, n_init=2, rng="seeded", acquisition=FEW
+    )
+    rounds = []
+    result = dpfbo.run_study(study, problem, on_round=lambda done: rounds.append(done.agents.round))
+    assert rounds == [0, 1, 2, 3]
+    assert len(result.ledger.charges) == 3
+    assert len(result.best()[0].configuration) == 2
+
+
+def test_a_plot_has_labelled_axes():
+    ax = found("dp_prior").plot()
+    assert ax.get_xlabel() == "round"
+    assert ax.get_ylabel() == "best value, mean of 6 agents"
+    assert ax.get_legend_handles_labels()[1] == ["dp_prior, ε = 1"]
+
+
+def test_the_number_of_threads_is_as_it_was():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(EvaluationError):
+            found("ts", lambda agent, x: 1 / 0)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"algorithm": "dp_ftsde"}, "algorithm must be one of ts, .*, got 'dp_ftsde'"),
+        ({"epsilon": 0}, "epsilon must be a finite number above 0, got 0"),
+        ({"n_agents": 0}, "n_agents must be an integer of at least 1, got 0"),
+        ({"rounds": 1.5}, "rounds must be an integer of at least 1, got 1.5"),
+        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ({"n_init": 1}, "n_init must be at least 2 for algorithm=dp_prior"),
+        ({"delta": 1}, r"delta must lie in \(0, 1\), got 1"),
+        ({"rng": "numpy"}, "rng must be one of seeded, os, got 'numpy'"),
+        ({"threads": 0}, "threads must be an integer of at least 1, got 0"),
+        ({"algorithm": "dp_fts_de", "n_agents": 1}, "P must be at most the number of agents 1, got 2"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(settings, sentence):
+    with pytest.raises(SettingError, match=sentence):
+        found(**settings)
+
+
+def test_another_problem_is_refused():
+    study = dpfbo.create_study(SPACE, n_agents=6, rng="seeded", acquisition=FEW)
+    with pytest.raises(SettingError, match="problem must have the domain and the number of agents of the study"):
+        dpfbo.run_study(study, dpfbo.Branin(n_agents=6))
+
+
+def test_nothing_of_hydra_ray_and_wandb_is_loaded():
+    program = (
+        "import sys, dpfbo; dpfbo.optimize(lambda n, x: -x['a'], {'a': {'type': 'float', 'lower': 0, 'upper': 1}}, "
+        "n_agents=3, rounds=1, n_init=2); print([m for m in ('hydra', 'ray', 'wandb') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
