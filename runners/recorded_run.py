@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import torch
 from omegaconf import DictConfig, OmegaConf
 
@@ -23,6 +24,7 @@ from runners.compose.privacy_settings import MechanismPrivacy
 from runners.executor.deployment import Spent
 from runners.executor.place import deployed
 from runners.record import picture
+from runners.record.best_found import SUMMARY_AGENTS, best_found
 from runners.record.run_folder import Progress, RunFolder
 from runners.record.wandb_tracker import WandbTracker
 
@@ -74,10 +76,11 @@ def record_run(composition: Composition, on_round: OnRound = lambda done: None) 
                     show(round)
                 deployment.run(keep, broadcasts)
                 spent, placed = deployment.spent(), deployment.placed()
-            summary = {**summarise(experiment, result, spent, name), "executor": placed}
             ids = torch.arange(experiment.problem.n_agents)
             rounds = records.rounds_table(result.rounds, ids, getattr(experiment.problem, "space", None))
             server = records.server_table(result.server, result.diagnostics)
+            best = _listed_best(experiment, rounds)
+            summary = {**summarise(experiment, result, spent, name), "best": best, "executor": placed}
             folder.write(OmegaConf.to_yaml(composition.cfg, resolve=True), rounds, server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
@@ -87,6 +90,16 @@ def record_run(composition: Composition, on_round: OnRound = lambda done: None) 
     epsilons += epsilons[-1:] * (experiment.rounds - len(epsilons))  # the broadcasts may stop before the run does
     tracker.finish(summary, lambda path: picture.draw(summary, epsilons, path))
     return summary, folder.path
+
+
+def _listed_best(experiment: Experiment, rounds: pa.Table) -> list[dict[str, Any]] | None:
+    """The best query of each agent, for the summary; None if there are many agents, or the data are real.
+
+    `runners.best` reads it from rounds.parquet, which is private in any case.
+    """
+    if experiment.problem.n_agents > SUMMARY_AGENTS or not experiment.settings.privacy.seeded:
+        return None
+    return best_found(rounds, getattr(experiment.problem, "maximize", True) is not False)
 
 
 def _resumed(
@@ -160,7 +173,7 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
         "epsilon": spent.epsilons,
         "epsilon_covers": experiment.plan.covers,
         **experiment.release_summary,
-        "simulation_only": ["curve", "final", "clip_fraction", "n_rejected", "n_dropped", "release", "seconds"],
+        "simulation_only": ["curve", "final", "best", "clip_fraction", "n_rejected", "n_dropped", "release", "seconds"],
         "rng": settings.privacy.rng,
         "n_charges": spent.n_charges,
         "clip_fraction": sum(d.n_clipped for d in result.diagnostics) / chosen if chosen else None,

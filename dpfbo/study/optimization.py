@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpfbo.federated.federation import FederatedResult
+from dpfbo.privacy.accounting import delta_in_words, epsilon_in_words
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems import Problem
 from dpfbo.records import best_queries, rounds_table
@@ -89,7 +90,9 @@ class Optimization:
         ax = plt.subplots(figsize=(5.5, 3.5), layout="constrained")[1] if ax is None else ax
         mean, se = torch.tensor(self.curve), torch.tensor([r.standard_error for r in self.result.rounds])
         rounds, a = range(len(mean)), self.study.algorithm.name
-        (line,) = ax.plot(rounds, mean, label=a if self.epsilon is None else f"{a}, ε = {self.epsilon:.3g}")
+        (line,) = ax.plot(
+            rounds, mean, label=a if self.epsilon is None else f"{a}, ε = {epsilon_in_words(self.epsilon)}"
+        )
         ax.fill_between(rounds, mean - se, mean + se, alpha=0.2, color=line.get_color(), linewidth=0)
         ax.set(xlabel="round", ylabel=f"{self.problem.metric.replace('_', ' ')}, mean of {self.study.n_agents} agents")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -97,8 +100,7 @@ class Optimization:
         return ax
 
     def __str__(self) -> str:
-        cost = "no finite epsilon" if self.epsilon is None else f"epsilon {self.epsilon:.3g} at delta {self.delta:.3g}"
-        plan = self.study.plan
+        cost, plan = f"epsilon {epsilon_in_words(self.epsilon)} at {delta_in_words(self.delta)}", self.study.plan
         return (
             f"{self.study.algorithm.name}, {self.study.n_agents} agents, {self.study.rounds} rounds: "
             f"{self.problem.metric} {self.curve[-1]:.4g} (mean), {cost}, relation {plan.relation}, by {plan.chosen}"

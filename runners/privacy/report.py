@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from dpfbo.privacy.accounting import in_words
+from dpfbo.privacy.accounting import delta_in_words, in_words
 from dpfbo.privacy.plan import PrivacyPlan
 
 RELATIONS = {
@@ -71,7 +71,7 @@ def caption(answer: dict[str, Any]) -> list[str]:
     words = f"relation {relation} ({RELATIONS[relation]}), user level" if relation in RELATIONS else in_words(relation)
     if all(epsilon is None for epsilon in answer["epsilon"].values()):
         words = "no epsilon is finite, whatever the relation"
-    lines = [f"at delta {answer['delta']:.3g}, {words}"]
+    lines = [f"at {delta_in_words(answer['delta'])}, {words}"]
     if answer["relation"] == "replace-one":
         lines.append(
             "z is noise over what one message can add; two messages can be twice as far apart, which is counted"

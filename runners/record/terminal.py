@@ -11,10 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dpfbo.privacy.accounting import in_words
+from dpfbo.privacy.accounting import delta_in_words, epsilon_in_words, in_words
+from runners.record.best_found import in_words as found_in_words
 
 if TYPE_CHECKING:
     from dpfbo.run_result import Round
+
+
+_SHOWN = 3  # agents whose best queries the table of a run is followed by
 
 
 class RoundProgress:
@@ -77,6 +81,14 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
     console.print(epsilon_sentence(summary), highlight=False)
     if summary["clip_fraction"] is not None and summary["private"] and not outsourced:
         console.print(f"clipped {summary['clip_fraction']:.1%} of the chosen messages", highlight=False)
+    best = summary.get("best")
+    if best and not outsourced:
+        for one in best[:_SHOWN]:
+            console.print(f"best of {found_in_words(one)}", highlight=False)
+        if len(best) > _SHOWN:
+            console.print(
+                f"best of the other {len(best) - _SHOWN} agents: python -m runners.best {folder}", soft_wrap=True
+            )
     seconds = ", ".join(f"{phase} {s:.2f}" for phase, s in summary["seconds"].items())
     console.print(f"seconds: {seconds}", highlight=False)
     console.print(f"results: {folder}", highlight=False, soft_wrap=True)
@@ -90,10 +102,8 @@ def epsilon_sentence(summary: dict[str, Any]) -> str:
     if summary["n_charges"] == 0 and None not in values.values():
         return "epsilon 0: nothing is sent or released"
     rough = dict.fromkeys(summary["approximations"], " (an approximation, no guarantee)")
-    shown = ", ".join(
-        f"{name} {'none' if v is None else format(v, '.2f')}{rough.get(name, '')}" for name, v in values.items()
-    )
-    suffix = f"delta {summary['delta']:.3g}, {in_words(summary['relation'])}, {summary['n_charges']} broadcasts"
+    shown = ", ".join(f"{name} {epsilon_in_words(v)}{rough.get(name, '')}" for name, v in values.items())
+    suffix = f"{delta_in_words(summary['delta'])}, {in_words(summary['relation'])}, {summary['n_charges']} broadcasts"
     seeded = "; simulation: a known seed voids it" if summary["private"] and summary["rng"] == "seeded" else ""
     return f"epsilon: {shown} ({suffix}{seeded})"
 
@@ -109,7 +119,7 @@ def _epsilon_of_release(summary: dict[str, Any]) -> str:
         return "epsilon: none, the rows are released as they are"
     seeded = "; simulation: a known seed voids it" if summary["rng"] == "seeded" else ""
     charges = f"{summary['n_charges']} release{'s' * (summary['n_charges'] > 1)}"
-    told = f"delta {summary['delta']:.3g}, {in_words(summary['relation'])}, {charges}, {summary['accountant']}"
+    told = f"{delta_in_words(summary['delta'])}, {in_words(summary['relation'])}, {charges}, {summary['accountant']}"
     return f"epsilon: {value:.4g} ({told}{seeded}); {limits}"
 
 

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dpfbo.privacy.accounting import in_words
+from dpfbo.privacy.accounting import delta_in_words, in_words
 from runners.sweep.trials import PHASES, Phase, Trial, TrialState
 
 _UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
@@ -103,12 +103,12 @@ def table(rows: Sequence[Row], height: int | None = None) -> Table:
 def footnote(rows: Sequence[Row]) -> str:
     """The meaning of the numbers in the table."""
     known = {
-        (_ACCOUNTANT_NAMES.get(s.accountant, s.accountant), s.relation, f"{s.delta:.3g}")
+        (_ACCOUNTANT_NAMES.get(s.accountant, s.accountant), s.relation, delta_in_words(s.delta))
         for row in rows
         for s in row.states
         if s.accountant and s.relation and s.delta
     }
-    by = " or ".join(f"{name} at delta {delta}, {in_words(relation)}" for name, relation, delta in sorted(known))
+    by = " or ".join(f"{name} at {delta}, {in_words(relation)}" for name, relation, delta in sorted(known))
     some = f"; epsilon of one run by {by}" if by else ""
     so_far = "; in brackets: so far, no seed is finished" if any(row.mean().startswith("(") for row in rows) else ""
     return f"mean of the finished seeds ± standard error{some}{so_far}"

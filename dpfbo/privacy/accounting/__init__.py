@@ -30,6 +30,8 @@ ACCOUNTANTS = {"moments": "Moments", "rdp": "Rdp", "pld": "Pld", "gdp": "Gdp", "
 ZERO_OUT = "zero-out"  # one agent's messages replaced by zero vectors
 REPLACE_ONE = "replace-one"  # one agent's messages replaced by any others
 _LARGEST_MULTIPLIER = 1e6  # largest z; more noise is accounted for as this much, so that squares stay ordinary numbers
+_LARGE_DELTA, _USUAL_DELTA = 0.01, 0.001  # a delta that is said in words, and one that raises no question
+_TWO_DECIMALS = 0.1  # epsilon from which two decimals are enough
 _DIGITS = 8  # significant digits of z
 
 
@@ -78,6 +80,20 @@ def in_words(relation: str) -> str:
 def default_delta(n_agents: int) -> float:
     """delta = N^-1.1 (paper, Sec. 5); 0.1 for a single agent, where that would be 1."""
     return n_agents**-1.1 if n_agents > 1 else 0.1
+
+
+def delta_in_words(delta: float) -> str:
+    """`delta 0.00294`; of a large one also that it is: epsilon promises nothing with that probability."""
+    if delta <= _LARGE_DELTA:
+        return f"delta {delta:.3g}"
+    return f"delta {delta:.3g} (large: a chance of {delta:.0%} that epsilon protects nobody; {_USUAL_DELTA} is usual)"
+
+
+def epsilon_in_words(epsilon: float | None) -> str:
+    """Epsilon with the digits of a table; a real cost is never `0.00`, and `none` stands for no finite one."""
+    if epsilon is None or not math.isfinite(epsilon):
+        return "none"
+    return "0" if epsilon == 0 else f"{epsilon:.2f}" if epsilon >= _TWO_DECIMALS else f"{epsilon:.2g}"
 
 
 def check_delta(delta: object, name: str = "delta") -> None:

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 from dpfbo.federated.schedule import PowerSchedule, Steps
 from dpfbo.federated.weights.decay import Decay
-from dpfbo.privacy.accounting import UnsupportedEvent, accounted_multiplier, check_delta, default_delta
+from dpfbo.privacy.accounting import (
+    UnsupportedEvent,
+    accounted_multiplier,
+    check_delta,
+    default_delta,
+    delta_in_words,
+    epsilon_in_words,
+)
 from dpfbo.privacy.accounting.moments import Moments
 from dpfbo.privacy.accounting.pld import Pld, _losses
 from dpfbo.privacy.accounting.rdp import Rdp
@@ -293,3 +300,18 @@ def test_pld_curve_of_a_long_run_is_solved_here_and_there_and_never_too_small():
     for k in (1, 50, 200, 347, 350):
         assert Pld().epsilon(events[:k], 1e-3) - 2e-9 <= curve[k - 1] <= Pld().epsilon(events[: k + 6], 1e-3) + 2e-9
     assert curve[-1] == pytest.approx(Pld().epsilon(events, 1e-3), abs=2e-9)
+
+
+def test_a_large_delta_is_said_in_words():
+    assert delta_in_words(4**-1.1) == (
+        "delta 0.218 (large: a chance of 22% that epsilon protects nobody; 0.001 is usual)"
+    )  # fmt: skip
+    assert delta_in_words(0.00294) == "delta 0.00294"
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "words"),
+    [(0.0, "0"), (1e-4, "0.0001"), (0.0031, "0.0031"), (9.909, "9.91"), (None, "none"), (float("inf"), "none")],
+)
+def test_a_real_cost_is_never_written_as_0(epsilon, words):
+    assert epsilon_in_words(epsilon) == words

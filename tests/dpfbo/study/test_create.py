@@ -86,8 +86,10 @@ def test_a_private_run_costs_its_epsilon_and_others_nothing_or_anything():
     assert found("dp_prior", epsilon=0.5).epsilon == pytest.approx(0.5, rel=1e-2)
     assert found("ts").epsilon == 0
     assert found("fts").epsilon is None
-    assert "no finite epsilon" in str(found("fts"))
-    assert "epsilon 0.499 at delta 0.139, relation zero-out, by pld" in str(found("dp_prior", epsilon=0.5))
+    assert "epsilon none" in str(found("fts"))
+    assert "epsilon 0.50 at delta 0.139 (large: a chance of 14% that epsilon protects nobody; 0.001 is usual)" in str(
+        found("dp_prior", epsilon=0.5)
+    )
 
 
 def test_real_releases_need_a_ledger_on_disk(tmp_path):
@@ -115,7 +117,7 @@ def test_a_plot_has_labelled_axes():
     ax = found("dp_prior").plot()
     assert ax.get_xlabel() == "round"
     assert ax.get_ylabel() == "best value, mean of 6 agents"
-    assert ax.get_legend_handles_labels()[1] == ["dp_prior, ε = 1"]
+    assert ax.get_legend_handles_labels()[1] == ["dp_prior, ε = 1.00"]
 
 
 def test_the_number_of_threads_is_as_it_was():

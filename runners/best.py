@@ -1,0 +1,104 @@
+"""python -m runners.best: the best configuration that every agent found."""
+
+import argparse
+import csv
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from dpfbo.files import replace_file
+from runners.arguments import Parser
+from runners.record.best_found import best_in
+
+HELP = """The best configuration that every agent of a finished run found, in natural units, from the run's files.
+
+It is the agent's own: no epsilon covers it. Give it to that agent alone.
+
+Examples
+  python -m runners.best results/single/4f0c2a91b3de/0            one run
+  python -m runners.best results/mine                              all runs below a folder
+  python -m runners.best results/mine --output best.csv            or .json, .yaml"""
+FORMATS = ("csv", "json", "yaml")
+
+
+class NothingFound(RuntimeError):
+    """There is no finished run; the message is one sentence."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print or export the best configurations; the exit code is 0, or 1 if there is no finished run."""
+    args = _parse(argv)
+    try:
+        rows = [row for folder in args.folders for row in _rows(folder)]
+        if args.output is not None:
+            kind = args.output.suffix.removeprefix(".")
+            replace_file(args.output, lambda file: file.write(_text(rows, kind).encode()))
+            print(args.output)
+        elif args.format is not None:
+            print(_text(rows, args.format), end="")
+        else:
+            _show(rows)
+    except (NothingFound, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # `head` closes its pipe
+        pass
+    return 0
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    """The best query of each agent of all finished runs in a folder, with the run's place."""
+    runs = sorted(path.parent for path in folder.glob("**/summary.json"))
+    if not runs:
+        raise NothingFound(f"there is no finished run in {folder}")
+    return [{"run": str(run), **best} for run in runs for best in best_in(run)]
+
+
+def _text(rows: list[dict[str, Any]], kind: str) -> str:
+    if kind == "json":
+        return json.dumps(rows, indent=1) + "\n"
+    if kind == "yaml":
+        return str(yaml.safe_dump(rows, sort_keys=False))
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    console = Console(highlight=False)
+    for run in dict.fromkeys(row["run"] for row in rows):
+        own = [{k: v for k, v in row.items() if k != "run"} for row in rows if row["run"] == run]
+        table = Table(title=run, title_justify="left", title_style="none")
+        for name in own[0]:
+            table.add_column(name, justify="right")
+        for row in own:
+            table.add_row(*(f"{v:.5g}" if isinstance(v, float) else str(v) for v in row.values()))
+        console.print(table)
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(
+        prog="python -m runners.best", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a run, or one above runs")
+    to = parser.add_mutually_exclusive_group()
+    to.add_argument("--format", choices=FORMATS, help="print it for a program")
+    to.add_argument("--output", type=Path, metavar="FILE", help="write it to a file that ends in .csv, .json or .yaml")
+    args = parser.parse_args(argv)
+    if args.output is not None and args.output.suffix.removeprefix(".") not in FORMATS:
+        parser.error(f"--output must end in .csv, .json or .yaml, got {args.output}")
+    return args
+
+
+if __name__ == "__main__":
+    sys.exit(main())
