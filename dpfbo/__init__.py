@@ -47,6 +47,10 @@ _NAMES = {  # public names by file
     "federated/weights/power": "Power",
     "federated/weights/softmax": "Softmax",
     "federated/weights/uniform": "Uniform",
+    "protocol/agent": "Agent",
+    "protocol/coordinator": "Coordinator",
+    "protocol/journal": "StateError",
+    "protocol/wire": "WireError",
     "study/algorithm": "Algorithm",
     "study/create": "create_study optimize run_study",
     "study/optimization": "Best Optimization",
@@ -80,18 +84,19 @@ _PLACES = {name: (file, name) for file, names in _NAMES.items() for name in name
 _PLACES |= {"run_federated": ("federated/federation", "run"), "run_outsourced": ("outsourced/loop", "run")}
 
 __all__ = [
-    "Acquisition", "Activity", "Agents", "Algorithm", "Belief", "Best", "BotorchFunction", "Box", "Branin",
-    "BraninGrid", "Brief", "Budget", "BudgetSpent", "CandidateProblem", "Categorical", "Checkpoint", "Cover", "Curator",
-    "Custom", "Decay", "Design", "Diagnostics", "Digits", "DiscreteGaussian", "Dropout", "EpsilonCurve",
-    "FederatedResult", "Fixed", "Float", "Gaussian", "GaussianNoise", "Grid", "GridGP", "Histogram", "Integer",
-    "Landmine", "Ledger", "LedgerError", "Loans", "LocalModeler", "LocalPopulation", "Optimization", "Ordinal",
-    "OutsourcedResult", "OwnDraw", "OwnGP", "PeerExchange", "Plain", "Policy", "Power", "Preset", "PriorModel",
-    "PriorServer", "PrivacyPlan", "Problem", "Property", "RandomFeatures", "RandomProjection", "RandomServer",
-    "Regions", "Release", "Result", "Round", "RoundRecord", "School", "SeededEntropy", "Server", "ServerRecord",
-    "SettingError", "Setup", "SharedPrior", "SobolServer", "Softmax", "Space", "Streams", "Study", "SubsampledGaussian",
-    "Synthetic", "SyntheticHeterogeneous", "SystemEntropy", "Table", "Uniform", "WeightedAverage", "accountant_named",
-    "algorithm_named", "block_features", "create_study", "default_delta", "optimize", "rounds_table", "run_federated",
-    "run_outsourced", "run_study", "server_table", "shared_features",
+    "Acquisition", "Activity", "Agent", "Agents", "Algorithm", "Belief", "Best", "BotorchFunction", "Box", "Branin",
+    "BraninGrid", "Brief", "Budget", "BudgetSpent", "CandidateProblem", "Categorical", "Checkpoint", "Coordinator",
+    "Cover", "Curator", "Custom", "Decay", "Design", "Diagnostics", "Digits", "DiscreteGaussian", "Dropout",
+    "EpsilonCurve", "FederatedResult", "Fixed", "Float", "Gaussian", "GaussianNoise", "Grid", "GridGP", "Histogram",
+    "Integer", "Landmine", "Ledger", "LedgerError", "Loans", "LocalModeler", "LocalPopulation", "Optimization",
+    "Ordinal", "OutsourcedResult", "OwnDraw", "OwnGP", "PeerExchange", "Plain", "Policy", "Power", "Preset",
+    "PriorModel", "PriorServer", "PrivacyPlan", "Problem", "Property", "RandomFeatures", "RandomProjection",
+    "RandomServer", "Regions", "Release", "Result", "Round", "RoundRecord", "School", "SeededEntropy", "Server",
+    "ServerRecord", "SettingError", "Setup", "SharedPrior", "SobolServer", "Softmax", "Space", "StateError", "Streams",
+    "Study", "SubsampledGaussian", "Synthetic", "SyntheticHeterogeneous", "SystemEntropy", "Table", "Uniform",
+    "WeightedAverage", "WireError", "accountant_named", "algorithm_named", "block_features", "create_study",
+    "default_delta", "optimize", "rounds_table", "run_federated", "run_outsourced", "run_study", "server_table",
+    "shared_features",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -148,6 +153,10 @@ if TYPE_CHECKING:
     from dpfbo.problems.school import School
     from dpfbo.problems.synthetic import Synthetic
     from dpfbo.problems.synthetic_heterogeneous import SyntheticHeterogeneous
+    from dpfbo.protocol.agent import Agent
+    from dpfbo.protocol.coordinator import Coordinator
+    from dpfbo.protocol.journal import StateError
+    from dpfbo.protocol.wire import WireError
     from dpfbo.records import RoundRecord, ServerRecord, rounds_table, server_table
     from dpfbo.rng import Streams
     from dpfbo.run_result import Result, Round

@@ -18,7 +18,7 @@ PACKAGES = ("dpfbo", "runners", "analysis")
 STEPS = {
     "dpfbo": (
         "checks files clock", "rng space", "gp privacy", "records", "run_result", "outsourced", "problems", "federated",
-        "checkpoint", "study", "audit",
+        "checkpoint", "study", "audit protocol",
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",

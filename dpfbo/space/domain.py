@@ -35,6 +35,11 @@ class Box:
         low, high = (torch.tensor(bound, dtype=u.dtype, device=u.device) for bound in (self.lower, self.upper))
         return low + u * (high - low)
 
+    def to_unit(self, x: Tensor) -> Tensor:
+        """The unit-cube points `... x D` of natural ones."""
+        low, high = (torch.tensor(bound, dtype=x.dtype, device=x.device) for bound in (self.lower, self.upper))
+        return (x - low) / (high - low)
+
     def to(self, device: torch.device) -> "Box":
         """This box, which holds no tensors."""
         return self
@@ -64,9 +69,11 @@ class Grid:
     @cached_property
     def unit_points(self) -> Tensor:
         """The points in the unit cube, `G x D`."""
-        p = self.points
-        low, high = (torch.tensor(bound, dtype=p.dtype, device=p.device) for bound in (self.lower, self.upper))
-        return (p - low) / (high - low)
+        return self.to_unit(self.points)
+
+    def to_unit(self, x: Tensor) -> Tensor:
+        """The unit-cube points `... x D` of natural ones."""
+        return Box(self.lower, self.upper).to_unit(x)
 
     def to_natural(self, u: Tensor) -> Tensor:
         """Unit-cube points `... x D` in the problem's own units."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -82,6 +83,11 @@ class Study:
         checks.one_of("rng", self.rng, ("seeded", "os"))
         q = self.mechanism.sampling_probability
         self.algorithm.check_run(self.rounds, self.n_init, self.weights, q)
+
+    @cached_property
+    def digest(self) -> str:
+        """A name of the study that changes with every setting."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
     @property
     def streams(self) -> Streams:

@@ -57,7 +57,7 @@ class Features:
 
 
 @dataclass
-class Agent:
+class PlainAgent:
     """One agent. X: t x D, in the unit cube; y: t; hyper: length-scale, variance and noise of its own GP."""
 
     id: int
@@ -92,7 +92,7 @@ def run(
     D, parts = domain.dimension, region_parts(a.P, domain.dimension)
     shared = Features.draw(a.M, D, a.lengthscale, rng)
     hyper = np.array([own.lengthscale, own.variance, own.noise])
-    agents = [Agent(n, hyper, np.empty((0, D))) for n in range(N)]
+    agents = [PlainAgent(n, hyper, np.empty((0, D))) for n in range(N)]
     omega = np.zeros((a.P, a.M))  # the last broadcast
     best, metric = np.full(N, -np.inf), np.empty((N, rounds + 1))
     for t in range(rounds + 1):
@@ -122,7 +122,7 @@ def run(
 
 
 def query(
-    agent: Agent, t: int, omega: np.ndarray, shared: Features, domain: Domain, settings: FederatedSettings,
+    agent: PlainAgent, t: int, omega: np.ndarray, shared: Features, domain: Domain, settings: FederatedSettings,
     rng: np.random.Generator, clock: PhaseClock,
 ) -> np.ndarray:  # fmt: skip
     """Algo. 2 lines 5 to 9: the query of one agent in round t >= 1, D."""

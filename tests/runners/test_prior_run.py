@@ -83,7 +83,10 @@ def test_the_record_tells_the_model(tmp_path, name):
 
 
 REFUSED = [
-    ("privacy.q=0.5", "privacy.q must be 1 for algorithm=dp_prior: the noise that sampling adds"),
+    (
+        "privacy.q=0.5",
+        "privacy.q (sampling_probability) must be 1 for algorithm=dp_prior: the noise that sampling adds",
+    ),
     ("weights=softmax", "weights must be uniform for algorithm=dp_prior: the release is a plain sum, got Softmax"),
     ("algorithm.P=2", "algorithm.P must be 1 for algorithm=dp_prior: all agents share one prior"),
     ("n_init=1", "n_init must be at least 2 for algorithm=dp_prior: one point has no contrast, got 1"),

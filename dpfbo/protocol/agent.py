@@ -1,0 +1,331 @@
+"""An agent that asks what to evaluate next and is told the result, for objectives that no program can call."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.clock import PhaseClock
+from dpfbo.federated.agents import Agents, AgentsState
+from dpfbo.federated.broadcast import Broadcast, SharedPrior, averaged
+from dpfbo.gp import batches
+from dpfbo.protocol import wire
+from dpfbo.protocol.journal import Journal, StateError
+from dpfbo.space.domain import Grid
+from dpfbo.space.parameters import Space
+from dpfbo.study.study import Study
+
+Configuration = dict[str, Any] | list[float]
+_JOURNAL = "agent.jsonl"
+
+
+@dataclass
+class _Asked:
+    """A point that was asked for. y: None until it is told; larger is better."""
+
+    round: int
+    u: list[float]
+    configuration: Configuration
+    y: float | None = None
+    failed: bool = False
+
+    @property
+    def pending(self) -> bool:
+        return self.y is None and not self.failed
+
+
+class Agent:
+    """One agent of a study.
+
+        agent = Agent(study, 3, space, folder=Path("site3"))
+        x = agent.ask();  agent.tell(x, y);  data = agent.message();  agent.receive(broadcast)
+
+    Round 0 asks for the `n_init` points of the public design. Round t >= 1 asks for one point, or for more, which may
+    be evaluated side by side. A round whose broadcast is planned ends with a message. With one point a round, told
+    before the message, and each broadcast received before the next point is asked for, the points are those of the
+    simulation (`dpfbo.run_study`) with the same study, to the bit.
+
+    study: the same for all agents and the server. agent: 0..N-1, its own. space: named parameters, whose domain is the
+    study's; without, a configuration is a list of numbers in natural units. folder: where every call is on disk when it
+    returns, so that a new `Agent` on it goes on; None for memory. maximize: False if small values are better.
+
+    All that it holds is private. Its messages are not noised: they are for a server that the agents trust (the server's
+    broadcasts are what epsilon covers).
+
+    Raises SettingError for an agent outside 0..N-1 or another space, StateError for a folder of another study.
+    """
+
+    def __init__(
+        self, study: Study, agent: int, space: Space | Mapping[str, Any] | None = None, folder: Path | None = None,
+        maximize: bool = True,
+    ) -> None:  # fmt: skip
+        checks.integer("agent", agent, minimum=0)
+        checks.one_of("agent", agent, range(study.n_agents))
+        checks.one_of("maximize", maximize, (True, False))
+        self.study, self.agent = study, int(agent)
+        self.space = space if isinstance(space, Space) or space is None else Space(space)
+        if self.space is not None and self.space.domain != study.domain:
+            raise checks.SettingError("space", "must have the domain of the study")
+        self._sign = 1.0 if maximize else -1.0
+        self._agents: Agents = study.agents
+        self._ids = torch.tensor([self.agent])[batches.filled(1, batches.PRODUCTS)]
+        self._state: AgentsState = self._agents.initial_state(self._ids)
+        self._asked: list[_Asked] = []
+        self._told: list[tuple[list[float], float]] = []  # values as they came
+        self._seen: list[tuple[list[float], float]] = []  # observations in the model, in their order, failed ones too
+        self._fitted = 0  # observations at the last fit
+        self._broadcast: Broadcast | None = None
+        self._received, self._round, self._messages = -1, 0, set[int]()
+        self._journal = Journal(folder, _JOURNAL)
+        who = {"event": "agent", "study": study.digest, "agent": self.agent, "maximize": maximize}
+        if not self._journal.events:
+            self._journal.append(who)
+        if self._journal.events[0] != who:
+            self._journal.close()
+            raise StateError(f"{folder} is of {self._journal.events[0]}, and this is {who}")
+        for event in self._journal.events[1:]:
+            self._apply(event)
+
+    @property
+    def round(self) -> int:
+        """The round in progress, 0..T."""
+        return self._round
+
+    @property
+    def pending(self) -> list[Configuration]:
+        """The points that were asked for and not told yet."""
+        return [a.configuration for a in self._asked if a.pending]
+
+    @property
+    def message_due(self) -> bool:
+        """True if the round in progress ends with a message that was not made yet."""
+        return self._sends(self._round) and self._round not in self._messages
+
+    def best(self) -> tuple[Configuration, float] | None:
+        """The best told point and its value; None if none was told."""
+        if not self._told:
+            return None
+        u, y = max(self._told, key=lambda told: told[1])
+        return self._configuration(u), self._sign * y
+
+    def ask(self) -> Configuration:
+        """The next point to evaluate. Raises StateError if this round's message, or an initial value, comes first."""
+        t, earlier = self._next()
+        if t == 0:
+            u = self._agents.design.points(self._ids)[0, earlier].tolist()
+        else:
+            self._fit()
+            streams_round = t + earlier * (self.study.rounds + 1)  # other random numbers for each point of a round
+            over = t > self.study.broadcasts and not isinstance(self._broadcast, SharedPrior)
+            broadcast = None if over else self._broadcast
+            u = self._agents.query(self._state, broadcast, streams_round, PhaseClock()).u[0, 0].tolist()
+        self._record({"event": "ask", "round": t, "u": u})
+        return self._asked[-1].configuration
+
+    def tell(self, x: Mapping[str, Any] | Sequence[float], y: float | None = None, failed: bool = False) -> None:
+        """The value y of the objective at x, or that its evaluation failed.
+
+        x: a point that was asked for, in any order and however late; after the initial points any other one, too. A
+        failed evaluation counts as the worst value so far. Raises StateError for a point that was told already or a
+        value that is no finite number.
+        """
+        if failed == (y is not None):
+            raise StateError(f"tell needs a value or failed=True, got y={y!r} and failed={failed!r}")
+        if y is not None and (isinstance(y, bool) or not isinstance(y, Real) or not math.isfinite(y)):
+            raise StateError(f"y must be a finite number, got {y!r}: tell(x, failed=True) is for failed evaluations")
+        value = None if y is None else self._sign * float(y)
+        index = self._index(x)
+        if index is not None:
+            self._record({"event": "tell", "asked": index, "y": value})
+            return
+        if len(self._seen) < self.study.n_init:
+            raise StateError(
+                "the initial points are public and come first: tell the values of those that were asked for"
+            )
+        if self._agents.prior is not None and self._round < self._agents.prior.releases:
+            raise StateError("before the last release of a private prior an agent has values at public points alone")
+        self._record({"event": "found", "u": self._unit(x), "y": value})
+
+    def message(self, round: int | None = None) -> bytes:
+        """The message that ends the round in progress; again the same until the next round begins.
+
+        round: an earlier one, whose message was lost. Raises StateError if none is due, or initial points are missing.
+        """
+        t = self._round if round is None else round
+        if t in self._messages:
+            return self._journal.kept(_message_file(t)) or b""
+        if t != self._round or not self._sends(t):
+            raise StateError(f"no message is due in round {t}")
+        if len(self._seen) < self.study.n_init or (self._agents.prior is not None and self._waiting(t)):
+            raise StateError(f"the message of round {t} needs the values of {len(self.pending)} more public points")
+        values = self._agents.messages(self._state, t, PhaseClock())[0]
+        data = wire.message(self.study.digest, t, self.agent, values)
+        self._journal.keep(_message_file(t), data)
+        self._record({"event": "message", "round": t})
+        return data
+
+    def receive(self, data: bytes) -> None:
+        """Take over a broadcast. One that is known already, or older than the last, changes nothing.
+
+        Raises WireError for other bytes.
+        """
+        M, N, P = self._agents.message_size, self.study.n_agents, self._agents.regions.P
+        t, _ = wire.read_broadcast(data, self.study.digest, 4 * M * M * max(P, 1) + 8 * M + N * max(M, 8))
+        if t > self._received:
+            self._journal.keep(_broadcast_file(t), data)
+            self._record({"event": "receive", "round": t})
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        self._journal.close()
+
+    def _record(self, event: dict[str, Any]) -> None:
+        self._journal.append(event)
+        self._apply(event)
+
+    def _apply(self, event: dict[str, Any]) -> None:
+        """The change of state by an event, of this process or, at the start, of earlier ones."""
+        kind = event["event"]
+        if kind == "ask":
+            self._begin(event["round"])
+            if event["round"]:
+                self._fit()
+            self._asked.append(_Asked(event["round"], event["u"], self._configuration(event["u"])))
+        elif kind == "tell":
+            asked = self._asked[event["asked"]]
+            asked.y, asked.failed = event["y"], event["y"] is None
+            self._tell(asked.u, asked.y)
+            self._take(asked)
+        elif kind == "found":
+            self._tell(event["u"], event["y"])
+            self._observe([(event["u"], event["y"])])
+        elif kind == "message":
+            self._messages.add(event["round"])
+        elif kind == "receive":
+            data = self._journal.kept(_broadcast_file(event["round"])) or b""
+            _, sent = wire.read_broadcast(data, self.study.digest, len(data) // 8)
+            self._broadcast = averaged(self._broadcast, sent, self.study.algorithm.momentum)
+            self._received = event["round"]
+            self._begin(event["round"] + 1)
+        else:
+            raise StateError(f"the journal has an unknown event {kind!r}: it is of a later version")
+
+    def _fit(self) -> None:
+        """Fit the agent's own GP if that is due."""
+        if self._fitted != self._state.count:
+            self._state = self._agents.fit_hyperparameters(self._state, PhaseClock())
+            self._fitted = self._state.count
+
+    def _tell(self, u: list[float], y: float | None) -> None:
+        if y is not None:
+            self._told.append((u, y))
+
+    def _take(self, asked: _Asked) -> None:
+        """Put a told point into the model; the initial points together, in the order of the design."""
+        if asked.round > 0:
+            self._observe([(asked.u, asked.y)])
+            return
+        initial = [a for a in self._asked if a.round == 0]
+        if len(initial) == self.study.n_init and not any(a.pending for a in initial):
+            self._observe([(a.u, a.y) for a in initial])
+
+    def _observe(self, points: list[tuple[list[float], float | None]]) -> None:
+        """Append observations to the state; failed ones (None) with the worst value so far, 0 if there is none."""
+        known = [y for _, y in self._seen] + [y for _, y in points if y is not None]
+        worst = min(known, default=0.0)
+        filled = [(u, worst if y is None else y) for u, y in points]
+        if self._state.count + len(filled) > self._state.history.y.shape[1]:
+            self._enlarge()
+        self._append(filled)
+        self._seen += filled
+
+    def _append(self, points: Sequence[tuple[list[float], float]]) -> None:
+        u = torch.tensor([[point for point, _ in points]] * len(self._ids), dtype=torch.float64)
+        y = torch.tensor([[value for _, value in points]] * len(self._ids), dtype=torch.float64)
+        self._state = self._agents.observe(self._state, u, y, PhaseClock())
+
+    def _enlarge(self) -> None:
+        """Make the buffers longer: more values were told than the study has rounds."""
+        larger = replace(self._agents, rounds=2 * self._agents.rounds + 1)
+        self._agents, hyper = larger, self._state.hyper
+        self._state = larger.initial_state(self._ids)
+        n_init = self.study.n_init
+        self._append(self._seen[:n_init])
+        for seen in self._seen[n_init:]:
+            self._append([seen])
+        self._state = replace(self._state, hyper=hyper)
+
+    def _begin(self, round: int) -> None:
+        self._round = max(self._round, round)
+
+    def _next(self) -> tuple[int, int]:
+        """The round of the next point, and the number of points asked for in it before."""
+        t = self._round
+        earlier = sum(a.round == t for a in self._asked)
+        if t == 0 and earlier < self.study.n_init:
+            return 0, earlier
+        if len(self._seen) < self.study.n_init:
+            raise StateError(f"{len(self.pending)} initial points have no value yet: tell them first")
+        public = self._agents.prior is not None and t < self._agents.prior.releases
+        if self.message_due and (t == 0 or (public and earlier)):
+            raise StateError(f"round {t} ends with a message: call message() before the next point")
+        if t == 0 or t in self._messages or (earlier and not self._sends(t) and not self._waiting(t)):
+            return t + 1, 0
+        return t, earlier
+
+    def _waiting(self, t: int) -> bool:
+        """True if no point of round t was told yet, or one is missing."""
+        own = [a for a in self._asked if a.round == t]
+        return not own or any(a.pending for a in own)
+
+    def _sends(self, t: int) -> bool:
+        """True if round t ends with a message."""
+        return self.study.algorithm.sends and t < self.study.broadcasts
+
+    def _index(self, x: Mapping[str, Any] | Sequence[float]) -> int | None:
+        """The point that was asked for and waits at x; None if there is none."""
+        given = self._configuration(self._unit(x))
+        found = [i for i, a in enumerate(self._asked) if a.configuration in (given, x)]
+        waiting = [i for i in found if self._asked[i].pending]
+        if found and not waiting:
+            raise StateError(f"the value at {x!r} was told already")
+        return waiting[0] if waiting else None
+
+    def _configuration(self, u: list[float]) -> Configuration:
+        x = self.study.domain.to_natural(torch.tensor(u, dtype=torch.float64))
+        return x.tolist() if self.space is None else self.space.configuration(x)
+
+    def _unit(self, x: Mapping[str, Any] | Sequence[float]) -> list[float]:
+        """The unit-cube point of a configuration. Raises SettingError for one outside the space."""
+        if isinstance(x, Mapping):
+            if self.space is None:
+                raise StateError(f"x must be a list of {self.study.domain.dimension} numbers, got {x!r}")
+            natural = self.space.natural(x)
+        else:
+            natural = torch.tensor(x, dtype=torch.float64)
+        if natural.shape != (self.study.domain.dimension,):
+            raise StateError(f"x must have {self.study.domain.dimension} numbers, got {x!r}")
+        return self._in_cube(natural).tolist()
+
+    def _in_cube(self, natural: Tensor) -> Tensor:
+        domain = self.study.domain
+        u = domain.to_unit(natural)
+        if not ((u >= 0) & (u <= 1)).all():
+            raise StateError(f"x must lie in the study's space, got {natural.tolist()}")
+        if isinstance(domain, Grid) and not (domain.unit_points == u).all(1).any():
+            raise StateError(f"x must be a point of the study's grid, got {natural.tolist()}")
+        return u
+
+
+def _message_file(round: int) -> str:
+    return f"message-{round:05d}.bin"
+
+
+def _broadcast_file(round: int) -> str:
+    return f"broadcast-{round:05d}.bin"

@@ -1,0 +1,169 @@
+"""The server of a study as a process of its own: it receives messages and releases broadcasts, all of them bytes."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpfbo.checkpoint import ReleaseFile
+from dpfbo.checks import SettingError
+from dpfbo.federated.broadcast import Broadcast
+from dpfbo.privacy.accounting import finite_or_none
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.protocol import wire
+from dpfbo.protocol.journal import Journal, StateError
+from dpfbo.study.study import Study
+
+_JOURNAL, _LEDGER, _RELEASE = "coordinator.jsonl", "ledger.jsonl", "release.npz"
+
+
+class Coordinator:
+    """The server of a study.
+
+        coordinator = Coordinator(study, Path("server"))
+        coordinator.receive(3, data);  broadcast = coordinator.release()
+
+    Guarantee. The broadcasts are post-processings of the mechanism's releases, and each is charged to the ledger, on
+    disk, before `release` returns it. A process that dies in `release` and is started again releases the same bytes,
+    charged once. Which messages a release holds is written down before it is made.
+
+    study: the same for all agents. folder: of ledger and state; every call is on disk when it returns. None for memory,
+    with a study whose rng is `seeded` (a simulation). It holds the agents' messages, which are private, until their
+    round is released.
+
+    Raises SettingError for real releases (rng `os`) without a folder, StateError for a folder of another study.
+    """
+
+    def __init__(self, study: Study, folder: Path | None = None) -> None:
+        if folder is None and study.rng == "os" and study.algorithm.private:
+            raise SettingError("folder", "must be given where releases are real (rng os): the ledger must not be lost")
+        self.study, self._size = study, study.agents.message_size
+        self._journal = Journal(folder, _JOURNAL)
+        first = {"event": "coordinator", "study": study.digest}
+        if not self._journal.events:
+            self._journal.append(first)
+        if self._journal.events[0] != first:
+            self._journal.close()
+            raise StateError(f"{folder} is of {self._journal.events[0]}, and this is {first}")
+        self.ledger = Ledger(None if folder is None else folder / _LEDGER)
+        kept = None if folder is None else ReleaseFile(folder / _RELEASE)
+        self._closed = {e["round"]: e["agents"] for e in self._journal.events if e["event"] == "close"}
+        self._sent = [e["round"] for e in self._journal.events if e["event"] == "sent"]
+        self._arrived = {
+            e["agent"] for e in self._journal.events if e["event"] == "arrived" and e["round"] == self.round
+        }
+        earlier = [(e["sigma"], self._broadcast(e["round"])) for e in self._journal.events if e["event"] == "sent"]
+        past = [(sent.values, sigma) for sigma, sent in earlier if sent is not None and sigma is not None]
+        self._server = study.server(self.ledger, kept, past)
+
+    @property
+    def round(self) -> int:
+        """The round whose messages are collected: the number of broadcasts so far."""
+        return len(self._sent)
+
+    @property
+    def received(self) -> list[int]:
+        """The agents whose messages of this round have arrived."""
+        return sorted(self._arrived)
+
+    @property
+    def finished(self) -> bool:
+        """True after the last planned broadcast."""
+        return self._server is None or self.round >= self.study.broadcasts
+
+    @property
+    def epsilon(self) -> float | None:
+        """Epsilon of all charges so far by the study's accountant; None if there is no finite one."""
+        plan = self.study.plan
+        charged = self.ledger.events()
+        return finite_or_none(plan.epsilon(charged)) if charged else plan.epsilon_of_nothing
+
+    def receive(self, agent: int, data: bytes) -> None:
+        """Take an agent's message of the round in progress; the same one again changes nothing.
+
+        agent: who sent it, from the connection and not from the bytes. Raises WireError for bytes that are no message
+        of this study, StateError for another agent's, for a second one that differs, and for one that is too late.
+        """
+        round, claimed, _ = wire.read_message(data, self.study.digest, self._size)
+        if claimed != agent or not 0 <= agent < self.study.n_agents:
+            raise StateError(
+                f"the message is of agent {claimed}, and agent {agent!r} of 0..{self.study.n_agents - 1} sent it"
+            )
+        name, known = _file(round, agent), self._journal.kept(_file(round, agent))
+        if round == self.round and round not in self._closed and not self.finished:
+            if known is not None and known != data:
+                raise StateError(f"agent {agent} has sent another message of round {round}")
+            if agent not in self._arrived:
+                self._journal.keep(name, data)
+                self._journal.append({"event": "arrived", "round": round, "agent": agent})
+                self._arrived.add(agent)
+            return
+        if known != data and agent not in self._closed.get(round, []):
+            raise StateError(
+                f"the message is of round {round}, and round {self.round} is in progress: it counts as lost"
+            )
+
+    def release(self, round: int | None = None) -> bytes:
+        """The broadcast of a round, charged before it is returned. Messages that did not arrive count as zero.
+
+        round: one that was released before gives the same bytes again. None: the round in progress; if no message of it
+        has arrived, the last broadcast again. Raises StateError for a later round, or after the last.
+        """
+        waits = round is None and self._uses_messages and not self._arrived and self.round not in self._closed
+        t = self.round - 1 if waits and self._sent else self.round if round is None else round
+        if t < self.round and (known := self._journal.kept(_broadcast_file(t))) is not None:
+            return known
+        if t != self.round or self.finished or self._server is None:
+            raise StateError(
+                f"round {t} cannot be released: {self.round} of {self.study.broadcasts} broadcasts are made"
+            )
+        if waits:
+            raise StateError("no message has arrived yet; release(round=0) makes a broadcast of noise alone")
+        if t not in self._closed:
+            self._journal.append({"event": "close", "round": t, "agents": self.received})
+            self._closed[t] = self.received
+        sent, record, _ = self._server.round(t, self._messages(t))
+        data = wire.broadcast(self.study.digest, t, sent)
+        self._journal.keep(_broadcast_file(t), data)
+        self._journal.append({"event": "sent", "round": t, "sigma": None if record is None else record.sigma})
+        for agent in self._closed[t]:
+            self._journal.forget(_file(t, agent))
+        self._sent.append(t)
+        self._arrived = set()
+        return data
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        self._journal.close()
+
+    @property
+    def _uses_messages(self) -> bool:
+        return self._server is not None and self._server.uses_messages
+
+    def _messages(self, t: int) -> list[Tensor | None] | None:
+        """One vector an agent, None for those that did not arrive before the round was closed."""
+        if not self._uses_messages:
+            return None
+        messages: list[Tensor | None] = [None] * self.study.n_agents
+        for agent in self._closed[t]:
+            data = self._journal.kept(_file(t, agent)) or b""
+            messages[agent] = wire.read_message(data, self.study.digest, self._size)[2]
+        if all(m is not None for m in messages):
+            return torch.stack(messages)  # type: ignore[return-value, arg-type]
+        return messages
+
+    def _events(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self._journal.events if event["event"] == kind]
+
+    def _broadcast(self, t: int) -> Broadcast | None:
+        data = self._journal.kept(_broadcast_file(t)) or b""
+        return wire.read_broadcast(data, self.study.digest, len(data) // 8)[1]
+
+
+def _file(round: int, agent: int) -> str:
+    return f"message-{round:05d}-{agent:07d}.bin"
+
+
+def _broadcast_file(round: int) -> str:
+    return f"broadcast-{round:05d}.bin"

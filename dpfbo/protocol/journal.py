@@ -1,0 +1,97 @@
+"""An append-only journal of events in JSON lines, each on disk before the call that made it returns."""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dpfbo.files import replace_file, sync_folder
+
+
+class StateError(RuntimeError):
+    """A call that does not fit the state, or a state that cannot be read; the message is one sentence."""
+
+
+class Journal:
+    """The events of one agent or coordinator in `folder`, or in memory if it is None. It is private.
+
+    An incomplete last line is dropped: its call never returned. Raises StateError if another process has the folder, or
+    an earlier line cannot be read.
+    """
+
+    def __init__(self, folder: Path | None, name: str) -> None:
+        self.folder = folder
+        self.events: list[dict[str, Any]] = []
+        self._blobs: dict[str, bytes] = {}
+        self._file: BinaryIO | None = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._file = _opened(folder / name)
+            self.events = _events(self._file, folder / name)
+            sync_folder(folder)
+
+    def append(self, event: dict[str, Any]) -> None:
+        """Write an event; it is on disk when this returns."""
+        if self._file is not None:
+            self._file.write(json.dumps(event, allow_nan=False).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self.events.append(event)
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Keep bytes under a name, whole or not at all."""
+        if self.folder is None:
+            self._blobs[name] = data
+        else:
+            replace_file(self.folder / name, lambda file: file.write(data), mode=0o600)
+
+    def kept(self, name: str) -> bytes | None:
+        """The bytes kept under a name; None if there are none."""
+        if self.folder is None:
+            return self._blobs.get(name)
+        try:
+            return (self.folder / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def forget(self, name: str) -> None:
+        """Delete the bytes kept under a name."""
+        self._blobs.pop(name, None)
+        if self.folder is not None:
+            (self.folder / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """The journal's file, locked, for this user alone."""
+    file = open(path, "a+b", opener=lambda p, flags: os.open(p, flags, 0o600))
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise StateError(f"another process works in {path.parent}: wait for it") from error
+    return file
+
+
+def _events(file: BinaryIO, path: Path) -> list[dict[str, Any]]:
+    """The complete lines; what follows the last newline is cut off."""
+    file.seek(0)
+    content = file.read()
+    whole, _, tail = content.rpartition(b"\n")
+    if tail:
+        file.truncate(len(content) - len(tail))
+    events = []
+    for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise StateError(f"{path} line {number} cannot be read: restore the file") from error
+        if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+            raise StateError(f"{path} line {number} is no event: restore the file")
+        events.append(event)
+    return events

@@ -1,0 +1,124 @@
+"""Messages and broadcasts as bytes: a version, a header in JSON, and the arrays; nothing that could run code.
+
+8 bytes   DPFBO + version (3 digits)
+4 bytes   length of the header, big-endian
+header    JSON: kind, study, round, agent (of a message), and name and shape of each array
+arrays    float64, little-endian, one after the other; nothing may follow
+"""
+
+import json
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, SharedPrior
+
+_VERSION = b"DPFBO001"
+_LONGEST_HEADER = 4096  # bytes
+_BROADCASTS = {c.__name__: c for c in (RegionVectors, AgentVectors, Points, SharedPrior)}
+
+
+class WireError(ValueError):
+    """The bytes are no message or broadcast of this study; the message is one sentence."""
+
+
+@dataclass(frozen=True)
+class Packet:
+    """The content of a message or a broadcast. kind: `message`, or a class of broadcasts, whose agent is None."""
+
+    kind: str
+    study: str
+    round: int
+    agent: int | None
+    arrays: dict[str, Tensor]
+
+    def encoded(self) -> bytes:
+        """The packet as bytes."""
+        header = {
+            "kind": self.kind, "study": self.study, "round": self.round, "agent": self.agent,
+            "arrays": {name: list(values.shape) for name, values in self.arrays.items()},
+        }  # fmt: skip
+        text = json.dumps(header).encode()
+        body = b"".join(values.contiguous().numpy().astype("<f8").tobytes() for values in self.arrays.values())
+        return _VERSION + len(text).to_bytes(4, "big") + text + body
+
+
+def decoded(data: bytes, study: str, largest: int) -> Packet:
+    """The packet in these bytes. study: the only one that is accepted. largest: most numbers in all arrays together.
+
+    Raises WireError for anything else.
+    """
+    if not isinstance(data, bytes | bytearray) or data[: len(_VERSION)] != _VERSION:
+        raise WireError(f"the bytes must begin with {_VERSION.decode()}: they are of another program or version")
+    start = len(_VERSION) + 4
+    length = int.from_bytes(data[len(_VERSION) : start], "big")
+    if length > _LONGEST_HEADER or len(data) < start + length:
+        raise WireError("the bytes are cut off, or their header is too long")
+    kind, found, round, agent, shapes = _header(bytes(data[start : start + length]))
+    if found != study:
+        raise WireError(f"the bytes are of study {found!r}, and this one is {study!r}: do all have the same settings?")
+    sizes = [math.prod(shape) for shape in shapes.values()]
+    if sum(sizes) > largest:
+        raise WireError(f"the bytes must hold at most {largest} numbers, got {sum(sizes)}")
+    if len(data) != start + length + 8 * sum(sizes):
+        raise WireError(f"the bytes must be {start + length + 8 * sum(sizes)} long, got {len(data)}")
+    numbers = torch.from_numpy(np.frombuffer(data, "<f8", offset=start + length).astype(np.float64))
+    parts = numbers.split(sizes)
+    arrays = {name: part.view(shape) for part, (name, shape) in zip(parts, shapes.items(), strict=True)}
+    return Packet(kind, found, round, agent, arrays)
+
+
+def _header(text: bytes) -> tuple[str, str, int, int | None, dict[str, tuple[int, ...]]]:
+    """The checked entries of a header."""
+    try:
+        header = json.loads(text)
+        kind, study, round, agent, arrays = (header[key] for key in ("kind", "study", "round", "agent", "arrays"))
+        good = isinstance(kind, str) and isinstance(study, str) and _is_count(round)
+        good = good and (agent is None or _is_count(agent)) and isinstance(arrays, dict)
+        shapes = {name: tuple(shape) for name, shape in arrays.items()}
+        good = good and all(len(shape) <= 2 and all(map(_is_count, shape)) for shape in shapes.values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise WireError("the header of the bytes cannot be read") from error
+    if not good:
+        raise WireError("the header of the bytes cannot be read")
+    return kind, study, round, agent, shapes
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def message(study: str, round: int, agent: int, values: Tensor) -> bytes:
+    """An agent's message of a round. values: M numbers."""
+    return Packet("message", study, round, agent, {"values": values}).encoded()
+
+
+def broadcast(study: str, round: int, sent: Broadcast | None) -> bytes:
+    """A server's broadcast of a round; of None, the word that nothing is sent any more."""
+    arrays = {} if sent is None else {f.name: getattr(sent, f.name) for f in fields(sent)}
+    return Packet("nothing" if sent is None else type(sent).__name__, study, round, None, arrays).encoded()
+
+
+def read_message(data: bytes, study: str, size: int) -> tuple[int, int, Tensor]:
+    """(round, agent, values) of an agent's message of `size` numbers. Raises WireError for anything else."""
+    packet = decoded(data, study, size)
+    if packet.kind != "message" or packet.agent is None or list(packet.arrays) != ["values"]:
+        raise WireError(f"the bytes must be an agent's message, got a {packet.kind}")
+    values = packet.arrays["values"]
+    if values.shape != (size,):
+        raise WireError(f"the message must hold {size} numbers, got {list(values.shape)}")
+    return packet.round, packet.agent, values
+
+
+def read_broadcast(data: bytes, study: str, largest: int) -> tuple[int, Broadcast | None]:
+    """(round, broadcast) of a server's broadcast. Raises WireError for anything else."""
+    packet = decoded(data, study, largest)
+    if packet.kind == "nothing":
+        return packet.round, None
+    kind = _BROADCASTS.get(packet.kind)
+    if kind is None or set(packet.arrays) != {f.name for f in fields(kind)}:
+        raise WireError(f"the bytes must be a server's broadcast, got a {packet.kind}")
+    return packet.round, kind(**packet.arrays)

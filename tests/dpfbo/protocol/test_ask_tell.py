@@ -1,0 +1,417 @@
+"""Agents and coordinator as processes that may end between any two calls: the simulation's points, charged once."""
+
+import json
+import random
+import stat
+from dataclasses import replace
+
+import pytest
+import torch
+
+import dpfbo
+from dpfbo import (
+    Acquisition,
+    Agent,
+    Categorical,
+    Coordinator,
+    Float,
+    Integer,
+    SettingError,
+    Space,
+    StateError,
+    WireError,
+)
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.problems.custom import Custom
+from dpfbo.protocol.journal import Journal
+from tests.helpers.objectives import tuned
+
+SPACE = Space({"rate": Float(1e-4, 1.0, log=True), "depth": Integer(1, 12), "kind": Categorical(["a", "b", "c"])})
+N, T, N_INIT = 4, 4, 3
+FEW = Acquisition(n_candidates=30, n_starts=2)
+SERVED = ("dp_prior", "dp_fts_de", "dp_fts_de_plus", "fts", "fts_original", "sobol_server")
+
+
+def study_of(name="dp_prior", rng="seeded", **changes):
+    made = dpfbo.create_study(
+        SPACE, n_agents=N, algorithm=name, epsilon=2.0, rounds=T, n_init=N_INIT, seed=5, rng=rng, acquisition=FEW
+    )
+    return replace(made, **changes)
+
+
+def queries(result):
+    """By agent, its configurations in the order of the queries."""
+    rounds = result.result.rounds
+    x = torch.cat([r.x for r in rounds], 1)
+    return [[SPACE.configuration(point) for point in agent] for agent in x]
+
+
+def simulated(study):
+    return dpfbo.run_study(study, Custom(tuned, n_agents=N, space=SPACE))
+
+
+class World:
+    """N agents and a coordinator, made anew from their folders for every call if `restart` says so."""
+
+    def __init__(self, study, folder=None, restart=lambda: False):
+        self.study, self.folder, self.restart, self._alive = study, folder, restart, {}
+
+    def __getitem__(self, who):
+        if who in self._alive and self.folder is not None and self.restart():
+            self._alive.pop(who).close()
+        if who not in self._alive:
+            folder = None if self.folder is None else self.folder / str(who)
+            made = Coordinator(self.study, folder) if who == "server" else Agent(self.study, who, SPACE, folder)
+            self._alive[who] = made
+        return self._alive[who]
+
+    def evaluate(self, n):
+        x = self[n].ask()
+        self[n].tell(x, tuned(n, x))
+        return x
+
+    def run(self):
+        found = [[self.evaluate(n) for _ in range(N_INIT)] for n in range(N)]
+        for t in range(T):
+            if not self["server"].finished:
+                for n in range(N):
+                    if self[n].message_due:
+                        self["server"].receive(n, self[n].message())
+                data = self["server"].release()
+                for n in range(N):
+                    self[n].receive(data)
+            for n in range(N):
+                assert self[n].round <= t + 1
+                found[n].append(self.evaluate(n))
+        return found
+
+
+@pytest.mark.parametrize("name", [*SERVED, "ts"])
+def test_the_points_are_those_of_the_simulation(name):
+    study = study_of(name)
+    world, simulation = World(study), simulated(study)
+    assert world.run() == queries(simulation)
+    assert [(c.round, c.digest) for c in world["server"].ledger.charges] == [
+        (c.round, c.digest) for c in simulation.ledger.charges
+    ]
+    assert world["server"].epsilon == simulation.epsilon
+    for best, n in zip(simulation.best(), range(N), strict=True):
+        assert world[n].best() == (best.configuration, best.value)
+
+
+def test_the_points_with_several_releases_and_with_broadcasts_that_end():
+    several = dpfbo.algorithm_named("dp_prior", dpfbo.Preset(prior=dpfbo.PriorModel(releases=3)))
+    study = study_of(several)
+    assert World(study).run() == queries(simulated(study))
+    ended = study_of("dp_fts_de", algorithm=replace(dpfbo.algorithm_named("dp_fts_de"), broadcasts=2))
+    assert World(ended).run() == queries(simulated(ended))
+
+
+@pytest.mark.parametrize("name", ["dp_prior", "dp_fts_de"])
+@pytest.mark.parametrize("seed", range(3))
+def test_processes_that_end_between_any_two_calls_lose_nothing(tmp_path, name, seed):
+    study, dice = study_of(name), random.Random(seed)
+    ends = []
+
+    def restart():
+        ends.append(dice.random() < 0.7)
+        return ends[-1]
+
+    world = World(study, tmp_path, restart)
+    assert world.run() == queries(simulated(study))
+    assert sum(ends) >= 50
+    charges = Ledger(tmp_path / "server" / "ledger.jsonl").charges
+    assert [c.round for c in charges] == list(range(study.broadcasts))
+
+
+class Killed(BaseException):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("rng", ["seeded", "os"])
+def test_a_coordinator_killed_at_any_write_releases_once(tmp_path, monkeypatch, rng):
+    """Each write of the journal, of a file and of the ledger is the last one of some process."""
+    study = study_of("dp_fts_de", rng=rng)
+    agents = World(study)
+    for n in range(N):
+        for _ in range(N_INIT):
+            agents.evaluate(n)
+    messages = [agents[n].message() for n in range(N)]
+    steps, dies_at = [0], [0]
+
+    def dying(call):
+        def wrapped(*arguments, **others):
+            result = call(*arguments, **others)
+            steps[0] += 1
+            if steps[0] == dies_at[0]:
+                raise Killed
+            return result
+
+        return wrapped
+
+    for owner, name in ((Journal, "append"), (Journal, "keep"), (Ledger, "charge")):
+        monkeypatch.setattr(owner, name, dying(getattr(owner, name)))
+    released, last = set(), 0
+    for dies_at[0] in range(1, 40):
+        steps[0] = 0
+        try:
+            server = Coordinator(study, tmp_path / "server")
+            try:
+                for n, message in enumerate(messages):
+                    server.receive(n, message)
+                released.add(server.release(round=0))
+                last = dies_at[0]
+            finally:
+                server.close()
+        except Killed:
+            continue
+    assert last and len(released) == 1
+    charges = Ledger(tmp_path / "server" / "ledger.jsonl").charges
+    assert [c.round for c in charges] == [0]
+
+
+def test_several_points_at_a_time_late_values_and_failures():
+    study = study_of("dp_fts_de")
+    world = World(study)
+    for n in range(N):
+        for _ in range(N_INIT):
+            world.evaluate(n)
+        world["server"].receive(n, world[n].message())
+    data = world["server"].release()
+    agent = world[0]
+    agent.receive(data)
+    points = [agent.ask() for _ in range(3)]
+    assert len({str(p) for p in points}) == 3
+    assert agent.pending == points and agent.round == 1
+    agent.tell(points[2], 0.5)
+    agent.tell(points[0], failed=True)
+    assert agent.pending == [points[1]]
+    agent.message()  # of what is known now
+    following = agent.ask()
+    assert agent.round == 2 and following not in points
+    agent.tell(points[1], 9.0)
+    assert agent.best() == (points[1], 9.0)
+    agent.tell(following, 1.0)
+
+
+def test_an_agent_may_tell_of_points_that_nobody_asked_for_and_of_more_than_planned():
+    study = study_of("ts")
+    world = World(study)
+    for _ in range(N_INIT):
+        world.evaluate(1)
+    agent = world[1]
+    for i in range(2 * T + 2):
+        agent.tell({"rate": 0.01, "depth": 1 + i, "kind": "b"}, float(i))
+    assert agent.best()[1] == 2 * T + 1
+    for _ in range(T + 3):
+        world.evaluate(1)
+    assert agent.round == T + 3
+
+
+@pytest.mark.parametrize("failed", [[0], [0, 2], [0, 1, 2]])
+def test_failed_initial_points_count_as_the_worst_ones(failed):
+    study = study_of("dp_prior")
+    agent, other = Agent(study, 0, SPACE), Agent(study, 0, SPACE)
+    points = [agent.ask() for _ in range(N_INIT)]
+    values = [tuned(0, x) for x in points]
+    worst = min((v for i, v in enumerate(values) if i not in failed), default=0.0)
+    for i, x in enumerate(points):
+        agent.tell(x, failed=True) if i in failed else agent.tell(x, values[i])
+        assert other.ask() == x
+        other.tell(x, worst if i in failed else values[i])
+    assert agent.message() == other.message()
+
+
+def test_small_values_are_better_if_the_agent_says_so():
+    study = study_of("ts")
+    up, down = Agent(study, 2, SPACE), Agent(study, 2, SPACE, maximize=False)
+    for _ in range(N_INIT + 2):
+        x = up.ask()
+        assert down.ask() == x
+        up.tell(x, tuned(2, x))
+        down.tell(x, -tuned(2, x))
+    assert down.best() == (up.best()[0], -up.best()[1])
+
+
+def test_a_lost_message_is_made_again_and_a_broadcast_may_come_twice():
+    study = study_of("dp_fts_de")
+    world = World(study)
+    for n in range(N):
+        for _ in range(N_INIT):
+            world.evaluate(n)
+    first = world[0].message()
+    assert world[0].message() == first
+    world["server"].receive(0, first)
+    world["server"].receive(0, first)
+    assert world["server"].received == [0]
+    data = world["server"].release()
+    assert world["server"].release() == data == world["server"].release(round=0)
+    world[0].receive(data)
+    world[0].receive(data)
+    world.evaluate(0)
+    assert world[0].message(round=0) == first
+    world["server"].receive(0, first)  # too late for anything, and known
+    with pytest.raises(StateError, match="the message is of round 0, and round 1 is in progress: it counts as lost"):
+        world["server"].receive(1, world[1].message())
+
+
+def test_files_are_for_their_owner_alone(tmp_path):
+    world = World(study_of("dp_fts_de"), tmp_path)
+    for n in range(N):
+        for _ in range(N_INIT):
+            world.evaluate(n)
+        world["server"].receive(n, world[n].message())
+    for path in (p for p in tmp_path.rglob("*") if p.suffix in (".bin", ".jsonl")):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    assert stat.S_IMODE((tmp_path / "0").stat().st_mode) == 0o700
+
+
+def test_a_second_process_on_a_folder_and_another_study_are_refused(tmp_path):
+    agent = Agent(study_of(), 0, SPACE, tmp_path / "a")
+    with pytest.raises(StateError, match="another process works in"):
+        Agent(study_of(), 0, SPACE, tmp_path / "a")
+    agent.close()
+    for study, n in ((study_of("ts"), 0), (study_of(), 1)):
+        with pytest.raises(StateError, match="is of .*, and this is"):
+            Agent(study, n, SPACE, tmp_path / "a")
+    Coordinator(study_of(), tmp_path / "s").close()
+    with pytest.raises(StateError, match="is of .*, and this is"):
+        Coordinator(study_of("dp_fts_de"), tmp_path / "s")
+
+
+def test_a_journal_that_was_cut_goes_on_and_a_damaged_one_is_refused(tmp_path):
+    world = World(study_of("ts"), tmp_path)
+    points = [world.evaluate(0) for _ in range(2)]
+    world[0].close()
+    journal = tmp_path / "0" / "agent.jsonl"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:-5])  # the last value was not written to the end
+    agent = Agent(world.study, 0, SPACE, tmp_path / "0")
+    assert agent.pending == [points[1]]
+    agent.close()
+    journal.write_bytes(whole.replace(b'"event": "tell"', b'"event": "te', 1))
+    with pytest.raises(StateError, match="line 3 cannot be read: restore the file"):
+        Agent(world.study, 0, SPACE, tmp_path / "0")
+
+
+class TestCallsThatDoNotFit:
+    @pytest.fixture
+    def agent(self):
+        return Agent(study_of("dp_fts_de"), 0, SPACE)
+
+    def test_before_the_initial_values(self, agent):
+        points = [agent.ask() for _ in range(N_INIT)]
+        with pytest.raises(StateError, match="3 initial points have no value yet: tell them first"):
+            agent.ask()
+        with pytest.raises(StateError, match="the message of round 0 needs the values of 3 more public points"):
+            agent.message()
+        with pytest.raises(StateError, match="the initial points are public and come first"):
+            agent.tell({"rate": 0.3, "depth": 1, "kind": "a"}, 1.0)
+        agent.tell(points[0], 1)
+        with pytest.raises(StateError, match="was told already"):
+            agent.tell(points[0], 1)
+
+    def test_before_the_message(self, agent):
+        for _ in range(N_INIT):
+            agent.tell(agent.ask(), 1.0)
+        with pytest.raises(StateError, match=r"round 0 ends with a message: call message\(\) before the next point"):
+            agent.ask()
+        with pytest.raises(StateError, match="no message is due in round 2"):
+            agent.message(round=2)
+
+    @pytest.mark.parametrize("y", [float("nan"), float("inf"), "1", True, None])
+    def test_values_that_are_no_numbers(self, agent, y):
+        with pytest.raises(StateError, match="must be a finite number, got|tell needs a value or failed=True"):
+            agent.tell(agent.ask(), y)
+
+    def test_points_outside_the_space(self, agent):
+        with pytest.raises(SettingError, match="depth must be a whole number from 1 to 12, got 99"):
+            agent.tell({"rate": 0.3, "depth": 99, "kind": "a"}, 1.0)
+        with pytest.raises(StateError, match="x must have 3 numbers, got"):
+            agent.tell([0.1], 1.0)
+
+    def test_another_agent_and_another_space(self):
+        with pytest.raises(SettingError, match="agent must be one of .*, got 4"):
+            Agent(study_of(), 4, SPACE)
+        with pytest.raises(SettingError, match="space must have the domain of the study"):
+            Agent(study_of(), 0, {"a": Float(0, 1)})
+
+    def test_real_releases_in_memory(self):
+        with pytest.raises(SettingError, match="folder must be given where releases are real"):
+            Coordinator(study_of(rng="os"))
+
+    def test_release_without_messages(self):
+        server = Coordinator(study_of("dp_fts_de"))
+        with pytest.raises(StateError, match="no message has arrived yet"):
+            server.release()
+        with pytest.raises(StateError, match="round 1 cannot be released: 0 of 4 broadcasts are made"):
+            server.release(round=1)
+        assert server.release(round=0)  # noise alone, if one insists
+        assert len(server.ledger.charges) == 1
+
+
+class TestBytes:
+    @pytest.fixture(scope="class")
+    def message(self):
+        agent = Agent(study_of(), 0, SPACE)
+        for _ in range(N_INIT):
+            x = agent.ask()
+            agent.tell(x, tuned(0, x))
+        return agent.message()
+
+    def changed(self, message, **entries):
+        """The message with other entries of its header."""
+        length = int.from_bytes(message[8:12], "big")
+        header = {**json.loads(message[12 : 12 + length]), **entries}
+        text = json.dumps(header).encode()
+        return message[:8] + len(text).to_bytes(4, "big") + text + message[12 + length :]
+
+    @pytest.mark.parametrize(
+        ("entries", "sentence"),
+        [
+            ({"study": "0" * 16}, "the bytes are of study '0000000000000000', and this one is"),
+            ({"agent": 1}, "the message is of agent 1, and agent 0 of 0..3 sent it"),
+            ({"agent": None}, "the bytes must be an agent's message"),
+            ({"kind": "SharedPrior"}, "the bytes must be an agent's message, got a SharedPrior"),
+            ({"round": -1}, "the header of the bytes cannot be read"),
+            ({"round": True}, "the header of the bytes cannot be read"),
+            ({"round": 3}, "the message is of round 3, and round 0 is in progress"),
+            ({"arrays": {"values": [2**30, 2**30]}}, "the bytes must hold at most 201 numbers"),
+            ({"arrays": {"values": [200]}}, "the bytes must be .* long, got"),
+            ({"arrays": {"values": [-201]}}, "the header of the bytes cannot be read"),
+            ({"arrays": [201]}, "the header of the bytes cannot be read"),
+        ],
+    )
+    def test_other_messages_are_refused(self, message, entries, sentence):
+        server = Coordinator(study_of())
+        with pytest.raises((WireError, StateError), match=sentence):
+            server.receive(0, self.changed(message, **entries))
+        assert server.received == []
+
+    def test_no_damage_is_more_than_a_sentence(self, message):
+        server, dice = Coordinator(study_of()), random.Random(0)
+        server.receive(0, message)
+        for _ in range(300):
+            data = bytearray(message)
+            for _ in range(dice.randint(1, 4)):
+                data[dice.randrange(len(data) if dice.random() < 0.5 else 200)] = dice.randrange(256)
+            data = bytes(data)[: dice.randrange(len(data)) if dice.random() < 0.3 else None]
+            if data != message:
+                with pytest.raises((WireError, StateError)):
+                    server.receive(0, data)
+
+    def test_numbers_that_are_not_finite_count_as_zero(self, message):
+        nan = torch.full((201,), float("nan"), dtype=torch.float64).numpy().tobytes()
+        server = Coordinator(study_of())
+        server.receive(0, message[: -len(nan)] + nan)
+        agent = Agent(study_of(), 1, SPACE)
+        agent.receive(server.release())
+
+    def test_a_broadcast_is_no_message(self, message):
+        server = Coordinator(study_of())
+        server.receive(0, message)
+        data = server.release()
+        with pytest.raises(WireError, match="the bytes must hold at most 201 numbers|must be an agent's message"):
+            Coordinator(study_of()).receive(0, data)
+        with pytest.raises(WireError, match="the bytes must be a server's broadcast, got a message"):
+            Agent(study_of(), 0, SPACE).receive(message)
