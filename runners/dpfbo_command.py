@@ -22,6 +22,10 @@ COMMANDS = {
     "run": Command("runners.run", "one experiment, or several with -m", (SETTINGS,)),
     "sweep": Command("runners.sweep.command", "many settings times many seeds, side by side", (SETTINGS,)),
     "status": Command("runners.status", "how far the trials of experiments are", READS_RESULTS),
+    "study": Command(
+        "runners.study", "one site or the server of a study, with JSON and files in and out",
+        ("new", "join", "ask", "tell", "message", "receive", "best", "status", "host", "collect", "release"),
+    ),
     "best": Command("runners.best", "the best configuration that every agent found"),
     "privacy": Command(
         "runners.privacy.command", "epsilon of runs, before and after them",

@@ -22,7 +22,7 @@ STEPS = {
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",
-        "user_errors recorded_run fetch best", "run", "sweep audit bench demo", "privacy theory status headroom",
+        "user_errors recorded_run fetch best study", "run", "sweep audit bench demo", "privacy theory status headroom",
     ),
     "analysis": (
         "arguments labels", "schema", "load", "tables evidence", "claims drawing", "figures", "html", "report",

@@ -104,8 +104,8 @@ class Agent:
 
     @property
     def message_due(self) -> bool:
-        """True if the round in progress ends with a message that was not made yet."""
-        return self._sends(self._round) and self._round not in self._messages
+        """True if the round in progress ends with a message that was not made yet, and can be made."""
+        return self._sends(self._round) and self._round not in self._messages and len(self._seen) >= self.study.n_init
 
     def best(self) -> tuple[Configuration, float] | None:
         """The best told point and its value; None if none was told."""
@@ -132,8 +132,8 @@ class Agent:
         """The value y of the objective at x, or that its evaluation failed.
 
         x: a point that was asked for, in any order and however late; after the initial points any other one, too. A
-        failed evaluation counts as the worst value so far. Raises StateError for a point that was told already or a
-        value that is no finite number.
+        failed evaluation counts as the worst value so far. The same again changes nothing. Raises StateError for
+        another value at a point that was told, or one that is no finite number.
         """
         if failed == (y is not None):
             raise StateError(f"tell needs a value or failed=True, got y={y!r} and failed={failed!r}")
@@ -141,8 +141,11 @@ class Agent:
             raise StateError(f"y must be a finite number, got {y!r}: tell(x, failed=True) is for failed evaluations")
         value = None if y is None else self._sign * float(y)
         index = self._index(x)
-        if index is not None:
+        if index is not None and self._asked[index].pending:
             self._record({"event": "tell", "asked": index, "y": value})
+        if index is not None:
+            if self._asked[index].y != value:
+                raise StateError(f"another value was told already at {x!r}")
             return
         if len(self._seen) < self.study.n_init:
             raise StateError(
@@ -163,7 +166,9 @@ class Agent:
         if t != self._round or not self._sends(t):
             raise StateError(f"no message is due in round {t}")
         if len(self._seen) < self.study.n_init or (self._agents.prior is not None and self._waiting(t)):
-            raise StateError(f"the message of round {t} needs the values of {len(self.pending)} more public points")
+            known = sum(not a.pending for a in self._asked if a.round == t)
+            wanted = self.study.n_init if t == 0 else 1
+            raise StateError(f"the message of round {t} needs the values of {wanted - known} more public points")
         values = self._agents.messages(self._state, t, PhaseClock())[0]
         data = wire.message(self.study.digest, t, self.agent, values)
         self._journal.keep(_message_file(t), data)
@@ -289,13 +294,10 @@ class Agent:
         return self.study.algorithm.sends and t < self.study.broadcasts
 
     def _index(self, x: Mapping[str, Any] | Sequence[float]) -> int | None:
-        """The point that was asked for and waits at x; None if there is none."""
+        """The point that was asked for at x, the first one that waits; None if there is none."""
         given = self._configuration(self._unit(x))
         found = [i for i, a in enumerate(self._asked) if a.configuration in (given, x)]
-        waiting = [i for i in found if self._asked[i].pending]
-        if found and not waiting:
-            raise StateError(f"the value at {x!r} was told already")
-        return waiting[0] if waiting else None
+        return next((i for i in found if self._asked[i].pending), found[-1] if found else None)
 
     def _configuration(self, u: list[float]) -> Configuration:
         x = self.study.domain.to_natural(torch.tensor(u, dtype=torch.float64))

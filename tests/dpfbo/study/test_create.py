@@ -46,7 +46,7 @@ def test_a_named_algorithm_is_the_one_of_the_commands(name):
     assert (ours.calibration, ours.sampling, ours.charge) == (p.sensitivity, p.sampling, p.charge)
 
 
-@pytest.mark.parametrize("name", ["dp_prior", "dp_fts_de", "dp_fts_de_plus", "ts", "sobol_server"])
+@pytest.mark.parametrize("name", ["dp_prior", "dp_fts_de", "ts"])
 def test_one_call_makes_the_run_of_the_command(tmp_path, name):
     private = ["privacy.epsilon=2"] if name.startswith("dp_") else []
     overrides = [*SAME, f"algorithm={name}", *private, f"results_dir={tmp_path}"]

@@ -276,7 +276,7 @@ def test_the_server_is_followed_as_often_as_in_the_library(follow: str, monkeypa
     for t in (1, 4):
         seen.clear()
         for _ in range(n):
-            agent = plain_loop.Agent(0, np.array([1.0, 0.1, 1e-6]), np.full((1, 2), 0.5), np.ones(1))
+            agent = plain_loop.PlainAgent(0, np.array([1.0, 0.1, 1e-6]), np.full((1, 2), 0.5), np.ones(1))
             plain_loop.query(agent, t, omega, shared, e.problem.domain, e.settings, rng, PhaseClock())
         followed = [features is shared and w is omega for features, w in seen]
         p = FOLLOW_PROBABILITY[follow](t)
@@ -288,7 +288,7 @@ def test_a_repeated_query_is_replaced_on_a_box(monkeypatch: pytest.MonkeyPatch) 
     capture_maximise(monkeypatch)
     shared, omega, hyper = plain_loop.Features.draw(100, 2, 0.2, rng), np.ones((4, 100)), np.array([1.0, 0.1, 1e-6])
     for X, replaced in ((np.zeros((1, 2)), True), (np.array([[0.0, 0.1]]), False)):
-        agent = plain_loop.Agent(0, hyper, X, np.ones(1))
+        agent = plain_loop.PlainAgent(0, hyper, X, np.ones(1))
         x = plain_loop.query(agent, 1, omega, shared, e.problem.domain, e.settings, rng, PhaseClock())
         assert (x > 0).all() == replaced
 
@@ -312,7 +312,7 @@ def test_own_draw_follows_its_posterior(noise: float, monkeypatch: pytest.Monkey
     F, n, rng = 5, 2000, np.random.default_rng(12)
     e = compose("branin", "ts", 0, f"algorithm.own_draw.n_features={F}")
     seen = capture_maximise(monkeypatch)
-    agent = plain_loop.Agent(0, np.array([0.5, 4.0, noise]), 1 - rng.random((3, 2)), np.array([1.0, -2.0, 0.5]))
+    agent = plain_loop.PlainAgent(0, np.array([0.5, 4.0, noise]), 1 - rng.random((3, 2)), np.array([1.0, -2.0, 0.5]))
     shared = plain_loop.Features.draw(100, 2, 0.2, rng)
     for _ in range(n):
         plain_loop.query(agent, 1, np.zeros((1, 100)), shared, e.problem.domain, e.settings, rng, PhaseClock())
