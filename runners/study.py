@@ -20,7 +20,7 @@ from dpfbo.protocol.journal import StateError
 from dpfbo.protocol.wire import WireError
 from dpfbo.space.parameters import Space
 from dpfbo.study.create import create_study
-from dpfbo.study.presets import ALGORITHMS
+from dpfbo.study.presets import ALGORITHMS, Preset
 from dpfbo.study.study import Study
 from runners.arguments import Parser
 
@@ -45,7 +45,7 @@ one; --another asks for one more, to be evaluated beside it. A space is a YAML o
 Answer = dict[str, Any]  # printed as JSON
 _DESCRIPTION, _SITE = "study.json", "site.json"
 _ERRORS = (SettingError, StateError, WireError, LedgerError, UnsupportedEvent, OSError, ValueError)
-_KEYS = ("space", "n_agents", "algorithm", "epsilon", "delta", "rounds", "n_init", "seed", "rng")
+_KEYS = ("space", "n_agents", "algorithm", "noise_multiplier", "delta", "rounds", "n_init", "seed", "rng")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,10 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _new(args: argparse.Namespace) -> Answer:
     space = Space(OmegaConf.to_container(OmegaConf.load(args.space)))  # type: ignore[arg-type]
     described = {
-        "space": space.to_dict(), "n_agents": args.agents, "algorithm": args.algorithm, "epsilon": args.epsilon,
+        "space": space.to_dict(), "n_agents": args.agents, "algorithm": args.algorithm, "noise_multiplier": 1.0,
         "delta": args.delta, "rounds": args.rounds, "n_init": args.n_init, "seed": args.seed, "rng": args.rng,
     }  # fmt: skip
     study = _study(described)
+    if study.algorithm.private:
+        study = study.calibrated(args.epsilon)
+        described["noise_multiplier"] = study.mechanism.noise_multiplier
     plan = study.plan
     cost = plan.epsilon() if study.algorithm.private else plan.epsilons()[plan.chosen]
     if args.file.exists():
@@ -177,7 +180,9 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def _study(described: dict[str, Any]) -> Study:
-    return create_study(**{**described, "space": Space(described["space"])})
+    others = {key: described[key] for key in ("n_agents", "algorithm", "delta", "rounds", "n_init", "seed", "rng")}
+    preset = Preset(noise_multiplier=described["noise_multiplier"])
+    return create_study(Space(described["space"]), epsilon=None, preset=preset, **others)
 
 
 def _agent(folder: Path, described: dict[str, Any], agent: int, maximize: bool) -> Agent:

@@ -28,6 +28,9 @@ LONGEST = (
     "tests/runners/executor/test_ray_cluster.py",
     "tests/dpfbo/audit/test_prior.py",
     "tests/runners/sweep/test_shared_runs.py",
+    "tests/dpfbo/study/test_create.py",
+    "tests/dpfbo/protocol/test_ask_tell.py",
+    "tests/runners/test_study.py",
 )
 
 

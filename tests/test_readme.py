@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # the README's sections for people who extend dpfbo show parts of files, which tests of their own cover
-WHOLE = {"README.md": 1, "docs/python.md": 2}
+WHOLE = {"README.md": 1, "docs/python.md": 3}
 
 
 def blocks(page):
@@ -31,6 +31,8 @@ def test_the_programs_of_a_page_run(page, capsys):
             assert set(best.configuration) == {"rate", "depth", "kernel"} and best.value > 0.85
     else:
         assert len(result.ledger.charges) == 5 and result.epsilon <= 4
+        assert [agent.round for agent in names["agents"]] == [3, 3]
+        assert names["server"].finished and names["server"].epsilon <= 1
         assert names["ax"].get_ylabel()
 
 
