@@ -48,7 +48,7 @@ def record_run(composition: Composition, on_round: OnRound = lambda done: None) 
     tracker = WandbTracker(**asdict(settings.tracker.wandb))
     group, algorithm = settings.experiment_name, settings.algorithm.name
     folder = RunFolder(Path(settings.results_dir).absolute() / group / name / str(settings.seed))
-    with folder.opened():
+    with folder.opened(), folder.failures_kept():
         checkpoint = Checkpoint(folder.checkpoint_path)
         done, before, broadcasts = _resumed(experiment, checkpoint, folder)
         label = f"{experiment.problem.name}-{algorithm}-{name}-{settings.seed}"
@@ -177,6 +177,7 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
         "rng": settings.privacy.rng,
         "n_charges": spent.n_charges,
         "clip_fraction": sum(d.n_clipped for d in result.diagnostics) / chosen if chosen else None,
+        "normalized": getattr(settings.algorithm, "message_normalize", False),
         "n_rejected": sum(d.n_rejected for d in result.diagnostics),
         "n_dropped": sum(d.n_dropped for d in result.diagnostics),
         "seconds": {**result.seconds, "total": sum(result.seconds.values())},

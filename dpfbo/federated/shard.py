@@ -64,7 +64,7 @@ class Shard:
         query = Query(query.u[:n], query.source[:n])
         x = self._problem.domain.to_natural(query.u)
         with self.clock("objective"):
-            y = self._problem.evaluate(self._ids, x, self._agents.streams, t)
+            y = self._penalised(self._problem.evaluate(self._ids, x, self._agents.streams, t))
         record = self._record(t, query, x, y)
         self._state = self._observed(query.u, y, self.clock)
         messages = self._agents.messages(self._state, t, self.clock)[:n] if send else None
@@ -93,6 +93,15 @@ class Shard:
 
     def _observed(self, u: Tensor, y: Tensor, clock: PhaseClock) -> AgentsState:
         return self._agents.observe(self._state, u[self._batch], y[self._batch], clock)
+
+    def _penalised(self, y: Tensor) -> Tensor:
+        """The observations (n x k), each failed one (NaN) as its agent's worst value so far; 0 if there is none."""
+        failed = y.isnan()
+        if not failed.any():
+            return y
+        known = torch.cat([self._state.y[: len(y)], torch.where(failed, torch.inf, y)], 1)
+        worst = known.amin(1, keepdim=True)
+        return torch.where(failed, torch.where(worst.isinf(), 0.0, worst), y)
 
     def _received(self, broadcast: Broadcast | None) -> Broadcast | None:
         return None if broadcast is None else moved(broadcast, self._ids.device)

@@ -42,7 +42,10 @@ class Problem(Protocol):
     def reference(self) -> Tensor | None: ...
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """Observations `y`, n x k, of agents (n ids) at x, n x k x D in the problem's own units; all on one device."""
+        """Observations `y`, n x k, of agents (n ids) at x, n x k x D in the problem's own units; all on one device.
+
+        NaN stands for an evaluation that failed and that the agent is to go on without.
+        """
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """The values that the metric uses, n x k: noiseless where they are known, else y itself."""

@@ -1,6 +1,7 @@
 """Any Python callable as the agents' objective."""
 
 import importlib
+import logging
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,8 @@ from dpfbo.space.domain import Box
 from dpfbo.space.mixed import MixedBox
 from dpfbo.space.parameters import Space
 
+logger = logging.getLogger(__name__)
+
 
 class EvaluationError(RuntimeError):
     """The objective raised, or did not return a finite number."""
@@ -33,7 +36,9 @@ class Custom:
     value an axis; x is then a numpy vector. space: named parameters instead (`dpfbo.Space`, or the mapping that it is
     made from); x is then a configuration, a dict with the value of every parameter. maximize: False turns the sign.
     optimum: the best value if known, one number for all agents or one each; the metric is then simple regret,
-    otherwise the best value so far, in the function's own sign.
+    otherwise the best value so far, in the function's own sign. on_failure: of a call that raises or returns no finite
+    number, after `retries` more calls: `stop` raises EvaluationError; `penalty` logs it, and the agent goes on with its
+    worst value so far.
 
     Raises SettingError for bad bounds or parameters, or a function that cannot be imported.
     """
@@ -46,9 +51,13 @@ class Custom:
     optimum: float | Sequence[float] | None = None
     noise_variance: float | None = None
     space: Space | Mapping[str, Any] | None = None
+    on_failure: str = "stop"
+    retries: int = 0
     name: str = "custom"
 
     def __post_init__(self) -> None:
+        checks.one_of("on_failure", self.on_failure, ("stop", "penalty"))
+        checks.integer("retries", self.retries, minimum=0)
         if self.space is not None and not isinstance(self.space, Space):
             object.__setattr__(self, "space", Space(self.space))
         checks.integer("n_agents", self.n_agents, minimum=1)
@@ -107,11 +116,11 @@ class Custom:
         return function
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """One call of the function for each agent and query.
+        """One call of the function for each agent and query; NaN for one that failed, with `penalty`.
 
-        Raises EvaluationError naming agent and point if a call raises or does not return a finite number.
+        Raises EvaluationError naming agent and point if a call raises or does not return a finite number, with `stop`.
         """
-        y = [[self._call(n, p) for p in points] for n, points in zip(agents.tolist(), x.cpu().numpy(), strict=True)]
+        y = [[self._value(n, p) for p in points] for n, points in zip(agents.tolist(), x.cpu().numpy(), strict=True)]
         return self._sign * torch.tensor(y, dtype=torch.float64, device=x.device)
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -121,12 +130,25 @@ class Custom:
     def _function_name(self) -> str:
         return self.function if isinstance(self.function, str) else getattr(self.function, "__name__", "function")
 
+    def _value(self, agent: int, point: np.ndarray) -> float:
+        """The value of a call, or of the first of its repetitions that does not fail."""
+        for attempt in range(self.retries + 1):
+            try:
+                return self._call(agent, point)
+            except EvaluationError as error:
+                last = attempt == self.retries
+                if last and self.on_failure == "stop":
+                    raise
+                then = "it counts as the worst value so far" if last else "it is called again"
+                logger.warning("%s: %s", error, then, exc_info=error.__cause__ or error)
+        return math.nan
+
     def _call(self, agent: int, point: np.ndarray) -> float:
         x = self.space.configuration(point.tolist()) if isinstance(self.space, Space) else point.copy()
         where = f"function {self._function_name!r} at agent {agent}, x = {x if isinstance(x, dict) else x.tolist()}"
         try:
             result = self._objective(agent, x)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # an objective that calls sys.exit must not end the run in silence
             raise EvaluationError(f"{where} raised {type(error).__name__}: {error}") from error
         try:
             value = float(result)

@@ -102,6 +102,7 @@ def optimize(
     seed: int = 0,
     *,
     maximize: bool = True,
+    on_failure: str = "stop",
     n_init: int = 5,
     delta: float | None = None,
     rng: str = "seeded",
@@ -114,14 +115,14 @@ def optimize(
     """Tune `f(agent, configuration)` for each of N agents, which share what they learn privately.
 
     f: the objective of an agent, 0..N-1, at a configuration, a dict of the space's parameters. maximize: False if small
-    values are better. All else as in `create_study` and `run_study`, but that `rng` is `seeded`: this is a simulation,
-    in which one process holds the data of all agents.
+    values are better. on_failure: `stop`, or `penalty`, see `dpfbo.Custom`. All else as in `create_study` and
+    `run_study`, but that `rng` is `seeded`: this is a simulation, in which one process holds the data of all agents.
 
     Raises SettingError, one sentence with the name, for settings that do not go together; EvaluationError naming agent
     and configuration if f raises or returns no finite number.
     """
     space = space if isinstance(space, Space) else Space(space)
-    problem = Custom(f, n_agents=n_agents, maximize=maximize, space=space)
+    problem = Custom(f, n_agents=n_agents, maximize=maximize, space=space, on_failure=on_failure)
     study = create_study(
         space, n_agents=n_agents, algorithm=algorithm, epsilon=epsilon, rounds=rounds, n_init=n_init, seed=seed,
         delta=delta, rng=rng, preset=preset, acquisition=acquisition,

@@ -8,10 +8,12 @@ summary.json    written last: a folder with it is a finished run
 theory.json     written by `runners.theory` for a finished run
 checkpoint/     finished rounds, while the run goes on or after it was interrupted
 progress.json   last finished round, likewise
+failures.log    failed evaluations with their tracebacks, if there are any (of an objective in the same process)
 """
 
 import fcntl
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -71,6 +73,19 @@ class RunFolder:
                 (self.path / ".lock").unlink(missing_ok=True)
                 if missing:
                     self._remove_empty(missing)
+
+    @contextmanager
+    def failures_kept(self) -> Iterator[None]:
+        """Within this block failed evaluations of this process are written to failures.log, with their tracebacks."""
+        handler = logging.FileHandler(self.path / "failures.log", delay=True)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        logger = logging.getLogger("dpfbo.problems")
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            handler.close()
 
     def _lock(self) -> TextIO:
         """Create the folder, with its entry in every parent on disk; returns its lock file, locked."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpfbo.run_result import Round
 
 
+_OFTEN = 0.5  # fraction of clipped messages that calls for advice
 _SHOWN = 3  # agents whose best queries the table of a run is followed by
 
 
@@ -80,7 +81,9 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
         console.print(f"data: {summary['stand_in']}", highlight=False)
     console.print(epsilon_sentence(summary), highlight=False)
     if summary["clip_fraction"] is not None and summary["private"] and not outsourced:
-        console.print(f"clipped {summary['clip_fraction']:.1%} of the chosen messages", highlight=False)
+        often = summary["clip_fraction"] > _OFTEN and not summary.get("normalized")
+        advice = ": privacy.S is too small for them, or the objective's scale too large" if often else ""
+        console.print(f"clipped {summary['clip_fraction']:.1%} of the chosen messages{advice}", highlight=False)
     best = summary.get("best")
     if best and not outsourced:
         for one in best[:_SHOWN]:

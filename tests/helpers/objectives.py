@@ -1,6 +1,7 @@
 """Valid and invalid objectives of a custom problem."""
 
 import math
+import sys
 
 
 def sphere(agent, x):
@@ -23,3 +24,14 @@ def tuned(agent, x):
     """A function of a rate (log), a depth and a kind; best at 0.01, 5 and b."""
     base = {"a": 0.0, "b": 0.3, "c": -0.2}[x["kind"]]
     return base - (math.log10(x["rate"]) + 2) ** 2 / 4 - abs(x["depth"] - 5) / 10 + 0.01 * agent
+
+
+def leaving(agent, x):
+    sys.exit(3)
+
+
+def sometimes(agent, x):
+    """A function without a value where the depth is odd."""
+    if x["depth"] % 2:
+        raise RuntimeError("sensor off")
+    return tuned(agent, x)

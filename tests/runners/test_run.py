@@ -11,6 +11,7 @@ import pytest
 
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.readers.data_files import data_root
+from runners.record.terminal import print_summary
 from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import SMALL, call
@@ -152,7 +153,12 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(monkeypatch, capsys, tmp_p
 
 @pytest.mark.parametrize(
     ("function", "says"),
-    [("broken", "raised RuntimeError: sensor off"), ("not_a_number", "finite number, got nan"), ("absent", "imported")],
+    [
+        ("broken", "raised RuntimeError: sensor off"),
+        ("leaving", "raised SystemExit: 3"),
+        ("not_a_number", "finite number, got nan"),
+        ("absent", "imported"),
+    ],
 )
 def test_custom_problem_failures(monkeypatch, capsys, tmp_path, function, says):
     code = call(monkeypatch, *SQUARE, f"{CUSTOM}:{function}", "rounds=2", f"results_dir={tmp_path / 'r'}")
@@ -232,3 +238,13 @@ def test_landmine_end_to_end(tmp_path):
     x = np.stack(rounds["x"])
     assert (x >= [1e-4, 0.01]).all()
     assert (x <= [10, 10]).all()
+
+
+@pytest.mark.parametrize(
+    ("clipped", "normalized", "advised"), [(0.49, False, False), (0.51, False, True), (0.9, True, False)]
+)
+def test_a_run_that_clips_most_messages_is_advised(monkeypatch, capsys, tmp_path, clipped, normalized, advised):
+    small = ["problem.n_agents=4", "rounds=1", "tracker.wandb.mode=disabled", f"results_dir={tmp_path}"]
+    summary, folder = run_configuration(compose(*small))
+    print_summary({**summary, "clip_fraction": clipped, "normalized": normalized}, folder)
+    assert ("privacy.S is too small" in " ".join(capsys.readouterr().out.split())) is advised
