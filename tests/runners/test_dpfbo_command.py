@@ -52,7 +52,7 @@ def test_every_command_is_its_program(name, capsys):
     assert f"python -m {package}.{name}" in out
     for word in COMMANDS[name].words:
         assert word in (EXPERIMENTS, DATA_FILES) or word in out or (name, word) == ("run", SETTINGS)
-    if name not in ("run", "privacy", "bench"):  # these have options of Hydra or of subcommands
+    if name not in ("run", "privacy", "bench", "study"):  # these have options of Hydra or of subcommands
         shown = {word.strip("[],") for word in out.split() if word.strip("[],").startswith("--")}
         assert set(completion.options(COMMANDS[name].module)) <= shown
 
@@ -87,7 +87,7 @@ def test_exit_codes_are_the_programs(argv, code, words, capfd):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("dpfbo st", ["status"]),
+        ("dpfbo st", ["status", "study"]),
         ("dpfbo  privacy  cal", ["calibrate"]),
         ("dpfbo sweep --d", ["--dry-run"]),
         ("dpfbo sweep experiment=fig2", [f"experiment=fig2{panel}" for panel in "abcd"]),
@@ -129,7 +129,7 @@ def test_prints_the_script_of_a_shell(shell, capsys):
 
 @pytest.mark.parametrize(
     ("line", "reply"),
-    [("dpfbo st", ["status"]), ("dpfbo run algorithm=ts,dp_fts_de_", ["ts,dp_fts_de_plus"]), ("dpfbo x ", [])],
+    [("dpfbo st", ["status", "study"]), ("dpfbo run algorithm=ts,dp_fts_de_", ["ts,dp_fts_de_plus"]), ("dpfbo x ", [])],
 )
 def test_the_script_works_in_bash(line, reply, tmp_path):
     """Bash replaces the word after the equals sign."""
