@@ -11,6 +11,7 @@ torch.set_num_threads(1)
 # An order for speed alone: long ones first, so that neither process is left with one at the end; and those that start
 # actors, which need both cores, beside those that do not.
 LONGEST = (
+    "tests/runners/executor/test_ray_cluster.py",  # needs a process in which no other Ray session was
     "tests/runners/executor/test_killed_runs.py",
     "tests/dpfbo/audit/test_server.py",
     "tests/runners/test_run.py",
@@ -25,7 +26,6 @@ LONGEST = (
     "tests/runners/test_outsourced_run.py",
     "tests/runners/executor/test_ray_outsourced.py",
     "tests/runners/test_prior_run.py",
-    "tests/runners/executor/test_ray_cluster.py",
     "tests/dpfbo/audit/test_prior.py",
     "tests/runners/sweep/test_shared_runs.py",
     "tests/dpfbo/study/test_create.py",
