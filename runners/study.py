@@ -77,6 +77,7 @@ def _new(args: argparse.Namespace) -> Answer:
     replace_file(args.file, lambda file: file.write(json.dumps(described, indent=1).encode() + b"\n"))
     promise = (
         f"epsilon {epsilon_in_words(cost)} at {delta_in_words(plan.delta)}, {in_words(plan.relation)}, by {plan.chosen}"
+        f"{study.simulation}"
     )
     return {"study": study.digest, "broadcasts": study.broadcasts, "privacy": promise}
 
@@ -164,7 +165,8 @@ def _server_status(server: Coordinator) -> Answer:
     return {
         "study": server.study.digest, "round": server.round, "received": server.received,
         "waits_for": server.study.n_agents - len(server.received), "finished": server.finished,
-        "epsilon": server.epsilon, "delta": server.study.plan.delta, "charges": len(server.ledger.charges),
+        "epsilon": server.epsilon, "delta": server.study.plan.delta, "rng": server.study.rng,
+        "charges": len(server.ledger.charges),
     }  # fmt: skip
 
 

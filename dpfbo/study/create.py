@@ -75,12 +75,9 @@ def run_study(
     """
     if problem.domain != study.domain or problem.n_agents != study.n_agents:
         raise SettingError("problem", "must have the domain and the number of agents of the study")
-    if ledger is None:
-        if study.rng == "os" and study.algorithm.private:
-            raise SettingError(
-                "ledger", "must be given with a path where releases are real (rng os): dpfbo.Ledger(path)"
-            )
-        ledger = Ledger()
+    ledger = Ledger() if ledger is None else ledger
+    if ledger.path is None and study.rng == "os" and study.algorithm.private:
+        raise SettingError("ledger", "must be a dpfbo.Ledger with a path where releases are real (rng os)")
     checks.integer("threads", threads, minimum=1)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -104,6 +104,7 @@ class Optimization:
         return (
             f"{self.study.algorithm.name}, {self.study.n_agents} agents, {self.study.rounds} rounds: "
             f"{self.problem.metric} {self.curve[-1]:.4g} (mean), {cost}, relation {plan.relation}, by {plan.chosen}"
+            f"{self.study.simulation}"
         )
 
     @property

@@ -90,6 +90,12 @@ class Study:
         return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
     @property
+    def simulation(self) -> str:
+        """Words to follow an epsilon of this study: empty, or that it is void for whoever knows the seed."""
+        seeded = self.algorithm.private and self.rng == "seeded"
+        return "; simulation: a known seed voids it" if seeded else ""
+
+    @property
     def streams(self) -> Streams:
         """The random numbers of the seed."""
         return Streams(self.seed)

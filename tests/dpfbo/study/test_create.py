@@ -87,14 +87,17 @@ def test_a_private_run_costs_its_epsilon_and_others_nothing_or_anything():
     assert found("ts").epsilon == 0
     assert found("fts").epsilon is None
     assert "epsilon none" in str(found("fts"))
+    assert str(found("dp_prior")).endswith("by pld; simulation: a known seed voids it")
+    assert "simulation" not in str(found("ts"))
     assert "epsilon 0.50 at delta 0.139 (large: a chance of 14% that epsilon protects nobody; 0.001 is usual)" in str(
         found("dp_prior", epsilon=0.5)
     )
 
 
 def test_real_releases_need_a_ledger_on_disk(tmp_path):
-    with pytest.raises(SettingError, match="ledger must be given with a path where releases are real"):
-        found(rng="os")
+    for ledger in (None, dpfbo.Ledger()):
+        with pytest.raises(SettingError, match="ledger must be a dpfbo.Ledger with a path where releases are real"):
+            found(rng="os", ledger=ledger)
     ledger = dpfbo.Ledger(tmp_path / "ledger.jsonl")
     found(rng="os", ledger=ledger)
     assert len(dpfbo.Ledger(tmp_path / "ledger.jsonl").charges) == 1
