@@ -45,6 +45,7 @@ AWARE: dict[Any, str] = {True: "noise-aware", False: "unaware"}  # of the noise 
 VARIANTS = ("alpha", "function")  # settings of a problem that make it another one
 
 NOT_A_SETTING = (
+    "again",
     "seed",
     "seeds",
     "scale",

@@ -80,13 +80,16 @@ class Checkpoint:
             except _UNREADABLE:
                 return rounds
 
-    def forget_from(self, t: int) -> None:
-        """Delete the files of rounds t and later, which follow a gap, and a kept release unless it is of round t."""
+    def forget_from(self, t: int, released: int | None = None) -> None:
+        """Delete the files of rounds t and later, which follow a gap, and a kept release of another round.
+
+        released: the round whose release is kept; t unless given.
+        """
         for path in self.folder.glob("round-*.npz"):
             if int(path.stem.partition("-")[2]) >= t:
                 path.unlink()
         release = self.release_file()
-        if release.load(t) is None:
+        if release.load(t if released is None else released) is None:
             release.path.unlink(missing_ok=True)
 
     def clear(self) -> None:

@@ -37,12 +37,17 @@ OnRound = Callable[[Round], None]
 
 @dataclass
 class Result:
-    """The finished rounds of a run, and its seconds by phase. server, diagnostics: one entry a release."""
+    """The finished rounds of a run, and its seconds by phase. server, diagnostics: one entry a release.
+
+    observed: the record of the next round, if its objectives were evaluated by a run that ended with it, so that the
+    round lacks its broadcast only.
+    """
 
     rounds: list[RoundRecord] = field(default_factory=list)
     server: list[ServerRecord] = field(default_factory=list)
     diagnostics: list[Diagnostics] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    observed: RoundRecord | None = None
 
     def add(self, done: Round) -> None:
         self.rounds.append(done.agents)

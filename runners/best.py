@@ -16,6 +16,7 @@ from rich.table import Table
 from dpfbo.files import replace_file
 from runners.arguments import Parser
 from runners.record.best_found import best_in
+from runners.record.finished import EARLIER
 
 HELP = """The best configuration that every agent of a finished run found, in natural units, from the run's files.
 
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
     """The best query of each agent of all finished runs in a folder, with the run's place."""
-    runs = sorted(path.parent for path in folder.glob("**/summary.json"))
+    runs = sorted(path.parent for path in folder.glob("**/summary.json") if path.parts[-3] != EARLIER)
     if not runs:
         raise NothingFound(f"there is no finished run in {folder}")
     return [{"run": str(run), **best} for run in runs for best in best_in(run)]

@@ -19,13 +19,15 @@ from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.run_result import OnRound, Result, Round
 from runners.compose.composition import Composition, Experiment
+from runners.compose.identity import family_hashes
 from runners.compose.privacy_plan import affordable
 from runners.compose.privacy_settings import MechanismPrivacy
 from runners.executor.deployment import Spent
 from runners.executor.place import deployed
-from runners.record import picture
+from runners.record import finished, picture
 from runners.record.best_found import SUMMARY_AGENTS, best_found
-from runners.record.run_folder import Progress, RunFolder
+from runners.record.finished import Lineage, put_aside
+from runners.record.run_folder import Progress, ResultsError, RunFolder
 from runners.record.wandb_tracker import WandbTracker
 
 logger = logging.getLogger(__name__)
@@ -38,22 +40,39 @@ def run_configuration(cfg: DictConfig, on_round: OnRound = lambda done: None) ->
     return record_run(Composition(cfg), on_round)
 
 
-def record_run(composition: Composition, on_round: OnRound = lambda done: None) -> tuple[dict[str, Any], Path]:
+def finished_before(composition: Composition, single: bool = False) -> tuple[dict[str, Any], Path] | None:
+    """The summary and the folder of a run that is finished; None if there is something to do for `record_run`."""
+    folder = _folder(composition, single)
+    if composition.settings.again or folder.checkpoint_path.exists():
+        return None
+    return _ready(folder, composition.settings.rounds)
+
+
+def record_run(
+    composition: Composition, on_round: OnRound = lambda done: None, single: bool = False
+) -> tuple[dict[str, Any], Path]:
     """Build, run and record an experiment; returns its summary and its folder.
 
-    An interrupted run goes on after its last round. on_round is called for every round, earlier ones included. Raises
-    before any work starts for bad settings, missing data or an unwritable folder; see `Composition`.
+    A finished run is not run again, unless by `again`, and then its records are put aside. An interrupted one goes on
+    after its last round. single: no trial of a sweep or a demonstration; its folder has a label in its name, and it
+    goes on from a finished run of fewer rounds.
+    on_round is called for every round, earlier ones included. Raises before any work starts for bad settings, missing
+    data or an unwritable folder; see `Composition`.
     """
     experiment, settings, name = composition.experiment, composition.settings, composition.setting
     tracker = WandbTracker(**asdict(settings.tracker.wandb))
     group, algorithm = settings.experiment_name, settings.algorithm.name
-    folder = RunFolder(Path(settings.results_dir).absolute() / group / name / str(settings.seed))
+    folder = _folder(composition, single)
     with folder.opened(), folder.failures_kept():
         checkpoint = Checkpoint(folder.checkpoint_path)
-        done, before, broadcasts = _resumed(experiment, checkpoint, folder)
+        if not settings.again and (ready := _ready(folder, settings.rounds)) is not None:
+            checkpoint.clear()  # the run was killed while it did that
+            return ready
+        result = experiment.result()
+        done, before, broadcasts = _resumed(experiment, checkpoint, folder, result)
         label = f"{experiment.problem.name}-{algorithm}-{name}-{settings.seed}"
         tags = [experiment.problem.name, algorithm]
-        result, noted = experiment.result(), 0.0
+        noted = 0.0
 
         def show(round: Round) -> None:
             tracker.log_round(round.agents.round, _metrics(round))
@@ -81,6 +100,9 @@ def record_run(composition: Composition, on_round: OnRound = lambda done: None) 
             server = records.server_table(result.server, result.diagnostics)
             best = _listed_best(experiment, rounds)
             summary = {**summarise(experiment, result, spent, name), "best": best, "executor": placed}
+            summary["label"] = composition.label
+            if single:
+                finished.keep_rounds(folder, _lineage(composition))
             folder.write(OmegaConf.to_yaml(composition.cfg, resolve=True), rounds, server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
@@ -102,23 +124,70 @@ def _listed_best(experiment: Experiment, rounds: pa.Table) -> list[dict[str, Any
     return best_found(rounds, getattr(experiment.problem, "maximize", True) is not False)
 
 
+def _folder(composition: Composition, single: bool) -> RunFolder:
+    """The folder of a run: the one it has; for a single run, that of a shorter run it goes on from; else a new one."""
+    settings, seed = composition.settings, str(composition.settings.seed)
+    experiment = Path(settings.results_dir).absolute() / settings.experiment_name
+    unnamed = experiment / composition.setting / seed
+    if not single or unnamed.exists():
+        return RunFolder(unnamed)
+    own = experiment / composition.folder_name / seed
+    if own.exists():
+        return RunFolder(own)
+    lineage = _lineage(composition)
+    for path, other in finished.relatives(experiment, settings.seed, lineage):
+        if other.rounds > lineage.rounds:
+            continue
+        if other.family == lineage.family:
+            return RunFolder(path)
+        if settings.privacy.epsilon is not None and other.rounds < lineage.rounds:
+            logger.warning(
+                "%s has %d rounds of this setting, with noise for that many: %d rounds at the same epsilon need more "
+                "in every round, so this run starts anew; privacy.epsilon=null privacy.z=%r goes on there",
+                path, other.rounds, lineage.rounds, other.z,
+            )  # fmt: skip
+    return RunFolder(own)
+
+
+def _ready(folder: RunFolder, rounds: int) -> tuple[dict[str, Any], Path] | None:
+    """The summary and the folder of a finished run with at least so many rounds."""
+    summary = finished.summary_of(folder)
+    return None if summary is None or summary["rounds"] < rounds else (summary, folder.path)
+
+
+def _lineage(composition: Composition) -> Lineage:
+    family, any_noise = family_hashes(composition.cfg)
+    return Lineage(family, any_noise, composition.cfg.privacy.get("z"), composition.settings.rounds)
+
+
 def _resumed(
-    experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder
+    experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result
 ) -> tuple[list[Round], float | None, int]:
     """(finished rounds of an interrupted run, epsilon before the first of them, number of broadcasts of the whole run).
 
-    The ledger holds all of these rounds. Unusual circumstances are logged.
+    The ledger holds all of these rounds. Unusual circumstances are logged. `result` gets the observations of a round
+    that was the last of a finished run, and now lacks its broadcast.
     """
+    settings, ended = experiment.settings, finished.summary_of(folder) is not None
     with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext():  # waits for an orphaned server
-        if not experiment.settings.resume:
-            checkpoint.clear()
-        done = checkpoint.read()
-        checkpoint.forget_from(len(done))
         ledger = Ledger(folder.ledger_path)
-        check_charged(done, ledger)
-        resumed = sum(round.server is not None for round in done)
-        broadcasts = _broadcasts(experiment, checkpoint, ledger, len(done), resumed)
-        folder.begin(len(ledger.charges))
+        folder.check_ledger(len(ledger.charges))
+        if ended or not settings.resume:
+            checkpoint.clear()
+        if ended and settings.resume and not settings.again:
+            finished.take_rounds(folder)
+        try:
+            done = _done(experiment, checkpoint, folder, result)
+            check_charged(done, ledger)
+            resumed = sum(round.server is not None for round in done)
+            broadcasts = _broadcasts(experiment, checkpoint, ledger, len(done), resumed)
+        except BaseException:
+            if ended:  # it is finished as before
+                checkpoint.clear()
+            raise
+        if ended and settings.again:
+            logger.warning("the records of the finished run are in %s now; the ledger goes on", put_aside(folder))
+        folder.begin()
     if done:
         logger.warning("%s: going on after round %d of %d", folder.path, len(done) - 1, experiment.rounds)
     _say_what_is_unusual(experiment, ledger, resumed)
@@ -126,6 +195,29 @@ def _resumed(
     if earlier and not experiment.settings.privacy.seeded:  # this run adds to these releases
         return done, finite_or_none(experiment.plan.epsilon(earlier)), broadcasts
     return done, experiment.plan.epsilon_of_nothing, broadcasts
+
+
+def _done(experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result) -> list[Round]:
+    """The rounds of the checkpoint, without one that is observed and lacks its broadcast: `result` gets that."""
+    done = checkpoint.read()
+    if len(done) > experiment.rounds + 1:
+        raise ResultsError(
+            f"{folder.path} holds {len(done) - 1} rounds, more than rounds={experiment.rounds}: give their number, "
+            "or resume=false"
+        )
+    known = len(done)
+    if _was_last(done, folder, experiment):
+        result.observed = done.pop().agents
+    checkpoint.forget_from(known, released=len(done))
+    return done
+
+
+def _was_last(done: list[Round], folder: RunFolder, experiment: Experiment) -> bool:
+    """True if the last of these rounds ended a finished run, which made no broadcast after it, as this one will."""
+    if experiment.family != "federated" or not done or len(done) > experiment.rounds:
+        return False
+    ended = finished.lineage_of(folder)
+    return ended is not None and ended.rounds == done[-1].agents.round and done[-1].broadcast is None
 
 
 def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, done: int, resumed: int) -> int:

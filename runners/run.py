@@ -16,8 +16,13 @@ from runners.compose.configuration import composed
 from runners.compose.overrides import one_sentence, unknown_name
 from runners.private_apis import parse_command_line
 from runners.record.terminal import RoundProgress, print_summary, say_error
-from runners.recorded_run import record_run
+from runners.recorded_run import finished_before, record_run
 from runners.user_errors import USER_ERRORS
+
+_FINISHED = (
+    "finished before, with {rounds} rounds: nothing is run, and nothing is released. "
+    "More rounds=… go on there; --again runs it anew"
+)
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -28,9 +33,14 @@ def run(cfg: DictConfig) -> None:
         warn_about_ignored_privacy(cfg)
         title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
         composition = Composition(cfg)
-        epsilon = composition.experiment.plan.epsilon_of_nothing
-        with RoundProgress(title, composition.settings.rounds, "mean", bool(cfg.progress), epsilon) as progress:
-            summary, folder = record_run(composition, progress)
+        ready = finished_before(composition, single=True)
+        if ready is None:
+            epsilon = composition.experiment.plan.epsilon_of_nothing
+            with RoundProgress(title, composition.settings.rounds, "mean", bool(cfg.progress), epsilon) as progress:
+                summary, folder = record_run(composition, progress, single=True)
+        else:
+            summary, folder = ready
+            print(_FINISHED.format(rounds=summary["rounds"]), file=sys.stderr)
     except KeyboardInterrupt:
         say_error("interrupted; the same command goes on after the last round, and the ledger holds every broadcast")
         sys.exit(130)
@@ -91,6 +101,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     for name in ("runners.executor.ray.federated", "runners.executor.ray.outsourced"):
         logging.getLogger(name).setLevel(logging.INFO)  # they log the placement
+    sys.argv[1:] = ["again=true" if argument == "--again" else argument for argument in sys.argv[1:]]
     check_composes(sys.argv[1:])
     run()
 

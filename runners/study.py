@@ -40,7 +40,7 @@ what to evaluate next, and the result, are JSON; messages and broadcasts are fil
   python -m runners.study status site3                           or server; best site3: the best configuration so far
 
 Every call is on disk when it ends: after a crash give it again. `ask` gives a pending configuration again before a new
-one; --another asks for one more, to be evaluated beside it. A space is a YAML or JSON file (docs/spaces.md)."""
+one; --another asks for one more, to be evaluated beside it. A space is a YAML or JSON file (docs/guides/spaces.md)."""
 
 Answer = dict[str, Any]  # printed as JSON
 _DESCRIPTION, _SITE = "study.json", "site.json"

@@ -11,7 +11,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from dpfbo import checks
+from dpfbo import checks, extensions
 from dpfbo.checks import SettingError
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, SharedPrior
@@ -31,6 +31,7 @@ from dpfbo.space.domain import Domain, Grid, embedded, embedded_dimension
 from dpfbo.space.mixed import MixedBox
 from dpfbo.space.regions import Regions
 
+_MESSAGES = ("sample", "mean", "statistics")
 _FLAT = 1e-12  # standard deviation over the largest value, below which observations count as equal
 _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same query
 
@@ -147,7 +148,7 @@ class Agents:
         checks.integer("rounds", self.rounds, minimum=1)
         checks.integer("n_init", self.n_init, minimum=1)
         checks.positive("message_noise", self.message_noise)
-        checks.one_of("message", self.message, ("sample", "mean", "statistics"))
+        checks.one_of("message", self.message, [*_MESSAGES, *extensions.entries(extensions.MESSAGES)])
         checks.one_of("message_center", self.message_center, (True, False))
         checks.one_of("local_initialisation", self.local_initialisation, (True, False))
         checks.one_of("follow", self.follow, FOLLOW_PROBABILITY)
@@ -265,9 +266,20 @@ class Agents:
                 y = y - y.mean(1, keepdim=True)
             if self.message == "mean":
                 return mean_weights(Phi, L, y)
+            if self.message not in _MESSAGES:
+                return self._added_message(Phi, y)
             w0 = self.streams.normal("message/weights", state.ids, t, Phi.shape[2])
             e = self.message_noise**0.5 * self.streams.normal("message/noise", state.ids, t, state.count)
             return sample_weights(Phi, L, y, w0, e)
+
+    def _added_message(self, Phi: Tensor, y: Tensor) -> Tensor:
+        """The messages of another package. Raises ValueError for a result of the wrong shape or kind."""
+        added: extensions.Message = extensions.load(extensions.MESSAGES, self.message)
+        made, expected = added(Phi, y, self.message_noise), (len(y), Phi.shape[2])
+        if not isinstance(made, Tensor) or made.shape != expected or made.dtype != y.dtype:
+            found = f"{tuple(made.shape)} of {made.dtype}" if isinstance(made, Tensor) else repr(made)
+            raise ValueError(f"message {self.message!r} must return a tensor {expected} of {y.dtype}, got {found}")
+        return made
 
     def _outcomes(self, state: AgentsState) -> Tensor:
         """The observations in the units of the agents' models, n x count."""

@@ -44,6 +44,7 @@ class Shard:
         self._best = torch.full((len(ids),), -torch.inf, dtype=torch.float64, device=ids.device)
         self._next = 0
         self._turn: Turn | None = None  # of the last round
+        self._known: RoundRecord | None = None  # of the next round
         self.clock = PhaseClock()
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Turn:
@@ -55,21 +56,30 @@ class Shard:
             return self._turn
         if t != self._next:
             raise ValueError(f"the shard is at round {self._next}, got {t}")
+        if t:
+            self._state = self._agents.fit_hyperparameters(self._state, self.clock)
+        if self._known is None:
+            record, u, y = self._queried(t, broadcast)
+        else:
+            record, u, y = self._known, self._known.u.to(self._ids.device), self._known.y.to(self._ids.device)
+        self._known = None
+        self._state = self._observed(u, y, self.clock)
+        messages = self._agents.messages(self._state, t, self.clock)[: len(self._ids)] if send else None
+        self._next, self._turn = t + 1, Turn(record, messages)
+        return self._turn
+
+    def _queried(self, t: int, broadcast: Broadcast | None) -> tuple[RoundRecord, Tensor, Tensor]:
+        """Ask all agents for their points u of round t, and evaluate them to y. Returns their record, u and y."""
         if t == 0:
             query = self._agents.initial_query(self._state)
         else:
-            self._state = self._agents.fit_hyperparameters(self._state, self.clock)
             query = self._agents.query(self._state, self._received(broadcast), t, self.clock)
         n = len(self._ids)
         query = Query(query.u[:n], query.source[:n])
         x = self._problem.domain.to_natural(query.u)
         with self.clock("objective"):
             y = self._penalised(self._problem.evaluate(self._ids, x, self._agents.streams, t))
-        record = self._record(t, query, x, y)
-        self._state = self._observed(query.u, y, self.clock)
-        messages = self._agents.messages(self._state, t, self.clock)[:n] if send else None
-        self._next, self._turn = t + 1, Turn(record, messages)
-        return self._turn
+        return self._record(t, query, x, y), query.u, y
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
         """The mechanism's sum over the agents `ids[rows]` in round t. rows: k; weights: P x k."""
@@ -80,16 +90,20 @@ class Shard:
         part = mechanism.add_up(messages, rows, weights, messages.shape[1])
         return replace(part, total=part.total.cpu())
 
-    def restore(self, history: Sequence[RoundRecord]) -> None:
-        """Reset the shard to its state after rounds 0..k, given its records of them; the next round is k + 1."""
+    def restore(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> None:
+        """Reset the shard to its state after rounds 0..k, given its records of them; the next round is k + 1.
+
+        observed: the record of round k + 1, whose objectives are then not evaluated again.
+        """
         self._state = self._agents.initial_state(self._ids[self._batch])
         for record in history:
             if record.round:
                 self._state = self._agents.fit_hyperparameters(self._state, PhaseClock(), last=history[-1].round)
             self._state = self._observed(record.u.to(self._ids.device), record.y.to(self._ids.device), PhaseClock())
-        self._next, self._turn = len(history), None
-        if history:
-            self._best = history[-1].best[:, -1].to(self._ids.device)
+        self._next, self._turn, self._known = len(history), None, observed
+        known = [*history, *([] if observed is None else [observed])]
+        if known:
+            self._best = known[-1].best[:, -1].to(self._ids.device)
 
     def _observed(self, u: Tensor, y: Tensor, clock: PhaseClock) -> AgentsState:
         return self._agents.observe(self._state, u[self._batch], y[self._batch], clock)

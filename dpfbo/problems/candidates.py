@@ -48,7 +48,7 @@ def candidate_file(data_dir: str | None, relative: str) -> Path:
     try:
         return data_file(data_dir, relative, None)
     except MissingData as error:
-        raise MissingData(f"{error}; docs/outsourced.md, Data, says how to make it") from None
+        raise MissingData(f"{error}; docs/concepts/outsourced.md, Data, says how to make it") from None
 
 
 def random_ranks(n: int, seed: int) -> np.ndarray:

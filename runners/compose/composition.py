@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from dpfbo.problems import Problem
 from runners.compose.federated import FederatedExperiment, study_of
-from runners.compose.identity import setting_hash
+from runners.compose.identity import folder_name, label, setting_hash
 from runners.compose.instantiate import instantiate
 from runners.compose.keys import MECHANISM, keys
 from runners.compose.outsourced import OutsourcedExperiment
@@ -52,6 +52,16 @@ class Composition:
     def setting(self) -> str:
         """The setting's name (`identity`)."""
         return setting_hash(self.cfg)
+
+    @property
+    def label(self) -> str:
+        """The setting in a few words."""
+        return label(self.cfg)
+
+    @property
+    def folder_name(self) -> str:
+        """The name of the setting's folder among plain runs."""
+        return folder_name(self.cfg)
 
     @cached_property
     def problem(self) -> Problem:

@@ -1,12 +1,38 @@
-"""The folder conf/: inside `runners` in an installed package, beside it in a checkout."""
+"""The folders of YAML files: conf/, inside `runners` in an installed package, beside it in a checkout; and added ones.
 
+Other packages add theirs by an entry point of the group `dpfbo.conf`, a user by the variable DPFBO_CONF (one folder).
+"""
+
+import os
+from importlib.util import find_spec
 from pathlib import Path
+
+from dpfbo import extensions
 
 _RUNNERS = Path(__file__).resolve().parents[1]
 CONF = _RUNNERS / "conf" if (_RUNNERS / "conf").is_dir() else _RUNNERS.parent / "conf"
 
 
+def added_folders() -> list[Path]:
+    """The folders of the user and of other packages. Raises ValueError for one that is not there."""
+    given = os.environ.get("DPFBO_CONF")
+    folders = [Path(given).absolute()] if given else []
+    for name, entry in extensions.entries(extensions.CONF).items():
+        spec = find_spec(entry.value)
+        if spec is None or not spec.submodule_search_locations:
+            raise ValueError(f"entry point {name!r} of {extensions.CONF} must name a package, got {entry.value!r}")
+        folders += [Path(place) for place in spec.submodule_search_locations]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"DPFBO_CONF must name a folder, got {str(folder)!r}")
+    return folders
+
+
 def groups() -> dict[str, list[str]]:
     """The options of each group, by its name, such as `privacy/noise`."""
-    folders = sorted(path for path in CONF.rglob("*") if path.is_dir() and any(path.glob("*.yaml")))
-    return {f.relative_to(CONF).as_posix(): sorted(file.stem for file in f.glob("[a-z]*.yaml")) for f in folders}
+    found: dict[str, set[str]] = {}
+    for root in (CONF, *added_folders()):
+        for file in root.rglob("[a-z]*.yaml"):
+            if (group := file.parent.relative_to(root).as_posix()) != ".":
+                found.setdefault(group, set()).add(file.stem)
+    return {group: sorted(found[group]) for group in sorted(found)}

@@ -1,7 +1,8 @@
-"""The name of a setting: the folder of its runs."""
+"""The name of a setting, by which the folder of its runs is found again; and a label for people."""
 
 import hashlib
 import json
+import re
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -16,6 +17,51 @@ def setting_hash(cfg: DictConfig) -> str:
 
     The privacy settings count only for a private algorithm.
     """
+    return _digest(_identity(cfg))
+
+
+def family_hashes(cfg: DictConfig) -> tuple[str, str]:
+    """Digests of a setting without its rounds and target epsilon, and of the same without its noise multiplier."""
+    settings = _identity(cfg)
+    del settings["rounds"]
+    privacy = settings.get("privacy", {})
+    if "z" not in privacy:  # an outsourced run: epsilon itself is what its release depends on
+        return _digest(settings), _digest(settings)
+    privacy.pop("epsilon", None)
+    family = _digest(settings)
+    privacy.pop("z")
+    return family, _digest(settings)
+
+
+def label(cfg: DictConfig) -> str:
+    """A setting in words: `synthetic, dp_fts_de, P=2, eps=2`. Different settings may have one label."""
+    resolved: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    problem, algorithm, privacy = resolved["problem"], resolved["algorithm"], resolved["privacy"]
+    words = [str(problem.get("function") or problem["_target_"].rsplit(".", 2)[-2]), algorithm["name"]]
+    if algorithm.get("P", 1) > 1:
+        words.append(f"P={algorithm['P']}")
+    if (r := (resolved.get("transform") or {}).get("r")) is not None:
+        words.append(f"r={r}")
+    if algorithm["private"]:
+        if privacy.get("epsilon") is not None:
+            words.append(f"eps={_short(privacy['epsilon'])}")
+        else:
+            words += [f"{key}={_short(privacy[key])}" for key in ("q", "z")]
+    return ", ".join(words)
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)  # a bad value is refused later
+
+
+def folder_name(cfg: DictConfig) -> str:
+    """The folder of a setting's runs, its label before its hash: `synthetic-dp_fts_de-P2-eps2-0123456789ab`."""
+    words = re.sub(r"[^A-Za-z0-9_.]+", "-", label(cfg).replace("=", "")).strip("-.")[:80]
+    return f"{words}-{setting_hash(cfg)}"
+
+
+def _identity(cfg: DictConfig) -> dict[str, Any]:
+    """The resolved settings that tell one setting from another, as the first version wrote them."""
     neutral = OmegaConf.create(OmegaConf.to_container(cfg))
     neutral.seed = "<seed>"  # no seed that a user types: a function_seed equal to the seed is another setting
     resolved: dict[str, Any] = OmegaConf.to_container(neutral, resolve=True)  # type: ignore[assignment]
@@ -37,7 +83,11 @@ def setting_hash(cfg: DictConfig) -> str:
             a["modeler"].pop(key, None)
     if resolved.get("transform") is None:
         resolved.pop("transform", None)
-    return hashlib.sha256(json.dumps(_numbers_alike(resolved), sort_keys=True).encode()).hexdigest()[:12]
+    return resolved
+
+
+def _digest(settings: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(_numbers_alike(settings), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _numbers_alike(node: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from runners.compose.conf_folder import CONF, groups
+from runners.compose.conf_folder import CONF, added_folders, groups
 from runners.compose.configuration import composed
 
 
@@ -38,7 +38,8 @@ def known_keys() -> list[str]:
 
 def _keys_of_options() -> list[str]:
     """Dotted names in other options of a group, such as another problem."""
-    files = [file for folder in CONF.iterdir() if folder.is_dir() for file in folder.glob("*.yaml")]
+    roots = (CONF, *added_folders())
+    files = [file for root in roots for folder in root.iterdir() if folder.is_dir() for file in folder.glob("*.yaml")]
     return [
         name for file in files for name in _names(OmegaConf.to_container(OmegaConf.load(file)), f"{file.parent.name}.")
     ]

@@ -90,6 +90,7 @@ class RunSettings:
     results_dir: str = field(metadata=OUTSIDE)
     data_dir: str | None = field(metadata=OUTSIDE)
     resume: bool = field(metadata=OUTSIDE)
+    again: bool = field(metadata=OUTSIDE)
     progress: bool = field(metadata=OUTSIDE)
     executor: LocalExecutor = field(metadata=OUTSIDE)
     tracker: TrackerSettings = field(metadata=OUTSIDE)
@@ -103,6 +104,7 @@ class RunSettings:
         checks.integer("n_init", self.n_init, minimum=1)
         checks.one_of("progress", self.progress, (True, False))
         checks.one_of("resume", self.resume, (True, False))
+        checks.one_of("again", self.again, (True, False))
         if not self.experiment_name or Path(self.experiment_name).name != self.experiment_name:
             raise SettingError("experiment_name", f"must be a plain folder name, got {self.experiment_name!r}")
 

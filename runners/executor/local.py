@@ -49,7 +49,7 @@ class LocalFederation(Local):
         use_threads(executor.threads)
         where = device(executor.device, given_gpu=torch.cuda.is_available())
         shard = Shard(experiment.problem, experiment.agents, torch.arange(experiment.problem.n_agents, device=where))
-        shard.restore(done.rounds)
+        shard.restore(done.rounds, done.observed)
         ledger = Ledger(folder.ledger_path)
         checkpoint = Checkpoint(folder.checkpoint_path)
         earlier = experiment.earlier_releases(checkpoint)

@@ -9,6 +9,7 @@ theory.json     written by `runners.theory` for a finished run
 checkpoint/     finished rounds, while the run goes on or after it was interrupted
 progress.json   last finished round, likewise
 failures.log    failed evaluations with their tracebacks, if there are any (of an objective in the same process)
+rounds.zip, earlier/  see `runners.record.finished`
 """
 
 import fcntl
@@ -110,14 +111,16 @@ class RunFolder:
                 return lock
             lock.close()  # its holder removed it between our open and our lock: it locks nothing any more
 
-    def begin(self, n_charges: int) -> None:
-        """Remove an earlier run's summary, since this run adds to its epsilon. n_charges: charges in the ledger now.
+    def begin(self) -> None:
+        """Remove an earlier run's summary, since this run adds to its epsilon."""
+        (self.path / "summary.json").unlink(missing_ok=True)
+        (self.path / "theory.json").unlink(missing_ok=True)
+        sync_folder(self.path)
 
-        Raises ResultsError if that summary has more charges: the ledger was lost or cut.
-        """
-        summary = self.path / "summary.json"
+    def check_ledger(self, n_charges: int) -> None:
+        """Raise ResultsError if the summary has more charges than the ledger (`n_charges`): that was lost or cut."""
         try:
-            known = int(json.loads(summary.read_bytes())["n_charges"])
+            known = int(json.loads((self.path / "summary.json").read_bytes())["n_charges"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             known = 0
         if known > n_charges:
@@ -125,9 +128,6 @@ class RunFolder:
                 f"ledger {self.ledger_path} has {n_charges} broadcasts and summary.json tells of {known}: "
                 "restore the ledger, or delete the folder"
             )
-        summary.unlink(missing_ok=True)
-        (self.path / "theory.json").unlink(missing_ok=True)
-        sync_folder(self.path)
 
     def hold_ledger(self) -> BinaryIO:
         """Open the ledger, and lock it until it is closed; waits for a server whose driver was killed.

@@ -165,8 +165,10 @@ def _found(folder: Path) -> Trial:
     setting, summary = folder.parent.name, _read_object(folder / "summary.json") or {}
     progress = RunFolder(folder).progress()
     rounds = summary.get("rounds", progress.rounds if progress is not None else None)
+    label, _, name = setting.rpartition("-")  # of a run by itself; a trial's folder has the hash alone
     words = [str(summary[key]) for key in ("problem", "algorithm") if key in summary]
-    return Trial(" ".join([*words, setting[:6]]), (), setting, int(folder.name), rounds, summary.get("metric"))
+    label = summary.get("label") or label or " ".join(words)
+    return Trial(f"{label} {name[:6]}".strip(), (), setting, int(folder.name), rounds, summary.get("metric"))
 
 
 def _read_object(path: Path) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ Records = dict[str, Any]
 
 def records(folder: Path) -> Records:
     """The records of a finished run, to the bit, without the place and the time of its execution."""
-    names = {f.name for f in folder.iterdir()}
+    names = {f.name for f in folder.iterdir()} - {"rounds.zip"}  # of a run by command, for a longer one
     assert names == FILES, "a finished run leaves its records and nothing else"
     summary = json.loads((folder / "summary.json").read_bytes())
     for key in _OF_THIS_EXECUTION:
@@ -83,4 +83,7 @@ def interrupted(cfg, after, error=Stop):
 
 
 def folder_of(cfg):
-    return Path(cfg.results_dir) / "single" / setting_hash(cfg) / "0"
+    """The folder of the run, whose name has the hash of its setting at the end, after a label or alone."""
+    name = setting_hash(cfg)
+    found = list((Path(cfg.results_dir) / "single").glob(f"*{name}"))
+    return (found[0] if found else Path(cfg.results_dir) / "single" / name) / "0"

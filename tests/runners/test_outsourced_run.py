@@ -149,6 +149,7 @@ def test_a_run_that_is_repeated_is_paid_once_with_a_seed_and_twice_without(tmp_p
     for more, charges in (([], 1), (["privacy.rng=os"], 2)):
         cfg = configured(tmp_path, "histogram_gp_ucb", *more)
         first, _ = run_configuration(cfg)
+        cfg.again = True
         again, folder = run_configuration(cfg)
         assert again["n_charges"] == len(Ledger(folder / "ledger.jsonl").charges) == charges
         assert (again["epsilon"]["analytic_gaussian"] > EPSILON) == (charges == 2)
@@ -279,6 +280,7 @@ def test_other_data_with_the_same_seeded_noise_are_refused(tmp_path, monkeypatch
     _, folder = run_configuration(cfg)
     before = (folder / "ledger.jsonl").read_bytes()
     monkeypatch.setattr(GridGP, "table", other_rows(GridGP(side_points=12, function_seed=0).table))
+    cfg.again = True
     with pytest.raises(LedgerError, match="same seeded noise"):
         run_configuration(cfg)
     assert (folder / "ledger.jsonl").read_bytes() == before
@@ -302,6 +304,7 @@ def test_a_budget_pays_for_the_release_once(tmp_path):
     summary, folder = run_configuration(cfg)  # it goes on, although the budget is spent
     assert summary["n_charges"] == 1
     before = {p: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+    cfg.again = True
     with pytest.raises(BudgetSpent, match="1 more broadcasts would cost more than privacy.budget.epsilon=3.0042"):
         run_configuration(cfg)
     assert {p: p.read_bytes() for p in folder.iterdir() if p.is_file()} == before

@@ -67,6 +67,7 @@ def test_same_seed_same_queries_and_no_second_charge(tmp_path):
 def test_operating_system_noise_is_fresh_and_charged_every_time(tmp_path):
     cfg = compose(*SMALL, *QUIET, f"results_dir={tmp_path}", "privacy.rng=os")
     first, _ = run_configuration(cfg)
+    cfg.again = True
     second, _ = run_configuration(cfg)
     assert second["n_charges"] == 12
     assert second["epsilon"]["pld"] > first["epsilon"]["pld"]

@@ -19,7 +19,7 @@ from importlib import import_module
 from numbers import Real
 from typing import TYPE_CHECKING, Protocol
 
-from dpfbo import checks
+from dpfbo import checks, extensions
 from dpfbo.checks import SettingError
 
 if TYPE_CHECKING:
@@ -62,12 +62,15 @@ class Accountant(Protocol):
 
 
 def accountant_named(name: str) -> Accountant:
-    """The accountant of this name in `ACCOUNTANTS`, from the module of the same name.
+    """The accountant of this name in `ACCOUNTANTS`, from the module of the same name, or of `dpfbo.extensions`.
 
     The module is imported on demand: it imports SciPy, and an agent's process needs neither. Raises SettingError for
     another name.
     """
-    checks.one_of("accountant", name, ACCOUNTANTS)
+    checks.one_of("accountant", name, [*ACCOUNTANTS, *extensions.entries(extensions.ACCOUNTANTS)])
+    if name not in ACCOUNTANTS:
+        added: Accountant = extensions.load(extensions.ACCOUNTANTS, name)()
+        return added
     accountant: Accountant = getattr(import_module(f"{__name__}.{name}"), ACCOUNTANTS[name])()
     return accountant
 

@@ -115,7 +115,11 @@ class RayFederation(RayActors):
         if actor is self.server_actor:
             return [actor.handle.start.remote()]
         ids = torch.arange(*actor.arguments[1:3])
-        return [actor.handle.start.remote([cut(record, ids) for record in self.done.rounds])]
+        done = [cut(record, ids) for record in self.done.rounds]
+        observed = self.done.observed
+        if observed is not None and observed.round < len(done):  # it is among the finished rounds by now
+            observed = None
+        return [actor.handle.start.remote(done, None if observed is None else cut(observed, ids))]
 
 
 @dataclass

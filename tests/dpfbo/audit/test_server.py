@@ -31,7 +31,7 @@ from dpfbo.privacy.noise import DiscreteGaussian
 from dpfbo.rng import Streams
 from dpfbo.space.regions import Regions
 
-PAGE = Path(__file__).parents[3] / "docs" / "audit.md"
+PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "audit.md"
 # large faults that the bound must find without the checks
 BY_THE_BOUND = [
     "noise halved",
@@ -81,7 +81,7 @@ def test_every_check_finds_some_fault(rows):
 
 
 def test_the_page_shows_what_the_checks_find(rows):
-    """The table of docs/audit.md equals these results, apart from the column of the two worlds."""
+    """The table of docs/concepts/audit.md equals these results, apart from the column of the two worlds."""
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.read_text().splitlines() if "|" in line]
     shown = {cells[0]: cells[1:-1] for cells in lines}
     for cells in faults.table({**rows[0], **rows[1]}, words=True):

@@ -254,9 +254,9 @@ def test_other_loans_are_refused(tmp_path, text, says):
 
 
 def test_missing_files_say_where_they_belong(tmp_path):
-    with pytest.raises(MissingData, match=re.escape(f"{tmp_path}/{FILE} is missing") + ".*docs/outsourced.md"):
+    with pytest.raises(MissingData, match=re.escape(f"{tmp_path}/{FILE} is missing") + ".*docs/concepts/outsourced.md"):
         Loans(data_dir=str(tmp_path))
-    with pytest.raises(MissingData, match="king_county_2014_2015.*docs/outsourced.md"):
+    with pytest.raises(MissingData, match="king_county_2014_2015.*docs/concepts/outsourced.md"):
         Property(data_dir=str(tmp_path))
     with pytest.raises(MissingData, match="file must be a csv file, there is none at /no/where.csv"):
         Property(source="csv", file="/no/where.csv", **SINGAPORE)

@@ -61,7 +61,7 @@ def test_a_ledger_of_real_releases_counts_against_the_budget(monkeypatch, capsys
     first, folder = run_configuration(compose(*real))
     assert first["n_charges"] == 6
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert call(monkeypatch, *real) == 1
+    assert call(monkeypatch, *real, "--again") == 1
     assert "6 more broadcasts would cost more" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
@@ -70,8 +70,8 @@ def test_with_stop_a_spent_ledger_gets_nothing_more(tmp_path):
     limit = curve()[3] * 1.001
     stop = ["privacy.budget.when_spent=stop", f"privacy.budget.epsilon={limit}"]
     real = [*SIX, *stop, "privacy.rng=os", f"results_dir={tmp_path}"]
-    for _ in range(2):
-        summary, folder = run_configuration(compose(*real))
+    for again in (False, True):
+        summary, folder = run_configuration(compose(*real, f"again={again}"))
         assert summary["n_charges"] == 4
         assert summary["epsilon"]["pld"] <= limit
     assert sources(folder, 6) == {"own"}
@@ -87,8 +87,8 @@ def test_broadcasts_that_stopped_do_not_begin_again(tmp_path):
         "privacy.q=0.5",
     ]
     stop = ["privacy.budget.when_spent=stop", "privacy.budget.epsilon=12", f"results_dir={tmp_path}"]
-    for _ in range(3):
-        summary, folder = run_configuration(compose(*SIX, *falling, *stop))
+    for again in (False, True, True):
+        summary, folder = run_configuration(compose(*SIX, *falling, *stop, f"again={again}"))
         assert summary["epsilon"]["pld"] <= 12
     rounds = [charge.round for charge in Ledger(folder / "ledger.jsonl").charges]
     runs = "".join(map(str, rounds)).split("0")[1:]

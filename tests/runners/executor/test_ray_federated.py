@@ -15,16 +15,17 @@ from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import PartialSum
 from dpfbo.federated.shard import Shard
-from runners.compose.composition import build
+from runners.compose.composition import Composition, build
 from runners.executor.deployment import ExecutorError
 from runners.executor.ray import actors, cluster
 from runners.executor.ray.actors import AgentActor, ShardSums
 from runners.executor.ray.cluster import layout
 from runners.executor.ray.federated import RayServer
+from runners.recorded_run import record_run
 from tests.helpers.compose import compose
 from tests.helpers.data_files import write_mini_landmine
 from tests.helpers.ray_runs import BOX, GRID, SHORT, Reused, frames, run, same
-from tests.helpers.small_runs import call
+from tests.helpers.small_runs import QUIET, call
 
 PROBLEMS = {"grid": GRID, "box": BOX}
 
@@ -132,6 +133,18 @@ def test_options_of_the_message_path_do_not_depend_on_the_executor(reused, tmp_p
     assert same(local, folder)
     assert summary["n_charges"] == 4
     assert set(frames(folder)[0].query("round == 6")["source"]) == {"own"}
+
+
+@pytest.mark.parametrize("problem", ["grid", "box"])
+def test_a_finished_local_run_goes_on_in_actors(reused, tmp_path, problem):
+    _, whole = run(tmp_path / "whole", *PROBLEMS[problem])
+
+    def single(*overrides):
+        cfg = compose(*PROBLEMS[problem], "n_init=4", *QUIET, *overrides, f"results_dir={tmp_path}")
+        return record_run(Composition(cfg), single=True)[1]
+
+    folder = single("rounds=3")
+    assert single("rounds=6", *shards(2)) == folder and same(folder, whole)
 
 
 # the release of a private prior takes every message, and its features are pairs for each length-scale

@@ -1,0 +1,49 @@
+"""Objects that other installed packages add, by entry point, as `pyproject.toml` declares them.
+
+    [project.entry-points."dpfbo.accountants"]
+    mine = "my_package.accountant:Mine"       # a class with the attributes of `dpfbo.privacy.accounting.Accountant`
+    [project.entry-points."dpfbo.messages"]
+    mine = "my_package.message:weights"       # a `Message`
+    [project.entry-points."dpfbo.conf"]
+    mine = "my_package.conf"                  # a package of YAML files, for the commands
+
+Problems, weightings, servers and noises need no entry: the YAML file names their class.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dpfbo.checks import SettingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+ACCOUNTANTS, MESSAGES, CONF = "dpfbo.accountants", "dpfbo.messages", "dpfbo.conf"
+
+
+class Message(Protocol):
+    """A kind of message: a function of an agent's observations.
+
+    The server clips whatever it returns to S / sqrt(P) as any message, so the guarantee does not depend on it.
+    """
+
+    def __call__(self, features: Tensor, y: Tensor, noise_variance: float) -> Tensor:
+        """features: n x k x M, of the k points of each of n agents; y: n x k. Returns n x M, one row an agent."""
+
+
+@cache
+def entries(group: str) -> dict[str, EntryPoint]:
+    """The entry points of a group by name."""
+    return {entry.name: entry for entry in entry_points(group=group)}
+
+
+def load(group: str, name: str) -> Any:
+    """The object of an entry point. Raises SettingError, named after the entry, if it cannot be imported."""
+    entry = entries(group)[name]
+    try:
+        return entry.load()
+    except Exception as error:  # code of others, which may raise anything
+        raise SettingError(name, f"of {group} ({entry.value}) cannot be imported: {error!r}") from error
