@@ -216,6 +216,12 @@ def variant_in_words(problem: dict[str, Any]) -> str:
     return "".join(f", {text}" for text in words)
 
 
+def large_delta(values: Iterable[float]) -> str:
+    """The warning that follows a delta above .01, with its space before; nothing for smaller ones."""
+    largest = max(values, default=0.0)
+    return f" (large: a chance of {largest:.0%} that ε protects nobody; 0.001 is usual)" if largest > 0.01 else ""
+
+
 def joined_by_or(values: Iterable[float]) -> str:
     """`1`, `1 or 2`, or `1, 2 or 4`."""
     texts = [f"{value:.3g}" for value in sorted(set(values))]

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.arguments import add_results_dir, results_dir_as_option
-from analysis.labels import metric_label, problem_label, variant_in_words
+from analysis.labels import large_delta, metric_label, problem_label, variant_in_words
 from analysis.load import LoadError, SettingRuns, by_metric, load, seeds_phrase, settings
 
 ROUNDS = (5, 20, 40)  # the table's, with T
@@ -114,7 +114,8 @@ def _guarantee(groups: Sequence[SettingRuns]) -> list[str]:
     related = guaranteed if outsourced else groups
     if not related:
         return []
-    deltas = ", ".join(f"{delta:.3g}" for delta in sorted({g.first.summary["delta"] for g in related}))
+    known = {g.first.summary["delta"] for g in related}
+    deltas = ", ".join(f"{delta:.3g}" for delta in sorted(known)) + large_delta(known)
     relations = " or ".join(sorted({g.first.summary["relation"] for g in related}))
     level = "" if outsourced else ", user level"
     seeded = any(g.first.summary["rng"] == "seeded" for g in guaranteed)

@@ -18,6 +18,7 @@ _NAMES = {  # public names by file
     "records": "RoundRecord ServerRecord rounds_table server_table",
     "rng": "Streams",
     "run_result": "Result Round",
+    "extensions": "Message",
     "gp/acquisition": "Acquisition",
     "gp/design": "Design",
     "space/domain": "Box Grid",
@@ -26,7 +27,7 @@ _NAMES = {  # public names by file
     "gp/own_gp": "OwnGP",
     "space/parameters": "Categorical Fixed Float Integer Ordinal Space",
     "space/regions": "Regions",
-    "privacy/accounting": "accountant_named default_delta",
+    "privacy/accounting": "Accountant UnsupportedEvent accountant_named default_delta",
     "privacy/budget": "Budget BudgetSpent EpsilonCurve",
     "privacy/entropy": "SeededEntropy SystemEntropy",
     "privacy/ledger": "Ledger LedgerError",
@@ -84,24 +85,25 @@ _PLACES = {name: (file, name) for file, names in _NAMES.items() for name in name
 _PLACES |= {"run_federated": ("federated/federation", "run"), "run_outsourced": ("outsourced/loop", "run")}
 
 __all__ = [
-    "Acquisition", "Activity", "Agent", "Agents", "Algorithm", "Belief", "Best", "BotorchFunction", "Box", "Branin",
-    "BraninGrid", "Brief", "Budget", "BudgetSpent", "CandidateProblem", "Categorical", "Checkpoint", "Coordinator",
-    "Cover", "Curator", "Custom", "Decay", "Design", "Diagnostics", "Digits", "DiscreteGaussian", "Dropout",
-    "EpsilonCurve", "FederatedResult", "Fixed", "Float", "Gaussian", "GaussianNoise", "Grid", "GridGP", "Histogram",
-    "Integer", "Landmine", "Ledger", "LedgerError", "Loans", "LocalModeler", "LocalPopulation", "Optimization",
-    "Ordinal", "OutsourcedResult", "OwnDraw", "OwnGP", "PeerExchange", "Plain", "Policy", "Power", "Preset",
-    "PriorModel", "PriorServer", "PrivacyPlan", "Problem", "Property", "RandomFeatures", "RandomProjection",
+    "Accountant", "Acquisition", "Activity", "Agent", "Agents", "Algorithm", "Belief", "Best", "BotorchFunction", "Box",
+    "Branin", "BraninGrid", "Brief", "Budget", "BudgetSpent", "CandidateProblem", "Categorical", "Checkpoint",
+    "Coordinator", "Cover", "Curator", "Custom", "Decay", "Design", "Diagnostics", "Digits", "DiscreteGaussian",
+    "Dropout", "EpsilonCurve", "FederatedResult", "Fixed", "Float", "Gaussian", "GaussianNoise", "Grid", "GridGP",
+    "Histogram", "Integer", "Landmine", "Ledger", "LedgerError", "Loans", "LocalModeler", "LocalPopulation", "Message",
+    "Optimization", "Ordinal", "OutsourcedResult", "OwnDraw", "OwnGP", "PeerExchange", "Plain", "Policy", "Power",
+    "Preset", "PriorModel", "PriorServer", "PrivacyPlan", "Problem", "Property", "RandomFeatures", "RandomProjection",
     "RandomServer", "Regions", "Release", "Result", "Round", "RoundRecord", "School", "SeededEntropy", "Server",
     "ServerRecord", "SettingError", "Setup", "SharedPrior", "SobolServer", "Softmax", "Space", "StateError", "Streams",
     "Study", "SubsampledGaussian", "Synthetic", "SyntheticHeterogeneous", "SystemEntropy", "Table", "Uniform",
-    "WeightedAverage", "WireError", "accountant_named", "algorithm_named", "block_features", "create_study",
-    "default_delta", "optimize", "rounds_table", "run_federated", "run_outsourced", "run_study", "server_table",
-    "shared_features",
+    "UnsupportedEvent", "WeightedAverage", "WireError", "accountant_named", "algorithm_named", "block_features",
+    "create_study", "default_delta", "optimize", "rounds_table", "run_federated", "run_outsourced", "run_study",
+    "server_table", "shared_features",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from dpfbo.checkpoint import Checkpoint
     from dpfbo.checks import SettingError
+    from dpfbo.extensions import Message
     from dpfbo.federated.agents import Agents
     from dpfbo.federated.broadcast import SharedPrior
     from dpfbo.federated.controls import RandomServer, SobolServer
@@ -132,7 +134,7 @@ if TYPE_CHECKING:
     from dpfbo.outsourced.transforms.histogram import Histogram
     from dpfbo.outsourced.transforms.plain import Plain
     from dpfbo.outsourced.transforms.random_projection import RandomProjection
-    from dpfbo.privacy.accounting import accountant_named, default_delta
+    from dpfbo.privacy.accounting import Accountant, UnsupportedEvent, accountant_named, default_delta
     from dpfbo.privacy.budget import Budget, BudgetSpent, EpsilonCurve
     from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
     from dpfbo.privacy.ledger import Ledger, LedgerError

@@ -106,6 +106,7 @@ def record_run(
             folder.write(OmegaConf.to_yaml(composition.cfg, resolve=True), rounds, server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
+            folder.keep_traceback(error)
             raise
         checkpoint.clear()
     epsilons = [r.epsilon for r in result.server]
@@ -273,6 +274,7 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
         "n_rejected": sum(d.n_rejected for d in result.diagnostics),
         "n_dropped": sum(d.n_dropped for d in result.diagnostics),
         "seconds": {**result.seconds, "total": sum(result.seconds.values())},
+        "objective_processes": getattr(experiment.problem, "n_jobs", None),
         "commit": _commit(),
     }
 

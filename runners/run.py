@@ -1,6 +1,7 @@
 """python -m runners.run: one experiment from the command line (Hydra)."""
 
 import logging
+import os
 import sys
 
 import hydra
@@ -97,11 +98,23 @@ def check_names(overrides: list[str]) -> None:
         sys.exit(2)
 
 
+def _with_our_options(arguments: list[str]) -> list[str]:
+    """The command line without --again and --config-dir, which become a setting and DPFBO_CONF."""
+    rest, given = [], iter(arguments)
+    for argument in given:
+        name, _, value = argument.partition("=")
+        if name in ("--config-dir", "-cd"):
+            os.environ["DPFBO_CONF"] = value or next(given, "")
+        else:
+            rest.append("again=true" if argument == "--again" else argument)
+    return rest
+
+
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     for name in ("runners.executor.ray.federated", "runners.executor.ray.outsourced"):
         logging.getLogger(name).setLevel(logging.INFO)  # they log the placement
-    sys.argv[1:] = ["again=true" if argument == "--again" else argument for argument in sys.argv[1:]]
+    sys.argv[1:] = _with_our_options(sys.argv[1:])
     check_composes(sys.argv[1:])
     run()
 

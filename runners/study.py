@@ -32,6 +32,7 @@ what to evaluate next, and the result, are JSON; messages and broadcasts are fil
   python -m runners.study join site3 study.json --agent 3        a folder for each site, private to it
   python -m runners.study ask site3                              {"configuration": {"rate": 0.01, ..}, "round": 0, ..}
   python -m runners.study tell site3 '{"configuration": {..}, "value": 0.93}'         or {.., "failed": true}
+  python -m runners.study ask site3 | ./evaluate | python -m runners.study tell site3   with a program that adds "value"
   python -m runners.study message site3 m3.bin                   when status says that a message is due
   python -m runners.study host server study.json                 a folder for the server, with the privacy ledger
   python -m runners.study collect server 3 m3.bin
@@ -97,13 +98,19 @@ def _ask(agent: Agent, args: argparse.Namespace) -> Answer:
     return {"configuration": configuration, "round": agent.round, "asked_before": again}
 
 
-def _tell(agent: Agent, args: argparse.Namespace) -> Answer:
-    text = sys.stdin.read() if args.result == "-" else args.result
+def _tell(args: argparse.Namespace) -> Answer:
+    text = sys.stdin.read() if args.result == "-" else args.result  # in a pipe: when `ask` has left the folder
+    with closing(_opened_site(args.folder)) as agent:
+        return _told(agent, text)
+
+
+def _told(agent: Agent, text: str) -> Answer:
     try:
         result = json.loads(text)
     except ValueError:
         result = None
-    if not isinstance(result, dict) or not {"configuration"} < set(result) <= {"configuration", "value", "failed"}:
+    given = set(result) - {"round", "asked_before"} if isinstance(result, dict) else set()  # these are from `ask`
+    if not {"configuration"} < given <= {"configuration", "value", "failed"}:
         example = '{"configuration": {..}, "value": 0.5}, or "failed": true in place of the value'
         raise StateError(f"a result must read {example}; got {text!r}")
     agent.tell(result["configuration"], result.get("value"), result.get("failed", False))
@@ -251,7 +258,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     join.add_argument("--minimize", action="store_true", help="small values are better")
     ask = command("ask", "the next configuration to evaluate", _at_site(_ask), "folder")
     ask.add_argument("--another", action="store_true", help="one more, beside those that wait for their value")
-    tell = command("tell", "the value at a configuration", _at_site(_tell), "folder")
+    tell = command("tell", "the value at a configuration", _tell, "folder")
     tell.add_argument("result", nargs="?", default="-", help="JSON; from standard input by default")
     message = command("message", "write the message that ends the round", _at_site(_message), "folder", "file")
     message.add_argument("--round", type=int, default=None, help="an earlier one, whose message was lost")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from analysis.evidence.claim import JudgedClaim
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
-from analysis.labels import NAMES, joined_by_or
+from analysis.labels import NAMES, joined_by_or, large_delta
 from analysis.load import SettingRuns, seeds_phrase
 from analysis.tables import stand_ins
 
@@ -46,7 +46,8 @@ def settings_in_words(groups: Sequence[SettingRuns]) -> str:
     if private:
         parts += [f"{key} = {joined_by_or(g.first.config['privacy'][key] for g in private)}" for key in ("q", "S")]
         relations = sorted({g.first.summary["relation"] for g in private})
-        parts.append(f"δ = {deltas(groups)} ({' or '.join(relations)}, user level)")
+        warning = large_delta(g.first.summary["delta"] for g in private)
+        parts.append(f"δ = {deltas(groups)}{warning} ({' or '.join(relations)}, user level)")
     text = f"{', '.join(parts)}. "
     if max(len(g.runs) for g in groups) == 1:
         return f"{text}Mean over the agents, one seed."

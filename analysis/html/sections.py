@@ -11,7 +11,7 @@ from analysis.html import privacy as report_privacy
 from analysis.html.bounds import Bounds, bounds
 from analysis.html.pictures import Picture, pictures
 from analysis.html.text_table import RowGroup, TextTable, epsilon, ranges, with_error
-from analysis.labels import joined_by_or, metric_label, problem_label, value_in_words, variant_in_words
+from analysis.labels import joined_by_or, large_delta, metric_label, problem_label, value_in_words, variant_in_words
 from analysis.load import LoadError, Run, SettingRuns, by_metric, load, seeds_phrase, settings
 
 
@@ -111,7 +111,8 @@ def _caption(groups: Sequence[SettingRuns]) -> str:
     text += "".join(f" Data: {said}." for said in tables.stand_ins(groups))
     private = [g.first.summary for g in groups if g.private]
     if private:
-        deltas = joined_by_or(s["delta"] for s in private)
+        known = [s["delta"] for s in private]
+        deltas = joined_by_or(known) + large_delta(known)
         relations = " or ".join(sorted({s["relation"] for s in private}))
         level = f"relation {relations}" if groups[0].first.outsourced else f"{relations} relation, user level"
         text += f" ε at δ = {deltas}, {level}."

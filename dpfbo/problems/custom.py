@@ -4,6 +4,7 @@ import importlib
 import logging
 import math
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.problems.worker_calls import CallOutcome, WorkerCalls
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 from dpfbo.space.mixed import MixedBox
@@ -25,7 +27,14 @@ logger = logging.getLogger(__name__)
 
 
 class EvaluationError(RuntimeError):
-    """The objective raised, or did not return a finite number."""
+    """The objective raised, or did not return a finite number. traceback: text; empty if there is none."""
+
+    def __init__(self, sentence: str, traceback: str = "") -> None:
+        super().__init__(sentence, traceback)
+        self.traceback = traceback
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,8 @@ class Custom:
     optimum: the best value if known, one number for all agents or one each; the metric is then simple regret,
     otherwise the best value so far, in the function's own sign. on_failure: of a call that raises or returns no finite
     number, after `retries` more calls: `stop` raises EvaluationError; `penalty` logs it, and the agent goes on with its
-    worst value so far.
+    worst value so far. n_jobs: calls at a time, more than one in processes of their own; -1 for one a CPU. timeout:
+    seconds after which a call has failed, and its process is ended; None for no limit.
 
     Raises SettingError for bad bounds or parameters, or a function that cannot be imported.
     """
@@ -53,11 +63,17 @@ class Custom:
     space: Space | Mapping[str, Any] | None = None
     on_failure: str = "stop"
     retries: int = 0
+    n_jobs: int = 1
+    timeout: float | None = None
     name: str = "custom"
 
     def __post_init__(self) -> None:
         checks.one_of("on_failure", self.on_failure, ("stop", "penalty"))
         checks.integer("retries", self.retries, minimum=0)
+        if self.n_jobs != -1:
+            checks.integer("n_jobs", self.n_jobs, minimum=1)
+        if self.timeout is not None:
+            checks.positive("timeout", self.timeout)
         if self.space is not None and not isinstance(self.space, Space):
             object.__setattr__(self, "space", Space(self.space))
         checks.integer("n_agents", self.n_agents, minimum=1)
@@ -120,8 +136,10 @@ class Custom:
 
         Raises EvaluationError naming agent and point if a call raises or does not return a finite number, with `stop`.
         """
-        y = [[self._value(n, p) for p in points] for n, points in zip(agents.tolist(), x.cpu().numpy(), strict=True)]
-        return self._sign * torch.tensor(y, dtype=torch.float64, device=x.device)
+        calls = [(n, p) for n, points in zip(agents.tolist(), x.cpu().numpy(), strict=True) for p in points]
+        alone = self.n_jobs == 1 and self.timeout is None
+        y = [self._value(*call) for call in calls] if alone else self._values_of_workers(calls)
+        return self._sign * torch.tensor(y, dtype=torch.float64, device=x.device).reshape(x.shape[:2])
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return y
@@ -130,30 +148,67 @@ class Custom:
     def _function_name(self) -> str:
         return self.function if isinstance(self.function, str) else getattr(self.function, "__name__", "function")
 
+    @cached_property
+    def _workers(self) -> WorkerCalls:
+        return WorkerCalls(self._objective, self.n_jobs, self.timeout)
+
     def _value(self, agent: int, point: np.ndarray) -> float:
         """The value of a call, or of the first of its repetitions that does not fail."""
         for attempt in range(self.retries + 1):
             try:
                 return self._call(agent, point)
             except EvaluationError as error:
-                last = attempt == self.retries
-                if last and self.on_failure == "stop":
-                    raise
-                then = "it counts as the worst value so far" if last else "it is called again"
-                logger.warning("%s: %s", error, then, exc_info=error.__cause__ or error)
+                self._say_failure(error, attempt)
         return math.nan
 
+    def _values_of_workers(self, calls: list[tuple[int, np.ndarray]]) -> list[float]:
+        """`_value` for all calls, in processes; those that failed are repeated together."""
+        values, left = [math.nan] * len(calls), list(range(len(calls)))
+        for attempt in range(self.retries + 1):
+            asked, left = left, []
+            configured = [(calls[i][0], self._configuration(calls[i][1])) for i in asked]
+            for i, (agent, x), outcome in zip(asked, configured, self._workers.outcomes(configured), strict=True):
+                try:
+                    values[i] = self._checked(agent, x, outcome)
+                except EvaluationError as error:
+                    self._say_failure(error, attempt)
+                    left.append(i)
+        return values
+
+    def _say_failure(self, error: EvaluationError, attempt: int) -> None:
+        """Log a failed call, with its traceback as an attribute of the record; raise it if it is to stop the run."""
+        last = attempt == self.retries
+        if last and self.on_failure == "stop":
+            raise error
+        then = "it counts as the worst value so far" if last else "it is called again"
+        logger.warning("%s: %s", error, then, extra={"traceback": error.traceback})
+
     def _call(self, agent: int, point: np.ndarray) -> float:
-        x = self.space.configuration(point.tolist()) if isinstance(self.space, Space) else point.copy()
-        where = f"function {self._function_name!r} at agent {agent}, x = {x if isinstance(x, dict) else x.tolist()}"
+        x = self._configuration(point)
         try:
             result = self._objective(agent, x)
         except (Exception, SystemExit) as error:  # an objective that calls sys.exit must not end the run in silence
-            raise EvaluationError(f"{where} raised {type(error).__name__}: {error}") from error
+            sentence = f"{self._where(agent, x)} raised {type(error).__name__}: {error}"
+            raise EvaluationError(sentence, "".join(traceback.format_exception(error))) from error
+        return self._number(agent, x, result)
+
+    def _checked(self, agent: int, x: Any, outcome: CallOutcome) -> float:
+        if outcome.kind == "returned":
+            return self._number(agent, x, outcome.result)
+        raised = "raised " if outcome.kind == "raised" else ""
+        raise EvaluationError(f"{self._where(agent, x)} {raised}{outcome.result}", outcome.traceback)
+
+    def _number(self, agent: int, x: Any, result: Any) -> float:
         try:
             value = float(result)
         except (TypeError, ValueError) as error:
-            raise EvaluationError(f"{where} must return a number, got {result!r}") from error
+            raise EvaluationError(f"{self._where(agent, x)} must return a number, got {result!r}") from error
         if not math.isfinite(value):
-            raise EvaluationError(f"{where} must return a finite number, got {value}")
+            raise EvaluationError(f"{self._where(agent, x)} must return a finite number, got {value}")
         return value
+
+    def _configuration(self, point: np.ndarray) -> Any:
+        return self.space.configuration(point.tolist()) if isinstance(self.space, Space) else point.copy()
+
+    def _where(self, agent: int, x: Any) -> str:
+        return f"function {self._function_name!r} at agent {agent}, x = {x if isinstance(x, dict) else x.tolist()}"

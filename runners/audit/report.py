@@ -14,7 +14,7 @@ from dpfbo.audit.faulty.faults import TWO_WORLDS, Caught
 from dpfbo.audit.server.examine import CHECKS
 from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.files import replace_file
-from dpfbo.privacy.accounting import finite_or_none
+from dpfbo.privacy.accounting import delta_in_words, finite_or_none
 from runners.audit import server_picture
 from runners.audit.run import Audit
 
@@ -68,8 +68,8 @@ def _broken_at(verdict: Verdict) -> str:
 def _notes(audit: Audit) -> list[str]:
     v = audit.repetitions[0].verdict
     notes = [
-        f"claimed: {audit.accountant} of the ledger, delta {v.claim.delta:.3g}, relation {v.claim.relation}, "
-        "user level",
+        f"claimed: {audit.accountant} of the ledger, {delta_in_words(v.claim.delta)}, relation "
+        f"{v.claim.relation}, user level",
         f"bounds: {v.trials} runs in each world, Clopper-Pearson, confidence {v.confidence:.0%} for all of a row",
     ]
     if v.fit_epsilon is not None:

@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from yaml import YAMLError
 
 from dpfbo.problems import Problem
 from runners.compose.federated import FederatedExperiment, study_of
@@ -29,7 +30,7 @@ class Composition:
         _check_fits(cfg)
         for key in sorted(OmegaConf.missing_keys(cfg)):
             raise ValueError(f"{key} must be given")
-        self._given = cfg
+        self._given = _with_space(cfg)
 
     @cached_property
     def settings(self) -> Settings:
@@ -126,6 +127,20 @@ def federated(experiment: Experiment) -> FederatedExperiment:
         name = experiment.settings.algorithm.name
         raise ValueError(f"algorithm={name} has no agents and no server that adds up their messages")
     return experiment
+
+
+def _with_space(cfg: DictConfig) -> DictConfig:
+    """The configuration with the content of the file that `problem.space` names, if it names one."""
+    given = OmegaConf.select(cfg, "problem.space")
+    if not isinstance(given, str):
+        return cfg
+    try:
+        space = OmegaConf.load(given)
+    except (OSError, ValueError, YAMLError) as error:
+        raise ValueError(f"problem.space must be parameters, or a YAML file of them, got {given!r}: {error}") from error
+    cfg = cfg.copy()
+    OmegaConf.update(cfg, "problem.space", space)
+    return cfg
 
 
 def _check_fits(cfg: DictConfig) -> None:

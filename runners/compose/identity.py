@@ -37,7 +37,9 @@ def label(cfg: DictConfig) -> str:
     """A setting in words: `synthetic, dp_fts_de, P=2, eps=2`. Different settings may have one label."""
     resolved: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
     problem, algorithm, privacy = resolved["problem"], resolved["algorithm"], resolved["privacy"]
-    words = [str(problem.get("function") or problem["_target_"].rsplit(".", 2)[-2]), algorithm["name"]]
+    *_, module, kind = problem["_target_"].split(".")
+    own = problem["_target_"].startswith("dpfbo.problems.")
+    words = [str(problem.get("function") or (module if own else kind.lower())), algorithm["name"]]
     if algorithm.get("P", 1) > 1:
         words.append(f"P={algorithm['P']}")
     if (r := (resolved.get("transform") or {}).get("r")) is not None:

@@ -40,7 +40,7 @@ ADDED: dict[tuple[str, ...], dict[str, Any]] = {
 
 
 # the same for settings of one problem, whose class has that value as its default
-_ADDED_TO_A_PROBLEM: dict[str, Any] = {"space": None, "on_failure": "stop", "retries": 0}
+_ADDED_TO_A_PROBLEM: dict[str, Any] = {"space": None, "on_failure": "stop", "retries": 0, "timeout": None}
 
 
 def as_first_written(settings: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dpfbo import checks
 from dpfbo.federated.schedule import Schedule
-from dpfbo.privacy.accounting import ACCOUNTANTS, check_delta
+from dpfbo.privacy.accounting import accountant_names, check_delta
 from dpfbo.privacy.noise import DiscreteGaussian, Noise
 
 RELEASE_ACCOUNTANT = "analytic_gaussian"  # accountant for a curator's release
@@ -69,4 +69,4 @@ class MechanismPrivacy(ReleasePrivacy):
         super().__post_init__()
         checks.one_of("accountant", self.accountant, self.accountants)
         for name in self.accountants:
-            checks.one_of("accountants", name, ACCOUNTANTS)
+            checks.one_of("accountants", name, accountant_names())

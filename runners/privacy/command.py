@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from dpfbo import checks
-from dpfbo.privacy.accounting import ACCOUNTANTS, check_delta, default_delta
+from dpfbo.privacy.accounting import accountant_names, check_delta, default_delta
 from dpfbo.privacy.ledger import LedgerError
 from runners.privacy import curves, ledgers, random_projection
 from runners.privacy.planner import GIVEN, PlannedRun, solved
@@ -230,7 +230,7 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument(
                 "--accountant",
                 metavar="NAME",
-                help=f"to plan by: {', '.join(ACCOUNTANTS)} (default: pld, if it applies)",
+                help=f"to plan by: {', '.join(accountant_names())} (default: pld, if it applies)",
             )
         if command is plot:
             sub.add_argument("--out", default="epsilon.png", metavar="FILE", help="PNG and PDF (default: epsilon.png)")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfbo.files import replace_file
+from dpfbo.privacy.accounting import delta_in_words
 from dpfbo.privacy.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
 from runners.privacy.planner import MOST_ROUNDS, PlannedRun
 from runners.record import picture
@@ -114,8 +115,8 @@ def caption(run: PlannedRun, relation: str) -> str:
     growth = f", times (t + 1)^{run.growth:g} in round t" if run.growth else ""
     return (
         f"Dotted, and in the legend: z = {run.z:g}{growth}, q = {run.q:g}, T = {run.rounds}. "
-        f"N = {run.agents} agents, δ = {run.delta_used:.3g}, relation {relation}, user level, "
-        f"{SAMPLING[run.sampling]}, {run.charge} charge. "
+        f"N = {run.agents} agents, {delta_in_words(run.delta_used).replace('delta', 'δ =', 1)}, "
+        f"relation {relation}, user level, {SAMPLING[run.sampling]}, {run.charge} charge. "
         "ε covers all broadcasts of one run, not the choice of q, z or T by comparing runs on the same private data."
     )
 

@@ -11,7 +11,7 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.schedule import Constant, PowerSchedule, Schedule, Steps
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
-from dpfbo.privacy.accounting import ACCOUNTANTS, calibrate, check_delta, default_delta
+from dpfbo.privacy.accounting import accountant_names, calibrate, check_delta, default_delta
 from dpfbo.privacy.accounting.events import round_parameters
 from dpfbo.privacy.plan import PrivacyPlan, analysing
 from dpfbo.space.regions import Regions
@@ -129,7 +129,7 @@ class PlannedRun:
         able = analysing([self.mechanism.dp_event(self._weights(0), 0)])
         if accountant is None:
             accountant = "pld" if "pld" in able else next(iter(able))
-        checks.one_of("--accountant", accountant, ACCOUNTANTS)
+        checks.one_of("--accountant", accountant, accountant_names())
         if accountant not in able:
             raise ValueError(
                 f"--accountant must be one that can analyse --sampling {self.sampling} ({', '.join(able)}), "

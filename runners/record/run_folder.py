@@ -8,7 +8,7 @@ summary.json    written last: a folder with it is a finished run
 theory.json     written by `runners.theory` for a finished run
 checkpoint/     finished rounds, while the run goes on or after it was interrupted
 progress.json   last finished round, likewise
-failures.log    failed evaluations with their tracebacks, if there are any (of an objective in the same process)
+failures.log    failed evaluations with their tracebacks, if there are any
 rounds.zip, earlier/  see `runners.record.finished`
 """
 
@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 
 from dpfbo.files import replace_file, sync_folder
 
+PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
 _SERVER_SECONDS = 60.0  # seconds until a server without a driver must be gone
 _LOCK_SECONDS = 0.5  # seconds to wait for a process that only tests the lock
 
@@ -77,16 +78,22 @@ class RunFolder:
 
     @contextmanager
     def failures_kept(self) -> Iterator[None]:
-        """Within this block failed evaluations of this process are written to failures.log, with their tracebacks."""
+        """Within this block failed evaluations are written to failures.log, with their tracebacks."""
         handler = logging.FileHandler(self.path / "failures.log", delay=True)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-        logger = logging.getLogger("dpfbo.problems")
+        handler.setFormatter(_WithTraceback("%(asctime)s %(message)s"))
+        logger = logging.getLogger(PROBLEMS)
         logger.addHandler(handler)
         try:
             yield
         finally:
             logger.removeHandler(handler)
             handler.close()
+
+    def keep_traceback(self, error: BaseException) -> None:
+        """Add an error to failures.log, if it brings the traceback of an objective."""
+        if text := getattr(error, "traceback", ""):
+            with open(self.path / "failures.log", "a") as file:
+                file.write(f"{error}\n{text.rstrip()}\n")
 
     def _lock(self) -> TextIO:
         """Create the folder, with its entry in every parent on disk; returns its lock file, locked."""
@@ -193,6 +200,14 @@ class RunFolder:
                 folder.rmdir()
             except OSError:
                 return
+
+
+class _WithTraceback(logging.Formatter):
+    """A record with the traceback that it has as an attribute."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = getattr(record, "traceback", "")
+        return super().format(record) + (f"\n{text.rstrip()}" if text else "")
 
 
 def _is_file_at(file: TextIO, path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _OFTEN = 0.5  # fraction of clipped messages that calls for advice
+_LONG = 10.0  # seconds in the objective that call for advice
 _SHOWN = 3  # agents whose best queries the table of a run is followed by
 
 
@@ -92,9 +94,23 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
             console.print(
                 f"best of the other {len(best) - _SHOWN} agents: python -m runners.best {folder}", soft_wrap=True
             )
+    if faster := _advice_on_speed(summary):
+        console.print(faster, highlight=False)
     seconds = ", ".join(f"{phase} {s:.2f}" for phase, s in summary["seconds"].items())
     console.print(f"seconds: {seconds}", highlight=False)
     console.print(f"results: {folder}", highlight=False, soft_wrap=True)
+
+
+def _advice_on_speed(summary: dict[str, Any]) -> str | None:
+    """A sentence where an objective of one process takes most of a long run on a machine with more CPUs."""
+    seconds, cpus = summary["seconds"], len(os.sched_getaffinity(0))
+    slow = seconds.get("objective", 0.0)
+    if summary.get("objective_processes") != 1 or slow < _LONG or slow < 0.5 * seconds["total"] or cpus == 1:
+        return None
+    if summary["executor"]["name"] != "local":
+        return None
+    share = slow / seconds["total"]
+    return f"the objective took {share:.0%} of the time: problem.n_jobs={cpus} evaluates {cpus} agents at a time"
 
 
 def epsilon_sentence(summary: dict[str, Any]) -> str:

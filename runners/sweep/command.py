@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from dpfbo.privacy.accounting import in_words
+from dpfbo.privacy.accounting import delta_in_words, in_words
 from runners.compose.conf_folder import groups
 from runners.compose.overrides import one_sentence
 from runners.record.terminal import say_error
@@ -205,7 +205,7 @@ def _preview(sweep: SweepPlan, states: States, console: Console) -> None:
         seeds = _seeds_by_state(sweep, setting, states)
         table.add_row(setting.label, seeds, str(setting.rounds), *epsilons, *([delta] if len(set(deltas)) > 1 else []))
     console.print(table)
-    at = f"at delta {deltas[0]}, " if len(set(deltas)) == 1 else ""
+    at = f"at {delta_in_words(sweep.settings[0].delta)}, " if len(set(deltas)) == 1 else ""
     relations = dict.fromkeys(in_words(s.relation) for s in sweep.settings if s.relation)
     console.print(
         f"epsilon: predicted of one run of T rounds, {at}{' or '.join(relations) or 'none finite'}; several runs add up"

@@ -62,9 +62,9 @@ def played(folder, do):
         do("join", folder / f"site{n}", folder / "study.json", "--agent", n)
 
     def evaluate(n):
-        x = do("ask", folder / f"site{n}")["configuration"]
-        result = {"configuration": x, "value": tuned(n, x)}
-        do("tell", folder / f"site{n}", json.dumps(result))
+        asked = do("ask", folder / f"site{n}")
+        x = asked["configuration"]
+        do("tell", folder / f"site{n}", json.dumps({**asked, "value": tuned(n, x)}))
         found[n].append(x)
 
     for n in range(N):

@@ -61,13 +61,18 @@ class Accountant(Protocol):
         """Epsilon after all events, 0 for none; faster than the curve."""
 
 
+def accountant_names() -> tuple[str, ...]:
+    """The names of all accountants, those of other packages last."""
+    return (*ACCOUNTANTS, *extensions.entries(extensions.ACCOUNTANTS))
+
+
 def accountant_named(name: str) -> Accountant:
     """The accountant of this name in `ACCOUNTANTS`, from the module of the same name, or of `dpfbo.extensions`.
 
     The module is imported on demand: it imports SciPy, and an agent's process needs neither. Raises SettingError for
     another name.
     """
-    checks.one_of("accountant", name, [*ACCOUNTANTS, *extensions.entries(extensions.ACCOUNTANTS)])
+    checks.one_of("accountant", name, accountant_names())
     if name not in ACCOUNTANTS:
         added: Accountant = extensions.load(extensions.ACCOUNTANTS, name)()
         return added

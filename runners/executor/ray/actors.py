@@ -1,6 +1,8 @@
 """The Ray actors of a federated run: agent actors with some agents each, and the server actor."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +23,37 @@ from runners.compose.composition import experiment_of, federated
 from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent, device
 from runners.executor.ray.process import Placement, enter, this_process
-from runners.record.run_folder import RunFolder
+from runners.record.run_folder import PROBLEMS, RunFolder
 
 
 @dataclass(frozen=True)
 class AgentReport:
-    """The report of an agent actor to the driver on one round. seconds: by phase."""
+    """The report of an agent actor to the driver on one round.
+
+    seconds: by phase. failures: the sentence and the traceback of each failed evaluation.
+    """
 
     record: RoundRecord
     seconds: dict[str, float]
+    failures: list[tuple[str, str]]
+
+
+@contextmanager
+def _failures() -> Iterator[list[tuple[str, str]]]:
+    """Collect the failed evaluations within this block; the driver tells them, and has the run folder."""
+    found: list[tuple[str, str]] = []
+
+    class Collected(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append((record.getMessage(), getattr(record, "traceback", "")))
+
+    log, handler = logging.getLogger(PROBLEMS), Collected()
+    log.addHandler(handler)
+    log.propagate = False
+    try:
+        yield found
+    finally:
+        log.removeHandler(handler)
 
 
 @ray.remote
@@ -59,9 +83,10 @@ class AgentActor:
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> tuple[AgentReport, np.ndarray | None]:
         """Do round t; returns the report for the driver, and the messages (n x M) for the server."""
         self._shard.clock.seconds.clear()
-        turn = self._shard.step(t, broadcast, send)
+        with _failures() as failures:
+            turn = self._shard.step(t, broadcast, send)
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
-        return AgentReport(turn.record, dict(self._shard.clock.seconds)), sent
+        return AgentReport(turn.record, dict(self._shard.clock.seconds), failures), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor) -> PartialSum:
         """The part of these agents in the joint vector (P x M) of round t."""

@@ -30,7 +30,7 @@ from runners.executor.deployment import Spent
 from runners.executor.ray.actors import AgentActor, AgentReport, ServerActor
 from runners.executor.ray.cluster import Layout, connected, layout
 from runners.executor.ray.supervision import Actor, RayActors, answer, beside_driver, strategy
-from runners.record.run_folder import RunFolder
+from runners.record.run_folder import PROBLEMS, RunFolder
 
 logger = logging.getLogger(__name__)
 
@@ -161,6 +161,8 @@ class RayStep:
                 self.begin()
                 continue
             for report in reports:
+                for sentence, traceback in report.failures:
+                    logging.getLogger(PROBLEMS).warning("%s", sentence, extra={"traceback": traceback})
                 for phase, seconds in report.seconds.items():
                     self.phases[phase] = max(self.phases.get(phase, 0.0), seconds)
             self.whole = joined([report.record for report in reports])

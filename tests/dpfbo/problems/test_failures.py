@@ -1,6 +1,11 @@
 """Failed evaluations: they stop a run, or count as the agent's worst value so far."""
 
 import logging
+import math
+import os
+import re
+import sys
+import time
 
 import pyarrow.parquet as pq
 import pytest
@@ -82,9 +87,96 @@ def test_a_run_keeps_the_tracebacks_and_resumes_alike(tmp_path):
     assert 'raise RuntimeError("sensor off")' in log
 
 
+def test_a_run_that_stops_keeps_the_traceback(tmp_path):
+    cfg = compose("problem=custom", "problem.function=tests.helpers.objectives:broken", "problem.lower=[0]",
+                  "problem.upper=[1]", "problem.n_agents=2", "tracker.wandb.mode=disabled", f"results_dir={tmp_path}")  # fmt: skip
+    with pytest.raises(EvaluationError, match="raised RuntimeError: sensor off"):
+        record_run(Composition(cfg))
+    (log,) = tmp_path.rglob("failures.log")
+    assert 'raise RuntimeError("sensor off")' in log.read_text()
+
+
+# --- processes
+
+
+def evaluated(function, k=4, n_agents=3, **settings):
+    problem = Custom(function, (0.0,), (1.0,), n_agents, **settings)
+    x = (torch.arange(n_agents * k, dtype=torch.float64) / (n_agents * k) + 1e-9).reshape(n_agents, k, 1)
+    return problem.evaluate(torch.arange(n_agents), x, dpfbo.Streams(0), 0)
+
+
+def test_processes_give_the_values_of_one():
+    shift = 0.25  # the function is one that no other process can import
+
+    def local(agent, x):
+        return agent + float(x[0]) - shift
+
+    assert evaluated(local, n_jobs=2).equal(evaluated(local))
+
+
+FAILURES = {
+    1: "took longer than timeout=1 seconds",
+    2: r"ended its process \(exit code 7\)",
+    3: "raised SystemExit: 3",
+    4: "raised RuntimeError: sensor off",
+    5: "must return a number, got",
+    6: "must return a finite number, got nan",
+}
+
+
+def moody(agent, x):
+    """A function that fails at the last point of agents 1 to 6, of each in another way."""
+    if round(x[0] * 28) % 4 == 3:
+        match agent:
+            case 1:
+                time.sleep(60)
+            case 2:
+                os._exit(7)
+            case 3:
+                sys.exit(3)
+            case 4:
+                raise RuntimeError("sensor off")
+            case 5:
+                return "high"
+            case 6:
+                return math.nan
+    return 1.0
+
+
+def test_a_call_that_fails_in_a_process_is_one_failed_evaluation(caplog):
+    with caplog.at_level(logging.WARNING, logger="dpfbo.problems"):
+        y = evaluated(moody, n_agents=7, on_failure="penalty", n_jobs=2, timeout=1.0)
+    assert y.isnan().sum(1).tolist() == [0, 1, 1, 1, 1, 1, 1] and (y == 1).sum() == 22
+    for agent, sentence in FAILURES.items():
+        (record,) = [r for r in caplog.records if f"agent {agent}," in r.getMessage()]
+        assert re.search(f"{sentence}.*: it counts as the worst value so far", record.getMessage())
+        assert ("Traceback" in record.traceback) == (agent in (3, 4))
+
+
+@pytest.mark.parametrize("agent", [1, 4])
+def test_a_call_that_fails_in_a_process_stops_the_run(agent):
+    def only_one(other, x):
+        return moody(agent, x) if other == 0 else 1.0  # its fourth point is the fourth of all
+
+    with pytest.raises(EvaluationError, match=FAILURES[agent]):
+        evaluated(only_one, n_agents=7, n_jobs=2, timeout=1.0)
+
+
+def test_failed_calls_are_repeated_in_processes(tmp_path):
+    def third_time(agent, x):
+        with open(tmp_path / str(agent), "a") as calls:
+            calls.write("+")
+        return len((tmp_path / str(agent)).read_text()) if len((tmp_path / str(agent)).read_text()) > 2 else math.nan
+
+    y = evaluated(third_time, k=1, on_failure="penalty", retries=2, n_jobs=2)
+    assert y.tolist() == [[3.0]] * 3
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
+        ({"n_jobs": 0}, "n_jobs must be an integer of at least 1, got 0"),
+        ({"timeout": 0}, "timeout must be a finite number above 0, got 0"),
         ({"on_failure": "skip"}, "on_failure must be one of stop, penalty, got 'skip'"),
         ({"retries": -1}, "retries must be"),
     ],

@@ -43,7 +43,7 @@ def test_tables_say_epsilon_with_delta_relation_and_accountant(tmp_path, capsys)
     for word in (
         "claimed",
         "bound by fit",
-        "pld of the ledger, delta 0.102, relation zero-out",
+        "pld of the ledger, delta 0.102 (large",
         "confidence 95%",
         *CHECKS,
     ):

@@ -135,6 +135,20 @@ def test_options_of_the_message_path_do_not_depend_on_the_executor(reused, tmp_p
     assert set(frames(folder)[0].query("round == 6")["source"]) == {"own"}
 
 
+def test_failed_evaluations_of_actors_are_in_the_run_folder(reused, tmp_path):
+    space = "rate: {type: float, lower: 1e-4, upper: 1, log: true}, depth: {type: integer, lower: 1, upper: 12}, "
+    space += "kind: {type: categorical, choices: [a, b, c]}"
+    custom = ["problem=custom", "problem.function=tests.helpers.objectives:sometimes", "problem.n_agents=4"]
+    custom += [f"problem.space={{{space}}}", "problem.on_failure=penalty", "algorithm=ts"]
+    custom += ["acquisition.n_candidates=30", "acquisition.n_starts=1"]
+    _, local = run(tmp_path / "local", *custom)
+    _, folder = run(tmp_path / "ray", *custom, *shards(2))
+    told = [(f / "failures.log").read_text() for f in (local, folder)]
+    assert same(local, folder)
+    assert [t.count("Traceback (most recent call last)") for t in told] == [told[0].count("sensor off: it counts")] * 2
+    assert 'raise RuntimeError("sensor off")' in told[1]
+
+
 @pytest.mark.parametrize("problem", ["grid", "box"])
 def test_a_finished_local_run_goes_on_in_actors(reused, tmp_path, problem):
     _, whole = run(tmp_path / "whole", *PROBLEMS[problem])
