@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 RESULTS ?= results
 results_dir ?= $(RESULTS)
 
-.PHONY: setup demo synthetic test soak lint wandb-sync clean
+.PHONY: setup demo synthetic test docs soak lint wandb-sync clean
 
 setup: $(READY)
 
@@ -15,7 +15,7 @@ $(READY): pyproject.toml setup.py constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (once)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,ray,wandb,opendp,botorch,emnist]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs,ray,wandb,opendp,botorch,emnist]'
 	@touch $@
 
 demo: $(READY)
@@ -37,6 +37,11 @@ synthetic: $(READY)
 test: $(READY)
 	@$(BIN)/python -m pytest
 
+# the site, in site/: tutorials and notebooks are run, links are checked, a warning is an error
+docs: $(READY)
+	@$(BIN)/python -m pytest -m tutorial --dist load tests/docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
+
 # SIGKILLs of actors and drivers at random moments, ten of each kind: a quarter of an hour and more
 soak: $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak
@@ -56,4 +61,4 @@ wandb-sync: $(READY)
 	else $(WAITING) -exec $(BIN)/wandb sync '{}' +; fi
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -100,6 +100,9 @@ def optimize(
     *,
     maximize: bool = True,
     on_failure: str = "stop",
+    retries: int = 0,
+    n_jobs: int = 1,
+    timeout: float | None = None,
     n_init: int = 5,
     delta: float | None = None,
     rng: str = "seeded",
@@ -112,14 +115,17 @@ def optimize(
     """Tune `f(agent, configuration)` for each of N agents, which share what they learn privately.
 
     f: the objective of an agent, 0..N-1, at a configuration, a dict of the space's parameters. maximize: False if small
-    values are better. on_failure: `stop`, or `penalty`, see `dpfbo.Custom`. All else as in `create_study` and
+    values are better. on_failure, retries, n_jobs, timeout: failed and slow calls, see `dpfbo.Custom`. All else as in `create_study` and
     `run_study`, but that `rng` is `seeded`: this is a simulation, in which one process holds the data of all agents.
 
     Raises SettingError, one sentence with the name, for settings that do not go together; EvaluationError naming agent
     and configuration if f raises or returns no finite number.
     """
     space = space if isinstance(space, Space) else Space(space)
-    problem = Custom(f, n_agents=n_agents, maximize=maximize, space=space, on_failure=on_failure)
+    problem = Custom(
+        f, n_agents=n_agents, maximize=maximize, space=space, on_failure=on_failure, retries=retries, n_jobs=n_jobs,
+        timeout=timeout,
+    )  # fmt: skip
     study = create_study(
         space, n_agents=n_agents, algorithm=algorithm, epsilon=epsilon, rounds=rounds, n_init=n_init, seed=seed,
         delta=delta, rng=rng, preset=preset, acquisition=acquisition,

@@ -100,11 +100,19 @@ class Optimization:
         return ax
 
     def __str__(self) -> str:
-        cost, plan = f"epsilon {epsilon_in_words(self.epsilon)} at {delta_in_words(self.delta)}", self.study.plan
+        study, plan = self.study, self.study.plan
+        if self.epsilon == 0:
+            cost = "epsilon 0: nothing is sent or released"
+        elif self.epsilon is None:
+            cost = "no finite epsilon"
+        else:
+            cost = (
+                f"epsilon {epsilon_in_words(self.epsilon)} at {delta_in_words(self.delta)}, relation {plan.relation}, "
+                f"by {plan.chosen}{study.simulation}"
+            )
         return (
-            f"{self.study.algorithm.name}, {self.study.n_agents} agents, {self.study.rounds} rounds: "
-            f"{self.problem.metric} {self.curve[-1]:.4g} (mean), {cost}, relation {plan.relation}, by {plan.chosen}"
-            f"{self.study.simulation}"
+            f"{study.algorithm.name}, {study.n_agents} agents, {study.rounds} rounds: "
+            f"{self.problem.metric} {self.curve[-1]:.4g} (mean), {cost}"
         )
 
     @property

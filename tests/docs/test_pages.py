@@ -1,0 +1,122 @@
+"""Every program and every command in the documentation runs; every public name is in the reference."""
+
+import os
+import re
+import sys
+
+import pandas as pd
+import pytest
+
+import dpfbo
+from tests.docs import pages
+
+ALL = sorted(p.relative_to(pages.ROOT).as_posix() for p in (pages.ROOT / "docs").rglob("*.md"))
+TUTORIALS = ["docs/start.md", *(page for page in ALL if page.startswith("docs/tutorials/"))]
+PROGRAMS = ["docs/concepts/outsourced.md", "docs/guides/python.md", "docs/reference/files.md"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty working directory, from which modules are imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "site"), *sys.path])
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.mark.tutorial
+@pytest.mark.parametrize("page", TUTORIALS)
+def test_a_tutorial_runs(folder, page):
+    names, said = pages.run(page, folder)
+    results = folder / "results"
+    match page.rpartition("/")[2]:
+        case "paper-figure.md":
+            assert len(list(results.glob("fig2c/*/*/summary.json"))) == 25
+            assert list(folder.glob("figures/fig2c*.png")) and "Printed privacy losses: 3 hold" in said
+            assert set(names["table"]["algorithm"]) == {"ts", "random_server", "dp_fts_de"}
+        case "eight-sites.md":
+            assert len(names["together"].best()) == 8 and names["together"].epsilon <= 1
+            assert '"finished": true' in said and said.count('"charges": 1') == 2
+            assert len((folder / "server" / "ledger.jsonl").read_text().splitlines()) == 1
+        case "extending.md":
+            assert len(list(results.glob("single/sphere-dp_ranks-*/0/summary.json"))) == 2
+            assert re.search(r"epsilon: pld [\d.]+, unsampled [\d.]+", said) and "nothing found" in said
+            assert len(list(results.glob("mine/*/*/summary.json"))) == 6 and (folder / "best.csv").exists()
+            assert names["result"].epsilon <= 2
+        case "cluster-sweep.md":
+            assert "4 settings x 2 seeds = 8 trials" in said and "mine: 8 of 8 done" in said
+            assert list(folder.glob("figures/mine*.png")) and list(results.glob("mine/*/*/wandb/offline-run-*"))
+        case "start.md":
+            assert (folder / "best.csv").exists() and "going on after round 4 of 8" in said
+            (run,) = results.glob("single/*/0")
+            assert "rounds: 8" in (run / "config.yaml").read_text()
+            assert set(names["result"].best()[0].configuration) == {"x", "level"}
+        case other:
+            pytest.fail(f"say what {other} should show")
+
+
+def test_every_block_that_looks_like_a_program_is_run():
+    runnable = [page for page in ALL if any(b.kind in ("python", "sh") and not b.title for b in pages.blocks(page))]
+    assert sorted(runnable) == sorted([*TUTORIALS, *PROGRAMS])
+
+
+def test_the_program_of_the_readme_tunes_a_model_at_eight_sites(folder, capsys):
+    assert len((pages.ROOT / "README.md").read_text()) <= 9000
+    names, _ = pages.run("README.md", folder)
+    text, result = capsys.readouterr().out, names["result"]
+    assert 0.9 < result.curve[-1] <= 1 and result.epsilon <= 1
+    assert "epsilon 1.00 at delta 0.001, relation zero-out, by pld" in text
+    assert len(text.splitlines()) == 9, "the run, and the best configuration of each site"
+    for best in result.best():
+        assert set(best.configuration) == {"rate", "depth", "kernel"} and best.value > 0.85
+
+
+def test_the_programs_of_the_python_page(folder):
+    names, _ = pages.run("docs/guides/python.md", folder)
+    assert len(names["result"].ledger.charges) == 5 and names["result"].epsilon <= 4
+    assert [agent.round for agent in names["agents"]] == [3, 3]
+    assert names["server"].finished and names["server"].epsilon <= 1
+    assert names["ax"].get_ylabel()
+
+
+def test_the_program_that_makes_a_data_file(folder):
+    columns = ["id", "date", "price", "sqft_living", "lat", "long"]
+    sales = [[2, "20150101", 250000.0, 1000, 47.5, -122.3], [1, "20140502", 300000.0, 1500, 47.6, -122.2]]
+    pd.DataFrame(sales, columns=columns).to_csv("kc_house_data.csv", index=False)
+    (folder / "data" / "property").mkdir(parents=True)
+    pages.run("docs/concepts/outsourced.md", folder)
+    made = pd.read_csv("data/property/king_county_2014_2015.csv.gz")
+    assert made.columns.tolist() == ["lon", "lat", "price_per_sqm"] and made["lon"].tolist() == [-122.2, -122.3]
+    assert made["price_per_sqm"][1] == pytest.approx(250000 / 92.90304, abs=0.01)
+
+
+@pytest.mark.parametrize("page", ["README.md", *ALL])
+def test_links_to_files_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", (pages.ROOT / page).read_text()):
+        if "://" not in link:
+            assert ((pages.ROOT / page).parent / link).exists(), link
+
+
+def test_the_page_of_files_names_every_column(folder, capsys):
+    pages.run("docs/reference/files.md", folder)
+    said = capsys.readouterr().out
+    assert "regret double simulation-only" in said and "epsilon double released" in said
+
+
+def test_every_public_name_is_in_the_reference():
+    text = "".join((pages.ROOT / page).read_text() for page in ALL if "/reference/" in page)
+    listed = re.findall(r"^::: (dpfbo[\w.]+)$", text, re.MULTILINE)
+    objects = [getattr(dpfbo, name) for name in dpfbo.__all__]
+    known = {f"{o.__module__}.{o.__qualname__}" for o in objects}
+    assert known <= set(listed)
+
+
+def test_a_command_that_fails_fails_its_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```sh\npython -c 'raise SystemExit(3)'\necho not reached\n```\n")
+    with pytest.raises(AssertionError):
+        pages.run(os.path.relpath(page, pages.ROOT), tmp_path)
