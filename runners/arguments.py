@@ -1,6 +1,8 @@
 """The command-line parts that the programs without Hydra share."""
 
 import argparse
+import difflib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,11 +12,17 @@ from runners.record.terminal import say_error
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports an error in one sentence, with exit code 2."""
+    """A parser that reports an error in one sentence, with the option that was perhaps meant, and exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        say_error(f"{message}; see {self.prog} --help")
+        say_error(f"{message}{self._nearest(message)}; see {self.prog} --help")
         sys.exit(2)
+
+    def _nearest(self, message: str) -> str:
+        unknown = re.match(r"unrecognized arguments: (-\S+)", message)
+        options = [option for action in self._actions for option in action.option_strings]
+        close = difflib.get_close_matches(unknown[1].partition("=")[0], options, n=1) if unknown else []
+        return f" (did you mean {close[0]}?)" if close else ""
 
 
 def at_least(minimum: int) -> Callable[[str], int]:

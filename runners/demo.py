@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from dpfbo import checks
 from dpfbo.run_result import Round
-from runners.arguments import add_folder, folders_as_options
+from runners.arguments import Parser, add_folder, folders_as_options
 from runners.compose.composition import Composition
 from runners.compose.configuration import composing
 from runners.compose.overrides import one_sentence
@@ -155,7 +155,7 @@ def say(message: str) -> None:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m runners.demo",
         description="TS, FTS-DE, DP-FTS and DP-FTS-DE at two noise levels, and the private prior, on the paper's "
         "synthetic problem.",

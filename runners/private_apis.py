@@ -34,6 +34,13 @@ def parse_command_line(arguments: Sequence[str]) -> argparse.Namespace:
     return get_args_parser().parse_args(list(arguments))
 
 
+def option_names() -> set[str]:
+    """The options of a program under `hydra.main`, such as `--cfg`. hydra-core 1.3.8."""
+    from hydra._internal.utils import get_args_parser
+
+    return {name for action in get_args_parser()._actions for name in action.option_strings}
+
+
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
     """Parse overrides with their sweeps (`a=1,2`); call it while Hydra is initialised. hydra-core 1.3.8."""
     from hydra.core.global_hydra import GlobalHydra

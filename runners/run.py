@@ -14,8 +14,8 @@ from omegaconf.errors import OmegaConfBaseException
 from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import composed
-from runners.compose.overrides import one_sentence, unknown_name
-from runners.private_apis import parse_command_line
+from runners.compose.overrides import no_setting, one_sentence, unknown_name
+from runners.private_apis import option_names, parse_command_line
 from runners.record.terminal import RoundProgress, print_summary, say_error
 from runners.recorded_run import finished_before, record_run
 from runners.user_errors import USER_ERRORS
@@ -76,6 +76,9 @@ def warn_about_ignored_privacy(cfg: DictConfig) -> None:
 
 def check_composes(arguments: list[str]) -> None:
     """Exit with one sentence if the overrides cannot be composed (Hydra's own report takes several lines)."""
+    for word in filter(_is_no_setting, arguments):
+        say_error(no_setting(word))
+        sys.exit(2)
     parsed = parse_command_line(arguments)
     if parsed.help or parsed.hydra_help or parsed.info or parsed.shell_completion:
         return
@@ -89,6 +92,13 @@ def check_composes(arguments: list[str]) -> None:
         sys.exit(2)
     finally:
         GlobalHydra.instance().clear()
+
+
+def _is_no_setting(word: str) -> bool:
+    """True for a word that is neither an option of Hydra nor `key=value`, nor `~key`, nor the value of an option."""
+    if word.startswith("-"):
+        return word.partition("=")[0] not in option_names()
+    return "=" not in word and not word.startswith("~") and word not in ("job", "hydra", "all")
 
 
 def check_names(overrides: list[str]) -> None:

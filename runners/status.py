@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from runners.arguments import add_folder, folders_as_options
+from runners.arguments import Parser, add_folder, folders_as_options
 from runners.sweep import progress_table
 from runners.sweep.trials import PHASES, Trial, TrialState, known_trials, state
 
@@ -116,7 +116,7 @@ def _console() -> Console:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m runners.status", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")

@@ -91,10 +91,22 @@ class Custom:
             return self.space.domain
         if self.lower is None or self.upper is None:
             raise SettingError("lower", "and upper, or a space of named parameters, must be given")
+        lower, upper = self._bounds("lower", self.lower), self._bounds("upper", self.upper)
+        if len(lower) != len(upper) or not lower:
+            raise SettingError("lower", f"must have as many values as upper, one an axis, got {lower} and {upper}")
+        if not all(low < high for low, high in zip(lower, upper, strict=True)):
+            raise SettingError("lower", f"must be below upper on every axis, got {lower} and {upper}")
+        return Box(lower, upper)
+
+    @staticmethod
+    def _bounds(name: str, given: Any) -> tuple[float, ...]:
         try:
-            return Box(tuple(float(v) for v in self.lower), tuple(float(v) for v in self.upper))
-        except TypeError as error:
-            raise SettingError("lower", f"(and upper) must be a list of numbers: {error}") from error
+            values = tuple(float(value) for value in given) if not isinstance(given, str) else ()
+        except (TypeError, ValueError):
+            values = ()
+        if not values or not all(map(math.isfinite, values)):
+            raise SettingError(name, f"must be a list of finite numbers, one an axis, got {given!r}")
+        return values
 
     @property
     def metric(self) -> str:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ from dpfbo.checks import SettingError
 
 APART = 0.5  # distance of two choices in the embedding, whose other axes have length 1
 _TRIED = 20  # most values of a discrete axis that are tried in a search around a point
+
+_EXACT = 2**53  # largest whole number up to which each has a float of its own
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Whole:
     log: bool = False
 
     def __post_init__(self) -> None:
-        _check_interval(self.lower, self.upper, self.log, lambda name, value: checks.integer(name, value, -(2**53)))
+        _check_interval(self.lower, self.upper, self.log, _check_whole)
 
     @property
     def _edges(self) -> tuple[float, float]:
@@ -228,6 +231,11 @@ class MixedBox:
     def to(self, device: torch.device) -> "MixedBox":
         """This box, which holds no tensors."""
         return self
+
+
+def _check_whole(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or abs(int(value)) > _EXACT:
+        raise SettingError(name, f"must be a whole number, got {value!r}")
 
 
 def _check_interval(lower: object, upper: object, log: object, check: Callable[[str, object], None]) -> None:

@@ -115,8 +115,9 @@ def optimize(
     """Tune `f(agent, configuration)` for each of N agents, which share what they learn privately.
 
     f: the objective of an agent, 0..N-1, at a configuration, a dict of the space's parameters. maximize: False if small
-    values are better. on_failure, retries, n_jobs, timeout: failed and slow calls, see `dpfbo.Custom`. All else as in `create_study` and
-    `run_study`, but that `rng` is `seeded`: this is a simulation, in which one process holds the data of all agents.
+    values are better. on_failure, retries, n_jobs, timeout: of failed and slow calls, see `dpfbo.Custom`. All else as
+    in `create_study` and `run_study`, but that `rng` is `seeded`: this is a simulation, in which one process holds the
+    data of all agents.
 
     Raises SettingError, one sentence with the name, for settings that do not go together; EvaluationError naming agent
     and configuration if f raises or returns no finite number.

@@ -12,13 +12,19 @@ from runners.compose.configuration import composed
 
 def one_sentence(message: str) -> str:
     """Hydra's message about an override, shortened, with the nearest known name."""
+    several = re.search(r"Ambiguous value for argument '([^=']+)=", message)
+    if several:
+        return (
+            f"{several[1]} has several values: -m runs one after another, python -m runners.sweep side by side; "
+            f"one that is a list reads {several[1]}=[a,b]"
+        )
     group = re.search(r"Could not find '([\w/]+)/([^/']+)'", message)
     if group:
         options = groups()[group[1]]
         return f"unknown {group[1]} {group[2]!r}: choose one of {', '.join(options)}{_nearest(group[2], options)}"
     key = re.search(r"Could not override '([^']+)'", message) or re.search(r"Key '([^']+)' is not in struct", message)
     if key:
-        return f"unknown override {key[1]!r}{_nearest(key[1], known_keys())}; --cfg job shows all settings"
+        return f"unknown override {key[1]!r}{_meant(key[1])}; --cfg job shows all settings"
     return message.split("\n\n")[0]
 
 
@@ -29,6 +35,42 @@ def unknown_name(override: str) -> str | None:
     if name in known or name[:1] in "+~" or "@" in name or name.startswith("hydra"):
         return None
     return one_sentence(f"Could not override '{name}'")
+
+
+def no_setting(word: str) -> str:
+    """One sentence for a word of a command line that is no `key=value`."""
+    key = word.lstrip("-").partition("=")[0].replace("-", "_")
+    value = word.partition("=")[2] or "VALUE"
+    for name, options in groups().items():
+        if word in options:
+            program = "sweep" if name == "experiment" else "run"
+            return f"settings read key=value, got {word!r}: python -m runners.{program} {name}={word}"
+    if word.startswith("-"):
+        meant = f": {key}={value}" if key in known_keys() else _meant(key) or "; --help lists the options"
+        return f"unknown option {word!r}; settings have no dashes{meant}"
+    return f"settings read key=value, got {word!r}" + (f": {key}={value}" if key in known_keys() else "")
+
+
+def _meant(name: str) -> str:
+    """The keys that a wrong one may stand for: of another option of its group, with the same end, or the nearest."""
+    group, _, rest = name.partition(".")
+    having = [option for option in groups().get(group, []) if rest and rest in _keys_of(group, option)]
+    if having:
+        return f": it is a setting of {group}={' or '.join(having)}"
+    known = known_keys()
+    ends = [k for k in known if k.rpartition(".")[2] in (name, f"n_{name}") and not k.startswith("problem.preset.")]
+    return f" (did you mean {' or '.join(map(repr, ends))}?)" if ends else _nearest(name, known)
+
+
+def _keys_of(group: str, option: str) -> set[str]:
+    """The keys at the top of an option's file and of those that it is based on."""
+    for root in (CONF, *added_folders()):
+        if (file := root / group / f"{option}.yaml").is_file():
+            node = OmegaConf.to_container(OmegaConf.load(file))
+            node = node if isinstance(node, dict) else {}
+            bases = [base for base in node.get("defaults", []) if isinstance(base, str) and base != "_self_"]
+            return set(map(str, node)).union(*(_keys_of(group, base) for base in bases))
+    return set()
 
 
 def known_keys() -> list[str]:

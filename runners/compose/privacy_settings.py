@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.federated.schedule import Schedule
 from dpfbo.privacy.accounting import accountant_names, check_delta
 from dpfbo.privacy.noise import DiscreteGaussian, Noise
@@ -67,6 +68,8 @@ class MechanismPrivacy(ReleasePrivacy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not isinstance(self.accountants, list) or not self.accountants:
+            raise SettingError("accountants", f"must be a list of names, such as [pld,rdp], got {self.accountants!r}")
         checks.one_of("accountant", self.accountant, self.accountants)
         for name in self.accountants:
             checks.one_of("accountants", name, accountant_names())

@@ -88,6 +88,9 @@ def _nested(cls: type[Any], key: str, **made: Make) -> Make:
 
 def _object(key: str, **others: str) -> Make:
     def make(node: Any) -> Any:
+        if not isinstance(node, dict):
+            group = key.replace(".", "/")
+            raise ValueError(f"{key} is a group of files: choose with {group}={node}")
         with keys(key, **others):
             return instantiate(node)
 

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpfbo.problems.readers.data_files import data_root
-from runners.arguments import add_folder, folders_as_options
+from runners.arguments import Parser, add_folder, folders_as_options
 from runners.fetch.data_files import DATA_FILES, DataFile
 from runners.fetch.download import FetchError, Patience, download, part_of, reason_of
 
@@ -80,7 +80,7 @@ def show_list(root: Path, as_json: bool) -> None:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m runners.fetch", description="Download the data files.")
+    parser = Parser(prog="python -m runners.fetch", description="Download the data files.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to fetch; nothing: list what there is")
     parser.add_argument("--list", action="store_true", help="list what can be fetched")
     parser.add_argument("--json", action="store_true", help="print the list as JSON")

@@ -15,6 +15,7 @@ from rich.table import Table
 from dpfbo import checks
 from dpfbo.privacy.accounting import accountant_names, check_delta, default_delta
 from dpfbo.privacy.ledger import LedgerError
+from runners.arguments import Parser
 from runners.privacy import curves, ledgers, random_projection
 from runners.privacy.planner import GIVEN, PlannedRun, solved
 from runners.privacy.report import by_accountant, caption, grid, title
@@ -200,7 +201,7 @@ def _progress(what: str, total: int | None = None) -> Iterator[Callable[[], None
 
 def _parser() -> argparse.ArgumentParser:
     looks: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
-    parser = argparse.ArgumentParser(prog="python -m runners.privacy", description=HELP, **looks)
+    parser = Parser(prog="python -m runners.privacy", description=HELP, **looks)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (epsilon, calibrate, table, plot, ledger, projection):
         name = command.__name__

@@ -17,8 +17,9 @@ from rich.live import Live
 from rich.table import Table
 
 from dpfbo.privacy.accounting import delta_in_words, in_words
+from runners.arguments import Parser
 from runners.compose.conf_folder import groups
-from runners.compose.overrides import one_sentence
+from runners.compose.overrides import no_setting, one_sentence
 from runners.record.terminal import say_error
 from runners.sweep import progress_table
 from runners.sweep.plan import PlannedSetting, SweepPlan
@@ -250,7 +251,7 @@ def _as_json(sweep: SweepPlan, states: States) -> dict[str, Any]:
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     options_of_groups = "".join(f"  {name}: {', '.join(options)}\n" for name, options in groups().items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m runners.sweep", usage="%(prog)s [--dry-run] [--json] [KEY=VALUE ...]", description=HELP,
         epilog=f"Groups (choose with group=option)\n{options_of_groups}\n{KEYS}", allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -261,7 +262,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     args = parser.parse_intermixed_args(argv)
     for override in args.overrides:
         if "=" not in override and not override.startswith("~"):
-            parser.error(f"overrides read key=value, got {override!r}")
+            parser.error(no_setting(override))
     return args
 
 

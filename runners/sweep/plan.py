@@ -124,7 +124,7 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
     rest = [a for a in arguments if _name(a) != "seeds"]
     if any(_name(a) == "seed" for a in rest):
         raise SweepError("seed cannot be given to a sweep, use seeds, such as seeds=0..4 or seeds=0,1,5")
-    if any(_name(a) in ("again", "--again") for a in rest):
+    if any(_name(a) == "again" for a in rest):
         raise SweepError(
             "again is for runners.run: a sweep leaves finished trials alone, delete a folder to run it anew"
         )

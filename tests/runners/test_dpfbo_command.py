@@ -71,7 +71,7 @@ def test_hydras_options_are_its_own():
     [
         (["rnu"], 2, "error: unknown command 'rnu' (did you mean 'run'?); see dpfbo --help"),
         (["run", "rouns=3"], 2, "did you mean 'rounds'?"),
-        (["sweep", "rounds"], 2, "overrides read key=value"),
+        (["sweep", "rounds"], 2, "settings read key=value, got 'rounds'"),
         (["run", "rounds=0", "tracker.wandb.mode=disabled"], 1, "error: rounds must be an integer of at least 1"),
         (["privacy", "epsilon"], 1, "error: "),
         (["status", "nothing"], 1, "error: no trial of 'nothing' in results"),

@@ -88,8 +88,9 @@ def test_a_run_keeps_the_tracebacks_and_resumes_alike(tmp_path):
 
 
 def test_a_run_that_stops_keeps_the_traceback(tmp_path):
-    cfg = compose("problem=custom", "problem.function=tests.helpers.objectives:broken", "problem.lower=[0]",
-                  "problem.upper=[1]", "problem.n_agents=2", "tracker.wandb.mode=disabled", f"results_dir={tmp_path}")  # fmt: skip
+    broken = ["problem=custom", "problem.function=tests.helpers.objectives:broken", "problem.n_agents=2"]
+    broken += ["problem.lower=[0]", "problem.upper=[1]", "tracker.wandb.mode=disabled", f"results_dir={tmp_path}"]
+    cfg = compose(*broken)
     with pytest.raises(EvaluationError, match="raised RuntimeError: sensor off"):
         record_run(Composition(cfg))
     (log,) = tmp_path.rglob("failures.log")

@@ -147,7 +147,7 @@ def test_neighbours_of_a_long_axis_are_near_and_far():
         (lambda: Continuous(1, 1), "upper must be above lower=1, got 1"),
         (lambda: Continuous(0, 1, log=True), "lower must be above 0 on a log scale, got 0"),
         (lambda: Continuous(0, float("inf")), "upper must be a finite number, got inf"),
-        (lambda: Whole(0.5, 2), "lower must be an integer"),
+        (lambda: Whole(0.5, 2), "lower must be a whole number"),
         (lambda: Whole(0, 5, log=True), "lower must be above 0 on a log scale, got 0"),
         (lambda: Choice(1), "size must be an integer of at least 2, got 1"),
         (lambda: MixedBox(()), "axes must name at least one axis"),

@@ -88,7 +88,7 @@ def test_a_missing_value_is_refused():
         ({"a": {"type": "float", "lower": 0}}, "space.a.upper must be given"),
         ({"a": {"type": "float", "low": 0}}, "a key of space.a must be one of lower, upper, log, got 'low'"),
         ({"a": {"type": "float", "lower": 1, "upper": 0}}, "space.a.upper must be above lower=1, got 0"),
-        ({"a": {"type": "integer", "lower": 1, "upper": 2.5}}, "space.a.upper must be an integer"),
+        ({"a": {"type": "integer", "lower": 1, "upper": 2.5}}, "space.a.upper must be a whole number"),
         ({"a": {"type": "categorical", "choices": ["x"]}}, "space.a.choices must hold at least two values"),
         ({"a": {"type": "categorical", "choices": "xy"}}, "space.a.choices must be a list of values, got 'xy'"),
         ({"a": {"type": "float", "lower": 0, "upper": 1, "when": "b"}}, "space.a.when is not supported: every"),
