@@ -63,6 +63,8 @@ def record_run(
     tracker = WandbTracker(**asdict(settings.tracker.wandb))
     group, algorithm = settings.experiment_name, settings.algorithm.name
     folder = _folder(composition, single)
+    if single:
+        _say_if_noise_is_for_fewer_rounds(composition, folder)
     with folder.opened(), folder.failures_kept():
         checkpoint = Checkpoint(folder.checkpoint_path)
         if not settings.again and (ready := _ready(folder, settings.rounds)) is not None:
@@ -136,18 +138,22 @@ def _folder(composition: Composition, single: bool) -> RunFolder:
     if own.exists():
         return RunFolder(own)
     lineage = _lineage(composition)
-    for path, other in finished.relatives(experiment, settings.seed, lineage):
-        if other.rounds > lineage.rounds:
-            continue
-        if other.family == lineage.family:
-            return RunFolder(path)
-        if settings.privacy.epsilon is not None and other.rounds < lineage.rounds:
+    shorter = (p for p, o in finished.relatives(experiment, settings.seed, lineage) if o.family == lineage.family)
+    return RunFolder(next(shorter, own))
+
+
+def _say_if_noise_is_for_fewer_rounds(composition: Composition, folder: RunFolder) -> None:
+    """Name a finished run of fewer rounds that a new run with a target epsilon cannot continue."""
+    if composition.settings.privacy.epsilon is None or folder.path.exists():
+        return
+    lineage = _lineage(composition)
+    for path, other in finished.relatives(folder.path.parents[1], composition.settings.seed, lineage):
+        if other.rounds < lineage.rounds:
             logger.warning(
                 "%s has %d rounds of this setting, with noise for that many: %d rounds at the same epsilon need more "
                 "in every round, so this run starts anew; privacy.epsilon=null privacy.z=%r goes on there",
                 path, other.rounds, lineage.rounds, other.z,
             )  # fmt: skip
-    return RunFolder(own)
 
 
 def _ready(folder: RunFolder, rounds: int) -> tuple[dict[str, Any], Path] | None:
@@ -170,12 +176,13 @@ def _resumed(
     that was the last of a finished run, and now lacks its broadcast.
     """
     settings, ended = experiment.settings, finished.summary_of(folder) is not None
+    anew = settings.again or not settings.resume
     with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext():  # waits for an orphaned server
         ledger = Ledger(folder.ledger_path)
         folder.check_ledger(len(ledger.charges))
         if ended or not settings.resume:
             checkpoint.clear()
-        if ended and settings.resume and not settings.again:
+        if ended and not anew:
             finished.take_rounds(folder)
         try:
             done = _done(experiment, checkpoint, folder, result)
@@ -186,7 +193,7 @@ def _resumed(
             if ended:  # it is finished as before
                 checkpoint.clear()
             raise
-        if ended and settings.again:
+        if ended and anew:
             logger.warning("the records of the finished run are in %s now; the ledger goes on", put_aside(folder))
         folder.begin()
     if done:

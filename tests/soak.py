@@ -2,15 +2,20 @@
 
 import argparse
 import io
+import itertools
 import logging
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import torch
 
+from dpfbo.privacy.ledger import Ledger
+from tests.helpers import studies
 from tests.helpers.killed_runs import (
     RAY,
     RAY_OF_ITS_OWN,
@@ -70,6 +75,28 @@ def worlds(folder: Path, kills: int, seed: int) -> Iterator[Outcome]:
     yield from each("driver on Ray", drivers(True, 15.0, *RAY_OF_ITS_OWN))
     yield from each("local driver", drivers(True, 5.0))
     yield from each("local driver, rng=os", drivers(False, 5.0, OS))
+    for algorithm in ("dp_fts_de", "dp_prior"):
+        yield killed_study(fresh(), algorithm, MOST * kills, seed)
+
+
+def killed_study(folder: Path, algorithm: str, kills: int, seed: int) -> Outcome:
+    """Studies of two sites and a server by files, until each of the three was killed so often."""
+    outcome, begin, killed = Outcome(f"study, {algorithm}", records=True, ledger=True), time.monotonic(), Counter()
+    expected, result = studies.simulated(algorithm)
+    for i in itertools.count():
+        here = folder / str(i)
+        here.mkdir()
+        studies.described(here, "--algorithm", algorithm, "--rng", "seeded")
+        killer = studies.Killer(here, seed + i)
+        outcome.records &= studies.played(here, killer) == expected
+        paid = [(c.round, c.digest) for c in Ledger(here / "server" / "ledger.jsonl").charges]
+        outcome.ledger &= paid == [(c.round, c.digest) for c in result.ledger.charges]
+        killed += killer.kills
+        if min(killed[name] for name in ("server", "site0", "site1")) >= kills:
+            break
+    outcome.kills, outcome.seconds = killed.total(), time.monotonic() - begin
+    outcome.notes.append(", ".join(f"{name} {n}" for name, n in sorted(killed.items())))
+    return outcome
 
 
 def main() -> int:

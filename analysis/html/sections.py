@@ -10,7 +10,7 @@ from analysis import tables
 from analysis.html import privacy as report_privacy
 from analysis.html.bounds import Bounds, bounds
 from analysis.html.pictures import Picture, pictures
-from analysis.html.text_table import RowGroup, TextTable, epsilon, ranges, with_error
+from analysis.html.text_table import RowGroup, TextTable, epsilon, number, ranges, with_error
 from analysis.labels import joined_by_or, large_delta, metric_label, problem_label, value_in_words, variant_in_words
 from analysis.load import LoadError, Run, SettingRuns, by_metric, load, seeds_phrase, settings
 
@@ -26,6 +26,7 @@ class Section:
     runs: tuple[Run, ...] = ()
     pictures: tuple[Picture, ...] = ()
     results: tuple[TextTable, ...] = ()
+    best: TextTable | None = None
     differing: TextTable | None = None
     common: tuple[tuple[str, str], ...] = ()
     private: tuple[dict[str, str], ...] = ()
@@ -69,6 +70,7 @@ def _read(results_dir: Path, experiment: str) -> tuple[Section, list[SettingRuns
         seeds=_seeds(groups),
         runs=tuple(runs),
         results=tuple(_results(axis) for axis in by_axis),
+        best=_best(groups),
         differing=differing,
         common=common,
         private=tuple(report_privacy.row(g) for g in groups if g.private),
@@ -101,6 +103,31 @@ def _results(groups: Sequence[SettingRuns]) -> TextTable:
     )
     columns = (*(f"t = {t}" for t in rounds), *(f"ε {name}{' (≈)' * (name in rough)}" for name in names))
     return TextTable(_caption(groups), ("setting", *columns), (RowGroup(rows),))
+
+
+def _best(groups: Sequence[SettingRuns]) -> TextTable | None:
+    """Each agent's best configuration in the first run of each setting; None where no summary lists them."""
+    found = [(group.label, best) for group in groups for best in group.first.summary.get("best") or ()]
+    if not found:
+        return None
+    names = list(dict.fromkeys(name for _, best in found for name in best if name not in ("agent", "round", "value")))
+    rows = tuple(
+        (
+            label,
+            str(best["agent"]),
+            number(best["value"]),
+            str(best["round"]),
+            *(_cell(best.get(name)) for name in names),
+        )
+        for label, best in found
+    )
+    seeds = joined_by_or({group.first.seed for group in groups})
+    caption = f"Each agent's best configuration, seed {seeds}. It is the agent's own knowledge: no ε covers it."
+    return TextTable(caption, ("setting", "agent", "value", "round", *names), (RowGroup(rows),))
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else number(value) if isinstance(value, float) else str(value)
 
 
 def _caption(groups: Sequence[SettingRuns]) -> str:

@@ -91,11 +91,11 @@ def take_rounds(folder: RunFolder) -> None:
 
 
 def relatives(experiment: Path, seed: int, lineage: Lineage) -> list[tuple[Path, Lineage]]:
-    """The runs of the same seed that differ in rounds and noise alone, and were kept; the longest first."""
+    """The kept runs of the same seed that differ in noise and, if at all, have fewer rounds; the longest first."""
     found = []
     for path in experiment.glob(f"*/{seed}/{ROUNDS}"):
         other = lineage_of(RunFolder(path.parent))
-        if other is not None and other.any_noise == lineage.any_noise:
+        if other is not None and other.any_noise == lineage.any_noise and other.rounds <= lineage.rounds:
             found.append((path.parent, other))
     return sorted(found, key=lambda pair: -pair[1].rounds)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 # end, has no prefix, so that both sections come first, in either order of capitals ("figures" is the next), and the
 # hidden `round`, which some versions show, comes after "regret_...". Epsilon also has its own chart.
 TRADE_OFF, END_POINT = "regret_vs_epsilon", "final_regret_vs_epsilon"
-EPSILON, REGRET, FIGURE = "privacy/epsilon", "regret/mean", "figures/regret"
+EPSILON, REGRET, FIGURE, BEST = "privacy/epsilon", "regret/mean", "figures/regret", "best_configurations"
 
 # (metric, horizontal axis, value in the table of runs). No metric may match two lines: W&B takes one definition only.
 # The regret belongs to the best query so far, so its last value is also its best one.
@@ -26,7 +26,8 @@ PATHS = ("results_dir", "data_dir", "file")  # settings that name folders and fi
 
 # keys of summary.json that follow from public settings and the ledger alone
 RELEASED_SUMMARY = (
-    "experiment", "setting", "problem", "algorithm", "seed", "n_agents", "rounds", "metric", "private", "delta",
+    "experiment", "setting", "label", "problem",
+    "algorithm", "seed", "n_agents", "rounds", "metric", "private", "delta",
     "relation", "accountant", "approximations", "epsilon", "rng", "n_charges", "commit",
 )  # fmt: skip
 
@@ -40,7 +41,7 @@ def visibility() -> dict[str, list[str]]:
         name = {"round": "round", "epsilon": EPSILON}.get(column.name, f"server/{column.name}")
         names[column.metadata[b"visibility"].decode()].append(name)
     names["released"] += ["final_epsilon"]
-    names["simulation-only"] += ["regret/*", "final_regret", TRADE_OFF, END_POINT, "figures/*", "seconds/*"]
+    names["simulation-only"] += ["regret/*", "final_regret", TRADE_OFF, END_POINT, BEST, "figures/*", "seconds/*"]
     return names
 
 

@@ -146,6 +146,7 @@ class WandbTracker:
             self._run.summary.update(layout.summary_of(summary, self._released_only))
             if not self._released_only:
                 _show_pictures(self._run, layout.end_point(summary), draw)
+                _show_best(self._run, summary.get("best"))
 
         self._close(record, exit_code=0)
 
@@ -268,3 +269,13 @@ def _show_pictures(run: wandb.Run, point: dict[str, float], draw: Callable[[Path
             path = Path(folder) / "figure.png"
             draw(path)
             run.log({layout.FIGURE: wandb.Image(str(path))})  # copies the file
+
+
+def _show_best(run: wandb.Run, best: list[dict[str, Any]] | None) -> None:
+    """Log the best configuration of each agent as a table, if the summary lists them."""
+    import wandb
+
+    if best:
+        columns: list[Any] = list(best[0])
+        rows: list[Any] = [[row[name] for name in columns] for row in best]
+        run.log({layout.BEST: wandb.Table(columns=columns, data=rows, allow_mixed_types=True)})

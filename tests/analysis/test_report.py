@@ -16,8 +16,10 @@ from PIL import Image
 from analysis import report
 from analysis.claims import JudgedClaim
 from analysis.html import pictures as report_pictures
+from analysis.html.sections import section
 from analysis.html.text_table import ranges
 from analysis.load import LoadError
+from tests.helpers.result_folders import write_run as write_made_up
 
 HOSTILE = "<script>alert('x')</script>&\"it\""
 T = 40
@@ -189,6 +191,25 @@ def test_results_beside_epsilon(page):
     assert page.row("TS", "0.1333 ± 0.0500", "0.0738 ± 0.0500", "0.0622 ± 0.0500", "0", "0")
     assert page.row("DP-FTS-DE, P = 2, z = 1", "0.1333 ± 0.0500", "0.0738 ± 0.0500", "0.0622 ± 0.0500", "9.91", "7.05")
     assert "seeds 0–1; 4 runs." in page.words
+
+
+def test_best_configurations_of_the_first_run_of_each_setting(tmp_path):
+    for seed in (0, 1):
+        folder = write_made_up(tmp_path, "aaa", seed, [0.5, 0.25])
+        summary = json.loads((folder / "summary.json").read_text())
+        summary["best"] = [
+            {"agent": n, "round": 1, "value": seed + n / 4, "rate": 0.125, "kind": "a<b"} for n in (0, 1)
+        ]
+        (folder / "summary.json").write_text(json.dumps(summary))
+    best = section(tmp_path, "made_up").best
+    assert best.columns == ("setting", "agent", "value", "round", "rate", "kind")
+    assert [row[1:] for row in best.groups[0].rows] == [
+        ("0", "0", "1", "0.125", "a<b"),
+        ("1", "0.25", "1", "0.125", "a<b"),
+    ]
+    assert "seed 0" in best.caption and "no ε covers it" in best.caption
+    write_made_up(tmp_path, "bbb", 0, [0.5, 0.25], experiment="other")
+    assert section(tmp_path, "other").best is None
 
 
 def test_privacy_beside_what_is_published(page):

@@ -4,6 +4,7 @@ Needs CUDA, and is skipped where there is none; `test_device` finds a forgotten 
 between two nearly equal maxima, so a small share of the queries may differ.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -25,13 +26,17 @@ from dpfbo.gp.features import shared_features
 from dpfbo.gp.gpytorch_model import Models
 from dpfbo.gp.own_gp import Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky
+from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems import Problem
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.custom import Custom
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box, Grid
+from dpfbo.space.mixed import MixedBox
+from dpfbo.space.parameters import Categorical, Float, Integer, Space
 from dpfbo.space.regions import Regions
+from dpfbo.study.create import create_study
 from tests.helpers.federated_world import T, prior_server_for, prior_world, server_for, world
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -252,6 +257,51 @@ def test_whole_runs_agree(make: Callable[[], Problem], method: str) -> None:
         server = server_for(problem, agents, SubsampledGaussian(0.35, 1.0, 11.0))
         result = federation.run(federation.LocalPopulation(shard), server, T)
         curves.append(torch.stack([record.regret[:, -1] for record in result.rounds]))  # rounds x N
+        firsts.append(result.rounds[0].u)
+    assert torch.equal(*firsts)
+    on_cpu, on_gpu = curves
+    se = torch.sqrt((on_cpu.var(1) + on_gpu.var(1)) / on_cpu.shape[1])
+    assert torch.all((on_cpu.mean(1) - on_gpu.mean(1)).abs() <= 3 * se)
+
+
+# a choice and a whole number cut the cube into cells: rounding must not move a point into another one
+MIXED = Space(
+    {"rate": Float(1e-4, 1, log=True), "depth": Integer(1, 12), "kind": Categorical(["a", "b", "c"]), "w": Float(0, 1)}
+)
+
+
+def tuned(agent: int, x: dict[str, Any]) -> float:
+    base = {"a": 0.0, "b": 0.3, "c": -0.2}[x["kind"]]
+    return base - (math.log10(x["rate"]) + 2) ** 2 / 4 - abs(x["depth"] - 5) / 10 - (x["w"] - 0.01 * agent) ** 2
+
+
+def test_mixed_spaces_agree() -> None:
+    """Snapped points to the bit, and everything that is computed from them up to rounding."""
+    box = MIXED.domain
+    assert isinstance(box, MixedBox)
+    u = uniforms(N, 50, box.dimension, seed=20)
+    snapped = box.snap(u)
+    assert torch.equal(back(box.snap(there(u))), snapped)
+    assert torch.equal(back(box.embed(there(snapped))), box.embed(snapped))
+    x, x_there = box.to_natural(snapped), back(box.to_natural(there(snapped)))
+    assert torch.allclose(x_there, x, rtol=1e-12, atol=0) and torch.equal(x_there[..., 1:3], x[..., 1:3])
+    features = shared_features(100, box.embedded_dimension, 0.2, STREAMS.generator("features")).on(box)
+    assert torch.allclose(back(features.to(CUDA)(there(snapped))), features(snapped), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("algorithm", ["dp_fts_de", "dp_prior"])
+def test_whole_runs_in_a_mixed_space_agree(algorithm: str) -> None:
+    """Same initial points, queries that are values of the parameters, and curves within 3 SE in every round."""
+    problem = Custom(tuned, n_agents=40, space=MIXED)
+    study = create_study(MIXED, n_agents=40, algorithm=algorithm, epsilon=4.0, rounds=6, n_init=4, rng="seeded")
+    curves, firsts = [], []
+    for device in (torch.device("cpu"), CUDA):
+        shard = Shard(problem, study.agents, torch.arange(40, device=device))
+        server = study.server(Ledger())
+        result = federation.run(federation.LocalPopulation(shard), server, study.rounds, broadcasts=study.broadcasts)
+        u = torch.cat([record.u for record in result.rounds], 1)
+        assert torch.equal(MIXED.domain.snap(u), u)
+        curves.append(torch.stack([record.best[:, -1] for record in result.rounds]))  # rounds x N
         firsts.append(result.rounds[0].u)
     assert torch.equal(*firsts)
     on_cpu, on_gpu = curves

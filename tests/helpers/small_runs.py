@@ -25,7 +25,8 @@ Records = dict[str, Any]
 
 def records(folder: Path) -> Records:
     """The records of a finished run, to the bit, without the place and the time of its execution."""
-    names = {f.name for f in folder.iterdir()} - {"rounds.zip"}  # of a run by command, for a longer one
+    others = {"rounds.zip", "failures.log"}  # for a longer run, and of an objective that raised
+    names = {f.name for f in folder.iterdir()} - others
     assert names == FILES, "a finished run leaves its records and nothing else"
     summary = json.loads((folder / "summary.json").read_bytes())
     for key in _OF_THIS_EXECUTION:

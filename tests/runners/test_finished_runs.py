@@ -148,6 +148,14 @@ def test_again_keeps_the_records_and_the_ledger(tmp_path, monkeypatch, capsys, r
     assert {row["run"] for row in json.loads(capsys.readouterr().out)} == {str(folder)}, "no earlier records"
 
 
+def test_a_longer_run_from_the_start_keeps_the_records_of_the_shorter_one(tmp_path):
+    _, folder = single(tmp_path, *SMALL, "rounds=3", "privacy.rng=os")
+    first = contents(folder)
+    summary, same = single(tmp_path, *SMALL, "rounds=5", "privacy.rng=os", "resume=false")
+    assert same == folder and summary["n_charges"] == 8
+    assert (folder / "earlier" / "1" / "rounds.parquet").read_bytes() == first["rounds.parquet"]
+
+
 def test_again_refuses_a_ledger_that_was_cut(tmp_path):
     summary, folder = single(tmp_path, *SMALL)
     (folder / "ledger.jsonl").write_text("")

@@ -1,86 +1,13 @@
 """The command line of a study: sites and a server in folders, with JSON and files between them, killed at any time."""
 
-import contextlib
-import io
-import itertools
 import json
-import os
-import random
-import signal
 import sys
-import time
 
 import pytest
-import torch
 
-import dpfbo
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.problems.custom import Custom
 from runners import study
-from tests.helpers.objectives import tuned
-
-SPACE = """
-rate: {type: float, lower: 1e-4, upper: 1, log: true}
-depth: {type: integer, lower: 1, upper: 12}
-kind: {type: categorical, choices: [a, b, c]}
-"""
-N, N_INIT, T = 2, 3, 3
-
-
-def call(*arguments):
-    """The answer of a call in this process."""
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text):
-        assert study.main([str(a) for a in arguments]) == 0
-    return json.loads(text.getvalue())
-
-
-def described(folder, *options):
-    (folder / "space.yaml").write_text(SPACE)
-    few = ["--agents", N, "--n-init", N_INIT, "--rounds", T, "--delta", "1e-3", "--epsilon", 2]
-    return call("new", folder / "study.json", "--space", folder / "space.yaml", *few, *options)
-
-
-def simulated(algorithm):
-    space = dpfbo.Space({
-        "rate": dpfbo.Float(1e-4, 1, log=True), "depth": dpfbo.Integer(1, 12),
-        "kind": dpfbo.Categorical(["a", "b", "c"]),
-    })  # fmt: skip
-    made = dpfbo.create_study(
-        space, n_agents=N, algorithm=algorithm, epsilon=2.0, delta=1e-3, rounds=T, n_init=N_INIT, rng="seeded"
-    )
-    result = dpfbo.run_study(made, Custom(tuned, n_agents=N, space=space))
-    x = torch.cat([r.x for r in result.result.rounds], 1)
-    return [[space.configuration(point) for point in agent] for agent in x], result
-
-
-def played(folder, do):
-    """All calls of a study in their order, by `do`; returns the configurations by site."""
-    found = [[] for _ in range(N)]
-    do("host", folder / "server", folder / "study.json")
-    for n in range(N):
-        do("join", folder / f"site{n}", folder / "study.json", "--agent", n)
-
-    def evaluate(n):
-        asked = do("ask", folder / f"site{n}")
-        x = asked["configuration"]
-        do("tell", folder / f"site{n}", json.dumps({**asked, "value": tuned(n, x)}))
-        found[n].append(x)
-
-    for n in range(N):
-        for _ in range(N_INIT):
-            evaluate(n)
-    for t in range(T):
-        if not do("status", folder / "server")["finished"]:
-            for n in range(N):
-                do("message", folder / f"site{n}", folder / "m.bin", "--round", t)
-                do("collect", folder / "server", n, folder / "m.bin")
-            do("release", folder / "server", folder / "b.bin", "--round", t)
-            for n in range(N):
-                do("receive", folder / f"site{n}", folder / "b.bin")
-        for n in range(N):
-            evaluate(n)
-    return found
+from tests.helpers.studies import N_INIT, Killer, call, described, played, simulated
 
 
 @pytest.mark.parametrize("algorithm", ["dp_prior", "dp_fts_de"])
@@ -110,37 +37,10 @@ def test_real_noise_is_charged_once_and_is_never_the_same(tmp_path):
 def test_processes_killed_at_any_time_give_the_same_study_and_charge_once(tmp_path):
     """Every call is a process; each is killed at a random moment, and the call is given again."""
     described(tmp_path, "--algorithm", "dp_fts_de", "--rng", "seeded")
-    dice, kills = random.Random(1), []
-
-    def do(*arguments):
-        for attempt in itertools.count():
-            answer = tmp_path / "answer.json"
-            answer.unlink(missing_ok=True)
-            child = os.fork()
-            if child == 0:
-                code = 1
-                try:
-                    text = json.dumps(call(*arguments))
-                    answer.with_suffix(".part").write_text(text)
-                    answer.with_suffix(".part").rename(answer)
-                    code = 0
-                finally:
-                    os._exit(code)
-            if attempt == 0 or dice.random() < 0.5:
-                time.sleep(dice.random() * 0.05)
-                os.kill(child, signal.SIGKILL)  # within the call, or after its end
-                kills.append(arguments[0])
-            _, status = os.waitpid(child, 0)
-            if os.WIFSIGNALED(status):
-                if not answer.exists() or dice.random() < 0.5:  # killed after the answer, or before it was seen
-                    continue
-            else:
-                assert os.waitstatus_to_exitcode(status) == 0, arguments
-            return json.loads(answer.read_text())
-
+    killer = Killer(tmp_path, seed=1)
     expected, result = simulated("dp_fts_de")
-    assert played(tmp_path, do) == expected
-    assert len(kills) >= 50
+    assert played(tmp_path, killer) == expected
+    assert sum(killer.kills.values()) >= 20 and killer.kills.keys() == {"server", "site0", "site1"}
     charges = Ledger(tmp_path / "server" / "ledger.jsonl").charges
     assert [(c.round, c.digest) for c in charges] == [(c.round, c.digest) for c in result.ledger.charges]
 

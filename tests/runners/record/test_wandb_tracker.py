@@ -703,7 +703,9 @@ def test_a_real_deployment_shows_what_is_released_and_nothing_else(tmp_path, sho
     metrics = {"regret/mean": 0.25, "epsilon": 0.5, "server/sigma": 2.0, "server/snr": 0.125, "seconds/fit": 3.0}
     tracker.log_round(0, metrics)
     tracker.log_round(1, metrics)
-    tracker.finish({**SUMMARY, "clip_fraction": 0.75, "n_charges": 2}, draw)
+    best = [{"agent": 0, "round": 1, "value": 0.75, "rate": 0.01, "kind": "a"}]
+    best += [{"agent": 1, "round": 0, "value": 0.5, "rate": 0.1, "kind": "b"}]
+    tracker.finish({**SUMMARY, "clip_fraction": 0.75, "n_charges": 2, "best": best}, draw)
     logged, summary = {key for row in rows(tmp_path) for key in row}, summary_of(tmp_path)
     private = {"regret/mean", "regret_vs_epsilon", "server/snr", "seconds/fit"}
     assert logged & private == (set() if released_only else private)
@@ -715,6 +717,11 @@ def test_a_real_deployment_shows_what_is_released_and_nothing_else(tmp_path, sho
     (run,) = of_kind(tmp_path, "run")
     assert ("released" if released_only else "simulation") in run.tags
     assert bool(list(tmp_path.rglob("*.png"))) != released_only
+    tables = [json.loads(path.read_text()) for path in tmp_path.rglob("best_configurations*.table.json")]
+    assert bool(tables) != released_only
+    if not released_only:
+        assert tables[0]["columns"] == ["agent", "round", "value", "rate", "kind"]
+        assert tables[0]["data"] == [[0, 1, 0.75, 0.01, "a"], [1, 0, 0.5, 0.1, "b"]]
 
 
 def test_a_failure_of_a_real_deployment_keeps_its_words_to_itself(tmp_path):
