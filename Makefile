@@ -41,6 +41,7 @@ test: $(READY)
 docs: $(READY)
 	@$(BIN)/python -m pytest -m tutorial --dist load tests/docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
+	@echo "site/index.html"
 
 # SIGKILLs of actors and drivers at random moments, ten of each kind: a quarter of an hour and more
 soak: $(READY)

@@ -141,10 +141,10 @@ def epsilon_in_words(group: SettingRuns, names: Sequence[str]) -> str:
     if (claimed := group.first.claimed_epsilon) is not None:
         return f"claimed {claimed:.2f}, no guarantee"
     if all(v is None for v in values):
-        return "∞ (no noise)" if group.private else "∞ (not private)"
+        return "none (no noise)" if group.private else "none (not private)"
     if group.first.summary["n_charges"] == 0:
         return f"0 (nothing {'released' if group.first.outsourced else 'shared'})"
-    shown = {name: "∞" if v is None else f"{v:.2f}" for name, v in zip(known, values, strict=True)}
+    shown = {name: "none" if v is None else f"{v:.2f}" for name, v in zip(known, values, strict=True)}
     return " / ".join(shown.get(name, "–") for name in names)
 
 

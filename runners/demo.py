@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from threadpoolctl import threadpool_limits
 
 from dpfbo import checks
+from dpfbo.privacy.accounting import epsilon_in_words
 from dpfbo.run_result import Round
 from runners.arguments import Parser, add_folder, folders_as_options
 from runners.compose.composition import Composition
@@ -89,7 +90,7 @@ class DemoProgress:
     def __call__(self, done: Round) -> None:
         if done.server is not None:
             self._epsilon = done.server.epsilon
-        self._status = f"regret {done.agents.mean:.4f}  epsilon {self._epsilon:.3g}"
+        self._status = f"regret {done.agents.mean:.4f}  epsilon {epsilon_in_words(self._epsilon)}"
         status = f"round {done.agents.round}/{self._run.rounds - 1}  {self._status}"
         self._bar.update(self._task, advance=1, status=status)
 

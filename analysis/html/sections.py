@@ -145,7 +145,7 @@ def _caption(groups: Sequence[SettingRuns]) -> str:
         text += f" ε at δ = {deltas}, {level}."
     unclaimed = [g for g in groups if g.first.claimed_epsilon is None]
     if any(g.epsilon(name) is None for g in unclaimed for name in g.first.summary["epsilon"]):
-        text += " ∞: not private, or without noise."
+        text += " none: not private, or without noise."
     return text
 
 

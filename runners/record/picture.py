@@ -68,9 +68,9 @@ def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> P
 def reason_without_epsilon(summary: Mapping[str, Any], spent: np.ndarray, rounds: int) -> str:
     """The reason that there is no curve against epsilon; empty if there is one."""
     if summary.get("published_claim"):
-        return "no finite ε: the published claim is not a guarantee"
+        return "ε: none, the published claim is not a guarantee"
     if summary["epsilon"][summary["accountant"]] is None or not np.isfinite(spent).all():
-        return "no finite ε: what is shared is not protected by noise"
+        return "ε: none, what is shared is not protected by noise"
     if len(spent) != rounds:
         return "ε = 0: nothing is sent or released"
     if "published_claim" in summary:

@@ -209,7 +209,7 @@ def _preview(sweep: SweepPlan, states: States, console: Console) -> None:
     at = f"at {delta_in_words(sweep.settings[0].delta)}, " if len(set(deltas)) == 1 else ""
     relations = dict.fromkeys(in_words(s.relation) for s in sweep.settings if s.relation)
     console.print(
-        f"epsilon: predicted of one run of T rounds, {at}{' or '.join(relations) or 'none finite'}; several runs add up"
+        f"epsilon: predicted of one run of T rounds, {at}{' or '.join(relations) or 'none'}; several runs add up"
     )
     to_run = sum(_is_to_run(sweep, s) for s in states.values())
     console.print(f"{len(sweep.settings)} settings x {len(sweep.seeds)} seeds = {len(states)} trials, {to_run} to run")

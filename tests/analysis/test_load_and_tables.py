@@ -105,7 +105,7 @@ def test_table_as_printed(results, capfd):
     out = capfd.readouterr().out
     rows = {line.split("  ")[0].strip(): line for line in out.splitlines()}
     assert "0.3000 ± 0.1528" in rows["TS"] and "0 (nothing shared)" in rows["TS"]
-    assert "∞ (not private)" in rows["FTS-DE, P = 2"]
+    assert "none (not private)" in rows["FTS-DE, P = 2"]
     assert (
         "0.6000 ± 0.3055" in rows["DP-FTS-DE, P = 2, z = 1"] and "3.00 / 2.50 / 2.00" in rows["DP-FTS-DE, P = 2, z = 1"]
     )
@@ -140,7 +140,7 @@ def test_no_noise_and_used_ledger_in_words(tmp_path):
     names = tables.accountants(groups)
     assert names == ["moments", "rdp", "pld", "fixed_size"]
     assert [tables.epsilon_in_words(g, names) for g in groups] == [
-        "∞ (no noise)", "6.00 / 5.00 / 4.00 / –", "– / – / – / 7.00",
+        "none (no noise)", "6.00 / 5.00 / 4.00 / –", "– / – / – / 7.00",
     ]  # fmt: skip
 
 

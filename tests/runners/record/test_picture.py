@@ -87,8 +87,8 @@ def test_two_panels_of_a_private_run(drawn: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("epsilon", "epsilons", "words"),
     [
-        (None, [math.inf] * 3, "no finite ε"),
-        (None, [], "no finite ε"),  # messages go between agents, without a server
+        (None, [math.inf] * 3, "ε: none"),
+        (None, [], "ε: none"),  # messages go between agents, without a server
         (0.0, [], "ε = 0"),
     ],
 )
