@@ -32,7 +32,7 @@ def with_error(cell: dict[str, float | None] | None) -> str:
 
 
 def epsilon(group: SettingRuns, accountant: str) -> str:
-    """Epsilon of a setting: none where it is not finite, – where the accountant does not apply; or what is only claimed."""
+    """Epsilon of a setting: none if it is not finite, – if the accountant does not apply; or what is only claimed."""
     if (claimed := group.first.claimed_epsilon) is not None:
         return f"claimed {claimed:.2f}, no guarantee"
     if accountant not in group.first.summary["epsilon"]:
