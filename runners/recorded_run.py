@@ -72,7 +72,7 @@ def record_run(
             return ready
         result = experiment.result()
         done, before, broadcasts = _resumed(experiment, checkpoint, folder, result)
-        label = f"{experiment.problem.name}-{algorithm}-{name}-{settings.seed}"
+        title = f"{experiment.problem.name}-{algorithm}-{name}-{settings.seed}"
         tags = [experiment.problem.name, algorithm]
         noted = 0.0
 
@@ -92,7 +92,9 @@ def record_run(
             for round in done:
                 result.add(round)
             with deployed(experiment, folder, result) as deployment:
-                tracker.start(composition.resolved, folder.path, label, group, tags, _commit(), before)
+                tracker.start(
+                    composition.resolved, folder.path, title, group, tags, _commit(), before, name, composition.label
+                )
                 for round in done:
                     show(round)
                 deployment.run(keep, broadcasts)
@@ -101,8 +103,8 @@ def record_run(
             rounds = records.rounds_table(result.rounds, ids, getattr(experiment.problem, "space", None))
             server = records.server_table(result.server, result.diagnostics)
             best = _listed_best(experiment, rounds)
-            summary = {**summarise(experiment, result, spent, name), "best": best, "executor": placed}
-            summary["label"] = composition.label
+            facts = {"best": best, "executor": placed, "label": composition.label}
+            summary = {**summarise(experiment, result, spent, name), **facts}
             if single:
                 finished.keep_rounds(folder, _lineage(composition))
             folder.write(OmegaConf.to_yaml(composition.cfg, resolve=True), rounds, server, summary)

@@ -23,6 +23,11 @@ METRICS = (
 )
 
 PATHS = ("results_dir", "data_dir", "file")  # settings that name folders and files of a machine
+# settings of the algorithm that agents who work alone do not use
+_OF_SHARING = (
+    "M", "lengthscale", "paired", "message", "message_noise", "message_center", "message_normalize", "momentum",
+    "broadcasts", "follow",
+)  # fmt: skip
 
 # keys of summary.json that follow from public settings and the ledger alone
 RELEASED_SUMMARY = (
@@ -49,6 +54,27 @@ def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings without those that name folders and files."""
     problem = {key: value for key, value in config.get("problem", {}).items() if key not in PATHS}
     return {key: value for key, value in config.items() if key not in PATHS} | {"problem": problem}
+
+
+def for_grouping(config: Mapping[str, Any], setting: str, label: str) -> dict[str, Any]:
+    """The settings with `setting`, `method` and `label`, and null for those that the method does not use.
+
+    So grouping by `label`, or by any setting, makes one curve of runs that are alike: local Thompson sampling has no
+    `privacy.q`, and is not averaged with the private runs of the default q.
+    """
+    algorithm = config.get("algorithm", {})
+    found = {**config, "setting": setting, "method": algorithm.get("name"), "label": label}
+    if algorithm.get("private") is False:
+        found["privacy"] = _nulls(config.get("privacy"))
+    if algorithm.get("server", "") is None:
+        found["algorithm"] = {**algorithm, **{key: None for key in _OF_SHARING if key in algorithm}}
+    if algorithm.get("P") == 1 or algorithm.get("server", "") is None:
+        found["weights"] = _nulls(config.get("weights"))
+    return found
+
+
+def _nulls(node: Any) -> Any:
+    return {key: _nulls(value) for key, value in node.items()} if isinstance(node, Mapping) else None
 
 
 def row_of(metrics: Mapping[str, float | None], spent: float | None) -> dict[str, float]:

@@ -78,6 +78,8 @@ class WandbTracker:
         tags: list[str],
         commit: str | None = None,
         epsilon: float | None = 0.0,
+        setting: str = "",
+        label: str = "",
     ) -> None:
         """Open the W&B run, and delete runs of earlier attempts in the same folder that were not uploaded.
 
@@ -92,6 +94,7 @@ class WandbTracker:
             tags: labels, of 1 to 64 characters each.
             commit: git commit of the code; None if not known.
             epsilon: before the first broadcast: 0, or None if agents send something without protection.
+            setting, label: of the setting, its hash and its words; see `wandb_layout.for_grouping`.
         """
         if self.mode == "disabled":
             return
@@ -100,6 +103,7 @@ class WandbTracker:
             self._released_only = bool(real)
         self._spent = epsilon
         config = layout.without_paths(config) if self._released_only else config
+        config = layout.for_grouping(config, setting, label)
         config = {**config, "commit": commit, "visibility": layout.visibility()}
         tags = [*tags, "released" if self._released_only else "simulation"]
         facts = {"config": config, "name": name, "group": group or None, "tags": tags}

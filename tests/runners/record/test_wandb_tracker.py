@@ -19,11 +19,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from omegaconf import OmegaConf
 from PIL import Image
 
 from dpfbo.run_result import Round
 from runners import private_apis
 from runners.compose.identity import setting_hash
+from runners.record import wandb_layout as layout
 from runners.record import wandb_tracker
 from runners.record.wandb_tracker import WandbTracker
 from runners.recorded_run import run_configuration
@@ -332,6 +334,19 @@ def test_config_tells_what_is_released(tmp_path: Path) -> None:
     assert {"privacy/epsilon", "server/sigma", "server/sensitivity", "final_epsilon"} <= set(told["released"])
     private = {"regret/*", "regret_vs_epsilon", "server/snr", "server/n_chosen", "server/n_dropped", "seconds/*"}
     assert private <= set(told["simulation-only"])
+
+
+@pytest.mark.parametrize("algorithm", ["ts", "fts", "dp_fts_de"])
+def test_settings_that_a_method_does_not_use_are_null(algorithm):
+    cfg = OmegaConf.to_container(compose(f"algorithm={algorithm}"), resolve=True)
+    found = layout.for_grouping(cfg, "0123456789ab", "synthetic, x")
+    assert (found["setting"], found["method"], found["label"]) == ("0123456789ab", algorithm, "synthetic, x")
+    private, shares, weighted = algorithm == "dp_fts_de", algorithm != "ts", algorithm == "dp_fts_de"
+    assert (found["privacy"] == cfg["privacy"]) == private and (found["privacy"]["q"] is None) != private
+    assert found["privacy"]["budget"].keys() == cfg["privacy"]["budget"].keys()
+    assert (found["algorithm"]["message"] is not None) == (found["algorithm"]["M"] is not None) == shares
+    assert (found["weights"] == cfg["weights"]) == weighted
+    assert found["algorithm"]["own_gp"] == cfg["algorithm"]["own_gp"] and found["problem"] == cfg["problem"]
 
 
 def test_nothing_of_the_machine_is_kept(tmp_path: Path) -> None:
