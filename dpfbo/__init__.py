@@ -71,7 +71,7 @@ _NAMES = {  # public names by file
     "problems/botorch_function": "BotorchFunction",
     "problems/branin": "Branin",
     "problems/branin_grid": "BraninGrid",
-    "problems/custom": "Custom",
+    "problems/custom": "Custom EvaluationError",
     "problems/digits": "Digits",
     "problems/grid_gp": "GridGP",
     "problems/landmine": "Landmine",
@@ -88,16 +88,16 @@ __all__ = [
     "Accountant", "Acquisition", "Activity", "Agent", "Agents", "Algorithm", "Belief", "Best", "BotorchFunction", "Box",
     "Branin", "BraninGrid", "Brief", "Budget", "BudgetSpent", "CandidateProblem", "Categorical", "Checkpoint",
     "Coordinator", "Cover", "Curator", "Custom", "Decay", "Design", "Diagnostics", "Digits", "DiscreteGaussian",
-    "Dropout", "EpsilonCurve", "FederatedResult", "Fixed", "Float", "Gaussian", "GaussianNoise", "Grid", "GridGP",
-    "Histogram", "Integer", "Landmine", "Ledger", "LedgerError", "Loans", "LocalModeler", "LocalPopulation", "Message",
-    "Optimization", "Ordinal", "OutsourcedResult", "OwnDraw", "OwnGP", "PeerExchange", "Plain", "Policy", "Power",
-    "Preset", "PriorModel", "PriorServer", "PrivacyPlan", "Problem", "Property", "RandomFeatures", "RandomProjection",
-    "RandomServer", "Regions", "Release", "Result", "Round", "RoundRecord", "School", "SeededEntropy", "Server",
-    "ServerRecord", "SettingError", "Setup", "SharedPrior", "SobolServer", "Softmax", "Space", "StateError", "Streams",
-    "Study", "SubsampledGaussian", "Synthetic", "SyntheticHeterogeneous", "SystemEntropy", "Table", "Uniform",
-    "UnsupportedEvent", "WeightedAverage", "WireError", "accountant_named", "algorithm_named", "block_features",
-    "create_study", "default_delta", "optimize", "rounds_table", "run_federated", "run_outsourced", "run_study",
-    "server_table", "shared_features",
+    "Dropout", "EpsilonCurve", "EvaluationError", "FederatedResult", "Fixed", "Float", "Gaussian", "GaussianNoise",
+    "Grid", "GridGP", "Histogram", "Integer", "Landmine", "Ledger", "LedgerError", "Loans", "LocalModeler",
+    "LocalPopulation", "Message", "Optimization", "Ordinal", "OutsourcedResult", "OwnDraw", "OwnGP", "PeerExchange",
+    "Plain", "Policy", "Power", "Preset", "PriorModel", "PriorServer", "PrivacyPlan", "Problem", "Property",
+    "RandomFeatures", "RandomProjection", "RandomServer", "Regions", "Release", "Result", "Round", "RoundRecord",
+    "School", "SeededEntropy", "Server", "ServerRecord", "SettingError", "Setup", "SharedPrior", "SobolServer",
+    "Softmax", "Space", "StateError", "Streams", "Study", "SubsampledGaussian", "Synthetic", "SyntheticHeterogeneous",
+    "SystemEntropy", "Table", "Uniform", "UnsupportedEvent", "WeightedAverage", "WireError", "accountant_named",
+    "algorithm_named", "block_features", "create_study", "default_delta", "optimize", "rounds_table", "run_federated",
+    "run_outsourced", "run_study", "server_table", "shared_features",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ if TYPE_CHECKING:
     from dpfbo.problems.botorch_function import BotorchFunction
     from dpfbo.problems.branin import Branin
     from dpfbo.problems.branin_grid import BraninGrid
-    from dpfbo.problems.custom import Custom
+    from dpfbo.problems.custom import Custom, EvaluationError
     from dpfbo.problems.digits import Digits
     from dpfbo.problems.grid_gp import GridGP
     from dpfbo.problems.landmine import Landmine

@@ -27,11 +27,12 @@ ACCOUNTANTS, MESSAGES, CONF = "dpfbo.accountants", "dpfbo.messages", "dpfbo.conf
 class Message(Protocol):
     """A kind of message: a function of an agent's observations.
 
-    The server clips whatever it returns to S / sqrt(P) as any message, so the guarantee does not depend on it.
+    It is called for one agent at a time (under `torch.vmap` where its operations allow that), and the server clips
+    whatever it returns to S / sqrt(P) as any message: so the guarantee does not depend on it, unless it keeps state.
     """
 
     def __call__(self, features: Tensor, y: Tensor, noise_variance: float) -> Tensor:
-        """features: n x k x M, of the k points of each of n agents; y: n x k. Returns n x M, one row an agent."""
+        """features: 1 x k x M, of the agent's k points; y: 1 x k. Returns 1 x M."""
 
 
 @cache

@@ -32,8 +32,8 @@ ROUNDS_SCHEMA = pa.schema(
         _column("region", pa.int16(), _SIM, "region of the query"),
         _column("source", pa.dictionary(pa.int8(), pa.string()), _SIM, "initial, own, server, random, or modeler"),
         _column("x", pa.list_(pa.float64()), _SIM, "the query, in the problem's units"),
-        _column("y", pa.float64(), _SIM, "what the agent observed"),
-        _column("best", pa.float64(), _SIM, "largest objective value (noiseless if known) queried so far"),
+        _column("y", pa.float64(), _SIM, "what the agent observed; NaN: the evaluation failed"),
+        _column("best", pa.float64(), _SIM, "largest objective value (noiseless if known) queried so far; NaN: none"),
         _column("regret", pa.float64(), _SIM, "the problem's metric of `best`; see summary.json"),
     ]
 )
@@ -71,13 +71,19 @@ class RoundRecord:
 
     @property
     def mean(self) -> float:
-        """Mean over the agents of the metric after this round."""
-        return float(self.regret[:, -1].contiguous().mean())  # a sum's rounding depends on the strides
+        """Mean over the agents of the metric after this round; without agents that have no value, NaN if none has."""
+        return float(self._last.mean())
+
+    @property
+    def _last(self) -> Tensor:
+        """The metric after this round of the agents that have one."""
+        last = self.regret[:, -1].contiguous()  # a sum's rounding depends on the strides
+        return last[~last.isnan()] if last.isnan().any() else last
 
     @property
     def standard_error(self) -> float:
         """Standard error over the agents of the metric after this round (0 for one agent)."""
-        last = self.regret[:, -1].contiguous()
+        last = self._last
         return float(last.std() / len(last) ** 0.5) if len(last) > 1 else 0.0
 
 
@@ -130,8 +136,11 @@ def rounds_table(records: list[RoundRecord], agents: Tensor, space: Space | None
 
 
 def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor]:
-    """The round (N), the point in natural units (N x D) and the observation (N) of each agent's largest observation."""
-    y = torch.cat([r.y for r in records], 1)
+    """The round (N), the point in natural units (N x D) and the observation (N) of each agent's largest observation.
+
+    The observation is -inf if all evaluations of an agent failed.
+    """
+    y = torch.cat([r.y for r in records], 1).nan_to_num(nan=-torch.inf)
     rounds = torch.cat([torch.full((r.y.shape[1],), r.round) for r in records])
     best = y.argmax(1)
     x = torch.cat([r.x for r in records], 1)

@@ -26,8 +26,8 @@ from runners.executor.deployment import Spent
 from runners.executor.place import deployed
 from runners.record import finished, picture
 from runners.record.best_found import SUMMARY_AGENTS, best_found
-from runners.record.finished import Lineage, put_aside
-from runners.record.run_folder import Progress, ResultsError, RunFolder
+from runners.record.finished import Lineage
+from runners.record.run_folder import Progress, ResultsError, RunFolder, existing, trial_folder
 from runners.record.wandb_tracker import WandbTracker
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,8 @@ def run_configuration(cfg: DictConfig, on_round: OnRound = lambda done: None) ->
 def finished_before(composition: Composition, single: bool = False) -> tuple[dict[str, Any], Path] | None:
     """The summary and the folder of a run that is finished; None if there is something to do for `record_run`."""
     folder = _folder(composition, single)
-    if composition.settings.again or folder.checkpoint_path.exists():
+    half_done = (folder.path / finished.SUMMARY).exists() and folder.checkpoint_path.exists()  # killed as it ended
+    if composition.settings.again or half_done or any(finished.moving(folder)):
         return None
     return _ready(folder, composition.settings.rounds)
 
@@ -64,11 +65,14 @@ def record_run(
     group, algorithm = settings.experiment_name, settings.algorithm.name
     folder = _folder(composition, single)
     if single:
-        _say_if_noise_is_for_fewer_rounds(composition, folder)
+        _check_noise_of_other_lengths(composition, folder)
+    labelled = single and folder.path.parent.name != name
     with folder.opened(), folder.failures_kept():
         checkpoint = Checkpoint(folder.checkpoint_path)
+        finished.finish_move(folder)
         if not settings.again and (ready := _ready(folder, settings.rounds)) is not None:
-            checkpoint.clear()  # the run was killed while it did that
+            if (folder.path / finished.SUMMARY).exists():
+                checkpoint.clear()  # the run was killed while it did that
             return ready
         result = experiment.result()
         done, before, broadcasts = _resumed(experiment, checkpoint, folder, result)
@@ -97,6 +101,8 @@ def record_run(
                 )
                 for round in done:
                     show(round)
+                if labelled:
+                    finished.note_lineage(folder, Lineage(*family_hashes(composition.cfg)))
                 deployment.run(keep, broadcasts)
                 spent, placed = deployment.spent(), deployment.placed()
             ids = torch.arange(experiment.problem.n_agents)
@@ -105,8 +111,8 @@ def record_run(
             best = _listed_best(experiment, rounds)
             facts = {"best": best, "executor": placed, "label": composition.label}
             summary = {**summarise(experiment, result, spent, name), **facts}
-            if single:
-                finished.keep_rounds(folder, _lineage(composition))
+            if labelled:
+                finished.keep_rounds(folder)
             folder.write(OmegaConf.to_yaml(composition.cfg, resolve=True), rounds, server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
@@ -130,43 +136,45 @@ def _listed_best(experiment: Experiment, rounds: pa.Table) -> list[dict[str, Any
 
 
 def _folder(composition: Composition, single: bool) -> RunFolder:
-    """The folder of a run: the one it has; for a single run, that of a shorter run it goes on from; else a new one."""
-    settings, seed = composition.settings, str(composition.settings.seed)
+    """The folder of a run: the one it has; for a single run, that of a run of another length; else a new one."""
+    settings = composition.settings
     experiment = Path(settings.results_dir).absolute() / settings.experiment_name
-    unnamed = experiment / composition.setting / seed
-    if not single or unnamed.exists():
-        return RunFolder(unnamed)
-    own = experiment / composition.folder_name / seed
-    if own.exists():
-        return RunFolder(own)
-    lineage = _lineage(composition)
-    shorter = (p for p, o in finished.relatives(experiment, settings.seed, lineage) if o.family == lineage.family)
-    return RunFolder(next(shorter, own))
+    if not single:
+        folder = trial_folder(experiment, composition.setting, settings.seed, settings.rounds)
+        known = existing(experiment, composition.setting, settings.seed)
+        if known is not None and known != folder.path and not settings.privacy.seeded:
+            raise ResultsError(f"{known} is this run with other rounds: a second one would add to what that released")
+        return folder
+    if (known := existing(experiment, composition.setting, settings.seed)) is not None:
+        return RunFolder(known)
+    lineage = Lineage(*family_hashes(composition.cfg))
+    relatives = finished.relatives(experiment, settings.seed, lineage)
+    own = experiment / composition.folder_name / str(settings.seed)
+    return RunFolder(next((path for path, other in relatives if other.family == lineage.family), own))
 
 
-def _say_if_noise_is_for_fewer_rounds(composition: Composition, folder: RunFolder) -> None:
-    """Name a finished run of fewer rounds that a new run with a target epsilon cannot continue."""
-    if composition.settings.privacy.epsilon is None or folder.path.exists():
+def _check_noise_of_other_lengths(composition: Composition, folder: RunFolder) -> None:
+    """Say that a run of a target epsilon has another noise for each number of rounds, if one was made already.
+
+    Raises ResultsError if that one's releases are real: a second run would add to their epsilon, on another ledger.
+    """
+    settings = composition.settings
+    if settings.privacy.epsilon is None or folder.path.exists():
         return
-    lineage = _lineage(composition)
-    for path, other in finished.relatives(folder.path.parents[1], composition.settings.seed, lineage):
-        if other.rounds < lineage.rounds:
-            logger.warning(
-                "%s has %d rounds of this setting, with noise for that many: %d rounds at the same epsilon need more "
-                "in every round, so this run starts anew; privacy.epsilon=null privacy.z=%r goes on there",
-                path, other.rounds, lineage.rounds, other.z,
-            )  # fmt: skip
+    lineage = Lineage(*family_hashes(composition.cfg))
+    for path, _ in finished.relatives(folder.path.parents[1], settings.seed, lineage):
+        said = f"{path} is a run of this setting with noise for another number of rounds than {settings.rounds}"
+        if not settings.privacy.seeded:
+            raise ResultsError(
+                f"{said}: a run of its own adds to what that one released; give another experiment_name to pay for both"
+            )
+        logger.warning("%s: this run starts anew in a folder of its own", said)
 
 
 def _ready(folder: RunFolder, rounds: int) -> tuple[dict[str, Any], Path] | None:
     """The summary and the folder of a finished run with at least so many rounds."""
-    summary = finished.summary_of(folder)
-    return None if summary is None or summary["rounds"] < rounds else (summary, folder.path)
-
-
-def _lineage(composition: Composition) -> Lineage:
-    family, any_noise = family_hashes(composition.cfg)
-    return Lineage(family, any_noise, composition.cfg.privacy.get("z"), composition.settings.rounds)
+    summary = finished.summary_of(folder, rounds)
+    return None if summary is None else (summary, folder.path)
 
 
 def _resumed(
@@ -177,14 +185,17 @@ def _resumed(
     The ledger holds all of these rounds. Unusual circumstances are logged. `result` gets the observations of a round
     that was the last of a finished run, and now lacks its broadcast.
     """
-    settings, ended = experiment.settings, finished.summary_of(folder) is not None
-    anew = settings.again or not settings.resume
+    settings, seeded = experiment.settings, experiment.settings.privacy.seeded
+    anew, summary = settings.again or not settings.resume, finished.summary_of(folder)
+    ended = (folder.path / finished.SUMMARY).exists() and summary is not None
     with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext():  # waits for an orphaned server
         ledger = Ledger(folder.ledger_path)
-        folder.check_ledger(len(ledger.charges))
-        if ended or not settings.resume:
+        finished.check_ledger(folder, len(ledger.charges), seeded)
+        kept = checkpoint.read()
+        check_charged(kept, ledger)
+        if anew and (summary is not None or not settings.resume):
             checkpoint.clear()
-        if ended and not anew:
+        elif summary is not None and (ended or len(kept) <= summary["rounds"]):
             finished.take_rounds(folder)
         try:
             done = _done(experiment, checkpoint, folder, result)
@@ -195,39 +206,35 @@ def _resumed(
             if ended:  # it is finished as before
                 checkpoint.clear()
             raise
-        if ended and anew:
-            logger.warning("the records of the finished run are in %s now; the ledger goes on", put_aside(folder))
-        folder.begin()
+        if summary is not None and anew:
+            aside = finished.put_aside(folder, with_ledger=seeded)
+            what = "records and ledger" if seeded else "records, without the ledger, which goes on,"
+            logger.warning("the %s of the finished run are in %s now", what, aside)
+            ledger = Ledger(folder.ledger_path)
+        elif ended:
+            finished.reopen(folder)
     if done:
         logger.warning("%s: going on after round %d of %d", folder.path, len(done) - 1, experiment.rounds)
     _say_what_is_unusual(experiment, ledger, resumed)
     earlier = ledger.events()[: len(ledger.charges) - resumed]
-    if earlier and not experiment.settings.privacy.seeded:  # this run adds to these releases
+    if earlier and not seeded:  # this run adds to these releases
         return done, finite_or_none(experiment.plan.epsilon(earlier)), broadcasts
     return done, experiment.plan.epsilon_of_nothing, broadcasts
 
 
 def _done(experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result) -> list[Round]:
     """The rounds of the checkpoint, without one that is observed and lacks its broadcast: `result` gets that."""
-    done = checkpoint.read()
-    if len(done) > experiment.rounds + 1:
-        raise ResultsError(
-            f"{folder.path} holds {len(done) - 1} rounds, more than rounds={experiment.rounds}: give their number, "
-            "or resume=false"
-        )
+    done, T = checkpoint.read(), experiment.rounds
+    if len(done) > T + 1:
+        progress = folder.progress()
+        longer = len(done) - 1 if progress is None else max(progress.rounds, len(done) - 1)
+        raise ResultsError(f"{folder.path} is a run of more rounds that was interrupted: rounds={longer} goes on")
     known = len(done)
-    if _was_last(done, folder, experiment):
+    # a run that ended there sent nothing after its last round; one in which nothing is sent any more repeats nothing
+    if experiment.family == "federated" and 0 < known <= T and done[-1].broadcast is None:
         result.observed = done.pop().agents
     checkpoint.forget_from(known, released=len(done))
     return done
-
-
-def _was_last(done: list[Round], folder: RunFolder, experiment: Experiment) -> bool:
-    """True if the last of these rounds ended a finished run, which made no broadcast after it, as this one will."""
-    if experiment.family != "federated" or not done or len(done) > experiment.rounds:
-        return False
-    ended = finished.lineage_of(folder)
-    return ended is not None and ended.rounds == done[-1].agents.round and done[-1].broadcast is None
 
 
 def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, done: int, resumed: int) -> int:
@@ -254,7 +261,8 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
     """The contents of summary.json; null stands for "no finite value"."""
     settings = experiment.settings
     chosen = sum(d.n_chosen for d in result.diagnostics)
-    mean, se = [r.mean for r in result.rounds], [r.standard_error for r in result.rounds]
+    mean = [finite_or_none(r.mean) for r in result.rounds]  # None: no agent has a value yet
+    se = [finite_or_none(r.standard_error) for r in result.rounds]
     return {
         "experiment": settings.experiment_name,
         "setting": name,
@@ -291,7 +299,7 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
 def _metrics(done: Round) -> dict[str, float | None]:
     """The metrics of one round, for a tracker."""
     last = done.agents.regret[:, -1]
-    low, median, high = torch.quantile(last, torch.tensor([0.1, 0.5, 0.9], dtype=last.dtype)).tolist()
+    low, median, high = torch.nanquantile(last, torch.tensor([0.1, 0.5, 0.9], dtype=last.dtype)).tolist()
     metrics: dict[str, float | None] = {
         "regret/mean": done.agents.mean, "regret/q10": low, "regret/median": median, "regret/q90": high,
         **{f"seconds/{phase}": seconds for phase, seconds in done.seconds.items()},

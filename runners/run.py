@@ -114,7 +114,11 @@ def _with_our_options(arguments: list[str]) -> list[str]:
     for argument in given:
         name, _, value = argument.partition("=")
         if name in ("--config-dir", "-cd"):
-            os.environ["DPFBO_CONF"] = value or next(given, "")
+            folder = value if "=" in argument else next(given, "")
+            if not folder or "=" in folder:
+                say_error(f"{name} needs a folder, got {folder!r}")
+                sys.exit(2)
+            os.environ["DPFBO_CONF"] = folder
         else:
             rest.append("again=true" if argument == "--again" else argument)
     return rest

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from dpfbo.checks import SettingError
 from dpfbo.files import replace_file
-from dpfbo.privacy.accounting import UnsupportedEvent, delta_in_words, epsilon_in_words, in_words
+from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.ledger import LedgerError
 from dpfbo.protocol.agent import Agent
 from dpfbo.protocol.coordinator import Coordinator
@@ -71,16 +71,10 @@ def _new(args: argparse.Namespace) -> Answer:
     if study.algorithm.private:
         study = study.calibrated(args.epsilon)
         described["noise_multiplier"] = study.mechanism.noise_multiplier
-    plan = study.plan
-    cost = plan.epsilon() if study.algorithm.private else plan.epsilons()[plan.chosen]
     if args.file.exists():
         raise StateError(f"{args.file} exists already: a study never changes")
     replace_file(args.file, lambda file: file.write(json.dumps(described, indent=1).encode() + b"\n"))
-    promise = (
-        f"epsilon {epsilon_in_words(cost)} at {delta_in_words(plan.delta)}, {in_words(plan.relation)}, by {plan.chosen}"
-        f"{study.simulation}"
-    )
-    return {"study": study.digest, "broadcasts": study.broadcasts, "privacy": promise}
+    return {"study": study.digest, "broadcasts": study.broadcasts, "privacy": study.promise}
 
 
 def _join(args: argparse.Namespace) -> Answer:
@@ -88,7 +82,7 @@ def _join(args: argparse.Namespace) -> Answer:
     with closing(_agent(args.folder, described, args.agent, not args.minimize)) as agent:
         entries = {"study": described, "agent": args.agent, "maximize": not args.minimize}
         replace_file(args.folder / _SITE, lambda file: file.write(json.dumps(entries).encode()), mode=0o600)
-        return _site_status(agent)
+        return {**_site_status(agent), "privacy": _agreed(agent.study)}
 
 
 def _ask(agent: Agent, args: argparse.Namespace) -> Answer:
@@ -139,7 +133,14 @@ def _host(args: argparse.Namespace) -> Answer:
     described = _described(args.study)
     with closing(Coordinator(_study(described), args.folder)) as coordinator:
         replace_file(args.folder / _DESCRIPTION, lambda file: file.write(json.dumps(described).encode()))
-        return _server_status(coordinator)
+        return {**_server_status(coordinator), "privacy": _agreed(coordinator.study)}
+
+
+def _agreed(study: Study) -> str:
+    """The promise of a study that somebody takes part in from now on; a simulation is also said on standard error."""
+    if study.simulation:
+        print("note: a simulation (rng=seeded): whoever has the study's file can remove the noise", file=sys.stderr)
+    return study.promise
 
 
 def _collect(server: Coordinator, args: argparse.Namespace) -> Answer:
@@ -148,7 +149,7 @@ def _collect(server: Coordinator, args: argparse.Namespace) -> Answer:
 
 
 def _release(server: Coordinator, args: argparse.Namespace) -> Answer:
-    data = server.release(args.round)
+    data = server.release(args.round, args.missing_ok)
     replace_file(args.file, lambda file: file.write(data))
     return {"broadcast": str(args.file), "bytes": len(data), **_server_status(server)}
 
@@ -156,9 +157,9 @@ def _release(server: Coordinator, args: argparse.Namespace) -> Answer:
 def _status(args: argparse.Namespace) -> Answer:
     if (args.folder / _SITE).exists():
         with closing(_opened_site(args.folder)) as agent:
-            return _site_status(agent)
+            return {**_site_status(agent), "privacy": agent.study.promise}
     with closing(_opened_server(args.folder)) as server:
-        return _server_status(server)
+        return {**_server_status(server), "privacy": server.study.promise}
 
 
 def _site_status(agent: Agent) -> Answer:
@@ -171,7 +172,7 @@ def _site_status(agent: Agent) -> Answer:
 def _server_status(server: Coordinator) -> Answer:
     return {
         "study": server.study.digest, "round": server.round, "received": server.received,
-        "waits_for": server.study.n_agents - len(server.received), "finished": server.finished,
+        "waits_for": len(server.missing), "finished": server.finished,
         "epsilon": server.epsilon, "delta": server.study.plan.delta, "rng": server.study.rng,
         "charges": len(server.ledger.charges),
     }  # fmt: skip
@@ -271,6 +272,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     collect.add_argument("file", type=Path, metavar="FILE")
     says = "end the round: add noise, charge, write the broadcast"
     release = command("release", says, _at_server(_release), "folder", "file")
+    release.add_argument("--missing-ok", action="store_true", help="without the messages that have not arrived")
     release.add_argument("--round", type=int, default=None, help="this one, and no other; an earlier one again")
     return parser.parse_args(argv)
 

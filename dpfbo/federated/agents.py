@@ -46,7 +46,8 @@ class Source(IntEnum):
 
 
 class History:
-    """Append-only buffers of observations: `append` writes in place, and rows that are in use never change again.
+    """Append-only buffers of observations: `append` writes in place, and rows that are in use do not change again, but
+    for the stand-ins of failed evaluations of agents that had no value (`replace_values`).
 
     x: n x capacity x D unit-cube points; y: n x capacity; Phi: n x capacity x M message features;
     L: n x capacity x capacity, Cholesky factor of `Phi Phi^T + lam I`; the first `count` rows are in use.
@@ -73,6 +74,10 @@ class History:
             self.L[:, a:b, :a], self.L[:, a:b, a:b] = rows
         self.count = b
         return b
+
+    def replace_values(self, agents: Tensor, y: Tensor) -> None:
+        """Write one value for all observations so far of some agents. agents: n, booleans; y: n."""
+        self.y[:, : self.count] = torch.where(agents[:, None], y[:, None], self.y[:, : self.count])
 
 
 @dataclass(frozen=True)
@@ -275,7 +280,15 @@ class Agents:
     def _added_message(self, Phi: Tensor, y: Tensor) -> Tensor:
         """The messages of another package. Raises ValueError for a result of the wrong shape or kind."""
         added: extensions.Message = extensions.load(extensions.MESSAGES, self.message)
-        made, expected = added(Phi, y, self.message_noise), (len(y), Phi.shape[2])
+
+        def of_one(Phi: Tensor, y: Tensor) -> Tensor:  # so no agent's message can depend on another's observations
+            return added(Phi[None], y[None], self.message_noise)[0]
+
+        try:
+            made = torch.vmap(of_one)(Phi, y)
+        except RuntimeError:  # operations that cannot be batched
+            made = torch.stack([of_one(*own) for own in zip(Phi, y, strict=True)])
+        expected = (len(y), Phi.shape[2])
         if not isinstance(made, Tensor) or made.shape != expected or made.dtype != y.dtype:
             found = f"{tuple(made.shape)} of {made.dtype}" if isinstance(made, Tensor) else repr(made)
             raise ValueError(f"message {self.message!r} must return a tensor {expected} of {y.dtype}, got {found}")

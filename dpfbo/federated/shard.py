@@ -45,6 +45,7 @@ class Shard:
         self._next = 0
         self._turn: Turn | None = None  # of the last round
         self._known: RoundRecord | None = None  # of the next round
+        self._valued = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)  # agents with a value so far
         self.clock = PhaseClock()
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Turn:
@@ -63,7 +64,7 @@ class Shard:
         else:
             record, u, y = self._known, self._known.u.to(self._ids.device), self._known.y.to(self._ids.device)
         self._known = None
-        self._state = self._observed(u, y, self.clock)
+        self._state = self._observed(u, self._imputed(y), self.clock)
         messages = self._agents.messages(self._state, t, self.clock)[: len(self._ids)] if send else None
         self._next, self._turn = t + 1, Turn(record, messages)
         return self._turn
@@ -78,7 +79,7 @@ class Shard:
         query = Query(query.u[:n], query.source[:n])
         x = self._problem.domain.to_natural(query.u)
         with self.clock("objective"):
-            y = self._penalised(self._problem.evaluate(self._ids, x, self._agents.streams, t))
+            y = self._problem.evaluate(self._ids, x, self._agents.streams, t)
         return self._record(t, query, x, y), query.u, y
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
@@ -96,34 +97,46 @@ class Shard:
         observed: the record of round k + 1, whose objectives are then not evaluated again.
         """
         self._state = self._agents.initial_state(self._ids[self._batch])
+        self._valued = torch.zeros_like(self._valued)
         for record in history:
             if record.round:
                 self._state = self._agents.fit_hyperparameters(self._state, PhaseClock(), last=history[-1].round)
-            self._state = self._observed(record.u.to(self._ids.device), record.y.to(self._ids.device), PhaseClock())
+            y = self._imputed(record.y.to(self._ids.device))
+            self._state = self._observed(record.u.to(self._ids.device), y, PhaseClock())
         self._next, self._turn, self._known = len(history), None, observed
         known = [*history, *([] if observed is None else [observed])]
         if known:
-            self._best = known[-1].best[:, -1].to(self._ids.device)
+            self._best = known[-1].best[:, -1].to(self._ids.device).nan_to_num(nan=-torch.inf)
 
     def _observed(self, u: Tensor, y: Tensor, clock: PhaseClock) -> AgentsState:
         return self._agents.observe(self._state, u[self._batch], y[self._batch], clock)
 
-    def _penalised(self, y: Tensor) -> Tensor:
-        """The observations (n x k), each failed one (NaN) as its agent's worst value so far; 0 if there is none."""
-        failed = y.isnan()
-        if not failed.any():
+    def _imputed(self, y: Tensor) -> Tensor:
+        """The observations (n x k) for the agents' models: each failed one (NaN) is the agent's worst value so far.
+
+        Until an agent has a value its failures stand at 0; its first one or more values replace them.
+        """
+        failed, n = y.isnan(), len(y)
+        if self._valued.all() and not failed.any():
             return y
-        known = torch.cat([self._state.y[: len(y)], torch.where(failed, torch.inf, y)], 1)
-        worst = known.amin(1, keepdim=True)
-        return torch.where(failed, torch.where(worst.isinf(), 0.0, worst), y)
+        values = torch.where(failed, torch.inf, y)
+        first = ~self._valued & ~failed.all(1)
+        earlier = torch.where(self._valued[:, None], self._state.y[:n], torch.inf)
+        worst = torch.cat([earlier, values], 1).amin(1)
+        worst = torch.where(worst.isinf(), 0.0, worst)
+        if first.any() and self._state.count:
+            self._state.history.replace_values(first[self._batch], worst[self._batch])
+        self._valued = self._valued | first
+        return torch.where(failed, worst[:, None], y)
 
     def _received(self, broadcast: Broadcast | None) -> Broadcast | None:
         return None if broadcast is None else moved(broadcast, self._ids.device)
 
     def _record(self, t: int, query: Query, x: Tensor, y: Tensor) -> RoundRecord:
         value = self._problem.true_value(self._ids, x, y)
-        best = torch.cummax(torch.cat([self._best[:, None], value], 1), 1).values[:, 1:]
+        best = torch.cummax(torch.cat([self._best[:, None], value.nan_to_num(nan=-torch.inf)], 1), 1).values[:, 1:]
         self._best = best[:, -1]
+        best = torch.where(best == -torch.inf, torch.nan, best)  # no value yet
         regret = best if self._reference is None else self._reference[:, None] - best
         region = self._agents.regions.region_of(query.u)
         tensors = (region, query.source, query.u, x, y, best, regret)

@@ -80,8 +80,8 @@ class Ledger:
     Raises LedgerError if an earlier line cannot be read.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = path = None if path is None else Path(path)
         self.charges: list[Charge] = _read(path) if path is not None and path.exists() else []
         self.carried_over = len(self.charges)  # number of charges that earlier runs made in the same file
         self._synced = False  # True when the file and its entry in the folder are on disk

@@ -17,13 +17,15 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.problems.worker_calls import CallOutcome, WorkerCalls
+from dpfbo.problems.worker_calls import CallOutcome, WorkerCalls, as_number
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 from dpfbo.space.mixed import MixedBox
 from dpfbo.space.parameters import Space
 
 logger = logging.getLogger(__name__)
+
+_SHOWN = 100  # characters of a result that is no number
 
 
 class EvaluationError(RuntimeError):
@@ -164,6 +166,16 @@ class Custom:
     def _workers(self) -> WorkerCalls:
         return WorkerCalls(self._objective, self.n_jobs, self.timeout)
 
+    def close(self) -> None:
+        """End the processes of `n_jobs` or `timeout`; the next evaluation starts others."""
+        workers = vars(self).pop("_workers", None)
+        if workers is not None:
+            workers.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the processes."""
+        return {name: value for name, value in vars(self).items() if name != "_workers"}
+
     def _value(self, agent: int, point: np.ndarray) -> float:
         """The value of a call, or of the first of its repetitions that does not fail."""
         for attempt in range(self.retries + 1):
@@ -211,10 +223,10 @@ class Custom:
         raise EvaluationError(f"{self._where(agent, x)} {raised}{outcome.result}", outcome.traceback)
 
     def _number(self, agent: int, x: Any, result: Any) -> float:
-        try:
-            value = float(result)
-        except (TypeError, ValueError) as error:
-            raise EvaluationError(f"{self._where(agent, x)} must return a number, got {result!r}") from error
+        value = as_number(result)
+        if value is None:
+            shown = result if isinstance(result, str) else repr(result)
+            raise EvaluationError(f"{self._where(agent, x)} must return a number, got {shown[:_SHOWN]}")
         if not math.isfinite(value):
             raise EvaluationError(f"{self._where(agent, x)} must return a finite number, got {value}")
         return value

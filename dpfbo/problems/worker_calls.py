@@ -1,11 +1,12 @@
 """Calls of a function in processes of their own: several at a time, each with a limit of time."""
 
-import os
 import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from dpfbo.checks import SettingError
 
 _function: Callable[[int, Any], Any]  # of a worker
 
@@ -28,13 +29,19 @@ class WorkerCalls:
 
     def __init__(self, function: Callable[[int, Any], Any], n_jobs: int, timeout: float | None) -> None:
         import cloudpickle
+        from loky import cpu_count
         from loky.backend import get_context  # its processes do not run the main script again
         from pebble import ProcessPool
 
         self._timeout = timeout
-        workers = len(os.sched_getaffinity(0)) if n_jobs == -1 else n_jobs
+        try:
+            pickled = cloudpickle.dumps(function)
+        except Exception as error:  # what an object raises when it is pickled
+            rule = f"cannot be sent to other processes, as n_jobs and timeout need: {error}"
+            raise SettingError("function", rule) from error
+        workers = cpu_count() if n_jobs == -1 else n_jobs
         self._pool = ProcessPool(  # a worker loads the function before its first call, whose time is limited
-            max_workers=workers, context=get_context("loky"), initializer=_load, initargs=[cloudpickle.dumps(function)]
+            max_workers=workers, context=get_context("loky"), initializer=_load, initargs=[pickled]
         )
         self._end = weakref.finalize(self, _stop, self._pool)
 
@@ -47,6 +54,10 @@ class WorkerCalls:
         finally:
             for future in asked:
                 future.cancel()
+
+    def close(self) -> None:
+        """End the processes."""
+        self._end()
 
     def _outcome(self, future: Any) -> CallOutcome:
         from pebble import ProcessExpired
@@ -77,14 +88,15 @@ def _call(agent: int, x: Any) -> tuple[str, Any, str]:
     """In a worker: call the function, and describe what it did by plain values."""
     try:
         result = _function(agent, x)
-        return "returned", float(result) if _is_number(result) else repr(result), ""
+        number = as_number(result)
+        return "returned", repr(result) if number is None else number, ""
     except (Exception, SystemExit) as error:
         return "raised", f"{type(error).__name__}: {error}", traceback.format_exc()
 
 
-def _is_number(result: Any) -> bool:
+def as_number(result: Any) -> float | None:
+    """A result of an objective as a float, perhaps NaN or infinite; None if it is no number, or a text."""
     try:
-        float(result)
-    except (TypeError, ValueError):
-        return False
-    return True
+        return None if isinstance(result, str) else float(result)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None

@@ -1,10 +1,10 @@
 """An agent that asks what to evaluate next and is told the result, for objectives that no program can call."""
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -51,9 +51,10 @@ class Agent:
     before the message, and each broadcast received before the next point is asked for, the points are those of the
     simulation (`dpfbo.run_study`) with the same study, to the bit.
 
-    study: the same for all agents and the server. agent: 0..N-1, its own. space: named parameters, whose domain is the
-    study's; without, a configuration is a list of numbers in natural units. folder: where every call is on disk when it
-    returns, so that a new `Agent` on it goes on; None for memory. maximize: False if small values are better.
+    study: the same for all agents and the server. agent: 0..N-1, its own. space: named parameters, None for the
+    study's; if it has none either, a configuration is a list of numbers in natural units. folder: where every call is
+    on disk when it returns, so that a new `Agent` on it goes on; None for memory. maximize: False if small values are
+    better.
 
     All that it holds is private. Its messages are not noised: they are for a server that the agents trust (the server's
     broadcasts are what epsilon covers).
@@ -62,14 +63,18 @@ class Agent:
     """
 
     def __init__(
-        self, study: Study, agent: int, space: Space | Mapping[str, Any] | None = None, folder: Path | None = None,
+        self, study: Study, agent: int, space: Space | Mapping[str, Any] | None = None,
+        folder: str | os.PathLike[str] | None = None,
         maximize: bool = True,
     ) -> None:  # fmt: skip
         checks.integer("agent", agent, minimum=0)
         checks.one_of("agent", agent, range(study.n_agents))
         checks.one_of("maximize", maximize, (True, False))
         self.study, self.agent = study, int(agent)
-        self.space = space if isinstance(space, Space) or space is None else Space(space)
+        given = space if isinstance(space, Space) or space is None else Space(space)
+        self.space = study.space if given is None else given
+        if self.space is not None and self.space != (study.space or self.space):
+            raise checks.SettingError("space", "must be that of the study: the same parameters in the same order")
         if self.space is not None and self.space.domain != study.domain:
             raise checks.SettingError("space", "must have the domain of the study")
         self._sign = 1.0 if maximize else -1.0
@@ -79,6 +84,7 @@ class Agent:
         self._asked: list[_Asked] = []
         self._told: list[tuple[list[float], float]] = []  # values as they came
         self._seen: list[tuple[list[float], float]] = []  # observations in the model, in their order, failed ones too
+        self._valued = False  # True if one of them is a value
         self._fitted = 0  # observations at the last fit
         self._broadcast: Broadcast | None = None
         self._received, self._round, self._messages = -1, 0, set[int]()
@@ -94,7 +100,7 @@ class Agent:
 
     @property
     def round(self) -> int:
-        """The round in progress, 0..T."""
+        """The round in progress; after the study's rounds 1..T `ask` goes on with the last broadcast."""
         return self._round
 
     @property
@@ -105,7 +111,16 @@ class Agent:
     @property
     def message_due(self) -> bool:
         """True if the round in progress ends with a message that was not made yet, and can be made."""
-        return self._sends(self._round) and self._round not in self._messages and len(self._seen) >= self.study.n_init
+        return self._sends(self._round) and self._round not in self._messages and self._ready(self._round)
+
+    def _ready(self, t: int) -> bool:
+        """True if what the message of round t tells of is known: the initial points, then a point of the round.
+
+        Points of DP-FTS-DE that are pending beside it may be late; the public ones of a private prior may not.
+        """
+        if self._agents.prior is not None or t == 0:
+            return len(self._seen) >= self.study.n_init and not self._waiting(t)
+        return any(asked.round == t and not asked.pending for asked in self._asked)
 
     def best(self) -> tuple[Configuration, float] | None:
         """The best told point and its value; None if none was told."""
@@ -158,17 +173,17 @@ class Agent:
     def message(self, round: int | None = None) -> bytes:
         """The message that ends the round in progress; again the same until the next round begins.
 
-        round: an earlier one, whose message was lost. Raises StateError if none is due, or initial points are missing.
+        round: an earlier one, whose message was lost. Raises StateError if none is due, or values are missing.
         """
         t = self._round if round is None else round
         if t in self._messages:
-            return self._journal.kept(_message_file(t)) or b""
+            return self._journal.need(_message_file(t))
         if t != self._round or not self._sends(t):
             raise StateError(f"no message is due in round {t}")
-        if len(self._seen) < self.study.n_init or (self._agents.prior is not None and self._waiting(t)):
+        if not self._ready(t):
             known = sum(not a.pending for a in self._asked if a.round == t)
             wanted = self.study.n_init if t == 0 else 1
-            raise StateError(f"the message of round {t} needs the values of {wanted - known} more public points")
+            raise StateError(f"the message of round {t} needs the values of {wanted - known} more points")
         values = self._agents.messages(self._state, t, PhaseClock())[0]
         data = wire.message(self.study.digest, t, self.agent, values)
         self._journal.keep(_message_file(t), data)
@@ -213,7 +228,7 @@ class Agent:
         elif kind == "message":
             self._messages.add(event["round"])
         elif kind == "receive":
-            data = self._journal.kept(_broadcast_file(event["round"])) or b""
+            data = self._journal.need(_broadcast_file(event["round"]))
             _, sent = wire.read_broadcast(data, self.study.digest, len(data) // 8)
             self._broadcast = averaged(self._broadcast, sent, self.study.algorithm.momentum)
             self._received = event["round"]
@@ -241,9 +256,14 @@ class Agent:
             self._observe([(a.u, a.y) for a in initial])
 
     def _observe(self, points: list[tuple[list[float], float | None]]) -> None:
-        """Append observations to the state; failed ones (None) with the worst value so far, 0 if there is none."""
-        known = [y for _, y in self._seen] + [y for _, y in points if y is not None]
-        worst = min(known, default=0.0)
+        """Append observations to the state; failed ones (None) with the worst value so far, as `Shard` does."""
+        new = [y for _, y in points if y is not None]
+        worst = min(([y for _, y in self._seen] if self._valued else []) + new, default=0.0)
+        if new and not self._valued:  # earlier failures stood at 0
+            every = torch.ones(len(self._ids), dtype=torch.bool)
+            self._state.history.replace_values(every, torch.full_like(every, worst, dtype=torch.float64))
+            self._seen = [(u, worst) for u, _ in self._seen]
+        self._valued = self._valued or bool(new)
         filled = [(u, worst if y is None else y) for u, y in points]
         if self._state.count + len(filled) > self._state.history.y.shape[1]:
             self._enlarge()

@@ -1,5 +1,6 @@
 """The server of a study as a process of its own: it receives messages and releases broadcasts, all of them bytes."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from dpfbo.protocol import wire
 from dpfbo.protocol.journal import Journal, StateError
 from dpfbo.study.study import Study
 
+_SHOWN = 5  # missing agents that an error names
 _JOURNAL, _LEDGER, _RELEASE = "coordinator.jsonl", "ledger.jsonl", "release.npz"
 
 
@@ -35,7 +37,8 @@ class Coordinator:
     Raises SettingError for real releases (rng `os`) without a folder, StateError for a folder of another study.
     """
 
-    def __init__(self, study: Study, folder: Path | None = None) -> None:
+    def __init__(self, study: Study, folder: str | os.PathLike[str] | None = None) -> None:
+        folder = None if folder is None else Path(folder)
         if folder is None and study.rng == "os" and study.algorithm.private:
             raise SettingError("folder", "must be given where releases are real (rng os): the ledger must not be lost")
         self.study, self._size = study, study.agents.message_size
@@ -66,6 +69,11 @@ class Coordinator:
     def received(self) -> list[int]:
         """The agents whose messages of this round have arrived."""
         return sorted(self._arrived)
+
+    @property
+    def missing(self) -> list[int]:
+        """The agents whose messages of this round have not arrived."""
+        return [agent for agent in range(self.study.n_agents) if agent not in self._arrived]
 
     @property
     def finished(self) -> bool:
@@ -104,11 +112,13 @@ class Coordinator:
                 f"the message is of round {round}, and round {self.round} is in progress: it counts as lost"
             )
 
-    def release(self, round: int | None = None) -> bytes:
-        """The broadcast of a round, charged before it is returned. Messages that did not arrive count as zero.
+    def release(self, round: int | None = None, missing_ok: bool = False) -> bytes:
+        """The broadcast of a round, charged before it is returned.
 
         round: one that was released before gives the same bytes again. None: the round in progress; if no message of it
-        has arrived, the last broadcast again. Raises StateError for a later round, or after the last.
+        has arrived, the last broadcast again. missing_ok: release without the messages that have not arrived; they
+        count as zero, and cannot be made good. Raises StateError if messages are missing, for a later round, or after
+        the last.
         """
         waits = round is None and self._uses_messages and not self._arrived and self.round not in self._closed
         t = self.round - 1 if waits and self._sent else self.round if round is None else round
@@ -118,8 +128,13 @@ class Coordinator:
             raise StateError(
                 f"round {t} cannot be released: {self.round} of {self.study.broadcasts} broadcasts are made"
             )
-        if waits:
-            raise StateError("no message has arrived yet; release(round=0) makes a broadcast of noise alone")
+        missing = self.missing if t not in self._closed and self._uses_messages else []
+        if missing and not missing_ok:
+            n, shown = self.study.n_agents, ", ".join(map(str, missing[:_SHOWN])) + ", .." * (len(missing) > _SHOWN)
+            raise StateError(
+                f"{n - len(missing)} of {n} messages of round {t} have arrived, agents {shown} are missing: "
+                "missing_ok releases without them, which is charged as any release and cannot be made good"
+            )
         if t not in self._closed:
             self._journal.append({"event": "close", "round": t, "agents": self.received})
             self._closed[t] = self.received
@@ -147,7 +162,7 @@ class Coordinator:
             return None
         messages: list[Tensor | None] = [None] * self.study.n_agents
         for agent in self._closed[t]:
-            data = self._journal.kept(_file(t, agent)) or b""
+            data = self._journal.need(_file(t, agent))
             messages[agent] = wire.read_message(data, self.study.digest, self._size)[2]
         if all(m is not None for m in messages):
             return torch.stack(messages)  # type: ignore[return-value, arg-type]
@@ -157,7 +172,7 @@ class Coordinator:
         return [event for event in self._journal.events if event["event"] == kind]
 
     def _broadcast(self, t: int) -> Broadcast | None:
-        data = self._journal.kept(_broadcast_file(t)) or b""
+        data = self._journal.need(_broadcast_file(t))
         return wire.read_broadcast(data, self.study.digest, len(data) // 8)[1]
 
 

@@ -20,8 +20,8 @@ class Journal:
     an earlier line cannot be read.
     """
 
-    def __init__(self, folder: Path | None, name: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | os.PathLike[str] | None, name: str) -> None:
+        self.folder = folder = None if folder is None else Path(folder)
         self.events: list[dict[str, Any]] = []
         self._blobs: dict[str, bytes] = {}
         self._file: BinaryIO | None = None
@@ -54,6 +54,13 @@ class Journal:
             return (self.folder / name).read_bytes()
         except FileNotFoundError:
             return None
+
+    def need(self, name: str) -> bytes:
+        """`kept`, of bytes that must be there. Raises StateError if they are not: somebody deleted the file."""
+        data = self.kept(name)
+        if data is None:
+            raise StateError(f"{name} is missing{'' if self.folder is None else f' in {self.folder}'}: restore it")
+        return data
 
     def forget(self, name: str) -> None:
         """Delete the bytes kept under a name."""

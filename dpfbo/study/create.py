@@ -46,13 +46,16 @@ def create_study(
 
     Raises SettingError, one sentence with the name, for settings that do not go together.
     """
-    domain = Space(space).domain if isinstance(space, Mapping) else space.domain if isinstance(space, Space) else space
+    named = Space(space) if isinstance(space, Mapping) else space if isinstance(space, Space) else None
+    domain: Any = space if named is None else named.domain
+    if not hasattr(domain, "dimension"):
+        raise SettingError("space", f"must be parameters by name, a dpfbo.Space or a domain, got {space!r}")
     checks.integer("n_agents", n_agents, minimum=1)
     checks.integer("n_init", n_init, minimum=1)
     chosen = algorithm if isinstance(algorithm, Algorithm) else algorithm_named(algorithm, preset)
     study = Study(
         domain, n_agents, rounds, n_init, chosen, mechanism_for(chosen, n_init, preset), weights_for(chosen, preset),
-        acquisition, seed=seed, rng=rng, delta=delta,
+        acquisition, seed=seed, rng=rng, delta=delta, space=named,
     )  # fmt: skip
     study.agents  # noqa: B018  (raises for settings that do not fit the space)
     return study.calibrated(epsilon) if chosen.private and epsilon is not None else study
@@ -76,6 +79,8 @@ def run_study(
     if problem.domain != study.domain or problem.n_agents != study.n_agents:
         raise SettingError("problem", "must have the domain and the number of agents of the study")
     ledger = Ledger() if ledger is None else ledger
+    if not isinstance(ledger, Ledger):
+        raise SettingError("ledger", f"must be a dpfbo.Ledger, got {ledger!r}")
     if ledger.path is None and study.rng == "os" and study.algorithm.private:
         raise SettingError("ledger", "must be a dpfbo.Ledger with a path where releases are real (rng os)")
     checks.integer("threads", threads, minimum=1)
@@ -131,4 +136,7 @@ def optimize(
         space, n_agents=n_agents, algorithm=algorithm, epsilon=epsilon, rounds=rounds, n_init=n_init, seed=seed,
         delta=delta, rng=rng, preset=preset, acquisition=acquisition,
     )  # fmt: skip
-    return run_study(study, problem, ledger, on_round, threads)
+    try:
+        return run_study(study, problem, ledger, on_round, threads)
+    finally:
+        problem.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -44,12 +45,12 @@ class Optimization:
     ledger: Ledger
 
     def best(self) -> list[Best]:
-        """The best query of each agent, by what it observed."""
+        """The best query of each agent, by what it observed; without agents whose evaluations all failed."""
         space, sign = self._space, -1.0 if getattr(self.problem, "maximize", True) is False else 1.0
         round, x, y = best_queries(self.result.rounds)
         points = [space.configuration(p) if space else p for p in x.tolist()]
         found = zip(points, (sign * y).tolist(), round.tolist(), strict=True)
-        return [Best(agent, *one) for agent, one in enumerate(found)]
+        return [Best(agent, *one) for agent, one in enumerate(found) if math.isfinite(one[1])]
 
     @cached_property
     def curve(self) -> list[float]:

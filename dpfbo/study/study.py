@@ -22,15 +22,17 @@ from dpfbo.federated.server_parts import ServerParts
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.features import block_features, shared_features
-from dpfbo.privacy.accounting import accountant_named, default_delta
+from dpfbo.privacy.accounting import accountant_named, default_delta, delta_in_words, epsilon_in_words, in_words
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan, analysing
 from dpfbo.privacy.release import KeptRelease
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain, embedded_dimension
+from dpfbo.space.parameters import Space
 from dpfbo.space.regions import Regions
 from dpfbo.study.algorithm import Algorithm
+from dpfbo.study.canonical import canonical
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -53,7 +55,7 @@ class Study:
     simulated loss of messages. seed: of the shared features, the design, and the agents' draws; with rng `seeded` also
     of the noise and the choice of agents, so that whoever knows it can remove them: a simulation. rng `os`: noise and
     choice from the operating system, not repeatable. delta: None for N^-1.1. accountant: the one that rounds are
-    reported by, of `accountants`.
+    reported by, of `accountants`. space: the names and values of the domain's axes, where they have some.
 
     Guarantee. That of the mechanism, for everything that the `server` broadcasts. Relation: zero-out of one agent's
     messages of all rounds (fixed-size samples: replace-one); N is public.
@@ -75,25 +77,44 @@ class Study:
     delta: float | None = None
     accountant: str = "pld"
     accountants: tuple[str, ...] = ACCOUNTANTS
+    space: Space | None = None
 
     def __post_init__(self) -> None:
         checks.integer("n_agents", self.n_agents, minimum=1)
         checks.integer("rounds", self.rounds, minimum=1)
         checks.integer("seed", self.seed, minimum=0)
         checks.one_of("rng", self.rng, ("seeded", "os"))
+        if self.space is not None and self.space.domain != self.domain:
+            raise SettingError("space", "must be that of the domain")
         q = self.mechanism.sampling_probability
         self.algorithm.check_run(self.rounds, self.n_init, self.weights, q)
 
     @cached_property
     def digest(self) -> str:
-        """A name of the study that changes with every setting."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:16]
+        """A name of the study that changes with every setting, the same in every process.
+
+        Raises SettingError for a part that has no canonical form, such as an object that is no dataclass.
+        """
+        return hashlib.sha256(canonical(self).encode()).hexdigest()[:16]
 
     @property
     def simulation(self) -> str:
         """Words to follow an epsilon of this study: empty, or that it is void for whoever knows the seed."""
         seeded = self.algorithm.private and self.rng == "seeded"
         return "; simulation: a known seed voids it" if seeded else ""
+
+    @property
+    def promise(self) -> str:
+        """What the whole study costs: epsilon with delta, relation and accountant, or that there is none."""
+        if not self.algorithm.private:
+            if self.plan.epsilon_of_nothing == 0:
+                return "epsilon 0: nothing is sent or released"
+            return "epsilon none: the algorithm is not private, what is shared is sent as it is"
+        plan = self.plan
+        return (
+            f"epsilon {epsilon_in_words(plan.epsilon())} at {delta_in_words(plan.delta)}, {in_words(plan.relation)}, "
+            f"by {plan.chosen}{self.simulation}"
+        )
 
     @property
     def streams(self) -> Streams:
@@ -216,9 +237,10 @@ class Study:
         plan = self.plan if plan is None else plan
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
         parts = ServerParts(
-            self.n_agents, self.rounds, a.message_size, a.features, a.design, a.prior, self.domain, a.acquisition,
-            a.regions, self.weights, self.step, self.dropout, self.streams, entropy, ledger, plan.curve, plan.budget,
-            None if seeded else kept, earlier,
+            n_agents=self.n_agents, rounds=self.rounds, message_size=a.message_size, features=a.features,
+            design=a.design, prior=a.prior, domain=self.domain, acquisition=a.acquisition, regions=a.regions,
+            weighting=self.weights, mechanism=self.step, dropout=self.dropout, streams=self.streams, entropy=entropy,
+            ledger=ledger, epsilon=plan.curve, budget=plan.budget, kept=None if seeded else kept, earlier=earlier,
         )  # fmt: skip
         server: AnyServer = kind.for_run(parts)
         return server

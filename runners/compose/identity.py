@@ -21,15 +21,11 @@ def setting_hash(cfg: DictConfig) -> str:
 
 
 def family_hashes(cfg: DictConfig) -> tuple[str, str]:
-    """Digests of a setting without its rounds and target epsilon, and of the same without its noise multiplier."""
+    """Digests of a setting without its rounds, and of the same without its noise multiplier."""
     settings = _identity(cfg)
     del settings["rounds"]
-    privacy = settings.get("privacy", {})
-    if "z" not in privacy:  # an outsourced run: epsilon itself is what its release depends on
-        return _digest(settings), _digest(settings)
-    privacy.pop("epsilon", None)
     family = _digest(settings)
-    privacy.pop("z")
+    settings.get("privacy", {}).pop("z", None)
     return family, _digest(settings)
 
 

@@ -17,7 +17,9 @@ def best_found(rounds: pa.Table, maximize: bool = True) -> list[dict[str, Any]]:
     rounds: the columns of rounds.parquet. Parameters without names are x1, x2, ..
     """
     y, agent = rounds["y"].to_numpy(), rounds["agent"].to_numpy()
+    kept = ~np.isnan(y)  # the others are failed evaluations
     order = np.lexsort((np.arange(len(y)), -y, agent))
+    order = order[kept[order]]
     first = order[np.unique(agent[order], return_index=True)[1]]
     named = {name.removeprefix("x."): rounds[name] for name in rounds.schema.names if name.startswith("x.")}
     found = []

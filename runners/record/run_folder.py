@@ -9,7 +9,7 @@ theory.json     written by `runners.theory` for a finished run
 checkpoint/     finished rounds, while the run goes on or after it was interrupted
 progress.json   last finished round, likewise
 failures.log    failed evaluations with their tracebacks, if there are any
-rounds.zip, earlier/  see `runners.record.finished`
+rounds.zip, lineage.json, earlier/  see `runners.record.finished`
 """
 
 import fcntl
@@ -79,7 +79,7 @@ class RunFolder:
     @contextmanager
     def failures_kept(self) -> Iterator[None]:
         """Within this block failed evaluations are written to failures.log, with their tracebacks."""
-        handler = logging.FileHandler(self.path / "failures.log", delay=True)
+        handler = _PrivateFile(self.path / "failures.log", delay=True)
         handler.setFormatter(_WithTraceback("%(asctime)s %(message)s"))
         logger = logging.getLogger(PROBLEMS)
         logger.addHandler(handler)
@@ -92,7 +92,7 @@ class RunFolder:
     def keep_traceback(self, error: BaseException) -> None:
         """Add an error to failures.log, if it brings the traceback of an objective."""
         if text := getattr(error, "traceback", ""):
-            with open(self.path / "failures.log", "a") as file:
+            with open(self.path / "failures.log", "a", opener=_private) as file:
                 file.write(f"{error}\n{text.rstrip()}\n")
 
     def _lock(self) -> TextIO:
@@ -117,24 +117,6 @@ class RunFolder:
             if _is_file_at(lock, self.path / ".lock"):
                 return lock
             lock.close()  # its holder removed it between our open and our lock: it locks nothing any more
-
-    def begin(self) -> None:
-        """Remove an earlier run's summary, since this run adds to its epsilon."""
-        (self.path / "summary.json").unlink(missing_ok=True)
-        (self.path / "theory.json").unlink(missing_ok=True)
-        sync_folder(self.path)
-
-    def check_ledger(self, n_charges: int) -> None:
-        """Raise ResultsError if the summary has more charges than the ledger (`n_charges`): that was lost or cut."""
-        try:
-            known = int(json.loads((self.path / "summary.json").read_bytes())["n_charges"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            known = 0
-        if known > n_charges:
-            raise ResultsError(
-                f"ledger {self.ledger_path} has {n_charges} broadcasts and summary.json tells of {known}: "
-                "restore the ledger, or delete the folder"
-            )
 
     def hold_ledger(self) -> BinaryIO:
         """Open the ledger, and lock it until it is closed; waits for a server whose driver was killed.
@@ -161,7 +143,7 @@ class RunFolder:
         self.replace("rounds.parquet", lambda f: pq.write_table(rounds, f))
         self.replace("server.parquet", lambda f: pq.write_table(server, f))
         self.replace("summary.json", lambda f: f.write(json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"))
-        for name in ("progress.json", "failure.json"):
+        for name in ("progress.json", "failure.json", "summary.before.json"):
             (self.path / name).unlink(missing_ok=True)
 
     def replace(self, name: str, write: Callable[[BinaryIO], object], durable: bool = True) -> None:
@@ -190,16 +172,52 @@ class RunFolder:
             return True
         return False
 
+    def _size_of_ledger(self) -> int:
+        return self.ledger_path.stat().st_size if self.ledger_path.exists() else 0
+
     def _remove_empty(self, folders: Sequence[Path]) -> None:
         """Remove an empty ledger that is alone in its folder, then those of `folders` that are empty."""
-        only_a_ledger = {path.name for path in self.path.iterdir()} == {"ledger.jsonl"}
-        if only_a_ledger and not self.ledger_path.stat().st_size:
-            self.ledger_path.unlink()
+        names = {path.name for path in self.path.iterdir()}
+        if names <= {"ledger.jsonl", "lineage.json"} and not (names and self._size_of_ledger()):
+            for name in names:
+                (self.path / name).unlink()
         for folder in folders:
             try:
                 folder.rmdir()
             except OSError:
                 return
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+class _PrivateFile(logging.FileHandler):
+    """A file that its owner alone can read: it tells of private points."""
+
+    def _open(self) -> Any:
+        return open(self.baseFilename, self.mode, encoding=self.encoding, errors=self.errors, opener=_private)
+
+
+def existing(experiment: Path, setting: str, seed: int) -> Path | None:
+    """The folder of a setting and a seed, whose setting's name has the hash alone, or a label before it."""
+    exact = experiment / setting / str(seed)
+    if exact.exists():
+        return exact
+    return next(iter(sorted(experiment.glob(f"*-{setting}/{seed}"))), None)
+
+
+def trial_folder(experiment: Path, setting: str, seed: int, rounds: int | None) -> RunFolder:
+    """The folder of a trial of a sweep: one of that length that is there, a plain run's included, else a new one."""
+    known = existing(experiment, setting, seed)
+    if known is not None:
+        try:
+            made = json.loads((known / "summary.json").read_bytes())["rounds"]
+        except (OSError, ValueError, KeyError, TypeError):
+            made = rounds
+        if rounds in (None, made):
+            return RunFolder(known)
+    return RunFolder(experiment / setting / str(seed))
 
 
 class _WithTraceback(logging.Formatter):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import joblib
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -73,7 +73,9 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
     table.add_column("round")
     table.add_column(summary["metric"])
     for t in sorted({0, T // 4, T // 2, 3 * T // 4, T}):
-        table.add_row(str(t), f"{curve['mean'][t]:.4f}" + ("" if outsourced else f" ± {curve['se'][t]:.4f}"))
+        mean, se = curve["mean"][t], curve["se"][t]
+        error = "" if outsourced or se is None else f" ± {se:.4f}"
+        table.add_row(str(t), "no value yet" if mean is None else f"{mean:.4f}{error}")
     console = Console()
     console.print(f"{summary['problem']} · {summary['algorithm']} · seed {summary['seed']}", highlight=False)
     console.print(table)
@@ -103,11 +105,11 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
 
 def _advice_on_speed(summary: dict[str, Any]) -> str | None:
     """A sentence where an objective of one process takes most of a long run on a machine with more CPUs."""
-    seconds, cpus = summary["seconds"], len(os.sched_getaffinity(0))
+    seconds = summary["seconds"]
     slow = seconds.get("objective", 0.0)
-    if summary.get("objective_processes") != 1 or slow < _LONG or slow < 0.5 * seconds["total"] or cpus == 1:
+    if summary.get("objective_processes") != 1 or slow < _LONG or slow < 0.5 * seconds["total"]:
         return None
-    if summary["executor"]["name"] != "local":
+    if summary["executor"]["name"] != "local" or (cpus := joblib.cpu_count()) == 1:
         return None
     share = slow / seconds["total"]
     return f"the objective took {share:.0%} of the time: problem.n_jobs={cpus} evaluates {cpus} agents at a time"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpfbo.files import replace_file
-from runners.record.run_folder import ResultsError, RunFolder
+from runners.record.run_folder import ResultsError, RunFolder, trial_folder
 
 Phase = Literal["done", "running", "interrupted", "failed", "waiting"]
 PHASES: tuple[Phase, ...] = ("done", "running", "interrupted", "failed", "waiting")
@@ -43,7 +43,9 @@ class Trial:
 
     def folder(self, experiment: Path) -> RunFolder:
         """The run folder of the trial in the folder of its experiment."""
-        return RunFolder(experiment / self.setting / str(self.seed))
+        if (experiment / self.setting).exists():
+            return RunFolder(experiment / self.setting / str(self.seed))
+        return trial_folder(experiment, self.setting, self.seed, self.rounds)
 
 
 @dataclass(frozen=True)

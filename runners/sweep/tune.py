@@ -31,7 +31,7 @@ from ray.tune.experiment import Trial as TuneTrial
 from dpfbo.run_result import OnRound, Round
 from runners.compose.identity import setting_hash
 from runners.executor.ray.cluster import check_reachable
-from runners.record.run_folder import ResultsError, RunFolder
+from runners.record.run_folder import ResultsError, RunFolder, trial_folder
 from runners.recorded_run import run_configuration
 from runners.sweep.plan import PlannedSetting, SweepOptions
 from runners.sweep.progress_table import ProgressTable
@@ -130,7 +130,8 @@ def run_trial(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def attempt(cfg: Any, on_round: OnRound) -> TrialState:
     """Run a trial in this process, record a failure, and return the final state; raises no Exception."""
-    folder = RunFolder(Path(cfg.results_dir) / str(cfg.experiment_name) / setting_hash(cfg) / str(cfg.seed))
+    experiment = Path(cfg.results_dir) / str(cfg.experiment_name)
+    folder = trial_folder(experiment, setting_hash(cfg), int(cfg.seed), int(cfg.rounds))
     give_up = time.monotonic() + BUSY_SECONDS
     while True:
         try:

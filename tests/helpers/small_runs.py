@@ -25,7 +25,7 @@ Records = dict[str, Any]
 
 def records(folder: Path) -> Records:
     """The records of a finished run, to the bit, without the place and the time of its execution."""
-    others = {"rounds.zip", "failures.log"}  # for a longer run, and of an objective that raised
+    others = {"rounds.zip", "lineage.json", "failures.log"}  # for a longer run, and of an objective that raised
     names = {f.name for f in folder.iterdir()} - others
     assert names == FILES, "a finished run leaves its records and nothing else"
     summary = json.loads((folder / "summary.json").read_bytes())

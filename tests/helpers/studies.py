@@ -90,15 +90,16 @@ class Killer:
     def __init__(self, folder, seed):
         self.kills = Counter()
         self._answer, self._dice = folder / "answer.json", random.Random(seed)
+        self._usual = {}  # seconds of a call, by command
 
     def __call__(self, *arguments):
         for attempt in itertools.count():
             self._answer.unlink(missing_ok=True)
-            child = os.fork()
+            begin, child = time.monotonic(), os.fork()
             if child == 0:
                 self._do(arguments)
             if attempt == 0 or self._dice.random() < 0.5:
-                time.sleep(self._dice.random() * 0.05)
+                time.sleep(1.2 * self._dice.random() * self._usual.get(arguments[0], 0.02))
                 os.kill(child, signal.SIGKILL)  # within the call, or after its end
             _, status = os.waitpid(child, 0)
             if os.WIFSIGNALED(status):
@@ -107,6 +108,7 @@ class Killer:
                     continue
             else:
                 assert os.waitstatus_to_exitcode(status) == 0, arguments
+                self._usual[arguments[0]] = time.monotonic() - begin
             return json.loads(self._answer.read_text())
 
     def _do(self, arguments):

@@ -2,14 +2,17 @@
 
 import json
 import logging
+import zipfile
 
 import pytest
 
+from dpfbo.privacy.ledger import LedgerError
 from runners import best, status
 from runners.compose.composition import Composition
 from runners.record import finished
 from runners.record.run_folder import ResultsError, RunFolder
 from runners.recorded_run import record_run
+from runners.sweep.trials import Trial
 from tests.helpers import objectives
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import QUIET, SMALL, Stop, call, charged
@@ -90,28 +93,123 @@ def test_interrupted_while_it_goes_on(tmp_path, rng, after):
         assert contents(folder) == contents(whole)
 
 
-def test_fewer_rounds_than_a_longer_run_has_made_are_refused(tmp_path):
-    _, folder = single(tmp_path, *SMALL, "rounds=3")
-
+def kill(folder, after, *settings):
     def stop(done):
-        if done.agents.round == 6:
+        if done.agents.round == after:
             raise Stop
 
     with pytest.raises(Stop):
-        single(tmp_path, *SMALL, "rounds=8", on_round=stop)
-    with pytest.raises(ResultsError, match="holds 6 rounds, more than rounds=3: give their number"):
-        single(tmp_path, *SMALL, "rounds=3")
+        single(folder, *settings, on_round=stop)
 
 
-def test_calibrated_noise_of_fewer_rounds_is_not_continued_but_named(tmp_path, caplog):
-    _, folder = single(tmp_path, *SMALL, "rounds=3", "privacy.epsilon=2")
+def test_a_shorter_run_is_shown_while_a_longer_one_goes_on(tmp_path):
+    first, folder = single(tmp_path, *SMALL, "rounds=3")
+    kill(tmp_path, 6, *SMALL, "rounds=8")
+    assert single(tmp_path, *SMALL, "rounds=3") == (json.loads(json.dumps(first)), folder)
+    with pytest.raises(ResultsError, match="a run of more rounds that was interrupted: rounds=8 goes on"):
+        single(tmp_path, *SMALL, "rounds=4")
+    summary, same = single(tmp_path, *SMALL, "rounds=8")
+    assert same == folder and summary["n_charges"] == 8 and not (folder / "summary.before.json").exists()
+
+
+@pytest.mark.parametrize("rounds", [4, 7])
+def test_fewer_rounds_than_a_longer_run_are_its_own(tmp_path, rounds):
+    """Also where they were never run alone: under real noise they would be released a second time."""
+    settings = [*SMALL, "privacy.rng=os"]
+    _, folder = single(tmp_path, *settings, "rounds=5")
+    summary, _ = single(tmp_path, *settings, "rounds=8")
+    assert single(tmp_path, *settings, f"rounds={rounds}") == (json.loads(json.dumps(summary)), folder)
+    assert len(list(tmp_path.rglob("ledger.jsonl"))) == 1
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_a_repetition_of_a_continued_run_that_was_interrupted_stays_on_its_ledger(tmp_path, after):
+    settings = [*SMALL, "privacy.rng=os"]
+    single(tmp_path, *settings, "rounds=3")
+    _, folder = single(tmp_path, *settings, "rounds=5")
+    kill(tmp_path, after, *settings, "rounds=5", "again=true")
+    summary, same = single(tmp_path, *settings, "rounds=5", "again=true")
+    assert same == folder and summary["n_charges"] == 10
+    assert len(list(tmp_path.rglob("ledger.jsonl"))) == 1 and (folder / "earlier" / "1" / "summary.json").exists()
+
+
+def die(*_):
+    raise Stop
+
+
+def test_a_run_that_dies_before_its_rounds_are_kept_loses_no_broadcast(tmp_path, monkeypatch):
+    single(tmp_path, *SMALL, "rounds=3")
+    with monkeypatch.context() as broken:
+        broken.setattr(finished, "keep_rounds", die)
+        with pytest.raises(Stop):
+            single(tmp_path, *SMALL, "rounds=5")
+    _, folder = single(tmp_path, *SMALL, "rounds=8")
+    _, whole = single(tmp_path / "whole", *SMALL, "rounds=8")
+    assert contents(folder) == contents(whole)
+
+
+def test_a_ledger_of_an_earlier_repetition_must_be_there(tmp_path):
+    settings = [*SMALL, "privacy.rng=os", "rounds=3"]
+    _, folder = single(tmp_path, *settings)
+    kill(tmp_path, 0, *settings, "again=true")
+    (folder / "ledger.jsonl").unlink()
+    with pytest.raises((ResultsError, LedgerError), match="restore the ledger"):
+        single(tmp_path, *settings)
+
+
+def test_records_half_put_aside_are_put_aside_whole(tmp_path, monkeypatch):
+    _, folder = single(tmp_path, *SMALL)
+    first = contents(folder)
+    with monkeypatch.context() as broken:
+        broken.setattr(finished, "finish_move", lambda folder: die() if list(finished.moving(folder)) else None)
+        with pytest.raises(Stop):
+            single(tmp_path, *SMALL, "again=true")
+    (folder / "config.yaml").rename(folder / "earlier" / ".1" / "config.yaml")  # some of it was done
+    single(tmp_path, *SMALL)
+    earlier = folder / "earlier" / "1"
+    assert contents(earlier) == first == contents(folder)
+    assert {"config.yaml", "summary.json"} <= {path.name for path in earlier.iterdir()}
+
+
+@pytest.mark.parametrize("rng", ["seeded", "os"])
+def test_noise_for_another_number_of_rounds_is_another_run(tmp_path, caplog, rng):
+    settings = [*SMALL, "privacy.epsilon=2", f"privacy.rng={rng}"]
+    _, folder = single(tmp_path, *settings, "rounds=3")
+    if rng == "os":
+        with pytest.raises(ResultsError, match="a run of its own adds to what that one released"):
+            single(tmp_path, *settings, "rounds=5")
+        return
     with caplog.at_level(logging.WARNING):
-        _, other = single(tmp_path, *SMALL, "rounds=5", "privacy.epsilon=2")
-    assert other != folder and f"{folder} has 3 rounds" in caplog.text and "this run starts anew" in caplog.text
-    z = finished.lineage_of(RunFolder(folder)).z
-    assert f"privacy.z={z!r}" in caplog.text
-    _, same = single(tmp_path, *SMALL, "rounds=4", f"privacy.z={z!r}")
-    assert same == folder
+        _, other = single(tmp_path, *settings, "rounds=5")
+    assert other != folder and f"{folder} is a run of this setting with noise for another number" in caplog.text
+    assert "starts anew in a folder of its own" in caplog.text
+    assert single(tmp_path, *settings, "rounds=3")[1] == folder
+
+
+@pytest.mark.parametrize("rng", ["seeded", "os"])
+def test_a_trial_of_a_sweep_is_the_run_that_was_made_by_itself(tmp_path, rng):
+    settings = [*SMALL, f"privacy.rng={rng}"]
+    cfg = compose(*settings, "rounds=3", *QUIET, f"results_dir={tmp_path}")
+    summary, folder = single(tmp_path, *settings, "rounds=3")
+    assert record_run(Composition(cfg)) == (json.loads(json.dumps(summary)), folder)
+    trial = Trial("x", (), Composition(cfg).setting, 0, 3, None)
+    assert trial.folder(tmp_path / "single").path == folder
+    single(tmp_path, *settings, "rounds=5")
+    if rng == "os":
+        with pytest.raises(ResultsError, match="is this run with other rounds"):
+            record_run(Composition(cfg))
+    else:
+        assert trial.folder(tmp_path / "single").path == record_run(Composition(cfg))[1] != folder
+
+
+def test_what_is_kept_is_for_its_owner_alone(tmp_path):
+    settings = [*SMALL, "privacy.rng=os"]
+    _, folder = single(tmp_path, *settings, "rounds=3")
+    assert (folder / "rounds.zip").stat().st_mode & 0o077 == 0
+    with zipfile.ZipFile(folder / "rounds.zip") as archive:
+        assert all(name.startswith("round-") for name in archive.namelist())
+    kill(tmp_path, 4, *settings, "rounds=6")
+    assert all(p.stat().st_mode & 0o077 == 0 for p in (folder / "checkpoint").iterdir())
 
 
 @pytest.mark.parametrize("rng", ["seeded", "os"])
@@ -137,7 +235,7 @@ def test_again_keeps_the_records_and_the_ledger(tmp_path, monkeypatch, capsys, r
     for k in (1, 2):
         assert call(monkeypatch, *settings, "--again") == 0
         earlier = folder / "earlier" / str(k)
-        assert (earlier / "summary.json").exists() and not (earlier / "ledger.jsonl").exists()
+        assert (earlier / "summary.json").exists() and (earlier / "ledger.jsonl").exists() == (rng == "seeded")
         assert charged(folder)[: len(paid)] == paid
         assert len(charged(folder)) == len(paid) * (1 if rng == "seeded" else k + 1)
     assert (folder / "earlier" / "1" / "rounds.parquet").read_bytes() == first["rounds.parquet"]
@@ -169,17 +267,12 @@ def test_a_damaged_rounds_file_is_one_sentence_and_the_run_stays_finished(tmp_pa
     whole = (folder / "rounds.zip").read_bytes()
     for content in (whole[: len(whole) // 2], b"", whole.replace(b"round-00001.npz", b"../und-00001.npz")):
         (folder / "rounds.zip").write_bytes(content)
-        cut = finished.lineage_of(RunFolder(folder)) is None
-        if cut:  # no run is known to go on from, a new one begins
-            _, other = single(tmp_path, *SMALL, "rounds=4", "seed=0")
-            assert other != folder
-            for path in sorted(other.rglob("*"), reverse=True):
-                path.unlink()
-            other.rmdir()
-        else:
-            with pytest.raises(ResultsError, match="rounds.zip"):
-                single(tmp_path, *SMALL, "rounds=4")
+        with pytest.raises(ResultsError, match="rounds.zip .*: more rounds cannot go on there; --again runs all"):
+            single(tmp_path, *SMALL, "rounds=4")
         assert finished.summary_of(RunFolder(folder))["rounds"] == 3
+    (folder / "lineage.json").write_text("{}")
+    with pytest.raises(ResultsError, match=r"lineage.json cannot be read"):
+        single(tmp_path, *SMALL, "rounds=4")
 
 
 def test_folders_and_status_have_a_label_for_people(tmp_path, capsys):

@@ -1,6 +1,5 @@
 """AUC of RBF-kernel SVMs on the landmine fields. Free of torch, so that worker processes start fast."""
 
-import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +61,7 @@ def auc(path: Path, split_seed: int, score: str, fits: Sequence[Fit]) -> list[fl
 
 def auc_parallel(path: Path, split_seed: int, score: str, fits: Sequence[Fit], n_jobs: int) -> np.ndarray:
     """`auc` spread over `n_jobs` processes (-1: all cores); the result does not depend on n_jobs."""
-    jobs = len(os.sched_getaffinity(0)) if n_jobs == -1 else n_jobs
+    jobs = joblib.cpu_count() if n_jobs == -1 else n_jobs
     if jobs == 1 or len(fits) <= 1:
         return np.array(auc(path, split_seed, score, fits))
     tasks = [fits[i : i + _FITS_PER_TASK] for i in range(0, len(fits), _FITS_PER_TASK)]

@@ -1,5 +1,6 @@
 """Failed evaluations: they stop a run, or count as the agent's worst value so far."""
 
+import itertools
 import logging
 import math
 import os
@@ -13,6 +14,7 @@ import torch
 
 import dpfbo
 from dpfbo import Acquisition, Custom, SettingError
+from dpfbo.federated.shard import Shard
 from dpfbo.problems.custom import EvaluationError
 from runners.compose.composition import Composition
 from runners.recorded_run import record_run
@@ -40,20 +42,49 @@ def test_failed_evaluations_count_as_the_worst_value_so_far(caplog):
         sum("raised RuntimeError: sensor off: it counts as the worst" in r.message for r in caplog.records)
         == failed.sum()
     )
+    assert frame["y"].isna().equals(failed)
     for agent, own in frame.groupby("agent"):
-        values = {}
-        for t, batch in own.groupby("round"):
-            good = batch[batch["x.depth"] % 2 == 0]
-            for row, x in good.iterrows():
-                values[row] = tuned(agent, {"rate": x["x.rate"], "depth": x["x.depth"], "kind": x["x.kind"]})
-                assert x["y"] == pytest.approx(values[row])
-            worst = min(values.values(), default=0.0)
-            assert (batch["y"].drop(good.index) == worst).all(), (agent, t)
+        values = [
+            -math.inf if y != y else tuned(agent, {"rate": x["x.rate"], "depth": x["x.depth"], "kind": x["x.kind"]})
+            for y, (_, x) in zip(own["y"], own.iterrows(), strict=True)
+        ]
+        best = [b if b > -math.inf else math.nan for b in itertools.accumulate(values, max)]
+        assert own["best"].tolist() == pytest.approx(best, nan_ok=True)
+
+
+def test_models_see_a_failure_as_the_worst_value_and_never_as_the_best():
+    """A positive loss: until an agent has a value its failures stand at 0, which must not stay."""
+
+    def loss(agent, x):
+        if agent and x["rate"] < 0.5:
+            raise RuntimeError("no value")
+        return 5 + x["rate"]
+
+    space = {"rate": dpfbo.Float(0, 1)}
+    study = dpfbo.create_study(space, n_agents=3, algorithm="ts", rounds=5, n_init=1, rng="seeded", acquisition=FEW)
+    problem = Custom(loss, n_agents=3, space=space, on_failure="penalty", maximize=False)
+    shard = Shard(problem, study.agents, torch.arange(3))
+    records = [shard.step(t, None, send=False).record for t in range(6)]
+    raw = torch.cat([r.y for r in records], 1)
+    seen = shard._state.y[:3]
+    assert raw[1:].isnan().any() and not raw[0].isnan().any()
+    for n in range(3):
+        known = raw[n][~raw[n].isnan()]
+        if len(known):
+            assert seen[n].max() == known.max() and seen[n].min() == known.min(), "no stand-in above or below"
+    again = Shard(problem, study.agents, torch.arange(3))
+    again.restore(records)
+    assert again._state.y.equal(shard._state.y)
+    result = dpfbo.run_study(study, problem)
+    for best in result.best():
+        assert best.value >= 5 and best.value == loss(0, best.configuration)
 
 
 def test_a_run_whose_evaluations_all_fail_ends_like_any_other():
-    frame = found(lambda agent, x: 1 / 0, on_failure="penalty").to_pandas()
-    assert (frame["y"] == 0).all() and len(frame) == 6 * 7
+    result = found(lambda agent, x: 1 / 0, on_failure="penalty")
+    frame = result.to_pandas()
+    assert frame["y"].isna().all() and frame["best"].isna().all() and len(frame) == 6 * 7
+    assert result.best() == [] and all(map(math.isnan, result.curve))
 
 
 def test_a_call_is_repeated_before_it_counts_as_failed():

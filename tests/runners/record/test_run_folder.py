@@ -70,17 +70,3 @@ def test_a_lock_file_that_was_removed_locks_nothing(tmp_path):
         (tmp_path / "0" / ".lock").rename(tmp_path / "gone")  # a waiting process has the unlinked file
         with second.opened(), pytest.raises(ResultsError, match="another run"), RunFolder(tmp_path / "0").opened():
             pass
-
-
-def test_a_summary_ends_when_a_run_begins_again(tmp_path):
-    folder = RunFolder(tmp_path)
-    folder.check_ledger(0)  # nothing there
-    folder.begin()
-    summary = tmp_path / "summary.json"
-    summary.write_text('{"n_charges": 3}')
-    with pytest.raises(ResultsError, match="has 2 broadcasts and summary.json tells of 3"):
-        folder.check_ledger(2)
-    assert summary.exists()
-    folder.check_ledger(3)
-    folder.begin()
-    assert not summary.exists()
