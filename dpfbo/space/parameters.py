@@ -162,6 +162,9 @@ class Space:
         if not self.searched:
             raise SettingError("space", f"must have a parameter that is not fixed, got {list(made)}")
 
+    def __hash__(self) -> int:
+        return hash((self.searched, repr(self.parameters)))
+
     @cached_property
     def domain(self) -> MixedBox | Box:
         """The domain, with one axis for each searched parameter; a plain box if all are linear numbers."""

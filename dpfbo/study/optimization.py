@@ -105,7 +105,7 @@ class Optimization:
         if self.epsilon == 0:
             cost = "epsilon 0: nothing is sent or released"
         elif self.epsilon is None:
-            cost = "epsilon none"
+            cost = "epsilon none: what is shared is sent as it is"
         else:
             cost = (
                 f"epsilon {epsilon_in_words(self.epsilon)} at {delta_in_words(self.delta)}, relation {plan.relation}, "

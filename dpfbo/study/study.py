@@ -105,7 +105,7 @@ class Study:
 
     @property
     def promise(self) -> str:
-        """What the whole study costs: epsilon with delta, relation and accountant, or that there is none."""
+        """Epsilon of the whole study with delta, relation and accountant, or words that there is none."""
         if not self.algorithm.private:
             if self.plan.epsilon_of_nothing == 0:
                 return "epsilon 0: nothing is sent or released"

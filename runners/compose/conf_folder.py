@@ -27,9 +27,7 @@ def added_folders() -> list[Path]:
             raise ValueError(f"DPFBO_CONF must name a folder, got {str(folder)!r}")
         for file in folder.rglob("*.yaml"):
             if (CONF / file.relative_to(folder)).exists():
-                raise ValueError(
-                    f"{file} has the name of a file of dpfbo's own and would not replace it: rename it"
-                )
+                raise ValueError(f"{file} has the name of a file of dpfbo's own and would not replace it: rename it")
     return folders
 
 

@@ -4,7 +4,6 @@ import os
 from collections import defaultdict
 
 import pandas as pd
-import pyarrow.parquet as pq
 
 from runners.executor.ray.supervision import Actor
 from runners.recorded_run import run_configuration
@@ -24,8 +23,7 @@ def run(folder, *overrides):
 
 def records(folder):
     """The records of a run, to the bit."""
-    rounds, server = pq.read_table(folder / "rounds.parquet"), pq.read_table(folder / "server.parquet")
-    return rounds, server, (folder / "ledger.jsonl").read_bytes()
+    return [(folder / name).read_bytes() for name in ("rounds.parquet", "server.parquet", "ledger.jsonl")]
 
 
 def same(folder, other):

@@ -276,4 +276,10 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, cap
     assert code in (1, 2) and error.startswith("error: ") and error.count("\n") == 1
     assert says in error
     left = [path.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    assert set(left) <= {*FILES, "failures.log", "ledger.jsonl"}  # of a call that failed: its traceback, and no charge
+    # of a call that failed: its traceback, and no charge
+    assert set(left) <= {*FILES, "failures.log", "ledger.jsonl", "lineage.json"}
+        *FILES,
+        "failures.log",
+        "ledger.jsonl",
+        "lineage.json",
+    }  # of a call that failed: its traceback, and no charge

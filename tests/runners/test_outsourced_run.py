@@ -277,10 +277,11 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path, monkeypatch, algorithm,
 
 def test_other_data_with_the_same_seeded_noise_are_refused(tmp_path, monkeypatch):
     cfg = configured(tmp_path, "gaussian_gp_ucb")
-    _, folder = run_configuration(cfg)
+    interrupted(cfg, 3)
+    folder = folder_of(cfg)
     before = (folder / "ledger.jsonl").read_bytes()
     monkeypatch.setattr(GridGP, "table", other_rows(GridGP(side_points=12, function_seed=0).table))
-    cfg.again = True
+    cfg.resume = False
     with pytest.raises(LedgerError, match="same seeded noise"):
         run_configuration(cfg)
     assert (folder / "ledger.jsonl").read_bytes() == before

@@ -97,3 +97,9 @@ def test_a_missing_value_is_refused():
 def test_bad_spaces_are_refused(parameters, sentence):
     with pytest.raises(SettingError, match=sentence):
         Space(parameters)
+
+
+def test_equal_spaces_are_one_key_of_a_dict_and_another_order_is_another_space():
+    one, same = (Space({"a": Float(0, 1), "k": Categorical(["x", "y"])}) for _ in range(2))
+    other = Space({"k": Categorical(["x", "y"]), "a": Float(0, 1)})
+    assert one == same and hash(one) == hash(same) and other != one

@@ -167,3 +167,28 @@ def test_nothing_of_hydra_ray_and_wandb_is_loaded():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_digest_changes_with_every_setting_and_is_the_same_in_every_process():
+    def digest(space, **others):
+        return dpfbo.create_study(space, n_agents=3, delta=1e-3, rng="seeded", **others).digest
+
+    a, k = dpfbo.Float(0, 1), dpfbo.Categorical(["x", "y"])
+    points = torch.linspace(0, 1, 2000, dtype=torch.float64)[:, None]
+    moved = points.clone()
+    moved[1000] += 1e-9
+    grids = [dpfbo.Grid(p, (0.0,), (1.0,)) for p in (points, moved)]
+    spaces = [
+        {"a": a, "k": k},
+        {"b": a, "k": k},
+        {"k": k, "a": a},
+        {"a": a, "k": dpfbo.Categorical(["y", "x"])},
+        *grids,
+    ]
+    digests = [digest(space, algorithm="ts") for space in spaces]
+    assert len(set(digests)) == len(spaces)
+    assert digest(spaces[0], algorithm="ts") == digests[0] != digest(spaces[0], algorithm="ts", seed=1)
+    program = "import dpfbo; print(dpfbo.create_study({'a': dpfbo.Float(0, 1), 'k': dpfbo.Categorical(['x', 'y'])}, "
+    program += "n_agents=3, delta=1e-3, rng='seeded', algorithm='ts').digest)"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == digests[0]
