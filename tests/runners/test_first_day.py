@@ -278,8 +278,3 @@ def test_a_mistake_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, cap
     left = [path.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     # of a call that failed: its traceback, and no charge
     assert set(left) <= {*FILES, "failures.log", "ledger.jsonl", "lineage.json"}
-        *FILES,
-        "failures.log",
-        "ledger.jsonl",
-        "lineage.json",
-    }  # of a call that failed: its traceback, and no charge
