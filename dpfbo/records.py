@@ -32,8 +32,8 @@ ROUNDS_SCHEMA = pa.schema(
         _column("region", pa.int16(), _SIM, "region of the query"),
         _column("source", pa.dictionary(pa.int8(), pa.string()), _SIM, "initial, own, server, random, or modeler"),
         _column("x", pa.list_(pa.float64()), _SIM, "the query, in the problem's units"),
-        _column("y", pa.float64(), _SIM, "what the agent observed; NaN: the evaluation failed"),
-        _column("best", pa.float64(), _SIM, "largest objective value (noiseless if known) queried so far; NaN: none"),
+        _column("y", pa.float64(), _SIM, "what the agent observed"),
+        _column("best", pa.float64(), _SIM, "largest objective value (noiseless if known) queried so far"),
         _column("regret", pa.float64(), _SIM, "the problem's metric of `best`; see summary.json"),
     ]
 )
@@ -57,7 +57,7 @@ SERVER_SCHEMA = pa.schema(
 class RoundRecord:
     """All queries of one round. u: n x k x D in the unit cube; x: the same in the problem's units; the others n x k.
 
-    source: indices into `SOURCES`.
+    source: indices into `SOURCES`. y: NaN where the evaluation failed; best, regret: NaN while there is no value.
     """
 
     round: int
