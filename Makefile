@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 RESULTS ?= results
 results_dir ?= $(RESULTS)
 
-.PHONY: setup demo synthetic test docs soak lint wandb-sync clean
+.PHONY: setup demo synthetic test docs slurm-test gpu-test soak lint wandb-sync clean
 
 setup: $(READY)
 
@@ -15,7 +15,7 @@ $(READY): pyproject.toml setup.py constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (once)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs,ray,wandb,opendp,botorch,emnist]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs,ray,wandb,board,opendp,botorch,emnist]'
 	@touch $@
 
 demo: $(READY)
@@ -31,7 +31,8 @@ comma := ,
 synthetic: $(READY)
 	@$(BIN)/python -m runners.sweep experiment=$(subst $(space),$(comma),$(SYNTHETIC)) results_dir=$(results_dir)
 	@$(BIN)/python -m analysis.figures $(SYNTHETIC) results_dir=$(results_dir)
-	@$(BIN)/python -m analysis.claims $(SYNTHETIC) results_dir=$(results_dir)
+	@$(BIN)/python -m analysis.claims $(SYNTHETIC) results_dir=$(results_dir) --keep
+	@$(BIN)/python -m runners.backfill $(SYNTHETIC) results_dir=$(results_dir)
 	@$(BIN)/python -m analysis.report $(SYNTHETIC) results_dir=$(results_dir)
 
 test: $(READY)
@@ -43,6 +44,14 @@ docs: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
 	@echo "site/index.html"
 
+# sweeps as jobs of a Slurm that the tests start on this machine; they need slurm-wlm and munge, and say so
+slurm-test: $(READY)
+	@$(BIN)/python -m pytest -m slurm -rs -n 0 tests/slurm
+
+# what needs a GPU, on a machine that has one; tells what passed
+gpu-test: $(READY)
+	@$(BIN)/python -m pytest -rfEsp -n 0 tests/dpfbo/test_gpu.py tests/runners/executor/test_gpu_share.py
+
 # SIGKILLs of actors and drivers at random moments, ten of each kind: a quarter of an hour and more
 soak: $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak
@@ -52,14 +61,9 @@ lint: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-# W&B runs that are not uploaded yet, without those that still go on (their run folder holds .lock)
-WAITING = find $(results_dir) -path '*/wandb/offline-run-*/*.wandb' \
-	-exec sh -c '! test -e "$$1.synced" && ! test -e "$$(dirname "$$1")/../../.lock"' sh '{}' ';'
-
-# needs `wandb login` (or WANDB_API_KEY), and says so
+# offline W&B runs that are not uploaded yet, also those that still go on; needs `wandb login` (or WANDB_API_KEY)
 wandb-sync: $(READY)
-	@if test -z "$$($(WAITING) -print 2>/dev/null)"; then echo "nothing to upload: no offline W&B run below $(results_dir)"; \
-	else $(WAITING) -exec $(BIN)/wandb sync '{}' +; fi
+	@$(BIN)/python -m runners.upload results_dir=$(results_dir)
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -18,12 +18,13 @@ from analysis.evidence.selection import Case, NotRun, Unclear, named_in
 from analysis.evidence.verdicts import NOT_RUN, OPEN
 from analysis.load import LoadError, Run, load, with_parts
 
-HELP = """A verdict on every claim of the paper, and on the findings of a prototype, from the runs that are there.
+HELP = """A verdict on every claim of the paper, and on findings of a reimplementation, from the runs that are there.
 
 Examples
   python -m analysis.claims                          all experiments in results; writes figures/claims.md and .csv
   python -m analysis.claims fig2a                    one of them, printed; written only with --out
   python -m analysis.claims fig2a fig4 --json        two of them, for a program; the same
+  python -m analysis.claims fig2a --keep             beside its runs, for the summary in W&B (runners.backfill fig2a)
   python -m analysis.claims results_dir=elsewhere --out elsewhere/figures
 
 Exit code: 0, 1 where there are no results (nothing is written) or some cannot be read, 2 for unknown options."""
@@ -138,6 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         runs = read(args.results_dir, _checked(args))
         found = judge(runs)
         paths = [] if out is None else verdict_table.write(found, out)
+        paths += _keep(found, args.results_dir) if args.keep else []
         if args.json:
             print(json.dumps(_as_json(found), indent=1, ensure_ascii=False))
         else:
@@ -151,6 +153,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, why in unread.items():
         print(f"error: the claims about {name} were not judged: {why}", file=sys.stderr)
     return 1 if unread else 0
+
+
+def _keep(found: Sequence[JudgedClaim], results_dir: Path) -> list[Path]:
+    """Write claims.json into the folder of each experiment that has runs; returns the files."""
+    experiments = dict.fromkeys(judged.experiment for judged in found)
+    written = []
+    for name in (name for name in experiments if (results_dir / name).is_dir()):
+        content = _as_json([judged for judged in found if judged.experiment == name])
+        written.append(results_dir / name / "claims.json")
+        part = written[-1].with_suffix(".part")
+        part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        part.replace(written[-1])
+    return written
 
 
 def _as_json(found: Sequence[JudgedClaim]) -> dict[str, Any]:
@@ -185,6 +200,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--out", type=Path, help="folder of the tables (default: figures; nothing for some experiments, or --json)"
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    parser.add_argument("--keep", action="store_true", help="also write claims.json into each experiment's folder")
     add_results_dir(parser)
     return parser.parse_args(results_dir_as_option(argv))
 

@@ -1,9 +1,10 @@
-"""python -m analysis.figures NAME...: the figures of experiments as PNG and PDF, and the numbers behind them as CSV.
+"""python -m analysis.figures NAME...: the figures of experiments, the numbers behind them and the words beside them.
 
 An experiment's figures are regret against the iteration and, with private runs, against epsilon, for each problem and
 metric in it. Runs that were calibrated to target epsilons make one figure, of regret against the target
 (`analysis.drawing.equal_epsilon`); the experiment `cost` makes one of the seconds that a query takes. Outsourced runs
-are drawn by iteration, against epsilon, claimed and guaranteed apart, and against r.
+are drawn by iteration, against epsilon, claimed and guaranteed apart, and against r. The claims that hold stand in the
+text beside each picture, not in it.
 """
 
 import argparse
@@ -18,18 +19,12 @@ from matplotlib.figure import Figure
 
 from analysis.arguments import add_results_dir, results_dir_as_option
 from analysis.claims import judge, shown_in
-from analysis.drawing import (
-    cost,
-    curves,
-    release_by_columns,
-    release_by_epsilon,
-    release_by_iteration,
-    tradeoff,
-)
-from analysis.drawing.captions import Telling, no_claims, verdicts
+from analysis.drawing import cost, curves, tradeoff
+from analysis.drawing.captions import ACCOUNTANT, verdicts
 from analysis.drawing.equal_epsilon import frontier, points
-from analysis.drawing.looks import LOOK
-from analysis.drawing.page import FORMATS, save, writable
+from analysis.drawing.files import FORMATS, USUAL, checked_formats, save, writable
+from analysis.drawing.outsourced import release_by_columns, release_by_epsilon, release_by_iteration
+from analysis.drawing.page_style import SCREEN, STYLES, PageStyle
 from analysis.evidence.claim import JudgedClaim
 from analysis.labels import VARIANTS, joined_by_or, value_in_words
 from analysis.load import LoadError, Run, SettingRuns, by_metric, load, settings, with_parts
@@ -37,7 +32,7 @@ from analysis.load import LoadError, Run, SettingRuns, by_metric, load, settings
 
 @dataclass(frozen=True)
 class Drawn:
-    """A picture, the numbers behind it, and its name: that of its files. claims: the end of its caption."""
+    """A picture, the numbers behind it, and its name: that of its files. claims: those that hold here, in words."""
 
     name: str
     figure: Figure
@@ -46,20 +41,22 @@ class Drawn:
 
 
 def draw(
-    groups: Sequence[SettingRuns], prefix: str, t: int | None, accountant: str = tradeoff.ACCOUNTANT, claims: str = ""
-) -> list[Drawn]:
-    """Regret of settings that share a metric, against epsilon too if one is private. claims: the end of the caption."""
+    groups: Sequence[SettingRuns], prefix: str, t: int | None, accountant: str = ACCOUNTANT, claims: str = "",
+    style: PageStyle = SCREEN,
+) -> list[Drawn]:  # fmt: skip
+    """Regret of settings that share a metric, against epsilon too if one is private. claims: about all of them."""
     t = _checked(groups, t)
-    lines = Drawn(
-        f"{prefix}_regret_by_iteration", curves.regret_by_iteration(groups, claims), curves.table(groups), claims
-    )
+    picture = curves.regret_by_iteration(groups, accountant, style)
+    lines = Drawn(f"{prefix}_regret_by_iteration", picture, curves.table(groups), claims)
     if not any(group.private for group in groups):
         return [lines]
-    points = tradeoff.regret_by_epsilon(groups, t, accountant, claims)
+    points = tradeoff.regret_by_epsilon(groups, t, accountant, style)
     return [lines, Drawn(f"{prefix}_regret_by_epsilon", points, tradeoff.table(groups, t, accountant), claims)]
 
 
-def draw_targets(name: str, runs: Sequence[Run], t: int | None, aside: str = "") -> Drawn:
+def draw_targets(
+    name: str, runs: Sequence[Run], t: int | None, aside: str = "", claims: str = "", style: PageStyle = SCREEN
+) -> Drawn:
     """Regret against the target epsilons; where these were run for several numbers of rounds, for each of them.
 
     t: the last round to count, or of these numbers the one to draw. aside: the end of the caption.
@@ -67,26 +64,27 @@ def draw_targets(name: str, runs: Sequence[Run], t: int | None, aside: str = "")
     lengths = points.lengths(runs)
     if len(lengths) < 2:
         found = points.panels(runs, t)
-        return Drawn(name, frontier.figure(found, aside), points.table(found))
+        return Drawn(name, frontier.figure(found, aside, style), points.table(found), claims)
     if t is not None and t not in lengths:
         raise LoadError(f"round {t} cannot be drawn: the target epsilons were run for T = {joined_by_or(lengths)}")
     by_length = [points.panels(points.of_length(runs, T), T) for T in ([t] if t else lengths)]
     table = points.table([panel for panels in by_length for panel in panels])
-    return Drawn(name, frontier.figure_by_length(by_length, aside), table)
+    return Drawn(name, frontier.figure_by_length(by_length, aside, style), table, claims)
 
 
 def draw_outsourced(
-    groups: Sequence[SettingRuns], prefix: str, t: int | None, claims: Telling = no_claims
-) -> list[Drawn]:
-    """Regret of outsourced settings by iteration, against epsilon and against r. claims: of the settings on a page."""
+    groups: Sequence[SettingRuns], prefix: str, t: int | None, judged: Sequence[JudgedClaim] = (),
+    style: PageStyle = SCREEN,
+) -> list[Drawn]:  # fmt: skip
+    """Regret of outsourced settings by iteration, against epsilon and against r, each with the claims about it."""
     t = _checked(groups, t)
     at_t = release_by_epsilon.table(groups, t)
-    pages = [(page, curves.table(groups)) for page in release_by_iteration.by_iteration(groups, claims)]
+    pages = [(page, curves.table(groups)) for page in release_by_iteration.by_iteration(groups, style)]
     if any(g.private or g.first.claimed_epsilon is not None for g in groups):
-        pages.append((release_by_epsilon.by_epsilon(groups, t, claims), at_t))
-    if (by_r := release_by_columns.by_columns(groups, t, claims)) is not None:
+        pages.append((release_by_epsilon.by_epsilon(groups, t, style), at_t))
+    if (by_r := release_by_columns.by_columns(groups, t, style)) is not None:
         pages.append((by_r, at_t))
-    return [Drawn(f"{prefix}_{page.name}", page.figure, table, page.claims) for page, table in pages]
+    return [Drawn(f"{prefix}_{page.name}", page.figure, table, _about(judged, page.settings)) for page, table in pages]
 
 
 def _checked(groups: Sequence[SettingRuns], t: int | None) -> int:
@@ -97,19 +95,22 @@ def _checked(groups: Sequence[SettingRuns], t: int | None) -> int:
     return t or last
 
 
-def draw_experiment(name: str, runs: Sequence[Run], t: int | None = None, accountant: str | None = None) -> list[Drawn]:
+def draw_experiment(
+    name: str, runs: Sequence[Run], t: int | None = None, accountant: str | None = None, style: PageStyle = SCREEN
+) -> list[Drawn]:
     """All figures of an experiment, given its runs.
 
-    accountant: of the epsilon axis of federated runs; None: `tradeoff.ACCOUNTANT`.
-    With several problems or metrics in it, no picture names claims: which of them each is about, findings do not say.
+    accountant: of the epsilons of federated runs; None: `ACCOUNTANT`.
+    With several problems or metrics in it, no picture has claims: which of them each is about, findings do not say.
     Raises LoadError where there is nothing to draw, or no run has the accountant.
     """
-    with mpl.rc_context(LOOK):  # figures of their own, without pyplot: no display, nothing to close
+    with mpl.rc_context(style.rc):  # figures of their own, without pyplot: no display, nothing to close
         federated = [run for run in runs if not run.outsourced]
         if points.has_targets(federated):
             n = len({run.setting for run in runs if run.outsourced})
             aside = f"Not in the picture: {n} outsourced setting{'s' * (n > 1)}." if n else ""
-            return [draw_targets(name, federated, t, aside)]
+            claims = verdicts(judge({name: runs})) if len(by_metric(runs)) == 1 else ""
+            return [draw_targets(name, federated, t, aside, claims, style)]
         tables = [settings(group) for group in by_metric(runs)]
         judged = judge({name: runs}) if len(tables) == 1 else []
         claims = verdicts(judged)
@@ -119,17 +120,17 @@ def draw_experiment(name: str, runs: Sequence[Run], t: int | None = None, accoun
         for groups in tables:
             prefix = name if len(tables) == 1 else f"{name}_{slug(groups)}"
             if name == cost.EXPERIMENT:
-                picture = cost.seconds_per_query(groups, claims)
+                picture = cost.seconds_per_query(groups, style)
                 drawn.append(Drawn(f"{prefix}_seconds_per_query", picture, cost.table(groups), claims))
             elif groups[0].first.outsourced:
-                drawn += draw_outsourced(groups, prefix, t, lambda page: _about(judged, page))
+                drawn += draw_outsourced(groups, prefix, t, judged, style)
             else:
-                drawn += draw(groups, prefix, t, accountant or tradeoff.ACCOUNTANT, claims)
+                drawn += draw(groups, prefix, t, accountant or ACCOUNTANT, claims, style)
         return drawn
 
 
 def _about(found: Sequence[JudgedClaim], groups: Sequence[SettingRuns]) -> str:
-    """The end of a page's caption: the claims whose settings are all on the page."""
+    """The claims whose settings are all on a page."""
     return verdicts(shown_in(found, [group.first for group in groups]))
 
 
@@ -147,16 +148,27 @@ def experiments(results_dir: Path) -> list[str]:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    formats = ", ".join(kind.upper() for kind in FORMATS)
     parser = argparse.ArgumentParser(
         prog="python -m analysis.figures",
-        description=f"Regret against the iteration and against epsilon: {formats}, and the numbers as CSV.",
+        description="Regret against the iteration and against epsilon: pictures, their numbers as CSV, and title, "
+        "caption and the claims that hold as Markdown. Fonts are embedded (PDF: TrueType; SVG: text as outlines).",
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="experiment: a folder in the results folder")
     parser.add_argument("--all", action="store_true", help="all experiments in the results folder")
     parser.add_argument("--out", type=Path, default=Path("figures"), help="folder of the pictures (default: figures)")
     parser.add_argument("--round", type=int, help="round of the points against epsilon (default: the last)")
     parser.add_argument("--accountant", help="of the epsilon axis: pld (default), moments, rdp, gdp")
+    parser.add_argument(
+        "--style", default=SCREEN.name, metavar="STYLE",
+        help="screen (default), paper (a column; text of 8 points, no title, no caption) or talk (large text)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--format", default=",".join(USUAL), metavar="LIST", help=f"of {', '.join(FORMATS)} (default: png,pdf)"
+    )
+    widths = ", ".join(f"{style.name} {style.width:g} or {style.wide:g}" for style in STYLES.values())
+    parser.add_argument(
+        "--width", metavar="INCHES", help=f"of each picture (default, with one panel or several: {widths})"
+    )
     add_results_dir(parser)
     args = parser.parse_args(results_dir_as_option(argv))
     if args.all == bool(args.names):
@@ -164,9 +176,25 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
+def _style(name: str, width: str | None) -> PageStyle:
+    """The style of the command line. Raises ValueError for one that is not known, or a width that it has no room in."""
+    if name not in STYLES:
+        raise ValueError(f"--style must be one of {', '.join(STYLES)}, got {name!r}")
+    try:
+        inches = None if width is None else float(width)
+    except ValueError as error:
+        raise ValueError(f"--width must be a number of inches, got {width!r}") from error
+    return STYLES[name].of_width(inches)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the pictures and print their paths; the exit code is 0, or 1 when an experiment could not be drawn."""
     args = _parse(argv)
+    try:
+        style, formats = _style(args.style, args.width), checked_formats(args.format)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     names = experiments(args.results_dir) if args.all else with_parts(args.results_dir, args.names)
     failed = not names
     if failed:
@@ -174,9 +202,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in names:
         try:
             writable(args.out)
-            for drawn in draw_experiment(name, load(args.results_dir, name), args.round, args.accountant):
-                with mpl.rc_context(LOOK):
-                    paths = save(drawn.figure, drawn.table, args.out, drawn.name)
+            for drawn in draw_experiment(name, load(args.results_dir, name), args.round, args.accountant, style):
+                paths = save(drawn.figure, drawn.table, drawn.claims, args.out, drawn.name, formats, style)
                 print(*paths, sep="\n")
         except (LoadError, OSError) as error:
             said = str(error)

@@ -50,6 +50,7 @@ NOT_A_SETTING = (
     "seeds",
     "scale",
     "sweep",
+    "launcher",
     "results_dir",
     "data_dir",
     "problem.data_dir",

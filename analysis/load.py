@@ -1,6 +1,7 @@
 """Finished runs of an experiment, read from `results/<experiment>/<setting-hash>/<seed>/`."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -164,9 +165,10 @@ def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def settings(runs: Sequence[Run]) -> list[SettingRuns]:
-    """The runs grouped by setting: local, shared, private; then by P, z, q, S and how often the server is followed.
+    """The runs grouped by setting: local, shared, private; then by P, epsilon and how often the server is followed.
 
-    Outsourced ones by algorithm, then by epsilon, guaranteed or claimed, and r.
+    Settings without a finite epsilon come last among the private ones. Outsourced ones by algorithm, then by epsilon,
+    guaranteed or claimed, and r.
     """
     by_hash: dict[str, list[Run]] = {}
     for run in runs:
@@ -253,6 +255,12 @@ def _parsed(file: Path, parse: Callable[[str], Any]) -> Any:
         ) from error
 
 
+def _spent(group: Sequence[Run]) -> float:
+    """The epsilon of a setting by its own accountant, the largest over the seeds, to the digits that tables show."""
+    values = [run.summary["epsilon"][run.summary["accountant"]] for run in group]
+    return math.inf if None in values else round(max(values), 6)
+
+
 def _order(group: Sequence[Run]) -> tuple[Any, ...]:
     config = group[0].config
     a = config["algorithm"]
@@ -261,6 +269,6 @@ def _order(group: Sequence[Run]) -> tuple[Any, ...]:
     if group[0].outsourced:
         transform, aware = config["transform"], a["modeler"]["noise_aware"]
         return rank, a["name"], not aware, [transform.get("epsilon") or 0.0, transform.get("r") or 0]
-    noise = [config["privacy"][key] for key in NOISE] if a["private"] else []
+    noise = [_spent(group), *(config["privacy"][key] for key in NOISE)] if a["private"] else []
     follow = list(FOLLOW).index(a["follow"]) if a.get("follow") in FOLLOW else -1
     return rank, a["name"], a["P"], noise, follow

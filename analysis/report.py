@@ -19,7 +19,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from analysis.arguments import add_results_dir, results_dir_as_option
 from analysis.claims import claims, judge
-from analysis.drawing.page import unbroken, writable
+from analysis.drawing.files import writable
+from analysis.drawing.page import unbroken
 from analysis.evidence import verdict_table
 from analysis.evidence.claim import JudgedClaim
 from analysis.evidence.verdicts import NOT_RUN
@@ -28,6 +29,7 @@ from analysis.html.sections import Section, section
 from analysis.load import LoadError, with_parts
 
 TEMPLATE = Path(__file__).parent / "html" / "report.html.j2"
+SHIPPED = ("demo", "school")  # experiments of this package that no published claim is about
 PACKAGES = ("torch", "numpy", "scipy", "gpytorch", "scikit-learn", "dp-accounting", "matplotlib")
 
 HELP = """One HTML file with the figures, tables, privacy and verdicts of all experiments in the results folder.
@@ -38,11 +40,17 @@ experiment that it cannot be read or drawn; 2 for unknown options."""
 
 
 def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
-    """The experiments with finished runs, all or the named ones, in the order of the paper.
+    """The experiments with finished runs, all or the named ones: first the user's own.
+
+    The others follow in the order of the paper.
 
     Raises LoadError if there is none, or a named one is missing.
     """
-    found = sorted({path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")}, key=_as_in_paper)
+    claimed = {claim.experiment for claim in claims()}
+    found = sorted(
+        {path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")},
+        key=lambda name: (name in claimed or name in SHIPPED, _as_in_paper(name)),
+    )
     if not found:
         raise LoadError(f"no finished run in {results_dir}: run python -m runners.sweep experiment=NAME")
     for name in names:
@@ -69,7 +77,7 @@ def judged(sections: Sequence[Section], names: Sequence[str]) -> tuple[list[Judg
 
 @dataclass(frozen=True)
 class ExperimentClaims:
-    """The claims about one experiment."""
+    """The claims about one experiment. kinds: the counts of those that were judged."""
 
     experiment: str
     findings: tuple[JudgedClaim, ...]
@@ -80,8 +88,20 @@ class ExperimentClaims:
         return " and ".join(dict.fromkeys(f.figure for f in self.findings))
 
     @property
+    def judged(self) -> list[JudgedClaim]:
+        return _judged_of(self.findings)
+
+    @property
+    def not_run(self) -> list[JudgedClaim]:
+        return [f for f in self.findings if f.verdict == NOT_RUN]
+
+    @property
     def run(self) -> bool:
-        return any(f.verdict != NOT_RUN for f in self.findings)
+        return bool(self.judged)
+
+
+def _judged_of(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
+    return [f for f in found if f.verdict != NOT_RUN]
 
 
 def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Sequence[str], made: datetime) -> str:
@@ -91,6 +111,7 @@ def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Seq
     by_experiment: dict[str, list[JudgedClaim]] = {}
     for claim in found:
         by_experiment.setdefault(claim.experiment, []).append(claim)
+    about = [ExperimentClaims(k, tuple(v), verdict_table.kinds(_judged_of(v))) for k, v in by_experiment.items()]
     private = [(s.experiment, s.private) for s in sections if s.private]
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         made=made.strftime("%Y-%m-%d %H:%M UTC"),
@@ -98,13 +119,11 @@ def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Seq
         anchors={s.experiment: s.anchor for s in sections},
         notes=notes,
         commits=_commits(sections),
-        kinds=verdict_table.kinds(found),
+        kinds=verdict_table.kinds(_judged_of(found)),
         rule=verdict_table.RULE,
-        remarks=verdict_table.notes(found),
-        claims={
-            name: ExperimentClaims(name, tuple(about), verdict_table.kinds(about))
-            for name, about in by_experiment.items()
-        },
+        remarks=verdict_table.notes(_judged_of(found)),
+        claims={one.experiment: one for one in about},
+        not_run=[one for one in about if one.not_run],
         privacy=report_privacy.table(private),
         covers=sorted({run.summary["epsilon_covers"] for s in sections for run in s.runs if run.summary["private"]}),
         executors=_executors(sections),

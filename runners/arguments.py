@@ -6,13 +6,19 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from runners.record.terminal import say_error
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports an error in one sentence, with the option that was perhaps meant, and exit code 2."""
+    """A parser that reports an error in one sentence, with the option that was perhaps meant, and exit code 2.
+
+    Options are not abbreviated: a part of a name may mean another option in the next version.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
         say_error(f"{message}{self._nearest(message)}; see {self.prog} --help")

@@ -85,14 +85,18 @@ def _results(given: Sequence[str]) -> Path:
     return Path(folders[-1] if folders else "results")
 
 
+_OPTION = re.compile(r'"(--[a-z0-9-]+)"')
+_OTHERS = ("slurm", "slurm_job")  # modules beside a command that call, or are, other programs
+
+
 def options(module: str) -> list[str]:
     """The options of a program, found in its source."""
     if module == "runners.run":
         return list(HYDRA_OPTIONS)
     spec = importlib.util.find_spec(module)
     file = Path(spec.origin)  # type: ignore[union-attr,arg-type]
-    files = file.parent.glob("*.py") if file.stem == "command" else [file]
-    return ["--help", *(name for path in files for name in re.findall(r'"(--[a-z0-9-]+)"', path.read_text()))]
+    files = [p for p in file.parent.glob("*.py") if p.stem not in _OTHERS] if file.stem == "command" else [file]
+    return ["--help", *(name for path in files for name in _OPTION.findall(path.read_text()))]
 
 
 def values(word: str) -> list[str]:

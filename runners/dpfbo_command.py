@@ -22,6 +22,7 @@ COMMANDS = {
     "run": Command("runners.run", "one experiment, or several with -m", (SETTINGS,)),
     "sweep": Command("runners.sweep.command", "many settings times many seeds, side by side", (SETTINGS,)),
     "status": Command("runners.status", "how far the trials of experiments are", READS_RESULTS),
+    "board": Command("runners.board.command", "one page that shows experiments while they run"),
     "study": Command(
         "runners.study", "one site or the server of a study, with JSON and files in and out",
         ("new", "join", "ask", "tell", "message", "receive", "best", "status", "host", "collect", "release"),
@@ -39,6 +40,9 @@ COMMANDS = {
     "fetch": Command("runners.fetch.command", "download data files", (DATA_FILES, "data_dir=")),
     "bench": Command("runners.bench.command", "how long things take", ("overhead", "ray", "outsourced")),
     "demo": Command("runners.demo", "seven settings on the synthetic problem, a few seeds each", (SETTINGS,)),
+    "backfill": Command("runners.backfill", "finished runs to Weights & Biases, from their files", READS_RESULTS),
+    "upload": Command("runners.upload", "offline Weights & Biases runs to the server", READS_RESULTS),
+    "workspace": Command("runners.workspace", "the dashboard of an experiment in Weights & Biases", (SETTINGS,)),
     "tables": Command("analysis.tables", "regret beside epsilon, by setting", READS_RESULTS),
     "figures": Command("analysis.figures", "pictures of experiments, and the numbers behind them", READS_RESULTS),
     "claims": Command("analysis.claims", "a verdict on every published claim", READS_RESULTS),

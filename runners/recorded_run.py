@@ -26,6 +26,7 @@ from runners.executor.deployment import Spent
 from runners.executor.place import deployed
 from runners.record import finished, picture
 from runners.record.best_found import SUMMARY_AGENTS, best_found
+from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.finished import Lineage
 from runners.record.run_folder import Progress, ResultsError, RunFolder, existing, trial_folder
 from runners.record.wandb_tracker import WandbTracker
@@ -78,7 +79,7 @@ def record_run(
         done, before, broadcasts = _resumed(experiment, checkpoint, folder, result)
         title = f"{experiment.problem.name}-{algorithm}-{name}-{settings.seed}"
         tags = [experiment.problem.name, algorithm]
-        noted = 0.0
+        facts, noted = _facts(composition), 0.0
 
         def show(round: Round) -> None:
             tracker.log_round(round.agents.round, _metrics(round))
@@ -88,7 +89,7 @@ def record_run(
             nonlocal noted
             checkpoint.append(round)
             if time.monotonic() > noted + _PROGRESS_SECONDS:
-                folder.note_progress(_progress(experiment, result))
+                folder.note_progress(_progress(experiment, result, facts, before))
                 noted = time.monotonic()
             show(round)
 
@@ -97,8 +98,9 @@ def record_run(
                 result.add(round)
             with deployed(experiment, folder, result) as deployment:
                 tracker.start(
-                    composition.resolved, folder.path, title, group, tags, _commit(), before, name, composition.label
-                )
+                    composition.resolved, folder.path, title, group, tags, _commit(), before, name, composition.label,
+                    folder=folder.path.parents[1],
+                )  # fmt: skip
                 for round in done:
                     show(round)
                 if labelled:
@@ -109,11 +111,13 @@ def record_run(
             rounds = records.rounds_table(result.rounds, ids, getattr(experiment.problem, "space", None))
             server = records.server_table(result.server, result.diagnostics)
             best = _listed_best(experiment, rounds)
-            facts = {"best": best, "executor": placed, "label": composition.label}
-            summary = {**summarise(experiment, result, spent, name), **facts}
+            ending = {"best": best, "executor": placed, "label": composition.label, "epsilon_before": before}
+            if n := folder.preemptions():
+                ending["preemptions"] = n
+            summary = {**summarise(experiment, result, spent, name), **ending}
             if labelled:
                 finished.keep_rounds(folder)
-            folder.write(OmegaConf.to_yaml(composition.cfg, resolve=True), rounds, server, summary)
+            folder.write(OmegaConf.to_yaml(composition.resolved), rounds, server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
             folder.keep_traceback(error)
@@ -252,9 +256,39 @@ def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, 
     return affordable(experiment.plan, spent, resumed)
 
 
-def _progress(experiment: Experiment, result: Result) -> Progress:
-    epsilon = finite_or_none(result.server[-1].epsilon) if result.server else experiment.plan.epsilon_of_nothing
-    return Progress(result.rounds[-1].round, experiment.rounds, result.rounds[-1].mean, epsilon)
+def _progress(experiment: Experiment, result: Result, facts: dict[str, Any], before: float | None) -> Progress:
+    """The progress to note. before: epsilon before the first round."""
+    epsilons, last = [finite_or_none(r.epsilon) for r in result.server], result.rounds[-1]
+    rounds = [t for t in shown_rounds(experiment.rounds) if t <= last.round]
+    curve: dict[str, list[Any]] = {
+        "round": rounds,
+        "mean": [finite_or_none(result.rounds[t].mean) for t in rounds],
+        "epsilon": epsilon_before(rounds, [r.round for r in result.server], epsilons, before),
+    }
+    epsilon = epsilons[-1] if epsilons else experiment.plan.epsilon_of_nothing
+    return Progress(last.round, experiment.rounds, last.mean, epsilon, facts, curve)
+
+
+def _facts(composition: Composition) -> dict[str, Any]:
+    """The entries of the summary that are known before the run ends, and the limits of epsilon."""
+    experiment, settings = composition.experiment, composition.settings
+    privacy, plan = settings.privacy, experiment.plan
+    return {
+        "label": composition.label,
+        "problem": experiment.problem.name,
+        "algorithm": settings.algorithm.name,
+        "n_agents": experiment.problem.n_agents,
+        "metric": experiment.problem.metric,
+        "lower_is_better": experiment.problem.lower_is_better,
+        "private": experiment.private,
+        "delta": plan.delta,
+        "relation": plan.relation,
+        "accountant": privacy.accountant,
+        "rng": privacy.rng,
+        "target_epsilon": privacy.epsilon,
+        "budget_epsilon": privacy.budget.epsilon,
+        "budget_delta": privacy.budget.delta,
+    }
 
 
 def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def check_is_a_run(cfg: DictConfig) -> None:
             f"python -m runners.sweep experiment={cfg.experiment_name}"
         )
     for override in HydraConfig.get().overrides.task:
-        if override.lstrip("+~").partition("=")[0].partition(".")[0] in ("seeds", "scale", "sweep"):
+        if override.lstrip("+~").partition("=")[0].partition(".")[0] in ("seeds", "scale", "sweep", "launcher"):
             raise ValueError(f"{override} is for runners.sweep; a run has one seed, or several with -m seed=0,1,2")
 
 

@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from runners.arguments import Parser, add_folder, folders_as_options
-from runners.sweep import progress_table
-from runners.sweep.trials import PHASES, Trial, TrialState, known_trials, state
+from runners.sweep import progress_table, slurm
+from runners.sweep.trials import PHASES, Trial, TrialState, known_trials, states_of
 
 HELP = """How far the trials of a sweep (or plain runs) are, while it runs or afterwards, read from its files alone.
 
@@ -48,8 +48,15 @@ class ExperimentStatus:
     def shown(self) -> RenderableType:
         rows = progress_table.rows(self.trials, self.states)
         counts, footnote = Text(f"{self.folder.name}: {progress_table.counts(rows)}"), progress_table.footnote(rows)
+        if job := slurm.in_words(self.folder):
+            counts.append(f"\n{job}")
         failed = progress_table.failures(self.trials, self.states)
-        return Group(counts, progress_table.table(rows), Text(footnote), *([] if failed is None else [failed]))
+        return Group(
+            counts,
+            progress_table.table(rows, progress_table.MOST_ROWS),
+            Text(footnote),
+            *([] if failed is None else [failed]),
+        )
 
     def as_json(self) -> dict[str, Any]:
         counts = {phase: sum(s.phase == phase for s in self.states.values()) for phase in PHASES}
@@ -64,7 +71,7 @@ def report(folder: Path) -> ExperimentStatus:
         others = ", ".join(path.name for path in experiments(folder.parent))
         hint = f"there are results of {others}" if others else "there are no results yet"
         raise UnknownExperiment(f"no trial of {folder.name!r} in {folder.parent} ({hint})")
-    return ExperimentStatus(folder, trials, {trial.key: state(trial.folder(folder)) for trial in trials})
+    return ExperimentStatus(folder, trials, states_of(folder, trials))
 
 
 def experiments(results: Path) -> list[Path]:

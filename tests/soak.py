@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from dpfbo.privacy.ledger import Ledger
-from tests.helpers import studies
+from tests.helpers import lost_nodes, studies
 from tests.helpers.killed_runs import (
     RAY,
     RAY_OF_ITS_OWN,
@@ -77,6 +77,18 @@ def worlds(folder: Path, kills: int, seed: int) -> Iterator[Outcome]:
     yield from each("local driver, rng=os", drivers(False, 5.0, OS))
     for algorithm in ("dp_fts_de", "dp_prior"):
         yield killed_study(fresh(), algorithm, MOST * kills, seed)
+    yield lost_nodes_of_a_sweep(fresh(), kills, seed)
+
+
+def lost_nodes_of_a_sweep(folder: Path, kills: int, seed: int) -> Outcome:
+    """A sweep of ten trials a kill, on nodes that are killed and replaced."""
+    begin, swept = time.monotonic(), lost_nodes.sweep(folder / "results", 5 * kills, kills, seed)
+    done = sum(trial["state"] == "done" for trial in swept.report["trials"])
+    outcome = Outcome("nodes of a sweep", records=swept.code == 0 and done == 10 * kills, ledger=not swept.faults)
+    outcome.kills, outcome.seconds = swept.kills, time.monotonic() - begin
+    outcome.records &= swept.kills == kills
+    outcome.notes += [f"{done} trials done, {swept.preemptions} preemptions", *swept.faults]
+    return outcome
 
 
 def killed_study(folder: Path, algorithm: str, kills: int, seed: int) -> Outcome:

@@ -23,7 +23,8 @@ STEPS = {
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",
-        "user_errors recorded_run fetch best study", "run", "sweep audit bench demo", "privacy theory status headroom",
+        "user_errors recorded_run fetch best study dashboard", "run", "sweep audit bench demo",
+        "privacy theory status headroom board backfill upload workspace",
     ),
     "analysis": (
         "arguments labels", "schema", "load", "tables evidence", "claims drawing", "figures", "html", "report",

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from analysis.drawing.looks import plain
+from analysis.drawing.page import text_width
 from analysis.labels import metric_label, problem_label, variant_in_words
 from analysis.load import SettingRuns
 
@@ -51,7 +52,7 @@ def span(groups: Sequence[SettingRuns], values: np.ndarray, headroom: float, lat
 def metric_axis(axes: Axes, groups: Sequence[SettingRuns], shown: Span) -> None:
     """Set the vertical axis."""
     of = "units of σ_y" if groups[0].first.outsourced else "mean over agents"
-    axes.set_ylabel(plain(f"{metric_label(groups[0].first.summary['metric'])} ({of})"))
+    label_metric(axes, metric_label(groups[0].first.summary["metric"]), f" ({of})")
     if shown.logarithmic:
         axes.set_yscale("log", nonpositive="clip")
         axes.set_ylim(shown.low, shown.high)
@@ -61,6 +62,16 @@ def metric_axis(axes: Axes, groups: Sequence[SettingRuns], shown: Span) -> None:
         axes.set_ylim(shown.low, shown.high)
         axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def label_metric(axes: Axes, metric: str, more: str = "") -> None:
+    """Name the vertical axis; more: what stands behind the metric where the axis is long enough."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    long = axes.get_position().height * figure.get_size_inches()[1]
+    label = axes.set_ylabel(plain(f"{metric}{more}"))
+    if text_width(metric + more, label.get_fontsize()) > long:
+        axes.set_ylabel(plain(metric))
 
 
 def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:

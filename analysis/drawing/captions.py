@@ -1,6 +1,6 @@
-"""The text below a figure: its settings, and which published claims hold here."""
+"""The words of a figure: its settings below it, epsilons in its legend, and the claims that hold, beside it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from analysis.evidence.claim import JudgedClaim
@@ -10,14 +10,9 @@ from analysis.load import SettingRuns, seeds_phrase
 from analysis.tables import stand_ins
 
 SHARING = "Sharing helps: "  # begins every claim about a control, and the heading says as much
-MOST = 6  # claims in a caption that are told one by one
-
-Telling = Callable[[Sequence[SettingRuns]], str]  # of the settings on a page, the claims about them
-
-
-def no_claims(_: Sequence[SettingRuns]) -> str:
-    """A page that tells none."""
-    return ""
+MOST = 6  # claims beside a figure that are told one by one
+ACCOUNTANT = "pld"
+SPENT = 0.02  # of a target: an epsilon that is less by no more than this is the target
 
 
 class Kind(NamedTuple):
@@ -31,34 +26,75 @@ KINDS = {
     "effect": Kind("Claims of the paper", "published effect"),
     "control": Kind("Against servers that query blindly", "control"),
     "agreement": Kind("Numbers of the paper", "published number"),
-    "prototype": Kind("Findings of the prototype", "prototype finding"),
+    "reimplementation": Kind("Findings of the reimplementation", "reimplementation finding"),
     "epsilon": Kind("Printed epsilons", "printed epsilon"),
     "own": Kind("Own findings", "own finding"),
 }
 
 
-def settings_in_words(groups: Sequence[SettingRuns]) -> str:
-    """The settings for a reader: N, P, q, S, delta, and what the errors are over."""
+def settings_in_words(groups: Sequence[SettingRuns], accountant: str = ACCOUNTANT) -> str:
+    """The settings for a reader: N, P, q, S, whose epsilon, delta, relation, and what the bands are."""
     s = groups[0].first.summary
     P = {g.first.config["algorithm"]["P"] for g in groups}
     private = [g for g in groups if g.private]
     parts = [f"N = {s['n_agents']} agents", f"P = {joined_by_or(P)} sub-region{'s' * (max(P) > 1)}"]
     if private:
         parts += [f"{key} = {joined_by_or(g.first.config['privacy'][key] for g in private)}" for key in ("q", "S")]
+    text = f"{', '.join(parts)}. "
+    if private:
         relations = sorted({g.first.summary["relation"] for g in private})
         warning = large_delta(g.first.summary["delta"] for g in private)
-        parts.append(f"δ = {deltas(groups)}{warning} ({' or '.join(relations)}, user level)")
-    text = f"{', '.join(parts)}. "
+        names = dict.fromkeys(accountant_of(g, accountant) for g in private)
+        by = " or ".join(accountant_in_words(name) for name in names)
+        text += f"ε: {by} accountant, δ = {deltas(groups)}{warning}, {' or '.join(relations)}, user level. "
+    return f"{text}{bands_in_words(groups)}"
+
+
+def bands_in_words(groups: Sequence[SettingRuns]) -> str:
+    """The units of means and errors: `Mean over agents and 3 seeds; bands and bars: ± one standard error, ...`."""
+    over = "" if groups[0].first.outsourced else "over agents"
     if max(len(g.runs) for g in groups) == 1:
-        return f"{text}Mean over the agents, one seed."
-    return f"{text}Mean ± standard error over {seeds_phrase(groups)}."
+        return f"Mean {over}, one seed." if over else "One seed."
+    joined = f"{over} and " if over else "over "
+    return f"Mean {joined}seeds; bands and bars: ± one standard error over {seeds_phrase(groups)}."
+
+
+def accountant_of(group: SettingRuns, wanted: str) -> str:
+    """The accountant of a setting's epsilon: the wanted one, or its own where it was run without that."""
+    return wanted if wanted in group.first.summary["epsilon"] else str(group.first.summary["accountant"])
+
+
+def accountant_in_words(name: str) -> str:
+    """`PLD`, `moments`, `fixed-size`."""
+    return name.upper() if len(name) == 3 else name.replace("_", "-")
+
+
+def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: str = ACCOUNTANT) -> str:
+    """The entry of a private setting in a legend: `DP-FTS, z = 1 (ε = 7.05)`; a label of others as it is.
+
+    One whose label has its target epsilon is told apart only where it spent more, or much less.
+    wanted: the picture's accountant; another one is named.
+    """
+    if not group.private:
+        return label
+    if epsilon is None:
+        return f"{label} (no finite ε)"
+    number = f"{epsilon:.2f}" if epsilon >= 0.1 or epsilon == 0 else f"{epsilon:.2g}"
+    name, target = accountant_of(group, wanted), group.first.config["privacy"].get("epsilon")
+    by = "" if name == wanted else f"{accountant_in_words(name)} accountant, {group.first.summary['relation']}"
+    if by:
+        return f"{label} (ε = {number}, {by})"
+    if target is None:
+        return f"{label} (ε = {number})"
+    if name != group.first.summary["accountant"]:  # the target is by another
+        return f"{label} ({accountant_in_words(name)}: {number})"
+    is_target = (1 - SPENT) * target <= epsilon <= target * (1 + 1e-9)
+    return label if is_target else f"{label} (spent: {number})"
 
 
 def release_in_words(groups: Sequence[SettingRuns]) -> str:
     """The same of outsourced settings: what is claimed, what is guaranteed to which neighbours."""
-    parts = [
-        f"One curator, one modeler, T = {joined_by_or({g.rounds for g in groups})} rounds after the first measurement."
-    ]
+    parts = [f"One curator, one modeler, T = {joined_by_or({g.rounds for g in groups})} rounds after the first point."]
     parts += [f"Data: {text}." for text in stand_ins(groups)]
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
     if claimed:
@@ -68,10 +104,9 @@ def release_in_words(groups: Sequence[SettingRuns]) -> str:
     if guaranteed:
         relations = {g.first.summary["relation"]: NAMES.get(g.first.summary["algorithm"], "") for g in guaranteed}
         neighbours = " or ".join(f"{relation} ({name})" for relation, name in relations.items())
-        parts.append(f"Guaranteed ε at δ = {deltas(groups)} for neighbours with {neighbours}.")
-    if max(len(g.runs) for g in groups) == 1:
-        return " ".join([*parts, "One seed."])
-    return " ".join([*parts, f"Mean ± standard error over {seeds_phrase(groups)}."])
+        warning = large_delta(g.first.summary["delta"] for g in guaranteed)
+        parts.append(f"Guaranteed ε at δ = {deltas(groups)}{warning} for neighbours with {neighbours}.")
+    return " ".join([*parts, bands_in_words(groups)])
 
 
 def deltas(groups: Sequence[SettingRuns]) -> str:

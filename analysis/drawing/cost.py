@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from analysis.drawing.looks import sequence
-from analysis.drawing.page import page
+from analysis.drawing.looks import variants
+from analysis.drawing.page import PanelHead, page
+from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.load import LoadError, SettingRuns, seeds_phrase
 
 EXPERIMENT = "cost"
@@ -76,26 +78,30 @@ def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:
     )  # fmt: skip
 
 
-def seconds_per_query(groups: Sequence[SettingRuns], claims: str = "") -> Figure:
-    """Left: the cost of each phase; right: the ratio, with the published one. claims: the end of the caption."""
+def seconds_per_query(groups: Sequence[SettingRuns], style: PageStyle = SCREEN) -> Figure:
+    """Left: the cost of each phase; right: the ratio, with the published one."""
     pair, found = compared(groups), rows(groups)
-    looks = sequence(pair[0].first.config["algorithm"]["name"], 2, True)
+    looks = variants(pair[0].first.config["algorithm"]["name"], 2)
     s = pair[0].first.summary
     text = (
         f"{s['problem'].replace('_', ' ').capitalize()} problem, N = {s['n_agents']} agents, T = {s['rounds']} rounds. "
         "Seconds of a run over its agents and rounds, those of the initial points included; ratios seed by seed. "
     )
-    errors = f"Mean ± standard error over {seeds_phrase(pair)}. " if min(len(g.runs) for g in pair) > 1 else ""
+    errors = (
+        f"Means; bars: ± one standard error over {seeds_phrase(pair)}." if min(len(g.runs) for g in pair) > 1 else ""
+    )
     entries = [
         Line2D([], [], color=look.colour, marker=look.marker, linestyle="", label=g.label)
         for g, look in zip(pair, looks, strict=True)
     ]
     entries.append(Line2D([], [], color="#444444", linestyle=":", label=f"published ratio {PUBLISHED:g}"))
     P = [g.first.config["algorithm"]["P"] for g in pair]
-    heads: list[tuple[str, list[Line2D]]] = [("", []), ("", [])]
-    figure, (left, right) = page(
-        f"What a query costs, P = {P[1]} against P = {P[0]}", entries, heads, text + errors + claims, MARGIN
-    )
+    heads = [
+        PanelHead(x_label="milliseconds for each agent and round"),
+        PanelHead(x_label=f"ratio, P = {P[1]} over P = {P[0]}"),
+    ]
+    title = f"The cost of a query, P = {P[1]} against P = {P[0]}"
+    figure, (left, right) = page(title, entries, heads, (text + errors).strip(), style, MARGIN)
     for i, row in enumerate(found):
         for j, ((mean, se), look) in enumerate(zip(row.cost, looks, strict=True)):
             left.errorbar(
@@ -105,20 +111,22 @@ def seconds_per_query(groups: Sequence[SettingRuns], claims: str = "") -> Figure
         right.errorbar([mean], [i], xerr=[_shown(se)], color="black", marker="o", capsize=3)
         right.annotate(
             f"{mean:.2f}" + ("" if np.isnan(se) else f" ± {se:.2f}"), (0.995, i), xycoords=right.get_yaxis_transform(),
-            horizontalalignment="right", verticalalignment="center", fontsize=9,
+            horizontalalignment="right", verticalalignment="center",
+            fontsize=0.9 * mpl.rcParams["font.size"],
         )  # fmt: skip
     right.axvline(PUBLISHED, color="#444444", linestyle=":")
     _finish(left, right, [PHASES.get(row.phase, row.phase) for row in found])
-    left.set_xlabel("milliseconds for each agent and round")
-    right.set_xlabel(f"ratio, P = {P[1]} over P = {P[0]}")
     return figure
 
 
 def _finish(left: Axes, right: Axes, names: Sequence[str]) -> None:
     left.set_xscale("log")
+    left.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    left.xaxis.set_minor_formatter(NullFormatter())
     left.set_yticks(range(len(names)), names)
-    right.set_yticks(range(len(names)), [""] * len(names))
+    beside = right.get_position().x0 > left.get_position().x0
+    right.set_yticks(range(len(names)), [""] * len(names) if beside else names)
     low, high = right.get_xlim()
     right.set_xlim(low, high + 0.35 * (high - low))  # for the numbers
     for axes in (left, right):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,36 +11,50 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.drawing.axes import cut_off, metric_axis, span, title
-from analysis.drawing.captions import settings_in_words
-from analysis.drawing.page import page
+from analysis.drawing.captions import ACCOUNTANT, accountant_of, settings_in_words, with_epsilon
+from analysis.drawing.page import PanelHead, page
+from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.drawing.published_values import WORDS, Published, published
 from analysis.drawing.sweeps import Curve, panels
 from analysis.load import SettingRuns
 
 BEFORE = 6  # a linear axis may leave out what is higher than all rounds after the first sixth
-PUBLISHED_LINE: dict[str, Any] = {"linestyle": ":", "linewidth": 0.9, "markerfacecolor": "white", "markersize": 4.5}
 
 
-def regret_by_iteration(groups: Sequence[SettingRuns], claims: str = "") -> Figure:
-    """claims: the end of the caption."""
+X_LABEL = "iteration t (rounds after the initial points)"
+
+
+def regret_by_iteration(
+    groups: Sequence[SettingRuns], accountant: str = ACCOUNTANT, style: PageStyle = SCREEN
+) -> Figure:
+    """accountant: of the epsilons in the legend, which are those of the whole runs."""
     parts, known = panels(groups), published(groups)
     values, late = _values(groups, known, 0), _values(groups, known, max(g.rounds for g in groups) // BEFORE)
     shown = span(groups, values, headroom=1.3, late=late)
-    caption = " ".join(filter(None, (settings_in_words(groups), cut_off(groups, shown), claims)))
-    shared = [entry(c) for c in parts[0].curves if c.everywhere]
+    caption = " ".join(filter(None, (settings_in_words(groups, accountant), cut_off(groups, shown))))
+    shared = [entry(c, accountant) for c in parts[0].curves if c.everywhere]
     if known:
-        shared.append(Line2D([], [], color="#444444", marker="o", label=WORDS, **PUBLISHED_LINE))
-    heads = [(part.title, [entry(c) for c in part.curves if not c.everywhere]) for part in parts]
-    figure, found = page(title(groups, "by iteration"), shared, heads, caption)
+        shared.append(Line2D([], [], color="#444444", marker="o", label=WORDS, **published_line()))
+    heads = [
+        PanelHead(part.title, [entry(c, accountant) for c in part.curves if not c.everywhere], X_LABEL)
+        for part in parts
+    ]
+    figure, found = page(title(groups, "by iteration"), shared, heads, caption, style)
     for axes, part in zip(found, parts, strict=True):
         for i, curve in enumerate(part.curves):
             draw_line(axes, curve, (i, len(part.curves)), known.get(curve.setting.label))
-        axes.set_xlabel("iteration t (rounds after the initial points)")
         axes.set_xlim(0, max(g.rounds for g in groups) * 1.01)
         metric_axis(axes, groups, shown)
-    for axes in found[1:]:
-        axes.set_ylabel("")
+    name_left_only(found)
     return figure
+
+
+def name_left_only(found: Sequence[Axes]) -> None:
+    """Leave the label of the vertical axis to the first panel of each row."""
+    first = min(axes.get_position().x0 for axes in found)
+    for axes in found:
+        if axes.get_position().x0 > first:
+            axes.set_ylabel("")
 
 
 def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:
@@ -73,11 +88,20 @@ def draw_line(axes: Axes, curve: Curve, marks: tuple[int, int], known: Published
         axes.fill_between(x, mean - se, mean + se, color=look.colour, alpha=0.12, linewidth=0)
     if known is not None:
         axes.plot(
-            known.rounds, known.values, color=look.colour, marker=look.marker, zorder=3, **PUBLISHED_LINE
+            known.rounds, known.values, color=look.colour, marker=look.marker, zorder=3, **published_line()
         )  # fmt: skip
 
 
-def entry(curve: Curve) -> Line2D:
-    """The entry of a curve in the legend."""
-    look = curve.style
-    return Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, label=curve.label)
+def published_line() -> dict[str, Any]:
+    """The look of published values: hollow markers, a thin dotted line."""
+    thin, small = 0.55 * mpl.rcParams["lines.linewidth"], 0.9 * mpl.rcParams["lines.markersize"]
+    return {"linestyle": ":", "linewidth": thin, "markerfacecolor": "white", "markersize": small}
+
+
+def entry(curve: Curve, accountant: str = ACCOUNTANT) -> Line2D:
+    """The entry of a curve in the legend, with the epsilon of the whole run."""
+    look, label = curve.style, curve.label
+    if not curve.setting.first.outsourced:
+        epsilon = curve.setting.epsilon(accountant_of(curve.setting, accountant))
+        label = with_epsilon(label, curve.setting, epsilon, accountant)
+    return Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, label=label)

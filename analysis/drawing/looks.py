@@ -1,11 +1,13 @@
-"""The looks of settings in every picture: a colour, a line and a marker for each algorithm, ramps for what is swept."""
+"""The look of each method in every picture: a colour, a line and a marker; its settings differ by systematic steps.
 
-import math
-from collections.abc import Sequence
+All pictures take looks from here, so that a method never changes its look. Several settings of one method (P, z, a
+target epsilon) keep its hue and line: their tones go from light to dark, and the markers follow on its own.
+"""
+
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.colors import to_hex, to_rgb
 
 LOOK: dict[Any, Any] = {
@@ -18,7 +20,9 @@ LOOK: dict[Any, Any] = {
     "legend.frameon": False,
     "lines.linewidth": 1.6,
     "lines.markersize": 5,
-    "pdf.fonttype": 42,
+    "pdf.fonttype": 42,  # fonts are embedded as TrueType, so that text can be searched and edited
+    "svg.fonttype": "path",  # text as outlines: the same everywhere, whatever fonts there are
+    "svg.hashsalt": "dpfbo",  # the same names inside the file each time
 }
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*")
 
@@ -56,48 +60,39 @@ OUTSOURCED = {
     "histogram_gp_ucb": Style("#009E73", (0, ()), "^"),
 }  # dashed: a claimed epsilon; solid: a guaranteed one
 UNAWARE = Style("#56B4E9", (0, ()), "X")  # of the noise in Gaussian rows
-UNKNOWN = Style("#CC79A7", (0, (3, 1, 1, 1)), "h")
-QUALITATIVE = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#882255", "#E69F00", "#56B4E9")
-PRIVATE_RAMP, RAMP_END = "plasma", 0.78  # its last part is too light for lines on white
+OTHERS = ("#CC79A7", "#332288", "#117733", "#661100")  # of methods that are not in the tables
+OTHER_LINES: tuple[Line, ...] = ((0, (3, 1, 1, 1)), (0, (4, 1, 4, 2)), (0, (2, 1, 6, 1)))
+LIGHTER, DARKER = 0.42, 0.42  # share of white in the lightest tone of a colour, and of black in the darkest
+BLACK = 0.1  # the largest part of a colour that has no darker tones
 
 
 def of_algorithm(name: str) -> Style:
-    """The look of an algorithm that a figure has one setting of."""
-    return (ALGORITHMS | OUTSOURCED).get(name, UNKNOWN)
+    """The look of a method. One that is not in the tables has a look that follows from its name."""
+    known = ALGORITHMS | OUTSOURCED
+    if name in known:
+        return known[name]
+    number = zlib.crc32(name.encode())
+    line = OTHER_LINES[number // len(OTHERS) % len(OTHER_LINES)]
+    return Style(OTHERS[number % len(OTHERS)], line, MARKERS[number // 64 % len(MARKERS)])
 
 
-def sequence(name: str, n: int, ordered: bool) -> list[Style]:
-    """Looks for n settings of one algorithm: a ramp where they are ordered by a number; the same line, other markers.
+def variants(name: str, n: int) -> list[Style]:
+    """Looks for n settings of one method, in their order."""
+    return variants_of(of_algorithm(name), n)
 
-    DP-FTS-DE is what most figures sweep: its ramp has many hues; the others' go from a light tone to a dark one.
-    """
+
+def variants_of(look: Style, n: int) -> list[Style]:
+    """The look itself, or n looks like it: tones of its colour from light to dark, its line, other markers."""
     if n == 1:
-        return [of_algorithm(name)]
-    line = of_algorithm(name).line
-    if not ordered:
-        colours: Sequence[str] = [QUALITATIVE[i % len(QUALITATIVE)] for i in range(n)]
-    elif name == "dp_fts_de":
-        colours = hues(n)
-    else:
-        colours = [_tone(of_algorithm(name).colour, i / (n - 1)) for i in range(n)]
-    return [Style(colour, line, MARKERS[i % len(MARKERS)]) for i, colour in enumerate(colours)]
+        return [look]
+    first = MARKERS.index(look.marker)
+    return [Style(_tone(look.colour, i / (n - 1)), look.line, MARKERS[(first + i) % len(MARKERS)]) for i in range(n)]
 
 
-def another(look: Style, i: int) -> Style:
-    """The look of the i-th line of one algorithm, 0 for its own: another tone, marker and length of dashes."""
-    if i == 0:
-        return look
-    position = 0.5 + (-1) ** i * 0.35 / math.ceil(i / 2)
+def stretched(look: Style, i: int) -> Style:
+    """The same with longer dashes: for the i-th of several lines of one method that have no markers."""
     offset, dashes = look.line
-    stretched = (offset, tuple((1 + 0.6 * i) * length for length in dashes))
-    marker = MARKERS[(MARKERS.index(look.marker) + 3 * i) % len(MARKERS)]
-    return Style(_tone(look.colour, position), stretched, marker)
-
-
-def hues(n: int) -> list[str]:
-    """Colours of the ramp with many hues, from dark to light."""
-    ramp = mpl.colormaps[PRIVATE_RAMP]
-    return [to_hex(ramp(RAMP_END * i / max(1, n - 1))) for i in range(n)]
+    return Style(look.colour, (offset, tuple((1 + 0.6 * i) * length for length in dashes)), look.marker)
 
 
 def plain(text: str) -> str:
@@ -106,7 +101,10 @@ def plain(text: str) -> str:
 
 
 def _tone(colour: str, position: float) -> str:
-    """From light (0) over the colour itself (.5) to dark (1)."""
-    towards, share = (1.0, 0.5 - position) if position < 0.5 else (0.0, position - 0.5)
-    red, green, blue = (part + (towards - part) * share for part in to_rgb(colour))
+    """From light (0) over the colour itself to dark (1); of a colour that is black already, greys."""
+    rgb = to_rgb(colour)
+    light, dark = (LIGHTER, DARKER) if max(rgb) > BLACK else (1.5 * LIGHTER, 0.0)
+    share = light - (light + dark) * position  # of white, or of black where it is negative
+    towards = 1.0 if share > 0 else 0.0
+    red, green, blue = (part + (towards - part) * abs(share) for part in rgb)
     return to_hex((red, green, blue))

@@ -1,13 +1,11 @@
-"""A page with a title, legends, panels side by side and a caption: all in inches, so that nothing meets."""
+"""A page with a title, legends, panels and a caption: all in inches, so that nothing meets and nothing is cut off."""
 
-import math
-import os
-import tempfile
 import textwrap
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 
-import pandas as pd
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,70 +14,147 @@ from matplotlib.textpath import TextPath
 from matplotlib.transforms import Bbox
 
 from analysis.drawing.looks import plain
-from analysis.load import LoadError
+from analysis.drawing.page_style import SCREEN, PageStyle
 
-DPI = 250  # 1800 pixels wide, to be shown at 900
-FORMATS = ("png", "pdf")
-WIDTH, WIDE = 7.2, 10.4  # inches, of a page with one panel and with several
-PLOT_HEIGHT, LEFT, GAP, RIGHT = 3.6, 0.85, 0.75, 0.15
-TITLE, HEAD, ROW, PAD, AXIS = 0.42, 0.24, 0.2, 0.08, 0.54  # page title, panel title, row of a legend, space, x axis
-CAPTION = "caption"  # the gid of its text
-TITLE_ROW = 0.22  # of a title in several lines
-TITLE_SIZE, LEGEND_SIZE, CAPTION_SIZE = 12.0, 9.0, 8.5  # points
-HANDLE, COLUMN_GAP = 0.62, 0.25  # inches of a legend's line with its distance to the text, and between columns
-CAPTION_ROW, CAPTION_LETTERS = 0.155, 15.6  # inches, and letters an inch
+# inches at text of 10 points: beside panels, the space between parts, and what is below a panel
+LEFT, GAP, RIGHT, PAD, AXIS = 0.85, 0.75, 0.15, 0.08, 0.54
+# inches of a row of text of one point: of the title, of a panel's title, of a legend, of a label in two lines
+TITLE_ROW, HEAD_ROW, ROW, LINE = 0.22 / 12, 0.024, 0.2 / 9, 1.25 / 72
+CAPTION_ROW, LETTER = 0.155 / 8.5, 1 / (15.6 * 8.5)  # inches of a row and of a letter of one point
+HANDLE, HANDLE_GAP, COLUMN_GAP = 0.48 / 9, 0.14 / 9, 0.25 / 9  # inches at legends of one point
+MARGIN = 1.03  # drawn text is a little wider than its outline
+TITLE, CAPTION = "title", "caption"  # the gids of their texts
+
+
+@dataclass(frozen=True)
+class PanelHead:
+    """The frame of a panel: its title, its own legend, and the label of its horizontal axis."""
+
+    title: str = ""
+    entries: Sequence[Line2D] = ()
+    x_label: str = ""
+
+
+@dataclass(frozen=True)
+class _Legend:
+    """A legend with labels in lines. height: inches."""
+
+    entries: Sequence[Line2D]
+    columns: int
+    height: float
 
 
 def page(
-    title: str,
-    shared: Sequence[Line2D],
-    heads: Sequence[tuple[str, Sequence[Line2D]]],
-    caption: str,
-    margin: float = LEFT,
-) -> tuple[Figure, list[Axes]]:
-    """An empty page. shared: legend above all panels; heads: title and own legend of each panel; margin: inches
-    to the left of the panels."""
-    width = WIDTH if len(heads) == 1 else WIDE
-    panel = (width - margin - RIGHT - GAP * (len(heads) - 1)) / len(heads)
-    for entry in (*shared, *(entry for _, own in heads for entry in own)):
-        entry.set_label(plain(str(entry.get_label())))
-    titles = _wrapped(plain(title), width - LEFT - RIGHT)
-    lines = textwrap.wrap(unbroken(caption), int(CAPTION_LETTERS * (width - 0.3)), break_on_hyphens=False)
-    below = AXIS + PAD + CAPTION_ROW * len(lines) + PAD
-    shared_columns = _columns(shared, width - LEFT)
-    columns = [_columns(own, panel) for _, own in heads]
-    legends = max(_rows(own, n) for (_, own), n in zip(heads, columns, strict=True))
-    head = (HEAD if any(text for text, _ in heads) else 0.0) + ROW * legends + PAD
-    above = TITLE + TITLE_ROW * (len(titles) - 1)
-    height = below + PLOT_HEIGHT + head + ROW * _rows(shared, shared_columns) + PAD + above
+    title: str, shared: Sequence[Line2D], heads: Sequence[PanelHead | None], caption: str,
+    style: PageStyle = SCREEN, margin: float = LEFT, columns: int | None = None,
+) -> tuple[Figure, list[Axes]]:  # fmt: skip
+    """An empty page, and the axes of its panels.
+
+    Panels stand side by side where each is then wide enough, else below each other.
+
+    Args:
+        title: title of the page; not drawn where the style has none.
+        shared: legend above all panels.
+        heads: the panels, row by row; None: an empty place.
+        caption: drawn below the panels where the style says so.
+        margin: inches to the left of the panels, at text of 10 points.
+        columns: panels in a row, if there is room; all of them by default.
+    """
+    u, count = style.unit, sum(head is not None for head in heads)
+    width = style.width if count == 1 else style.wide
+    left, gap = margin * u, GAP * u
+    wanted = columns or len(heads)
+    fits = (n for n in range(wanted, 0, -1) if (width - left - RIGHT - gap * (n - 1)) / n >= style.beside)
+    across = next(fits, 1)
+    places = list(heads) if across == wanted else [head for head in heads if head is not None]
+    panel = (width - left - RIGHT - gap * (across - 1)) / across
+    tall = max(style.panel, 0.5 * panel)
+    indent = LEFT * u if _fit(shared, width - LEFT * u - RIGHT, style) else RIGHT
+    above = _Legend(*_laid_out(shared, width - indent - RIGHT, style))
+    rows = [_Row.of(places[i : i + across], panel, tall, style) for i in range(0, len(places), across)]
+    titles = _wrapped(title, width - LEFT * u - RIGHT, style.title) if style.titled else []
+    letters = int((width - 0.3) / (LETTER * style.caption))
+    lines = textwrap.wrap(unbroken(caption), letters, break_on_hyphens=False) if style.captioned else []
+    below = PAD + (CAPTION_ROW * style.caption * len(lines) + PAD if lines else 0.0)
+    over = TITLE_ROW * style.title * len(titles) + 2.5 * PAD * u if titles else PAD
+    between = 2 * PAD * u
+    height = over + above.height + PAD * u + sum(row.height for row in rows)
+    height += between * (len(rows) - 1) + below
     figure = Figure(figsize=(width, height))
-    figure.text(LEFT / width, 1 - 0.12 / height, "\n".join(titles), fontsize=TITLE_SIZE, verticalalignment="top")
-    _legend(figure, shared, shared_columns, LEFT, height - above)
-    found = []
-    for i, ((text, own), n) in enumerate(zip(heads, columns, strict=True)):
-        left, top = margin + i * (panel + GAP), below + PLOT_HEIGHT + head
-        found.append(figure.add_axes((left / width, below / height, panel / width, PLOT_HEIGHT / height)))
-        figure.text(left / width, top / height, plain(text), fontsize=10, verticalalignment="top")
-        _legend(figure, own, n, left, top - (HEAD if text else 0.0))
-    write_below(figure, lines, caption)
+    figure.text(
+        LEFT * u / width, 1 - 1.5 * PAD * u / height, plain("\n".join(titles)), fontsize=style.title,
+        verticalalignment="top", gid=TITLE, visible=style.titled,
+    ).set_label(title)  # fmt: skip
+    _draw_legend(figure, above, indent, height - over, style)
+    top, found = height - over - above.height - PAD * u, []
+    for row in rows:
+        for i, head in enumerate(row.heads):
+            if head is not None:
+                found.append(_panel(figure, row, i, (left + i * (panel + gap), top, panel, tall), style))
+        top -= row.height + between
+    figure.text(
+        0.15 / width, PAD / height, plain("\n".join(lines)), fontsize=style.caption, color="#444444",
+        verticalalignment="bottom", linespacing=1.25, gid=CAPTION, visible=style.captioned,
+    ).set_label(caption)  # fmt: skip
     return figure, found
 
 
-def write_below(figure: Figure, lines: Sequence[str], caption: str) -> None:
-    """The caption, in lines, in the lower left corner."""
+@dataclass(frozen=True)
+class _Row:
+    """Panels side by side. titles, labels: of each, in lines; above: inches of titles and legends."""
+
+    heads: Sequence[PanelHead | None]
+    titles: Sequence[Sequence[str]]
+    legends: Sequence[_Legend]
+    labels: Sequence[Sequence[str]]
+    above: float
+    height: float
+
+    @staticmethod
+    def of(heads: Sequence[PanelHead | None], panel: float, tall: float, style: PageStyle) -> "_Row":
+        """panel, tall: inches of each panel."""
+        known = [head or PanelHead() for head in heads]
+        titles = [_wrapped(head.title, panel, style.font) for head in known]
+        legends = [_Legend(*_laid_out(head.entries, panel, style)) for head in known]
+        labels = [_wrapped(head.x_label, panel, style.font) for head in known]
+        above = max(_height(lines, style) + legend.height for lines, legend in zip(titles, legends, strict=True))
+        above += PAD * style.unit
+        extra = LINE * style.font * (max(1, *(len(lines) for lines in labels)) - 1)
+        return _Row(heads, titles, legends, labels, above, above + tall + AXIS * style.unit + extra)
+
+
+def _height(lines: Sequence[str], style: PageStyle) -> float:
+    return HEAD_ROW * style.font * len(lines)
+
+
+def _panel(figure: Figure, row: _Row, i: int, box: tuple[float, float, float, float], style: PageStyle) -> Axes:
+    """The axes of a panel, below its title and legend. box: its left end and the row's top, its width and height."""
     width, height = figure.get_size_inches()
-    text = figure.text(
-        0.15 / width, PAD / height, plain("\n".join(lines)), fontsize=CAPTION_SIZE, color="#444444",
-        verticalalignment="bottom", linespacing=1.25, gid=CAPTION,
+    left, top, wide, tall = box
+    bottom = top - row.above - tall
+    axes = figure.add_axes((left / width, bottom / height, wide / width, tall / height))
+    axes.set_xlabel(plain("\n".join(row.labels[i])))
+    lines = row.titles[i]
+    figure.text(
+        left / width, top / height, plain("\n".join(lines)), fontsize=style.font, verticalalignment="top",
+        linespacing=1.15,
     )  # fmt: skip
-    text.set_label(caption)
+    _draw_legend(figure, row.legends[i], left, top - _height(lines, style), style)
+    return axes
+
+
+def words(figure: Figure) -> tuple[str, str]:
+    """The title and the caption, also of a picture that they are not drawn in."""
+    texts = {text.get_gid(): str(text.get_label()) for text in figure.texts}
+    return texts[TITLE], texts[CAPTION]
 
 
 def apart(figure: Figure) -> tuple[str, Bbox]:
     """The caption's words, and the part of the page above them (inches), to be saved as a picture without them."""
     (caption,) = [text for text in figure.texts if text.get_gid() == CAPTION]
     width, height = figure.get_size_inches()
-    top = caption.get_window_extent().y1 / figure.dpi if caption.get_text() else 0.0
+    drawn = caption.get_visible() and caption.get_text()
+    top = caption.get_window_extent().y1 / figure.dpi if drawn else 0.0
     return str(caption.get_label()), Bbox.from_extents(0.0, top, width, height)
 
 
@@ -88,73 +163,70 @@ def unbroken(text: str) -> str:
     return text.replace(" = ", "\u00a0=\u00a0").replace("1 − ", "1\u00a0−\u00a0")
 
 
-def writable(folder: Path) -> None:
-    """Raise LoadError where nothing can be written into a folder, which need not be there yet."""
-    nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        raise LoadError(f"nothing can be written to {folder}: {nearest} is a file; give another place with --out")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise LoadError(f"nothing can be written to {folder}: {nearest} is not yours to write; give another with --out")
+def _wrapped(text: str, width: float, size: float) -> list[str]:
+    """The text in as few lines as fit into a width (inches); a word that is wider is cut."""
+    lines: list[str] = []
+    for part in unbroken(text).split(" ") if text else []:
+        if lines and text_width(f"{lines[-1]} {part}", size) <= width:
+            lines[-1] = f"{lines[-1]} {part}"
+            continue
+        while len(part) > 1 and text_width(part, size) > width:
+            fits = next((k for k in range(len(part) - 1, 0, -1) if text_width(part[:k], size) <= width), 1)
+            lines.append(part[:fits])
+            part = part[fits:]
+        lines.append(part)
+    return [line.replace("\u00a0", " ") for line in lines]
 
 
-def save(figure: Figure, table: pd.DataFrame, out: Path, name: str) -> list[Path]:
-    """Write a picture as PNG and PDF, and the numbers behind it as CSV: each whole or not at all."""
-    paths = [_whole(out / f"{name}.{kind}", lambda path: figure.savefig(path, dpi=DPI)) for kind in FORMATS]
-    csv = _whole(out / f"{name}.csv", lambda path: table.to_csv(path, index=False, float_format="%.6g"))
-    return [*paths, csv]
+@lru_cache(maxsize=4096)
+def text_width(text: str, size: float) -> float:
+    """Inches of a line of text."""
+    drawn = plain(text.replace("\u00a0", " "))
+    return MARGIN * float(TextPath((0, 0), drawn, size=size).get_extents().width) / 72 if text.strip() else 0.0
 
 
-def _whole(path: Path, write: Callable[[str], object]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
-    os.close(descriptor)
-    try:
-        write(temporary)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return path
+def _fit(entries: Sequence[Line2D], width: float, style: PageStyle) -> bool:
+    """True where no label of a legend must be broken."""
+    room = width - (HANDLE + HANDLE_GAP) * style.legend
+    return all(text_width(str(entry.get_label()), style.legend) <= room for entry in entries)
 
 
-def _wrapped(title: str, width: float) -> list[str]:
-    """The title in as few lines as fit."""
-    letters = len(title)
-    while letters > 1:
-        lines = textwrap.wrap(title, letters, break_on_hyphens=False)
-        if all(_width(line, TITLE_SIZE) <= width for line in lines):
-            return lines
-        letters -= 1
-    return [title]
-
-
-def _width(text: str, size: float) -> float:
-    """Inches."""
-    return float(TextPath((0, 0), text, size=size).get_extents().width) / 72 if text.strip() else 0.0
-
-
-def _columns(entries: Sequence[Line2D], width: float) -> int:
-    """As many as the widest label allows, at most 4."""
+def _laid_out(entries: Sequence[Line2D], width: float, style: PageStyle) -> tuple[Sequence[Line2D], int, float]:
+    """The entries with labels in lines, the number of columns that fit (at most 4), and the height in inches."""
+    size = style.legend
+    room = width - (HANDLE + HANDLE_GAP) * size
+    labels = [_wrapped(str(entry.get_label()), room, size) for entry in entries]
     if not entries:
-        return 1
-    widest = max(_width(str(entry.get_label()), LEGEND_SIZE) for entry in entries)
-    return max(1, min(4, len(entries), int((width + COLUMN_GAP) / (widest + HANDLE + COLUMN_GAP))))
+        return entries, 1, 0.0
+    for entry, lines in zip(entries, labels, strict=True):
+        entry.set_label(plain("\n".join(lines)))
+    widths = [max(text_width(line, size) for line in lines) if lines else 0.0 for lines in labels]
+    fits = (n for n in range(min(4, len(entries)), 0, -1) if _needed(widths, n, size) <= width)
+    columns = next(fits, 1)
+    heights = [ROW * size + LINE * size * (max(1, len(lines)) - 1) for lines in labels]
+    tallest = max(sum(part) for part in _split(heights, columns))
+    return entries, columns, tallest
 
 
-def _rows(entries: Sequence[Line2D], columns: int) -> int:
-    return math.ceil(len(entries) / columns)
+def _needed(widths: Sequence[float], columns: int, size: float) -> float:
+    """Inches of a legend with columns."""
+    own = [max(part) + (HANDLE + HANDLE_GAP) * size for part in _split(widths, columns)]
+    return sum(own) + COLUMN_GAP * size * (columns - 1)
 
 
-def _legend(figure: Figure, entries: Sequence[Artist], columns: int, left: float, top: float) -> None:
+def _split(values: Sequence[float], columns: int) -> list[list[float]]:
+    """Values column by column, as legends are filled."""
+    return [part.tolist() for part in np.array_split(np.array(values), columns)]
+
+
+def _draw_legend(figure: Figure, legend: _Legend, left: float, top: float, style: PageStyle) -> None:
     """A legend whose upper left corner lies `left` and `top` inches from the page's lower left one."""
-    if not entries:
+    if not legend.entries:
         return
     width, height = figure.get_size_inches()
-    letter = LEGEND_SIZE / 72
+    entries: list[Artist] = list(legend.entries)
     figure.legend(
-        handles=list(entries), loc="upper left", bbox_to_anchor=(left / width, top / height), ncols=columns,
-        fontsize=LEGEND_SIZE, borderaxespad=0.0, borderpad=0.0, handlelength=0.48 / letter,
-        handletextpad=(HANDLE - 0.48) / letter, columnspacing=COLUMN_GAP / letter,
-        labelspacing=ROW / letter - 1.1,
+        handles=entries, loc="upper left", bbox_to_anchor=(left / width, top / height), ncols=legend.columns,
+        fontsize=style.legend, borderaxespad=0.0, borderpad=0.0, handlelength=72 * HANDLE,
+        handletextpad=72 * HANDLE_GAP, columnspacing=72 * COLUMN_GAP, labelspacing=72 * ROW - 1.1,
     )  # fmt: skip

@@ -1,14 +1,14 @@
 """The sweeps of a figure: its panels, and the label and look of each setting in them.
 
-Settings of one algorithm that differ share its line and get a ramp of colours. A private algorithm swept over two
-keys around a centre (z at one q, q at one z) makes two panels, which share all other settings.
+Settings of one algorithm have variants of its look, in their order. A private algorithm swept over two keys around a
+centre (z at one q, q at one z) makes two panels, which share all other settings.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.drawing.looks import Style, sequence
+from analysis.drawing.looks import Style, variants
 from analysis.labels import FOLLOW, NAMES, in_words, key_in_words, telling
 from analysis.load import SettingRuns
 
@@ -40,8 +40,7 @@ def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
     families = _families(groups)
     looks = {}
     for name, family in families.items():
-        keys = telling([g.first.flat for g in family])
-        for group, look in zip(family, sequence(name, len(family), _ordered(family, keys)), strict=True):
+        for group, look in zip(family, variants(name, len(family)), strict=True):
             looks[group.label] = look
     for name, family in families.items():
         keys = telling([g.first.flat for g in family])
@@ -64,12 +63,11 @@ def _swept(
 ) -> SweepPanel:
     """The panel of one key. The ramp begins at the centre where that is an end of the sweep: one look in all panels."""
     line = [g for g in family if all(g.first.flat.get(k) == centre.first.flat.get(k) for k in keys if k != key)]
-    ordered = _ordered(line, [key])
-    if ordered:
+    if _ordered(line, [key]):
         line.sort(key=lambda g: _value(g, key))
     if line[-1] is centre:
         line.reverse()
-    styles = sequence(name, len(line), ordered)
+    styles = variants(name, len(line))
     own = tuple(
         Curve(g, in_words(key, g.first.flat.get(key)), look, False) for g, look in zip(line, styles, strict=True)
     )

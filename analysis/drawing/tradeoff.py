@@ -4,28 +4,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
-from matplotlib.transforms import ScaledTranslation
 
 from analysis.drawing.axes import Span, metric_axis, span, title
-from analysis.drawing.captions import deltas, settings_in_words
-from analysis.drawing.looks import plain
-from analysis.drawing.page import page
+from analysis.drawing.captions import (
+    ACCOUNTANT,
+    accountant_in_words,
+    accountant_of,
+    deltas,
+    settings_in_words,
+    with_epsilon,
+)
+from analysis.drawing.curves import name_left_only
+from analysis.drawing.looks import Style
+from analysis.drawing.page import PanelHead, page
+from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.drawing.published_values import LAST, WORDS, published
 from analysis.drawing.sweeps import Curve, panels
 from analysis.load import LoadError, SettingRuns
 
-ACCOUNTANT = "pld"
 LOGARITHMIC_FROM = 12.0  # ratio of the largest to the smallest epsilon
-ASIDE, FAN = 0.12, 0.6  # inches between points at the same epsilon, and at most from the first to the last
-
-
-HOLLOW: dict[str, Any] = {"markerfacecolor": "white", "markersize": 6.0, "linewidth": 0.9}
+CLOSE = 1.02  # ratio of epsilons whose points may lie on each other
+SIZES = (2.0, 1.55, 1.3)  # of markers that may lie on each other, the lowest first, in those of lines
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ def points(groups: Sequence[SettingRuns], t: int, accountant: str) -> dict[str, 
     check_accountant(groups, accountant)
     found = {}
     for group in groups:
-        own = accountant if accountant in group.first.summary["epsilon"] else group.first.summary["accountant"]
+        own = accountant_of(group, accountant)
         mean, se = group.at(t)
         found[group.label] = TradeoffPoint(group, epsilon_at(group, t, own), own, mean, se or 0.0)
     return found
@@ -65,30 +71,60 @@ def check_accountant(groups: Sequence[SettingRuns], accountant: str) -> None:
         raise LoadError(f"accountant must be one that the runs have ({', '.join(sorted(names))}), got {accountant!r}")
 
 
-def regret_by_epsilon(groups: Sequence[SettingRuns], t: int, accountant: str = ACCOUNTANT, claims: str = "") -> Figure:
-    """The points at the epsilon spent by round t; the way there, faintly. claims: the end of the caption."""
+def regret_by_epsilon(
+    groups: Sequence[SettingRuns], t: int, accountant: str = ACCOUNTANT, style: PageStyle = SCREEN
+) -> Figure:
+    """The points at the epsilon spent by round t; the way there, faintly."""
     parts, found = panels(groups), points(groups, t, accountant)
     known = {label: value for label, p in published(groups).items() if (value := p.at(t)) is not None}
     shared = [_entry(c, found, accountant) for c in parts[0].curves if c.everywhere]
     if known:
-        shared.append(Line2D([], [], color="#444444", marker="o", linestyle=":", label=WORDS, **HOLLOW))
-    heads = [(p.title, [_entry(c, found, accountant) for c in p.curves if not c.everywhere]) for p in parts]
+        shared.append(Line2D([], [], color="#444444", marker="o", linestyle=":", label=WORDS, **hollow()))
+    x_label = f"privacy loss ε ({accountant_in_words(accountant)} accountant, δ = {deltas(groups)})"
+    heads = [
+        PanelHead(p.title, [_entry(c, found, accountant) for c in p.curves if not c.everywhere], x_label) for p in parts
+    ]
     what = f"after {t} rounds, against privacy loss"
     ends = [end for p in found.values() for end in (p.mean - p.se, p.mean, p.mean + p.se)]
     shown = span(groups, np.array([*ends, *known.values()]), headroom=2.0)
-    caption = f"{settings_in_words(groups)} {_note(t, found, known, accountant, shown)} {claims}".strip()
-    figure, all_axes = page(title(groups, what), shared, heads, caption)
+    caption = f"{settings_in_words(groups, accountant)} {_note(t, found, known, accountant, shown)}"
+    figure, all_axes = page(title(groups, what), shared, heads, caption, style)
     for axes, part in zip(all_axes, parts, strict=True):
-        _draw(figure, axes, [(c, found[c.setting.label]) for c in part.curves], t)
+        _draw(axes, [(c, found[c.setting.label]) for c in part.curves], t)
         for curve in part.curves:
             if curve.setting.label in known:
                 _draw_published(axes, curve, found[curve.setting.label], known[curve.setting.label])
-        axes.set_xlabel(plain(f"privacy loss ε ({_in_words(accountant)} accountant, δ = {deltas(groups)})"))
         _epsilon_axis(axes, [p.x for p in found.values() if not p.horizontal])
         metric_axis(axes, groups, shown)
-    for axes in all_axes[1:]:
-        axes.set_ylabel("")
+    name_left_only(all_axes)
     return figure
+
+
+def hollow() -> dict[str, Any]:
+    """The look of published points."""
+    size, thin = 1.2 * mpl.rcParams["lines.markersize"], 0.55 * mpl.rcParams["lines.linewidth"]
+    return {"markerfacecolor": "white", "markersize": size, "linewidth": thin}
+
+
+def error_bars(axes: Axes, x: float, mean: float, se: float, look: Style, layer: int) -> None:
+    """A point exactly where it is. layer: the number of points below it at (nearly) the same place.
+
+    Later points are smaller, with narrower caps, thinner bars and a white edge, so that those below are seen.
+    """
+    size, line = mpl.rcParams["lines.markersize"], mpl.rcParams["lines.linewidth"]
+    factor = SIZES[min(layer, len(SIZES) - 1)]
+    drawn = axes.errorbar(
+        [x], [mean], [se] if se else None, color=look.colour, marker=look.marker, linestyle="",
+        markersize=factor * size, elinewidth=0.6 * factor * line, capthick=0.6 * factor * line,
+        capsize=0.75 * factor * size, zorder=3 + 0.01 * layer,
+    )  # fmt: skip
+    drawn.lines[0].set(markeredgecolor="white", markeredgewidth=0.3 * line)
+
+
+def layers(xs: Sequence[float]) -> list[int]:
+    """For each point, the number of earlier ones at nearly the same epsilon."""
+    close = lambda a, b: max(a, b) <= CLOSE * min(a, b)
+    return [sum(close(x, before) for before in xs[:i]) for i, x in enumerate(xs)]
 
 
 def table(groups: Sequence[SettingRuns], t: int, accountant: str = ACCOUNTANT) -> pd.DataFrame:
@@ -138,30 +174,25 @@ def _epsilon_axis(axes: Axes, epsilons: Sequence[float]) -> None:
         axes.set_xlim(0, 1.1 * high)
 
 
-def _draw(figure: Figure, axes: Axes, drawn: Sequence[tuple[Curve, TradeoffPoint]], t: int) -> None:
-    epsilons = [point.epsilon for _, point in drawn]
-    for i, (curve, point) in enumerate(drawn):
+def _draw(axes: Axes, drawn: Sequence[tuple[Curve, TradeoffPoint]], t: int) -> None:
+    layer_of = layers([point.x for _, point in drawn])
+    line = mpl.rcParams["lines.linewidth"]
+    for (curve, point), layer in zip(drawn, layer_of, strict=True):
         look = curve.style
         if point.horizontal:
             axes.axhline(point.mean, color=look.colour, linestyle=look.line, zorder=1.5)
             axes.axhspan(point.mean - point.se, point.mean + point.se, color=look.colour, alpha=0.08, linewidth=0)
             continue
         way = trajectory(curve.setting, t, point.accountant)
-        axes.plot(*way, color=look.colour, linestyle=look.line, alpha=0.45, linewidth=1.2)
-        beside = epsilons.count(point.epsilon) - 1
-        aside = (epsilons[:i].count(point.epsilon) - beside / 2) * min(ASIDE, FAN / max(1, beside))
-        shift = ScaledTranslation(aside, 0, figure.dpi_scale_trans)
-        axes.errorbar(
-            [point.x], [point.mean], [point.se], color=look.colour, marker=look.marker, markersize=7,
-            capsize=3, linestyle="", transform=axes.transData + shift, zorder=3,
-        )  # fmt: skip
+        axes.plot(*way, color=look.colour, linestyle=look.line, alpha=0.45, linewidth=0.75 * line)
+        error_bars(axes, point.x, point.mean, point.se, look, layer)
 
 
 def _draw_published(axes: Axes, curve: Curve, point: TradeoffPoint, value: float) -> None:
     """A hollow marker at the epsilon that the setting has here; a dotted line where it is not private."""
-    look = {"color": curve.style.colour, "marker": curve.style.marker, **HOLLOW}
+    look = {"color": curve.style.colour, "marker": curve.style.marker, **hollow()}
     if point.horizontal:
-        axes.axhline(value, color=curve.style.colour, linestyle=":", linewidth=0.9, zorder=1.4)
+        axes.axhline(value, color=curve.style.colour, linestyle=":", linewidth=look["linewidth"], zorder=1.4)
         axes.plot([0.985], [value], transform=axes.get_yaxis_transform(), **look)
     else:
         axes.plot([point.x], [value], linestyle="", zorder=3.5, **look)
@@ -173,20 +204,16 @@ def _entry(curve: Curve, found: dict[str, TradeoffPoint], accountant: str) -> Li
         nothing = "ε = 0, nothing shared"
         why = nothing if point.epsilon == 0 else "no noise" if curve.setting.private else "not private"
         return Line2D([], [], color=look.colour, linestyle=look.line, label=f"{curve.label} ({why})")
-    relation = point.setting.first.summary["relation"]
-    by = "" if point.accountant == accountant else f" ({_in_words(point.accountant)} accountant, {relation})"
-    return Line2D([], [], color=look.colour, linestyle="", marker=look.marker, markersize=7, label=curve.label + by)
+    label = with_epsilon(curve.label, point.setting, point.epsilon, accountant)
+    size = SIZES[1] * mpl.rcParams["lines.markersize"]
+    return Line2D([], [], color=look.colour, linestyle="", marker=look.marker, markersize=size, label=label)
 
 
 def _note(t: int, found: dict[str, TradeoffPoint], known: dict[str, float], accountant: str, shown: Span) -> str:
     private = [point for point in found.values() if not point.horizontal]
     if not private:
         return f"Horizontal lines: after {t} rounds."
-    text = f"Points and horizontal lines: after {t} rounds"
-    epsilons = [point.epsilon for point in private]
-    if len(set(epsilons)) < len(epsilons):
-        text += "; points at one ε are drawn side by side"
-    text += "."
+    text = f"Points and horizontal lines: after {t} rounds."
     ways = [trajectory(point.setting, t, point.accountant)[1] for point in private]
     if any(ways):
         text += " Faint lines: the rounds before, as ε is spent"
@@ -199,7 +226,3 @@ def _note(t: int, found: dict[str, TradeoffPoint], known: dict[str, float], acco
 
 def _cut(ways: Sequence[Sequence[float]], shown: Span) -> bool:
     return any(not shown.low <= value <= shown.high for way in ways for value in way)
-
-
-def _in_words(accountant: str) -> str:
-    return accountant.upper() if len(accountant) == 3 else accountant.replace("_", "-")

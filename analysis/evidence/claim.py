@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from analysis.evidence.comparisons import EPSILON, ClaimTest, Contrast
 from analysis.evidence.selection import Case
 
-PAPER, PROTOTYPE, CONTROL, OWN = "paper", "prototype", "control", "own"
-SOURCES = (PAPER, PROTOTYPE, CONTROL, OWN)
+PAPER, REIMPLEMENTATION, CONTROL, OWN = "paper", "reimplementation", "control", "own"
+SOURCES = (PAPER, REIMPLEMENTATION, CONTROL, OWN)
 
 
 @dataclass(frozen=True)
 class StatedClaim:
-    """A published claim, a finding of a prototype, or of ours: a control of sharing, or another; and its test.
+    """A published claim, a finding of a reimplementation, or of ours: a control of sharing, or another; and its test.
+
+    A reimplementation is a program written independently of this one, whose numbers were not published.
 
     published: what was seen, in words and numbers. case: the problem and size it was seen at.
     """
@@ -44,9 +46,10 @@ class StatedClaim:
 class JudgedClaim:
     """A claim and what became of it.
 
-    source: "paper", "prototype", "control" or "own". published: what was seen there. ours: estimate ± standard error, a
-    difference positive where it supports the claim. standard_errors: the estimate in its standard errors, positive in
-    support; of a number to agree with, minus the distance; None where there is no error. units: what n counts.
+    source: "paper", "reimplementation", "control" or "own". published: what was seen there. ours: estimate ± standard
+    error, a difference positive where it supports the claim. standard_errors: the estimate in its standard errors,
+    positive in support; of a number to agree with, minus the distance; None where there is no error. units: what n
+    counts.
     verdict: one of `analysis.evidence.verdicts.VERDICTS`. kind: "effect", "agreement", "epsilon", "control" or
     "own". form: of the test, "superiority", "margin", "band", "agreement" or "epsilon". repeats: id of an earlier claim
     with the same settings and test, or, of an own finding, with runs that are the same. reverse_of: id of the published

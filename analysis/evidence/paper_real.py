@@ -1,4 +1,4 @@
-"""The claims of the paper on real data, figure by figure, with a prototype's findings beside them.
+"""The claims of the paper on real data, figure by figure, with a reimplementation's findings beside them.
 
 Fig. 3a-c plot what is reached after 60 iterations (`LAST`), 3d-f whole curves. Published landmine numbers use the Platt
 score and are compared with runs of that score only; the margin score is the one of all other landmine experiments.
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from analysis.evidence import published_numbers
 from analysis.evidence.agreement import Agreement, Printed
-from analysis.evidence.claim import PAPER, PROTOTYPE, StatedClaim
+from analysis.evidence.claim import PAPER, REIMPLEMENTATION, StatedClaim
 from analysis.evidence.comparisons import ClaimTest, better, trend
 from analysis.evidence.federated_settings import controls, dp, fixed_size, fts, non_adaptive, sharing_helps, ts
 from analysis.evidence.margins import CheaperThan, Equivalent
@@ -25,7 +25,7 @@ DIGITS = Case("digits_", 50, 60, "validation_error")
 
 LITTLE = 0.013  # of 1 - AUC: half of what FTS-DE gains on TS in Fig. 3a (0.0061 of 0.2314)
 
-# The prototype read the margin score from an interpolated table, about .004 above fitting on demand: its error, a guess
+# The reimplementation read the margin score from a table, about .004 above fitting on demand: its error, a guess
 TABLE_OFFSET, TABLE_ERROR = 0.004, 0.001
 
 STANDARD = dp(4, 0.35, 1, 22)
@@ -46,7 +46,7 @@ def claims() -> tuple[StatedClaim, ...]:
     """All of them, in the order of the figures."""
     parts = (
         _trade_off("fig3_landmine", "Fig. 3a, 3d (margin score)", MARGIN),
-        _margin_prototype(),
+        _margin_reimplementation(),
         _trade_off("fig3_landmine_platt", "Fig. 3a, 3d (Platt score)", PLATT),
         _platt_curves(),
         _trade_off("fig3_activity", "Fig. 3b, 3e (log axes)", ACTIVITY),
@@ -114,13 +114,13 @@ def _platt_curves() -> Iterable[StatedClaim]:
         )  # fmt: skip
 
 
-def _margin_prototype() -> Iterable[StatedClaim]:
-    """A prototype's values, after 60 iterations, and its finding that the broadcasts carry nothing."""
+def _margin_reimplementation() -> Iterable[StatedClaim]:
+    """A reimplementation's values, after 60 iterations, and its finding that the broadcasts carry nothing."""
 
     def claim(name: str, words: str, published: str, test: ClaimTest) -> StatedClaim:
         return StatedClaim(
-            f"fig3_landmine.prototype_{name}", "fig3_landmine", "Fig. 3a, 3d (margin score)", MARGIN, words, published,
-            test, PROTOTYPE,
+            f"fig3_landmine.reimplementation_{name}", "fig3_landmine", "Fig. 3a, 3d (margin score)", MARGIN, words,
+            published, test, REIMPLEMENTATION,
         )  # fmt: skip
 
     random, _ = controls(4)
@@ -132,7 +132,7 @@ def _margin_prototype() -> Iterable[StatedClaim]:
     ):
         expected = PublishedMean(value - TABLE_OFFSET, math.hypot(se, TABLE_ERROR), 10)
         yield claim(
-            name, f"{where.words}: 1 − AUC is that of the prototype, less what its table added",
+            name, f"{where.words}: 1 − AUC is that of the reimplementation, less what its table added",
             f"{value:.4f} ± {se:.4f}, less {TABLE_OFFSET:g} ± {TABLE_ERROR:g}", Agreement(where, ((LAST, expected),)),
         )  # fmt: skip
     yield claim(

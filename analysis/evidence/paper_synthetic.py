@@ -1,4 +1,4 @@
-"""The claims of the paper on its synthetic problem, figure by figure, with a prototype's findings beside them.
+"""The claims of the paper on its synthetic problem, figure by figure, with a reimplementation's findings beside them.
 
 Wording after the published figures' message. What is measured is stated with each claim; the mean over rounds 1..T is
 the choice where a figure shows whole curves. Sizes: App. B.1.1 (N = 200, T = 40) and B.1.4 (N = 50).
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from analysis.evidence import published_numbers
 from analysis.evidence.agreement import Agreement, Printed
-from analysis.evidence.claim import PAPER, PROTOTYPE, StatedClaim
+from analysis.evidence.claim import PAPER, REIMPLEMENTATION, StatedClaim
 from analysis.evidence.comparisons import ClaimTest, better, between, trend
 from analysis.evidence.federated_settings import anywhere, controls, dp, following, fts, non_adaptive, sharing_helps, ts
 from analysis.evidence.margins import NoWorse
@@ -38,11 +38,11 @@ def _claim(
     return StatedClaim(f"{experiment}.{name}", experiment, figure, case, words, published, test, source)
 
 
-def _prototype_curve(experiment: str, name: str, where: SettingFilter, setting: str) -> StatedClaim:
-    test = Agreement(where, published_numbers.prototype_curve(setting))
+def _reimplementation_curve(experiment: str, name: str, where: SettingFilter, setting: str) -> StatedClaim:
+    test = Agreement(where, published_numbers.reimplementation_curve(setting))
     return _claim(
-        experiment, f"prototype_{name}", f"{where.words}: the regret is that of an independent implementation",
-        "its curve ± SE over 15 functions", test, PROTOTYPE,
+        experiment, f"reimplementation_{name}", f"{where.words}: the regret is that of an independent implementation",
+        "its curve ± SE over 15 functions", test, REIMPLEMENTATION,
     )  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def _epsilons(experiment: str, of: Callable[[published_numbers.PrivacyLoss], boo
 
 def _fig2a() -> Iterable[StatedClaim]:
     yield _claim(
-        "fig2a", "fts_beats_ts", "FTS beats TS", "FTS lower (prototype: by 4.7 SE)", better(fts(), ts(), OVERALL)
+        "fig2a", "fts_beats_ts", "FTS beats TS", "FTS lower (reimplementation: by 4.7 SE)", better(fts(), ts(), OVERALL)
     )
     for P in (2, 3, 4):
         test = better(fts(P), fts(), OVERALL)
@@ -73,7 +73,7 @@ def _fig2a() -> Iterable[StatedClaim]:
     for name, where, setting in (
         ("ts", ts(), "TS"), ("fts", fts(), "FTS"), ("de2", fts(2), "FTS-DE P2"), ("de3", fts(3), "FTS-DE P3")
     ):  # fmt: skip
-        yield _prototype_curve("fig2a", name, where, setting)
+        yield _reimplementation_curve("fig2a", name, where, setting)
 
 
 def _fig2b() -> Iterable[StatedClaim]:
@@ -89,10 +89,11 @@ def _fig2b() -> Iterable[StatedClaim]:
     for S, name in ((3, "small_harmless"), (6, "small_harmless_s6")):
         yield _claim(
             "fig2b", name, f"A small S does not hurt: S = {S} is at most 5 % above S = 11", "never hurts",
-            NoWorse(dp(2, 0.25, 1, S), STANDARD, 0.05, OVERALL), PROTOTYPE,
+            NoWorse(dp(2, 0.25, 1, S), STANDARD, 0.05, OVERALL), REIMPLEMENTATION,
         )  # fmt: skip
     yield _claim(
-        "fig2b", "clipped", "S = 11 clips about 0.8 %", "0.80 % (prototype: 0.8 to 2.1 % by the draw of the features)",
+        "fig2b", "clipped", "S = 11 clips about 0.8 %",
+        "0.80 % (reimplementation: 0.8 to 2.1 % by the draw of the features)",
         Agreement(STANDARD, ((CLIPPED, PublishedMean(0.80, None, RUNS)),)),
     )  # fmt: skip
     for S in (3, 6, 11, 15, 22, 40):
@@ -106,14 +107,14 @@ def _fig2c() -> Iterable[StatedClaim]:
         "fig2c",
         "larger_q",
         "A larger q is better: 0.5, 0.25, 0.15",
-        "lower with q (prototype: 3 to 5 SE)",
+        "lower with q (reimplementation: 3 to 5 SE)",
         test,
     )
     yield from _epsilons("fig2c", lambda row: row.z == 1)
     for q in qs:
         yield _shared_helps("fig2c", f"q{q:g}", dp(2, q, 1, 11), controls(2))
-    yield _prototype_curve("fig2c", "q0.25", STANDARD, "DP-FTS-DE P2 q.25 z1 S11")
-    yield _prototype_curve("fig2c", "q0.15", dp(2, 0.15, 1, 11), "DP-FTS-DE P2 q.15 z1 S11")
+    yield _reimplementation_curve("fig2c", "q0.25", STANDARD, "DP-FTS-DE P2 q.25 z1 S11")
+    yield _reimplementation_curve("fig2c", "q0.15", dp(2, 0.15, 1, 11), "DP-FTS-DE P2 q.15 z1 S11")
 
 
 def _fig2d() -> Iterable[StatedClaim]:
@@ -123,13 +124,13 @@ def _fig2d() -> Iterable[StatedClaim]:
         "fig2d",
         "smaller_z",
         "A smaller z is better: 1, 1.2, 1.5",
-        "higher with z (prototype: 3 to 5 SE)",
+        "higher with z (reimplementation: 3 to 5 SE)",
         test,
     )
     yield from _epsilons("fig2d", lambda row: row.q == 0.25)
     for z in zs:
         yield _shared_helps("fig2d", f"z{z:g}", dp(2, 0.25, z, 11), controls(2))
-    yield _prototype_curve("fig2d", "z1.2", dp(2, 0.25, 1.2, 11), "DP-FTS-DE P2 q.25 z1.2 S11")
+    yield _reimplementation_curve("fig2d", "z1.2", dp(2, 0.25, 1.2, 11), "DP-FTS-DE P2 q.25 z1.2 S11")
 
 
 def _fig4() -> Iterable[StatedClaim]:
@@ -139,15 +140,15 @@ def _fig4() -> Iterable[StatedClaim]:
     )  # fmt: skip
     yield _claim(
         "fig4", "de_hurts", "DP-FTS (S = 8) beats DP-FTS-DE (P = 2, S = 11) at the same privacy",
-        "DP-FTS lower by 3.7 SE", better(DP_FTS, STANDARD, OVERALL), PROTOTYPE,
+        "DP-FTS lower by 3.7 SE", better(DP_FTS, STANDARD, OVERALL), REIMPLEMENTATION,
     )  # fmt: skip
     yield _claim(
-        "fig4", "clipped", "S = 8 at P = 1 clips 0.31 %", "0.31 % (prototype: 0.3 to 0.9 %)",
+        "fig4", "clipped", "S = 8 at P = 1 clips 0.31 %", "0.31 % (reimplementation: 0.3 to 0.9 %)",
         Agreement(DP_FTS, ((CLIPPED, PublishedMean(0.31, None, RUNS)),)),
     )  # fmt: skip
     yield _shared_helps("fig4", "dp_fts", DP_FTS, controls(1))
     yield _shared_helps("fig4", "dp_fts_de", STANDARD, controls(2))
-    yield _prototype_curve("fig4", "dp_fts", DP_FTS, "DP-FTS q.25 z1 S8")
+    yield _reimplementation_curve("fig4", "dp_fts", DP_FTS, "DP-FTS q.25 z1 S8")
 
 
 def _fig5() -> Iterable[StatedClaim]:
@@ -193,14 +194,14 @@ def _fig7() -> Iterable[StatedClaim]:
         if alpha == 0.7:
             yield _claim(
                 experiment, "worse_than_ts", "At α = 0.7 FTS-DE with 1 − p_t = 1/√t is worse than TS", "FTS-DE higher",
-                better(ts(), slow, OVERALL), PROTOTYPE, case,
+                better(ts(), slow, OVERALL), REIMPLEMENTATION, case,
             )  # fmt: skip
 
 
 def _fig12a() -> Iterable[StatedClaim]:
     yield _claim(
         "fig12a", "adaptive", "Weights that become uniform beat non-adaptive ones late",
-        "adaptive lower (prototype: 5 SE)", better(STANDARD, non_adaptive(STANDARD), LATE),
+        "adaptive lower (reimplementation: 5 SE)", better(STANDARD, non_adaptive(STANDARD), LATE),
     )  # fmt: skip
     yield _shared_helps("fig12a", "adaptive", STANDARD, controls(2))
     yield _shared_helps("fig12a", "non_adaptive", non_adaptive(STANDARD), controls(2))
@@ -215,4 +216,4 @@ def _control() -> Iterable[StatedClaim]:
     ):
         yield _shared_helps("control", f"p{P}_q{q:g}_z{z:g}", dp(P, q, z, S), controls(P))
     random, _ = controls(1)
-    yield _prototype_curve("control", "random", random, "random server")
+    yield _reimplementation_curve("control", "random", random, "random server")

@@ -1,4 +1,4 @@
-"""Claims about outsourced optimisation: the published Table 1, a prototype's numbers, and what we ask beside them.
+"""Claims about outsourced optimisation: the published Table 1, a reimplementation's numbers, and what we ask beside.
 
 The published algorithm's epsilon is a claim and no guarantee; the words say "claimed ε" wherever it is one. Bands are
 for another function in each run, where Table 1 has one function: about the published numbers, as wide as functions
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from analysis.evidence import published_numbers
 from analysis.evidence.agreement import Agreement
 from analysis.evidence.bands import inside, worse_by
-from analysis.evidence.claim import OWN, PAPER, PROTOTYPE, StatedClaim
+from analysis.evidence.claim import OWN, PAPER, REIMPLEMENTATION, StatedClaim
 from analysis.evidence.comparisons import ClaimTest, better, trend
 from analysis.evidence.outsourced_settings import cover, gaussian, gp_ucb, histogram, po, random_rows
 from analysis.evidence.selection import LAST, Case, SettingFilter
@@ -55,7 +55,7 @@ DATASETS = (
 
 def claims() -> tuple[StatedClaim, ...]:
     """All of them."""
-    parts = (_bands(), _table(), _prototype(), _own("po_synthetic", BESIDE, SYNTHETIC, EPSILONS, _by_r()))
+    parts = (_bands(), _table(), _reimplementation(), _own("po_synthetic", BESIDE, SYNTHETIC, EPSILONS, _by_r()))
     return (*(claim for part in parts for claim in part), *(claim for one in DATASETS for claim in _on(one)))
 
 
@@ -111,27 +111,27 @@ def _table() -> Iterable[StatedClaim]:
     )  # fmt: skip
 
 
-def _prototype() -> Iterable[StatedClaim]:
-    for row in published_numbers.po_gp_ucb_regrets("prototype"):
+def _reimplementation() -> Iterable[StatedClaim]:
+    for row in published_numbers.po_gp_ucb_regrets("reimplementation"):
         if row.epsilon is None or row.noise_aware is None:
             where, name = random_rows(), "random_rows"
         else:
             where = gaussian(row.epsilon, row.noise_aware)
             name = f"{'aware' if row.noise_aware else 'unaware'}_{row.epsilon:.2f}"
         yield _synthetic(
-            f"prototype_{name}", BESIDE, f"{where.words}: the regret is that of an independent implementation",
-            f"{row.mean.value:g}", Agreement(where, ((LAST, row.mean),)), PROTOTYPE,
+            f"reimplementation_{name}", BESIDE, f"{where.words}: the regret is that of an independent implementation",
+            f"{row.mean.value:g}", Agreement(where, ((LAST, row.mean),)), REIMPLEMENTATION,
         )  # fmt: skip
     for epsilon, published in ((1.0, "0.17 / 0.24"), (E11, "0.05 / 0.135"), (CLAIMED[1], "0.033 / 0.10")):
         aware, unaware = gaussian(epsilon), gaussian(epsilon, aware=False)
         yield _synthetic(
             f"aware_{epsilon:.2f}", BESIDE, f"To know the noise helps: {aware.words}, beats unaware", published,
-            better(aware, unaware, LAST), PROTOTYPE,
+            better(aware, unaware, LAST), REIMPLEMENTATION,
         )  # fmt: skip
     best_first = [gaussian(epsilon) for epsilon in (CLAIMED[1], E11, 1.0)]
     yield _synthetic(
         "gaussian_epsilon", BESIDE, "A larger ε is better on Gaussian rows (noise-aware): 4.48, 3.00, 1.00",
-        "0.033 / 0.05 / 0.17", trend(best_first, LAST), PROTOTYPE,
+        "0.033 / 0.05 / 0.17", trend(best_first, LAST), REIMPLEMENTATION,
     )  # fmt: skip
 
 

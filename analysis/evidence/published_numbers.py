@@ -12,8 +12,11 @@ from analysis.evidence.verdicts import PublishedMean
 FOLDER = Path(__file__).parent.parent / "published"
 
 LANDMINE_SE, LANDMINE_RUNS = 0.0027, 10  # of every point of the published curves: about, over the authors' 10 runs
-PROTOTYPE_FUNCTIONS = 15
-OUTSOURCED_FUNCTIONS = {"table1": 1, "prototype": 50}  # Table 1: 50 starts on it; the prototype's: a guess
+REIMPLEMENTATION_FUNCTIONS = 15
+OUTSOURCED_FUNCTIONS = {
+    "table1": 1,
+    "reimplementation": 50,
+}  # Table 1: 50 starts on it; the reimplementation's: a guess
 
 Points = tuple[tuple[Measure, PublishedMean], ...]
 
@@ -51,12 +54,12 @@ def landmine_gain(worse: str, good: str, z: float | None = None) -> PublishedMea
     return PublishedMean(a.value - b.value, math.sqrt(2) * LANDMINE_SE, LANDMINE_RUNS)
 
 
-def prototype_curve(setting: str) -> Points:
-    """A curve of the independent prototype on the synthetic problem."""
-    (row,) = (row for row in _rows("synthetic_prototype.csv") if row["setting"] == setting)
+def reimplementation_curve(setting: str) -> Points:
+    """A curve of the independent reimplementation on the synthetic problem."""
+    (row,) = (row for row in _rows("synthetic_reimplementation.csv") if row["setting"] == setting)
     rounds = [int(key[1:]) for key in row if key.startswith("t") and not key.endswith("_se")]
     return tuple(
-        (at(t), PublishedMean(float(row[f"t{t}"]), float(row[f"t{t}_se"]), PROTOTYPE_FUNCTIONS)) for t in rounds
+        (at(t), PublishedMean(float(row[f"t{t}"]), float(row[f"t{t}_se"]), REIMPLEMENTATION_FUNCTIONS)) for t in rounds
     )
 
 
@@ -71,7 +74,7 @@ class PublishedRegret:
 
 
 def po_gp_ucb_regrets(source: str) -> list[PublishedRegret]:
-    """`table1`, of the paper, or `prototype`."""
+    """`table1`, of the paper, or `reimplementation`."""
     return [
         PublishedRegret(
             math.exp(float(row["ln_epsilon"])) if row["ln_epsilon"] else None,

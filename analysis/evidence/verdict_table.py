@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.evidence import verdicts
-from analysis.evidence.claim import JudgedClaim
+from analysis.evidence.claim import REIMPLEMENTATION, JudgedClaim
 from analysis.evidence.verdicts import FAILS, HOLDS, LEVEL, NEAR, NOT_RUN, OPEN, SHARP, VERDICTS
 
+TOGETHER = 0.05  # chance of one wrong verdict among those that stand together
 WIDTH = 150  # columns, where there is no terminal to ask
 COLOURS = {HOLDS: "green", FAILS: "red", OPEN: "yellow", NOT_RUN: "dim"}
 
@@ -38,6 +39,11 @@ that are all equal. The t test takes differences to be without much skew: where 
 chance are more than one in a hundred in one direction and fewer in the other. Standard errors: the estimate in its own,
 positive in support of the claim; inside a margin or a band, to its nearer end; of a published number, minus the
 distance."""
+
+REIMPLEMENTED = (
+    "Reimplementation: a program written independently of this one, with the paper's settings; its numbers were never "
+    "published, and stand here as a second opinion."
+)
 
 
 def distinct(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
@@ -62,20 +68,20 @@ def counts(found: Sequence[JudgedClaim]) -> dict[str, int]:
 
 
 def kinds(found: Sequence[JudgedClaim]) -> list[tuple[str, dict[str, int]]]:
-    """The counts for each kind of claim, in words: effects, agreement, printed losses, prototype, controls, own."""
+    """The counts for each kind of claim: effects, agreement, printed losses, reimplementation, controls, own."""
     ids = {f.id for f in found}
     contrary = sum(f.reverse_of in ids for f in found)
     aside = f" ({contrary} the contrary of a published effect: one test, in both lines)" if contrary else ""
     of: dict[str, list[JudgedClaim]] = {
         "published effects": [], "agreement with published numbers": [], "printed privacy losses": [],
-        f"findings and numbers of the prototype{aside}": [], "controls: sharing against blind servers": [],
+        f"findings and numbers of the reimplementation{aside}": [], "controls: sharing against blind servers": [],
         "own findings on outsourced optimisation": [], "own findings on the private prior": [],
     }  # fmt: skip
-    effects, agreement, losses, prototype, controls, outsourced, prior = of.values()
+    effects, agreement, losses, reimplementation, controls, outsourced, prior = of.values()
     by_kind = {"effect": effects, "agreement": agreement, "epsilon": losses, "control": controls}
     for f in found:
         own = outsourced if f.experiment.startswith("po_") else prior
-        (prototype if f.source == "prototype" else by_kind.get(f.kind, own)).append(f)
+        (reimplementation if f.source == REIMPLEMENTATION else by_kind.get(f.kind, own)).append(f)
     return [(words, counts(judged)) for words, judged in of.items() if judged]
 
 
@@ -98,37 +104,51 @@ def by_kind(found: Sequence[JudgedClaim]) -> list[str]:
 
 
 def notes(found: Sequence[JudgedClaim]) -> list[str]:
-    """Notes for the reader about so many tests at once, and about these data."""
+    """Notes for the reader: what counts once, one rule for chance among many tests, and what these data are."""
     once = distinct(found)
     result = _repeats(found, len(found) - len(once))
-    better = [
-        (f.verdict, f.p) for f in once if f.form == "superiority" and f.p is not None and f.standard_errors is not None
-    ]
-    if better:
-        n, held = len(better), sum(verdict == HOLDS for verdict, _ in better)
-        result.append(
-            f"{n} test{'s' * (n > 1)} that something is better: with no effect anywhere at most {n * LEVEL:.1f} would "
-            f"hold by chance. {held} {'holds' if held == 1 else 'hold'}; {verdicts.holm([p for _, p in better])} if "
-            "one wrong verdict among all is to have a chance of 0.05 (Holm)."
-        )
-    if n := sum(f.form == "margin" and f.p is not None for f in once):
-        result.append(
-            f"Tests of no difference, no harm or no higher cost are not among these: {n}, each wrong with a "
-            f"chance of at most {LEVEL:g} where the truth is outside its margin."
-        )
-    if n := sum(f.form == "band" and f.p is not None for f in once):
-        result.append(
-            f"Tests that a number, or a difference, lies in a band are not among these: {n}, each wrong with a chance "
-            f"of at most {LEVEL:g} where the truth is outside."
-        )
+    if chance := _chance(once):
+        result.append(chance)
     if any("same data" in f.units for f in found):
         result.append("Seeds on the same data: a verdict is about these data sets, not about others like them.")
+    if any(f.source == REIMPLEMENTATION for f in found):
+        result.append(REIMPLEMENTED)
     if any(f.verdict != NOT_RUN and f.source == "paper" for f in found):
         result.append(
             "Published effects were published because they were seen: smaller ones here are to be expected. The "
             "wording of claims is a summary of each figure's message, not a quotation."
         )
     return result
+
+
+def _chance(once: Sequence[JudgedClaim]) -> str:
+    """The rule for chance among many tests, with its numbers; empty where there is no test that something is better."""
+    tests = [
+        (f.verdict == HOLDS, f.p)
+        for f in once
+        if f.form == "superiority" and f.p is not None and f.standard_errors is not None
+    ]
+    if not tests:
+        return ""
+    n, held = len(tests), sum(holds for holds, _ in tests)
+    rejected = sorted(p for _, p in tests)[: verdicts.holm([p for _, p in tests], TOGETHER)]
+    stand = sum(holds and p in rejected for holds, p in tests)
+    are = f"Here are {n} tests" if n > 1 else "Here is 1 test"
+    text = (
+        'Chance. Each test is made on its own: a claim that is wrong comes out as "holds" with a chance of at most '
+        f"{LEVEL:g}. {are} that something is better: if nothing were better anywhere, at most {n * LEVEL:.1f} would "
+        f"hold on average; {held} {'holds' if held == 1 else 'hold'}. "
+    )
+    if held:
+        text += (
+            f"Holm's correction, which keeps the chance of even one wrong verdict among all of them at {TOGETHER:g} or "
+            f"less, leaves {stand} of the {held} standing. "
+        )
+    text += "The table has the verdicts of the single tests"
+    others = sum(f.form in ("margin", "band") and f.p is not None for f in once)
+    if others:
+        text += f"; {others} more, of no difference or of a band, are not among the {n}"
+    return f"{text}."
 
 
 def _repeats(found: Sequence[JudgedClaim], n: int) -> list[str]:

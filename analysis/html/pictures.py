@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from PIL import Image
 
 from analysis import figures
-from analysis.drawing.page import DPI, apart
+from analysis.drawing.page import apart
+from analysis.drawing.page_style import SCREEN
 from analysis.html.text_table import spaced
 from analysis.load import LoadError, Run, SettingRuns
 
@@ -17,13 +18,14 @@ COLOURS = 256  # of an embedded picture: half its size or less; with 128, lines 
 
 @dataclass(frozen=True)
 class Picture:
-    """A PNG in base64, its size in pixels, its words for who does not see it, and the caption below it."""
+    """A PNG in base64, its size in pixels, its words for who does not see it, the caption below it, and the claims."""
 
     alt: str
     png: str
     width: int
     height: int
     caption: str
+    claims: str
 
 
 def pictures(experiment: str, runs: Sequence[Run], groups: Sequence[SettingRuns]) -> tuple[Picture, ...]:
@@ -45,12 +47,12 @@ def _embedded(drawn: figures.Drawn, experiment: str, groups: Sequence[SettingRun
     """told: whether the claims stand below another picture."""
     large, small = io.BytesIO(), io.BytesIO()
     caption, above = apart(drawn.figure)
-    drawn.figure.savefig(large, format="png", dpi=DPI, bbox_inches=above)
+    drawn.figure.savefig(large, format="png", dpi=SCREEN.dpi, bbox_inches=above)
     with Image.open(large) as image:
         palette = image.convert("RGB").quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     palette.save(small, "PNG", optimize=True)
-    if told:
-        caption = caption.removesuffix(drawn.claims).strip()
     what = spaced(drawn.name.removeprefix(experiment)).strip() or "regret"
     alt = f"{experiment}, {what}: {'; '.join(g.label for g in groups)}."
-    return Picture(alt, base64.b64encode(small.getvalue()).decode(), *palette.size, caption)
+    return Picture(
+        alt, base64.b64encode(small.getvalue()).decode(), *palette.size, caption, "" if told else drawn.claims
+    )

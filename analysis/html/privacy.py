@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.html.text_table import RowGroup, TextTable, epsilon
+from analysis.labels import large_delta
 from analysis.load import SettingRuns
 
 PUBLISHED = Path(__file__).parent.parent / "published" / "privacy_losses.csv"
@@ -28,7 +29,7 @@ def row(group: SettingRuns) -> dict[str, str]:
         "N": str(s["n_agents"]),
         "T": str(s["rounds"]),
         "releases": str(s["n_charges"]),
-        "δ": f"{s['delta']:.3g}",
+        "δ": f"{s['delta']:.3g}{large_delta([s['delta']])}",
         "relation": s["relation"],
         "rng": s["rng"],
         **{key: str(p.get(key, "–")) for key in ("sampling", "sensitivity", "charge")},
@@ -44,7 +45,7 @@ def _release(group: SettingRuns) -> dict[str, str]:
         **{f"ε {name}": epsilon(group, name) for name in s["epsilon"]},
         "T": str(s["rounds"]),
         "releases": str(s["n_charges"]),
-        "δ": f"{s['delta']:.3g}",
+        "δ": f"{s['delta']:.3g}{large_delta([s['delta']])}",
         "relation": s["relation"],
         "rng": s["rng"],
         "noise": str(p.get("noise", {}).get("_target_", "–")),

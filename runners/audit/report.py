@@ -14,7 +14,7 @@ from dpfbo.audit.faulty.faults import TWO_WORLDS, Caught
 from dpfbo.audit.server.examine import CHECKS
 from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.files import replace_file
-from dpfbo.privacy.accounting import delta_in_words, finite_or_none
+from dpfbo.privacy.accounting import delta_in_symbols, delta_in_words, finite_or_none
 from runners.audit import server_picture
 from runners.audit.run import Audit
 
@@ -133,7 +133,7 @@ def write(audit: Audit, answer: Mapping[str, Any], folder: Path) -> list[Path]:
         fit = "" if v.fit_epsilon is None else f", {v.fit_epsilon:.3f} by fit"
         title = (
             f"{audit.name}, {audit.rounds} broadcast{'s' * (audit.rounds > 1)}: claimed ε = {v.claim.epsilon:.3f} "
-            f"({audit.accountant}, δ = {v.claim.delta:.3g}, {v.claim.relation}); "
+            f"({audit.accountant}, {delta_in_symbols(v.claim.delta)}, {v.claim.relation}); "
             f"lower bound {v.epsilon:.3f}{fit} ({v.confidence:.0%})"
         )
         files.append(server_picture.draw(first.replay, v, title, folder / "audit.png"))

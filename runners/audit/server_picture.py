@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib as mpl
 import numpy as np
@@ -16,6 +17,7 @@ from runners.record import picture
 SIZE, DPI = (10.2, 4.6), 150  # inches, pixels an inch
 WITHOUT, WITH, CLAIM = "#0072B2", "#D55E00", "#000000"
 BINS = 60
+TITLE = 120  # characters of a line
 
 LOOK = {**picture.LOOK, "axes.grid": False, "legend.frameon": False}
 
@@ -27,7 +29,7 @@ def draw(replay: Replay, verdict: Verdict, title: str, path: Path) -> Path:
         left, right = figure.subplots(1, 2)
         _scores(left, replay, verdict)
         _tradeoff(right, replay, verdict)
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(fill(title, TITLE), fontsize=11)
         replace_file(path, lambda file: figure.savefig(file, dpi=DPI, format="png"))
     return path
 

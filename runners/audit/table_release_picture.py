@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib as mpl
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from dpfbo.audit.release.reconstruction import Reconstruction
 from dpfbo.audit.release.two_tables import AttackResult
 from dpfbo.files import replace_file
-from runners.audit.server_picture import BINS, CLAIM, DPI, LOOK, WITH, WITHOUT
+from runners.audit.server_picture import BINS, CLAIM, DPI, LOOK, TITLE, WITH, WITHOUT
 
 PANEL = (5.0, 4.5)  # inches
 MOST_POINTS = 2_000  # rows drawn
@@ -31,7 +32,7 @@ def draw(told: Sequence[AttackResult], rebuilt: Reconstruction | None, title: st
             _scores(place, t)
         if rebuilt is not None:
             _rows(axes[-1], rebuilt)
-        figure.suptitle(title, fontsize=11)
+        figure.suptitle(fill(title, TITLE), fontsize=11)
         replace_file(path, lambda file: figure.savefig(file, dpi=DPI, format="png"))
     return path
 

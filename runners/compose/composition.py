@@ -1,5 +1,6 @@
 """A composed configuration becomes settings, the setting's name, and the experiment."""
 
+from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -28,13 +29,13 @@ class Composition:
 
     def __init__(self, cfg: DictConfig) -> None:
         _check_fits(cfg)
-        for key in sorted(OmegaConf.missing_keys(cfg)):
-            raise ValueError(f"{key} must be given")
+        if _holds(OmegaConf.to_container(cfg), "???"):
+            raise ValueError(f"{min(OmegaConf.missing_keys(cfg))} must be given")
         self._given = _with_space(cfg)
 
     @cached_property
     def settings(self) -> Settings:
-        return typed(self.resolved) if self._found else self._first
+        return typed(deepcopy(self.resolved)) if self._found else self._first
 
     @cached_property
     def cfg(self) -> DictConfig:
@@ -44,25 +45,25 @@ class Composition:
             OmegaConf.update(cfg, key, value)
         return cfg
 
-    @property
+    @cached_property
     def resolved(self) -> dict[str, Any]:
-        """The configuration as a plain tree without interpolations."""
-        return OmegaConf.to_container(self.cfg, resolve=True)  # type: ignore[return-value]
+        """The configuration as a plain tree without interpolations; it is not to be changed."""
+        return self._resolved(self.cfg) if self._found else self._given_resolved
 
     @cached_property
     def setting(self) -> str:
         """The setting's name (`identity`)."""
         return setting_hash(self.cfg)
 
-    @property
+    @cached_property
     def label(self) -> str:
         """The setting in a few words."""
-        return label(self.cfg)
+        return label(self.resolved)
 
     @property
     def folder_name(self) -> str:
         """The name of the setting's folder among plain runs."""
-        return folder_name(self.cfg)
+        return folder_name(self.label, self.setting)
 
     @cached_property
     def problem(self) -> Problem:
@@ -78,7 +79,15 @@ class Composition:
     @cached_property
     def _first(self) -> Settings:
         """The settings before `_found`."""
-        return typed(OmegaConf.to_container(self._given, resolve=True))  # type: ignore[arg-type]
+        return typed(deepcopy(self._given_resolved))
+
+    @cached_property
+    def _given_resolved(self) -> dict[str, Any]:
+        return self._resolved(self._given)
+
+    @staticmethod
+    def _resolved(cfg: DictConfig) -> dict[str, Any]:
+        return OmegaConf.to_container(cfg, resolve=True)  # type: ignore[return-value]
 
     @cached_property
     def _found(self) -> dict[str, Any]:
@@ -127,6 +136,15 @@ def federated(experiment: Experiment) -> FederatedExperiment:
         name = experiment.settings.algorithm.name
         raise ValueError(f"algorithm={name} has no agents and no server that adds up their messages")
     return experiment
+
+
+def _holds(node: Any, word: str) -> bool:
+    """True if a plain tree has this word as a value."""
+    if isinstance(node, dict):
+        return any(_holds(value, word) for value in node.values())
+    if isinstance(node, list):
+        return any(_holds(value, word) for value in node)
+    return bool(node == word)
 
 
 def _with_space(cfg: DictConfig) -> DictConfig:

@@ -1,18 +1,25 @@
 """Hydra composes configurations from the files of conf/ and overrides."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import hydra
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from dpfbo.federated.messages import usual_norm
 from dpfbo.federated.prior.statistics import Statistics
-from runners.compose.conf_folder import CONF, added_folders
+from runners.compose.conf_folder import CONF, added_folders, groups
+from runners.private_apis import parse_overrides
+
+_PLAIN = re.compile(r"[A-Za-z_][\w./]*=")  # an override that changes a value or chooses an option
 
 
 def by_regions(by_P: DictConfig, P: int) -> float:
@@ -47,6 +54,40 @@ def composing() -> Iterator[None]:
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         yield
+
+
+class Composer:
+    """Composes many configurations that differ in values; call it while Hydra is initialised (`composing`).
+
+    Hydra reads its files once for each choice of groups; values are put into a copy of the configuration.
+    """
+
+    def __init__(self) -> None:
+        self._groups, self._bases, self._values = set(groups()), {}, {}  # type: ignore[var-annotated]
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        """`hydra.compose` of these overrides, with its errors."""
+        plain = [_PLAIN.match(o) and o.partition("=")[0] not in self._groups for o in overrides]
+        rest = tuple(o for o, is_value in zip(overrides, plain, strict=True) if not is_value)
+        if not all(_PLAIN.match(o) for o in rest):  # ~, + and @ take their turn among the values
+            return hydra.compose("config", list(overrides))
+        try:
+            if rest not in self._bases:
+                self._bases[rest] = hydra.compose("config", list(rest))
+            cfg: DictConfig = self._bases[rest].copy()
+            for override, is_value in zip(overrides, plain, strict=True):
+                if is_value:
+                    key, value = self._parsed(override)
+                    OmegaConf.update(cfg, key, value)
+        except (HydraException, OmegaConfBaseException):
+            return hydra.compose("config", list(overrides))
+        return cfg
+
+    def _parsed(self, override: str) -> tuple[str, Any]:
+        if override not in self._values:
+            (parsed,) = parse_overrides([override])
+            self._values[override] = parsed.key_or_group, parsed.value()
+        return self._values[override]  # type: ignore[no-any-return]
 
 
 def composed(overrides: Sequence[str] = ()) -> DictConfig:

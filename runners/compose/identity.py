@@ -29,9 +29,8 @@ def family_hashes(cfg: DictConfig) -> tuple[str, str]:
     return family, _digest(settings)
 
 
-def label(cfg: DictConfig) -> str:
-    """A setting in words: `synthetic, dp_fts_de, P=2, eps=2`. Different settings may have one label."""
-    resolved: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+def label(resolved: dict[str, Any]) -> str:
+    """A resolved setting in words: `synthetic, dp_fts_de, P=2, eps=2`. Different settings may have one label."""
     problem, algorithm, privacy = resolved["problem"], resolved["algorithm"], resolved["privacy"]
     *_, module, kind = problem["_target_"].split(".")
     own = problem["_target_"].startswith("dpfbo.problems.")
@@ -52,10 +51,10 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, (int, float)) else str(value)  # a bad value is refused later
 
 
-def folder_name(cfg: DictConfig) -> str:
+def folder_name(label: str, setting: str) -> str:
     """The folder of a setting's runs, its label before its hash: `synthetic-dp_fts_de-P2-eps2-0123456789ab`."""
-    words = re.sub(r"[^A-Za-z0-9_.]+", "-", label(cfg).replace("=", "")).strip("-.")[:80]
-    return f"{words}-{setting_hash(cfg)}"
+    words = re.sub(r"[^A-Za-z0-9_.]+", "-", label.replace("=", "")).strip("-.")[:80]
+    return f"{words}-{setting}"
 
 
 def _identity(cfg: DictConfig) -> dict[str, Any]:

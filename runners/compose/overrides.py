@@ -24,7 +24,7 @@ def one_sentence(message: str) -> str:
         return f"unknown {group[1]} {group[2]!r}: choose one of {', '.join(options)}{_nearest(group[2], options)}"
     key = re.search(r"Could not override '([^']+)'", message) or re.search(r"Key '([^']+)' is not in struct", message)
     if key:
-        return f"unknown override {key[1]!r}{_meant(key[1])}; --cfg job shows all settings"
+        return f"unknown override {key[1]!r}{_meant(key[1])}; python -m runners.run --cfg job shows all settings"
     return message.split("\n\n")[0]
 
 

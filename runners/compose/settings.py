@@ -79,7 +79,7 @@ class OutsourcedAlgorithm:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """The settings of every run. seeds, scale and sweep belong to a sweep."""
+    """The settings of every run. seeds, scale, sweep and launcher belong to a sweep."""
 
     problem: ProblemSettings
     rounds: int
@@ -97,6 +97,7 @@ class RunSettings:
     seeds: Any = field(default=None, metadata=OUTSIDE)
     scale: Any = field(default=None, metadata=OUTSIDE)
     sweep: Any = field(default=None, metadata=OUTSIDE)
+    launcher: Any = field(default=None, metadata=OUTSIDE)
 
     def __post_init__(self) -> None:
         checks.integer("seed", self.seed, minimum=0)

@@ -51,3 +51,12 @@ def use_threads(threads: int) -> None:
     """Limit the threads of tensor and array operations in this process."""
     torch.set_num_threads(threads)
     threadpool_limits(threads)
+
+
+def limit_gpu_memory(share: float) -> None:
+    """Let this process use at most this share of the memory of its GPU; the CUDA context comes on top.
+
+    Ray counts GPUs and limits nothing. A share of 0, or of 1 and more, sets no limit.
+    """
+    if 0 < share < 1 and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(share)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfbo.files import replace_file
-from dpfbo.privacy.accounting import delta_in_words
+from dpfbo.privacy.accounting import delta_in_symbols
 from dpfbo.privacy.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
 from runners.privacy.planner import MOST_ROUNDS, PlannedRun
 from runners.record import picture
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".pdf")
 SIZE, DPI = (10.4, 4.3), 200  # inches, pixels an inch
-SINGLE_DIGIT = 10.0  # epsilon below which the background is green
+DECADE = 10.0  # ratio of largest to smallest epsilon that the axis shows at least
 POINTS, FEW_POINTS = 11, 6  # points on either side of the given value; few if a point takes many events
-LOOKS = {  # colours of Okabe and Ito; line styles and markers differ too
-    "moments": ("#000000", "-", "o"), "rdp": ("#0072B2", "--", "s"), "pld": ("#D55E00", "-", "^"),
-    "fixed_size": ("#009E73", "-", "D"),
+LOOKS = {  # of accountants: no green or red, which would praise or warn, and no colour of a method
+    "moments": ("#666666", "-", "o"), "rdp": ("#332288", "--", "s"), "pld": ("#AA4499", "-", "^"),
+    "fixed_size": ("#AA4499", "-.", "D"),
 }  # fmt: skip
 SAMPLING = {"poisson": "Poisson sampling", "fixed_size": "subsets of fixed size"}
 LABELS = {"z": "noise multiplier z", "q": "sampling probability q", "rounds": "rounds T"}
@@ -103,7 +103,6 @@ def draw(data: list[Panel], run: PlannedRun, relation: str, out: Path) -> list[P
             _panel(axis, panel)
             axis.set_title(_others(run, panel.name), fontsize=10)
         _epsilon_axis(axes[0], data)
-        axes[0].text(0.03, 0.03, "single digit: ε < 10", transform=axes[0].transAxes, fontsize=8.5, color="#2a6b2a")
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="upper center", ncols=len(labels), bbox_to_anchor=(0.525, 1.0))
         figure.text(0.065, 0.02, textwrap.fill(caption(run, relation), 145), fontsize=8.5, color="#444444")
@@ -115,7 +114,7 @@ def caption(run: PlannedRun, relation: str) -> str:
     growth = f", times (t + 1)^{run.growth:g} in round t" if run.growth else ""
     return (
         f"Dotted, and in the legend: z = {run.z:g}{growth}, q = {run.q:g}, T = {run.rounds}. "
-        f"N = {run.agents} agents, {delta_in_words(run.delta_used).replace('delta', 'δ =', 1)}, "
+        f"N = {run.agents} agents, {delta_in_symbols(run.delta_used)}, "
         f"relation {relation}, user level, {SAMPLING[run.sampling]}, {run.charge} charge. "
         "ε covers all broadcasts of one run, not the choice of q, z or T by comparing runs on the same private data."
     )
@@ -142,7 +141,6 @@ def _around(given: float, low: float, high: float, n: int) -> list[float]:
 def _panel(axis: "Axes", panel: Panel) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axis.axhspan(1e-300, SINGLE_DIGIT, color="#009E73", alpha=0.08, linewidth=0)
     axis.axvline(panel.given, color="#888888", linestyle=":", linewidth=1.2)
     for name, values in panel.epsilon.items():
         colour, line, marker = LOOKS[name]
@@ -164,8 +162,8 @@ def _epsilon_axis(axis: "Axes", data: list[Panel]) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     values = [v for panel in data for vs in panel.epsilon.values() for v in vs if 0 < v < math.inf]
-    high = max([2 * SINGLE_DIGIT, *(1.3 * v for v in values)])
-    low = min([SINGLE_DIGIT / 5, *(v / 1.3 for v in values)])
+    high = 1.3 * max(values, default=DECADE)
+    low = min([high / DECADE, *(v / 1.3 for v in values)])
     axis.set_yscale("log")
     axis.set_ylim(max(low, high / 1e5), high)
     axis.set_ylabel("privacy loss ε")

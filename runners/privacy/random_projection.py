@@ -8,7 +8,7 @@ from rich.table import Table
 
 from dpfbo import checks
 from dpfbo.outsourced.transforms.random_projection import singular_values, threshold
-from dpfbo.privacy.accounting import check_delta
+from dpfbo.privacy.accounting import check_delta, delta_in_words
 
 EXAMPLE = """Examples (the second takes epsilon and delta from the problem)
   python -m runners.privacy projection --sigma-min 1030.9 --epsilon 2.718,3.0042 --delta 1e-5
@@ -92,7 +92,7 @@ def largest_r(sigma_min: float, epsilon: float, delta: float) -> int | None:
 def shown(answer: dict[str, Any]) -> list[str | Table]:
     """The answer as a table and sentences."""
     origin = "" if answer["problem"] is None else f" of problem={answer['problem']}"
-    table = Table(title=f"w(r) at delta {answer['delta']:.3g}, and sigma_min = {answer['sigma_min']:.5g}{origin}")
+    table = Table(title=f"w(r) at {delta_in_words(answer['delta'])}, and sigma_min = {answer['sigma_min']:.5g}{origin}")
     table.add_column("r", justify="right")
     for claim in answer["claims"]:
         table.add_column(f"claimed epsilon {claim['epsilon']:.4g}", justify="right")

@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfbo.privacy.accounting import in_words
+from dpfbo.privacy.accounting import delta_in_symbols, in_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SIZE, ONE_PANEL_SIZE, DPI = (9.6, 4.0), (6.4, 4.0), 125  # inches, pixels an inch
-COLOUR = "#0072B2"
+LEFT, RIGHT, TOP, LINE_HEIGHT = 0.95, 0.15, 0.4, 0.165  # inches: margins, and a line below a panel
+LINE = 50  # characters below a panel
+COLOUR = "#555555"  # neutral: in pictures of several methods each has a colour of its own
 DECADE = 10.0  # ratio of largest to smallest value from which an axis is logarithmic
 
 LOOK: dict[Any, Any] = {
@@ -47,7 +51,7 @@ def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> P
     spent = np.array([0.0, *epsilons])
     why_not = reason_without_epsilon(summary, spent, len(mean))
     with rc_context(LOOK):
-        figure = Figure(figsize=ONE_PANEL_SIZE if why_not else SIZE, layout="constrained")
+        figure = Figure(figsize=ONE_PANEL_SIZE if why_not else SIZE)
         FigureCanvasAgg(figure)
         panels = figure.subplots(1, 1 if why_not else 2, squeeze=False, sharey=True)[0]
         _curve(panels[0], np.array(summary["curve"]["round"]), mean, se)
@@ -60,7 +64,8 @@ def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> P
             is_log = spent[1] > 0 and spent[-1] >= DECADE * spent[1]
             _curve(panels[1], *((spent[1:], mean[1:], se[1:]) if is_log else (spent, mean, se)))
             _epsilon_axis(panels[1], summary, spent, is_log)
-        figure.suptitle(_title(summary), fontsize=11)
+        figure.suptitle(_title(summary), fontsize=11, y=1 - 0.1 / figure.get_figheight(), va="top")
+        _set_margins(figure, max(panel.get_xlabel().count("\n") for panel in panels) + 1)
         figure.savefig(path, dpi=DPI, format="png")
     return path
 
@@ -74,13 +79,21 @@ def reason_without_epsilon(summary: Mapping[str, Any], spent: np.ndarray, rounds
     if len(spent) != rounds:
         return "ε = 0: nothing is sent or released"
     if "published_claim" in summary:
-        return f"ε = {spent[-1]:.3g} at δ = {summary['delta']:.3g}, of one release before the first round"
+        at = delta_in_symbols(summary["delta"])
+        return fill(f"ε = {spent[-1]:.3g} at {at}, of one release before the first round", LINE)
     return ""
 
 
 def metric_in_words(metric: str) -> str:
     """The name of a metric on an axis."""
     return {"one_minus_auc": "1 − AUC"}.get(metric, metric.replace("_", " "))
+
+
+def _set_margins(figure: "Figure", lines: int) -> None:
+    """Leave room for the labels, `lines` of them below; matplotlib's own layout would take half of a run's W&B time."""
+    width, height = figure.get_size_inches()
+    bottom = (0.36 + lines * LINE_HEIGHT) / height
+    figure.subplots_adjust(left=LEFT / width, right=1 - RIGHT / width, top=1 - TOP / height, bottom=bottom, wspace=0.1)
 
 
 def _curve(axes: "Axes", x: np.ndarray, mean: np.ndarray, se: np.ndarray) -> None:
@@ -106,10 +119,12 @@ def _epsilon_axis(axes: "Axes", summary: Mapping[str, Any], spent: np.ndarray, i
     """Label and scale the axis: linear, with round 0 at 0, or logarithmic, without round 0."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    label = (
-        f"ε spent before the round, {summary['accountant'].upper()} accountant\n"
-        f"(δ = {summary['delta']:.3g}, {in_words(summary['relation'])})"
-    )
+    lines = [
+        f"ε spent before the round, {summary['accountant'].upper()} accountant",
+        fill(delta_in_symbols(summary["delta"]), LINE),
+        in_words(summary["relation"]),
+    ]
+    label = "\n".join(lines)
     first, last = spent[1], spent[-1]
     if is_log:
         axes.set_xscale("log")

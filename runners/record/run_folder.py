@@ -9,6 +9,7 @@ theory.json     written by `runners.theory` for a finished run
 checkpoint/     finished rounds, while the run goes on or after it was interrupted
 progress.json   last finished round, likewise
 failures.log    failed evaluations with their tracebacks, if there are any
+preemptions.jsonl  a line for every time that the node or the process of a sweep's trial went away
 rounds.zip, lineage.json, earlier/  see `runners.record.finished`
 """
 
@@ -19,7 +20,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -29,6 +30,7 @@ import pyarrow.parquet as pq
 from dpfbo.files import replace_file, sync_folder
 
 PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
+_UNDER_LOCK = ("config.yaml", "rounds.parquet", "server.parquet", "summary.json", "progress.json", "rounds.zip")
 _SERVER_SECONDS = 60.0  # seconds until a server without a driver must be gone
 _LOCK_SECONDS = 0.5  # seconds to wait for a process that only tests the lock
 
@@ -39,12 +41,19 @@ class ResultsError(RuntimeError):
 
 @dataclass(frozen=True)
 class Progress:
-    """The last finished round of a run, of how many, and its mean metric. epsilon: None if there is no finite one."""
+    """The last finished round of a run, of how many, and its mean metric. epsilon: None if there is no finite one.
+
+    facts: entries of the summary that are known before the run ends, and the limits `target_epsilon` and
+    `budget_epsilon`. curve: lists `round`, `mean` and `epsilon` of the rounds that `curve_points` shows. Files of
+    earlier versions have neither.
+    """
 
     round: int
     rounds: int
     mean: float
     epsilon: float | None
+    facts: dict[str, Any] = field(default_factory=dict)
+    curve: dict[str, list[Any]] = field(default_factory=dict)
 
 
 class RunFolder:
@@ -58,6 +67,10 @@ class RunFolder:
         return self.path / "ledger.jsonl"
 
     @property
+    def preemptions_path(self) -> Path:
+        return self.path / "preemptions.jsonl"
+
+    @property
     def checkpoint_path(self) -> Path:
         return self.path / "checkpoint"
 
@@ -69,6 +82,7 @@ class RunFolder:
         """
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with self._lock():
+            self._remove_half_written()
             try:
                 yield
             finally:
@@ -140,26 +154,38 @@ class RunFolder:
         (self.path / "summary.json").unlink(missing_ok=True)  # an earlier run may have left it
         self.ledger_path.touch()
         self.replace("config.yaml", lambda f: f.write(config.encode()))
-        self.replace("rounds.parquet", lambda f: pq.write_table(rounds, f))
+        own = summary.get("rng") != "seeded"  # about real data
+        text = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
+        self.replace("rounds.parquet", lambda f: pq.write_table(rounds, f), private=own)
         self.replace("server.parquet", lambda f: pq.write_table(server, f))
-        self.replace("summary.json", lambda f: f.write(json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"))
+        self.replace("summary.json", lambda f: f.write(text), private=own)
         for name in ("progress.json", "failure.json", "summary.before.json"):
             (self.path / name).unlink(missing_ok=True)
 
-    def replace(self, name: str, write: Callable[[BinaryIO], object], durable: bool = True) -> None:
-        """Write one file of the folder, whole or not at all."""
-        replace_file(self.path / name, write, durable)
+    def replace(
+        self, name: str, write: Callable[[BinaryIO], object], durable: bool = True, private: bool = False
+    ) -> None:
+        """Write one file of the folder, whole or not at all. private: for its owner alone."""
+        replace_file(self.path / name, write, durable, mode=0o600 if private else 0o644)
 
     def note_progress(self, progress: Progress) -> None:
-        """Write progress.json."""
-        self.replace("progress.json", lambda f: f.write(json.dumps(asdict(progress)).encode()), durable=False)
+        """Write progress.json. The owner alone can read that of a run whose noise is not seeded: its data are real."""
+        content, mode = json.dumps(asdict(progress)).encode(), 0o600 if progress.facts.get("rng") == "os" else 0o644
+        replace_file(self.path / "progress.json", lambda f: f.write(content), durable=False, mode=mode)
 
     def progress(self) -> Progress | None:
         """The progress of a run that is not finished; None if it never began."""
         try:
             return Progress(**json.loads((self.path / "progress.json").read_bytes()))
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             return None
+
+    def preemptions(self) -> int:
+        """The number of times that the run's process went away, as its sweep noted them."""
+        try:
+            return self.preemptions_path.read_bytes().count(b"\n")
+        except OSError:
+            return 0
 
     def busy(self) -> bool:
         """True if a process holds the lock."""
@@ -171,6 +197,12 @@ class RunFolder:
         except OSError:
             return True
         return False
+
+    def _remove_half_written(self) -> None:
+        """Remove what `replace` leaves behind if its process is killed while it writes one of this folder's files."""
+        for path in self.path.glob(".*.????????"):
+            if path.name[1:-9] in _UNDER_LOCK:
+                path.unlink(missing_ok=True)
 
     def _size_of_ledger(self) -> int:
         return self.ledger_path.stat().st_size if self.ledger_path.exists() else 0
@@ -199,17 +231,36 @@ class _PrivateFile(logging.FileHandler):
         return open(self.baseFilename, self.mode, encoding=self.encoding, errors=self.errors, opener=_private)
 
 
-def existing(experiment: Path, setting: str, seed: int) -> Path | None:
-    """The folder of a setting and a seed, whose setting's name has the hash alone, or a label before it."""
+def existing(experiment: Path, setting: str, seed: int, labelled: Sequence[str] | None = None) -> Path | None:
+    """The folder of a setting and a seed, whose setting's name has the hash alone, or a label before it.
+
+    labelled: the folders with a label and this setting's hash, from `labelled_folders`; None to look for them.
+    """
     exact = experiment / setting / str(seed)
     if exact.exists():
         return exact
-    return next(iter(sorted(experiment.glob(f"*-{setting}/{seed}"))), None)
+    if labelled is None:
+        return next(iter(sorted(experiment.glob(f"*-{setting}/{seed}"))), None)
+    found = (experiment / name / str(seed) for name in sorted(labelled))
+    return next((path for path in found if path.exists()), None)
 
 
-def trial_folder(experiment: Path, setting: str, seed: int, rounds: int | None) -> RunFolder:
+def labelled_folders(experiment: Path) -> dict[str, list[str]]:
+    """By setting, the names of its folders that have a label before the hash."""
+    found: dict[str, list[str]] = {}
+    if experiment.is_dir():
+        for name in os.listdir(experiment):
+            label, _, setting = name.rpartition("-")
+            if label:
+                found.setdefault(setting, []).append(name)
+    return found
+
+
+def trial_folder(
+    experiment: Path, setting: str, seed: int, rounds: int | None, labelled: Sequence[str] | None = None
+) -> RunFolder:
     """The folder of a trial of a sweep: one of that length that is there, a plain run's included, else a new one."""
-    known = existing(experiment, setting, seed)
+    known = existing(experiment, setting, seed, labelled)
     if known is not None:
         try:
             made = json.loads((known / "summary.json").read_bytes())["rounds"]

@@ -33,7 +33,7 @@ _OF_SHARING = (
 RELEASED_SUMMARY = (
     "experiment", "setting", "label", "problem",
     "algorithm", "seed", "n_agents", "rounds", "metric", "private", "delta",
-    "relation", "accountant", "approximations", "epsilon", "rng", "n_charges", "commit",
+    "relation", "accountant", "approximations", "epsilon", "epsilon_before", "rng", "n_charges", "commit",
 )  # fmt: skip
 
 
@@ -50,6 +50,17 @@ def visibility() -> dict[str, list[str]]:
     return names
 
 
+def is_real(config: Mapping[str, Any]) -> bool:
+    """True for a run about real data (privacy.rng=os), whether its algorithm is private or releases nothing."""
+    privacy = config.get("privacy")
+    return isinstance(privacy, Mapping) and privacy.get("rng") == "os"
+
+
+def released_only(config: Mapping[str, Any], show: str) -> bool:
+    """True if only released metrics of a run may be shown; show: `tracker.wandb.show`."""
+    return show == "released" or (show == "auto" and is_real(config))
+
+
 def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings without those that name folders and files."""
     problem = {key: value for key, value in config.get("problem", {}).items() if key not in PATHS}
@@ -63,7 +74,7 @@ def for_grouping(config: Mapping[str, Any], setting: str, label: str) -> dict[st
     `privacy.q`, and is not averaged with the private runs of the default q.
     """
     algorithm = config.get("algorithm", {})
-    found = {**config, "setting": setting, "method": algorithm.get("name"), "label": label}
+    found = {**config, "setting": setting, "method": algorithm.get("name"), "label": unique_label(label, setting)}
     if algorithm.get("private") is False:
         found["privacy"] = _nulls(config.get("privacy"))
     if algorithm.get("server", "") is None:
@@ -71,6 +82,11 @@ def for_grouping(config: Mapping[str, Any], setting: str, label: str) -> dict[st
     if algorithm.get("P") == 1 or algorithm.get("server", "") is None:
         found["weights"] = _nulls(config.get("weights"))
     return found
+
+
+def unique_label(label: str, setting: str) -> str:
+    """A label with the first digits of its setting's hash: settings that differ elsewhere have the same words."""
+    return f"{label} ({setting[:6]})" if setting else label
 
 
 def _nulls(node: Any) -> Any:

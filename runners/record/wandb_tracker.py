@@ -9,10 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import shutil
-import tempfile
 import threading
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from dpfbo import checks
 from runners import private_apis
+from runners.record import wandb_attempts as attempts
 from runners.record import wandb_layout as layout
+from runners.record import wandb_service
+from runners.record.wandb_attempts import WandbNote
+from runners.record.wandb_media import show_best, show_pictures
 
 if TYPE_CHECKING:
     import wandb
@@ -32,6 +33,7 @@ WAITING_ROUNDS = 1000  # rounds in the queue for W&B; the run waits when there a
 REASON_CHARACTERS = 240  # length of W&B's error in our warning
 
 logger = logging.getLogger(__name__)
+_missing: set[str | None] = set()  # packages that are not installed, said once a process and not for every run
 
 
 @dataclass(eq=False)
@@ -40,8 +42,10 @@ class WandbTracker:
 
     No method raises because of W&B. `start`, `finish` and `fail` wait for it, for at most `INIT_SECONDS` or
     `FINISH_SECONDS`, plus twice `ANSWER_SECONDS`; `log_round` waits only if `WAITING_ROUNDS` are in the queue. W&B is
-    not imported before `start`, prints nothing, asks for no key, and keeps its files in `<run_dir>/wandb`; `wandb sync`
-    uploads an offline run later. Stop on the dashboard of an online run interrupts the process, as Ctrl-C does.
+    not imported before `start`, prints nothing, asks for no key, and keeps its files in a folder `wandb`; `wandb sync`
+    uploads an offline run later. Online, a run that was interrupted goes on as the same W&B run, after the last round
+    that the server has (`wandb_attempts`). Stop on the dashboard of an online run interrupts the process, as Ctrl-C
+    does.
 
     Args:
         mode: `online`, `offline` or `disabled`; overrides the variable WANDB_MODE.
@@ -68,6 +72,7 @@ class WandbTracker:
         self._run: Any = None  # wandb.Run, which only the worker uses
         self._spent: float | None = None  # epsilon so far; None if there is no finite one
         self._held: list[dict[str, float]] = []  # rows that wait for the end, if only released metrics are shown
+        self._run_dir, self._id, self._rounds = Path(), "", 0  # folder and W&B's id of the run, its last round
 
     def start(
         self,
@@ -80,35 +85,36 @@ class WandbTracker:
         epsilon: float | None = 0.0,
         setting: str = "",
         label: str = "",
+        folder: Path | None = None,
     ) -> None:
-        """Open the W&B run, and delete runs of earlier attempts in the same folder that were not uploaded.
+        """Open the W&B run, and delete the files of the run's earlier attempts that were not uploaded.
 
         The run gets the tag `simulation` if it shows more than a real deployment would, else `released`. Its
         config has the settings, `commit`, and `visibility`: which metrics are released, which simulation-only.
 
         Args:
             config: resolved settings of the run; may be nested.
-            run_dir: result folder of the run, which no other process uses; W&B adds the folder `wandb` to it.
+            run_dir: result folder of the run, which no other process uses; it gets wandb.json.
             name: name of the run on the dashboard.
             group: runs with the same group (a sweep) are shown together.
             tags: labels, of 1 to 64 characters each.
             commit: git commit of the code; None if not known.
             epsilon: before the first broadcast: 0, or None if agents send something without protection.
             setting, label: of the setting, its hash and its words; see `wandb_layout.for_grouping`.
+            folder: gets the folder `wandb`, which runs may share; None for run_dir.
         """
         if self.mode == "disabled":
             return
-        if self.show == "auto":
-            real = config.get("privacy", {}).get("rng") == "os" and config.get("algorithm", {}).get("private", False)
-            self._released_only = bool(real)
-        self._spent = epsilon
+        self._released_only = layout.released_only(config, self.show)
+        self._spent, self._run_dir = epsilon, Path(run_dir).resolve()
         config = layout.without_paths(config) if self._released_only else config
         config = layout.for_grouping(config, setting, label)
         config = {**config, "commit": commit, "visibility": layout.visibility()}
         tags = [*tags, "released" if self._released_only else "simulation"]
         facts = {"config": config, "name": name, "group": group or None, "tags": tags}
         self._actions, opened = queue.Queue(WAITING_ROUNDS), threading.Event()
-        work = (self._actions, lambda: self._open(Path(run_dir).resolve(), facts), opened)
+        place = self._run_dir if folder is None else Path(folder).resolve()
+        work = (self._actions, lambda: self._open(place, facts, layout.is_real(config)), opened)
         self._worker = threading.Thread(target=self._work, args=work, name="wandb-tracker", daemon=True)
         self._worker.start()
         if not opened.wait(INIT_SECONDS + ANSWER_SECONDS):
@@ -128,6 +134,7 @@ class WandbTracker:
         """
         if self._actions is None:
             return
+        self._rounds = int(round)
         if "epsilon" in metrics and not layout.is_finite(metrics["epsilon"]):
             self._spent = None
         row = {**layout.row_of(metrics, self._spent), "round": int(round)}
@@ -149,8 +156,8 @@ class WandbTracker:
         def record() -> None:
             self._run.summary.update(layout.summary_of(summary, self._released_only))
             if not self._released_only:
-                _show_pictures(self._run, layout.end_point(summary), draw)
-                _show_best(self._run, summary.get("best"))
+                show_pictures(self._run, layout.end_point(summary), draw)
+                show_best(self._run, summary.get("best"))
 
         self._close(record, exit_code=0)
 
@@ -162,42 +169,26 @@ class WandbTracker:
         error = "the run failed; its own log says why" if self._released_only else message
         self._close(lambda: self._run.summary.update({"error": error}), exit_code=1)
 
-    def _open(self, folder: Path, facts: dict[str, Any]) -> None:
-        # W&B's error reports carry tracebacks, and delay the exit when the server does not answer.
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        import wandb
-
+    def _open(self, folder: Path, facts: dict[str, Any], real: bool) -> None:
         # W&B would quietly use the temporary folder if it could not make this one.
         (folder / "wandb").mkdir(parents=True, exist_ok=True)
-        # A resumed run logs all its rounds again, and a repeated one replaces its result files.
-        for attempt in (folder / "wandb").glob("offline-run-*"):
-            if not any(attempt.glob("*.synced")):
-                shutil.rmtree(attempt, ignore_errors=True)
-        # W&B may print and look for a key before it opens the run, so this holds for the whole process.
-        wandb.setup(wandb.Settings(mode=self.mode, silent=True))  # type: ignore[arg-type]
-        if self.mode == "online" and not wandb.login(prompt=False, verify=False):
-            raise RuntimeError("no W&B API key: run `wandb login` or set WANDB_API_KEY")
-        settings = wandb.Settings(
-            console="off", disable_code=True, disable_git=True, save_code=False, init_timeout=INIT_SECONDS,
-            finish_timeout=FINISH_SECONDS, finish_timeout_raises=True, **private_apis.wandb_settings_without_machine(),
+        if real and not self._released_only:
+            (folder / "wandb").chmod(0o700)  # the user wants private records there
+        self._id = attempts.id_of_attempt(self._run_dir, self.mode)
+        earlier = attempts.not_uploaded(self._run_dir, folder)
+        self._run = open_run(
+            self.mode, folder, id=self._id, resume="allow" if self.mode == "online" else "never", project=self.project,
+            entity=self.entity, **facts,
         )  # fmt: skip
-        self._run = wandb.init(
-            mode=self.mode,  # type: ignore[arg-type]
-            project=self.project,
-            entity=self.entity,
-            dir=str(folder),
-            id=uuid.uuid4().hex[:8],  # a new one, whatever WANDB_RUN_ID and WANDB_RESUME say
-            resume="never",
-            reinit="create_new",  # other runs of the process are left alone
-            settings=settings,
-            **facts,
-        )
+        attempts.write_note(self._run_dir, WandbNote(self._id, self.mode))
+        attempts.delete(earlier)  # a resumed run logs all its rounds again
         self._run.define_metric("round", hidden=True, summary="last")
         for metric, axis, summary in layout.METRICS:
             self._run.define_metric(metric, step_metric=axis, summary=summary)
 
     def _log(self, row: dict[str, float]) -> None:
-        self._run.log(row, step=int(row["round"]), commit=True)
+        if row["round"] >= self._run.starting_step:  # the server has those before it, from an attempt that crashed
+            self._run.log(row, step=int(row["round"]), commit=True)
 
     def _close(self, record: Callable[[], object], exit_code: int) -> None:
         def close() -> None:
@@ -207,6 +198,8 @@ class WandbTracker:
                 record()
             finally:
                 self._run.finish(exit_code=exit_code)
+            if exit_code == 0:
+                attempts.write_note(self._run_dir, WandbNote(self._id, self.mode, True, self._rounds))
             self._actions = None
 
         self._hand_over(close)
@@ -239,6 +232,10 @@ class WandbTracker:
             opened.set()
             while self._actions is not None:
                 actions.get()()
+        except ModuleNotFoundError as error:
+            said = error.name in _missing
+            _missing.add(error.name)
+            self._give_up("" if said else f"ModuleNotFoundError: {error}, pip install 'dpfbo[wandb]'", wait_seconds=0.0)
         except BaseException as error:  # W&B also leaves through SystemExit
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             self._give_up(reason[:REASON_CHARACTERS], wait_seconds=ANSWER_SECONDS)
@@ -250,36 +247,33 @@ class WandbTracker:
         self._give_up(f"no answer within {seconds:g} s", wait_seconds=0.0)
 
     def _give_up(self, reason: str, wait_seconds: float) -> None:
-        """Warn once and do nothing from now on; nothing is logged if the run is over or given up already."""
+        """Warn once, unless the reason is empty or the run is over, and do nothing from now on."""
         with self._ending:
             is_open, self._actions = self._actions is not None, None
-        if is_open:
+        if is_open and reason:
             logger.warning("W&B tracking is off for the rest of this run, its files are unaffected: %s", reason)
+        if is_open:
             private_apis.drop_wandb_service(wait_seconds)
 
 
-def _show_pictures(run: wandb.Run, point: dict[str, float], draw: Callable[[Path], object] | None) -> None:
-    """Log the end point of the run, if both its coordinates are finite, and its figure."""
+def open_run(mode: str, folder: Path, **facts: Any) -> wandb.Run:
+    """Open a W&B run whose files are in `<folder>/wandb`; nothing is printed or asked. May raise anything.
+
+    facts: arguments of wandb.init; id and resume go before what WANDB_RUN_ID and WANDB_RESUME say.
+    """
+    # W&B's error reports carry tracebacks, and delay the exit when the server does not answer.
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
-    if len(point) == 2:
-        # The chart shows a table, because W&B then joins the tables of all runs; it draws no metric against another
-        # where each run has only one value of both.
-        table = wandb.Table(columns=["epsilon", "regret"], data=[[point["final_epsilon"], point["final_regret"]]])
-        title = "final regret against epsilon, a point for each run"
-        run.log({layout.END_POINT: wandb.plot.scatter(table, "epsilon", "regret", title, split_table=True)})
-    if draw is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "figure.png"
-            draw(path)
-            run.log({layout.FIGURE: wandb.Image(str(path))})  # copies the file
-
-
-def _show_best(run: wandb.Run, best: list[dict[str, Any]] | None) -> None:
-    """Log the best configuration of each agent as a table, if the summary lists them."""
-    import wandb
-
-    if best:
-        columns: list[Any] = list(best[0])
-        rows: list[Any] = [[row[name] for name in columns] for row in best]
-        run.log({layout.BEST: wandb.Table(columns=columns, data=rows, allow_mixed_types=True)})
+    if mode == "offline":
+        wandb_service.join()
+    # W&B may print and look for a key before it opens the run, so this holds for the whole process.
+    wandb.setup(wandb.Settings(mode=mode, silent=True))  # type: ignore[arg-type]
+    if mode == "online" and not wandb.login(prompt=False, verify=False):
+        raise RuntimeError("no W&B API key: run `wandb login` or set WANDB_API_KEY")
+    settings = wandb.Settings(
+        console="off", disable_code=True, disable_git=True, save_code=False, init_timeout=INIT_SECONDS,
+        finish_timeout=FINISH_SECONDS, finish_timeout_raises=True, **private_apis.wandb_settings_without_machine(),
+    )  # fmt: skip
+    # create_new: other runs of the process are left alone
+    return wandb.init(mode=mode, dir=str(folder), reinit="create_new", settings=settings, **facts)  # type: ignore[arg-type]

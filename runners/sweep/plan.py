@@ -8,7 +8,7 @@ import itertools
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from dpfbo import checks
 from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
-from runners.compose.configuration import composing
+from runners.compose.configuration import Composer, composing
 from runners.compose.settings import outside_setting
 from runners.private_apis import parse_overrides
 from runners.sweep.trials import Trial
@@ -62,7 +62,7 @@ class PlannedSetting:
         return Path(self.cfg.results_dir) / str(self.cfg.experiment_name)
 
     def trial(self, seed: int) -> Trial:
-        return Trial(self.label, self.overrides, self.name, seed, self.rounds, self.metric)
+        return Trial(self.label, self.overrides, self.name, seed, self.rounds, self.metric, str(self.cfg.privacy.rng))
 
     def config(self, seed: int) -> dict[str, Any]:
         """The configuration of one trial as a plain tree, with its interpolations."""
@@ -78,6 +78,7 @@ class SweepOptions:
     max_concurrent: int | None
     cpus_per_trial: float
     gpus_per_trial: float
+    max_retries: int
     retry_failed: bool
     address: str | None
     alone: bool
@@ -90,6 +91,7 @@ class SweepOptions:
         for name, count in (("cpus", self.cpus_per_trial), ("gpus", self.gpus_per_trial)):
             if count > 1 and not float(count).is_integer():
                 raise ValueError(f"sweep.{name}_per_trial above 1 must be a whole number, got {count!r}")
+        checks.integer("sweep.max_retries", self.max_retries, minimum=0)
         checks.one_of("sweep.retry_failed", self.retry_failed, (True, False))
         checks.one_of("sweep.alone", self.alone, (True, False))
         if not isinstance(self.address, str | None):
@@ -134,21 +136,41 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
         options = _options(base)
         scaled_seeds, entries = _scaled(base)
         parsed_seeds = parse_seeds(seeds[-1] if seeds else scaled_seeds)
-        found: dict[str, tuple[list[tuple[str, ...]], DictConfig]] = {}
-        combinations = _combinations(entries, given)
+        found: dict[str, tuple[list[tuple[str, ...]], PlannedSetting]] = {}
+        combinations, composer = _combinations(entries, given), Composer()
         for number, overrides in enumerate(combinations, start=1):
-            say(f"composing {number} of {len(combinations)}")
-            cfg = hydra.compose("config", list(overrides))
+            say(f"composing and checking {number} of {len(combinations)}")
+            cfg = composer.compose(overrides)
             _adapt(cfg, options, parsed_seeds[0])
             composition = Composition(cfg)
-            found.setdefault(composition.setting, ([], composition.cfg))[0].append(overrides)
-    labels = _labels([group for group, _ in found.values()], [cfg.algorithm.name for _, cfg in found.values()])
-    settings = []
-    for number, (group, cfg) in enumerate(found.values(), start=1):
-        say(f"checking setting {number} of {len(found)}")
-        settings.append(_checked(labels[number - 1], group[0], Composition(cfg)))  # one experiment at a time
+            if composition.setting not in found:
+                found[composition.setting] = [], _checked(composition)
+            found[composition.setting][0].append(overrides)
+    labels = _labels([group for group, _ in found.values()], [s.cfg.algorithm.name for _, s in found.values()])
+    settings = tuple(
+        replace(setting, label=label, overrides=group[0])
+        for label, (group, setting) in zip(labels, found.values(), strict=True)
+    )
     folder = settings[0].folder
-    return SweepPlan(folder.name, folder, tuple(settings), parsed_seeds, options)
+    return SweepPlan(folder.name, folder, settings, parsed_seeds, options)
+
+
+def experiment_folder(arguments: Sequence[str]) -> Path:
+    """The folder of the experiment that a command line names; its settings are not composed."""
+    rest = [a for a in arguments if _name(a) not in ("seeds", "seed")]
+    with composing():
+        given = _parsed(rest)
+        base = hydra.compose("config", [v for key, vs in given.items() if _is_sweep_key(key) for v in vs])
+        return Path(str(base.results_dir)).absolute() / str(base.experiment_name)
+
+
+def launcher(arguments: Sequence[str]) -> dict[str, Any]:
+    """The group `launcher` of a command line, or of the (first) experiment that it names."""
+    with composing():
+        ours = [a for a in arguments if _name(a).partition(".")[0] == "launcher"]
+        named = [a.partition(",")[0] for a in arguments if _name(a) == "experiment"]
+        chosen = [v for vs in _parsed([*named, *ours]).values() for v in vs]
+        return OmegaConf.to_container(hydra.compose("config", chosen).launcher, resolve=True)  # type: ignore[return-value]
 
 
 def parse_seeds(given: object) -> tuple[int, ...]:
@@ -174,18 +196,18 @@ def expanded(overrides: Sequence[str]) -> list[tuple[str, ...]]:
 def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
     """Change a composed configuration to that of the first trial, which runs in its own process beside others."""
     OmegaConf.set_struct(cfg, False)
-    del cfg["seeds"], cfg["scale"], cfg["sweep"]
+    del cfg["seeds"], cfg["scale"], cfg["sweep"], cfg["launcher"]
     cfg.seed = seed
     cfg.results_dir = str(Path(str(cfg.results_dir)).absolute())
     if cfg.problem.get("n_jobs") == -1:  # all cores means all that a trial has
         cfg.problem.n_jobs = max(1, int(options.cpus_per_trial))
 
 
-def _checked(label: str, overrides: tuple[str, ...], composition: Composition) -> PlannedSetting:
-    """The setting, checked by building all parts of a run with one seed."""
+def _checked(composition: Composition) -> PlannedSetting:
+    """The setting without its label, checked by building all parts of a run with one seed."""
     experiment = composition.experiment
     return PlannedSetting(
-        label, overrides, composition.setting, composition.cfg, experiment.rounds, experiment.problem.metric,
+        "", (), composition.setting, composition.cfg, experiment.rounds, experiment.problem.metric,
         experiment.settings.privacy.accountant, experiment.plan.delta, experiment.plan.relation,
         experiment.plan.epsilons(), experiment.plan.approximations,
     )  # fmt: skip
@@ -197,7 +219,7 @@ def _options(base: DictConfig) -> SweepOptions:
     cpus = s["cpus_per_trial"] if s["cpus_per_trial"] is not None else float(not on_ray)
     limit = s["max_concurrent"] if s["max_concurrent"] is not None or not on_ray else 1
     address = s["address"] if s["address"] is not None or not on_ray else base.executor.address
-    return SweepOptions(limit, cpus, s["gpus_per_trial"], s["retry_failed"], address, s["alone"])
+    return SweepOptions(limit, cpus, s["gpus_per_trial"], s["max_retries"], s["retry_failed"], address, s["alone"])
 
 
 def _scaled(base: DictConfig) -> tuple[Any, Any]:

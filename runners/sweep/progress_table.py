@@ -14,11 +14,17 @@ from rich.text import Text
 from dpfbo.privacy.accounting import delta_in_words, in_words
 from runners.sweep.trials import PHASES, Phase, Trial, TrialState
 
-_UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
+MOST_ROWS, MOST_FAILURES = 60, 20  # settings, and failed trials, in a table that is printed once
+_MANY = 200  # trials of which each gets a line as it ends; of more only some do
+_LINE_SECONDS = 5.0  # between two such lines
 
-_ACCOUNTANT_NAMES = {
+_UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
+_ENDED: tuple[Phase, ...] = ("done", "failed")
+
+ACCOUNTANT_NAMES = {
     "moments": "moments accountant", "rdp": "Rényi", "pld": "privacy-loss distributions",
     "fixed_size": "Rényi, subsets of fixed size", "gdp": "Gaussian approximation (no guarantee)",
+    "analytic_gaussian": "analytic Gaussian mechanism",
 }  # fmt: skip
 
 
@@ -68,10 +74,13 @@ class Row:
 
 
 def rows(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> list[Row]:
-    """The trials by setting, in the order of each setting's first trial."""
-    by_setting: dict[str, list[Trial]] = {}
+    """The trials by setting and number of rounds, in the order of each one's first trial.
+
+    A folder of plain runs may hold some of more rounds than others.
+    """
+    by_setting: dict[tuple[str, int | None], list[Trial]] = {}
     for trial in trials:
-        by_setting.setdefault(trial.setting, []).append(trial)
+        by_setting.setdefault((trial.setting, trial.rounds), []).append(trial)
     return [Row(tuple(group), tuple(states[trial.key] for trial in group)) for group in by_setting.values()]
 
 
@@ -96,14 +105,14 @@ def table(rows: Sequence[Row], height: int | None = None) -> Table:
         cells += [str(len(row.of("failed")) or "")] if "failed" in phases else []
         result.add_row(*cells, row.mean(), row.epsilon())
     if len(shown) < len(rows):
-        result.caption = f"and {len(rows) - len(shown)} more settings"
+        result.caption = f"and {len(rows) - len(shown)} more settings; --json has all"
     return result
 
 
 def footnote(rows: Sequence[Row]) -> str:
     """The meaning of the numbers in the table."""
     known = {
-        (_ACCOUNTANT_NAMES.get(s.accountant, s.accountant), s.relation, delta_in_words(s.delta))
+        (ACCOUNTANT_NAMES.get(s.accountant, s.accountant), s.relation, delta_in_words(s.delta))
         for row in rows
         for s in row.states
         if s.accountant and s.relation and s.delta
@@ -111,25 +120,29 @@ def footnote(rows: Sequence[Row]) -> str:
     by = " or ".join(f"{name} at {delta}, {in_words(relation)}" for name, relation, delta in sorted(known))
     some = f"; epsilon of one run by {by}" if by else ""
     so_far = "; in brackets: so far, no seed is finished" if any(row.mean().startswith("(") for row in rows) else ""
-    return f"mean of the finished seeds ± standard error{some}{so_far}"
+    return f"mean of the finished seeds ± standard error over the seeds{some}{so_far}"
 
 
 def counts(rows: Sequence[Row]) -> str:
     """`12 of 24 done, 2 running, 1 failed`."""
     n = {phase: sum(len(row.of(phase)) for row in rows) for phase in PHASES}
     rest = [f"{n[phase]} {phase}" for phase in PHASES[1:] if n[phase]]
+    if preempted := sum(state.preemptions for row in rows for state in row.states):
+        rest.append(f"{preempted} preemption{'s' * (preempted > 1)}, after which trials went on")
     return ", ".join([f"{n['done']} of {sum(n.values())} done", *rest])
 
 
 def failures(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> Table | None:
-    """The failed trials with their errors; None if there is none."""
+    """The failed trials with their errors, at most `MOST_FAILURES`; None if there is none."""
+    failed = [trial for trial in trials if states[trial.key].phase == "failed"]
     result = Table()
     for name in ("failed", "seed", "error"):
         result.add_column(name, overflow="fold")
-    for trial in trials:
-        if states[trial.key].phase == "failed":
-            result.add_row(trial.label, str(trial.seed), Text(states[trial.key].error or ""))
-    return result if result.row_count else None
+    for trial in failed[:MOST_FAILURES]:
+        result.add_row(trial.label, str(trial.seed), Text(states[trial.key].error or ""))
+    if len(failed) > MOST_FAILURES:
+        result.caption = f"and {len(failed) - MOST_FAILURES} more; --json has all"
+    return result if failed else None
 
 
 def epsilon_in_words(epsilon: float | None) -> str:
@@ -144,7 +157,8 @@ class ProgressTable:
         self.trials, self.states = list(trials), dict(states)
         self._console = console
         self._begin, self._done_at_begin = time.monotonic(), self._rounds_done()
-        self._seen = 0
+        self._seen, self._line_at = 0, -_LINE_SECONDS
+        self._ended = sum(state.phase in _ENDED for state in self.states.values())
         self._total = sum(_rounds(trial) for trial in trials)
 
     @property
@@ -153,29 +167,38 @@ class ProgressTable:
 
     def update(self, trial: Trial, state: TrialState) -> None:
         """Note a trial's state; without a live table, print a line if it has ended."""
+        self._ended += (state.phase in _ENDED) - (self.states[trial.key].phase in _ENDED)
         self.states[trial.key] = state
-        if state.phase not in ("done", "failed"):
+        if state.phase not in _ENDED:
             return
         self._seen += 1
-        if not self._console.is_terminal:
+        if not self._console.is_terminal and self._gets_a_line():
             reached = f"{trial.metric} {state.mean or 0:.4f}, epsilon {epsilon_in_words(state.epsilon)}"
-            ended = sum(s.phase in ("done", "failed") for s in self.states.values())
             what = reached if state.phase == "done" else f"failed: {state.error}"
             self._console.print(
-                Text(f"{ended}/{len(self.trials)} {trial.label}, seed {trial.seed}: {what}"), soft_wrap=True
+                Text(f"{self._ended}/{len(self.trials)} {trial.label}, seed {trial.seed}: {what}"), soft_wrap=True
             )
+
+    def _gets_a_line(self) -> bool:
+        """True for every trial of few; for one of many if the last line is some seconds old, or it is the last."""
+        due = time.monotonic() >= self._line_at + _LINE_SECONDS
+        if len(self.trials) > _MANY and not due and self._ended < len(self.trials):
+            return False
+        self._line_at = time.monotonic()
+        return True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rows = self.rows
-        yield table(rows, max(1, console.height - 7))
+        yield table(rows, max(1, console.height - 10))
         done = self._rounds_done()
+        yield Text(footnote(rows), style="dim")
         yield Text(f"{counts(rows)}; {self._time_left(done)}")
         yield ProgressBar(total=max(self._total, 1), completed=done, width=min(60, console.width - 4))
 
     def _rounds_done(self) -> int:
         """Rounds of all trials that need not run any more."""
         return sum(
-            _rounds(trial) if state.phase in ("done", "failed") else (state.round or 0)
+            _rounds(trial) if state.phase in _ENDED else (state.round or 0)
             for trial, state in ((trial, self.states[trial.key]) for trial in self.trials)
         )
 

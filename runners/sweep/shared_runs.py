@@ -1,7 +1,8 @@
 """Several experiments in one sweep: a trial that they share runs once and is copied into the other folders.
 
 Figures share settings, and one setting with one seed is the same run in every experiment. `plan_all` refuses real noise
-(privacy.rng=os), whose releases happened once.
+(privacy.rng=os), whose releases happened once. W&B gets a copied run from its files, in the group of its experiment
+(`runners.dashboard`).
 """
 
 import json
@@ -14,7 +15,7 @@ from omegaconf import OmegaConf
 
 from runners.compose.conf_folder import CONF
 from runners.record.run_folder import ResultsError, RunFolder
-from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, plan
+from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, experiment_folder, plan
 from runners.sweep.trials import FAILURE, Phase, Trial, TrialState, state, write_plan
 
 States = dict[tuple[str, int], TrialState]
@@ -45,6 +46,16 @@ def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda messa
     return sweeps
 
 
+def experiment_folders(arguments: Sequence[str]) -> list[Path]:
+    """The folders of the experiments that a command line names."""
+    given = {a.lstrip("+").partition("=")[0]: a.partition("=")[2] for a in arguments}
+    names = [part for name in given.get("experiment", "").split(",") for part in _parts(name.strip())]
+    if names == [""]:
+        return [experiment_folder(arguments)]
+    rest = [a for a in arguments if a.lstrip("+").partition("=")[0] != "experiment"]
+    return [experiment_folder([f"experiment={name}", *rest]) for name in names]
+
+
 def _parts(name: str) -> list[str]:
     """The experiments that an experiment stands for, or itself alone. Its own file names them, nothing is composed."""
     file = CONF / "experiment" / f"{name}.yaml"
@@ -65,12 +76,11 @@ def _check_shareable(sweeps: Sequence[SweepPlan]) -> None:
         if len(values) > 1:
             raise SweepError(f"several experiments must have one {key}: give it on the command line")
     for cfg in (setting.cfg for sweep in sweeps for setting in sweep.settings):
-        for key, needed in (("tracker.wandb.mode", "disabled"), ("privacy.rng", "seeded")):
-            if (got := OmegaConf.select(cfg, key)) != needed:
-                raise SweepError(
-                    f"several experiments share their runs, which needs {key}={needed}, got {got!r} "
-                    f"in {cfg.experiment_name}"
-                )
+        if (got := OmegaConf.select(cfg, "privacy.rng")) != "seeded":
+            raise SweepError(
+                f"several experiments share their runs, which needs privacy.rng=seeded, got {got!r} "
+                f"in {cfg.experiment_name}"
+            )
 
 
 def distinct_trials(
@@ -133,6 +143,8 @@ def copy(source: Path, target: RunFolder) -> None:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     config = yaml.load((source / "config.yaml").read_bytes(), loader)
     summary = json.loads((source / "summary.json").read_bytes())
+    if summary.get("rng") != "seeded":
+        raise ResultsError(f"{source} is a real run, and its releases happened once")
     files = {file: (source / file).read_bytes() for file in COPIED}
     config["experiment_name"] = summary["experiment"] = name
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

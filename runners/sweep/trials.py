@@ -2,6 +2,7 @@
 
 results/<experiment>/sweep.json                    the planned trials
 results/<experiment>/<setting>/<seed>/failure.json the error of a trial, until it runs again
+                                     preemptions.jsonl a line for every time that its node or process went away
 
 This module imports neither Ray nor torch: any machine that sees the files can watch a sweep.
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dpfbo.files import replace_file
-from runners.record.run_folder import ResultsError, RunFolder, trial_folder
+from runners.record.run_folder import ResultsError, RunFolder, labelled_folders, trial_folder
 
 Phase = Literal["done", "running", "interrupted", "failed", "waiting"]
 PHASES: tuple[Phase, ...] = ("done", "running", "interrupted", "failed", "waiting")
@@ -27,7 +28,10 @@ FAILURE = "failure.json"
 
 @dataclass(frozen=True)
 class Trial:
-    """One setting with one seed. setting: its hash. label: its overrides, shortened. metric: None if not known."""
+    """One setting with one seed. setting: its hash. label: its overrides, shortened. metric, rng: None if not known.
+
+    rng: `privacy.rng`.
+    """
 
     label: str
     overrides: tuple[str, ...]
@@ -35,17 +39,18 @@ class Trial:
     seed: int
     rounds: int | None
     metric: str | None
+    rng: str | None = None
 
     @property
     def key(self) -> tuple[str, int]:
         """The identity of a trial within its experiment."""
         return self.setting, self.seed
 
-    def folder(self, experiment: Path) -> RunFolder:
-        """The run folder of the trial in the folder of its experiment."""
+    def folder(self, experiment: Path, labelled: Sequence[str] | None = None) -> RunFolder:
+        """The run folder of the trial in the folder of its experiment. labelled: see `run_folder.existing`."""
         if (experiment / self.setting).exists():
             return RunFolder(experiment / self.setting / str(self.seed))
-        return trial_folder(experiment, self.setting, self.seed, self.rounds)
+        return trial_folder(experiment, self.setting, self.seed, self.rounds, labelled)
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ class TrialState:
     """The state of a trial; None for a value that is not known.
 
     mean: metric after `round`, over the agents. epsilon: spent so far by the trial's `accountant`, inf if there is no
-    finite one. delta, relation, accountant: known for finished trials.
+    finite one. delta, relation, accountant: known for finished trials. preemptions: how often its node or process went
+    away while it ran.
     """
 
     phase: Phase
@@ -64,6 +70,7 @@ class TrialState:
     relation: str | None = None
     accountant: str | None = None
     error: str | None = None
+    preemptions: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """`state` (the phase) and the other fields, with None for an epsilon that is not finite."""
@@ -72,22 +79,26 @@ class TrialState:
         return {"state": fields.pop("phase"), **fields, "epsilon": self.epsilon if finite else None}
 
 
+def states_of(experiment: Path, trials: Iterable[Trial]) -> dict[tuple[str, int], TrialState]:
+    """The states of many trials in the folder of their experiment, which is listed once."""
+    labelled = labelled_folders(experiment)
+    return {t.key: state(t.folder(experiment, labelled.get(t.setting, ()))) for t in trials}
+
+
 def state(folder: RunFolder) -> TrialState:
     """The state of the trial whose records are in `folder`."""
     summary = _read_object(folder.path / "summary.json")
     if summary is not None and (done := finished(summary)) is not None:
         return done
     progress, failure = folder.progress(), _read_object(folder.path / FAILURE)
-    reached: dict[str, Any] = {}
+    reached: dict[str, Any] = {"preemptions": folder.preemptions()}
     if progress is not None:
-        reached = {"round": progress.round, "mean": progress.mean, "epsilon": _or_inf(progress.epsilon)}
+        reached |= {"round": progress.round, "mean": progress.mean, "epsilon": _or_inf(progress.epsilon)}
     if folder.busy():
         return TrialState("running", **reached)
     if failure is not None:
         return TrialState("failed", **reached, error=str(failure.get("error", "not recorded")))
-    if progress is not None:
-        return TrialState("interrupted", **reached)
-    return TrialState("waiting")
+    return TrialState("waiting" if progress is None else "interrupted", **reached)
 
 
 def finished(summary: dict[str, Any]) -> TrialState | None:
@@ -96,7 +107,7 @@ def finished(summary: dict[str, Any]) -> TrialState | None:
         accountant = summary["accountant"]
         return TrialState(
             "done", summary["rounds"], summary["final"]["mean"], _or_inf(summary["epsilon"][accountant]),
-            summary["delta"], summary["relation"], accountant,
+            summary["delta"], summary["relation"], accountant, preemptions=summary.get("preemptions", 0),
         )  # fmt: skip
     except (KeyError, TypeError):
         return None
@@ -107,7 +118,17 @@ def record_failure(folder: RunFolder, error: str, traceback: str) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     record = {"error": error, "traceback": traceback, "time": now, "host": socket.gethostname()}
     folder.path.mkdir(parents=True, exist_ok=True)
-    folder.replace(FAILURE, lambda f: f.write(_encoded(record)))
+    replace_file(folder.path / FAILURE, lambda f: f.write(_encoded(record)), mode=0o600)  # it may quote private points
+
+
+def record_preemption(folder: RunFolder, reason: str) -> None:
+    """Add a line to preemptions.jsonl: when, after which round, and why the process of a trial went away."""
+    progress = folder.progress()
+    after = None if progress is None else progress.round
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    folder.path.mkdir(parents=True, exist_ok=True)
+    with open(folder.preemptions_path, "a") as file:
+        file.write(json.dumps({"time": now, "after_round": after, "reason": reason}) + "\n")
 
 
 def forget_failure(folder: RunFolder) -> None:
@@ -141,9 +162,10 @@ def read_plan(experiment: Path) -> list[Trial]:
 def known_trials(experiment: Path) -> list[Trial]:
     """The planned trials of an experiment, then its plain runs."""
     planned = read_plan(experiment)
-    known = {trial.key for trial in planned}
-    found = [_found(folder) for folder in sorted(experiment.glob("*/*")) if _holds_a_run(folder)]
-    return [*planned, *(trial for trial in found if trial.key not in known)]
+    labelled = labelled_folders(experiment)
+    known = {t.folder(experiment, labelled.get(t.setting, ())).path for t in planned}
+    others = (folder for folder in sorted(experiment.glob("*/*")) if folder not in known)
+    return [*planned, *(_found(folder) for folder in others if _holds_a_run(folder))]
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:
@@ -177,7 +199,7 @@ def _read_object(path: Path) -> dict[str, Any] | None:
     """A JSON object; None if there is none to read (yet)."""
     try:
         content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
 

@@ -4,6 +4,8 @@ The run folders are the truth. Tune only finds a free place for each trial; its 
 a resumed sweep is planned anew from the run folders.
 """
 
+import functools
+import json
 import logging
 import os
 import signal
@@ -11,7 +13,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -19,26 +21,32 @@ from typing import Any
 
 # set before Ray is imported: Tune writes no log files and does not change the folder
 os.environ |= {"RAY_CHDIR_TO_TRIAL_DIR": "0", "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1"}
+os.environ |= {"TUNE_GLOBAL_CHECKPOINT_S": "1e9", "TUNE_MAX_PENDING_TRIALS_PG": "4"}  # no state, no long queue
 os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # Ctrl-C interrupts the sweep, as it does a single run
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import ray
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from ray import tune
 from ray.exceptions import RayError
 from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.search import Searcher
 
 from dpfbo.run_result import OnRound, Round
 from runners.compose.identity import setting_hash
+from runners.executor.deployment import limit_gpu_memory
 from runners.executor.ray.cluster import check_reachable
+from runners.private_apis import shrink_tune_trial
+from runners.record import wandb_service
 from runners.record.run_folder import ResultsError, RunFolder, trial_folder
 from runners.recorded_run import run_configuration
 from runners.sweep.plan import PlannedSetting, SweepOptions
 from runners.sweep.progress_table import ProgressTable
-from runners.sweep.trials import Trial, TrialState, forget_failure, record_failure, state
+from runners.sweep.trials import PLAN, Trial, TrialState, forget_failure, record_failure, record_preemption, state
 from runners.user_errors import USER_ERRORS
 
 REPORT_SECONDS = 1.0  # interval of the reports of a running trial
+LEASE_SECONDS = 150.0  # the same after a preemption: a file system may hold the locks of a dead node so long
 BUSY_SECONDS = 15.0  # longest wait for another process in the run folder, such as one left by a killed sweep
 
 
@@ -54,25 +62,30 @@ def cluster(options: SweepOptions) -> Iterator[None]:
         yield
         return
     check_reachable(options.address)
+    before = signal.getsignal(signal.SIGTERM)
     try:
         try:
             ray.init(options.address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
         except (OSError, ValueError, RuntimeError, RayError) as error:
             raise ConnectionError(f"Ray cannot be used: {' '.join(str(error).split())}") from error
         _check_resources(options)
-        with _terminated_like_interrupted():
+        with _terminated_like_interrupted(before), _no_standard_output():  # Ray tells of dead nodes there
             yield
     finally:
-        ray.shutdown()  # even after an interrupted start
+        with _no_standard_output():
+            ray.shutdown()  # even after an interrupted start
 
 
 @contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """Treat SIGTERM, as a batch system sends it, like Ctrl-C; Ray would end with its own report."""
+def _terminated_like_interrupted(before: Any) -> Iterator[None]:
+    """Treat SIGTERM, as a batch system sends it, like Ctrl-C; Ray would end with its own report.
+
+    before: the handler before Ray set its own; if it is the program's, it comes back.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, before if callable(before) else signal.default_int_handler)
     try:
         yield
     finally:
@@ -84,23 +97,34 @@ def run_trials(todo: Sequence[tuple[PlannedSetting, Trial]], options: SweepOptio
 
     Raises ConnectionError if the cluster is lost.
     """
-    texts = {
-        OmegaConf.to_yaml(OmegaConf.create(setting.config(trial.seed))): (setting, trial) for setting, trial in todo
-    }
-    listener = _Listener(table, texts)
+    numbers = {id(setting): number for number, setting in enumerate({id(s): s for s, _ in todo}.values())}
+    settings = {numbers[id(setting)]: setting for setting, _ in todo}
+    texts = [(settings[k].name, OmegaConf.to_yaml(settings[k].cfg)) for k in range(len(settings))]
+    named = {(numbers[id(setting)], trial.seed): (setting, trial) for setting, trial in todo}
+    listener = _Listener(table, named)
     bundle = {"CPU": options.cpus_per_trial, "GPU": options.gpus_per_trial}
     held = {name: count for name, count in bundle.items() if count} or {"memory": 1.0}  # Tune must hold something
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # errors of trials come to the listener
     with tempfile.TemporaryDirectory(prefix="dpfbo-sweep-") as storage, _no_standard_output():
         tuner = tune.Tuner(
-            tune.with_resources(run_trial, tune.PlacementGroupFactory([held])),
-            param_space={"cfg": tune.grid_search(list(texts)), "cwd": str(Path.cwd())},
+            tune.with_resources(
+                tune.with_parameters(run_trial, settings=texts, cwd=str(Path.cwd()), gpus=options.gpus_per_trial),
+                tune.PlacementGroupFactory([held]),
+            ),
             tune_config=tune.TuneConfig(
+                search_alg=_InOrder(named),  # tune.grid_search copies the whole list for each trial
+                num_samples=len(named),
                 reuse_actors=True,  # importing the library takes seconds, a trial may take less
                 max_concurrent_trials=options.max_concurrent,
                 trial_dirname_creator=lambda trial: trial.trial_id,
             ),
-            run_config=tune.RunConfig(name="sweep", storage_path=storage, verbose=0, callbacks=[listener]),
+            run_config=tune.RunConfig(
+                name="sweep",
+                storage_path=storage,
+                verbose=0,
+                callbacks=[listener],
+                failure_config=tune.FailureConfig(max_failures=options.max_retries),
+            ),
         )
         try:
             tuner.fit()
@@ -109,30 +133,61 @@ def run_trials(todo: Sequence[tuple[PlannedSetting, Trial]], options: SweepOptio
     return listener.warnings()
 
 
-def run_trial(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one trial in a worker process. config: `cfg`, its configuration as YAML; `cwd`, folder of the sweep."""
+def run_trial(
+    config: Mapping[str, Any], settings: Sequence[tuple[str, str]], cwd: str, gpus: float = 0.0
+) -> dict[str, Any]:
+    """Run one trial in a worker process.
+
+    Args:
+        config: `trial`, the number of its setting and its seed.
+        settings: names of the settings, and their configurations as YAML.
+        cwd: folder of the sweep.
+        gpus: share of a GPU, to whose memory the trial is limited.
+    """
     with suppress(OSError):  # on another machine that folder may not exist, and need not
-        os.chdir(config["cwd"])
-    cfg = OmegaConf.create(config["cfg"])
+        os.chdir(cwd)
+    limit_gpu_memory(gpus)
+    wandb_service.share()
+    number, seed = config["trial"]
+    name, text = settings[number]
+    cfg = _configuration(text).copy()
+    cfg.seed = seed
     reported = time.monotonic()
 
     def report(done: Round) -> None:
         nonlocal reported
         if time.monotonic() >= reported + REPORT_SECONDS:
             epsilon = done.server.epsilon if done.server is not None else None
-            tune.report({"state": asdict(TrialState("running", done.agents.round, done.agents.mean, epsilon))})
+            tune.report(_told(TrialState("running", done.agents.round, done.agents.mean, epsilon)))
             reported = time.monotonic()
 
+    plan = Path(cfg.results_dir) / str(cfg.experiment_name) / PLAN
+    if not plan.exists():  # a second ledger here would know nothing of the first
+        ended = TrialState("failed", error=f"{plan} is not on this node: all nodes need one results_dir")
+        return _told(ended)
     with _warnings() as warnings:
-        ended = attempt(cfg, report)
-    return {"state": asdict(ended), "warnings": warnings}
+        ended = attempt(cfg, report, name)
+    return _told(ended, warnings)
 
 
-def attempt(cfg: Any, on_round: OnRound) -> TrialState:
-    """Run a trial in this process, record a failure, and return the final state; raises no Exception."""
+def _told(state: TrialState, warnings: Sequence[tuple[str, str]] = ()) -> dict[str, Any]:
+    """A result for Tune: one text, since Tune keeps a history of every number."""
+    return {"told": json.dumps({"state": asdict(state), "warnings": warnings})}
+
+
+@functools.lru_cache(maxsize=64)
+def _configuration(text: str) -> DictConfig:
+    return OmegaConf.create(text)  # type: ignore[return-value]
+
+
+def attempt(cfg: Any, on_round: OnRound, name: str | None = None) -> TrialState:
+    """Run a trial in this process, record a failure, and return the final state; raises no Exception.
+
+    name: of its setting, if it is known.
+    """
     experiment = Path(cfg.results_dir) / str(cfg.experiment_name)
-    folder = trial_folder(experiment, setting_hash(cfg), int(cfg.seed), int(cfg.rounds))
-    give_up = time.monotonic() + BUSY_SECONDS
+    folder = trial_folder(experiment, name or setting_hash(cfg), int(cfg.seed), int(cfg.rounds))
+    give_up = time.monotonic() + (LEASE_SECONDS if folder.preemptions() else BUSY_SECONDS)
     while True:
         try:
             known = state(folder)
@@ -159,10 +214,31 @@ def _failed(folder: RunFolder, error: Exception) -> TrialState:
     return TrialState("failed", error=sentence)
 
 
+class _InOrder(Searcher):
+    """Gives Tune the trials one after another, each as the number of its setting and its seed."""
+
+    def __init__(self, trials: Iterable[tuple[int, int]]) -> None:
+        super().__init__()
+        self._left = iter(list(trials))
+
+    def suggest(self, trial_id: str) -> Any:
+        key = next(self._left, None)
+        return Searcher.FINISHED if key is None else {"trial": key}
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        pass
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing is saved: a sweep is planned anew from the run folders."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        raise RuntimeError("a sweep is planned anew from the run folders")
+
+
 class _Listener(tune.Callback):
     """Updates the progress table from Tune's callbacks."""
 
-    def __init__(self, table: ProgressTable, trials: Mapping[str, tuple[PlannedSetting, Trial]]) -> None:
+    def __init__(self, table: ProgressTable, trials: Mapping[tuple[int, int], tuple[PlannedSetting, Trial]]) -> None:
         self._table, self._trials = table, trials
         self._warnings: dict[str, list[str]] = {}
 
@@ -176,20 +252,33 @@ class _Listener(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **info: Any
     ) -> None:
-        self._table.update(self._trial(trial), TrialState(**result["state"]))
-        for kind, text in result.get("warnings", ()):
+        told = json.loads(result["told"])
+        self._table.update(self._trial(trial), TrialState(**told["state"]))
+        for kind, text in told["warnings"]:
             self._warnings.setdefault(kind, []).append(text)
 
+    def on_trial_recover(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        """Note that the process of a trial went away; Tune starts it again, and it goes on from its checkpoint."""
+        setting, ours = self._trials[trial.config["trial"]]
+        folder, error = ours.folder(setting.folder), _last_error(trial)
+        if "Traceback" not in error:  # a process that could not run it has not been preempted
+            with suppress(OSError):
+                record_preemption(folder, _cause_of_death(error))
+        self._table.update(ours, state(folder))
+
+    def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
+        shrink_tune_trial(trial)
+
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **info: Any) -> None:
-        """Record the failure of a trial whose process died and could not record it."""
-        setting, ours = self._trials[trial.config["cfg"]]
+        """Record the failure of a trial whose process died too often and could not record it."""
+        setting, ours = self._trials[trial.config["trial"]]
         folder = ours.folder(setting.folder)
         now = state(folder)
         if now.phase != "done":
-            text = Path(trial.error_file).read_text() if trial.error_file else ""
-            reason = "its process died: killed, or out of memory"
-            if "Traceback" in text:  # the process is alive, but could not import a module, for example
-                reason = f"its process could not run it: {text.strip().splitlines()[-1].strip()}"
+            text = _last_error(trial)
+            reason, times = _cause_of_death(text), trial.run_metadata.num_failures
+            if times > 1:
+                reason += f" ({times} times, and sweep.max_retries={trial.max_failures})"
             with suppress(OSError):
                 record_failure(folder, reason, text)
             now = TrialState("failed", error=reason)
@@ -200,7 +289,26 @@ class _Listener(tune.Callback):
         return [f"{texts[0]} ({len(texts)} times)" if texts[1:] else texts[0] for texts in self._warnings.values()]
 
     def _trial(self, trial: TuneTrial) -> Trial:
-        return self._trials[trial.config["cfg"]][1]
+        return self._trials[trial.config["trial"]][1]
+
+
+def _last_error(trial: TuneTrial) -> str:
+    """The text of the last error that Tune wrote of a trial."""
+    try:
+        return Path(trial.error_file).read_text().rpartition("Failure # ")[2] if trial.error_file else ""
+    except OSError:
+        return ""
+
+
+def _cause_of_death(error: str) -> str:
+    """A few words for the death of a trial's process, from Ray's account of it."""
+    if "Traceback" in error:  # the process is alive, but could not import a module, for example
+        return f"its process could not run it: {error.strip().splitlines()[-1].strip()}"
+    if "OOM" in error or "memory pressure" in error or "OUT_OF_MEMORY" in error:
+        return "its process died: its node was short of memory, or it was killed"
+    if "node" in error and ("has died" in error or "drain" in error or "preempt" in error):
+        return "its node went away"
+    return "its process died: killed, or out of memory"
 
 
 class _Collector(logging.Handler):

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 from analysis import claims
 from analysis.evidence import paper_real, paper_synthetic, published_numbers, verdict_table
+from analysis.evidence.claim import JudgedClaim
 from analysis.evidence.comparisons import Contrast
 from analysis.evidence.federated_settings import controls, dp, fts, ts
 from analysis.evidence.margins import CheaperThan, Equivalent, NoWorse
@@ -260,17 +261,19 @@ def test_equal_differences_decide_nothing_and_say_so(tmp_path):
     assert found.ours.startswith("−0.5, all differences equal")
 
 
-def test_mirrored_claims_of_paper_and_prototype(tmp_path):
+def test_mirrored_claims_of_paper_and_reimplementation(tmp_path):
     base = spread()
     write(tmp_path, "fig4", base, server="aggregate", P=1, q=0.25, z=1, S=8)
     write(tmp_path, "fig4", shifted(base, 0.1), server="aggregate", P=2, q=0.25, z=1, S=11)
     helps, hurts = verdict(tmp_path, "fig4.de_helps"), verdict(tmp_path, "fig4.de_hurts")
     assert (helps.verdict, helps.source) == (FAILS, "paper")
-    assert (hurts.verdict, hurts.source) == (HOLDS, "prototype")
+    assert (hurts.verdict, hurts.source) == (HOLDS, "reimplementation")
     assert helps.standard_errors == pytest.approx(-hurts.standard_errors)
     assert (helps.reverse_of, hurts.reverse_of) == ("", "fig4.de_helps")
     words = [words for words, _ in verdict_table.kinds(judged(tmp_path, "fig4"))]
-    assert "findings and numbers of the prototype (1 the contrary of a published effect" in " ".join(words)
+    notes = verdict_table.notes(judged(tmp_path, "fig4"))
+    assert sum(note.startswith("Reimplementation: a program written independently") for note in notes) == 1
+    assert "findings and numbers of the reimplementation (1 the contrary of a published effect" in " ".join(words)
 
 
 def test_what_is_asked_twice_counts_once(tmp_path):
@@ -285,7 +288,7 @@ def test_what_is_asked_twice_counts_once(tmp_path):
         write(tmp_path, experiment, shifted(spread(), 0.1), **blind, setting="b")
         assert asked() == {HOLDS: 1, FAILS: 0, OPEN: 0, NOT_RUN: 3}
     notes = verdict_table.notes(judged(tmp_path, "fig4", "fig5"))
-    assert notes[0].startswith("1 claim asks what another") and notes[1].startswith("1 test that something is better")
+    assert notes[0].startswith("1 claim asks what another") and notes[1].startswith("Chance. ")
     write(tmp_path, "fig5", shifted(spread(), 0.0, seed=2), server="sobol", P=2)
     assert asked() == {HOLDS: 0, FAILS: 0, OPEN: 1, NOT_RUN: 3}
     assert verdict(tmp_path, "fig4.control_dp_fts_de").verdict == HOLDS
@@ -295,7 +298,7 @@ def test_every_finding_has_its_kind(tmp_path):
     by_kind = {(f.kind, f.source) for f in judged(tmp_path)}
     assert by_kind == {
         ("effect", "paper"), ("agreement", "paper"), ("epsilon", "paper"), ("control", "control"),
-        ("effect", "prototype"), ("agreement", "prototype"), ("own", "own"),
+        ("effect", "reimplementation"), ("agreement", "reimplementation"), ("own", "own"),
     }  # fmt: skip
     assert sum(sum(n.values()) for _, n in verdict_table.kinds(judged(tmp_path))) == sum(
         verdict_table.counts(judged(tmp_path)).values()
@@ -487,3 +490,41 @@ def test_nothing_to_judge(tmp_path, capsys, arguments, words):
     error = capsys.readouterr().err
     assert words in error and error.count("\n") == 1
     assert not out.exists()
+
+
+def with_p(name, p, verdict, form="superiority"):
+    return JudgedClaim(
+        name, "Fig. 2a", "fig2a", name, "paper", "", "", 3.0, "20 functions", verdict, "effect", form, p=p
+    )
+
+
+@pytest.mark.parametrize(
+    ("ps", "said"),
+    [
+        (
+            (1e-5, 0.002, 0.009, 0.4),
+            "Here are 4 tests that something is better: if nothing were better anywhere, at most 0.0 would hold on "
+            "average; 3 hold. Holm's correction, which keeps the chance of even one wrong verdict among all of them at "
+            "0.05 or less, leaves 3 of the 3 standing. The table has the verdicts of the single tests.",
+        ),
+        (
+            (0.009, 1e-4, *(0.5,) * 18),
+            "Here are 20 tests that something is better: if nothing were better anywhere, at most 0.2 would hold on "
+            "average; 2 hold. Holm's correction, which keeps the chance of even one wrong verdict among all of them at "
+            "0.05 or less, leaves 1 of the 2 standing. The table has the verdicts of the single tests.",
+        ),
+        (
+            (0.03,),  # it passes Holm's threshold of 0.05, and does not hold at 0.01: it stands nowhere
+            "Here is 1 test that something is better: if nothing were better anywhere, at most 0.0 would hold on "
+            "average; 0 hold. The table has the verdicts of the single tests.",
+        ),
+    ],
+)
+def test_one_rule_for_chance(ps, said):
+    found = [with_p(f"{k}", p, HOLDS if p <= 0.01 else OPEN) for k, p in enumerate(ps)]
+    (note,) = [note for note in verdict_table.notes(found) if note.startswith("Chance.")]
+    assert said in note
+    assert sum("Holm" in note for note in verdict_table.notes(found)) <= 1
+    more = [*found, with_p("band", 0.001, HOLDS, "band"), with_p("margin", 0.001, HOLDS, "margin")]
+    (note,) = [note for note in verdict_table.notes(more) if note.startswith("Chance.")]
+    assert note.endswith(f"; 2 more, of no difference or of a band, are not among the {len(ps)}.")

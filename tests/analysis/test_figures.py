@@ -1,5 +1,6 @@
 """The figures: pictures, files and refusals, on small made-up result folders."""
 
+import ast
 import json
 import shutil
 from dataclasses import replace
@@ -10,16 +11,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 from analysis import figures, load
 from analysis.claims import JudgedClaim
-from analysis.drawing import cost, curves, page, sweeps, tradeoff
+from analysis.drawing import cost, curves, files, page, page_style, sweeps, tradeoff
 from analysis.drawing import published_values as published
 from analysis.drawing.captions import settings_in_words, verdicts
-from analysis.drawing.looks import ALGORITHMS, LOOK, sequence
+from analysis.drawing.equal_epsilon import frontier, points
+from analysis.drawing.looks import ALGORITHMS, OUTSOURCED, of_algorithm, variants
+from analysis.drawing.page_style import SCREEN, STYLES
 from analysis.labels import in_words
 from analysis.load import LoadError
+from tests.helpers.pictures import overlapping
 from tests.helpers.result_folders import CURVES, TWO_ROUNDS, drawn, read, write_all, write_run
 
 FIG3 = [(0.35, z) for z in (1.0, 1.6, 2.0, 3.0, 4.0)] + [(q, 1.0) for q in (0.1, 0.15, 0.2, 0.25)]
@@ -33,8 +38,8 @@ def results(tmp_path):
 @pytest.fixture
 def small(monkeypatch):
     """Write small pictures, which is faster."""
-    monkeypatch.setattr(page, "DPI", 20)
-    monkeypatch.setattr(page, "FORMATS", ("png",))
+    monkeypatch.setitem(STYLES, "screen", replace(SCREEN, dpi=20))
+    monkeypatch.setattr(figures, "USUAL", ("png",))
 
 
 def change(folder, config=(), summary=()):
@@ -87,7 +92,7 @@ def test_figure_files(results, tmp_path, capfd):
     printed = [Path(line) for line in capfd.readouterr().out.splitlines()]
     assert sorted(printed) == sorted(out.iterdir())  # no temporary file is left
     assert {path.name for path in printed} == {
-        f"made_up_regret_by_{x}.{kind}" for x in ("iteration", "epsilon") for kind in ("png", "pdf", "csv")
+        f"made_up_regret_by_{x}.{kind}" for x in ("iteration", "epsilon") for kind in ("png", "pdf", "csv", "md")
     }
     for path in printed:
         if path.suffix == ".png":
@@ -134,7 +139,7 @@ def test_lines_by_iteration(results):
         np.testing.assert_allclose(line.get_xdata(), [0, 1, 2])
         np.testing.assert_allclose(line.get_ydata(), group.curve()["mean"])
     assert len(axes.collections) == 3
-    assert legend(axes.figure) == [g.label for g in groups]
+    assert legend(axes.figure) == ["TS", "FTS-DE, P = 2", "DP-FTS-DE, P = 2, z = 1 (ε = 2.00)"]
 
 
 @pytest.mark.parametrize(("t", "epsilon"), [(2, 2.0), (1, 1.5)])
@@ -154,15 +159,23 @@ def test_points_lie_at_the_epsilon_of_the_summary(results, t, epsilon):
     assert "PLD" in axes.get_xlabel() and "δ = 0.01" in axes.get_xlabel()
 
 
-def test_points_at_one_epsilon_are_drawn_apart(results):
+def test_points_at_one_epsilon_stand_there_and_are_told_apart(results):
     for seed, curve in CURVES.items():
         write_run(results, "ddd", seed, curve, "dp_fts", True, epsilon=TWO_ROUNDS, spent=[1.5, 2.0])
     figure = tradeoff.regret_by_epsilon(read(results), 2)
-    points = [container.lines[0] for container in figure.axes[0].containers]
-    assert [point.get_xdata().tolist() for point in points] == [[2.0], [2.0]]
-    shown = [point.get_transform().transform(point.get_xydata())[0, 0] for point in points]
-    assert shown[1] - shown[0] == pytest.approx(tradeoff.ASIDE * figure.dpi)
-    assert sum(shown) / 2 == pytest.approx(figure.axes[0].transData.transform((2.0, 1.0))[0])
+    (axes,) = figure.axes
+    drawn = [container.lines for container in axes.containers]
+    lower, upper = (lines[0] for lines in drawn)
+    for line in (lower, upper):
+        assert line.get_transform().transform(line.get_xydata())[0, 0] == pytest.approx(
+            axes.transData.transform((2.0, 1.0))[0]
+        )
+    assert upper.get_zorder() > lower.get_zorder() and upper.get_markersize() < lower.get_markersize()
+    assert upper.get_markeredgecolor() == lower.get_markeredgecolor() == "white"
+    assert upper.get_marker() != lower.get_marker()
+    (below, above) = (lines[1][0].get_markersize() for lines in drawn)
+    assert above < below  # the caps
+    assert "side by side" not in page.words(figure)[1]
 
 
 def test_epsilon_of_another_accountant_is_not_drawn(tmp_path, capfd):
@@ -176,7 +189,9 @@ def test_epsilon_of_another_accountant_is_not_drawn(tmp_path, capfd):
         tmp_path, "b", 0, [1.0, 0.5, 0.4], "dp_fts_de", True, epsilon={"fixed_size": 1.0}, accountant="fixed_size"
     )
     figure = tradeoff.regret_by_epsilon(read(tmp_path), 2)  # its only accountant, in the legend too
-    assert legend(figure) == ["DP-FTS, z = 1", "DP-FTS-DE, P = 1, z = 1 (fixed-size accountant, zero-out)"]
+    named = "DP-FTS-DE, P = 1, z = 1 (ε = 1.00, fixed-size accountant, zero-out)"
+    assert [entry.replace("\n", " ") for entry in legend(figure)] == ["DP-FTS, z = 1 (ε = 2.00)", named]
+    assert "ε: PLD or fixed-size accountant, δ = 0.01, zero-out" in page.words(figure)[1]
     assert [c.lines[0].get_xdata().tolist() for c in figure.axes[0].containers] == [[2.0], [1.0]]
     assert figures.main([*arguments, "--accountant", "gdp"]) == 1
     assert (
@@ -213,7 +228,7 @@ def test_nothing_overlaps(n, z, tmp_path):
             S=100 + i if long else 8,
         )  # fmt: skip
     groups = read(tmp_path)
-    with mpl.rc_context(LOOK):
+    with mpl.rc_context(SCREEN.rc):
         for figure in (curves.regret_by_iteration(groups), tradeoff.regret_by_epsilon(groups, 2)):
             figure.draw_without_rendering()
             (axes,) = figure.axes
@@ -230,10 +245,15 @@ def test_nothing_overlaps(n, z, tmp_path):
 def test_settings_look_different_without_colour():
     assert len({(look.line, look.marker) for look in ALGORITHMS.values()}) == len(ALGORITHMS)
     assert len({look.colour for look in ALGORITHMS.values()}) == len(ALGORITHMS)
-    for name in ("dp_fts_de", "fts_de"):
-        ramp = sequence(name, 6, ordered=True)
+    assert len({(look.line, look.marker) for look in OUTSOURCED.values()}) == len(OUTSOURCED)
+    for name in (*ALGORITHMS, *OUTSOURCED, "of_another_package"):
+        own = of_algorithm(name)
+        assert variants(name, 1) == [own] == [of_algorithm(name)]
+        ramp = variants(name, 6)
         assert len({look.marker for look in ramp}) == len({look.colour for look in ramp}) == 6
-        assert {look.line for look in ramp} == {ALGORITHMS[name].line}
+        assert {look.line for look in ramp} == {own.line}
+        brightness = [sum(to_rgb(look.colour)) for look in ramp]
+        assert brightness == sorted(brightness, reverse=True)  # in grey too: from light to dark
 
 
 def test_numbers_behind_the_pictures(results, tmp_path, small):
@@ -276,11 +296,11 @@ def test_two_sweeps_around_a_centre_make_two_panels(fig3):
 
 
 def test_panels_and_caption_fit(fig3):
-    groups, claims = read(fig3), "A claim of some length: holds (5.1 standard errors). " * 12
-    with mpl.rc_context(LOOK):
+    groups = read(fig3)
+    with mpl.rc_context(SCREEN.rc):
         for figure in (
-            curves.regret_by_iteration(groups, claims),
-            tradeoff.regret_by_epsilon(groups, 60, claims=claims),
+            curves.regret_by_iteration(groups),
+            tradeoff.regret_by_epsilon(groups, 60),
         ):
             figure.draw_without_rendering()
             boxes = [box.get_window_extent() for box in (*figure.texts, *figure.legends, *figure.axes)]
@@ -349,7 +369,7 @@ def finding(claim, errors, verdict, source="paper", kind="effect", units="20 fun
 def test_caption_says_which_claims_hold(results):
     found = [
         finding("the print; moments", None, "holds", kind="epsilon", units="exact"),
-        finding("S = 3 hurts", -3.7, "does not hold", "prototype", units="9 seeds"),
+        finding("S = 3 hurts", -3.7, "does not hold", "reimplementation", units="9 seeds"),
         finding("DE beats FTS; regret", -0.04, "not decided"), finding("FTS beats TS; regret", 5.12, "holds"),
         finding("P = 2 beats P = 1; regret", 3.0, "holds"), finding("more with P", None, "not run"),
         finding("Sharing helps: FTS beats blind servers; regret", 2.9, "holds", "control", "control"),
@@ -358,8 +378,8 @@ def test_caption_says_which_claims_hold(results):
     assert verdicts(found) == (
         "Claims of the paper: FTS beats TS; regret: holds (5.1 standard errors, 20 functions). P = 2 beats P = 1: "
         "holds (3.0). Against servers that query blindly: FTS beats blind servers; regret: holds (2.9). Findings of "
-        "the prototype: S = 3 hurts: does not hold (−3.7, 9 seeds). Also 1 more published effect: not decided; 2 more "
-        "controls: none decided; 1 printed epsilon: holds."
+        "the reimplementation: S = 3 hurts: does not hold (−3.7, 9 seeds). Also 1 more published effect: not decided; "
+        "2 more controls: none decided; 1 printed epsilon: holds."
     )
     many = verdicts([finding(f"{i}", 1.0, "holds" if i else "does not hold") for i in range(9)])
     assert many.startswith("Claims of the paper: 0: does not hold") and many.endswith(
@@ -367,20 +387,20 @@ def test_caption_says_which_claims_hold(results):
     )
     assert verdicts([found[5]]) == ""
     assert verdicts([found[3], replace(found[3], id="again", repeats=found[3].id)]).count("FTS") == 1
-    assert "q = 0.25, S = 8, δ = 0.01 (zero-out, user level)" in settings_in_words(read(results))
-    figure = curves.regret_by_iteration(read(results), verdicts(found))
-    assert "FTS beats TS; regret: holds" in " ".join(figure.texts[-1].get_text().split())
+    said = "N = 7 agents, P = 1 or 2 sub-regions, q = 0.25, S = 8. ε: PLD accountant, δ = 0.01, zero-out, user level."
+    assert settings_in_words(read(results)).startswith(said)
+    figure = curves.regret_by_iteration(read(results))
     words, above = page.apart(figure)
-    assert words.endswith(verdicts(found))
+    assert words.startswith(said) and words.endswith("± one standard error over 3 seeds, each another function.")
     assert figure.texts[-1].get_window_extent().y1 / figure.dpi <= above.y0 < above.y1 == figure.get_size_inches()[1]
 
 
-def test_claims_stand_below_no_figure_of_several_problems(results, monkeypatch):
+def test_claims_stand_beside_no_figure_of_several_problems(results, monkeypatch):
     monkeypatch.setattr(figures, "judge", lambda runs: [finding("FTS beats TS", 5.12, "holds")])
     (first, _) = drawn(results, "made_up")
-    assert "FTS beats TS" in page.apart(first.figure)[0]
+    assert "FTS beats TS" in first.claims
     write_run(results, "d", 0, [1.0, 0.5], problem="branin")
-    assert not any("FTS beats TS" in page.apart(one.figure)[0] for one in drawn(results, "made_up"))
+    assert not any(one.claims for one in drawn(results, "made_up"))
 
 
 def test_a_formula_in_a_name_is_drawn_as_it_is(tmp_path, small):
@@ -389,13 +409,13 @@ def test_a_formula_in_a_name_is_drawn_as_it_is(tmp_path, small):
         metric="$\\x$",
     )  # fmt: skip
     assert figures.main(["made_up", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
-    assert len(list((tmp_path / "out").iterdir())) == 4
+    assert len(list((tmp_path / "out").iterdir())) == 6
 
 
 def test_long_titles_fit(fig3):
     for folder in (fig3 / "made_up").glob("[5-9a-f]*/*"):
         shutil.rmtree(folder)  # one panel
-    with mpl.rc_context(LOOK):
+    with mpl.rc_context(SCREEN.rc):
         figure = tradeoff.regret_by_epsilon(read(fig3), 60)
     figure.draw_without_rendering()
     title = figure.texts[0].get_window_extent()
@@ -418,9 +438,9 @@ def test_many_points_at_one_epsilon_stay_together(tmp_path):
     for i in range(12):
         write_run(tmp_path, f"{i}", 0, [1.0, 0.5, 0.4], "dp_fts", True, S=i, epsilon=TWO_ROUNDS, spent=[1, 2])
     figure = tradeoff.regret_by_epsilon(read(tmp_path), 2)
-    points = [container.lines[0] for container in figure.axes[0].containers]
-    shown = [point.get_transform().transform(point.get_xydata())[0, 0] / figure.dpi for point in points]
-    assert max(shown) - min(shown) == pytest.approx(tradeoff.FAN)
+    drawn = [container.lines[0] for container in figure.axes[0].containers]
+    assert len(drawn) == 12 and {point.get_xdata().tolist()[0] for point in drawn} == {2.0}
+    assert len({(point.get_marker(), point.get_color()) for point in drawn}) == 12
 
 
 def test_what_cannot_be_written_is_said_before_drawing(results, monkeypatch, capfd):
@@ -442,7 +462,7 @@ def test_all_experiments(results, tmp_path, small, capfd):
     assert said.err.startswith("error: broken: ") and said.err.count("\n") == 1
     assert {path.name.split("_regret")[0] for path in out.iterdir()} == {"another", "made_up"}
     assert figures.main(["another", "another", *arguments]) == 0
-    assert len(capfd.readouterr().out.splitlines()) == 2  # once
+    assert len(capfd.readouterr().out.splitlines()) == 3  # once
     assert figures.main(["--all", "--results-dir", str(tmp_path / "none")]) == 1
     assert "no finished run" in capfd.readouterr().err
     for wrong in (["--all", "another"], []):
@@ -474,3 +494,153 @@ def test_cost_of_a_query(tmp_path, small):
     shutil.rmtree(tmp_path / "cost" / "4")
     with pytest.raises(LoadError, match="two numbers of sub-regions"):
         cost.rows(read(tmp_path, "cost"))
+
+
+@pytest.mark.parametrize(
+    ("style", "width"), [("screen", None), ("screen", 5), ("paper", None), ("paper", 2.5), ("talk", None), ("talk", 7)]
+)
+def test_nothing_is_cut_off_in_any_style(style, width, fig3, tmp_path):
+    look = STYLES[style].of_width(width)
+    groups = read(fig3)
+    for folder in (fig3 / "made_up").glob("[0-9a-f]*/*"):  # a second experiment: one panel, long labels
+        if int(folder.parent.name, 16) < 6:
+            shutil.copytree(folder, tmp_path / "one" / "made_up" / folder.parent.name / folder.name)
+    with mpl.rc_context(look.rc):
+        for figure in (
+            curves.regret_by_iteration(groups, style=look),
+            tradeoff.regret_by_epsilon(groups, 60, style=look),
+            tradeoff.regret_by_epsilon(read(tmp_path / "one"), 60, style=look),
+        ):
+            assert overlapping(figure) == []
+            assert figure.get_size_inches()[0] == (width or (look.wide if len(figure.axes) > 1 else look.width))
+
+
+def test_a_paper_has_its_words_beside_the_picture(results, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(figures, "judge", lambda runs: [finding("FTS beats TS", 5.12, "holds")])
+    out = tmp_path / "out"
+    arguments = ["made_up", "--results-dir", str(results), "--out", str(out)]
+    assert figures.main([*arguments, "--style", "paper", "--format", "pdf,svg", "--width", "3.25"]) == 0
+    names = {f"made_up_regret_by_{x}.{kind}" for x in ("iteration", "epsilon") for kind in ("pdf", "svg", "csv", "md")}
+    assert {path.name for path in out.iterdir()} == names
+    text = (out / "made_up_regret_by_epsilon.md").read_text()
+    title, caption, claims = text.strip().split("\n\n")
+    assert title == "# Simple regret after 2 rounds, against privacy loss: synthetic problem"
+    assert caption.startswith("N = 7 agents, P = 1 or 2 sub-regions, q = 0.25, S = 8. ε: PLD accountant, δ = 0.01")
+    assert claims == "Claims of the paper: FTS beats TS: holds (5.1 standard errors, 20 functions)."
+    with mpl.rc_context(STYLES["paper"].rc):
+        drawn_on_paper = figures.draw_experiment("made_up", load.load(results, "made_up"), style=STYLES["paper"])
+    for one in drawn_on_paper:
+        assert not [text for text in one.figure.texts if text.get_visible() and text.get_text()]
+        assert {text.get_fontsize() for found in one.figure.legends for text in found.get_texts()} == {8}
+        assert one.figure.axes[0].xaxis.label.get_fontsize() == 8
+    for one in drawn(results, "made_up"):  # on a screen there is a caption, and no claim in it
+        shown = " ".join(text.get_text() for text in one.figure.texts if text.get_visible()).replace("\u00a0", " ")
+        assert "δ = 0.01" in shown and "FTS beats TS" not in shown
+
+
+def test_files_are_equal_byte_for_byte_and_fonts_are_embedded(results, tmp_path):
+    for name in ("first", "second"):
+        arguments = ["made_up", "--results-dir", str(results), "--out", str(tmp_path / name), "--style", "paper"]
+        assert figures.main([*arguments, "--format", "png,pdf,svg"]) == 0
+    first, second = (sorted((tmp_path / name).iterdir()) for name in ("first", "second"))
+    assert len(first) == 10
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    for path in first:
+        content = path.read_bytes()
+        assert b"Date" not in content or path.suffix == ".csv", path.name
+        if path.suffix == ".pdf":
+            assert b"/FontFile2" in content and b"/Type3" not in content
+        if path.suffix == ".svg":
+            assert b"<text" not in content and b"<path" in content
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--style", "poster"], "--style must be one of screen, paper, talk, got 'poster'"),
+        (["--format", "pdf,gif"], "--format must name some of png, pdf, svg, got 'gif'"),
+        (["--format", ""], "--format must name some of png, pdf, svg, got ''"),
+        (["--width", "wide"], "--width must be a number of inches, got 'wide'"),
+        (["--width", "1"], "--width must be 5 to 30 inches in style screen, got 1"),
+        (["--width", "nan", "--style", "paper"], "--width must be 2.5 to 30 inches in style paper, got nan"),
+    ],
+)
+def test_wrong_options_are_one_sentence(options, sentence, results, tmp_path, capfd):
+    arguments = ["made_up", "--results-dir", str(results), "--out", str(tmp_path / "out")]
+    assert figures.main([*arguments, *options]) == 1
+    assert capfd.readouterr().err == f"error: {sentence}\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_method_looks_the_same_in_every_kind_of_picture(results, tmp_path):
+    own = ALGORITHMS["ts"]
+    groups = read(results)
+    by_iteration = curves.regret_by_iteration(groups).axes[0].lines[0]
+    by_epsilon = next(line for line in tradeoff.regret_by_epsilon(groups, 2).axes[0].lines)
+    shutil.rmtree(tmp_path / "made_up")
+    for seed in range(2):
+        write_run(tmp_path, "a", seed, [1.0, 0.5, 0.4])
+        for target in (1.0, 4.0):
+            folder = write_run(
+                tmp_path, f"b{target}", seed, [1.0, 0.5, 0.4], "dp_fts", True, epsilon={"pld": target, "moments": 9.0}
+            )
+            change(folder, {"privacy.epsilon": target})
+    panels = points.panels(load.load(tmp_path, "made_up"))
+    at_targets = next(line for line in frontier.figure(panels).axes[0].lines if line.get_label() == "TS")
+    for line in (by_iteration, by_epsilon, at_targets):
+        assert line.get_color() == own.colour
+        scaled = [length * line.get_linewidth() for length in own.line[1]]
+        assert list(line._dash_pattern[1]) == pytest.approx(scaled)
+    assert by_iteration.get_marker() == own.marker
+    (private,) = frontier.figure(panels).axes[0].containers[:1]
+    assert private.lines[0].get_color() == ALGORITHMS["dp_fts"].colour
+    assert [c.lines[0].get_xdata().tolist() for c in frontier.figure(panels).axes[0].containers] == [[1.0], [4.0]]
+
+
+def test_no_picture_has_a_colour_of_its_own():
+    """Drawing modules take the looks of settings from one table; what is grey belongs to no setting."""
+    greys = {"#444444", "#000000", "white", "black", "none"}
+    for path in Path(page.__file__).parent.rglob("*.py"):
+        if path.name == "looks.py":
+            continue
+        texts = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        colours = {text for text in texts if isinstance(text, str) and mpl.colors.is_color_like(text)}
+        named = {text for text in colours if text.startswith("#") or len(text) > 1} - greys
+        assert not named, f"{path.name}: {named}"
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "target", "entry"),
+    [
+        (7.054, None, "DP-FTS, z = 1 (ε = 7.05)"), (0.0123, None, "DP-FTS, z = 1 (ε = 0.012)"),
+        (None, None, "DP-FTS, z = 1 (no finite ε)"), (0.995, 1.0, "DP-FTS, ε = 1"),
+        (0.5, 1.0, "DP-FTS, ε = 1 (spent: 0.50)"), (1.01, 1.0, "DP-FTS, ε = 1 (spent: 1.01)"),
+    ],
+)  # fmt: skip
+def test_the_legend_has_the_epsilon_of_each_private_setting(epsilon, target, entry, tmp_path):
+    by = {"pld": epsilon, "moments": epsilon}
+    folder = write_run(tmp_path, "a", 0, [1.0, 0.5, 0.4], "dp_fts", True, epsilon=by, spent=[0.1, epsilon or np.nan])
+    change(folder, {"privacy.epsilon": target})
+    write_run(tmp_path, "b", 0, [1.0, 0.5, 0.4])
+    assert legend(curves.regret_by_iteration(read(tmp_path))) == ["TS", entry]
+
+
+def test_a_target_by_another_accountant_is_told_apart(tmp_path):
+    folder = write_run(tmp_path, "a", 0, [1.0, 0.5], "dp_fts", True, epsilon={"pld": 1.0, "moments": 1.6}, spent=[1.0])
+    change(folder, {"privacy.epsilon": 1.0})
+    assert legend(curves.regret_by_iteration(read(tmp_path), "moments")) == ["DP-FTS, ε = 1 (moments: 1.60)"]
+    assert legend(curves.regret_by_iteration(read(tmp_path))) == ["DP-FTS, ε = 1"]
+
+
+def test_settings_of_one_method_are_ordered_by_epsilon(tmp_path):
+    for name, z, epsilon in (("a", 1.0, 4.0), ("b", 3.0, 1.0), ("c", 0.0, None), ("d", 2.0, 2.0)):
+        by = {"pld": epsilon, "moments": epsilon}
+        write_run(tmp_path, name, 0, [1.0, 0.5], "dp_fts", True, z=z, epsilon=by)
+    write_run(tmp_path, "e", 0, [1.0, 0.5])
+    assert [g.first.setting for g in read(tmp_path)] == ["e", "b", "d", "a", "c"]
+
+
+def test_widths_of_styles():
+    assert STYLES["paper"].width == 3.25 and STYLES["paper"].wide == 6.75
+    assert page_style.PAPER.of_width(None) is page_style.PAPER
+    assert files.checked_formats("PDF, png,pdf") == ("pdf", "png")

@@ -3,15 +3,18 @@
 import json
 import math
 
+import matplotlib as mpl
 import pandas as pd
 import pytest
 import yaml
 from PIL import Image
 
 from analysis import figures, load
-from analysis.drawing import page
 from analysis.drawing.equal_epsilon import frontier, points
+from analysis.drawing.page import words
+from analysis.drawing.page_style import PAPER, SCREEN, TALK
 from analysis.load import LoadError
+from tests.helpers.pictures import overlapping
 
 TARGETS = (0.5, 1.0, 4.0)
 
@@ -111,10 +114,10 @@ def test_command_draws_picture_and_table(tmp_path, capsys, seeds):
         if int(folder.name) >= seeds:
             (folder / "summary.json").unlink()
     assert figures.main(["frontier", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
-    files = [tmp_path / "out" / f"frontier.{kind}" for kind in ("png", "pdf", "csv")]
+    files = [tmp_path / "out" / f"frontier.{kind}" for kind in ("png", "pdf", "csv", "md")]
     assert capsys.readouterr().out.split() == [str(file) for file in files]
     with Image.open(files[0]) as image:
-        assert image.size[0] == round(frontier.WIDTH * page.DPI)
+        assert image.size[0] == round(SCREEN.wide * SCREEN.dpi)
         assert len(set(image.convert("RGB").resize((90, 60)).getdata())) > 20  # something was drawn
     frame = pd.read_csv(files[2])
     assert list(frame.columns) == [
@@ -135,14 +138,36 @@ def test_labels_say_what_epsilon_is(tmp_path):
     found = points.panels(runs_of(tmp_path))
     picture = frontier.figure(found)
     average, last = picture.axes
-    assert average.get_xlabel() == "target privacy loss ε of the whole run"
+    assert average.get_xlabel() == "privacy loss ε of the whole run"
     assert average.get_ylabel() == "simple regret"
     means = ["synthetic: mean over rounds 1 to 2", "synthetic: after round 2"]
-    assert [axes.get_title() for axes in (average, last)] == means
+    assert [text.get_text() for text in picture.texts[1:3]] == means
     assert [tick.get_text() for tick in average.get_xticklabels()] == ["0.5", "1", "4"]
-    caption = " ".join(picture.texts[-1].get_text().split())
-    assert "standard error over 3 seeds" in caption
+    _, caption = words(picture)
+    assert "one standard error over 3 seeds" in caption and caption.startswith("q = 0.25, S = 8. ε: PLD accountant")
+    assert "side by side" not in caption
+    for axes, panel in ((average, found[0]), (last, found[0])):
+        drawn = [c.lines[0].get_xdata().tolist()[0] for c in axes.containers]
+        assert drawn == [p.epsilon for curve in panel.curves for p in curve]  # each at its own
     assert "PLD accountant, δ = 0.01, zero-out, user level, N = 7" in caption
+
+
+@pytest.mark.parametrize(
+    "style", [SCREEN, PAPER, PAPER.of_width(3.25), TALK], ids=["screen", "paper", "column", "talk"]
+)
+def test_nothing_is_cut_off_in_any_style(style, tmp_path):
+    write_all(tmp_path, lengthscales=(0.01, 0.3))
+    with mpl.rc_context(style.rc):
+        picture = frontier.figure(points.panels(runs_of(tmp_path)), style=style)
+        assert len(picture.axes) == 4 and overlapping(picture) == []
+
+
+def test_a_large_delta_is_in_words(tmp_path):
+    write_all(tmp_path)
+    for file in tmp_path.rglob("summary.json"):
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"delta": 0.139}))
+    caption = " ".join(frontier.figure(points.panels(runs_of(tmp_path))).texts[-1].get_text().split())
+    assert "δ = 0.139 (large: a chance of 14% that ε protects nobody; 0.001 is usual), zero-out" in caption
 
 
 def test_incomplete_results_are_refused_in_one_sentence(tmp_path, capsys):

@@ -140,7 +140,7 @@ def test_no_noise_and_used_ledger_in_words(tmp_path):
     names = tables.accountants(groups)
     assert names == ["moments", "rdp", "pld", "fixed_size"]
     assert [tables.epsilon_in_words(g, names) for g in groups] == [
-        "none (no noise)", "6.00 / 5.00 / 4.00 / –", "– / – / – / 7.00",
+        "6.00 / 5.00 / 4.00 / –", "– / – / – / 7.00", "none (no noise)",
     ]  # fmt: skip
 
 

@@ -165,9 +165,9 @@ def few():
 def test_the_figure_has_a_row_for_each_problem_and_a_panel_for_each_length(few):
     drawn = figures.draw_experiment("few_synthetic", few)
     (one,) = drawn
-    titles = [axes.get_title() for axes in one.figure.axes]
+    titles = [text.get_text().replace("\n", " ") for text in one.figure.texts[1:-1]]
     assert titles == [
-        f"synthetic heterogeneous, α = {alpha}\nmean over rounds 1 to T = {T}"
+        f"synthetic heterogeneous, α = {alpha}: mean over rounds 1 to T = {T}"
         for alpha, T in itertools.product(("0.3", "1"), (10, 20))
     ]
     (legend,) = one.figure.legends
@@ -175,7 +175,7 @@ def test_the_figure_has_a_row_for_each_problem_and_a_panel_for_each_length(few):
     assert entries[-1] == "private prior" and "shared prior (not private)" not in entries[:2]
     assert set(entries) >= {"TS (ε = 0)", "random server, P = 2 (ε = 0)", "Sobol server, P = 2 (ε = 0)"}
     assert "were run for T = 10 or 20 with noise of their own" in " ".join(one.figure.texts[-1].get_text().split())
-    assert {axes.get_xlabel() for axes in one.figure.axes} == {"target privacy loss ε of the whole run"}
+    assert {axes.get_xlabel() for axes in one.figure.axes} == {"privacy loss ε of the whole run"}
     rows = one.table[(one.table["algorithm"] == "dp_prior") & (one.table["target_epsilon"] == 1)]
     assert sorted(rows["rounds"]) == [10] * 2 + [20] * 2
     assert not pd.isna(rows["average_se"]).any()
@@ -185,13 +185,15 @@ def test_the_legend_lies_above_all_panels(few):
     (one,) = figures.draw_experiment("few_synthetic", few)
     one.figure.draw_without_rendering()
     lower = one.figure.legends[0].get_window_extent().y0
-    tops = [axes.title.get_window_extent() for axes in one.figure.axes]
+    titles = one.figure.texts[1:-1]
+    tops = [title.get_window_extent() for title in titles]
     assert max(title.y1 for title in tops) <= lower
     assert all(title.x0 >= 0 and title.x1 <= one.figure.bbox.width for title in tops)
     left, right = tops[:2]
     assert left.x1 < right.x0
-    for above, below in itertools.pairwise(one.figure.axes[::2]):
-        assert below.title.get_window_extent().y1 <= above.xaxis.label.get_window_extent().y0
+    for above, below in itertools.pairwise(range(0, len(titles), 2)):
+        label = one.figure.axes[above].xaxis.label
+        assert titles[below].get_window_extent().y1 <= label.get_window_extent().y0
 
 
 def test_one_length_can_be_drawn(few):
@@ -205,8 +207,11 @@ def test_the_prior_has_one_look(few):
     (one,) = figures.draw_experiment("few_synthetic", few)
     look = of_algorithm("dp_prior")
     for axes in one.figure.axes:
-        (line,) = [c.lines[0] for c in axes.containers if c.get_label() == "private prior"]
-        assert (line.get_color(), line.get_marker()) == (look.colour, look.marker)
+        (line,) = [line for line in axes.lines if line.get_label() == "private prior"]
+        assert line.get_color() == look.colour
+        assert look.marker in {
+            c.lines[0].get_marker() for c in axes.containers if c.lines[0].get_color() == look.colour
+        }
 
 
 def test_a_prior_without_the_family_beside_it_is_drawn():

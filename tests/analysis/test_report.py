@@ -16,9 +16,10 @@ from PIL import Image
 from analysis import report
 from analysis.claims import JudgedClaim
 from analysis.html import pictures as report_pictures
+from analysis.html import privacy
 from analysis.html.sections import section
 from analysis.html.text_table import ranges
-from analysis.load import LoadError
+from analysis.load import LoadError, load, settings
 from tests.helpers.result_folders import write_run as write_made_up
 
 HOSTILE = "<script>alert('x')</script>&\"it\""
@@ -68,7 +69,7 @@ def fabricated(runs):
         for i, (v, se) in enumerate(kinds)
     ]
     found.append(
-        JudgedClaim("9", "Fig. 5", "fig5", "Weights matter", "prototype", "lower", "no run", None, "–", "not run")
+        JudgedClaim("9", "Fig. 5", "fig5", "Weights matter", "reimplementation", "lower", "none", None, "–", "not run")
     )
     return [claim for claim in found if claim.experiment in runs]
 
@@ -130,7 +131,9 @@ def made(results, tmp_path_factory):
     """The report of all experiments, and the exit code."""
     file = tmp_path_factory.mktemp("out") / "new" / "report.html"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "claims", lambda names: [SimpleNamespace(experiment=name) for name in ("fig2c", "fig5")])
+        patch.setattr(
+            report, "claims", lambda names=None: [SimpleNamespace(experiment=name) for name in ("fig2c", "fig5")]
+        )
         patch.setattr(report, "judge", fabricated)
         patch.setattr(report_pictures.figures, "judge", fabricated)
         code = report.main(["--results-dir", str(results), "--out", str(file)])
@@ -160,14 +163,14 @@ def test_one_file_that_loads_nothing(page):
 
 def test_pictures_are_inside_with_words(page):
     images = page.all("img")
-    assert [a["alt"].split(":")[0] for a in images[:2]] == ["fig2c, regret by iteration", "fig2c, regret by epsilon"]
+    assert [a["alt"].split(":")[0] for a in images[1:]] == ["fig2c, regret by iteration", "fig2c, regret by epsilon"]
     for attrs in images:
         data = base64.b64decode(attrs["src"].partition(",")[2], validate=True)
         with Image.open(io.BytesIO(data)) as image:
             image.load()
             assert (str(image.width), str(image.height)) == (attrs["width"], attrs["height"])
             assert image.width > 1000
-    assert "TS; DP-FTS-DE, P = 2" in images[0]["alt"]
+    assert "TS; DP-FTS-DE, P = 2" in images[1]["alt"]
 
 
 def test_headings_anchors_and_rows(page):
@@ -177,7 +180,7 @@ def test_headings_anchors_and_rows(page):
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h\d", tag)]
     assert levels[0] == 1
     assert all(later <= level + 1 for level, later in itertools.pairwise(levels))
-    assert ids.index("experiment-fig2c") < ids.index("experiment-fig4") < ids.index("experiment-fig10x")
+    assert ids.index("experiment-fig4") < ids.index("experiment-fig10x") < ids.index("experiment-fig2c")
 
 
 def test_what_comes_from_files_is_escaped(made, page):
@@ -218,6 +221,14 @@ def test_privacy_beside_what_is_published(page):
     assert "S = 11, N = 200, T = 40, releases 40, δ = 0.00294, relation zero-out, rng seeded" in page.words
 
 
+def test_a_large_delta_is_in_words(tmp_path):
+    write_run(tmp_path, "one", "aaa", 0, "dp_fts_de", private=True)
+    file = next(tmp_path.rglob("summary.json"))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"delta": 0.139}))
+    (group,) = settings(load(tmp_path, "one"))
+    assert privacy.row(group)["δ"] == "0.139 (large: a chance of 14% that ε protects nobody; 0.001 is usual)"
+
+
 def test_theory_at_a_few_rounds(page):
     assert [row[:2] for row in page.rows if row[0] in ("1", "11", "21", "30", "40")][:5] == [
         ["1", "–"], ["11", "1.375"], ["21", "2.625"], ["30", "3.75"], ["40", "5"],
@@ -232,13 +243,25 @@ def test_commits(page):
 
 
 def test_verdicts_in_words(page):
-    assert "Published effects ✓ 1 holds ✗ 1 does not hold ? 1 not decided ○ 1 not run" in page.words
-    assert "of the prototype ○ 1 not run" in page.words
+    assert "Published effects ✓ 1 holds ✗ 1 does not hold ? 1 not decided" in page.words
     claims = [[" ".join(cell.split()) for cell in row] for row in page.rows if "claim " in row[0]]
-    assert [row[0] for row in claims] == [f"{HOSTILE}, claim {i}" for i in range(4)]
-    assert [row[1] for row in claims] == ["✓ holds", "✗ does not hold", "? not decided", "○ not run"]
-    assert [row[4] for row in claims] == ["+4.7 2 functions", "−2.5 2 functions", "– 2 functions", "– 2 functions"]
-    assert "Fig. 5 (fig5) Weights matter (prototype)" in page.words
+    assert [row[0] for row in claims] == [f"{HOSTILE}, claim {i}" for i in range(3)]
+    assert [row[1] for row in claims] == ["✓ holds", "✗ does not hold", "? not decided"]
+    assert [row[4] for row in claims] == ["+4.7 2 functions", "−2.5 2 functions", "– 2 functions"]
+
+
+def test_the_report_opens_with_results_and_ends_with_what_was_not_run(page):
+    ids = [a["id"] for _, a in page.tags if "id" in a]
+    parts = [name for name in ids if not name.startswith(("experiment-", "claims-"))]
+    assert parts == ["experiments", "verdicts", "privacy", "theory", "not-run", "environment"]
+    own = [name for name in ids if name.startswith("experiment-")]
+    assert own == ["experiment-fig4", "experiment-fig10x", "experiment-fig2c"]  # without claims, then with
+    words = page.words
+    before, _, after = words.partition("○ 2 not run claims of 2 experiments, which no finished run is about")
+    assert "not run" not in before.partition("Contents")[2].replace("Not run", "")
+    assert f"Fig. 2c (fig2c) {HOSTILE}, claim 3" in after and "Fig. 5 (fig5) Weights matter (reimplementation)" in after
+    details = [k for k, (tag, _) in enumerate(page.tags) if tag == "details"]
+    assert all("open" not in page.tags[k][1] for k in details)
 
 
 def test_broken_run_is_said_in_the_report_and_on_stderr(results, made, page, undrawn, tmp_path, capsys):
@@ -310,7 +333,7 @@ def test_theory_that_cannot_be_read_is_said(undrawn, tmp_path, capsys):
         (["--results-dir", "{empty}"], "no finished run in {empty}"),
         (
             ["fig99", "--results-dir", "{results}"],
-            "no finished run of 'fig99' in {results} (there are results of fig2c,",
+            "no finished run of 'fig99' in {results} (there are results of fig10x, fig2c",
         ),
         (["--results-dir", "{results}", "--out", "{empty}"], "--out must be a file, and {empty} is a folder"),
     ],
@@ -340,14 +363,17 @@ def test_experiments_as_in_the_paper(tmp_path):
     names = ["fig2a", "fig3_activity", "fig3_landmine", "fig10", "fig12b", "control", "cost", "frontier", "school"]
     for name in sorted(names):
         write_run(tmp_path, name, "a", 0)
-    assert report.experiments(tmp_path, []) == names
+    for name in ("other", "mine"):  # no published claim is about them, and the package does not ship them
+        write_run(tmp_path, name, "a", 0)
+    assert report.experiments(tmp_path, []) == ["mine", "other", *names]
 
 
-def test_captions_stand_below_the_pictures(made, page):
+def test_captions_and_claims_stand_below_the_pictures(made, page):
     """Captions are text outside of the pictures; verdicts stand once in an experiment."""
     captions = [text for text in page.text if text.strip().startswith("N\u00a0=")]
     assert len(captions) == 3
-    assert ["Claims of the paper:" in text for text in captions] == [True, False, False]
+    assert not any("Claims of the paper:" in text for text in captions)
+    assert page.words.count("Claims of the paper:") == 1
     heights = [int(a["height"]) / int(a["width"]) for a in page.all("img")]
     assert len(heights) == 3 and max(heights) < 0.75
 

@@ -23,7 +23,8 @@ from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.privacy.accounting.rdp import Rdp
 from dpfbo.privacy.ledger import Ledger, digest
-from runners.compose.identity import folder_name, setting_hash
+from runners.compose.composition import Composition
+from runners.compose.identity import setting_hash
 from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import (
@@ -299,7 +300,7 @@ def kill_drivers(
     outcome, begin, mark = Outcome(kind), time.monotonic(), uuid.uuid4().hex
     given = [*RUN, *settings, *QUIET, f"results_dir={folder}"]
     cfg = compose(*given)
-    path = folder / "single" / folder_name(cfg) / str(cfg.seed)
+    path = folder / "single" / Composition(cfg).folder_name / str(cfg.seed)
     environment = {**os.environ, _MARK: mark, "OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"}
     observed: set[tuple[int, str]] = set()
     again = False  # True if a finished round was repeated

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import time
 
 
 def sphere(agent, x):
@@ -35,3 +36,9 @@ def sometimes(agent, x):
     if x["depth"] % 2:
         raise RuntimeError("sensor off")
     return tuned(agent, x)
+
+
+def slow(agent, x):
+    """A sphere that takes a twentieth of a second."""
+    time.sleep(0.05)
+    return -float(((x - 0.3) ** 2).sum())

@@ -18,7 +18,10 @@ from runners.compose.identity import setting_hash
 from runners.record.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["rounds=3", "problem.n_agents=8", "problem.grid_size=50", "n_init=3", "algorithm.M=10"]
+SMALL = [
+    "rounds=3", "problem.n_agents=8", "problem.grid_size=50", "n_init=3", "algorithm.M=10",
+    "tracker.wandb.mode=disabled",
+]  # fmt: skip
 
 
 def command(folder, *more):
@@ -62,7 +65,7 @@ def test_is_the_problem_of_the_paper():
         assert (run.cfg.problem.n_agents, run.cfg.rounds, run.cfg.problem.grid_size) == (200, 40, 1000)
         assert run.cfg.problem.function_seed == run.cfg.seed
         assert run.folder.name == str(run.cfg.seed)
-        assert run.cfg.tracker.wandb.mode == "disabled"
+        assert run.cfg.tracker.wandb.mode == "offline"
     private = {(run.cfg.privacy.epsilon, run.cfg.privacy.z) for run in runs if run.cfg.algorithm.private}
     (calibrated,) = {z for target, z in private if target == 1.0}
     assert {z for target, z in private if target is None} == {1.0, 2.0}
@@ -173,8 +176,8 @@ def test_feeds_table_and_figures(finished, tmp_path, capfd):
     assert tables.main(["demo", "--results-dir", str(finished), "--json"]) == 0
     rows = json.loads(capfd.readouterr().out)
     assert [row["label"] for row in rows] == [
-        "TS", "FTS-DE, P = 2", "DP-FTS, z = 1", "DP-FTS, z = 2", "DP-FTS-DE, P = 2, z = 1", "DP-FTS-DE, P = 2, z = 2",
+        "TS", "FTS-DE, P = 2", "DP-FTS, z = 2", "DP-FTS, z = 1", "DP-FTS-DE, P = 2, z = 2", "DP-FTS-DE, P = 2, z = 1",
         "private prior, ε = 1",
     ]  # fmt: skip
     assert figures.main(["demo", "--results-dir", str(finished), "--out", str(tmp_path / "figures")]) == 0
-    assert len(list((tmp_path / "figures").iterdir())) == 6
+    assert len(list((tmp_path / "figures").iterdir())) == 8

@@ -296,3 +296,14 @@ def test_a_folder_of_an_earlier_version_is_found_again(tmp_path):
     _, unnamed = record_run(Composition(compose(*SMALL, *QUIET, f"results_dir={tmp_path}")))
     assert "-" not in unnamed.parent.name
     assert single(tmp_path, *SMALL)[1] == unnamed
+
+
+def test_half_written_files_of_a_killed_run_go_when_it_goes_on(tmp_path):
+    kill(tmp_path, 2, *SMALL, "rounds=3")
+    (folder,) = {path.parent for path in tmp_path.rglob("ledger.jsonl")}
+    left = [folder / f".{name}.x941v5im" for name in ("rounds.parquet", "summary.json", "config.yaml")]
+    for path in left:
+        path.write_bytes(b"half")
+    (folder / ".mine").touch()
+    single(tmp_path, *SMALL, "rounds=3")
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [".mine"]

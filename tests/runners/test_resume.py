@@ -18,7 +18,7 @@ from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.problems.custom import EvaluationError
 from runners import recorded_run, run
 from runners.record import run_folder
-from runners.record.run_folder import Progress, RunFolder
+from runners.record.run_folder import RunFolder
 from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import (
@@ -493,12 +493,19 @@ def test_progress_and_busy_in_every_state(tmp_path, monkeypatch):
         folder = RunFolder(folder_of(cfg))
         states.append(state(folder))
         epsilon = done.server.epsilon if done.server else last[0]
-        assert states[-1] == (Progress(done.agents.round, T, done.agents.mean, epsilon), True)
+        before["epsilon"].append(last[0])
+        before["mean"].append(done.agents.mean)
+        before["round"].append(done.agents.round)
+        progress, busy = states[-1]
+        assert busy
+        assert (progress.round, progress.rounds) == (done.agents.round, T)
+        assert (progress.mean, progress.epsilon, progress.curve) == (done.agents.mean, epsilon, before)
+        assert (progress.facts["rng"], progress.facts["accountant"]) == ("seeded", "rdp")
         last[0] = epsilon
         if done.agents.round == 6:
             raise Stop
 
-    last = [0.0]
+    last, before = [0.0], {"round": [], "mean": [], "epsilon": []}
     assert state(RunFolder(tmp_path / "nothing")) == (None, False)
     with pytest.raises(Stop):
         run_configuration(cfg, look)

@@ -45,6 +45,18 @@ def test_processes_killed_at_any_time_give_the_same_study_and_charge_once(tmp_pa
     assert [(c.round, c.digest) for c in charges] == [(c.round, c.digest) for c in result.ledger.charges]
 
 
+def test_everybody_is_told_what_is_promised(tmp_path):
+    new = described(tmp_path)
+    told = [
+        new, call("host", tmp_path / "server", tmp_path / "study.json"),
+        call("join", tmp_path / "s", tmp_path / "study.json", "--agent", 0), call("status", tmp_path / "s"),
+        call("status", tmp_path / "server"),
+    ]  # fmt: skip
+    assert len({answer["privacy"] for answer in told}) == 1
+    for words in ("epsilon 2.00 at delta 0.001", "zero-out", "user level"):
+        assert words in new["privacy"]
+
+
 def test_results_are_read_from_standard_input_and_failures_are_told(tmp_path, monkeypatch):
     described(tmp_path)
     call("join", tmp_path / "s", tmp_path / "study.json", "--agent", 1, "--minimize")

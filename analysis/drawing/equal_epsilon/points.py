@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.labels import NAMES, VARIANTS, problem_label, value_in_words, variant_in_words
+from analysis.labels import NAMES, VARIANTS, joined_by_or, large_delta, problem_label, value_in_words, variant_in_words
 from analysis.load import LoadError, Run
 
 
@@ -37,12 +37,16 @@ class FrontierPoint:
 
 @dataclass(frozen=True)
 class FrontierPanel:
-    """One variant of the problem: the algorithms' points at their targets, and the references'. t: the last round."""
+    """One variant of the problem: the algorithms' points at their targets, and the references'.
+
+    t: the last round. sharing: q and S of the private runs, in words.
+    """
 
     title: str
     metric: str
     t: int
     epsilon_in_words: str
+    sharing: str
     points: tuple[FrontierPoint, ...]
     references: tuple[FrontierPoint, ...]
 
@@ -139,7 +143,7 @@ def _panel(runs: Sequence[Run], name_lengthscale: bool, t: int | None) -> Fronti
         )
     private = [run for run in runs if _target(run) is not None]
     return FrontierPanel(
-        title, first["metric"], last, _epsilon_in_words(private), points,
+        title, first["metric"], last, _epsilon_in_words(private), _sharing_in_words(private), points,
         tuple(p for p in found if p.target is None),
     )  # fmt: skip
 
@@ -169,8 +173,12 @@ def _mean_and_se(values: np.ndarray) -> tuple[float, float]:
 
 def _epsilon_in_words(runs: Sequence[Run]) -> str:
     s = runs[0].summary
-    by = f"{s['accountant'].upper()} accountant, δ = {s['delta']:.3g}, {s['relation']}, user level"
-    return f"{by}, N = {s['n_agents']}"
+    at = f"δ = {s['delta']:.3g}{large_delta([s['delta']])}"
+    return f"{s['accountant'].upper()} accountant, {at}, {s['relation']}, user level, N = {s['n_agents']}"
+
+
+def _sharing_in_words(runs: Sequence[Run]) -> str:
+    return ", ".join(f"{key} = {joined_by_or({run.config['privacy'][key] for run in runs})}" for key in ("q", "S"))
 
 
 def _sends_queries(run: Run) -> bool:

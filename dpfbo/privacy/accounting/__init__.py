@@ -97,6 +97,11 @@ def delta_in_words(delta: float) -> str:
     return f"delta {delta:.3g} (large: a chance of {delta:.0%} that epsilon protects nobody; {_USUAL_DELTA} is usual)"
 
 
+def delta_in_symbols(delta: float) -> str:
+    """`δ = 0.00294`, for pictures; of a large one also that it is."""
+    return delta_in_words(delta).replace("delta", "δ =", 1).replace("epsilon", "ε")
+
+
 def epsilon_in_words(epsilon: float | None) -> str:
     """Epsilon with the digits of a table; a real cost is never `0.00`, and `none` stands for no finite one."""
     if epsilon is None or not math.isfinite(epsilon):

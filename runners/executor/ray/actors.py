@@ -21,7 +21,7 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import RoundRecord
 from runners.compose.composition import experiment_of, federated
 from runners.compose.settings import FederatedSettings
-from runners.executor.deployment import Spent, device
+from runners.executor.deployment import Spent, device, limit_gpu_memory
 from runners.executor.ray.process import Placement, enter, this_process
 from runners.record.run_folder import PROBLEMS, RunFolder
 
@@ -71,6 +71,8 @@ class AgentActor:
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
         self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
+        if self._device.type == "cuda":
+            limit_gpu_memory(self._settings.ray.num_gpus)
         ids = torch.arange(*self._range, device=self._device)
         self._shard = Shard(self._experiment.problem, self._experiment.agents, ids)
         self._shard.restore(history, observed)

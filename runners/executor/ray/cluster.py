@@ -17,9 +17,13 @@ from runners.compose.federated import FederatedExperiment
 from runners.executor.deployment import ExecutorError
 from runners.private_apis import resolve_ray_address
 
+logger = logging.getLogger(__name__)
+
 _ACTOR_BYTES = 400e6  # bytes of a process with torch and its objects, rounded up
 _CPU_STEP = 1e-3  # CPUs; a share of a CPU is rounded down to a multiple
 _ROUNDING = 1e-9  # actors; tolerance, so that 7 / 0.07 counts as 100
+_START_SECONDS, _LONG_START = 3.0, 60.0  # seconds of one CPU for the start of an actor; a start that is worth a word
+_MANY_CONTEXTS = 16  # processes on one GPU
 _MANY = 1_000_000  # actors on a node without limits
 _CONNECT_SECONDS = 10.0  # seconds that the head of a cluster has to answer
 _TREE_NUMBERS = 2_000_000  # N x M above which the shards add up the messages
@@ -96,9 +100,27 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     tree = aggregating and (
         executor.aggregation == "tree" or (executor.aggregation == "auto" and N * M > _TREE_NUMBERS)
     )
+    for warning in _warnings(k, cpus, executor.num_gpus):
+        logger.warning("%s", warning)
     shape = f"{num_cpus:g} CPUs and {executor.num_gpus:g} GPUs"
     sentence = f"{N} agents in {k} actors with {shape} each" + (", which add up for the server" if tree else "")
     return Layout(list(pairwise(cuts)), num_cpus, tree, sentence)
+
+
+def _warnings(k: int, cpus: float, num_gpus: float) -> list[str]:
+    """Sentences that a user should know before so many actors start."""
+    found, seconds = [], k * _START_SECONDS / max(cpus, 1.0)
+    if seconds > _LONG_START:
+        found.append(
+            f"{k} actors on {cpus:g} CPUs take about {seconds:.0f} s to start, and turns in every round: "
+            "executor.agents_per_actor=auto makes as many as there are CPUs"
+        )
+    if 0 < num_gpus < 1 and (shared := math.floor(1 / num_gpus + _ROUNDING)) > _MANY_CONTEXTS:
+        found.append(
+            f"executor.num_gpus={num_gpus:g} puts {shared} processes on a GPU, which need about {shared * 0.5:.0f} GB "
+            "for their CUDA contexts alone, beside their tensors"
+        )
+    return found
 
 
 def _room(executor: RayExecutor, nodes: Sequence[dict[str, float]]) -> int:

@@ -20,6 +20,8 @@ from runners.executor.ray.process import Placement
 logger = logging.getLogger(__name__)
 
 _MAX_UNEXPLAINED = 3  # failed calls in a row while every actor answers; the run then ends
+_MOST_EXCUSED = 10  # preemptions of an actor in one round; more count as its own deaths
+_NO_MEMORY = ("NODE_OUT_OF_MEMORY", "low on memory")  # in Ray's words for a worker killed by its memory monitor
 _REASON_CHARACTERS = 400  # length of Ray's error in our sentence
 
 
@@ -33,6 +35,8 @@ class Actor:
     arguments: tuple[Any, ...]
     handle: Any = None
     restarts: int = 0
+    death: RayError | None = None
+    excused: tuple[int, int] = (0, 0)  # the last round in which its death was not its fault, and how often then
 
     def create(self) -> None:
         self.handle = self.cls.options(**self.options).remote(*self.arguments)
@@ -43,10 +47,11 @@ class Actor:
             self.handle = None
 
     def alive(self) -> bool:
-        """True if the actor answers, once it has finished its calls."""
+        """True if the actor answers, once it has finished its calls; else `death` is Ray's account of its end."""
         try:
             ray.get(self.handle.placement.remote())
-        except RayError:
+        except RayError as error:
+            self.death = error
             return False
         return True
 
@@ -57,7 +62,7 @@ class RayActors(ABC):
     def __init__(self, executor: RayExecutor, done: Result) -> None:
         self.executor, self.done = executor, done
         self.placements: dict[str, Placement] = {}
-        self.n_restarts = self._unexplained = 0
+        self.n_restarts = self.n_preemptions = self._unexplained = 0
 
     @abstractmethod
     def _actors(self) -> Sequence[Actor]: ...
@@ -95,6 +100,12 @@ class RayActors(ABC):
                 f"Ray failed in round {len(self.done.rounds)} and no actor is dead: {reason}"
             ) from error
         for actor in dead:
+            if self._preempted(actor) and self._excused(actor):
+                self.n_preemptions += 1
+                where = f"the node of {actor.name} went away, or ran out of memory,"
+                logger.warning("%s in round %d: the actor is placed again", where, len(self.done.rounds))
+                actor.kill()
+                continue
             actor.restarts += 1
             self.n_restarts += 1
             if actor.restarts > self.executor.max_restarts:
@@ -106,6 +117,23 @@ class RayActors(ABC):
             actor.kill()
         self._start(dead)
 
+    def _excused(self, actor: Actor) -> bool:
+        """Count a preemption; False after `_MOST_EXCUSED` of them in one round, which may have another cause."""
+        self.placements.pop(actor.name, None)  # its next place is not known before it answers
+        round, times = actor.excused
+        actor.excused = len(self.done.rounds), times + 1 if round == len(self.done.rounds) else 1
+        return actor.excused[1] <= _MOST_EXCUSED
+
+    def _preempted(self, actor: Actor) -> bool:
+        """True if a dead actor is not at fault: its node is gone or drains, or Ray killed it for another's memory."""
+        place, alive = self.placements.get(actor.name), {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        lost = place is not None and place.node not in alive
+        return (
+            lost
+            or bool(getattr(actor.death, "preempted", False))
+            or any(words in str(actor.death) for words in _NO_MEMORY)
+        )
+
     def _places(self) -> dict[str, Any]:
         """The entries of the summary about the places of the actors."""
         for actor in self._actors():
@@ -114,7 +142,7 @@ class RayActors(ABC):
         return {
             "nodes": len({p.node for p in self.placements.values()}),
             "devices": sorted({p.device for p in self.placements.values()}), "restarts": self.n_restarts,
-            "memory_per_actor": max(p.memory for p in self.placements.values()),
+            "preemptions": self.n_preemptions, "memory_per_actor": max(p.memory for p in self.placements.values()),
         }  # fmt: skip
 
     def _start(self, actors: Sequence[Actor]) -> None:

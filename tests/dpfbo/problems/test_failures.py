@@ -116,6 +116,7 @@ def test_a_run_keeps_the_tracebacks_and_resumes_alike(tmp_path):
     log = (folder / "failures.log").read_text()
     assert log.count("Traceback (most recent call last)") == (ours["x.depth"] % 2).sum()
     assert 'raise RuntimeError("sensor off")' in log
+    assert (folder / "failures.log").stat().st_mode & 0o077 == 0
 
 
 def test_a_run_that_stops_keeps_the_traceback(tmp_path):

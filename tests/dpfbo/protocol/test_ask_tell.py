@@ -272,6 +272,34 @@ def test_files_are_for_their_owner_alone(tmp_path):
     assert stat.S_IMODE((tmp_path / "0").stat().st_mode) == 0o700
 
 
+def test_a_deleted_message_is_one_sentence_and_is_back_once_restored(tmp_path):
+    world = World(study_of("dp_fts_de"), tmp_path)
+    for n in range(N):
+        for _ in range(N_INIT):
+            world.evaluate(n)
+        world["server"].receive(n, world[n].message())
+    world["server"].close()
+    del world._alive["server"]
+    names = list((tmp_path / "server").glob("*.bin"))
+    data = names[0].read_bytes()
+    names[0].unlink()
+    with pytest.raises(StateError, match=f"{names[0].name} is missing in .*: restore it"):
+        world["server"].release()
+    assert not (tmp_path / "server" / "ledger.jsonl").exists() or not Ledger(tmp_path / "server/ledger.jsonl").charges
+    names[0].write_bytes(data)
+    assert world["server"].release()
+
+
+def test_folders_may_be_text(tmp_path):
+    study = study_of("dp_fts_de")
+    Agent(study, 0, SPACE, str(tmp_path / "a")).close()
+    Coordinator(study, str(tmp_path / "s")).close()
+    assert (tmp_path / "a" / "agent.jsonl").exists()
+    with pytest.raises(StateError, match="is of .*, and this is"):
+        Coordinator(study_of("dp_prior"), str(tmp_path / "s"))
+    assert Ledger(str(tmp_path / "ledger.jsonl")).charges == []
+
+
 def test_a_second_process_on_a_folder_and_another_study_are_refused(tmp_path):
     agent = Agent(study_of(), 0, SPACE, tmp_path / "a")
     with pytest.raises(StateError, match="another process works in"):

@@ -161,3 +161,10 @@ def test_table_of_faults_fails_if_one_is_not_found(capsys, monkeypatch):
     monkeypatch.setattr(faults, "planted", lambda: {"none": faults.Fault("nothing is wrong", faults.sound())})
     assert command.main(["--faults", "--trials", "0"]) == 1
     assert "0 of 1 faults are found, not: none" in capsys.readouterr().out
+
+
+def test_an_outsourced_release_says_a_large_delta_in_words(tmp_path, capsys):
+    settings = ["algorithm=gaussian_gp_ucb", "problem=branin_grid", "privacy.delta=0.05"]
+    assert command.main([*settings, "--trials", "40", "--out", str(tmp_path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "delta 0.05 (large: a chance of 5% that epsilon protects nobody; 0.001 is usual), relation: one row" in shown

@@ -9,16 +9,16 @@ from dpfbo.privacy.ledger import Ledger
 from runners import run as command
 from runners.compose.composition import Composition, build
 from runners.compose.identity import setting_hash
-from runners.recorded_run import run_configuration
+from runners.recorded_run import record_run, run_configuration
 from tests.helpers.compose import compose
-from tests.helpers.small_runs import QUIET, SMALL, call
+from tests.helpers.small_runs import QUIET, SMALL, Stop, call
 
 SIX = [*SMALL, *QUIET]  # six broadcasts
 
 
 def curve(*overrides):
     experiment = build(compose(*SIX, *overrides))
-    return [experiment.plan.epsilon(experiment.plan.events[: k + 1]) for k in range(6)]
+    return [experiment.plan.epsilon(experiment.plan.events[: k + 1]) for k in range(len(experiment.plan.events))]
 
 
 def sources(folder, round):
@@ -76,6 +76,29 @@ def test_with_stop_a_spent_ledger_gets_nothing_more(tmp_path):
         assert summary["epsilon"]["pld"] <= limit
     assert sources(folder, 6) == {"own"}
     assert pd.read_parquet(folder / "server.parquet").empty
+
+
+@pytest.mark.parametrize("after", [6, 7])
+def test_with_stop_a_killed_continuation_ends_where_the_whole_run_does(tmp_path, after):
+    limit = curve("rounds=8")[5] * 1.0001  # rounds 0 to 5: one more than the shorter run's
+    stop = ["privacy.budget.when_spent=stop", f"privacy.budget.epsilon={limit}", "algorithm.follow=always"]
+
+    def single(folder, rounds, on_round=lambda done: None):
+        cfg = compose(*SIX, *stop, f"rounds={rounds}", f"results_dir={folder}")
+        return record_run(Composition(cfg), on_round, single=True)
+
+    def killed(done):
+        if done.agents.round == after:
+            raise Stop
+
+    single(tmp_path, 5)
+    with pytest.raises(Stop):
+        single(tmp_path, 8, killed)
+    summary, folder = single(tmp_path, 8)
+    assert summary["n_charges"] == 6 and summary["epsilon"]["pld"] <= limit
+    _, whole = single(tmp_path / "whole", 8)
+    for name in ("rounds.parquet", "server.parquet", "ledger.jsonl"):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
 
 
 def test_broadcasts_that_stopped_do_not_begin_again(tmp_path):

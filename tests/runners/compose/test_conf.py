@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from runners.compose.composition import build
-from runners.compose.conf_folder import CONF
+from runners.compose.conf_folder import CONF, added_folders, groups
 from runners.compose.identity import setting_hash
 from runners.compose.overrides import one_sentence
 from runners.compose.typed import is_outsourced
@@ -94,3 +94,16 @@ def test_function_changes_with_the_seed_unless_it_is_fixed():
 def test_base_options_are_not_offered():
     assert OmegaConf.is_missing(OmegaConf.load(CONF / "algorithm" / "_base.yaml"), "name")
     assert "_base" not in one_sentence("In 'config': Could not find 'algorithm/x'")
+
+
+def test_an_added_folder_does_not_replace_what_is_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("DPFBO_CONF", str(tmp_path))
+    (tmp_path / "problem").mkdir()
+    (tmp_path / "problem" / "mine.yaml").write_text("")
+    assert added_folders() == [tmp_path] and "mine" in groups()["problem"]
+    (tmp_path / "problem" / "branin.yaml").write_text("")
+    with pytest.raises(ValueError, match=r"branin.yaml has the name of a file of dpfbo's own .*: rename it"):
+        added_folders()
+    monkeypatch.setenv("DPFBO_CONF", str(tmp_path / "absent"))
+    with pytest.raises(ValueError, match="DPFBO_CONF must name a folder, got '.*absent'"):
+        added_folders()

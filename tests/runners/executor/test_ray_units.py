@@ -15,7 +15,7 @@ pytest.importorskip("ray")
 
 from ray.exceptions import RaySystemError
 
-from runners.executor.deployment import ExecutorError
+from runners.executor.deployment import ExecutorError, limit_gpu_memory
 from runners.executor.ray import cluster, federated, supervision
 from runners.executor.ray.actors import ServerActor
 from tests.helpers.compose import compose
@@ -108,3 +108,61 @@ def test_a_deadline_needs_agents_that_are_late_alone():
         build(compose(*given))
     build(compose(*given, "executor.agents_per_actor=1"))
     build(compose(*given[:2]))
+
+
+@pytest.mark.parametrize(("share", "limits"), [(0.1, [0.1]), (0.5, [0.5]), (0.0, []), (1, []), (2.0, [])])
+def test_a_share_of_a_gpu_is_a_share_of_its_memory(monkeypatch, share, limits):
+    found = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", found.append)
+    limit_gpu_memory(share)
+    assert found == limits
+
+
+def test_without_a_gpu_there_is_nothing_to_limit(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share: 1 / 0)
+    limit_gpu_memory(0.5)
+
+
+@pytest.mark.parametrize(
+    ("k", "cpus", "gpus", "words"),
+    [
+        (8, 2.0, 0.0, []),
+        (57, 2.0, 0.0, ["57 actors on 2 CPUs take about 86 s to start"]),
+        (20, 64.0, 0.05, ["puts 20 processes on a GPU, which need about 10 GB"]),
+        (20, 64.0, 0.0625, []),
+    ],
+)
+def test_a_word_before_too_many_actors_start(k, cpus, gpus, words):
+    found = cluster._warnings(k, cpus, gpus)
+    assert len(found) == len(words) and all(w in f for w, f in zip(words, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("node", "account", "at_fault"),
+    [
+        ("here", "The actor is dead because its worker process has died. SYSTEM_ERROR", True),
+        ("gone", "The actor is dead because its worker process has died. SYSTEM_ERROR", False),
+        ("here", "Worker exit type: NODE_OUT_OF_MEMORY", False),
+        ("here", "Task was killed due to the node running low on memory.", False),
+    ],
+)
+def test_actors_whose_node_goes_away_are_not_at_fault(monkeypatch, node, account, at_fault):
+    nodes = [{"NodeID": "here", "Alive": True}, {"NodeID": "gone", "Alive": False}]
+    monkeypatch.setattr(supervision.ray, "nodes", lambda: nodes)
+    deployment = object.__new__(federated.RayFederation)
+    deployment.placements = {"agents": SimpleNamespace(node=node)}
+    actor = supervision.Actor("agents", None, {}, (), death=RaySystemError(account))
+    assert deployment._preempted(actor) is not at_fault
+
+
+def test_preemptions_of_one_round_end(monkeypatch):
+    monkeypatch.setattr(supervision.ray, "nodes", lambda: [])
+    deployment = object.__new__(federated.RayFederation)
+    deployment.placements, deployment.done = {"agents": SimpleNamespace(node="gone")}, SimpleNamespace(rounds=[1, 2])
+    actor = supervision.Actor("agents", None, {}, (), death=RaySystemError("NODE_OUT_OF_MEMORY"))
+    excused = [deployment._preempted(actor) and deployment._excused(actor) for _ in range(12)]
+    assert excused == [True] * 10 + [False] * 2
+    deployment.done.rounds.append(3)
+    assert deployment._excused(actor) and deployment.placements == {}

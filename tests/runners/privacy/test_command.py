@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from matplotlib.colors import to_rgb
 
 from dpfbo.federated.schedule import PowerSchedule
 from dpfbo.federated.weights.decay import Decay
@@ -199,6 +200,21 @@ class TestPlot:
         text = curves.caption(plan, "zero-out")
         for words in ("δ = 0.0371", "relation zero-out", "N = 20", "q = 0.5", "not the choice of q, z or T"):
             assert words in text
+
+    def test_no_part_of_the_picture_praises_an_epsilon(self, monkeypatch, tmp_path):
+        """Nothing but the lines of the accountants has a colour, none of these is green, and no area is shaded."""
+        drawn = []
+        monkeypatch.setattr(curves, "_saved", lambda figure, out: drawn.append(figure) or [])
+        monkeypatch.setattr(curves, "POINTS", 2)
+        plan = PlannedRun(20, 3, 0.5, 2.0)
+        curves.draw(curves.panels(plan), plan, "zero-out", tmp_path / "x.png")
+        (figure,) = drawn
+        for axes in figure.axes:
+            assert not axes.patches and not axes.collections and not axes.texts
+            for line in axes.lines:
+                red, green, blue = to_rgb(line.get_color())
+                assert green <= max(red, blue)
+        assert "single digit" not in " ".join(text.get_text() for text in figure.texts)
 
     @pytest.mark.parametrize("changes", [{"growth": -0.4}, {"growth": -0.001}, {"q": 1.0}, {"z": 0.01}, {"z": 1e4}])
     def test_every_grid_can_be_accounted_for(self, changes):

@@ -84,6 +84,15 @@ def test_two_panels_of_a_private_run(drawn: Any, tmp_path: Path) -> None:
     assert Image.open(tmp_path / "figure.png").format == "PNG"
 
 
+@pytest.mark.parametrize("more", [{}, {"published_claim": ""}])
+def test_a_large_delta_is_in_words_that_stay_inside(drawn: Any, more: dict[str, Any]) -> None:
+    figure = drawn(summary(**more), [3.0] * 3 if more else [0.02, 2.0, 3.0])
+    label = figure.axes[-1].xaxis.label
+    assert "(large: a chance of 4% that ε protects nobody; 0.001 is usual)" in " ".join(label.get_text().split())
+    box = label.get_window_extent()
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.width and box.y0 >= 0
+
+
 @pytest.mark.parametrize(
     ("epsilon", "epsilons", "words"),
     [

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from runners.record.run_folder import ResultsError, RunFolder
+from runners.record.run_folder import Progress, ResultsError, RunFolder
 
 TABLE = pa.table({"a": [1, 2]})
 
@@ -70,3 +70,12 @@ def test_a_lock_file_that_was_removed_locks_nothing(tmp_path):
         (tmp_path / "0" / ".lock").rename(tmp_path / "gone")  # a waiting process has the unlinked file
         with second.opened(), pytest.raises(ResultsError, match="another run"), RunFolder(tmp_path / "0").opened():
             pass
+
+
+@pytest.mark.parametrize(("rng", "mode"), [("os", 0o600), ("seeded", 0o644)])
+def test_the_progress_of_a_real_release_is_its_owners_alone(tmp_path, rng, mode):
+    folder = RunFolder(tmp_path)
+    progress = Progress(1, 4, 0.5, 0.25, {"rng": rng}, {"round": [0, 1], "mean": [0.7, 0.5], "epsilon": [0.0, 0.25]})
+    folder.note_progress(progress)
+    assert (tmp_path / "progress.json").stat().st_mode & 0o777 == mode
+    assert folder.progress() == progress

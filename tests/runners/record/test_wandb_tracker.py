@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,12 +22,21 @@ from PIL import Image
 
 from dpfbo.run_result import Round
 from runners import private_apis
-from runners.compose.identity import setting_hash
 from runners.record import wandb_layout as layout
 from runners.record import wandb_tracker
 from runners.record.wandb_tracker import WandbTracker
 from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
+from tests.helpers.wandb_records import (
+    FAKE_KEY,
+    config_of,
+    of_kind,
+    own_wandb,  # noqa: F401
+    rows,
+    summary_of,
+    values,
+    wandb_folder,
+)
 
 CONFIG = {"privacy": {"q": 0.35, "z": 1.0}, "seed": 3, "problem": "landmine"}
 SUMMARY = {
@@ -41,8 +48,6 @@ SUMMARY = {
     "curve": {"mean": [0.75, 0.5, 0.25]},
 }
 SMALL = ["problem=branin", "problem.n_agents=8", "rounds=3", "n_init=3", "algorithm.M=10", "progress=false"]
-FAKE_KEY = "0" * 40
-CLOSED_PORT = "http://127.0.0.1:9"
 DISABLED_PROGRAM = """
 import sys
 from pathlib import Path
@@ -72,23 +77,6 @@ thread.start()
 thread.join()
 os._exit(0)  # a worker of Ray does not take leave either
 """
-
-
-@pytest.fixture(autouse=True)
-def own_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test runs without the user's key, settings and W&B, and leaves no service process."""
-    for name in [name for name in os.environ if name.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
-    for name in ("HOME", "WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / "home"))
-    monkeypatch.setenv("NETRC", str(tmp_path / "home" / "netrc"))
-    monkeypatch.setenv("WANDB_BASE_URL", CLOSED_PORT)
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    yield
-    wandb = sys.modules.get("wandb")
-    if hasattr(wandb, "teardown"):
-        wandb.teardown()  # returns when the service process has ended
-    assert "WANDB_SERVICE" not in os.environ  # it names a service that is still owned
 
 
 @pytest.fixture
@@ -129,55 +117,6 @@ def whole_run(tracker: WandbTracker, run_dir: Path) -> float:
     return time.monotonic() - began
 
 
-def records(run_dir: Path) -> list[Any]:
-    """Read W&B's transaction log: a 7-byte header, then LevelDB's log format with protobuf records."""
-    import wandb
-    from wandb.proto import wandb_internal_pb2
-
-    wandb.teardown()  # the service writes the end of the file after `finish` has returned
-    (path,) = run_dir.glob("wandb/offline-run-*/run-*.wandb")
-    data = path.read_bytes()
-    assert data[:4] == b":W&B"
-    found, buffer, position = [], b"", 7
-    while position + 7 <= len(data):
-        left = 32768 - position % 32768  # bytes left in this block
-        if left < 7:
-            position += left
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, position)
-        buffer += data[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):  # FULL or LAST; FIRST and MIDDLE go on in the next block
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(buffer)
-            found.append(record)
-            buffer = b""
-    return found
-
-
-def of_kind(run_dir: Path, kind: str) -> list[Any]:
-    return [getattr(record, kind) for record in records(run_dir) if record.WhichOneof("record_type") == kind]
-
-
-def values(items: Any) -> dict[str, Any]:
-    return {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items}
-
-
-def rows(run_dir: Path) -> list[dict[str, Any]]:
-    """The logged rows without W&B's own entries, whose names begin with `_`."""
-    logged = [values(row.item) for row in of_kind(run_dir, "history")]
-    return [{key: value for key, value in row.items() if not key.startswith("_")} for row in logged]
-
-
-def config_of(run_dir: Path) -> dict[str, Any]:
-    (run,) = of_kind(run_dir, "run")
-    return values(run.config.update)
-
-
-def summary_of(run_dir: Path) -> dict[str, Any]:
-    return {key: value for part in of_kind(run_dir, "summary") for key, value in values(part.update).items()}
-
-
 def fake_wandb(monkeypatch: pytest.MonkeyPatch, **run: Any) -> SimpleNamespace:
     """Replace W&B by one whose run only has the given methods."""
     calls = SimpleNamespace(torn_down=0)
@@ -188,7 +127,7 @@ def fake_wandb(monkeypatch: pytest.MonkeyPatch, **run: Any) -> SimpleNamespace:
     def nothing(*args: Any, **settings: Any) -> None:
         return None
 
-    methods = {"define_metric": nothing, "log": nothing, "finish": nothing, "summary": {}} | run
+    methods = {"define_metric": nothing, "log": nothing, "finish": nothing, "summary": {}, "starting_step": 0} | run
     module = SimpleNamespace(
         Image=nothing,
         Settings=type("Settings", (SimpleNamespace,), {"model_fields": {}}),
@@ -340,7 +279,7 @@ def test_config_tells_what_is_released(tmp_path: Path) -> None:
 def test_settings_that_a_method_does_not_use_are_null(algorithm):
     cfg = OmegaConf.to_container(compose(f"algorithm={algorithm}"), resolve=True)
     found = layout.for_grouping(cfg, "0123456789ab", "synthetic, x")
-    assert (found["setting"], found["method"], found["label"]) == ("0123456789ab", algorithm, "synthetic, x")
+    assert (found["setting"], found["method"], found["label"]) == ("0123456789ab", algorithm, "synthetic, x (012345)")
     private, shares, weighted = algorithm == "dp_fts_de", algorithm != "ts", algorithm == "dp_fts_de"
     assert (found["privacy"] == cfg["privacy"]) == private and (found["privacy"]["q"] is None) != private
     assert found["privacy"]["budget"].keys() == cfg["privacy"]["budget"].keys()
@@ -397,7 +336,7 @@ def test_files_stay_in_the_result_folder(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     whole_run(WandbTracker(), tmp_path / "result")
-    assert [path.name for path in (tmp_path / "result").iterdir()] == ["wandb"]
+    assert sorted(path.name for path in (tmp_path / "result").iterdir()) == ["wandb", "wandb.json"]
     assert list((tmp_path / "elsewhere").iterdir()) == []
     assert list((tmp_path / "result").glob("wandb/*/files/**/*.py")) == []  # no code
     assert list((tmp_path / "result").glob("wandb/*/files/*.patch")) == []  # no git state
@@ -483,9 +422,11 @@ def test_wandb_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: Callable[[], list[str]]
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    whole_run(WandbTracker(), tmp_path)
-    (message,) = messages()
-    assert "ModuleNotFoundError" in message
+    monkeypatch.setattr(wandb_tracker, "_missing", set())
+    whole_run(WandbTracker(), tmp_path / "a")
+    whole_run(WandbTracker(), tmp_path / "b")
+    (message,) = messages()  # one for all runs of the process
+    assert "ModuleNotFoundError" in message and "pip install" in message
 
 
 def test_failure_during_the_run(
@@ -623,7 +564,7 @@ def test_executed_run_is_all_there(tmp_path: Path, messages: Callable[[], list[s
     assert {"regret/median", "server/snr", "server/n_chosen", "server/n_dropped", "seconds/server"} <= set(logged[0])
     final = summary_of(folder)
     assert (final["final_regret"], final["final_epsilon"]) == pytest.approx((summary["final"]["mean"], spent[-1]))
-    (figure,) = folder.glob("wandb/offline-run-*/files/media/images/figures/*.png")
+    (figure,) = wandb_folder(folder).glob("files/media/images/figures/*.png")
     assert Image.open(figure).width > 1000
     assert [text for text in messages() if "W&B" in text] == []
 
@@ -675,9 +616,8 @@ def test_run_is_whole_whatever_fails(
         monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
     cfg = composed(tmp_path, *overrides)
     if failure == "folder":
-        folder = tmp_path / "single" / setting_hash(cfg) / "0"
-        folder.mkdir(parents=True)
-        (folder / "wandb").write_text("in the way")
+        (tmp_path / "single").mkdir()
+        (tmp_path / "single" / "wandb").write_text("in the way")
     summary, folder = run_configuration(cfg, on_round)
     assert json.loads((folder / "summary.json").read_text()) == summary
     assert pq.read_table(folder / "rounds.parquet")["round"].to_pylist()[-1] == 3
@@ -706,7 +646,7 @@ REAL = {"privacy": {"rng": "os"}, "algorithm": {"private": True}}
     [
         ("auto", REAL, True),
         ("auto", {"privacy": {"rng": "seeded"}, "algorithm": {"private": True}}, False),
-        ("auto", {"privacy": {"rng": "os"}, "algorithm": {"private": False}}, False),
+        ("auto", {"privacy": {"rng": "os"}, "algorithm": {"private": False}}, True),
         ("released", {}, True),
         ("all", REAL, False),
     ],
@@ -732,6 +672,8 @@ def test_a_real_deployment_shows_what_is_released_and_nothing_else(tmp_path, sho
     (run,) = of_kind(tmp_path, "run")
     assert ("released" if released_only else "simulation") in run.tags
     assert bool(list(tmp_path.rglob("*.png"))) != released_only
+    private = config is REAL and not released_only  # for their owner alone
+    assert ((tmp_path / "wandb").stat().st_mode & 0o077 == 0) == private
     tables = [json.loads(path.read_text()) for path in tmp_path.rglob("best_configurations*.table.json")]
     assert bool(tables) != released_only
     if not released_only:

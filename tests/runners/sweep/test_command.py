@@ -324,7 +324,7 @@ def test_killed_half_way(killed, folder):
 
 def test_same_command_runs_only_what_is_missing(killed, folder, session, here):
     (folder / "deadly").touch()
-    code, out, err = here()
+    code, out, err = here("sweep.max_retries=0")
     assert code == 1
     after = summaries(folder)
     assert {path: after[path] for path in killed["finished"] if path in after} == killed["finished"]
@@ -358,7 +358,9 @@ def test_resources_that_no_node_has(session, tmp_path, capsys):
 
 
 def test_retried_on_request(folder, session, here):
+    """A trial whose process dies on the way is no failure."""
     (folder / "broken").unlink()
+    (folder / "deadly").touch()
     before = summaries(folder)
     code, out, err = here("sweep.retry_failed=true", "--json")
     assert code == 0
@@ -368,6 +370,9 @@ def test_retried_on_request(folder, session, here):
     assert not list(folder.rglob("failure.json"))
     report = json.loads(out)
     assert {trial["state"] for trial in report["trials"]} == {"done"}
+    assert sum(trial["preemptions"] for trial in report["trials"]) == 1
+    (line,) = [json.loads(path.read_text()) for path in folder.rglob("preemptions.jsonl")]
+    assert line["reason"].startswith("its process died")
     assert "24/24" in err
     assert not [path for path in folder.rglob("*") if path.name.startswith(".") and path.is_file()]
 

@@ -10,7 +10,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from runners.compose.conf_folder import CONF
-from runners.record.run_folder import Progress
+from runners.record.run_folder import Progress, ResultsError, RunFolder
+from runners.recorded_run import run_configuration
 from runners.sweep import command, shared_runs
 from runners.sweep.plan import SweepError, plan
 from runners.sweep.shared_runs import copy_finished, distinct_trials, plan_all
@@ -19,7 +20,7 @@ from tests.helpers.compose import compose
 
 TINY = [
     "problem.n_agents=4", "rounds=2", "algorithm.M=10", "privacy.accountants=[moments,rdp,fixed_size,gdp]",
-    "privacy.accountant=rdp",
+    "privacy.accountant=rdp", "tracker.wandb.mode=disabled",
 ]  # fmt: skip
 BOTH = ["experiment=fig2c,fig2d", *TINY, "seeds=0,1"]
 
@@ -127,10 +128,6 @@ def test_as_json_a_list(tmp_path, capsys):
         (["experiment=fig2c,fig2c"], "experiments must be different names between commas, got 'fig2c,fig2c'"),
         (["experiment=fig2c,"], "experiments must be different names between commas, got 'fig2c,'"),
         (["experiment=fig2c,fig99"], "unknown experiment 'fig99'"),
-        (
-            ["experiment=fig2c,fig2d", "tracker.wandb.mode=offline"],
-            "tracker.wandb.mode=disabled, got 'offline' in fig2c",
-        ),
         (["experiment=fig2c,fig2d", "privacy.rng=os"], "privacy.rng=seeded, got 'os' in fig2c"),
         (["experiment=fig2c,cost"], "python -m runners.fetch landmine"),
         (["experiment=fig2c", "scale=large"], "scale must be one of quick, paper, got 'large'"),
@@ -156,3 +153,14 @@ def test_scales_have_seeds_and_perhaps_more_settings():
     assert ([s.label for s in paper.settings], paper.seeds) == (["ts", "fts"], (0, 1, 2, 3))
     assert quick.settings[0].name == paper.settings[0].name
     assert plan([*given, "scale=paper", "seeds=7"]).seeds == (7,)
+
+
+def test_a_real_run_is_not_copied(tmp_path):
+    cfg = compose("algorithm=ts", *TINY, "privacy.rng=os", "experiment_name=one", f"results_dir={tmp_path}")
+    _, source = run_configuration(cfg)
+    target = RunFolder(tmp_path / "two" / source.parent.name / "0")
+    with pytest.raises(ResultsError, match="is a real run, and its releases happened once"):
+        shared_runs.copy(source, target)
+    assert not (tmp_path / "two").exists()
+    private = ("rounds.parquet", "summary.json")
+    assert all((source / name).stat().st_mode & 0o077 == 0 for name in private)

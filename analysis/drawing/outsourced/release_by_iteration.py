@@ -13,16 +13,18 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from analysis.drawing.axes import cut_off, metric_axis, span, title
-from analysis.drawing.captions import Telling, no_claims, release_in_words
-from analysis.drawing.curves import PUBLISHED_LINE, draw_line, entry
-from analysis.drawing.families import CurveFamilies, CurveFamily, families
-from analysis.drawing.notes import equal_runs, left_out, zeros_by_round
-from analysis.drawing.page import page
+from analysis.drawing.captions import release_in_words
+from analysis.drawing.curves import draw_line, entry, name_left_only, published_line
+from analysis.drawing.outsourced.families import CurveFamilies, CurveFamily, families
+from analysis.drawing.outsourced.notes import equal_runs, left_out, zeros_by_round
+from analysis.drawing.page import PanelHead, page
+from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.drawing.published_values import Published, published
 from analysis.drawing.sweeps import Curve
 from analysis.load import SettingRuns
 
 GREY = "#444444"
+X_LABEL = "iteration t (measurements after the first)"
 HOLLOW_WORDS = "published (hollow, the shape and colour of its line)"
 
 
@@ -36,14 +38,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Page:
-    """A picture, the end of its name, and the claims at the end of its caption."""
+    """A picture, the end of its name, and the settings that are drawn."""
 
     name: str
     figure: Figure
-    claims: str
+    settings: tuple[SettingRuns, ...]
 
 
-def by_iteration(groups: Sequence[SettingRuns], claims: Telling = no_claims) -> list[Page]:
+def by_iteration(groups: Sequence[SettingRuns], style: PageStyle = SCREEN) -> list[Page]:
     """The page of what is claimed (epsilon, and r), and that of what is guaranteed (each transform)."""
     found = families(groups)
     parts = _parts((*found.claimed, *found.columns))
@@ -52,9 +54,9 @@ def by_iteration(groups: Sequence[SettingRuns], claims: Telling = no_claims) -> 
     pages = []
     if claimed or not guaranteed:
         known = published(groups)
-        pages.append(_lines("regret_by_iteration", groups, found, claimed or [Part("", ())], known, claims))
+        pages.append(_lines("regret_by_iteration", groups, found, claimed or [Part("", ())], known, style))
     if guaranteed:
-        pages.append(_lines("guaranteed_regret_by_iteration", groups, found, guaranteed, {}, claims))
+        pages.append(_lines("guaranteed_regret_by_iteration", groups, found, guaranteed, {}, style))
     return pages
 
 
@@ -66,7 +68,7 @@ def _parts(found: Sequence[CurveFamily]) -> list[Part]:
 
 def _lines(
     name: str, groups: Sequence[SettingRuns], found: CurveFamilies, parts: Sequence[Part],
-    published_of: Mapping[str, Published], claims: Telling,
+    published_of: Mapping[str, Published], style: PageStyle,
 ) -> Page:  # fmt: skip
     """The panels, the references in each of them. published_of: by label, what was published."""
     curves = [*(c for part in parts for c in part.curves), *found.references]
@@ -76,22 +78,22 @@ def _lines(
     limits = span(groups, np.concatenate([*values, *([*p.values] for p in known.values())]), headroom=1.3)
     shared = [entry(c) for c in found.references]
     if known:
-        shared.append(Line2D([], [], color=GREY, marker="o", label=HOLLOW_WORDS, **PUBLISHED_LINE | {"linestyle": ""}))
-    told = claims(drawn)
+        shared.append(
+            Line2D([], [], color=GREY, marker="o", label=HOLLOW_WORDS, **published_line() | {"linestyle": ""})
+        )
     caption = (
         release_in_words(drawn), cut_off(drawn, limits), equal_runs(drawn), zeros_by_round(drawn, limits),
-        left_out(found.left_out), told,
+        left_out(found.left_out),
     )  # fmt: skip
-    heads = [(part.title, [entry(c) for c in part.curves]) for part in parts]
-    figure, all_axes = page(title(groups, "by iteration"), shared, heads, " ".join(filter(None, caption)))
+    heads = [PanelHead(part.title, [entry(c) for c in part.curves], X_LABEL) for part in parts]
+    text = " ".join(filter(None, caption))
+    figure, all_axes = page(title(groups, "by iteration"), shared, heads, text, style)
     for axes, part in zip(all_axes, parts, strict=True):
         shown = (*found.references, *part.curves)
         for i, curve in enumerate(shown):
             draw_line(axes, curve, (i, len(shown)), known.get(curve.setting.label))
-        axes.set_xlabel("iteration t (measurements after the first)")
         axes.set_xlim(0, max(g.rounds for g in groups) * 1.01)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         metric_axis(axes, groups, limits)
-    for axes in all_axes[1:]:
-        axes.set_ylabel("")
-    return Page(name, figure, told)
+    name_left_only(all_axes)
+    return Page(name, figure, tuple(drawn))

@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.drawing.looks import MARKERS, UNAWARE, Style, another, hues, of_algorithm
+from analysis.drawing.looks import UNAWARE, Style, of_algorithm, stretched, variants_of
 from analysis.drawing.sweeps import Curve
 from analysis.labels import AWARE, NAMES, adds_noise, in_words, telling
 from analysis.load import SettingRuns
 
-DOTTED = (0.0, (1.0, 1.2))
 SWEPT = ("transform.r", "transform.epsilon", "privacy.epsilon")
 
 
@@ -61,8 +60,13 @@ def drawn(found: Sequence[CurveFamily], references: Sequence[Curve]) -> list[Set
 
 def _references(groups: Sequence[SettingRuns]) -> tuple[Curve, ...]:
     names = [str(g.first.config["algorithm"]["name"]) for g in groups]
-    looks = [another(of_algorithm(name), names[:i].count(name)) for i, name in enumerate(names)]
+    looks = [_one_of(of_algorithm(name), names[:i].count(name), names.count(name)) for i, name in enumerate(names)]
     return tuple(Curve(g, g.label, look, True) for g, look in zip(groups, looks, strict=True))
+
+
+def _one_of(look: Style, i: int, n: int) -> Style:
+    """The look of the i-th of n lines of one method, also where it has no markers."""
+    return stretched(variants_of(look, n)[i], i)
 
 
 def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tuple[CurveFamily, ...]]:
@@ -112,26 +116,24 @@ def _alike(
     for g, flat in zip(members, rest, strict=True):
         by_rest.setdefault(tuple(in_words(key, flat[key]) for key in keys if key in flat), []).append(g)
     return tuple(
-        _family(title, alike, x_of, text, (*filter(None, [knows]), *words), i)
+        _family(title, alike, x_of, text, (*filter(None, [knows]), *words), (i, len(by_rest)))
         for i, (words, alike) in enumerate(by_rest.items())
     )
 
 
 def _family(
-    title: str, members: Sequence[SettingRuns], x_of: Mapping[str, float], text: str, told: Sequence[str], number: int
-) -> CurveFamily:
-    """Curves in the order of x, in a ramp of colours. told: what else the settings are; number: among like families."""
+    title: str, members: Sequence[SettingRuns], x_of: Mapping[str, float], text: str, told: Sequence[str],
+    place: tuple[int, int],
+) -> CurveFamily:  # fmt: skip
+    """Curves in the order of x. told: what else the settings are; place: among how many like families it is which."""
     ordered = sorted(members, key=lambda g: x_of[g.label])
-    unaware = AWARE[False] in told
-    style = UNAWARE if unaware else of_algorithm(ordered[0].first.config["algorithm"]["name"])
-    line = DOTTED if unaware else style.line  # beside the aware ones in the same colours
+    name = ordered[0].first.config["algorithm"]["name"]
+    style = _one_of(UNAWARE if AWARE[False] in told else of_algorithm(name), *place)
     xs = tuple(x_of[g.label] for g in ordered)
     labels = [", ".join([text.format(x), *told]) for x in xs]
-    looks = [Style(colour, line, MARKERS[i % len(MARKERS)]) for i, colour in enumerate(hues(len(ordered)))]
-    curves = tuple(
-        Curve(g, label, another(look, number), False) for g, label, look in zip(ordered, labels, looks, strict=True)
-    )
-    return CurveFamily(title, _told(title.rpartition(":")[0], told), another(style, number), xs, curves)
+    looks = variants_of(style, len(ordered))
+    curves = tuple(Curve(g, label, look, False) for g, label, look in zip(ordered, labels, looks, strict=True))
+    return CurveFamily(title, _told(title.rpartition(":")[0], told), style, xs, curves)
 
 
 def _told(name: str, told: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,18 +12,18 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from analysis.drawing.axes import Span, metric_axis, span, title
-from analysis.drawing.captions import Telling, deltas, no_claims, release_in_words
-from analysis.drawing.families import CurveFamily, drawn, families
-from analysis.drawing.looks import plain
-from analysis.drawing.notes import equal_runs, left_out, zeros_at
-from analysis.drawing.page import page
+from analysis.drawing.captions import deltas, release_in_words
+from analysis.drawing.curves import name_left_only
+from analysis.drawing.outsourced.families import CurveFamily, drawn, families
+from analysis.drawing.outsourced.notes import equal_runs, left_out, zeros_at
+from analysis.drawing.outsourced.release_by_iteration import Page
+from analysis.drawing.page import PanelHead, page
+from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.drawing.published_values import WORDS, published
-from analysis.drawing.release_by_iteration import Page
 from analysis.drawing.sweeps import Curve
-from analysis.drawing.tradeoff import HOLLOW
+from analysis.drawing.tradeoff import error_bars, hollow
 from analysis.load import SettingRuns
 
-THIN: dict[str, Any] = {"linestyle": (0.0, (1.0, 4.0)), "linewidth": 1.0}
 LOWEST = 4.0  # a logarithmic axis shows an error down to this part of its mean
 
 
@@ -36,7 +37,7 @@ class Side:
     known: dict[str, float]
 
 
-def by_epsilon(groups: Sequence[SettingRuns], t: int, claims: Telling = no_claims) -> Page:
+def by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page:
     """Regret after round t: against the claimed epsilon, and beside it against guaranteed ones."""
     found = families(groups)
     sides = [
@@ -47,30 +48,27 @@ def by_epsilon(groups: Sequence[SettingRuns], t: int, claims: Telling = no_claim
     shown = drawn([f for side in sides for f in side.parts], found.references)
     known = {label: value for side in sides for label, value in side.known.items()}
     limits = point_span(shown, t, known, headroom=1.6)
-    heads = [(side.head, entries(side.parts, found.references, side.known)) for side in sides]
-    told = claims(shown)
+    heads = [PanelHead(s.head, entries(s.parts, found.references, s.known), s.label) for s in sides]
     caption = (
         release_in_words(shown), "Horizontal lines: no ε.", equal_runs(shown), zeros_at(shown, t, limits),
-        left_out(found.left_out), told,
+        left_out(found.left_out),
     )  # fmt: skip
     text = " ".join(filter(None, caption))
     shared = [reference_entry(c) for c in found.references]
-    figure, all_axes = page(title(groups, f"after {t} rounds, against ε"), shared, heads, text)
+    figure, all_axes = page(title(groups, f"after {t} rounds, against ε"), shared, heads, text, style)
     ticks = sorted({x for side in sides for f in side.parts for x in f.x})
     for axes, side in zip(all_axes, sides, strict=True):
         draw_references(axes, found.references, t, side.known)
-        for family in side.parts:
-            draw_points(axes, family, t, side.known)
-        axes.set_xlabel(plain(side.label))
+        for layer, family in enumerate(side.parts):
+            draw_points(axes, family, t, side.known, layer)
         axes.set_xscale("log")
         axes.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
         axes.xaxis.set_major_locator(FixedLocator(ticks))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.2f}"))
         metric_axis(axes, groups, limits)
-    for axes in all_axes[1:]:
-        axes.set_ylabel("")
-    return Page("regret_by_epsilon", figure, told)
+    name_left_only(all_axes)
+    return Page("regret_by_epsilon", figure, tuple(shown))
 
 
 def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
@@ -130,10 +128,10 @@ def entries(parts: Sequence[CurveFamily], references: Sequence[Curve], known: Ma
     for family in parts:
         if any(c.setting.label in known for c in family.curves):
             look, words = family.style, f"{family.name}, {WORDS}"
-            found.append(Line2D([], [], color=look.colour, linestyle="", marker=look.marker, label=words, **HOLLOW))
+            found.append(Line2D([], [], color=look.colour, linestyle="", marker=look.marker, label=words, **hollow()))
     for curve in references:
         if curve.setting.label in known:
-            found.append(Line2D([], [], color=curve.style.colour, label=f"{curve.label}, {WORDS}", **THIN))
+            found.append(Line2D([], [], color=curve.style.colour, label=f"{curve.label}, {WORDS}", **thin()))
     return found
 
 
@@ -156,16 +154,22 @@ def draw_references(axes: Axes, references: Sequence[Curve], t: int, known: Mapp
         if se:
             axes.axhspan(mean - se, mean + se, color=look.colour, alpha=0.08, linewidth=0)
         if (value := known.get(curve.setting.label)) is not None:
-            axes.axhline(value, color=look.colour, zorder=1.4, **THIN)
+            axes.axhline(value, color=look.colour, zorder=1.4, **thin())
 
 
-def draw_points(axes: Axes, family: CurveFamily, t: int, known: Mapping[str, float]) -> None:
-    """A family's line through its points with their errors; hollow markers for published values."""
+def thin() -> dict[str, Any]:
+    """The look of the line of a published value."""
+    return {"linestyle": (0.0, (1.0, 4.0)), "linewidth": 0.6 * mpl.rcParams["lines.linewidth"]}
+
+
+def draw_points(axes: Axes, family: CurveFamily, t: int, known: Mapping[str, float], layer: int = 0) -> None:
+    """A family's line through its points with their errors, each exactly at its own number; hollow markers for
+    published values. layer: the number of families drawn below."""
     look, at = family.style, [c.setting.at(t) for c in family.curves]
     means, errors = [mean for mean, _ in at], [se or 0.0 for _, se in at]
-    axes.errorbar(
-        family.x, means, errors, color=look.colour, linestyle=look.line, marker=look.marker, markersize=6, capsize=3
-    )
+    axes.plot(family.x, means, color=look.colour, linestyle=look.line, label=family.name, zorder=2.9)
+    for x, mean, error in zip(family.x, means, errors, strict=True):
+        error_bars(axes, x, mean, error, look, layer)
     for x, curve in zip(family.x, family.curves, strict=True):
         if (value := known.get(curve.setting.label)) is not None:
-            axes.plot([x], [value], color=look.colour, marker=look.marker, linestyle="", zorder=3.5, **HOLLOW)
+            axes.plot([x], [value], color=look.colour, marker=look.marker, linestyle="", zorder=3.5, **hollow())

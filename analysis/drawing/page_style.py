@@ -1,0 +1,78 @@
+"""Styles of pictures: for a screen, for a column of a paper, for a talk. All lengths follow from the size of text."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from analysis.drawing.looks import LOOK
+
+WIDEST = 30.0  # inches
+
+
+@dataclass(frozen=True)
+class PageStyle:
+    """The measures of a page.
+
+    width, wide: inches, with one panel and with several; least: the smallest width that text has room in. font:
+    points of the axes' text; legend, title, caption: points of theirs. panel: the smallest height of a panel, inches;
+    beside: the smallest width of panels that stand side by side. titled, captioned: whether title and caption are in
+    the picture; both always stand in the text beside it.
+    """
+
+    name: str
+    width: float
+    wide: float
+    least: float
+    font: float
+    legend: float
+    title: float
+    caption: float
+    panel: float
+    beside: float
+    line: float
+    marker: float
+    dpi: int
+    titled: bool
+    captioned: bool
+
+    @property
+    def unit(self) -> float:
+        """The factor of lengths that are given for text of 10 points."""
+        return self.font / 10
+
+    @property
+    def rc(self) -> dict[Any, Any]:
+        """Settings of matplotlib."""
+        return LOOK | {
+            "font.size": self.font,
+            "lines.linewidth": self.line,
+            "lines.markersize": self.marker,
+            "axes.linewidth": self.line / 2,
+            "grid.linewidth": 0.375 * self.line,
+            "xtick.major.width": self.line / 2,
+            "ytick.major.width": self.line / 2,
+            "xtick.minor.width": self.line / 3,
+            "ytick.minor.width": self.line / 3,
+        }
+
+    def of_width(self, width: float | None) -> "PageStyle":
+        """The same for pages of one width. Raises ValueError for one that text has no room in."""
+        if width is None:
+            return self
+        if not self.least <= width <= WIDEST:
+            raise ValueError(f"--width must be {self.least:g} to {WIDEST:g} inches in style {self.name}, got {width:g}")
+        return replace(self, width=width, wide=width)
+
+
+SCREEN = PageStyle(
+    "screen", 7.2, 10.4, 5.0, font=10, legend=9, title=12, caption=8.5, panel=3.6, beside=2.6, line=1.6, marker=5,
+    dpi=250, titled=True, captioned=True,
+)  # fmt: skip
+PAPER = PageStyle(
+    "paper", 3.25, 6.75, 2.5, font=8, legend=8, title=8, caption=8, panel=1.9, beside=2.1, line=1.0, marker=3.5,
+    dpi=400, titled=False, captioned=False,
+)  # fmt: skip
+TALK = PageStyle(
+    "talk", 10.0, 13.33, 7.0, font=16, legend=14, title=20, caption=12, panel=4.2, beside=4.6, line=2.6, marker=9,
+    dpi=150, titled=True, captioned=True,
+)  # fmt: skip
+STYLES = {style.name: style for style in (SCREEN, PAPER, TALK)}

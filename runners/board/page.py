@@ -1,0 +1,70 @@
+"""The board's page: HTML, style and scripts of this folder, and plotly.js, which the package plotly brings along.
+
+plotly alone was chosen: one MIT package without new dependencies whose script is on disk, so that one page works
+offline and as a file; Dash, Panel and Streamlit need 8 to 12 packages and a server of their own for the same charts.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SCRIPTS = ("words.js", "charts.js", "tables.js", "page.js")
+_POLICY = "default-src 'none'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+_SERVED = f"{_POLICY}; connect-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'"
+_WHOLE = f"{_POLICY}; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
+
+
+class NoPlotly(RuntimeError):
+    """The package plotly is not installed; the message is one sentence."""
+
+
+def plotly_script() -> str:
+    """The source of plotly.js. Raises NoPlotly."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise NoPlotly("the board needs plotly: pip install 'dpfbo[board]'") from error
+    return str(get_plotlyjs())
+
+
+def board_script() -> str:
+    """The board's own script."""
+    return "\n".join((HERE / name).read_text() for name in SCRIPTS)
+
+
+def style() -> str:
+    return (HERE / "board.css").read_text()
+
+
+def served_page(settings: dict[str, Any]) -> str:
+    """The page that loads its parts from its server, and asks it for the content."""
+    links = '<link rel="stylesheet" href="board.css">'
+    scripts = '<script src="plotly.js"></script><script src="board.js"></script>'
+    return _page(_SERVED, links, _data("settings", settings) + scripts)
+
+
+def whole_page(content: dict[str, Any]) -> str:
+    """The page with everything in it; it loads nothing."""
+    scripts = "".join(f"<script>{_inline(script)}</script>" for script in (plotly_script(), board_script()))
+    data = _data("settings", {}) + _data("content", content)
+    return _page(_WHOLE, f"<style>{style()}</style>", data + scripts)
+
+
+def _page(policy: str, head: str, end: str) -> str:
+    text = (HERE / "page.html").read_text()
+    for name, value in (("POLICY", policy), ("HEAD", head), ("END", end)):
+        text = text.replace(f"<!--{name}-->", value, 1)
+    return text
+
+
+def _data(name: str, content: dict[str, Any]) -> str:
+    """JSON inside a page: without a character that could end its element."""
+    text = json.dumps(content, allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f'<script type="application/json" id="{name}">{text}</script>'
+
+
+def _inline(script: str) -> str:
+    return script.replace("</script", "<\\/script")

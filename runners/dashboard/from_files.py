@@ -1,0 +1,122 @@
+"""Finished runs reach W&B from their files, as a tracker would have logged them while they ran.
+
+config.yaml, summary.json, rounds.parquet and server.parquet hold the same history, config, summary, tags and picture;
+only the seconds of each round are not in them (their sums are). `show: auto` means what it means for a live run.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import yaml
+
+from runners.record import picture
+from runners.record import wandb_attempts as attempts
+from runners.record.wandb_tracker import WandbTracker
+
+# errors of reading files that are not those of a finished run
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, yaml.YAMLError)
+QUANTILES = {"regret/q10": 0.1, "regret/median": 0.5, "regret/q90": 0.9}  # over the agents
+
+
+@dataclass(frozen=True)
+class RunOnDisk:
+    """A finished run in its folder. Reading raises OSError, ValueError or KeyError where a file is damaged."""
+
+    folder: Path
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.folder / "summary.json").read_bytes())
+        return found
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        found: dict[str, Any] = yaml.load((self.folder / "config.yaml").read_bytes(), loader)
+        return found
+
+    @cached_property
+    def wandb(self) -> dict[str, Any]:
+        """The settings `tracker.wandb` of the run."""
+        found: dict[str, Any] = self.config["tracker"]["wandb"]
+        return found
+
+    @property
+    def is_real(self) -> bool:
+        """True unless both its summary and its settings say that it is a simulation ."""
+        return not self.summary["rng"] == self.config["privacy"]["rng"] == "seeded"
+
+    @property
+    def shown(self) -> bool:
+        """True if metrics that are not released may be shown of it."""
+        show = self.wandb["show"]
+        return bool(show == "all" or (show == "auto" and not self.is_real))
+
+    @property
+    def is_logged(self) -> bool:
+        return attempts.was_logged(self.folder, self.summary["rounds"])
+
+    def rounds(self) -> Iterator[dict[str, float | None]]:
+        """Yield the metrics of each round, as `WandbTracker.log_round` takes them."""
+        table = pq.read_table(self.folder / "rounds.parquet", columns=["round", "agent", "regret"])
+        number, agent, regret = (np.asarray(table[name]) for name in ("round", "agent", "regret"))
+        server = {row.pop("round"): row for row in pq.read_table(self.folder / "server.parquet").to_pylist()}
+        for round, mean in enumerate(self.summary["curve"]["mean"]):
+            at = number == round
+            last = regret[at].reshape(len(np.unique(agent[at])), -1)[:, -1]  # of each agent's queries in the round
+            known = last[~np.isnan(last)]
+            row: dict[str, float | None] = {"regret/mean": mean}
+            if len(known):
+                row |= {name: float(np.quantile(known, level)) for name, level in QUANTILES.items()}
+            for key, value in server.get(round, {}).items():
+                row["epsilon" if key == "epsilon" else f"server/{key}"] = value
+            yield row
+
+    def epsilons(self) -> list[float]:
+        """After each broadcast and up to the last round, by the run's accountant; inf if there is no finite one."""
+        found = pq.read_table(self.folder / "server.parquet", columns=["epsilon"])["epsilon"].to_pylist()
+        spent = [np.inf if epsilon is None else float(epsilon) for epsilon in found]
+        return spent + spent[-1:] * (self.summary["rounds"] - len(spent))
+
+    def epsilon_before(self) -> float | None:
+        """Before the first broadcast. Runs of earlier versions do not say it: nothing was spent, if that is finite."""
+        known: float | None = self.summary["epsilon"][self.summary["accountant"]]
+        before: float | None = self.summary.get("epsilon_before", None if known is None else 0.0)
+        return before
+
+
+def finished_runs(experiment: Path) -> list[RunOnDisk]:
+    """The finished runs in the folder of an experiment, in the order of their names."""
+    paths = (path.parent for path in experiment.glob("*/*/summary.json") if path.parent.name.isdecimal())
+    return [RunOnDisk(path) for path in sorted(paths)]
+
+
+def log_run(run: RunOnDisk, mode: str) -> None:
+    """Log a finished run to W&B. mode: `online` or `offline`; nothing happens if it is `disabled`.
+
+    Nobody else may use the run's folder. As for a tracker, a failure of W&B is a warning.
+    """
+    summary, wandb = run.summary, run.wandb
+    tracker = WandbTracker(
+        mode=mode, project=wandb["project"], entity=wandb["entity"], show="all" if run.shown else "released"
+    )
+    name, setting, seed = (str(summary[key]) for key in ("algorithm", "setting", "seed"))
+    tracker.start(
+        run.config, run.folder, f"{summary['problem']}-{name}-{setting}-{seed}", summary["experiment"],
+        [summary["problem"], name], summary["commit"], run.epsilon_before(), setting, label_of(summary),
+        folder=run.folder.parents[1],
+    )  # fmt: skip
+    for number, metrics in enumerate(run.rounds()):
+        tracker.log_round(number, metrics)
+    tracker.finish(summary, lambda path: picture.draw(summary, run.epsilons(), path))
+
+
+def label_of(summary: Mapping[str, Any]) -> str:
+    """The setting of a run in words; runs of earlier versions have none, and get their problem and method."""
+    return summary.get("label") or f"{summary['problem']}, {summary['algorithm']}"

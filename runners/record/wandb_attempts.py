@@ -1,0 +1,80 @@
+"""The W&B runs of a run folder: their ids, and where their files are.
+
+All online attempts of a run have one id until it is finished, so that the server has one curve. An offline attempt has
+an id of its own, and replaces earlier ones that were not uploaded: W&B's service may still hold the id of a process
+that was killed.
+
+`<results>/<experiment>/wandb` holds the W&B folders of all runs of an experiment, so that `wandb sync` and `wandb leet`
+see the whole sweep. Their ids begin with a digest of the run folder's name, so that each run finds its own among them.
+wandb.json in the run folder says which id the run has, and whether it was logged to the end.
+"""
+
+import hashlib
+import json
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dpfbo.files import replace_file
+
+NOTE = "wandb.json"
+_DIGITS = 10  # hexadecimal digits of an id that say which run folder it belongs to
+_RANDOM = 6  # further digits: W&B never gives an id twice, even if its run was deleted
+
+
+@dataclass(frozen=True)
+class WandbNote:
+    """The last attempt to log a run. finished: all its rounds and its summary are logged. rounds: how many, then."""
+
+    id: str
+    mode: str
+    finished: bool = False
+    rounds: int | None = None
+
+
+def read_note(run_dir: Path) -> WandbNote | None:
+    """The note of a run folder; None if there is none to read."""
+    try:
+        return WandbNote(**json.loads((run_dir / NOTE).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def write_note(run_dir: Path, note: WandbNote) -> None:
+    replace_file(run_dir / NOTE, lambda f: f.write(json.dumps(asdict(note)).encode() + b"\n"), durable=False)
+
+
+def id_of_attempt(run_dir: Path, mode: str) -> str:
+    """The id of the attempt that begins."""
+    note = read_note(run_dir)
+    if note is not None and not note.finished and note.mode == mode == "online":
+        return note.id
+    return _prefix(run_dir) + uuid.uuid4().hex[:_RANDOM]
+
+
+def not_uploaded(run_dir: Path, folder: Path) -> list[Path]:
+    """The offline attempts of a run in `folder` that were not uploaded."""
+    return [attempt for attempt in _attempts(run_dir, folder) if not any(attempt.glob("*.synced"))]
+
+
+def delete(attempts: Iterable[Path]) -> None:
+    """Delete attempts that another one replaces, once that is open."""
+    for attempt in attempts:
+        shutil.rmtree(attempt, ignore_errors=True)
+
+
+def was_logged(run_dir: Path, rounds: int) -> bool:
+    """True if W&B has all rounds of the finished run in this folder."""
+    note = read_note(run_dir)
+    return note is not None and note.finished and note.rounds == rounds
+
+
+def _attempts(run_dir: Path, folder: Path) -> Iterator[Path]:
+    yield from folder.glob(f"wandb/offline-run-*-{_prefix(run_dir)}*")
+    yield from run_dir.glob("wandb/offline-run-*")  # of earlier versions
+
+
+def _prefix(run_dir: Path) -> str:
+    return hashlib.sha256(f"{run_dir.parent.name}/{run_dir.name}".encode()).hexdigest()[:_DIGITS]

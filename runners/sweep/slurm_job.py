@@ -1,0 +1,237 @@
+"""One task of a sweep's Slurm job: the first makes a Ray cluster and runs the sweep on it, the others join with a node.
+
+Tasks find each other by a file in the results folder that all nodes see. A node whose Ray ends joins again while the
+sweep goes on. A sweep that is asked to stop, before its time limit or for another job, is requeued, and goes on from
+its run folders; one that was cancelled is not.
+"""
+
+import argparse
+import json
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dpfbo.files import replace_file
+
+_POLL_SECONDS = 0.5
+_AGAIN_SECONDS = 3.0  # pause before a node joins again
+_END_SECONDS = 15.0  # that a Ray node has to end
+_QUESTIONS = 3  # to a Slurm that does not answer
+_LOST_SECONDS = 60.0  # without the first node's Ray, until the others end
+_HEAD_SECONDS = 300.0  # that the other nodes wait for the first
+
+
+@dataclass(frozen=True)
+class Head:
+    """The first node's Ray: its address, its secret, and its folder for temporary files."""
+
+    address: str
+    token: str
+    folder: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "RAY_ADDRESS": self.address, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token,
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one task of the job; returns its exit code."""
+    args = _parse(argv)
+    if args.inside:
+        _wait_for_nodes(args.inside, args.wait_for_nodes)
+        from runners.sweep import command  # here, because the other tasks need none of it
+
+        return command.main([*args.arguments, f"sweep.address='{os.environ['RAY_ADDRESS']}'"])
+    job = f"{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT', '0')}"
+    meeting = args.folder / f"{job}.address"
+    if os.environ.get("SLURM_PROCID", "0") != "0":
+        return _join(meeting, args)
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
+    try:
+        code = _lead(meeting, args, signals)
+    finally:
+        meeting.unlink(missing_ok=True)  # the others end
+    again = int(os.environ.get("SLURM_RESTART_COUNT", "0")) < args.max_requeues
+    if signals and code != 0 and again and _runs():
+        print("asked to stop: requeued, to go on where it was", flush=True)
+        subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False)
+    return code
+
+
+def _lead(meeting: Path, args: argparse.Namespace, signals: Sequence[int]) -> int:
+    """Start the head, tell the others where it is, and run the sweep, until it ends or a signal asks for the end.
+
+    Slurm sends a signal to Ray's own processes, too. A process that is connected to Ray may then hang or be ended by
+    it, so that the sweep is a process of its own.
+    """
+    from ray.util import get_node_ip_address  # here, because signals are heard by now
+
+    host, port = get_node_ip_address(), _free_port()
+    folder = tempfile.mkdtemp(prefix="dp-", dir="/tmp")  # a short path, because Ray's sockets are below it
+    head = Head(f"{host}:{port}", secrets.token_hex(32), f"{folder}/r")  # Ray opens its own folder for everybody
+    options = ["--head", f"--node-ip-address={host}", f"--port={port}", f"--temp-dir={head.folder}"]
+    nodes = os.environ.get("SLURM_NNODES", "1")
+    inside = [sys.executable, "-m", "runners.sweep.slurm_job", "--inside", nodes]
+    os.environ |= head.environment
+    with _removed(Path(folder)), _ray_node(args, *options, "--include-dashboard=false"):
+        replace_file(meeting, lambda file: file.write(json.dumps(asdict(head)).encode()), mode=0o600)
+        sweep = subprocess.Popen([*inside, *_own_options(args), "--", *args.arguments])
+        while sweep.poll() is None and not signals:
+            time.sleep(_POLL_SECONDS)
+        try:
+            code = sweep.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            sweep.kill()
+            code = sweep.wait()
+    return code if code >= 0 else 128 - code
+
+
+def _own_options(args: argparse.Namespace) -> list[str]:
+    options = {"folder": args.folder, "cpus": args.cpus, "gpus": args.gpus, "wait-for-nodes": args.wait_for_nodes}
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+def _join(meeting: Path, args: argparse.Namespace) -> int:
+    """Be a node of the cluster until the first task ends."""
+    give_up = time.monotonic() + _HEAD_SECONDS
+    while not meeting.exists():
+        if time.monotonic() > give_up:
+            print(f"error: no head within {_HEAD_SECONDS:g} s", file=sys.stderr)
+            return 1
+        time.sleep(_POLL_SECONDS)
+    head = Head(**json.loads(meeting.read_bytes()))
+    os.environ |= head.environment
+    _own_folder(Path(head.folder).parent)
+    with _removed(Path(head.folder).parent):
+        return _be_a_node(meeting, head, args)
+
+
+def _be_a_node(meeting: Path, head: Head, args: argparse.Namespace) -> int:
+    seen = time.monotonic()
+    while meeting.exists():
+        if _answers(head.address):
+            seen = time.monotonic()
+        elif time.monotonic() > seen + _LOST_SECONDS:  # the first task was killed
+            print(f"error: no Ray at {head.address} any more", file=sys.stderr)
+            return 1
+        with _ray_node(args, f"--address={head.address}") as node:
+            while meeting.exists() and node.poll() is None:
+                time.sleep(_POLL_SECONDS)
+        if meeting.exists():
+            time.sleep(_AGAIN_SECONDS)
+    return 0
+
+
+def _own_folder(folder: Path) -> None:
+    """Make the folder of the head on this node, too, for this user alone. Raises PermissionError if somebody has it."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid() or folder.is_symlink():
+        raise PermissionError(f"{folder} belongs to another user")
+
+
+@contextmanager
+def _removed(folder: Path) -> Iterator[None]:
+    """Remove a folder after the block."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _ray_node(args: argparse.Namespace, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Ray on this node, until the end of the block. Ports are those that are free: a node may hold several jobs."""
+    free = [f"--{name}=0" for name in ("min-worker-port", "max-worker-port", "dashboard-agent-listen-port")]
+    resources = [f"--num-cpus={args.cpus}", f"--num-gpus={args.gpus}"]
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, *free, *resources, "--block"]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    node = subprocess.Popen([*start, "--disable-usage-stats"], env=environment, stdout=subprocess.DEVNULL)
+    try:
+        yield node
+    finally:
+        node.terminate()
+        try:
+            node.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            node.kill()
+
+
+def _wait_for_nodes(count: int, seconds: float) -> None:
+    """Wait until Ray has as many nodes; after so many seconds go on with those that are there."""
+    import ray
+
+    give_up, there, connected = time.monotonic() + max(seconds, _HEAD_SECONDS), 0, False
+    while not connected:
+        try:
+            ray.init(os.environ["RAY_ADDRESS"], log_to_driver=False, logging_level=logging.ERROR)
+            connected = True
+        except (ConnectionError, RuntimeError, ValueError, OSError):  # it is not up yet
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(_POLL_SECONDS)
+    give_up = time.monotonic() + seconds
+    while (there := sum(node["Alive"] for node in ray.nodes())) < count and time.monotonic() < give_up:
+        time.sleep(_POLL_SECONDS)
+    ray.shutdown()
+    words = f"{there} of {count} nodes"
+    print(words if there == count else f"warning: {words} are there, the sweep begins without the others", flush=True)
+
+
+def _runs() -> bool:
+    """True if Slurm still has the job as running: it was neither cancelled nor requeued by somebody else."""
+    ask = ["squeue", "--noheader", "--jobs", os.environ["SLURM_JOB_ID"], "--format=%T"]
+    for _ in range(_QUESTIONS):
+        try:
+            done = subprocess.run(ask, capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if done.returncode == 0:
+            return done.stdout.strip() == "RUNNING"
+        time.sleep(1.0)
+    return False
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("", 0))
+        return int(s.getsockname()[1])
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m runners.sweep.slurm_job", description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="where the tasks meet")
+    parser.add_argument("--cpus", type=int, required=True, help="CPUs of each node")
+    parser.add_argument("--gpus", type=int, required=True, help="GPUs of each node")
+    parser.add_argument("--wait-for-nodes", type=float, default=300.0, help="seconds to wait for Ray on all nodes")
+    parser.add_argument("--max-requeues", type=int, default=100, help="after so many the job ends")
+    parser.add_argument("--inside", type=int, default=0, help="run the sweep, once Ray has so many nodes")
+    parser.add_argument("arguments", nargs="*", help="command line of runners.sweep")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The dashboard of an experiment: built without a server, saved on a stand-in for one."""
+
+import json
+
+import pytest
+
+from runners import workspace
+from runners.dashboard.workspace_spec import MOST_RUNS
+from tests.helpers.wandb_records import CLOSED_PORT, FAKE_KEY, own_wandb  # noqa: F401
+from tests.helpers.wandb_server import wandb_server
+
+pytest.importorskip("wandb_workspaces")
+pytestmark = pytest.mark.usefixtures("own_wandb")
+
+
+def sections_of(spec):
+    return {section["name"]: section["panels"] for section in spec["section"]["panelBankConfig"]["sections"]}
+
+
+def test_lines_are_means_of_a_label_with_their_standard_error(capsys):
+    assert workspace.main(["experiment=fig2c", "--json"]) == 0
+    spec = json.loads(capsys.readouterr().out)
+    first, *_ = sections_of(spec).values()
+    against_epsilon, against_round, scatter = [panel["config"] for panel in first]
+    assert (against_epsilon["xAxis"], against_epsilon["metrics"]) == ("privacy/epsilon", ["regret_vs_epsilon"])
+    assert (against_round["xAxis"], against_round["metrics"]) == ("round", ["regret/mean"])
+    assert scatter["xAxis"].endswith("final_epsilon") and scatter["yAxis"].endswith("final_regret")
+    lines = [p["config"] for panels in sections_of(spec).values() for p in panels if "Line" in p["viewType"]]
+    assert len(lines) > 10
+    for line in lines:
+        assert line["groupBy"].startswith("label") and (line["groupAgg"], line["groupArea"]) == ("mean", "stderr")
+        assert line["limit"] == MOST_RUNS
+    (runs,) = spec["section"]["runSets"]
+    assert [(f["key"]["name"], f["op"], f["value"]) for f in runs["filters"]["filters"]] == [("group", "=", "fig2c")]
+    assert runs["grouping"][0]["name"].startswith("label")
+    assert spec["section"]["settings"]["maxRuns"] == MOST_RUNS
+
+
+def test_all_metrics_of_the_panels_are_those_that_runs_log(capsys):
+    from runners.record import wandb_layout as layout
+
+    workspace.main(["experiment=fig2c", "--json"])
+    spec = json.loads(capsys.readouterr().out)
+    known = layout.visibility()
+    names = {name for kind in known.values() for name in kind}
+    for panels in sections_of(spec).values():
+        for metric in (m for panel in panels for m in panel["config"].get("metrics", [])):
+            assert metric in names or f"{metric.split('/')[0]}/*" in names, metric
+
+
+def test_saved_on_the_server(capsys, monkeypatch):
+    with wandb_server() as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.address)
+        monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
+        assert workspace.main(["experiment=fig2c", "project=other", "--save"]) == 0
+        assert server.unknown == []
+        (view,) = server.views
+    assert (view["entityName"], view["projectName"], view["displayName"]) == ("team", "other", "fig2c")
+    assert "Regret and epsilon" in view["spec"] and "/team/other" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("key", [None, FAKE_KEY])
+def test_without_a_key_or_a_server_one_sentence(capsys, monkeypatch, key):
+    monkeypatch.setenv("WANDB_BASE_URL", CLOSED_PORT)
+    if key is not None:
+        monkeypatch.setenv("WANDB_API_KEY", key)
+    monkeypatch.setattr(workspace, "_SECONDS", 1)
+    assert workspace.main(["experiment=fig2c", "--save"]) == 1
+    error = capsys.readouterr().err
+    assert ("needs a W&B API key" if key is None else "needs the W&B server") in error
+    assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [([], "experiment=NAME must be given"), (["experiment=a", "color=red"], "unknown key 'color'"), (["a"], "a")],
+)
+def test_words_that_are_no_settings(capsys, words, says):
+    with pytest.raises(SystemExit) as stop:
+        workspace.main(words)
+    assert stop.value.code == 2 and says in capsys.readouterr().err

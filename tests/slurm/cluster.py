@@ -1,0 +1,106 @@
+"""A Slurm cluster of several node names on this machine, on loopback: munged, slurmctld and a slurmd for each node."""
+
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel")
+
+CONFIGURATION = """
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+SchedulerParameters=bf_interval=1,sched_interval=1,requeue_delay=1
+ReturnToService=2
+KillWait=5
+MpiDefault=none
+JobRequeue=1
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def missing() -> list[str]:
+    """The programs of Slurm that are not on this machine."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+
+
+@contextmanager
+def slurm(folder: Path, nodes: int = 3) -> Iterator[dict[str, str]]:
+    """Start a cluster with its files in `folder`; yields the environment in which Slurm's commands find it."""
+    (folder / "state").mkdir()
+    key = folder / "munge.key"
+    key.write_bytes(secrets.token_bytes(1024))
+    key.chmod(0o400)
+    names, ports = [f"n{i + 1}" for i in range(nodes)], _free_ports(nodes + 1)
+    host, user = socket.gethostname().split(".")[0], pwd.getpwuid(os.getuid()).pw_name
+    text = CONFIGURATION.format(host=host, port=ports[0], user=user, folder=folder)
+    for name, port in zip(names, ports[1:], strict=True):
+        text += f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=4000\n"
+    (folder / "slurm.conf").write_text(text)
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PATH": path}
+    for name in ("PYTEST_XDIST_WORKER", "RAY_ADDRESS"):
+        environment.pop(name, None)
+    munged = [
+        "munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder}/munge.socket",
+        f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munged.seed",
+    ]  # fmt: skip
+    commands = [munged, ["slurmctld", "-D", "-c"], *(["slurmd", "-D", "-N", name] for name in names)]
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        for command in commands:
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            started.append(subprocess.Popen(command, env=environment, **quiet))  # type: ignore[call-overload]
+            time.sleep(0.5)
+        _wait_for_nodes(environment, nodes)
+        yield environment
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _wait_for_nodes(environment: dict[str, str], nodes: int) -> None:
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up:
+        ask = ["sinfo", "--noheader", "--states=idle", "--format=%D"]
+        answer = subprocess.run(ask, env=environment, capture_output=True, text=True).stdout.split()
+        if answer == [str(nodes)]:
+            return
+        time.sleep(0.5)
+    raise RuntimeError("Slurm has no idle nodes; its logs are beside slurm.conf")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
