@@ -34,7 +34,7 @@ _NAMES = {  # public names by file
     "privacy/noise": "DiscreteGaussian Gaussian",
     "privacy/plan": "PrivacyPlan",
     "privacy/release": "Diagnostics Release",
-    "federated/agents": "Agents",
+    "federated/population/agents": "Agents",
     "federated/broadcast": "SharedPrior",
     "federated/controls": "RandomServer SobolServer",
     "federated/dropout": "Dropout",
@@ -104,7 +104,6 @@ if TYPE_CHECKING:
     from dpfbo.checkpoint import Checkpoint
     from dpfbo.checks import SettingError
     from dpfbo.extensions import Message
-    from dpfbo.federated.agents import Agents
     from dpfbo.federated.broadcast import SharedPrior
     from dpfbo.federated.controls import RandomServer, SobolServer
     from dpfbo.federated.dropout import Dropout
@@ -112,6 +111,7 @@ if TYPE_CHECKING:
     from dpfbo.federated.federation import run as run_federated
     from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
     from dpfbo.federated.peer_exchange import PeerExchange
+    from dpfbo.federated.population.agents import Agents
     from dpfbo.federated.prior.model import PriorModel
     from dpfbo.federated.prior_server import PriorServer
     from dpfbo.federated.server import Server

@@ -1,16 +1,19 @@
 """The federated loop: T rounds of agents, server and broadcast, in one process or in several behind the protocols."""
 
+import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from dpfbo.clock import PhaseClock
-from dpfbo.federated.agents import Agents
 from dpfbo.federated.broadcast import Broadcast, averaged
-from dpfbo.federated.messages import Messages
+from dpfbo.federated.mechanism import Mechanism
+from dpfbo.federated.messages import Messages, PartialSum
+from dpfbo.federated.population.agents import Agents
+from dpfbo.federated.population.shard import Shard, Turn
 from dpfbo.federated.server import RoundOutput
-from dpfbo.federated.shard import Shard, Turn
 from dpfbo.problems import Problem
 from dpfbo.records import RoundRecord
 from dpfbo.run_result import OnRound, Result, Round
@@ -88,6 +91,8 @@ def run(
             messages = step.messages()
             with clock("server"):
                 broadcast, record, diagnostics = to.round(t, messages)
+            if isinstance(messages, ShardMessages):  # making them is the agents' work
+                clock.seconds["server"] -= messages.seconds
         done = Round(step.record(), broadcast, record, diagnostics, {**step.seconds(), **clock.seconds})
         result.add(done)
         on_round(done)
@@ -96,32 +101,62 @@ def run(
 
 @dataclass(frozen=True)
 class LocalPopulation:
-    """All agents as one shard in this process."""
+    """All agents as one shard in this process.
+
+    mechanism: the server's, if it takes sums; then only the agents that it chooses make a message. None: the server
+    gets the messages of all.
+    """
 
     shard: Shard
+    mechanism: Mechanism | None = None
 
     @staticmethod
-    def of(problem: Problem, agents: Agents) -> "LocalPopulation":
-        """All agents of the problem, on the CPU."""
-        return LocalPopulation(Shard(problem, agents, torch.arange(problem.n_agents)))
+    def of(problem: Problem, agents: Agents, mechanism: Mechanism | None = None, threads: int = 1) -> "LocalPopulation":
+        """All agents of the problem, on the CPU. threads: see `Shard`."""
+        return LocalPopulation(Shard(problem, agents, torch.arange(problem.n_agents), threads), mechanism)
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "LocalStep":
-        self.shard.clock.seconds.clear()
-        return LocalStep(self.shard.step(t, broadcast, send), dict(self.shard.clock.seconds))
+        self.shard.take_seconds()
+        turn = self.shard.step(t, broadcast, send and self.mechanism is None)
+        return LocalStep(self, turn, send)
 
 
 @dataclass(frozen=True)
 class LocalStep:
     """A finished round of `LocalPopulation`."""
 
+    population: LocalPopulation
     turn: Turn
-    phases: dict[str, float]
+    send: bool
 
     def messages(self) -> Messages | None:
-        return None if self.turn.messages is None else self.turn.messages.cpu()
+        if not self.send:
+            return None
+        if self.population.mechanism is None:
+            return None if self.turn.messages is None else self.turn.messages.cpu()
+        return ShardMessages(self.population.shard, self.turn.record.round, self.population.mechanism)
 
     def record(self) -> RoundRecord:
         return self.turn.record
 
     def seconds(self) -> dict[str, float]:
-        return self.phases
+        return self.population.shard.take_seconds()
+
+
+@dataclass
+class ShardMessages:
+    """The messages of one round, made when they are added up (`dpfbo.federated.messages.Contributions`).
+
+    seconds: the time that it took.
+    """
+
+    shard: Shard
+    round: int
+    mechanism: Mechanism
+    seconds: float = 0.0
+
+    def add_up(self, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
+        begin = time.perf_counter()
+        part = self.shard.add_up(self.round, chosen, weights[:, chosen], self.mechanism)
+        self.seconds += time.perf_counter() - begin
+        return part

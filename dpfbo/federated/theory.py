@@ -28,7 +28,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.clock import PhaseClock
-from dpfbo.federated.agents import Agents
+from dpfbo.federated.population.agents import Agents
 
 
 def greedy_information_gain(K: Tensor, steps: int, noise: float) -> Tensor:

@@ -8,9 +8,11 @@ kernel, on any domain (`gpytorch_draws`).
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
@@ -62,10 +64,12 @@ class OwnDraw:
         acquisition: Acquisition,
         streams: Streams,
         round: int,
+        index: Tensor | None = None,
     ) -> Tensor:
         """Argmax of one posterior draw for each agent.
 
         agents: n ids; x: n x t x D unit-cube points; y: n x t; hyper: n, `KernelParameters` for `gpytorch` alone.
+        index: n x t, the rows of x in a grid, if they are known.
         Returns n x D unit-cube points. All tensors, the domain's too, are on one device.
         """
         noise = hyper.noise.clamp(min=_NOISE_FLOOR)
@@ -82,7 +86,8 @@ class OwnDraw:
             def prior(octave: int, rows: Tensor, size: int) -> Tensor:
                 return streams.normal(f"own_draw/weights/{octave}", agents[rows], round, size)
 
-            values = exact_draw_on_grid(domain.unit_points[:, 0], x[..., 0], y, hyper, noise, prior, e)
+            index = domain.index_of(x) if index is None else index
+            values = exact_draw_on_grid(domain.line, index, y, hyper, noise, prior, e)
             return domain.unit_points[values.argmax(1)]
         function = self._feature_draw(agents, x, y, hyper, noise, domain, streams, round)
         u = streams.uniform("own_draw/starts", agents, round, acquisition.uniforms_needed(domain))
@@ -113,7 +118,7 @@ class OwnDraw:
 
 
 def exact_draw_on_grid(
-    grid: Tensor, x: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, prior: Prior, e: Tensor
+    grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, prior: Prior, e: Tensor
 ) -> Tensor:
     """Exact posterior draws of an SE Gaussian process on a grid in [0, 1], by Matheron's rule.
 
@@ -123,23 +128,30 @@ def exact_draw_on_grid(
     SE kernel on [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle and its basis, so one
     matrix product serves them all.
 
-    grid: G; x, y, e: n x t; prior(octave, rows, size): standard normals, `len(rows) x size`. Returns n x G.
+    grid: G; index: n x t, the rows of the observed points x; y, e: n x t; prior(octave, rows, size): standard normals,
+    `len(rows) x size`. Returns n x G.
     """
-    L = hyperparameters.gram_cholesky(x[..., None], hyper, noise)
+    L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
     octave = hyper.lengthscale.log2().ceil().long()
-    values = torch.empty(len(x), len(grid), dtype=y.dtype, device=y.device)
+    values = torch.empty(len(y), len(grid), dtype=y.dtype, device=y.device)
     for k in octave.unique().tolist():  # at most 15 octaves lie between the bounds of the fit
         n = (octave == k).nonzero()[:, 0]
         n = batches.padded(n)
-        circle = 1 + _REACH * 2.0**k
-        size = _harmonics(2.0**k)
-        spectrum = _spectrum(hyper.select(n), circle, size)  # n x F
-        at_x, at_grid = _fourier_basis(x[n], circle, size), _fourier_basis(grid, circle, size)
+        circle, basis = _basis(grid, k)
+        spectrum = _spectrum(hyper.select(n), circle, (basis.shape[1] - 1) // 2)  # n x F
         w = spectrum.sqrt() * prior(k, n, spectrum.shape[1])
-        residual = y[n] - (at_x @ w.unsqueeze(-1)).squeeze(-1) - e[n]
-        v = torch.cholesky_solve(residual.unsqueeze(-1), L[n])  # n x t x 1
-        values[n] = (w + spectrum * (at_x.mT @ v).squeeze(-1)) @ at_grid.mT
+        at_x = (w @ basis.mT).gather(1, index[n].long())  # cheaper than the basis at each agent's points
+        v = torch.cholesky_solve((y[n] - at_x - e[n]).unsqueeze(-1), L[n]).squeeze(-1)  # n x t
+        update = embedding_bag(index[n], basis, per_sample_weights=v, mode="sum")  # sum_i v_i basis[x_i], n x F
+        values[n] = (w + spectrum * update) @ basis.mT
     return values
+
+
+@lru_cache(maxsize=32)
+def _basis(grid: Tensor, octave: int) -> tuple[float, Tensor]:
+    """The circle for length-scales in (2^(octave - 1), 2^octave], and its Fourier basis at the grid, G x F."""
+    circle = 1 + _REACH * 2.0**octave
+    return circle, _fourier_basis(grid, circle, _harmonics(2.0**octave))
 
 
 def _harmonics(longest: float) -> int:

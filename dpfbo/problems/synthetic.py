@@ -12,6 +12,8 @@ from dpfbo.problems import observation_noise
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Grid
 
+_BLOCK = 4096  # agents whose whole functions are computed at once
+
 
 def gp_draws(n_draws: int, grid_size: int, lengthscale: float, generator: np.random.Generator) -> Tensor:
     """Draws of an SE Gaussian process on `linspace(0, 1, grid_size)`, each scaled to [0, 1]; n_draws x grid_size."""
@@ -60,19 +62,16 @@ class Synthetic:
         points = torch.linspace(0, 1, self.grid_size, dtype=torch.float64, device="cpu")
         return Grid(points[:, None], (0.0,), (1.0,))
 
-    @cached_property
+    @property
     def values(self) -> Tensor:
         """Noiseless objectives, N x grid_size, on the CPU."""
-        streams = Streams(self.function_seed)
-        common = gp_draws(1, self.grid_size, self.lengthscale, streams.generator("problem/function"))
-        agents = torch.arange(self.n_agents, device="cpu")
-        signs = streams.uniform("problem/signs", agents, 0, self.grid_size) < 0.5
-        return common + self.perturbation * torch.where(signs, 1.0, -1.0)
+        return self._values(torch.arange(self.n_agents, device="cpu"))
 
     @cached_property
     def reference(self) -> Tensor:
         """Each agent's optimum, N."""
-        return self.values.max(1).values
+        parts = torch.arange(self.n_agents, device="cpu").split(_BLOCK)
+        return torch.cat([self._values(agents).max(1).values for agents in parts])
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         noise = observation_noise(self.noise_variance, agents, x.shape[1], streams, round)
@@ -80,4 +79,26 @@ class Synthetic:
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         index = (x[..., 0] * (self.grid_size - 1)).round().long()
-        return self.values[agents.cpu()[:, None], index.cpu()].to(x.device)  # the large table stays on the CPU
+        return self._values_at(agents.cpu(), index.cpu()).to(x.device)  # what is known of all agents stays on the CPU
+
+    @cached_property
+    def _common(self) -> Tensor:
+        """The function that all agents share, grid_size."""
+        generator = Streams(self.function_seed).generator("problem/function")
+        return gp_draws(1, self.grid_size, self.lengthscale, generator)[0]
+
+    @cached_property
+    def _signs(self) -> Tensor:
+        """The signs of all perturbations, a bit each: N x (grid_size / 8), on the CPU."""
+        streams, agents = Streams(self.function_seed), torch.arange(self.n_agents, device="cpu")
+        parts = (streams.uniform("problem/signs", part, 0, self.grid_size) < 0.5 for part in agents.split(_BLOCK))
+        return torch.cat([torch.from_numpy(np.packbits(part.numpy(), axis=1)) for part in parts])
+
+    def _values(self, agents: Tensor) -> Tensor:
+        """Noiseless objectives of some agents, n x grid_size."""
+        return self._values_at(agents, torch.arange(self.grid_size, device="cpu").expand(len(agents), -1))
+
+    def _values_at(self, agents: Tensor, index: Tensor) -> Tensor:
+        """Noiseless objectives at k points of the grid for each agent, n x k."""
+        bits = self._signs[agents[:, None], index >> 3] >> (7 - (index & 7)).to(torch.uint8) & 1
+        return self._common[index] + self.perturbation * torch.where(bits == 1, 1.0, -1.0)

@@ -28,9 +28,21 @@ class SyntheticHeterogeneous(Synthetic):
         if not 0 <= self.alpha <= 1:
             raise SettingError("alpha", f"must lie in [0, 1], got {self.alpha!r}")
 
-    @cached_property
+    @property
     def values(self) -> Tensor:
         """Noiseless objectives, N x grid_size, on the CPU; agent n's own function does not depend on N."""
+        return self._mixtures
+
+    @cached_property
+    def reference(self) -> Tensor:
+        """Each agent's optimum, N."""
+        return self.values.max(1).values
+
+    def _values_at(self, agents: Tensor, index: Tensor) -> Tensor:
+        return self.values[agents[:, None], index]
+
+    @cached_property
+    def _mixtures(self) -> Tensor:
         streams, agents = Streams(self.function_seed), torch.arange(self.n_agents, device="cpu")
         generator = streams.generator("problem/function")
         draws = gp_draws(1 + self.n_agents, self.grid_size, self.lengthscale, generator)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.clock import PhaseClock
-from dpfbo.federated.agents import Agents, AgentsState
 from dpfbo.federated.broadcast import Broadcast, SharedPrior, averaged
+from dpfbo.federated.population.agents import Agents, AgentsState
 from dpfbo.gp import batches
 from dpfbo.protocol import wire
 from dpfbo.protocol.journal import Journal, StateError

@@ -71,6 +71,11 @@ class Grid:
         """The points in the unit cube, `G x D`."""
         return self.to_unit(self.points)
 
+    @cached_property
+    def line(self) -> Tensor:
+        """The unit-cube points of a one-dimensional grid, `G`."""
+        return self.unit_points[:, 0].contiguous()
+
     def to_unit(self, x: Tensor) -> Tensor:
         """The unit-cube points `... x D` of natural ones."""
         return Box(self.lower, self.upper).to_unit(x)
@@ -78,6 +83,32 @@ class Grid:
     def to_natural(self, u: Tensor) -> Tensor:
         """Unit-cube points `... x D` in the problem's own units."""
         return Box(self.lower, self.upper).to_natural(u)
+
+    def index_of(self, u: Tensor) -> Tensor:
+        """The row of `points` that each unit-cube point of the grid is, `... x D -> ...`, int32.
+
+        Raises ValueError for a point that is not one of the grid.
+        """
+        values, codes, rows = self._lookup
+        code = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
+        for axis, known in enumerate(values):
+            cell = torch.searchsorted(known, u[..., axis].contiguous()).clamp_(max=len(known) - 1)
+            code = code * len(known) + cell
+        index = rows[torch.searchsorted(codes, code).clamp_(max=len(codes) - 1)]
+        if not torch.equal(self.unit_points[index], u):
+            raise ValueError("a point is not one of the grid")
+        return index.int()
+
+    @cached_property
+    def _lookup(self) -> tuple[list[Tensor], Tensor, Tensor]:
+        """The values of each axis, the sorted codes of the points in these values, and the points' rows."""
+        values, code = [], torch.zeros(len(self.points), dtype=torch.long, device=self.points.device)
+        for axis in range(self.dimension):
+            known, cell = self.unit_points[:, axis].unique(return_inverse=True)
+            values.append(known)
+            code = code * len(known) + cell
+        rows = torch.argsort(code, stable=True)  # of equal points the first
+        return values, code[rows], rows
 
     def to(self, device: torch.device) -> "Grid":
         """The same grid with its points on a device."""

@@ -3,11 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.federated.federation import LocalPopulation
 from dpfbo.federated.federation import run as run_federated
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.privacy.ledger import Ledger
@@ -70,8 +67,8 @@ def run_study(
 ) -> Optimization:
     """Run all rounds of a study in this process.
 
-    ledger: None for one in memory, enough for a simulation. on_round: called after every round. threads: of tensor
-    operations while it runs; more than one pays for thousands of agents.
+    ledger: None for one in memory, enough for a simulation. on_round: called after every round. threads: on which
+    blocks of agents do their steps; it changes no number.
 
     Raises SettingError if the problem has another domain or number of agents, or if real releases (rng `os`) would be
     charged to a ledger in memory, which is lost with the process.
@@ -84,13 +81,8 @@ def run_study(
     if ledger.path is None and study.rng == "os" and study.algorithm.private:
         raise SettingError("ledger", "must be a dpfbo.Ledger with a path where releases are real (rng os)")
     checks.integer("threads", threads, minimum=1)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        server, population = study.server(ledger), LocalPopulation.of(problem, study.agents)
-        result = run_federated(population, server, study.rounds, on_round, study.result(), study.broadcasts)
-    finally:
-        torch.set_num_threads(before)
+    server, population = study.server(ledger), study.population(problem, threads)
+    result = run_federated(population, server, study.rounds, on_round, study.result(), study.broadcasts)
     return Optimization(study, problem, result, ledger)
 
 

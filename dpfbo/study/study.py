@@ -13,10 +13,10 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.federated.agents import Agents
 from dpfbo.federated.dropout import Dropout
-from dpfbo.federated.federation import FederatedResult
+from dpfbo.federated.federation import FederatedResult, LocalPopulation
 from dpfbo.federated.mechanism import Mechanism, SubsampledGaussian, WeightedAverage
+from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.server import AnyServer
 from dpfbo.federated.server_parts import ServerParts
 from dpfbo.federated.weights import Weighting
@@ -27,6 +27,7 @@ from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan, analysing
 from dpfbo.privacy.release import KeptRelease
+from dpfbo.problems import Problem
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain, embedded_dimension
 from dpfbo.space.parameters import Space
@@ -155,6 +156,10 @@ class Study:
     def step(self) -> Mechanism:
         """The server's step: the mechanism, or without privacy the plain weighted average."""
         return self.mechanism if self.algorithm.private else WeightedAverage(self.algorithm.message_normalize)
+
+    def population(self, problem: Problem, threads: int = 1) -> LocalPopulation:
+        """All agents in this process. threads: on which blocks of them do their steps."""
+        return LocalPopulation.of(problem, self.agents, self.step if self.algorithm.aggregates else None, threads)
 
     @cached_property
     def plan(self) -> PrivacyPlan:

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint, ReleaseFile
-from dpfbo.federated.agents import Agents
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.federation import FederatedResult
 from dpfbo.federated.mechanism import Mechanism, SubsampledGaussian
+from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.server import AnyServer
 from dpfbo.federated.weights import Weighting
 from dpfbo.privacy.ledger import Ledger

@@ -8,7 +8,7 @@ import torch
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated import federation
 from dpfbo.federated.federation import Aggregator, FederatedResult, LocalPopulation
-from dpfbo.federated.shard import Shard
+from dpfbo.federated.population.shard import Shard
 from dpfbo.outsourced import loop
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.loop import LocalModeler, OutsourcedResult
@@ -48,13 +48,15 @@ class LocalFederation(Local):
         executor = experiment.settings.executor
         use_threads(executor.threads)
         where = device(executor.device, given_gpu=torch.cuda.is_available())
-        shard = Shard(experiment.problem, experiment.agents, torch.arange(experiment.problem.n_agents, device=where))
+        ids = torch.arange(experiment.problem.n_agents, device=where)
+        shard = Shard(experiment.problem, experiment.agents, ids, executor.threads)
         shard.restore(done.rounds, done.observed)
+        mechanism = experiment.mechanism if experiment.study.algorithm.aggregates else None
         ledger = Ledger(folder.ledger_path)
         checkpoint = Checkpoint(folder.checkpoint_path)
         earlier = experiment.earlier_releases(checkpoint)
         server = experiment.server(ledger, experiment.kept_release(checkpoint), earlier)
-        return LocalFederation(experiment, ledger, LocalPopulation(shard), server, done)
+        return LocalFederation(experiment, ledger, LocalPopulation(shard, mechanism), server, done)
 
     def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
         federation.run(self.population, self.server, self.experiment.rounds, on_round, self.done, broadcasts)

@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpfbo.federated.agents import Agents, Source
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior, moved
+from dpfbo.federated.population.agents import Agents, Source
+from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.transfer import Transfer, chosen_model
-from dpfbo.federated.shard import Shard
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.power import Power
 from dpfbo.federated.weights.softmax import Softmax
@@ -38,6 +38,7 @@ from dpfbo.space.domain import Box, Domain, Grid
 from dpfbo.space.regions import Regions
 from tests.helpers.data_files import write_mini_landmine
 from tests.helpers.devices import CPU, Piece, same_elsewhere, tensors_of
+from tests.helpers.points import on_domain
 
 STREAMS = Streams(5)
 LINE = Grid(torch.linspace(0, 1, 40, dtype=torch.float64)[:, None], (0.0,), (1.0,))
@@ -159,7 +160,7 @@ def maximised(domain: Domain, P: int, own: bool, refine: bool = True) -> Any:
 
 
 def own_draw(method: str, domain: Domain, own: OwnGP | None = None) -> Any:
-    x, y = HISTORY[0][..., : domain.dimension], HISTORY[1]
+    x, y = on_domain(domain.to(CPU), HISTORY[0][..., : domain.dimension]), HISTORY[1]
     hyper = HYPER if own is None else hyperparameters.fit_own(x, y, own, True)
     draw, search = OwnDraw(method, 25), Acquisition(60, 4)
     return [
@@ -345,7 +346,11 @@ def test_a_shard_stays_on_the_device_of_its_ids(name: str, method: str, ids: Ten
         problem.domain, Regions(2, D), shared_features(20, D, 0.2, STREAMS.generator("features")), STREAMS, rounds, 5,
         0.01, "inverse_sqrt", own_gp, OwnDraw(method, 25), Acquisition(60, 4),
     )  # fmt: skip
-    broadcasts = [RegionVectors(normals(2, 20, seed=17)), AgentVectors(normals(N, 20, seed=18)), Points(uniforms(N, D))]
+    broadcasts = [
+        RegionVectors(normals(2, 20, seed=17)),
+        AgentVectors(normals(N, 20, seed=18)),
+        Points(on_domain(problem.domain, uniforms(N, D))),
+    ]
 
     def run() -> Any:
         shard = Shard(problem, agents, ids)

@@ -10,6 +10,7 @@ from dpfbo.checks import SettingError
 from dpfbo.clock import PhaseClock
 from dpfbo.privacy.accounting import accountant_named
 from tests.helpers.federated_world import world
+from tests.helpers.points import on_domain
 
 MADE = {
     "centred": lambda Phi, y, noise: ((y - y.mean())[:, :, None] * Phi).sum(1),  # over all agents, if it could
@@ -29,7 +30,7 @@ def messages(name, y):
     _, agents, _ = world()
     agents = replace(agents, message=name)
     state, clock = agents.initial_state(torch.arange(4)), PhaseClock()
-    x = torch.linspace(0, 1, 20, dtype=torch.float64).reshape(4, 5, 1)
+    x = on_domain(agents.domain, torch.linspace(0, 1, 20, dtype=torch.float64).reshape(4, 5, 1))
     return agents.messages(agents.observe(state, x, y, clock), 0, clock)
 
 

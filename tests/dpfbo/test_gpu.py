@@ -15,10 +15,10 @@ from torch import Tensor
 
 from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
-from dpfbo.federated.agents import Agents, Query
 from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.shard import Shard
+from dpfbo.federated.population.agents import Agents, Query
+from dpfbo.federated.population.shard import Shard
 from dpfbo.gp import gpytorch_fit, hyperparameters
 from dpfbo.gp.acquisition import Acquisition, FeatureFunction
 from dpfbo.gp.draws import OwnDraw
@@ -335,9 +335,10 @@ def test_everything_that_a_shard_keeps_is_on_its_device(make: Callable[[], Probl
     shard = Shard(problem, agents, torch.arange(problem.n_agents, device=CUDA))
     turn = shard.step(0, None, send=True)
     turn = shard.step(1, RegionVectors(normals(4, 60, seed=10)), send=True)
-    state, hyper = shard._state, shard._state.hyper
+    (block,) = shard._blocks
+    state, hyper = block.state, block.state.hyper
     seen = state.history
-    buffers = [state.ids, seen.x, seen.y, seen.Phi, seen.L, hyper.lengthscale, hyper.variance, hyper.noise]
+    buffers = [state.ids, seen.x, seen.y, hyper.lengthscale, hyper.variance, hyper.noise]
     assert turn.messages is not None
     assert all(tensor.device.type == CUDA.type for tensor in (*buffers, turn.messages))
     assert torch.cuda.memory_allocated() - before >= sum(tensor.nbytes for tensor in buffers)

@@ -2,7 +2,7 @@
 
 import torch
 
-from dpfbo.federated.agents import Agents
+from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server

@@ -8,12 +8,12 @@ from dpfbo.audit.faulty import prior_servers
 from dpfbo.audit.faulty.mechanisms import NoClipping
 from dpfbo.audit.server.agents_side import AgentsSide
 from dpfbo.audit.server.target import Target, seeded
-from dpfbo.federated.agents import Agents
 from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.population.agents import Agents
+from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
-from dpfbo.federated.shard import Shard
 from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp.features import block_features
 from dpfbo.privacy.accounting.pld import Pld

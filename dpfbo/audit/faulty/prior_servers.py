@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from dpfbo.clock import PhaseClock
-from dpfbo.federated.agents import Agents, AgentsState, Query
 from dpfbo.federated.broadcast import Broadcast, SharedPrior
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import Messages, accept, clip
+from dpfbo.federated.population.agents import Agents, AgentsState, Query
+from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import RoundOutput, Server
-from dpfbo.federated.shard import Shard
 from dpfbo.gp.design import Design
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.privacy.ledger import Ledger
@@ -96,7 +96,7 @@ class PoolingAgents(Agents):
     def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
         assert self.prior is not None
         z = (state.y - state.y.mean()) / self.prior.scale
-        linear = (state.Phi.mT @ z.unsqueeze(-1)).squeeze(-1)
+        linear = (self.features_at(state.points).mT @ z.unsqueeze(-1)).squeeze(-1)
         scalar = self.prior.statistics.kappa(self.n_init) * (z * z).sum(1, keepdim=True)
         return torch.cat([linear, scalar], 1)
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from dpfbo.federated.agents import Agents
 from dpfbo.federated.broadcast import SharedPrior
-from dpfbo.federated.shard import Shard, Turn
+from dpfbo.federated.population.agents import Agents
+from dpfbo.federated.population.shard import Shard, Turn
 from dpfbo.problems import Problem
 from dpfbo.rng import Streams
 

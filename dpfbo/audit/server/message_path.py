@@ -13,8 +13,8 @@ from torch import Tensor
 from dpfbo.audit.server.agents_side import AgentsSide
 from dpfbo.audit.server.post_processing import public_server
 from dpfbo.audit.server.repeated_rounds import CheckResult, Context, RepeatedRounds
+from dpfbo.federated.population.shard import Turn
 from dpfbo.federated.prior_server import PriorServer
-from dpfbo.federated.shard import Turn
 
 _ROUNDING = 1e-9  # relative error
 _DESIGN, _OWN = "public design", "own data"

@@ -20,37 +20,10 @@ from torch import Tensor
 
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.prior.model import PriorModel
+from dpfbo.federated.prior.rotated import Products, Rotated
 from dpfbo.federated.prior.statistics import added, centred
 from dpfbo.gp import batches
 from dpfbo.gp.posterior import cholesky
-
-
-class Rotated:
-    """The agents' features in the coordinates of one shared prior, and their products: append-only buffers.
-
-    psi: n x capacity x M; common: `Psi diag(spectrum) Psi'`, own: `Psi Psi'`, n x capacity x capacity; the first
-    `count` rows are in use. Rows are computed in the same portions whenever they are: the design, then one by one.
-    """
-
-    def __init__(self, prior: SharedPrior, n: int, capacity: int, n_init: int) -> None:
-        self.prior, self.n_init, self.count = prior, n_init, 0
-        like = prior.rotation
-        self.psi = torch.zeros(n, capacity, len(like), dtype=like.dtype, device=like.device)
-        self.common, self.own = (
-            torch.zeros(n, capacity, capacity, dtype=like.dtype, device=like.device) for _ in range(2)
-        )
-
-    def extend(self, Phi: Tensor) -> None:
-        """Compute the rows that are missing. Phi: n x t x M, the features of all observations so far."""
-        while self.count < Phi.shape[1]:
-            a = self.count
-            b = a + 1 if a else min(self.n_init, Phi.shape[1])
-            self.psi[:, a:b] = batches.product(Phi[:, a:b], self.prior.rotation)
-            new, all_ = self.psi[:, a:b], self.psi[:, :b]
-            for products, rows in ((self.common, new * self.prior.spectrum), (self.own, new)):
-                products[:, a:b, :b] = rows @ all_.mT
-                products[:, :a, a:b] = products[:, a:b, :a].mT
-            self.count = b
 
 
 @dataclass(frozen=True)
@@ -72,20 +45,20 @@ class Transfer:
 
     @staticmethod
     def of(
-        model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int, rotated: Rotated | None = None
+        model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int, products: Products | None = None
     ) -> "Transfer":
         """The transfer to n agents.
 
-        Phi: n x t x M; y: n x t; the first n_init of them are the public design. rotated: of the same agents and prior,
-        with the rows of earlier rounds.
+        y: n x t; the first n_init observations are at the public design. Phi: n x t x M. products: of the same agents
+        and prior, all t observations; then Phi needs those observations only that the agents' messages told of.
         """
-        t = y.shape[1]
-        rotated = Rotated(prior, len(Phi), t, n_init) if rotated is None else rotated
-        rotated.extend(Phi)
-        psi, mean = rotated.psi[:, :t], prior.mean.expand(len(Phi), -1)
+        if products is None:
+            rotated = Rotated(prior, len(Phi), y.shape[1], n_init)
+            products = rotated.products(y.shape[1], lambda a, b: Phi[:, a:b])
+        psi, common, own = products
+        mean = prior.mean.expand(len(Phi), -1)
         if model.leave_own_out:
             mean = mean - batches.product(_told(model, prior, Phi, y, n_init, psi), prior.gain.mT)
-        common, own = rotated.common[:, :t, :t], rotated.own[:, :t, :t]
         return Transfer(model, prior, psi, common, own, y / model.scale, mean)
 
     def select(self, rows: Tensor) -> "Transfer":

@@ -15,8 +15,8 @@ from torch import Tensor
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.messages import Messages, PartialSum
+from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.server import RoundOutput
-from dpfbo.federated.shard import Shard
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import RoundRecord
 from runners.compose.composition import experiment_of, federated
@@ -58,7 +58,7 @@ def _failures() -> Iterator[list[tuple[str, str]]]:
 
 @ray.remote
 class AgentActor:
-    """The agents first..last-1 of a run (`dpfbo.federated.shard.Shard`) in a process of their own."""
+    """The agents first..last-1 of a run (`dpfbo.federated.population.shard.Shard`) in a process of their own."""
 
     def __init__(self, settings: FederatedSettings, first: int, last: int, working_directory: str) -> None:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory
@@ -74,7 +74,7 @@ class AgentActor:
         if self._device.type == "cuda":
             limit_gpu_memory(self._settings.ray.num_gpus)
         ids = torch.arange(*self._range, device=self._device)
-        self._shard = Shard(self._experiment.problem, self._experiment.agents, ids)
+        self._shard = Shard(self._experiment.problem, self._experiment.agents, ids, self._settings.executor.threads)
         self._shard.restore(history, observed)
         return self.placement()
 
@@ -84,11 +84,11 @@ class AgentActor:
     @ray.method(num_returns=2)
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> tuple[AgentReport, np.ndarray | None]:
         """Do round t; returns the report for the driver, and the messages (n x M) for the server."""
-        self._shard.clock.seconds.clear()
+        self._shard.take_seconds()
         with _failures() as failures:
             turn = self._shard.step(t, broadcast, send)
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
-        return AgentReport(turn.record, dict(self._shard.clock.seconds), failures), sent
+        return AgentReport(turn.record, self._shard.take_seconds(), failures), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor) -> PartialSum:
         """The part of these agents in the joint vector (P x M) of round t."""

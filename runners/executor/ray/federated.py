@@ -20,8 +20,8 @@ from ray.exceptions import RayError
 from dpfbo.federated import federation
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.federation import Aggregator, FederatedResult
+from dpfbo.federated.population.shard import cut
 from dpfbo.federated.server import RoundOutput
-from dpfbo.federated.shard import cut
 from dpfbo.records import RoundRecord, joined
 from dpfbo.run_result import OnRound
 from runners.compose.federated import FederatedExperiment
@@ -138,7 +138,8 @@ class RayStep:
     def begin(self) -> None:
         """Ask every agent actor for the round; an actor that has done it already returns the same answer."""
         shards = self.deployment.shards
-        pairs = [s.handle.step.remote(self.t, self.broadcast, self.send) for s in shards]
+        send = self.send and not self.deployment.layout.tree  # in a tree the server asks for sums
+        pairs = [s.handle.step.remote(self.t, self.broadcast, send) for s in shards]
         self.reports, self.sent = [p[0] for p in pairs], [p[1] for p in pairs]
 
     def messages(self) -> "RayMessages | None":

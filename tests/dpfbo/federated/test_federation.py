@@ -9,11 +9,11 @@ import torch
 from dpfbo import records
 from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
-from dpfbo.federated.agents import Source
 from dpfbo.federated.broadcast import Points, RegionVectors
 from dpfbo.federated.controls import RandomServer, SobolServer
 from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
 from dpfbo.federated.peer_exchange import PeerExchange
+from dpfbo.federated.population.agents import Source
 from dpfbo.gp.own_gp import OwnGP
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import EpsilonCurve

@@ -9,12 +9,12 @@ import torch
 from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
 from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.prior.inference import CommonPosterior, Released
 from dpfbo.federated.prior.later import JointSums, joint_posterior
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.statistics import Statistics, added, centred
 from dpfbo.federated.prior.transfer import Transfer
-from dpfbo.federated.shard import Shard
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
@@ -178,15 +178,15 @@ def test_an_agent_leaves_its_own_messages_out():
     shard = Shard(problem, agents, torch.arange(12))
     for t in range(K):
         shard.step(t, sent[t - 1] if t else None, send=False)
-    prior, state = dataclasses.replace(sent[K - 1], clip_norm=torch.tensor(0.7)), shard._state
+    prior, state = dataclasses.replace(sent[K - 1], clip_norm=torch.tensor(0.7)), shard._blocks[0].state
     y = state.y.clone()
     y[3, 4] = torch.inf  # the second message
-    found = Transfer.of(MODEL, prior, state.Phi, y, N_INIT)
+    found = Transfer.of(MODEL, prior, agents.features_at(state.points), y, N_INIT)
     s, told = MODEL.statistics, []
     for n in range(12):
         mine = []
         for i in range(K):
-            Phi, seen = state.Phi[n : n + 1, : N_INIT + i], y[n : n + 1, : N_INIT + i]
+            Phi, seen = agents.features_at(state.points)[n : n + 1, : N_INIT + i], y[n : n + 1, : N_INIT + i]
             message = s.later_messages(Phi, seen, N_INIT) if i else s.messages(Phi, seen)
             Z = added(Phi) if i else centred(Phi)[0]
             kept = float((0.7 / message.norm()).clamp(max=1)) if message.isfinite().all() else 0.0
@@ -201,7 +201,7 @@ def test_messages_of_a_shard_are_increments():
     shard = Shard(problem, agents, torch.arange(12))
     first = shard.step(0, None, send=True)
     later = shard.step(1, sent[0], send=True)
-    s, state = MODEL.statistics, shard._state
-    assert torch.allclose(first.messages, s.messages(state.Phi[:, :4], state.y[:, :4]))
-    assert torch.allclose(later.messages, s.later_messages(state.Phi, state.y, 4))
+    s, state = MODEL.statistics, shard._blocks[0].state
+    assert torch.allclose(first.messages, s.messages(agents.features_at(state.points)[:, :4], state.y[:, :4]))
+    assert torch.allclose(later.messages, s.later_messages(agents.features_at(state.points), state.y, 4))
     assert torch.equal(agents.messages(state, 1, PhaseClock())[:12], later.messages)

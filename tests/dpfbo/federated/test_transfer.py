@@ -9,14 +9,14 @@ from torch.distributions import MultivariateNormal
 
 from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
-from dpfbo.federated.agents import Source
 from dpfbo.federated.broadcast import SharedPrior, averaged
 from dpfbo.federated.mechanism import SubsampledGaussian, WeightedAverage
+from dpfbo.federated.population.agents import Source
+from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.prior.inference import Released, infer
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.statistics import centred
 from dpfbo.federated.prior.transfer import Rotated, Transfer, chosen_model, restricted_likelihood
-from dpfbo.federated.shard import Shard
 from dpfbo.gp import hyperparameters
 from dpfbo.gp.own_gp import OwnGP
 from dpfbo.gp.posterior import cholesky
@@ -24,6 +24,7 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
 from tests.helpers.federated_world import T, prior_server_for, prior_world
+from tests.helpers.points import on_domain
 
 MODEL = PriorModel(lengthscales=(0.1,), noise=0.01, leave_own_out=False)
 SE = 5  # standard errors within which a simulated mean must lie
@@ -107,7 +108,8 @@ class TestPosterior:
         prior, Phi, y = a_prior(8), normals(4, 9, 8, seed=20), normals(4, 9, seed=21)
         rotated = Rotated(prior, 4, 12, 3)
         for t in range(3, 10):
-            transfer = Transfer.of(MODEL, prior, Phi[:, :t], y[:, :t], 3, rotated)
+            products = rotated.products(t, lambda a, b: Phi[:, a:b])
+            transfer = Transfer.of(MODEL, prior, Phi[:, :t], y[:, :t], 3, products)
         together = Transfer.of(MODEL, prior, Phi, y, 3)
         assert torch.equal(transfer.log_likelihoods(), together.log_likelihoods())
         for name in ("psi", "common", "own"):
@@ -362,8 +364,7 @@ class TestGate:
         u = agents.initial_query(state).u
         state = agents.observe(state, u, wave(u), clock)
         prior, _, _ = server.round(0, agents.messages(state, 0, clock))
-        more = agents.streams.uniform("test", ids, 0, 8)[..., None]
-        more = (more * 99).round() / 99
+        more = on_domain(agents.domain, agents.streams.uniform("test", ids, 0, 8)[..., None])
         y = wave(more)
         y[::2] = wave(1 - 0.5 * more[::2] ** 2)  # another function
         state = agents.observe(state, more, y, clock)
@@ -387,7 +388,7 @@ class TestGate:
         state = agents.initial_state(ids)
         u, y = agents.initial_query(state).u, normals(5, 4)
         state = agents.observe(state, u, y, clock)
-        transfer = Transfer.of(model, a_prior(40), state.Phi, state.y, 4)
+        transfer = Transfer.of(model, a_prior(40), agents.features_at(state.points), state.y, 4)
         found = agents._log_likelihoods(transfer, state)
         k = torch.exp(-0.5 * ((u - u.mT) / 0.1) ** 2) + 0.01 * torch.eye(4, dtype=torch.float64)
         assert torch.allclose(found[:, 2], restricted_likelihood(cholesky(k / scale**2), y / scale))
@@ -401,11 +402,12 @@ class TestGate:
         clock, prior = PhaseClock(), a_prior(40)
         state = agents.initial_state(torch.arange(5))
         state = agents.observe(state, agents.initial_query(state).u, normals(5, 4), clock)
-        found = agents._log_likelihoods(Transfer.of(model, prior, state.Phi, state.y, 4), state)
+        found = agents._log_likelihoods(Transfer.of(model, prior, agents.features_at(state.points), state.y, 4), state)
         assert found.shape == (5, 3)
-        state = agents.observe(state, normals(5, 1, 1, seed=3).abs() % 1, normals(5, 1, seed=4), clock)
+        later = on_domain(agents.domain, normals(5, 1, 1, seed=3).abs() % 1)
+        state = agents.observe(state, later, normals(5, 1, seed=4), clock)
         state = agents.fit_hyperparameters(state, clock)
-        transfer = Transfer.of(model, prior, state.Phi, state.y, 4)
+        transfer = Transfer.of(model, prior, agents.features_at(state.points), state.y, 4)
         found = agents._log_likelihoods(transfer, state)
         assert torch.equal(found[:, :3], transfer.log_likelihoods())
         L = hyperparameters.gram_cholesky(state.x, state.hyper, state.hyper.noise)

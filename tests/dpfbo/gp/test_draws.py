@@ -13,9 +13,11 @@ from dpfbo.gp.draws import OwnDraw, exact_draw_on_grid
 from dpfbo.gp.own_gp import Hyperparameters
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box, Grid
+from tests.helpers.points import on_domain
 
 GRID = torch.linspace(0, 1, 25, dtype=torch.float64)
-X = torch.tensor([0.1, 0.15, 0.4, 0.8], dtype=torch.float64)
+ROWS = torch.tensor([2, 4, 10, 19])
+X = GRID[ROWS]
 Y = torch.tensor([0.3, 0.5, -0.4, 1.2], dtype=torch.float64)
 STREAMS = Streams(3)
 SQUARE = Box((0.0, 0.0), (1.0, 1.0))
@@ -47,7 +49,7 @@ def test_exact_draw_has_the_posterior_law(lengthscale):
     agents, hyper = torch.arange(n), hyper_of(n, lengthscale)
     e = hyper.noise.sqrt()[:, None] * streams.normal("e", agents, 0, 4)
     f = exact_draw_on_grid(
-        GRID, X.expand(n, -1), Y.expand(n, -1), hyper, hyper.noise,
+        GRID, ROWS.expand(n, -1), Y.expand(n, -1), hyper, hyper.noise,
         lambda octave, rows, size: streams.normal(f"w/{octave}", agents[rows], 0, size), e,
     )  # fmt: skip
     mean, covariance = posterior(lengthscale)
@@ -65,8 +67,9 @@ def test_agents_of_different_octaves_do_not_mix():
     n = len(scales)
     agents = torch.arange(n)
     hyper = Hyperparameters(scales, torch.ones(n).double(), torch.full((n,), 0.01).double())
-    x, y = Streams(9).uniform("x", torch.arange(n), 0, 6)[..., None], Streams(9).normal("y", torch.arange(n), 0, 6)
     grid = Grid(GRID[:, None], (0.0,), (1.0,))
+    x = on_domain(grid, Streams(9).uniform("x", torch.arange(n), 0, 6)[..., None])
+    y = Streams(9).normal("y", torch.arange(n), 0, 6)
     draw = OwnDraw("exact")
     whole = draw.maximizers(agents, x, y, hyper, grid, Acquisition(), streams, 3)
     for a in range(n):
@@ -80,7 +83,8 @@ def test_shards_draw_what_the_whole_draws(method):
     streams, n = Streams(3), 9
     agents = torch.arange(n)
     domain = Grid(GRID[:, None], (0.0,), (1.0,)) if method == "exact" else Box((0.0,), (1.0,))
-    x, y = Streams(9).uniform("x", torch.arange(n), 0, 6)[..., None], Streams(9).normal("y", torch.arange(n), 0, 6)
+    x = on_domain(domain, Streams(9).uniform("x", torch.arange(n), 0, 6)[..., None])
+    y = Streams(9).normal("y", torch.arange(n), 0, 6)
     hyper, draw, acquisition = hyper_of(n, 0.2), OwnDraw(method, 50), Acquisition(100, 5)
     whole = draw.maximizers(agents, x, y, hyper, domain, acquisition, streams, 4)
     for rows in (torch.tensor([7]), torch.tensor([2, 5, 8])):
@@ -92,7 +96,7 @@ def test_shards_draw_what_the_whole_draws(method):
 def test_feature_draws_approach_the_exact_ones():
     """With a sharp posterior both kinds of draw query the same neighbourhood equally often, within 4.5 SE."""
     n, streams = 3000, Streams(4)
-    x = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64).expand(n, -1)[..., None]
+    x = GRID[torch.tensor([5, 12, 19])].expand(n, -1)[..., None]
     y = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64).expand(n, -1)
     hyper, grid = hyper_of(n, 0.2, 0.5, 0.01), Grid(GRID[:, None], (0.0,), (1.0,))
     agents, near = torch.arange(n), []
@@ -153,8 +157,9 @@ def exact_posterior(
 def test_exact_draws_are_exact(lengthscale: float) -> None:
     """The draw is linear in its normals: one row for each of them gives its covariance without any sampling."""
     grid = torch.linspace(0, 1, 21, dtype=torch.float64)
-    x, y = uniforms(6, seed=2), normals(6, seed=3)
+    index, y = torch.tensor([1, 4, 9, 10, 16, 20]), normals(6, seed=3)
     variance, noise, t = 2.0, 0.02, 6
+    x = grid[index]
     size = 0
 
     def ask(octave: int, rows: Tensor, n: int) -> Tensor:
@@ -164,7 +169,7 @@ def test_exact_draws_are_exact(lengthscale: float) -> None:
 
     def draw(rows: int, prior: object, e: Tensor) -> Tensor:
         hyper = same(rows, lengthscale, variance, noise)
-        return exact_draw_on_grid(grid, x.expand(rows, -1), y.expand(rows, -1), hyper, hyper.noise, prior, e)  # type: ignore[arg-type]
+        return exact_draw_on_grid(grid, index.expand(rows, -1), y.expand(rows, -1), hyper, hyper.noise, prior, e)  # type: ignore[arg-type]
 
     mean, C = exact_posterior(grid, x, y, lengthscale, variance, noise)
     assert torch.allclose(draw(1, ask, torch.zeros(1, t, dtype=torch.float64))[0], mean, rtol=0, atol=1e-8)
@@ -184,6 +189,7 @@ def maximizers(
 ) -> Tensor:
     """Maximisers of the agents `ids`, which index the rows of the data."""
     x, y, hyper = data
+    x = on_domain(domain, x)
     return draw.maximizers(ids, x[ids], y[ids], hyper.select(ids), domain, acquisition, STREAMS, round)
 
 

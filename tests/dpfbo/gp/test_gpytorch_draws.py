@@ -147,7 +147,7 @@ def test_degrees_of_freedom_of_spectral_densities(kind: str, freedom: int) -> No
 def test_the_law_of_the_maximum_is_that_of_the_exact_draws() -> None:
     """The maximum's cell of 12 on a line of 60 points, by chi-square, p > .001: two methods, one law."""
     n, cells, grid = 2000, 12, line(60)
-    x = torch.tensor([0.1, 0.35, 0.8], dtype=torch.float64).view(1, 3, 1).expand(n, -1, -1)
+    x = grid.unit_points[torch.tensor([6, 21, 47])].expand(n, -1, -1)
     y = torch.tensor([0.3, 0.8, -0.5], dtype=torch.float64).expand(n, -1)
     counts = []
     for method, seed in (("exact", 1), ("gpytorch", 2)):

@@ -36,7 +36,7 @@ def target(name: str, **arguments: object) -> dict[str, object]:
 
 def test_gpytorch_is_not_loaded_without_need() -> None:
     """Its import takes seconds in every process of an agent."""
-    asks = "import sys, dpfbo.federated.agents, runners.run; print('gpytorch' in sys.modules)"
+    asks = "import sys, dpfbo.federated.population.agents, runners.run; print('gpytorch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -14,7 +14,7 @@ import torch
 
 import dpfbo
 from dpfbo import Acquisition, Custom, SettingError
-from dpfbo.federated.shard import Shard
+from dpfbo.federated.population.shard import Shard
 from dpfbo.problems.custom import EvaluationError
 from runners.compose.composition import Composition
 from runners.recorded_run import record_run
@@ -66,7 +66,7 @@ def test_models_see_a_failure_as_the_worst_value_and_never_as_the_best():
     shard = Shard(problem, study.agents, torch.arange(3))
     records = [shard.step(t, None, send=False).record for t in range(6)]
     raw = torch.cat([r.y for r in records], 1)
-    seen = shard._state.y[:3]
+    seen = shard._blocks[0].state.y[:3]
     assert raw[1:].isnan().any() and not raw[0].isnan().any()
     for n in range(3):
         known = raw[n][~raw[n].isnan()]
@@ -74,7 +74,7 @@ def test_models_see_a_failure_as_the_worst_value_and_never_as_the_best():
             assert seen[n].max() == known.max() and seen[n].min() == known.min(), "no stand-in above or below"
     again = Shard(problem, study.agents, torch.arange(3))
     again.restore(records)
-    assert again._state.y.equal(shard._state.y)
+    assert again._blocks[0].state.y.equal(shard._blocks[0].state.y)
     result = dpfbo.run_study(study, problem)
     for best in result.best():
         assert best.value >= 5 and best.value == loss(0, best.configuration)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
-from dpfbo.federated.follow import FOLLOW_PROBABILITY
 from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.population.follow import FOLLOW_PROBABILITY
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.gp import hyperparameters, posterior

@@ -14,7 +14,7 @@ import torch
 from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import PartialSum
-from dpfbo.federated.shard import Shard
+from dpfbo.federated.population.shard import Shard
 from runners.compose.composition import Composition, build
 from runners.executor.deployment import ExecutorError
 from runners.executor.ray import actors, cluster

@@ -6,7 +6,7 @@ t >= 1: with probability p_t query the argmax of an own posterior draw, else the
 """
 
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -15,17 +15,19 @@ from dpfbo import checks, extensions
 from dpfbo.checks import SettingError
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, SharedPrior
-from dpfbo.federated.follow import FOLLOW_PROBABILITY
+from dpfbo.federated.population.follow import FOLLOW_PROBABILITY
+from dpfbo.federated.population.state import AgentsState, History, Query, Source
 from dpfbo.federated.prior.later import LaterDesign
 from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.transfer import Rotated, Transfer, chosen_model, restricted_likelihood
+from dpfbo.federated.prior.rotated import MOST_POINTS, OnGrid, Products, Rotated
+from dpfbo.federated.prior.transfer import Transfer, chosen_model, restricted_likelihood
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import RandomFeatures
-from dpfbo.gp.own_gp import AnyHyperparameters, OwnGP
-from dpfbo.gp.posterior import cholesky, extend_cholesky, mean_weights, sample_weights
+from dpfbo.gp.own_gp import OwnGP
+from dpfbo.gp.posterior import cholesky, mean_weights, sample_weights
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain, Grid, embedded, embedded_dimension
 from dpfbo.space.mixed import MixedBox
@@ -33,89 +35,10 @@ from dpfbo.space.regions import Regions
 
 _MESSAGES = ("sample", "mean", "statistics")
 _FLAT = 1e-12  # standard deviation over the largest value, below which observations count as equal
+_BLOCK = 2**22  # numbers of a block of agents on a CPU: 32 MB, the largest pieces that the allocator keeps for reuse
+_ACCELERATOR_BLOCK = 2**31  # the same on an accelerator: 16 GB
+_TABLE = 2**26  # most numbers in a table of features: 512 MB
 _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same query
-
-
-class Source(IntEnum):
-    """The source of a query; numbered as `dpfbo.records.SOURCES`."""
-
-    initial = 0
-    own = 1
-    server = 2
-    random = 3  # replaced a repeated query
-
-
-class History:
-    """Append-only buffers of observations: `append` writes in place, and rows that are in use do not change again, but
-    for the stand-ins of failed evaluations of agents that had no value (`replace_values`).
-
-    x: n x capacity x D unit-cube points; y: n x capacity; Phi: n x capacity x M message features;
-    L: n x capacity x capacity, Cholesky factor of `Phi Phi^T + lam I`; the first `count` rows are in use.
-    """
-
-    def __init__(self, n: int, capacity: int, dimension: int, n_features: int, device: torch.device) -> None:
-        self.x, self.y, self.Phi, self.L = (
-            torch.zeros(n, capacity, *rest, dtype=torch.float64, device=device)
-            for rest in ((dimension,), (), (n_features,), (capacity,))
-        )
-        self.count = 0
-        self.rotated: Rotated | None = None  # a cache, of the last prior that the agents received
-
-    def append(self, u: Tensor, y: Tensor, Phi: Tensor, lam: float) -> int:
-        """Write k observations y (n x k) at u (n x k x D) with features Phi (n x k x M); returns the new count."""
-        a, b = self.count, self.count + y.shape[1]
-        self.x[:, a:b], self.y[:, a:b], self.Phi[:, a:b] = u, y, Phi
-        Phi_old, Phi_new = self.Phi[:, :a], self.Phi[:, a:b]
-        K_new = Phi_new @ Phi_new.mT + lam * torch.eye(b - a, dtype=torch.float64, device=Phi_new.device)
-        if a == 0:
-            self.L[:, :b, :b] = cholesky(K_new)
-        else:
-            rows = extend_cholesky(self.L[:, :a, :a], Phi_new @ Phi_old.mT, K_new)
-            self.L[:, a:b, :a], self.L[:, a:b, a:b] = rows
-        self.count = b
-        return b
-
-    def replace_values(self, agents: Tensor, y: Tensor) -> None:
-        """Write one value for all observations so far of some agents. agents: n, booleans; y: n."""
-        self.y[:, : self.count] = torch.where(agents[:, None], y[:, None], self.y[:, : self.count])
-
-
-@dataclass(frozen=True)
-class AgentsState:
-    """The knowledge of a shard's agents after `count` observations each.
-
-    ids: n; hyper: each agent's own GP. The observations are the first `count` rows of a history that later states
-    share and append to; this state never changes.
-    """
-
-    ids: Tensor
-    history: History
-    count: int
-    hyper: AnyHyperparameters
-
-    @property
-    def x(self) -> Tensor:
-        return self.history.x[:, : self.count]
-
-    @property
-    def y(self) -> Tensor:
-        return self.history.y[:, : self.count]
-
-    @property
-    def Phi(self) -> Tensor:
-        return self.history.Phi[:, : self.count]
-
-    @property
-    def L(self) -> Tensor:
-        return self.history.L[:, : self.count, : self.count]
-
-
-@dataclass(frozen=True)
-class Query:
-    """The queries of one round. u: n x k x D unit-cube points; source: n x k, values of `Source`."""
-
-    u: Tensor
-    source: Tensor
 
 
 @dataclass(frozen=True)
@@ -181,15 +104,42 @@ class Agents:
         """The number of entries of a message."""
         return self.features.frequencies.shape[1] + (self.prior is not None)
 
+    @property
+    def threads_allowed(self) -> bool:
+        """True if blocks of agents may compute at the same time; GPyTorch's settings are those of the process."""
+        return "gpytorch" not in (self.own_draw.method, self.own_gp.fit) and not self.own_gp.extensions
+
+    def agents_at_once(self, device: torch.device) -> int:
+        """The number of agents whose numbers in a step fit the memory for a block, on this device."""
+        M, capacity = self.features.frequencies.shape[1], self.n_init + self.rounds
+        wide = max(M, self.own_draw.n_features) * capacity + capacity**2
+        if isinstance(self.domain, Grid):
+            wide += len(self.domain.points)
+        return max(1, (_BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK) // wide)
+
     def to(self, device: torch.device) -> "Agents":
         """The same settings with the domain and the shared features on a device."""
         return replace(self, domain=self.domain.to(device), features=self.features.to(device))
 
+    @cached_property
+    def table(self) -> Tensor | None:
+        """The message features of all points of the grid, G x M; None on other domains and very large grids."""
+        if not isinstance(self.domain, Grid) or len(self.domain.points) * self.features.frequencies.shape[1] > _TABLE:
+            return None
+        return self.features(self.domain.unit_points[None])[0]
+
+    def features_at(self, points: Tensor) -> Tensor:
+        """The message features, n x t x M, at points as `AgentsState.points` gives them."""
+        if not isinstance(self.domain, Grid):
+            return self.features(points)
+        if self.table is None:
+            return self.features(self.domain.unit_points[points])
+        return self.table.index_select(0, points.flatten()).view(*points.shape, -1)
+
     def initial_state(self, ids: Tensor) -> AgentsState:
         """The state before any observation."""
-        n, capacity, M = len(ids), self.n_init + self.rounds, self.features.frequencies.shape[1]
-        history = History(n, capacity, self.domain.dimension, M, ids.device)
-        hyper = hyperparameters.start(self.own_gp, n, embedded_dimension(self.domain), ids.device)
+        history = History.empty(len(ids), self.n_init + self.rounds, self.domain, ids.device)
+        hyper = hyperparameters.start(self.own_gp, len(ids), embedded_dimension(self.domain), ids.device)
         return AgentsState(ids, history, 0, hyper)
 
     def initial_query(self, state: AgentsState) -> Query:
@@ -242,9 +192,8 @@ class Agents:
         """
         if state.count != state.history.count:
             raise ValueError(f"the state has {state.count} of its history's {state.history.count} observations")
-        with clock("message"):
-            count = state.history.append(u, y, self.features(u), self.message_noise)
-        return replace(state, count=count)
+        with clock("observe"):
+            return replace(state, count=state.history.append(u, y))
 
     def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> AgentsState:
         """Refit the agents' own GPs if a fit is due; call it before `query`.
@@ -263,16 +212,19 @@ class Agents:
     def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
         """Algo. 2 lines 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
         with clock("message"):
-            Phi, L, y = state.Phi, state.L, self._outcomes(state)
+            Phi, y = self.features_at(state.points), self._outcomes(state)
             if self.prior is not None:
                 statistics = self.prior.statistics
                 return statistics.messages(Phi, y) if t == 0 else statistics.later_messages(Phi, y, self.n_init)
             if self.message_center:
                 y = y - y.mean(1, keepdim=True)
-            if self.message == "mean":
-                return mean_weights(Phi, L, y)
             if self.message not in _MESSAGES:
                 return self._added_message(Phi, y)
+            K = Phi @ Phi.mT
+            K.diagonal(dim1=1, dim2=2).add_(self.message_noise)
+            L = cholesky(K)
+            if self.message == "mean":
+                return mean_weights(Phi, L, y)
             w0 = self.streams.normal("message/weights", state.ids, t, Phi.shape[2])
             e = self.message_noise**0.5 * self.streams.normal("message/noise", state.ids, t, state.count)
             return sample_weights(Phi, L, y, w0, e)
@@ -305,8 +257,9 @@ class Agents:
 
     def _own_queries(self, state: AgentsState, rows: Tensor, t: int) -> Tensor:
         x, y, hyper = state.x[rows], self._outcomes(state)[rows], state.hyper.select(rows)
+        index = None if state.index is None else state.index[rows]
         return self.own_draw.maximizers(
-            state.ids[rows], x, y, hyper, self.domain, self.acquisition, self.streams, t
+            state.ids[rows], x, y, hyper, self.domain, self.acquisition, self.streams, t, index
         )  # fmt: skip
 
     def _server_queries(self, ids: Tensor, broadcast: Broadcast, t: int) -> Tensor:
@@ -318,17 +271,36 @@ class Agents:
             weights, regions = broadcast.values[None], self.regions
         return self._argmax(weights, regions, ids, t)
 
+    def followed(self, broadcast: Broadcast, ids: Tensor) -> Broadcast:
+        """The broadcast for agents on a grid, all of whom follow region vectors to one point: that point."""
+        if not (isinstance(self.domain, Grid) and isinstance(broadcast, RegionVectors)):
+            return broadcast
+        point = self._argmax(broadcast.values[None], self.regions, ids[:1], 0)
+        return Points(point.expand(int(ids.max()) + 1, -1))
+
     def _argmax(self, weights: Tensor, regions: Regions, ids: Tensor, t: int) -> Tensor:
         """Maximisers of the functions with these weights (n x P x M, or 1 x P x M), n x D."""
         u = self.streams.uniform("acquisition", ids, t, self.acquisition.uniforms_needed(self.domain))
         return self.acquisition.maximize_shared(self.features, weights, regions, self.domain, u)
 
+    def tables(self, prior: SharedPrior) -> OnGrid | None:
+        """What follows from a prior for every point of the grid; None on other domains and large grids."""
+        if self.table is None or len(self.table) > MOST_POINTS:
+            return None
+        return OnGrid.of(prior, self.table)
+
     def _transfer(self, model: PriorModel, prior: SharedPrior, state: AgentsState) -> Transfer:
+        told = self.features_at(state.points[:, : self.n_init + model.releases - 1])
+        return Transfer.of(model, prior, told, self._outcomes(state), self.n_init, self._products(prior, state))
+
+    def _products(self, prior: SharedPrior, state: AgentsState) -> Products:
         history = state.history
         if history.rotated is None or not torch.equal(history.rotated.prior.values, prior.values):
             n, capacity = history.y.shape
-            history.rotated = Rotated(prior, n, capacity, self.n_init)
-        return Transfer.of(model, prior, state.Phi, self._outcomes(state), self.n_init, history.rotated)
+            history.rotated = self.tables(prior) or Rotated(prior, n, capacity, self.n_init)
+        if isinstance(history.rotated, OnGrid):
+            return history.rotated.products(state.points)
+        return history.rotated.products(state.count, lambda a, b: self.features_at(state.points[:, a:b]))
 
     def _log_likelihoods(self, transfer: Transfer, state: AgentsState) -> Tensor:
         """Log restricted likelihoods of the models of the gate, n x K; those without transfer come last.
@@ -344,7 +316,7 @@ class Agents:
 
     def _transfer_queries(self, state: AgentsState, transfer: Transfer, model: Tensor, rows: Tensor, t: int) -> Tensor:
         """Argmax of one draw from the posterior under the shared prior, of the agents `rows`."""
-        ids, M = state.ids[rows], state.Phi.shape[2]
+        ids, M = state.ids[rows], self.features.frequencies.shape[1]
         w0 = self.streams.normal("transfer/weights", ids, t, M)
         e = self.streams.normal("transfer/noise", ids, t, state.count + 1)
         weights = transfer.select(rows).draw(model[rows], w0, e[:, 1:], e[:, 0])

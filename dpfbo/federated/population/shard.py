@@ -1,0 +1,216 @@
+"""A shard: the agents that one process or one accelerator holds, with their objectives and observations.
+
+Its agents do their steps in blocks, on as many threads as it is given. An agent's numbers do not depend on the other
+agents of its shard or block, up to rounding; nor do they change if `restore` rebuilds the shard from its records.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.clock import PhaseClock
+from dpfbo.federated.broadcast import Broadcast, SharedPrior, moved
+from dpfbo.federated.mechanism import Mechanism
+from dpfbo.federated.messages import PartialSum
+from dpfbo.federated.population.agents import Agents
+from dpfbo.federated.population.block import Block
+from dpfbo.federated.population.state import Query
+from dpfbo.federated.prior.rotated import OnGrid
+from dpfbo.problems import Problem
+from dpfbo.records import RoundRecord
+
+_SMALLEST_BLOCK = 16  # agents; below it the calls cost more than the numbers
+_SUMMED = 2**16  # messages that are clipped and added up at once
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A shard's record and messages of one round. messages: n x M on the shard's device, None if none were sent."""
+
+    record: RoundRecord
+    messages: Tensor | None
+
+
+class Shard:
+    """Runs the agents `ids` round after round, on the device of `ids`.
+
+    problem: the objectives; agents: the settings of Algorithm 2. Records are on the CPU. threads: on which blocks of
+    agents do their steps; each block computes on one. block: agents in a block; None for so many that the numbers of a
+    step fit the cache. Neither changes a number.
+    """
+
+    def __init__(
+        self, problem: Problem, agents: Agents, ids: Tensor, threads: int = 1, block: int | None = None
+    ) -> None:
+        checks.integer("threads", threads, minimum=1)
+        self._problem, self._agents, self._ids = problem, agents.to(ids.device), ids
+        self._threads = threads if self._agents.threads_allowed and ids.device.type == "cpu" else 1
+        size = self._block_size(len(ids)) if block is None else block
+        checks.integer("block", size, minimum=1)
+        self._blocks = [Block(self._agents, part) for part in ids.split(size)]
+        self._pool = ThreadPoolExecutor(self._threads) if min(self._threads, len(self._blocks)) > 1 else None
+        reference = problem.reference
+        self._reference = None if reference is None else reference[ids.to(reference.device)].to(ids.device)
+        self._best = torch.full((len(ids),), -torch.inf, dtype=torch.float64, device=ids.device)
+        self._next = 0
+        self._turn: Turn | None = None  # of the last round
+        self._known: RoundRecord | None = None  # of the next round
+        self._tables: OnGrid | None = None  # of the last prior
+        self._clock = PhaseClock()
+
+    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Turn:
+        """Algo. 2 of round t: query, observe, and make all messages if `send`.
+
+        Without `send`, `add_up` makes the messages that it adds up. A repeated call for the last round returns the
+        same. Raises ValueError for a round out of order.
+        """
+        if self._turn is None or t != self._turn.record.round:
+            if t != self._next:
+                raise ValueError(f"the shard is at round {self._next}, got {t}")
+            if t:
+                self._each(Block.fit)
+            if self._known is None:
+                record, u, y = self._queried(t, broadcast)
+            else:
+                record, u, y = self._known, self._known.u.to(self._ids.device), self._known.y.to(self._ids.device)
+            self._known = None
+            self._observe(u, y)
+            self._next, self._turn = t + 1, Turn(record, None)
+        if send and self._turn.messages is None:
+            self._turn = replace(self._turn, messages=torch.cat(self._each(lambda block: block.messages(t))))
+        return self._turn if send else replace(self._turn, messages=None)
+
+    def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
+        """The mechanism's sum over the agents `ids[rows]` in round t. rows: k, in order; weights: P x k.
+
+        Only these agents make a message. Raises ValueError for another round than the last.
+        """
+        if self._turn is None or self._turn.record.round != t:
+            raise ValueError(f"the shard has no messages of round {t}")
+        M, device = self._agents.message_size, self._ids.device
+        rows, weights = rows.to(device), weights.to(device)
+        parts = [
+            mechanism.add_up(self.messages(t, some), torch.arange(len(some), device=device), part, M)
+            for some, part in zip(rows.split(_SUMMED), weights.split(_SUMMED, 1), strict=True)
+        ]
+        total = sum((part.total for part in parts[1:]), parts[0].total)
+        return PartialSum(total.cpu(), sum(part.n_clipped for part in parts), sum(part.n_rejected for part in parts))
+
+    def messages(self, t: int, rows: Tensor) -> Tensor:
+        """The messages of the agents `ids[rows]`, k x M; rows: k, in increasing order."""
+        if self._turn is not None and self._turn.messages is not None:
+            return self._turn.messages[rows]
+        edges = torch.tensor([0, *(len(block.ids) for block in self._blocks)]).cumsum(0)
+        cuts = torch.searchsorted(rows.cpu(), edges).tolist()
+        wanted = {
+            block: rows[a:b] - int(first)
+            for block, first, a, b in zip(self._blocks, edges[:-1], cuts[:-1], cuts[1:], strict=True)
+            if a < b
+        }
+        made = self._each(lambda block: block.messages(t, wanted[block]), list(wanted))
+        if not made:
+            return torch.zeros(0, self._agents.message_size, dtype=torch.float64, device=self._ids.device)
+        return torch.cat(made)
+
+    def restore(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> None:
+        """Reset the shard to its state after rounds 0..k, given its records of them; the next round is k + 1.
+
+        observed: the record of round k + 1, whose objectives are then not evaluated again.
+        """
+        self._each(Block.forget)
+        last = len(history) - 1
+        record = None
+        for record in history:
+            if record.round:
+                self._each(lambda block: block.fit(last))
+            self._observe(record.u.to(self._ids.device), record.y.to(self._ids.device))
+        self.take_seconds()
+        self._next, self._turn, self._known = len(history), None, observed
+        record = record if observed is None else observed
+        if record is not None:
+            self._best = record.best[:, -1].to(self._ids.device).nan_to_num(nan=-torch.inf)
+
+    def take_seconds(self) -> dict[str, float]:
+        """Seconds by phase since the last call, those of all threads together."""
+        total: dict[str, float] = {}
+        for clock in (self._clock, *(block.clock for block in self._blocks)):
+            for phase, spent in clock.seconds.items():
+                total[phase] = total.get(phase, 0.0) + spent
+            clock.seconds.clear()
+        return total
+
+    def _queried(self, t: int, broadcast: Broadcast | None) -> tuple[RoundRecord, Tensor, Tensor]:
+        """Ask all agents for their points u of round t, and evaluate them to y. Returns their record, u and y."""
+        received = self._received(broadcast)
+        queries = self._each(lambda block: block.query(t, received))
+        query = Query(torch.cat([q.u for q in queries]), torch.cat([q.source for q in queries]))
+        x = self._problem.domain.to_natural(query.u)
+        with self._clock("objective"):
+            y = self._problem.evaluate(self._ids, x, self._agents.streams, t)
+        with self._clock("record"):
+            return self._record(t, query, x, y), query.u, y
+
+    def _observe(self, u: Tensor, y: Tensor) -> None:
+        sizes = [len(block.ids) for block in self._blocks]
+        for block, block_u, block_y in zip(self._blocks, u.split(sizes), y.split(sizes), strict=True):
+            block.observe(block_u, block_y)
+
+    def _received(self, broadcast: Broadcast | None) -> Broadcast | None:
+        """The broadcast on this device; the tables of a prior are computed once, for all blocks."""
+        if broadcast is None:
+            return None
+        received = self._agents.followed(moved(broadcast, self._ids.device), self._ids)
+        if isinstance(received, SharedPrior) and self._agents.prior is not None:
+            if self._tables is None or not torch.equal(self._tables.prior.values, received.values):
+                self._tables = self._agents.tables(received)
+            if self._tables is not None:
+                for block in self._blocks:
+                    block.state.history.rotated = self._tables
+        return received
+
+    def _record(self, t: int, query: Query, x: Tensor, y: Tensor) -> RoundRecord:
+        value = self._problem.true_value(self._ids, x, y)
+        best = torch.cummax(torch.cat([self._best[:, None], value.nan_to_num(nan=-torch.inf)], 1), 1).values[:, 1:]
+        self._best = best[:, -1]
+        best = torch.where(best == -torch.inf, torch.nan, best)  # no value yet
+        regret = best if self._reference is None else self._reference[:, None] - best
+        region = self._agents.regions.region_of(query.u)
+        tensors = (region, query.source, query.u, x, y, best, regret)
+        return RoundRecord(t, *(tensor.cpu() for tensor in tensors))
+
+    def _block_size(self, n: int) -> int:
+        """Agents in a block: those whose step fits the memory for it, but at least a block for each thread."""
+        fitting = self._agents.agents_at_once(self._ids.device)
+        return max(min(fitting, -(-n // self._threads)), _SMALLEST_BLOCK)
+
+    def _each(self, work: Callable[[Block], R], blocks: Sequence[Block] | None = None) -> list[R]:
+        """The results of all blocks, or of some, in their order; each computes on one thread."""
+        blocks = self._blocks if blocks is None else blocks
+        if self._pool is None:
+            return [work(block) for block in blocks]
+        with _one_thread():
+            return list(self._pool.map(work, blocks))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Tensor operations compute on one thread each, so that threads of blocks do not compete."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def cut(record: RoundRecord, ids: Tensor) -> RoundRecord:
+    """The part of a record that is about the agents `ids`."""
+    return RoundRecord(record.round, *(getattr(record, f.name)[ids] for f in fields(RoundRecord)[1:]))

@@ -1,0 +1,14 @@
+"""Points of a domain, made from points of the unit cube."""
+
+import torch
+from torch import Tensor
+
+from dpfbo.space.domain import Domain, Grid
+
+
+def on_domain(domain: Domain, u: Tensor) -> Tensor:
+    """The nearest points of a grid; on another domain the points themselves."""
+    if not isinstance(domain, Grid):
+        return u
+    points = domain.unit_points
+    return points[torch.cdist(u.reshape(-1, u.shape[-1]), points).argmin(1)].view(u.shape)
