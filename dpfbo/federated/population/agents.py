@@ -19,7 +19,7 @@ from dpfbo.federated.population.follow import FOLLOW_PROBABILITY
 from dpfbo.federated.population.state import AgentsState, History, Query, Source
 from dpfbo.federated.prior.later import LaterDesign
 from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.rotated import MOST_POINTS, OnGrid, Products, Rotated
+from dpfbo.federated.prior.rotated import MOST_POINTS, Observed, ObservedOnGrid, OnGrid, Rotated
 from dpfbo.federated.prior.transfer import Transfer, chosen_model, restricted_likelihood
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
@@ -35,7 +35,7 @@ from dpfbo.space.regions import Regions
 
 _MESSAGES = ("sample", "mean", "statistics")
 _FLAT = 1e-12  # standard deviation over the largest value, below which observations count as equal
-_BLOCK = 2**22  # numbers of a block of agents on a CPU: 32 MB, the largest pieces that the allocator keeps for reuse
+_BLOCK = 2**21  # numbers of a block of agents on a CPU: 16 MB, which the allocator keeps for reuse
 _ACCELERATOR_BLOCK = 2**31  # the same on an accelerator: 16 GB
 _TABLE = 2**26  # most numbers in a table of features: 512 MB
 _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same query
@@ -291,16 +291,16 @@ class Agents:
 
     def _transfer(self, model: PriorModel, prior: SharedPrior, state: AgentsState) -> Transfer:
         told = self.features_at(state.points[:, : self.n_init + model.releases - 1])
-        return Transfer.of(model, prior, told, self._outcomes(state), self.n_init, self._products(prior, state))
+        return Transfer.of(model, prior, told, self._outcomes(state), self.n_init, self._observed(prior, state))
 
-    def _products(self, prior: SharedPrior, state: AgentsState) -> Products:
+    def _observed(self, prior: SharedPrior, state: AgentsState) -> Observed:
         history = state.history
         if history.rotated is None or not torch.equal(history.rotated.prior.values, prior.values):
             n, capacity = history.y.shape
             history.rotated = self.tables(prior) or Rotated(prior, n, capacity, self.n_init)
         if isinstance(history.rotated, OnGrid):
-            return history.rotated.products(state.points)
-        return history.rotated.products(state.count, lambda a, b: self.features_at(state.points[:, a:b]))
+            return history.rotated.observed(state.points)
+        return history.rotated.observed(state.count, lambda a, b: self.features_at(state.points[:, a:b]))
 
     def _log_likelihoods(self, transfer: Transfer, state: AgentsState) -> Tensor:
         """Log restricted likelihoods of the models of the gate, n x K; those without transfer come last.
@@ -319,8 +319,12 @@ class Agents:
         ids, M = state.ids[rows], self.features.frequencies.shape[1]
         w0 = self.streams.normal("transfer/weights", ids, t, M)
         e = self.streams.normal("transfer/noise", ids, t, state.count + 1)
-        weights = transfer.select(rows).draw(model[rows], w0, e[:, 1:], e[:, 0])
-        return self._argmax(weights[:, None], Regions(1, self.domain.dimension), ids, t)
+        everyone = torch.equal(rows, torch.arange(len(state.ids), device=rows.device))
+        chosen = transfer if everyone else transfer.select(rows)
+        r = chosen.draw(model[rows], w0, e[:, 1:], e[:, 0])
+        if isinstance(self.domain, Grid) and isinstance(chosen.points, ObservedOnGrid):
+            return self.domain.unit_points[chosen.points.tables.functions(r).argmax(1)]
+        return self._argmax(chosen.weights(r)[:, None], Regions(1, self.domain.dimension), ids, t)
 
     def _replace_repeats(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> tuple[Tensor, Tensor]:
         """A query that repeats one of the agent's earlier points is replaced by a uniform one."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.rotated import Products, Rotated
+from dpfbo.federated.prior.rotated import Observed, Rotated
 from dpfbo.federated.prior.statistics import added, centred
 from dpfbo.gp import batches
 from dpfbo.gp.posterior import cholesky
@@ -30,41 +30,37 @@ from dpfbo.gp.posterior import cholesky
 class Transfer:
     """The shared prior beside the observations of some agents.
 
-    prior: the broadcast. psi: n x t x M, the agents' features in its coordinates; common: `Psi diag(spectrum) Psi'`,
-    own: `Psi Psi'`, n x t x t; z: n x t, observations in units of scale; mean: n x M, each agent's prior mean, without
-    what its own message told the server.
+    prior: the broadcast. points: where they observed. z: n x t, observations in units of scale; mean: n x M, each
+    agent's prior mean, without what its own message told the server.
     """
 
     model: PriorModel
     prior: SharedPrior
-    psi: Tensor
-    common: Tensor
-    own: Tensor
+    points: Observed
     z: Tensor
     mean: Tensor
 
     @staticmethod
     def of(
-        model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int, products: Products | None = None
+        model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int, points: Observed | None = None
     ) -> "Transfer":
         """The transfer to n agents.
 
-        y: n x t; the first n_init observations are at the public design. Phi: n x t x M. products: of the same agents
-        and prior, all t observations; then Phi needs those observations only that the agents' messages told of.
+        y: n x t; the first n_init observations are at the public design. Phi: n x t x M. points: the t observed ones;
+        then Phi needs those observations only that the agents' messages told of.
         """
-        if products is None:
+        if points is None:
             rotated = Rotated(prior, len(Phi), y.shape[1], n_init)
-            products = rotated.products(y.shape[1], lambda a, b: Phi[:, a:b])
-        psi, common, own = products
+            points = rotated.observed(y.shape[1], lambda a, b: Phi[:, a:b])
         mean = prior.mean.expand(len(Phi), -1)
         if model.leave_own_out:
-            mean = mean - batches.product(_told(model, prior, Phi, y, n_init, psi), prior.gain.mT)
-        return Transfer(model, prior, psi, common, own, y / model.scale, mean)
+            expected = points.values(prior.mean[None])
+            mean = mean - batches.product(_told(model, prior, Phi, y, n_init, expected), prior.gain.mT)
+        return Transfer(model, prior, points, y / model.scale, mean)
 
     def select(self, rows: Tensor) -> "Transfer":
         """The same of some agents."""
-        tensors = (x[rows] for x in (self.psi, self.common, self.own, self.z, self.mean))
-        return Transfer(self.model, self.prior, *tensors)
+        return Transfer(self.model, self.prior, self.points.select(rows), self.z[rows], self.mean[rows])
 
     @property
     def models(self) -> tuple[Tensor, Tensor]:
@@ -77,13 +73,13 @@ class Transfer:
 
     def log_likelihoods(self) -> Tensor:
         """Log restricted likelihood of each agent's observations under each of `models`, n x K."""
-        expected = (self.psi @ self.mean.unsqueeze(-1)).squeeze(-1)
+        expected = self.points.values(self.mean)
         pairs = zip(*self.models, strict=True)
         found = [restricted_likelihood(self._factors(s[None], a[None]), self.z - s * expected) for s, a in pairs]
         return torch.stack(found, 1)
 
     def draw(self, index: Tensor, w0: Tensor, e: Tensor, c: Tensor) -> Tensor:
-        """Posterior draws of the agents' weights by Matheron's rule, n x M, in units of scale.
+        """Posterior draws of r by Matheron's rule, n x M, in units of scale; `X r` are the agents' weights.
 
         index: n, into `models`. w0: n x M, e: n x t, c: n standard normals for the prior's weights, the noise, and the
         agent's constant. The first are in the weights' own coordinates: eigenvectors have any sign, and of equal
@@ -93,41 +89,45 @@ class Transfer:
         d = shared[:, None] * self.prior.spectrum + factor[:, None]  # n x M
         L, mean = self._factors(shared, factor), shared[:, None] * self.mean
         start = mean + d.sqrt() * batches.product(w0, self.prior.directions)
-        residual = self.z - (self.psi @ mean.unsqueeze(-1)).squeeze(-1)
+        residual = self.z - self.points.values(mean)
         white = torch.linalg.solve_triangular(L, torch.stack([residual, torch.ones_like(residual)], -1), upper=False)
         r, one = white.unbind(-1)
         precision = one.square().sum(1)  # 1' K^-1 1
         constant = (one * r).sum(1) / precision + c * precision.rsqrt()
-        left = self.z - constant[:, None] - (self.psi @ start.unsqueeze(-1)).squeeze(-1) - self.prior.noise.sqrt() * e
+        left = self.z - constant[:, None] - self.points.values(start) - self.prior.noise.sqrt() * e
         solved = torch.cholesky_solve(left.unsqueeze(-1), L)
-        rotated = start + d * (self.psi.mT @ solved).squeeze(-1)
-        return batches.product(rotated, self.prior.rotation.mT)
+        return start + d * self.points.sums(solved.squeeze(-1))
+
+    def weights(self, r: Tensor) -> Tensor:
+        """The weights `X r`, n x M."""
+        return batches.product(r, self.prior.rotation.mT)
 
     def _factors(self, shared: Tensor, factor: Tensor) -> Tensor:
         """Cholesky factors of the observations' covariance, n x t x t. shared, factor: n or 1, as in `models`."""
-        K = shared[:, None, None] * self.common + factor[:, None, None] * self.own
+        K = shared[:, None, None] * self.points.common + factor[:, None, None] * self.points.own
         K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
         return cholesky(K)
 
 
-def _told(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int, psi: Tensor) -> Tensor:
-    """Each agent's k messages as the server took them, less what its posterior mean expects of them, n x kM."""
-    statistics, M = model.statistics, Phi.shape[2]
-    mean, parts = prior.mean.expand(len(Phi), -1).unsqueeze(-1), []
+def _told(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int, expected: Tensor) -> Tensor:
+    """Each agent's k messages as the server took them, less what its posterior mean expects of them, n x kM.
+
+    expected: n x t, that mean at the observed points.
+    """
+    statistics, M, parts = model.statistics, Phi.shape[2], []
     for i in range(prior.gain.shape[1] // M):
         rows = n_init + i
         if i == 0:
             message, gain = statistics.messages(Phi[:, :rows], y[:, :rows]), 1.0
-            fitted = centred(psi[:, :rows]) @ mean
-            expected = (Phi[:, :rows].mT @ fitted).squeeze(-1)
+            fitted = (Phi[:, :rows].mT @ centred(expected[:, :rows]).unsqueeze(-1)).squeeze(-1)
         else:
             message, gain = statistics.later_messages(Phi[:, :rows], y[:, :rows], n_init), statistics.later_gain(n_init)
-            expected = (added(psi[:, :rows])[:, None] @ mean)[:, 0] * added(Phi[:, :rows])
+            fitted = added(expected[:, :rows])[:, None] * added(Phi[:, :rows])
         norm = message.norm(dim=1, keepdim=True)
         kept = (prior.clip_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1)  # n x 1
         kept = torch.where(norm.isfinite(), kept, 0.0)  # the server took a message that is not finite for zeros
         message = torch.where(norm.isfinite(), message, 0.0)
-        parts.append(kept * (message[:, :-1] / gain - expected))
+        parts.append(kept * (message[:, :-1] / gain - fitted))
     return torch.cat(parts, 1)
 
 

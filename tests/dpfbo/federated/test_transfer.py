@@ -73,9 +73,10 @@ class TestPosterior:
         model = dataclasses.replace(MODEL, residuals=(0.5, 4.0), no_transfer="features")
         Phi, y = normals(1, t, M, seed=20), normals(1, t, seed=21) + 7
         one = Transfer.of(model, prior, Phi, y, 2)
-        each = (one.psi, one.common, one.own, one.z, one.mean)
-        many = Transfer(model, prior, *(x.expand(n, *x.shape[1:]) for x in each))
-        draws = many.draw(torch.full((n,), index), normals(n, M, seed=22), normals(n, t, seed=23), normals(n, seed=24))
+        many = one.select(torch.zeros(n, dtype=torch.long))
+        draws = many.weights(
+            many.draw(torch.full((n,), index), normals(n, M, seed=22), normals(n, t, seed=23), normals(n, seed=24))
+        )
         X, Phi = prior.rotation, Phi[0]
         S, m = X @ torch.diag(prior.spectrum + (0.5, 4.0, 0)[index]) @ X.T, X @ prior.mean
         if index == 2:
@@ -108,12 +109,12 @@ class TestPosterior:
         prior, Phi, y = a_prior(8), normals(4, 9, 8, seed=20), normals(4, 9, seed=21)
         rotated = Rotated(prior, 4, 12, 3)
         for t in range(3, 10):
-            products = rotated.products(t, lambda a, b: Phi[:, a:b])
-            transfer = Transfer.of(MODEL, prior, Phi[:, :t], y[:, :t], 3, products)
+            points = rotated.observed(t, lambda a, b: Phi[:, a:b])
+            transfer = Transfer.of(MODEL, prior, Phi[:, :t], y[:, :t], 3, points)
         together = Transfer.of(MODEL, prior, Phi, y, 3)
         assert torch.equal(transfer.log_likelihoods(), together.log_likelihoods())
         for name in ("psi", "common", "own"):
-            assert torch.equal(getattr(transfer, name), getattr(together, name))
+            assert torch.equal(getattr(transfer.points, name), getattr(together.points, name))
 
     def test_draws_do_not_depend_on_the_basis_of_equal_eigenvalues(self):
         """Nor on the signs of eigenvectors, which rounding decides."""
@@ -121,13 +122,9 @@ class TestPosterior:
         prior = dataclasses.replace(prior, spectrum=torch.tensor([0.1, 0.1, 0.1, 2, 2, 3], dtype=torch.float64))
         R = torch.block_diag(*(torch.linalg.qr(normals(k, k, seed=k))[0] for k in (3, 2)), -torch.eye(1).double())
         turned = dataclasses.replace(prior, mean=R.T @ prior.mean, rotation=prior.rotation @ R, gain=R.T @ prior.gain)
-        draws = [
-            Transfer.of(dataclasses.replace(MODEL, leave_own_out=True), p, Phi, y, 3).draw(
-                torch.zeros(4).long(), normals(4, M, seed=22), normals(4, 5, seed=23), normals(4, seed=24)
-            )
-            for p in (prior, turned)
-        ]
-        assert torch.allclose(*draws)
+        numbers = (torch.zeros(4).long(), normals(4, M, seed=22), normals(4, 5, seed=23), normals(4, seed=24))
+        transfers = [Transfer.of(dataclasses.replace(MODEL, leave_own_out=True), p, Phi, y, 3) for p in (prior, turned)]
+        assert torch.allclose(*(transfer.weights(transfer.draw(*numbers)) for transfer in transfers))
 
     def test_numbers_of_an_agent_do_not_depend_on_its_batch(self):
         """To the bit, for any number of agents from two, the smallest batch."""
