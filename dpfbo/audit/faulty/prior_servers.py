@@ -12,6 +12,7 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import Messages, accept, clip
 from dpfbo.federated.population.agents import Agents, AgentsState, Query
 from dpfbo.federated.population.shard import Shard
+from dpfbo.federated.prior.received import OnGrid
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import RoundOutput, Server
 from dpfbo.gp.design import Design
@@ -66,10 +67,17 @@ class GreedyShard(Shard):
 class OwnLaterAgents(Agents):
     """Agents that follow their own observations before later releases, where their points should be public."""
 
-    def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
+    def query(
+        self,
+        state: AgentsState,
+        broadcast: Broadcast | None,
+        t: int,
+        clock: PhaseClock,
+        tables: OnGrid | None = None,
+    ) -> Query:
         assert self.prior is not None
         once = Agents(**{**_settings(self), "prior": replace(self.prior, releases=1)})
-        return once.query(state, broadcast, t, clock)
+        return once.query(state, broadcast, t, clock, tables)
 
 
 class OwnLaterShard(Shard):

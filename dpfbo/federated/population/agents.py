@@ -19,8 +19,8 @@ from dpfbo.federated.population.follow import FOLLOW_PROBABILITY
 from dpfbo.federated.population.state import AgentsState, History, Query, Source
 from dpfbo.federated.prior.later import LaterDesign
 from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.rotated import MOST_POINTS, Observed, ObservedOnGrid, OnGrid, Rotated
-from dpfbo.federated.prior.transfer import Transfer, chosen_model, restricted_likelihood
+from dpfbo.federated.prior.received import MOST_POINTS, OnGrid, Received
+from dpfbo.federated.prior.transfer import Transfer, chosen_model, own_mean, restricted_likelihood
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design
@@ -147,10 +147,18 @@ class Agents:
         points = self.design.points(state.ids)
         return Query(points, torch.full(points.shape[:2], int(Source.initial), device=points.device))
 
-    def query(self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock) -> Query:
+    def query(
+        self,
+        state: AgentsState,
+        broadcast: Broadcast | None,
+        t: int,
+        clock: PhaseClock,
+        tables: OnGrid | None = None,
+    ) -> Query:
         """Algo. 2 lines 5 to 9: the queries of round t >= 1.
 
-        broadcast: the last one; None without a server, or after it has stopped sending: then p_t = 1.
+        broadcast: the last one; None without a server, or after it has stopped sending: then p_t = 1. tables: those of
+        a shared prior, if they are known.
         """
         if isinstance(broadcast, SharedPrior) and self.prior is not None and t < self.prior.releases:
             points = self.later_design.points(broadcast, state.ids, t)
@@ -159,9 +167,9 @@ class Agents:
         transfer, model = None, None
         if isinstance(broadcast, SharedPrior) and self.prior is not None:
             with clock("gate"):
-                transfer = self._transfer(self.prior, broadcast, state)
+                transfer = self._transfer(self.prior, broadcast, state, tables)
                 model = chosen_model(self._log_likelihoods(transfer, state), self.prior.gate, coin)
-                follow = model < len(transfer.models[0])
+                follow = model < transfer.n_models
         else:
             follow = coin < (0.0 if broadcast is None else FOLLOW_PROBABILITY[self.follow](t))
         u = torch.empty(len(state.ids), self.domain.dimension, dtype=torch.float64, device=follow.device)
@@ -285,22 +293,23 @@ class Agents:
 
     def tables(self, prior: SharedPrior) -> OnGrid | None:
         """What follows from a prior for every point of the grid; None on other domains and large grids."""
-        if self.table is None or len(self.table) > MOST_POINTS:
+        if self.prior is None or self.table is None or len(self.table) > MOST_POINTS:
             return None
-        return OnGrid.of(prior, self.table)
+        return OnGrid.of(self.prior, prior, self.table)
 
-    def _transfer(self, model: PriorModel, prior: SharedPrior, state: AgentsState) -> Transfer:
-        told = self.features_at(state.points[:, : self.n_init + model.releases - 1])
-        return Transfer.of(model, prior, told, self._outcomes(state), self.n_init, self._observed(prior, state))
-
-    def _observed(self, prior: SharedPrior, state: AgentsState) -> Observed:
-        history = state.history
-        if history.rotated is None or not torch.equal(history.rotated.prior.values, prior.values):
-            n, capacity = history.y.shape
-            history.rotated = self.tables(prior) or Rotated(prior, n, capacity, self.n_init)
-        if isinstance(history.rotated, OnGrid):
-            return history.rotated.observed(state.points)
-        return history.rotated.observed(state.count, lambda a, b: self.features_at(state.points[:, a:b]))
+    def _transfer(self, model: PriorModel, prior: SharedPrior, state: AgentsState, tables: OnGrid | None) -> Transfer:
+        history, y = state.history, self._outcomes(state)
+        received = history.received
+        if received is None or not torch.equal(received.prior.values, prior.values):
+            tables = self.tables(prior) if tables is None else tables
+            told = self.features_at(state.points[:, : self.n_init + model.releases - 1])
+            mean = own_mean(model, prior, told, y, self.n_init)
+            received = Received(model, prior, mean, history.y.shape[1], self.n_init, tables)
+            history.received = received
+        whole = received.tables is None
+        return Transfer.to(
+            model, received, y, lambda a, b: self.features_at(state.points[:, a:b]) if whole else state.points[:, a:b]
+        )
 
     def _log_likelihoods(self, transfer: Transfer, state: AgentsState) -> Tensor:
         """Log restricted likelihoods of the models of the gate, n x K; those without transfer come last.
@@ -319,12 +328,11 @@ class Agents:
         ids, M = state.ids[rows], self.features.frequencies.shape[1]
         w0 = self.streams.normal("transfer/weights", ids, t, M)
         e = self.streams.normal("transfer/noise", ids, t, state.count + 1)
-        everyone = torch.equal(rows, torch.arange(len(state.ids), device=rows.device))
-        chosen = transfer if everyone else transfer.select(rows)
-        r = chosen.draw(model[rows], w0, e[:, 1:], e[:, 0])
-        if isinstance(self.domain, Grid) and isinstance(chosen.points, ObservedOnGrid):
-            return self.domain.unit_points[chosen.points.tables.functions(r).argmax(1)]
-        return self._argmax(chosen.weights(r)[:, None], Regions(1, self.domain.dimension), ids, t)
+        r = transfer.draw(rows, model[rows], w0, e[:, 1:], e[:, 0])
+        tables = state.history.received.tables if state.history.received else None
+        if isinstance(self.domain, Grid) and tables is not None:
+            return self.domain.unit_points[tables.functions(r).argmax(1)]
+        return self._argmax(transfer.weights(r)[:, None], Regions(1, self.domain.dimension), ids, t)
 
     def _replace_repeats(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> tuple[Tensor, Tensor]:
         """A query that repeats one of the agent's earlier points is replaced by a uniform one."""

@@ -11,6 +11,7 @@ from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.state import AgentsState, Query
+from dpfbo.federated.prior.received import OnGrid
 from dpfbo.gp import batches
 
 
@@ -31,13 +32,13 @@ class Block:
         """Refit the agents' own GPs if that is due; last: see `Agents.fit_hyperparameters`."""
         self.state = self._agents.fit_hyperparameters(self.state, self.clock, last)
 
-    def query(self, t: int, broadcast: Broadcast | None) -> Query:
-        """The queries of round t."""
+    def query(self, t: int, broadcast: Broadcast | None, tables: OnGrid | None = None) -> Query:
+        """The queries of round t. tables: those of a shared prior, if they are known."""
         n = len(self.ids)
         if t == 0:
             query = self._agents.initial_query(self.state)
         else:
-            query = self._agents.query(self.state, broadcast, t, self.clock)
+            query = self._agents.query(self.state, broadcast, t, self.clock, tables)
         return Query(query.u[:n], query.source[:n])
 
     def observe(self, u: Tensor, y: Tensor) -> None:

@@ -21,7 +21,7 @@ from dpfbo.federated.messages import PartialSum
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.block import Block
 from dpfbo.federated.population.state import Query
-from dpfbo.federated.prior.rotated import OnGrid
+from dpfbo.federated.prior.received import OnGrid
 from dpfbo.problems import Problem
 from dpfbo.records import RoundRecord
 
@@ -150,7 +150,7 @@ class Shard:
     def _queried(self, t: int, broadcast: Broadcast | None) -> tuple[RoundRecord, Tensor, Tensor]:
         """Ask all agents for their points u of round t, and evaluate them to y. Returns their record, u and y."""
         received = self._received(broadcast)
-        queries = self._each(lambda block: block.query(t, received))
+        queries = self._each(lambda block: block.query(t, received, self._tables))
         query = Query(torch.cat([q.u for q in queries]), torch.cat([q.source for q in queries]))
         x = self._problem.domain.to_natural(query.u)
         with self._clock("objective"):
@@ -164,16 +164,13 @@ class Shard:
             block.observe(block_u, block_y)
 
     def _received(self, broadcast: Broadcast | None) -> Broadcast | None:
-        """The broadcast on this device; the tables of a prior are computed once, for all blocks."""
+        """The broadcast on this device."""
         if broadcast is None:
             return None
         received = self._agents.followed(moved(broadcast, self._ids.device), self._ids)
-        if isinstance(received, SharedPrior) and self._agents.prior is not None:
-            if self._tables is None or not torch.equal(self._tables.prior.values, received.values):
-                self._tables = self._agents.tables(received)
-            if self._tables is not None:
-                for block in self._blocks:
-                    block.state.history.rotated = self._tables
+        known = None if self._tables is None else self._tables.prior.values
+        if isinstance(received, SharedPrior) and (known is None or not torch.equal(known, received.values)):
+            self._tables = self._agents.tables(received)  # once for all blocks
         return received
 
     def _record(self, t: int, query: Query, x: Tensor, y: Tensor) -> RoundRecord:

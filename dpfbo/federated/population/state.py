@@ -11,7 +11,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from dpfbo.federated.prior.rotated import OnGrid, Rotated
+from dpfbo.federated.prior.received import Received
 from dpfbo.gp.own_gp import AnyHyperparameters
 from dpfbo.space.domain import Domain, Grid
 
@@ -31,7 +31,7 @@ class History:
     for the stand-ins of failed evaluations of agents that had no value (`replace_values`).
 
     x: n x capacity x D unit-cube points; y: n x capacity; index: n x capacity, the points' rows in a grid, None on
-    other domains; the first `count` rows are in use. rotated: a cache, of the last prior that the agents received.
+    other domains; the first `count` rows are in use. received: a cache, of the last prior.
     """
 
     domain: Domain
@@ -39,7 +39,7 @@ class History:
     y: Tensor
     index: Tensor | None
     count: int = 0
-    rotated: Rotated | OnGrid | None = None
+    received: Received | None = None
 
     @staticmethod
     def empty(n: int, capacity: int, domain: Domain, device: torch.device) -> "History":
@@ -63,6 +63,7 @@ class History:
 
     def replace_values(self, agents: Tensor, y: Tensor) -> None:
         """Write one value for all observations so far of some agents. agents: n, booleans; y: n."""
+        self.received = None  # what was told of these values is in it
         self.y[:, : self.count] = torch.where(agents[:, None], y[:, None], self.y[:, : self.count])
 
 

@@ -13,14 +13,16 @@ constant c_n unknown:
 model without any transfer, in which the prior is `r ~ N(0, alone I)`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.rotated import Observed, Rotated
+from dpfbo.federated.prior.received import Observed, Received, models
 from dpfbo.federated.prior.statistics import added, centred
 from dpfbo.gp import batches
 from dpfbo.gp.posterior import cholesky
@@ -31,7 +33,7 @@ class Transfer:
     """The shared prior beside the observations of some agents.
 
     prior: the broadcast. points: where they observed. z: n x t, observations in units of scale; mean: n x M, each
-    agent's prior mean, without what its own message told the server.
+    agent's prior mean, without what its own message told the server; expected: n x t, that mean at its points.
     """
 
     model: PriorModel
@@ -39,82 +41,90 @@ class Transfer:
     points: Observed
     z: Tensor
     mean: Tensor
+    expected: Tensor
 
     @staticmethod
-    def of(
-        model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int, points: Observed | None = None
-    ) -> "Transfer":
-        """The transfer to n agents.
+    def of(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> "Transfer":
+        """The transfer to n agents. Phi: n x t x M; y: n x t; the first n_init of them are the public design."""
+        received = Received(model, prior, own_mean(model, prior, Phi, y, n_init), y.shape[1], n_init, None)
+        return Transfer.to(model, received, y, lambda a, b: Phi[:, a:b])
 
-        y: n x t; the first n_init observations are at the public design. Phi: n x t x M. points: the t observed ones;
-        then Phi needs those observations only that the agents' messages told of.
-        """
-        if points is None:
-            rotated = Rotated(prior, len(Phi), y.shape[1], n_init)
-            points = rotated.observed(y.shape[1], lambda a, b: Phi[:, a:b])
-        mean = prior.mean.expand(len(Phi), -1)
-        if model.leave_own_out:
-            expected = points.values(prior.mean[None])
-            mean = mean - batches.product(_told(model, prior, Phi, y, n_init, expected), prior.gain.mT)
-        return Transfer(model, prior, points, y / model.scale, mean)
-
-    def select(self, rows: Tensor) -> "Transfer":
-        """The same of some agents."""
-        return Transfer(self.model, self.prior, self.points.select(rows), self.z[rows], self.mean[rows])
+    @staticmethod
+    def to(model: PriorModel, received: Received, y: Tensor, features: Callable[[int, int], Tensor]) -> "Transfer":
+        """The transfer to agents that have received the prior. features: see `Received.observed`."""
+        points, expected = received.observed(y.shape[1], features)
+        return Transfer(model, received.prior, points, y / model.scale, received.mean, expected)
 
     @property
-    def models(self) -> tuple[Tensor, Tensor]:
-        """For each model: 1 with transfer or 0 without, and the factor of `X X'`; K each."""
-        factors = torch.tensor(self.model.residuals, dtype=self.z.dtype, device=self.z.device)
-        shared = torch.ones_like(factors)
-        if not self.model.tries("features"):
-            return shared, factors
-        return torch.cat([shared, 0 * shared[:1]]), torch.cat([factors, self.prior.alone[None]])
+    def n_models(self) -> int:
+        """K, the number of models that the features give; those with transfer come first."""
+        return len(self._models[0])
 
     def log_likelihoods(self) -> Tensor:
-        """Log restricted likelihood of each agent's observations under each of `models`, n x K."""
-        expected = self.points.values(self.mean)
-        pairs = zip(*self.models, strict=True)
-        found = [restricted_likelihood(self._factors(s[None], a[None]), self.z - s * expected) for s, a in pairs]
+        """Log restricted likelihood of each agent's observations under each of these models, n x K."""
+        shared = self._models[0]
+        found = [
+            restricted_likelihood(L, self.z - s * self.expected) for L, s in zip(self._factors, shared, strict=True)
+        ]
         return torch.stack(found, 1)
 
-    def draw(self, index: Tensor, w0: Tensor, e: Tensor, c: Tensor) -> Tensor:
-        """Posterior draws of r by Matheron's rule, n x M, in units of scale; `X r` are the agents' weights.
+    def draw(self, rows: Tensor, index: Tensor, w0: Tensor, e: Tensor, c: Tensor) -> Tensor:
+        """Posterior draws of r by Matheron's rule, of the agents `rows`: k x M, in units of scale.
 
-        index: n, into `models`. w0: n x M, e: n x t, c: n standard normals for the prior's weights, the noise, and the
-        agent's constant. The first are in the weights' own coordinates: eigenvectors have any sign, and of equal
+        index: k, the model of each. w0: k x M, e: k x t, c: k standard normals for the prior's weights, the noise, and
+        the agent's constant. The first are in the weights' own coordinates: eigenvectors have any sign, and of equal
         eigenvalues any basis, so that rounding would decide what a number drawn in theirs means.
         """
-        shared, factor = (x[index] for x in self.models)
-        d = shared[:, None] * self.prior.spectrum + factor[:, None]  # n x M
-        L, mean = self._factors(shared, factor), shared[:, None] * self.mean
-        start = mean + d.sqrt() * batches.product(w0, self.prior.directions)
-        residual = self.z - self.points.values(mean)
-        white = torch.linalg.solve_triangular(L, torch.stack([residual, torch.ones_like(residual)], -1), upper=False)
-        r, one = white.unbind(-1)
+        shared, factor = (x[index] for x in self._models)
+        points, z, expected = self.points.select(rows), self.z[rows], shared[:, None] * self.expected[rows]
+        d = shared[:, None] * self.prior.spectrum + factor[:, None]  # k x M
+        own = d.sqrt() * batches.product(w0, self.prior.directions)
+        L = torch.empty(len(rows), *self._factors[0].shape[1:], dtype=z.dtype, device=z.device)
+        for k, factors in enumerate(self._factors):
+            of_k = (index == k).nonzero()[:, 0]
+            L[of_k] = factors[rows[of_k]]
+        residual = torch.stack([z - expected, torch.ones_like(z)], -1)
+        r, one = torch.linalg.solve_triangular(L, residual, upper=False).unbind(-1)
         precision = one.square().sum(1)  # 1' K^-1 1
         constant = (one * r).sum(1) / precision + c * precision.rsqrt()
-        left = self.z - constant[:, None] - self.points.values(start) - self.prior.noise.sqrt() * e
-        solved = torch.cholesky_solve(left.unsqueeze(-1), L)
-        return start + d * self.points.sums(solved.squeeze(-1))
+        left = z - constant[:, None] - expected - points.values(own) - self.prior.noise.sqrt() * e
+        solved = torch.cholesky_solve(left.unsqueeze(-1), L).squeeze(-1)
+        return shared[:, None] * self.mean[rows] + own + d * points.sums(solved)
 
     def weights(self, r: Tensor) -> Tensor:
-        """The weights `X r`, n x M."""
+        """The weights `X r`, k x M."""
         return batches.product(r, self.prior.rotation.mT)
 
-    def _factors(self, shared: Tensor, factor: Tensor) -> Tensor:
-        """Cholesky factors of the observations' covariance, n x t x t. shared, factor: n or 1, as in `models`."""
-        K = shared[:, None, None] * self.points.common + factor[:, None, None] * self.points.own
-        K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
-        return cholesky(K)
+    @cached_property
+    def _models(self) -> tuple[Tensor, Tensor]:
+        return models(self.model, self.prior)
+
+    @cached_property
+    def _factors(self) -> list[Tensor]:
+        """For each model the Cholesky factors of the observations' covariance, n x t x t."""
+        factors = []
+        for k in range(self.n_models):
+            K = self.points.covariance(k)
+            K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
+            factors.append(cholesky(K))
+        return factors
 
 
-def _told(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int, expected: Tensor) -> Tensor:
-    """Each agent's k messages as the server took them, less what its posterior mean expects of them, n x kM.
+def own_mean(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> Tensor:
+    """Each agent's prior mean in the coordinates of the broadcast, n x M, without what its messages told the server.
 
-    expected: n x t, that mean at the observed points.
+    Phi: n x t x M, y: n x t, of the observations that the messages told of, or more.
     """
+    mean = prior.mean.expand(len(Phi), -1)
+    if not model.leave_own_out:
+        return mean
+    return mean - batches.product(_told(model, prior, Phi, y, n_init), prior.gain.mT)
+
+
+def _told(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> Tensor:
+    """Each agent's k messages as the server took them, less what its posterior mean expects of them, n x kM."""
     statistics, M, parts = model.statistics, Phi.shape[2], []
+    expected = (Phi @ (prior.rotation @ prior.mean).expand(len(Phi), -1).unsqueeze(-1)).squeeze(-1)
     for i in range(prior.gain.shape[1] // M):
         rows = n_init + i
         if i == 0:

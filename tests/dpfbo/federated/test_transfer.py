@@ -15,8 +15,9 @@ from dpfbo.federated.population.agents import Source
 from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.prior.inference import Released, infer
 from dpfbo.federated.prior.model import PriorModel
+from dpfbo.federated.prior.received import Received
 from dpfbo.federated.prior.statistics import centred
-from dpfbo.federated.prior.transfer import Rotated, Transfer, chosen_model, restricted_likelihood
+from dpfbo.federated.prior.transfer import Transfer, chosen_model, own_mean, restricted_likelihood
 from dpfbo.gp import hyperparameters
 from dpfbo.gp.own_gp import OwnGP
 from dpfbo.gp.posterior import cholesky
@@ -73,10 +74,8 @@ class TestPosterior:
         model = dataclasses.replace(MODEL, residuals=(0.5, 4.0), no_transfer="features")
         Phi, y = normals(1, t, M, seed=20), normals(1, t, seed=21) + 7
         one = Transfer.of(model, prior, Phi, y, 2)
-        many = one.select(torch.zeros(n, dtype=torch.long))
-        draws = many.weights(
-            many.draw(torch.full((n,), index), normals(n, M, seed=22), normals(n, t, seed=23), normals(n, seed=24))
-        )
+        rows, models = torch.zeros(n, dtype=torch.long), torch.full((n,), index)
+        draws = one.weights(one.draw(rows, models, normals(n, M, seed=22), normals(n, t, seed=23), normals(n, seed=24)))
         X, Phi = prior.rotation, Phi[0]
         S, m = X @ torch.diag(prior.spectrum + (0.5, 4.0, 0)[index]) @ X.T, X @ prior.mean
         if index == 2:
@@ -107,10 +106,9 @@ class TestPosterior:
     def test_rows_that_come_one_by_one_are_those_that_come_together(self):
         """To the bit: a resumed run computes in one round what the others computed in many."""
         prior, Phi, y = a_prior(8), normals(4, 9, 8, seed=20), normals(4, 9, seed=21)
-        rotated = Rotated(prior, 4, 12, 3)
+        received = Received(MODEL, prior, own_mean(MODEL, prior, Phi, y, 3), 12, 3, None)
         for t in range(3, 10):
-            points = rotated.observed(t, lambda a, b: Phi[:, a:b])
-            transfer = Transfer.of(MODEL, prior, Phi[:, :t], y[:, :t], 3, points)
+            transfer = Transfer.to(MODEL, received, y[:, :t], lambda a, b: Phi[:, a:b])
         together = Transfer.of(MODEL, prior, Phi, y, 3)
         assert torch.equal(transfer.log_likelihoods(), together.log_likelihoods())
         for name in ("psi", "common", "own"):
@@ -122,7 +120,13 @@ class TestPosterior:
         prior = dataclasses.replace(prior, spectrum=torch.tensor([0.1, 0.1, 0.1, 2, 2, 3], dtype=torch.float64))
         R = torch.block_diag(*(torch.linalg.qr(normals(k, k, seed=k))[0] for k in (3, 2)), -torch.eye(1).double())
         turned = dataclasses.replace(prior, mean=R.T @ prior.mean, rotation=prior.rotation @ R, gain=R.T @ prior.gain)
-        numbers = (torch.zeros(4).long(), normals(4, M, seed=22), normals(4, 5, seed=23), normals(4, seed=24))
+        numbers = (
+            torch.arange(4),
+            torch.zeros(4).long(),
+            normals(4, M, seed=22),
+            normals(4, 5, seed=23),
+            normals(4, seed=24),
+        )
         transfers = [Transfer.of(dataclasses.replace(MODEL, leave_own_out=True), p, Phi, y, 3) for p in (prior, turned)]
         assert torch.allclose(*(transfer.weights(transfer.draw(*numbers)) for transfer in transfers))
 
@@ -135,7 +139,11 @@ class TestPosterior:
 
         def numbers(rows):
             transfer = Transfer.of(model, prior, Phi[rows], y[rows], 3)
-            return transfer.mean, transfer.log_likelihoods(), transfer.draw(index[rows], w0[rows], e[rows], c[rows])
+            return (
+                transfer.mean,
+                transfer.log_likelihoods(),
+                transfer.draw(torch.arange(len(rows)), index[rows], w0[rows], e[rows], c[rows]),
+            )
 
         whole = numbers(torch.arange(50))
         for k in (2, 3, 4, 9, 16, 17):

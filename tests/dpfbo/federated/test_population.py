@@ -1,0 +1,120 @@
+"""Blocks of agents and threads change no number; only the agents that a server chooses make a message."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+
+from dpfbo.federated import federation
+from dpfbo.federated.broadcast import RegionVectors
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.population import shard as shard_module
+from dpfbo.federated.population.agents import Agents
+from dpfbo.federated.population.shard import Shard
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.problems.branin import Branin
+from dpfbo.problems.synthetic import Synthetic
+from dpfbo.space.domain import Grid
+from tests.helpers.federated_world import T, prior_server_for, prior_world, server_for, world
+
+N, M, P = 12, 30, 2
+MECHANISM = SubsampledGaussian(0.5, 0.3, 5.0)
+
+
+def problem_on(domain):
+    return Branin(n_agents=N) if domain == "box" else Synthetic(n_agents=N, grid_size=60, lengthscale=0.1)
+
+
+def rounds_of(problem, agents, broadcasts, **how):
+    shard = Shard(problem, agents, torch.arange(N), **how)
+    turns = [shard.step(t, broadcast, send=True) for t, broadcast in enumerate([None, *broadcasts])]
+    return [getattr(turn.record, f.name) for turn in turns for f in fields(turn.record)[1:]], [
+        t.messages for t in turns
+    ]
+
+
+def vectors(n):
+    normals = torch.randn(n, P, M, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return [RegionVectors(values) for values in normals]
+
+
+@pytest.mark.parametrize("how", [{"block": 1}, {"block": 5}, {"block": 7, "threads": 3}, {"threads": 2}])
+@pytest.mark.parametrize(("domain", "method"), [("grid", "exact"), ("grid", "rff"), ("box", "rff")])
+def test_blocks_and_threads_change_no_number(domain, method, how):
+    problem, agents, _ = world(problem_on(domain), P, method=method, M=M)
+    whole, part = (rounds_of(problem, agents, vectors(4), **given) for given in ({}, how))
+    for a, b in zip(whole[0] + whole[1], part[0] + part[1], strict=True):
+        assert torch.equal(a, b) if domain == "grid" else torch.allclose(a.double(), b.double(), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("how", [{"block": 1}, {"block": 5, "threads": 2}])
+@pytest.mark.parametrize("domain", ["grid", "box"])
+def test_blocks_change_no_number_of_agents_with_a_shared_prior(domain, how):
+    problem, agents = prior_world(problem_on(domain))
+    server = prior_server_for(problem, agents, SubsampledGaussian(1.0, 0.3, 5.0))
+    prior, _, _ = server.round(0, Shard(problem, agents, torch.arange(N)).step(0, None, send=True).messages)
+    whole, part = (rounds_of(problem, agents, [prior] * 4, **given) for given in ({}, how))
+    for a, b in zip(whole[0], part[0], strict=True):
+        assert torch.equal(a, b) if domain == "grid" else torch.allclose(a.double(), b.double(), rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("block", [None, 5])
+def test_only_chosen_agents_make_a_message(block, monkeypatch):
+    problem, agents, _ = world(problem_on("grid"), P, M=M)
+    made, rows, weights = [], torch.tensor([1, 2, 7, 11]), torch.rand(P, 4, dtype=torch.float64)
+    whole = Shard(problem, agents, torch.arange(N)).step(0, None, send=True).messages
+    expected = MECHANISM.add_up(whole, rows, weights, M)
+    original = Agents.messages
+
+    def counted(self, state, t, clock):
+        made.extend(state.ids.tolist())
+        return original(self, state, t, clock)
+
+    monkeypatch.setattr(Agents, "messages", counted)
+    shard = Shard(problem, agents, torch.arange(N), block=block)
+    assert shard.step(0, None, send=False).messages is None and not made
+    found = shard.add_up(0, rows, weights, MECHANISM)
+    assert set(made) == set(rows.tolist())
+    assert torch.equal(found.total, expected.total) and found.n_clipped == expected.n_clipped
+    nobody = shard.add_up(0, rows[:0], weights[:, :0], MECHANISM)
+    assert torch.equal(nobody.total, torch.zeros(P, M, dtype=torch.float64))
+    monkeypatch.setattr(shard_module, "_SUMMED", 3)
+    parts = shard.add_up(0, rows, weights, MECHANISM)
+    assert torch.allclose(parts.total, expected.total, rtol=1e-12) and parts.n_clipped == expected.n_clipped
+    with pytest.raises(ValueError, match="no messages of round 1"):
+        shard.add_up(1, rows, weights, MECHANISM)
+
+
+@pytest.mark.parametrize("domain", ["grid", "box"])
+def test_a_run_that_adds_up_where_the_agents_are_is_the_same_run(domain):
+    def run(mechanism):
+        problem, agents, _ = world(problem_on(domain), P, M=M)
+        server = server_for(problem, agents, MECHANISM, Ledger())
+        return federation.run(federation.LocalPopulation.of(problem, agents, mechanism), server, T), server.ledger
+
+    (whole, charged), (summed, charged_too) = run(None), run(MECHANISM)
+    assert [c.digest for c in charged.charges] == [c.digest for c in charged_too.charges] and len(charged.charges) == T
+    assert whole.server == summed.server and whole.diagnostics == summed.diagnostics
+    assert all(torch.equal(a.x, b.x) for a, b in zip(whole.rounds, summed.rounds, strict=True))
+
+
+def test_an_agent_keeps_its_observations_alone():
+    """(n_init + T) (D + 1) numbers of 8 bytes, and 4 bytes a point on a grid."""
+    for domain, each in (("grid", 8 * 2 + 4), ("box", 8 * 3)):
+        problem, agents, _ = world(problem_on(domain), P, M=M)
+        history = agents.initial_state(torch.arange(N)).history
+        kept = [x for x in vars(history).values() if isinstance(x, torch.Tensor)]
+        assert sum(x.nbytes for x in kept) == N * (agents.n_init + T) * each
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_the_rows_of_points_of_a_grid(dimension):
+    generator = torch.Generator().manual_seed(2)
+    points = torch.randint(0, 6, (40, dimension), generator=generator).double() / 6  # in no order, some twice
+    grid = Grid(points, (0.0,) * dimension, (1.0,) * dimension)
+    rows = torch.randint(0, 40, (5, 7), generator=generator)
+    found = grid.index_of(grid.unit_points[rows])
+    assert torch.equal(grid.unit_points[found], grid.unit_points[rows])
+    assert all((grid.unit_points[:row] != grid.unit_points[row]).any(1).all() for row in found.flatten())
+    with pytest.raises(ValueError, match="not one of the grid"):
+        grid.index_of(torch.full((1, dimension), 0.05, dtype=torch.float64))
