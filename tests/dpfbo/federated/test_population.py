@@ -102,9 +102,11 @@ def test_an_agent_keeps_its_observations_alone():
     """(n_init + T) (D + 1) numbers of 8 bytes, and 4 bytes a point on a grid."""
     for domain, each in (("grid", 8 * 2 + 4), ("box", 8 * 3)):
         problem, agents, _ = world(problem_on(domain), P, M=M)
-        history = agents.initial_state(torch.arange(N)).history
-        kept = [x for x in vars(history).values() if isinstance(x, torch.Tensor)]
-        assert sum(x.nbytes for x in kept) == N * (agents.n_init + T) * each
+        million = torch.arange(10**6, device="meta")  # shapes without memory
+        state = agents.initial_state(million)
+        kept = [x for x in vars(state.history).values() if isinstance(x, torch.Tensor)]
+        assert sum(x.nbytes for x in kept) == len(million) * (agents.n_init + T) * each
+        assert {x.device.type for x in (*kept, state.hyper.noise)} == {"meta"}
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
