@@ -104,9 +104,9 @@ class Shard:
             y = self._imputed(record.y.to(self._ids.device))
             self._state = self._observed(record.u.to(self._ids.device), y, PhaseClock())
         self._next, self._turn, self._known = len(history), None, observed
-        known = [*history, *([] if observed is None else [observed])]
-        if known:
-            self._best = known[-1].best[:, -1].to(self._ids.device).nan_to_num(nan=-torch.inf)
+        last = observed if observed is not None or not history else history[-1]
+        if last is not None:
+            self._best = last.best[:, -1].to(self._ids.device).nan_to_num(nan=-torch.inf)
 
     def _observed(self, u: Tensor, y: Tensor, clock: PhaseClock) -> AgentsState:
         return self._agents.observe(self._state, u[self._batch], y[self._batch], clock)
