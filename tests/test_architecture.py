@@ -27,7 +27,8 @@ STEPS = {
         "privacy theory status headroom board backfill upload workspace",
     ),
     "analysis": (
-        "arguments labels", "schema", "load", "tables evidence", "claims drawing", "figures", "html", "report",
+        "arguments labels", "schema", "load", "tables evidence rounds", "claims drawing", "figures agents", "html",
+        "report",
     ),
 }  # fmt: skip
 FOREIGN = {
