@@ -28,7 +28,7 @@ _MANY = 1_000_000  # actors on a node without limits
 _CONNECT_SECONDS = 10.0  # seconds that the head of a cluster has to answer
 _TREE_NUMBERS = 2_000_000  # N x M above which the shards add up the messages
 _FAN_IN = 16  # most sums of shards that the server, or one shard for a group of them, adds up
-_SMALL_SUM = 12_500  # P x M, 100 kB: up to here Ray sends an answer by way of whoever asked, and groups save nothing
+_SMALL_SUM = 12_800  # P x M, 100 kB: up to here Ray sends an answer by way of whoever asked, and groups save nothing
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     """Cut N agents into actors that fit on the cluster. Raises ExecutorError where they do not fit.
 
     With `aggregation=auto` the actors add up the messages where these have more than 2 million numbers in all, N x M:
-    16 MB a round. Where a sum has more than 12 500 numbers, P x M, actors add up the sums of groups of 16 actors before
+    16 MB a round. Where a sum has more than 12 800 numbers, P x M, actors add up the sums of groups of 16 actors before
     the server does. Sums of the same messages in another order differ in their last digits.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]

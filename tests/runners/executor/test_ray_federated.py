@@ -260,8 +260,8 @@ def test_sums_are_grouped_where_they_are_large(monkeypatch):
         return layout(experiment.settings.ray, experiment).fan_in
 
     assert fan_in("algorithm.P=4", "algorithm.M=100") == 40  # the server adds up all
-    assert fan_in("algorithm.P=4", "algorithm.M=3125") == 40
-    assert fan_in("algorithm.P=4", "algorithm.M=3126") == 16
+    assert fan_in("algorithm.P=4", "algorithm.M=3200") == 40
+    assert fan_in("algorithm.P=4", "algorithm.M=3201") == 16
 
 
 def test_rounds_that_are_not_in_memory_reach_actors(reused, monkeypatch, tmp_path):
