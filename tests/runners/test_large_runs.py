@@ -13,6 +13,7 @@ from dpfbo.checkpoint import Checkpoint
 from dpfbo.records import RoundRecord
 from runners import recorded_run
 from runners.compose.composition import Composition
+from runners.record.terminal import print_summary
 from runners.recorded_run import record_run, run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import (
@@ -132,13 +133,16 @@ def test_a_round_that_is_lost_while_the_run_goes_on_is_one_sentence(large, tmp_p
     assert not (folder_of(cfg) / "summary.json").exists()
 
 
-def test_a_summary_of_many_agents_tells_quantiles(monkeypatch, tmp_path):
+def test_a_summary_of_many_agents_tells_quantiles(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(recorded_run, "MANY_AGENTS", 5)
     summary, path = run_configuration(configured(tmp_path))
     last = pq.read_table(path / "rounds.parquet").to_pandas().query(f"round == {T}")["regret"]
     assert list(summary["final"]["quantiles"]) == ["5", "25", "50", "75", "95"]
     for percent, value in summary["final"]["quantiles"].items():
         assert value == pytest.approx(last.quantile(int(percent) / 100))
+    print_summary(summary, path)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"quantiles of the agents at the end: 5 % {summary['final']['quantiles']['5']:.4g}, 25 % " in said
     found = records(path)
     assert "quantiles" not in expected("branin")["summary"]["final"]
     del found["summary"]["final"]["quantiles"]

@@ -236,19 +236,32 @@ def test_tree_aggregation_up_to_rounding(reused, monkeypatch, tmp_path, algorith
 
 
 def test_actors_add_up_the_sums_of_others(reused, monkeypatch, tmp_path):
-    """Sums of five shards in groups of two, as with hundreds of shards and large sums; twice with the same bits."""
+    """Sums of five shards in groups of two, as with hundreds of shards and large sums.
+
+    The bits are the same if the first actor of a group dies before the server asks, and rounds are not in memory.
+    """
     settings = [*BOX, "algorithm=dp_fts_de", *shards(5), "executor.aggregation=tree"]
     _, flat = run(tmp_path / "flat", *settings)
     monkeypatch.setattr(cluster, "_FAN_IN", 2)
     monkeypatch.setattr(cluster, "_SMALL_SUM", 0)
-    asked = []
-    monkeypatch.setattr(RayServer, "_ask", lambda self, t, m, ask=RayServer._ask: asked.append(t) or ask(self, t, m))
-    (_, folder), (_, again) = (run(tmp_path / name, *settings) for name in ("once", "again"))
-    assert same(folder, again) and asked
-    (rounds, server), (other, other_server) = frames(flat), frames(folder)
+    _, grouped = run(tmp_path / "grouped", *settings)
+    (rounds, server), (other, other_server) = frames(flat), frames(grouped)
     assert np.abs(np.stack(rounds["x"]) - np.stack(other["x"])).max() <= 1e-9
     pd.testing.assert_frame_equal(rounds.drop(columns="x"), other.drop(columns="x"), atol=1e-7)
     pd.testing.assert_frame_equal(server.drop(columns="snr"), other_server.drop(columns="snr"), check_exact=True)
+
+    killed, ask = [], RayServer._ask
+
+    def killing(self, t, messages):
+        if t == 3 and not killed:
+            killed.append(self.deployment.shards[2].handle)
+            ray.kill(killed[0])
+        return ask(self, t, messages)
+
+    monkeypatch.setattr(RayServer, "_ask", killing)
+    monkeypatch.setattr(round_log, "MOST_BYTES", 0)
+    summary, again = run(tmp_path / "again", *settings)
+    assert same(grouped, again) and killed and summary["executor"]["restarts"] == 1
 
 
 def test_sums_are_grouped_where_they_are_large(monkeypatch):
