@@ -15,8 +15,8 @@ import json
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from dpfbo.outsourced.table import ReleasedTable
 from dpfbo.outsourced.transforms import Unreleased
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.privacy.release import Diagnostics, Release
-from dpfbo.records import RoundRecord, ServerRecord
+from dpfbo.records import RoundRecord, ServerRecord, packed, unpacked
 from dpfbo.run_result import Round, Sent
 
 _FORMAT = 1
@@ -49,7 +49,7 @@ class Checkpoint:
 
     def append(self, done: Round) -> None:
         """Write one more round. The file survives a killed process; after a power cut it may be missing."""
-        arrays: dict[str, Any] = {f.name: getattr(done.agents, f.name).numpy() for f in fields(RoundRecord)[1:]}
+        arrays: dict[str, Any] = packed(done.agents)
         meta: dict[str, Any] = {"format": _FORMAT, "round": done.agents.round, "seconds": done.seconds}
         if done.broadcast is not None:
             meta["broadcast"] = type(done.broadcast).__name__
@@ -63,22 +63,45 @@ class Checkpoint:
         self.folder.mkdir(exist_ok=True)
         _write(self._path(done.agents.round), meta, arrays, durable=False)
 
-    def read(self) -> list[Round]:
-        """Rounds 0..k, up to the first file that is absent.
+    def rounds(self, known: int | None = None) -> Iterator[Round]:
+        """Yield rounds 0..k, one in memory at a time, up to the first file that is absent.
 
-        Raises OSError if a file exists and cannot be opened: the cause may be temporary, and the rounds are not lost.
+        known: the number of rounds that were read before; no more are read.
+        Raises OSError if a file exists and cannot be opened, or a known one is absent: the cause may be temporary, and
+        the rounds are not lost.
         """
-        rounds: list[Round] = []
-        while True:
-            t = len(rounds)
-            try:
-                content = self._path(t).read_bytes()
-            except FileNotFoundError:
-                return rounds
-            try:
-                rounds.append(_round(content, t))
-            except _UNREADABLE:
-                return rounds
+        for t in count() if known is None else range(known):
+            done = self._read(t)
+            if done is None:
+                if known is None:
+                    return
+                raise self._lost(t)
+            yield done
+
+    def read(self) -> list[Round]:
+        """All of `rounds`."""
+        return list(self.rounds())
+
+    def record(self, t: int) -> RoundRecord:
+        """The queries of a round that was read or written before. Raises OSError if its file cannot be read."""
+        done = self._read(t)
+        if done is None:
+            raise self._lost(t)
+        return done.agents
+
+    def _read(self, t: int) -> Round | None:
+        """A round; None if its file is absent or unreadable. Raises OSError if it exists and cannot be opened."""
+        try:
+            content = self._path(t).read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return _round(content, t)
+        except _UNREADABLE:
+            return None
+
+    def _lost(self, t: int) -> OSError:
+        return OSError(f"{self._path(t)} was there before and cannot be read any more: restore it, or start again")
 
     def forget_from(self, t: int, released: int | None = None) -> None:
         """Delete the files of rounds t and later, which follow a gap, and a kept release of another round.
@@ -112,7 +135,7 @@ class Checkpoint:
         return self.folder / f"round-{t:05d}.npz"
 
 
-def check_charged(rounds: list[Round], ledger: Ledger) -> None:
+def check_charged(rounds: Iterable[Round], ledger: Ledger) -> None:
     """Raise LedgerError if the ledger lacks a broadcast that these rounds made."""
     charged = {(c.round, c.digest) for c in ledger.charges}
     for done in rounds:
@@ -191,8 +214,8 @@ def _round(content: bytes, t: int) -> Round:
     meta, arrays = _read(content)
     if meta["round"] != t:
         raise ValueError(f"the file is of round {meta['round']}")
+    agents = unpacked(t, arrays)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    agents = RoundRecord(t, *(tensors[f.name] for f in fields(RoundRecord)[1:]))
     broadcast = None
     if "broadcast" in meta:
         others = {name.removeprefix(_FURTHER): tensors[name] for name in tensors if name.startswith(_FURTHER)}

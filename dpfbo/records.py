@@ -5,16 +5,18 @@ Each column is tagged `released` (public by design: broadcast, or derived from p
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.release import Diagnostics
-from dpfbo.space.parameters import Space
+from dpfbo.space.parameters import Categorical, Float, Ordinal, Space
 
 
 def _column(name: str, kind: pa.DataType, visibility: str, meaning: str) -> pa.Field:
@@ -24,6 +26,7 @@ def _column(name: str, kind: pa.DataType, visibility: str, meaning: str) -> pa.F
 _SIM, _OUT = "simulation-only", "released"
 
 SOURCES = ("initial", "own", "server", "random", "modeler")  # of queries; records hold indices into this
+ROW_GROUP = 1024 * 1024  # rows of a row group of rounds.parquet, as Parquet writers cut a table
 
 ROUNDS_SCHEMA = pa.schema(
     [
@@ -86,6 +89,18 @@ class RoundRecord:
         last = self._last
         return float(last.std() / len(last) ** 0.5) if len(last) > 1 else 0.0
 
+    def quantiles(self, levels: Sequence[float]) -> list[float]:
+        """Quantiles over the agents of the metric after this round, like `mean`; NaN if no agent has a value."""
+        last = self._last.numpy()
+        found: list[float] = (np.quantile(last, levels) if last.size else np.full(len(levels), np.nan)).tolist()
+        return found
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory that this record holds; tensors may share them, or be views of wider ones."""
+        parts = (getattr(self, f.name).untyped_storage() for f in fields(self)[1:])
+        return sum({part.data_ptr(): part.nbytes() for part in parts}.values())
+
 
 @dataclass(frozen=True)
 class ServerRecord:
@@ -100,17 +115,84 @@ class ServerRecord:
     sensitivity: float
 
 
+_RECORD = tuple(f.name for f in fields(RoundRecord)[1:])
+_WHOLE = ("region", "source")  # packed as the smallest type that holds them
+_BOTH = "ux"  # the points, where those in natural units are those of the unit cube
+
+
+def packed(record: RoundRecord) -> dict[str, np.ndarray]:
+    """The arrays of a record in fewer bytes, from which `unpacked` makes the same record to the bit."""
+    arrays: dict[str, np.ndarray] = {name: getattr(record, name).numpy() for name in _RECORD}
+    arrays.update({name: _narrow(arrays[name]) for name in _WHOLE})
+    u, x = arrays["u"], arrays["x"]
+    if u.shape == x.shape and u.dtype == x.dtype and (u is x or bool((_bits(u) == _bits(x)).all())):
+        arrays[_BOTH] = arrays.pop("u")
+        del arrays["x"]
+    return arrays
+
+
+def unpacked(round: int, arrays: Mapping[str, np.ndarray]) -> RoundRecord:
+    """The record of a round. Raises KeyError if an array is missing. arrays: not changed, nor used by the record."""
+    tensors = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items() if name in (*_RECORD, _BOTH)}
+    tensors.update({name: tensors[name].long() for name in _WHOLE})
+    if _BOTH in tensors:
+        tensors["u"] = tensors["x"] = tensors[_BOTH]
+    return RoundRecord(round, *(tensors[name] for name in _RECORD))
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    """Whole numbers in the smallest signed type that holds them."""
+    for kind in (np.int8, np.int16):
+        if values.size and np.iinfo(kind).min <= values.min() and values.max() <= np.iinfo(kind).max:
+            return values.astype(kind)
+    return values
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(values).view(np.int64)
+
+
 def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
     """One round's records of several shards as one record, their agents in the given order."""
     tensors = (torch.cat([getattr(part, f.name) for part in parts]) for f in fields(RoundRecord)[1:])
     return RoundRecord(parts[0].round, *tensors)
 
 
-def rounds_table(records: list[RoundRecord], agents: Tensor, space: Space | None = None) -> pa.Table:
+def rounds_table(records: Sequence[RoundRecord], agents: Tensor, space: Space | None = None) -> pa.Table:
     """One row for each agent and query, round after round.
 
     space: named parameters, each with a column of its own, `x.<name>`, in the parameter's own type.
     """
+    return _with_parameters(_table(records, agents), space, None)
+
+
+def row_groups(
+    records: Iterable[RoundRecord], agents: Tensor, space: Space | None = None, rows: int = ROW_GROUP
+) -> Iterator[pa.Table]:
+    """Yield `rounds_table` in tables of `rows` rows, the last with the rest; one of them and one round are in memory.
+
+    Few rows are one table, equal to `rounds_table`. In several, a parameter with choices of several types has a column
+    of JSON texts, whichever of them occur.
+    """
+    waiting: list[RoundRecord] = []
+    n, rest, several = 0, None, None
+    for record in records:
+        if n + record.y.numel() > rows:
+            several = _mixed(space)
+        waiting.append(record)
+        n += record.y.numel()
+        if n <= rows:
+            continue
+        table = _joined(rest, _table(waiting, agents))
+        for first in range(0, n - rows, rows):
+            yield _with_parameters(table.slice(first, rows).combine_chunks(), space, several)
+        rest, waiting = table.slice((n - 1) // rows * rows), []
+        n = len(rest)
+    yield _with_parameters(_joined(rest, _table(waiting, agents) if waiting else None), space, several)
+
+
+def _table(records: Sequence[RoundRecord], agents: Tensor) -> pa.Table:
+    """The columns of `ROUNDS_SCHEMA`."""
     columns: dict[str, list[Tensor]] = {name: [] for name in ROUNDS_SCHEMA.names}
     for r in records:
         n, k = r.y.shape
@@ -126,26 +208,56 @@ def rounds_table(records: list[RoundRecord], agents: Tensor, space: Space | None
     data = {name: pa.array(values).cast(ROUNDS_SCHEMA.field(name).type) for name, values in plain.items()}
     data["x"] = pa.ListArray.from_arrays(offsets, x.reshape(-1))
     data["source"] = pa.DictionaryArray.from_arrays(pa.array(arrays["source"]).cast(pa.int8()), pa.array(SOURCES))
-    table = pa.table([data[name] for name in ROUNDS_SCHEMA.names], schema=ROUNDS_SCHEMA)
-    for name, values in ({} if space is None else space.columns(x.T.tolist())).items():
-        if len({type(value) for value in values}) > 1:  # a column has one type
-            values = [json.dumps(value) for value in values]
-        column = pa.array(values)
+    return pa.table([data[name] for name in ROUNDS_SCHEMA.names], schema=ROUNDS_SCHEMA)
+
+
+def _with_parameters(table: pa.Table, space: Space | None, as_json: Collection[str] | None) -> pa.Table:
+    """A table with the columns `x.<name>` of a space. as_json: the names of those of texts; None: of several types."""
+    if space is None:
+        return table
+    x = pc.list_flatten(table["x"]).to_numpy().reshape(len(table), -1)
+    distinct = [np.unique(numbers, return_inverse=True) for numbers in x.T]
+    by_name = space.columns([numbers.tolist() for numbers, _ in distinct])
+    for (name, values), (_, places), numbers in zip(by_name.items(), distinct, x.T, strict=True):
+        if isinstance(space.parameters[name], Float):
+            column = pa.array(numbers)
+        else:
+            if len({type(value) for value in values}) > 1 if as_json is None else name in as_json:
+                values = [json.dumps(value) for value in values]  # a column has one type
+            column = pa.array(values).take(pa.array(places))
         table = table.append_column(_column(f"x.{name}", column.type, _SIM, f"the query's {name}"), column)
     return table
 
 
-def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor]:
+def _mixed(space: Space | None) -> set[str]:
+    """The parameters whose choices are of several types."""
+    searched = {} if space is None else {name: space.parameters[name] for name in space.searched}
+    choices = {n: p.choices for n, p in searched.items() if isinstance(p, Categorical)}
+    choices |= {n: p.values for n, p in searched.items() if isinstance(p, Ordinal)}
+    return {name for name, values in choices.items() if len({type(value) for value in values}) > 1}
+
+
+def _joined(first: pa.Table | None, second: pa.Table | None) -> pa.Table:
+    """The rows of both; each column in one piece, as pages of Parquet end where a piece does."""
+    return pa.concat_tables([table for table in (first, second) if table is not None]).combine_chunks()
+
+
+def best_queries(records: Iterable[RoundRecord]) -> tuple[Tensor, Tensor, Tensor]:
     """The round (N), the point in natural units (N x D) and the observation (N) of each agent's largest observation.
 
     The observation is -inf if all evaluations of an agent failed.
     """
-    y = torch.cat([r.y for r in records], 1).nan_to_num(nan=-torch.inf)
-    rounds = torch.cat([torch.full((r.y.shape[1],), r.round) for r in records])
-    best = y.argmax(1)
-    x = torch.cat([r.x for r in records], 1)
-    each = torch.arange(len(y))
-    return rounds[best], x[each, best], y[each, best]
+    found: tuple[Tensor, Tensor, Tensor] | None = None
+    for r in records:
+        y, place = r.y.nan_to_num(nan=-torch.inf).max(1)
+        x, t = r.x[torch.arange(len(y)), place], torch.full((len(y),), r.round)
+        if found is not None:
+            better = y > found[2]  # the first of equal ones stays
+            x, t = torch.where(better[:, None], x, found[1]), torch.where(better, t, found[0])
+            y = torch.where(better, y, found[2])
+        found = t, x, y
+    assert found is not None  # every run has a round 0
+    return found
 
 
 def server_row(record: ServerRecord, private: Diagnostics) -> dict[str, float | int | None]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dpfbo.privacy.release import Diagnostics
 from dpfbo.records import RoundRecord, ServerRecord
+from dpfbo.round_log import RoundLog
 
 
 class Sent(Protocol):
@@ -43,7 +44,7 @@ class Result:
     round lacks its broadcast only.
     """
 
-    rounds: list[RoundRecord] = field(default_factory=list)
+    rounds: RoundLog = field(default_factory=RoundLog)
     server: list[ServerRecord] = field(default_factory=list)
     diagnostics: list[Diagnostics] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)

@@ -5,17 +5,18 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import yaml
 from rich.console import Console
 from rich.table import Table
 
 from dpfbo.files import replace_file
 from runners.arguments import Parser
-from runners.record.best_found import best_in
+from runners.record.best_found import as_rows, best_in
 from runners.record.finished import EARLIER
 
 HELP = """The best configuration that every agent of a finished run found, in natural units, from the run's files.
@@ -27,6 +28,8 @@ Examples
   python -m runners.best results/mine                              all runs below a folder
   python -m runners.best results/mine --output best.csv            or .json, .yaml"""
 FORMATS = ("csv", "json", "yaml")
+MOST_SHOWN, FEW = 1000, 20  # most agents of a run in a table on the terminal, and their number if there are more
+PERCENT = (0, 5, 25, 50, 75, 95, 100)
 
 
 class NothingFound(RuntimeError):
@@ -37,15 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print or export the best configurations; the exit code is 0, or 1 if there is no finished run."""
     args = _parse(argv)
     try:
-        rows = [row for folder in args.folders for row in _rows(folder)]
+        best = {run: best_in(run) for folder in args.folders for run in _runs(folder)}
         if args.output is not None:
             kind = args.output.suffix.removeprefix(".")
-            replace_file(args.output, lambda file: file.write(_text(rows, kind).encode()))
+            replace_file(args.output, lambda file: file.write(_text(best, kind).encode()))
             print(args.output)
         elif args.format is not None:
-            print(_text(rows, args.format), end="")
+            print(_text(best, args.format), end="")
         else:
-            _show(rows)
+            _show(best)
     except (NothingFound, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -54,15 +57,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _rows(folder: Path) -> list[dict[str, Any]]:
-    """The best query of each agent of all finished runs in a folder, with the run's place."""
+def _runs(folder: Path) -> list[Path]:
+    """All finished runs in a folder."""
     runs = sorted(path.parent for path in folder.glob("**/summary.json") if path.parts[-3] != EARLIER)
     if not runs:
         raise NothingFound(f"there is no finished run in {folder}")
-    return [{"run": str(run), **best} for run in runs for best in best_in(run)]
+    return runs
 
 
-def _text(rows: list[dict[str, Any]], kind: str) -> str:
+def _text(best: Mapping[Path, pa.Table], kind: str) -> str:
+    """The best query of each agent of all runs, with the run's place."""
+    rows = [{"run": str(run), **row} for run, found in best.items() for row in as_rows(found)]
     if kind == "json":
         return json.dumps(rows, indent=1) + "\n"
     if kind == "yaml":
@@ -75,16 +80,21 @@ def _text(rows: list[dict[str, Any]], kind: str) -> str:
     return text.getvalue()
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
+def _show(best: Mapping[Path, pa.Table]) -> None:
+    """Print a table for each run; for one of very many agents the first of them, and quantiles of all."""
     console = Console(highlight=False)
-    for run in dict.fromkeys(row["run"] for row in rows):
-        own = [{k: v for k, v in row.items() if k != "run"} for row in rows if row["run"] == run]
-        table = Table(title=run, title_justify="left", title_style="none")
-        for name in own[0]:
+    for run, found in best.items():
+        table = Table(title=str(run), title_justify="left", title_style="none")
+        for name in found.schema.names:
             table.add_column(name, justify="right")
-        for row in own:
+        for row in as_rows(found.slice(0, len(found) if len(found) <= MOST_SHOWN else FEW)):
             table.add_row(*(f"{v:.5g}" if isinstance(v, float) else str(v) for v in row.values()))
         console.print(table)
+        if len(found) > MOST_SHOWN:
+            levels = np.quantile(found["value"].to_numpy(), [p / 100 for p in PERCENT])
+            shown = ", ".join(f"{p} % {v:.5g}" for p, v in zip(PERCENT, levels.tolist(), strict=True))
+            console.print(f"the first {FEW} of {len(found)} agents; --output FILE.csv has all", soft_wrap=True)
+            console.print(f"quantiles of their values: {shown}", soft_wrap=True)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -45,6 +45,7 @@ COMMANDS = {
     "workspace": Command("runners.workspace", "the dashboard of an experiment in Weights & Biases", (SETTINGS,)),
     "tables": Command("analysis.tables", "regret beside epsilon, by setting", READS_RESULTS),
     "figures": Command("analysis.figures", "pictures of experiments, and the numbers behind them", READS_RESULTS),
+    "agents": Command("analysis.agents", "how the metric spreads over the agents of a run, which may go on"),
     "claims": Command("analysis.claims", "a verdict on every published claim", READS_RESULTS),
     "report": Command("analysis.report", "figures, tables and verdicts in one HTML file", READS_RESULTS),
     "completion": Command("runners.completion", "completion of all this in a shell", ("bash", "zsh", "fish")),
@@ -76,7 +77,8 @@ Private federated Bayesian optimisation.
 Commands
 {purposes}
 
-Each has its own --help. dpfbo COMMAND is python -m runners.COMMAND; tables, figures, claims, report: analysis.COMMAND.
+Each has its own --help. dpfbo COMMAND is python -m runners.COMMAND; tables, figures, agents, claims and report are
+programs of analysis: python -m analysis.COMMAND.
 Completion: eval "$(dpfbo completion bash)" (or zsh) in the shell's start-up file; dpfbo completion fish | source"""
 
 

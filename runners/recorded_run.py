@@ -2,9 +2,10 @@
 
 import functools
 import logging
+import math
 import subprocess
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,25 +15,25 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import records
-from dpfbo.checkpoint import Checkpoint, check_charged
+from dpfbo.checkpoint import Checkpoint
 from dpfbo.privacy.accounting import finite_or_none
-from dpfbo.privacy.ledger import Ledger
 from dpfbo.run_result import OnRound, Result, Round
 from runners.compose.composition import Composition, Experiment
 from runners.compose.identity import family_hashes
-from runners.compose.privacy_plan import affordable
-from runners.compose.privacy_settings import MechanismPrivacy
 from runners.executor.deployment import Spent
 from runners.executor.place import deployed
 from runners.record import finished, picture
-from runners.record.best_found import SUMMARY_AGENTS, best_found
+from runners.record.best_found import SUMMARY_AGENTS, as_rows, best_found
 from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.finished import Lineage
 from runners.record.run_folder import Progress, ResultsError, RunFolder, existing, trial_folder
 from runners.record.wandb_tracker import WandbTracker
+from runners.resumption import resumed
 
 logger = logging.getLogger(__name__)
 
+MANY_AGENTS = 1000  # of more, the summary tells quantiles of the final metric
+QUANTILES = ("5", "25", "50", "75", "95")  # percent
 _PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
 
 
@@ -76,13 +77,15 @@ def record_run(
                 checkpoint.clear()  # the run was killed while it did that
             return ready
         result = experiment.result()
-        done, before, broadcasts = _resumed(experiment, checkpoint, folder, result)
+        result.rounds.read_back = checkpoint.record
+        done, before, broadcasts = resumed(experiment, checkpoint, folder, result)
         title = f"{experiment.problem.name}-{algorithm}-{name}-{settings.seed}"
         tags = [experiment.problem.name, algorithm]
         facts, noted = _facts(composition), 0.0
 
         def show(round: Round) -> None:
-            tracker.log_round(round.agents.round, _metrics(round))
+            if tracker.mode != "disabled":
+                tracker.log_round(round.agents.round, _metrics(round))
             on_round(round)
 
         def keep(round: Round) -> None:
@@ -94,30 +97,28 @@ def record_run(
             show(round)
 
         try:
-            for round in done:
+            for round in checkpoint.rounds(done):
                 result.add(round)
             with deployed(experiment, folder, result) as deployment:
                 tracker.start(
                     composition.resolved, folder.path, title, group, tags, _commit(), before, name, composition.label,
                     folder=folder.path.parents[1],
                 )  # fmt: skip
-                for round in done:
+                for round in checkpoint.rounds(done):
                     show(round)
                 if labelled:
                     finished.note_lineage(folder, Lineage(*family_hashes(composition.cfg)))
                 deployment.run(keep, broadcasts)
                 spent, placed = deployment.spent(), deployment.placed()
-            ids = torch.arange(experiment.problem.n_agents)
-            rounds = records.rounds_table(result.rounds, ids, getattr(experiment.problem, "space", None))
             server = records.server_table(result.server, result.diagnostics)
-            best = _listed_best(experiment, rounds)
+            best = _listed_best(experiment, result)
             ending = {"best": best, "executor": placed, "label": composition.label, "epsilon_before": before}
             if n := folder.preemptions():
                 ending["preemptions"] = n
             summary = {**summarise(experiment, result, spent, name), **ending}
             if labelled:
                 finished.keep_rounds(folder)
-            folder.write(OmegaConf.to_yaml(composition.resolved), rounds, server, summary)
+            folder.write(OmegaConf.to_yaml(composition.resolved), _rounds(experiment, result), server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
             folder.keep_traceback(error)
@@ -129,14 +130,21 @@ def record_run(
     return summary, folder.path
 
 
-def _listed_best(experiment: Experiment, rounds: pa.Table) -> list[dict[str, Any]] | None:
+def _rounds(experiment: Experiment, result: Result) -> Iterator[pa.Table]:
+    """The row groups of rounds.parquet."""
+    problem = experiment.problem
+    return records.row_groups(result.rounds, torch.arange(problem.n_agents), getattr(problem, "space", None))
+
+
+def _listed_best(experiment: Experiment, result: Result) -> list[dict[str, Any]] | None:
     """The best query of each agent, for the summary; None if there are many agents, or the data are real.
 
     `runners.best` reads it from rounds.parquet, which is private in any case.
     """
     if experiment.problem.n_agents > SUMMARY_AGENTS or not experiment.settings.privacy.seeded:
         return None
-    return best_found(rounds, getattr(experiment.problem, "maximize", True) is not False)
+    maximize = getattr(experiment.problem, "maximize", True) is not False
+    return as_rows(best_found(_rounds(experiment, result), maximize))
 
 
 def _folder(composition: Composition, single: bool) -> RunFolder:
@@ -181,88 +189,13 @@ def _ready(folder: RunFolder, rounds: int) -> tuple[dict[str, Any], Path] | None
     return None if summary is None else (summary, folder.path)
 
 
-def _resumed(
-    experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result
-) -> tuple[list[Round], float | None, int]:
-    """(finished rounds of an interrupted run, epsilon before the first of them, number of broadcasts of the whole run).
-
-    The ledger holds all of these rounds. Unusual circumstances are logged. `result` gets the observations of a round
-    that was the last of a finished run, and now lacks its broadcast.
-    """
-    settings, seeded = experiment.settings, experiment.settings.privacy.seeded
-    anew, summary = settings.again or not settings.resume, finished.summary_of(folder)
-    ended = (folder.path / finished.SUMMARY).exists() and summary is not None
-    with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext():  # waits for an orphaned server
-        ledger = Ledger(folder.ledger_path)
-        finished.check_ledger(folder, len(ledger.charges), seeded)
-        kept = checkpoint.read()
-        check_charged(kept, ledger)
-        if anew and (summary is not None or not settings.resume):
-            checkpoint.clear()
-        elif summary is not None and (ended or len(kept) <= summary["rounds"]):
-            finished.take_rounds(folder)
-        try:
-            done = _done(experiment, checkpoint, folder, result)
-            check_charged(done, ledger)
-            resumed = sum(round.server is not None for round in done)
-            broadcasts = _broadcasts(experiment, checkpoint, ledger, len(done), resumed)
-        except BaseException:
-            if ended:  # it is finished as before
-                checkpoint.clear()
-            raise
-        if summary is not None and anew:
-            aside = finished.put_aside(folder, with_ledger=seeded)
-            what = "records and ledger" if seeded else "records, without the ledger, which goes on,"
-            logger.warning("the %s of the finished run are in %s now", what, aside)
-            ledger = Ledger(folder.ledger_path)
-        elif ended:
-            finished.reopen(folder)
-    if done:
-        logger.warning("%s: going on after round %d of %d", folder.path, len(done) - 1, experiment.rounds)
-    _say_what_is_unusual(experiment, ledger, resumed)
-    earlier = ledger.events()[: len(ledger.charges) - resumed]
-    if earlier and not seeded:  # this run adds to these releases
-        return done, finite_or_none(experiment.plan.epsilon(earlier)), broadcasts
-    return done, experiment.plan.epsilon_of_nothing, broadcasts
-
-
-def _done(experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result) -> list[Round]:
-    """The rounds of the checkpoint, without one that is observed and lacks its broadcast: `result` gets that."""
-    done, T = checkpoint.read(), experiment.rounds
-    if len(done) > T + 1:
-        progress = folder.progress()
-        longer = len(done) - 1 if progress is None else max(progress.rounds, len(done) - 1)
-        raise ResultsError(f"{folder.path} is a run of more rounds that was interrupted: rounds={longer} goes on")
-    known = len(done)
-    # a run that ended there sent nothing after its last round; one in which nothing is sent any more repeats nothing
-    if experiment.family == "federated" and 0 < known <= T and done[-1].broadcast is None:
-        result.observed = done.pop().agents
-    checkpoint.forget_from(known, released=len(done))
-    return done
-
-
-def _broadcasts(experiment: Experiment, checkpoint: Checkpoint, ledger: Ledger, done: int, resumed: int) -> int:
-    """The number of broadcasts of the run, `resumed` of them in its `done` finished rounds.
-
-    There are fewer than planned if fresh noise adds to the ledger and the budget ends earlier.
-    """
-    if experiment.settings.privacy.seeded or experiment.plan.budget is None:
-        return experiment.broadcasts
-    if resumed < min(done, experiment.broadcasts):  # the broadcasts had ended already
-        return resumed
-    spent, kept = ledger.events(), experiment.kept_release(checkpoint).load(done)
-    if kept is not None and ledger.holds(done, kept[0].values):  # this release is charged already, and is sent again
-        spent = spent[:-1]
-    return affordable(experiment.plan, spent, resumed)
-
-
 def _progress(experiment: Experiment, result: Result, facts: dict[str, Any], before: float | None) -> Progress:
     """The progress to note. before: epsilon before the first round."""
     epsilons, last = [finite_or_none(r.epsilon) for r in result.server], result.rounds[-1]
     rounds = [t for t in shown_rounds(experiment.rounds) if t <= last.round]
     curve: dict[str, list[Any]] = {
         "round": rounds,
-        "mean": [finite_or_none(result.rounds[t].mean) for t in rounds],
+        "mean": [finite_or_none(result.rounds.means[t]) for t in rounds],
         "epsilon": epsilon_before(rounds, [r.round for r in result.server], epsilons, before),
     }
     epsilon = epsilons[-1] if epsilons else experiment.plan.epsilon_of_nothing
@@ -295,8 +228,8 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
     """The contents of summary.json; null stands for "no finite value"."""
     settings = experiment.settings
     chosen = sum(d.n_chosen for d in result.diagnostics)
-    mean = [finite_or_none(r.mean) for r in result.rounds]  # None: no agent has a value yet
-    se = [finite_or_none(r.standard_error) for r in result.rounds]
+    mean = [finite_or_none(value) for value in result.rounds.means]  # None: no agent has a value yet
+    se = [finite_or_none(value) for value in result.rounds.standard_errors]
     return {
         "experiment": settings.experiment_name,
         "setting": name,
@@ -308,7 +241,7 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
         "metric": experiment.problem.metric,
         "lower_is_better": experiment.problem.lower_is_better,
         "curve": {"round": list(range(len(mean))), "mean": mean, "se": se, "se_over": "agents"},
-        "final": {"mean": mean[-1], "se": se[-1]},
+        "final": {"mean": mean[-1], "se": se[-1], **_spread(result)},
         "private": experiment.private,
         "delta": experiment.plan.delta,
         "relation": experiment.plan.relation,
@@ -330,10 +263,17 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
     }
 
 
+def _spread(result: Result) -> dict[str, Any]:
+    """The entry `quantiles` of the final metric over many agents, by percent; none for few, or without any value."""
+    last = result.rounds[-1]
+    if len(last.y) <= MANY_AGENTS or math.isnan(last.mean):
+        return {}
+    return {"quantiles": dict(zip(QUANTILES, last.quantiles([int(p) / 100 for p in QUANTILES]), strict=True))}
+
+
 def _metrics(done: Round) -> dict[str, float | None]:
     """The metrics of one round, for a tracker."""
-    last = done.agents.regret[:, -1]
-    low, median, high = torch.nanquantile(last, torch.tensor([0.1, 0.5, 0.9], dtype=last.dtype)).tolist()
+    low, median, high = done.agents.quantiles([0.1, 0.5, 0.9])
     metrics: dict[str, float | None] = {
         "regret/mean": done.agents.mean, "regret/q10": low, "regret/median": median, "regret/q90": high,
         **{f"seconds/{phase}": seconds for phase, seconds in done.seconds.items()},
@@ -342,25 +282,6 @@ def _metrics(done: Round) -> dict[str, float | None]:
         row = records.server_row(done.server, done.diagnostics)
         metrics.update({"epsilon" if k == "epsilon" else f"server/{k}": v for k, v in row.items() if k != "round"})
     return metrics
-
-
-def _say_what_is_unusual(experiment: Experiment, ledger: Ledger, resumed: int) -> None:
-    privacy = experiment.settings.privacy
-    if experiment.private:
-        if privacy.seeded:
-            logger.info("privacy.rng=seeded: a simulation; whoever knows the seed can remove the noise")
-        if isinstance(privacy, MechanismPrivacy) and privacy.z == 0:
-            logger.warning("privacy.z=0 adds no noise: there is no finite epsilon")
-    if ledger.carried_over > resumed:
-        how = "different ones add to epsilon; these releases are real, keep this ledger"
-        if privacy.seeded:
-            how = "different ones with the same random numbers are refused; delete the folder to start anew"
-        logger.warning(
-            "%s already holds %d broadcasts: equal ones are not charged again, %s",
-            ledger.path,
-            ledger.carried_over,
-            how,
-        )
 
 
 @functools.cache  # the code that runs is the code that was imported

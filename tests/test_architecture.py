@@ -17,17 +17,18 @@ PACKAGES = ("dpfbo", "runners", "analysis")
 # Rooms from the lowest: a room may import those of earlier steps, and none beside it.
 STEPS = {
     "dpfbo": (
-        "checks files clock", "extensions", "rng space", "gp privacy", "records", "run_result", "outsourced",
-        "problems", "federated",
+        "checks files clock", "extensions", "rng space", "gp privacy", "records", "round_log", "run_result",
+        "outsourced", "problems", "federated",
         "checkpoint", "study", "audit protocol",
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",
-        "user_errors recorded_run fetch best study dashboard", "run", "sweep audit bench demo",
+        "resumption", "user_errors recorded_run fetch best study dashboard", "run", "sweep audit bench demo",
         "privacy theory status headroom board backfill upload workspace",
     ),
     "analysis": (
-        "arguments labels", "schema", "load", "tables evidence", "claims drawing", "figures", "html", "report",
+        "arguments labels", "schema", "load", "tables evidence rounds", "claims drawing", "figures agents", "html",
+        "report",
     ),
 }  # fmt: skip
 FOREIGN = {

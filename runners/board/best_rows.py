@@ -7,7 +7,7 @@ import yaml
 from runners.board.content import hidden
 from runners.board.experiment_folder import ExperimentFolder, ReadSetting
 from runners.board.trial_reading import MOST_LETTERS, UnreadableFile, number, read_object
-from runners.record.best_found import best_in
+from runners.record.best_found import as_rows, best_in
 
 MOST_ROWS = 200
 
@@ -34,8 +34,10 @@ def _of_finished_runs(folder: ExperimentFolder, setting: ReadSetting, private: b
         path = folder.folder_of(trial).path
         try:
             found = read_object(path / "summary.json").get("best")
+            how_many = len(found) if isinstance(found, list) else 0
             if not isinstance(found, list) and private:
-                found = best_in(path)
+                table = best_in(path)
+                found, how_many = as_rows(table.slice(0, MOST_ROWS)), len(table)
         except (OSError, UnreadableFile, ValueError, KeyError, yaml.YAMLError) as error:
             words = f"seed {trial.seed} cannot be read: {str(error)[:MOST_LETTERS]}"
             continue
@@ -43,7 +45,7 @@ def _of_finished_runs(folder: ExperimentFolder, setting: ReadSetting, private: b
             words = f"a summary lists no more than 100 agents: python -m runners.best {path} has them"
             continue
         sound = [_row(trial.seed, best) for best in found[:MOST_ROWS] if isinstance(best, dict)]
-        n += len(found)
+        n += how_many
         rows += sound[: MOST_ROWS - len(rows)]
     if n > len(rows):
         words = f"the first {len(rows)} of {n}: python -m runners.best {folder.path} has all"

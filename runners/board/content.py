@@ -10,7 +10,7 @@ import numpy as np
 
 from dpfbo.privacy.accounting import delta_in_words, in_words
 from runners.board.experiment_folder import ExperimentFolder, ReadSetting
-from runners.board.setting_curve import MeanOverSeeds, curve, facts_of, final, so_far, spent
+from runners.board.setting_curve import MeanOverSeeds, curve, facts_of, final, so_far, spent, spread
 from runners.board.trial_reading import BoardPhase, TrialFacts, number
 from runners.record.picture import metric_in_words
 from runners.sweep.progress_table import ACCOUNTANT_NAMES
@@ -125,6 +125,7 @@ def _setting(setting: ReadSetting, private: bool, draw: bool, notes: list[dict[s
         "at": [min(under_way), max(under_way)] if under_way else None,
         "hidden": why_hidden,
         "final": _mean(final(setting)) if visible else None,
+        "spread": {p: _number(v) for p, v in (spread(setting) or {}).items()} if visible else {},
         "so_far": _mean(so_far(setting)) if visible else None,
         "epsilon": _epsilon(setting, facts, notes),
         "curve": _curve(setting, visible) if draw else None,

@@ -72,6 +72,14 @@ def final(setting: ReadSetting) -> MeanOverSeeds | None:
     return mean_over([r.mean for r in setting.readings if r.phase == "done"])
 
 
+def spread(setting: ReadSetting) -> dict[str, float] | None:
+    """Quantiles over the agents of the final metric, mean over the finished seeds that have them; None if none has."""
+    known = [r.quantiles for r in setting.readings if r.phase == "done" and r.quantiles]
+    if not known or any(q.keys() != known[0].keys() for q in known):
+        return None
+    return {percent: math.fsum(q[percent] for q in known) / len(known) for percent in known[0]}
+
+
 def so_far(setting: ReadSetting) -> MeanOverSeeds | None:
     """The metric that the begun seeds have now."""
     return mean_over([r.mean for r in setting.readings if r.phase in _COUNTED])

@@ -53,12 +53,13 @@ function settingsTable(experiment, isDrawn, toggle) {
     const box = el("input", { type: "checkbox", id, on: { change: (event) => toggle(s.name, event.target.checked) } });
     box.checked = isDrawn(s.name);
     const metric = s.hidden && (s.at || s.counts.done) ? "private" : s.final ? withError(s.final) : s.so_far ? `(${withError(s.so_far)})` : "–";
+    const of_agents = Object.entries(s.spread).map(([percent, value]) => `${percent}% ${digits(value)}`);
     const bad = ["failed", "interrupted", "unreadable"].filter((phase) => s.counts[phase]).map((phase) => `, ${s.counts[phase]} ${phase}`).join("");
     const running = s.counts.running ? `, ${s.counts.running} running` : "";
     return el("tr", {},
       el("th", { scope: "row" }, el("label", { for: id }, box, swatch(experiment.key, s.name), el("span", {}, s.label))),
       cell("seeds", s.seeds), cell("done", `${s.counts.done || 0}/${s.trials}${running}${bad}`), cell("round", at),
-      cell(s.metric ? s.metric.replaceAll("_", " ") : "metric", metric, s.hidden), cell("ε", epsilonInWords(s.epsilon)));
+      cell(s.metric ? s.metric.replaceAll("_", " ") : "metric", of_agents.length ? [metric, el("br"), el("small", {}, `agents: ${of_agents.join(", ")}`)] : metric, s.hidden), cell("ε", epsilonInWords(s.epsilon)));
   });
   const metrics = new Set(experiment.settings.map((s) => s.metric).filter(Boolean));
   const metric = metrics.size === 1 ? [...metrics][0].replaceAll("_", " ") : "metric";
@@ -66,7 +67,7 @@ function settingsTable(experiment, isDrawn, toggle) {
   const left = experiment.n_settings - experiment.settings.length;
   return [
     el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "settings" }, el("table", { class: "settings" }, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows))),
-    el("p", { class: "notes" }, `Mean of the finished seeds ± standard error; in brackets: of all begun seeds, so far.${left > 0 ? ` ${left} more settings: running ones, then the best are listed; find others by their names.` : ""}`),
+    el("p", { class: "notes" }, `Mean of the finished seeds ± standard error; in brackets: of all begun seeds, so far.${experiment.settings.some((s) => Object.keys(s.spread).length) ? " Agents: quantiles over the agents of a run, mean of its finished seeds." : ""}${left > 0 ? ` ${left} more settings: running ones, then the best are listed; find others by their names.` : ""}`),
   ];
 }
 

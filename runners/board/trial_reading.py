@@ -14,12 +14,13 @@ import yaml
 
 from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.run_folder import RunFolder
-from runners.sweep.trials import Phase, Trial, state
+from runners.sweep.trials import Phase, Trial, quantiles_in, state
 
 BoardPhase = Phase | Literal["unreadable"]
 MOST_BYTES = 50_000_000  # of a file that is read
 MOST_LETTERS = 300  # of a name or a sentence
 MOST_ROUNDS = 10_000_000
+MOST_LEVELS = 9  # of quantiles
 
 
 class UnreadableFile(ValueError):
@@ -59,7 +60,8 @@ class TrialReading:
     """The files of one trial at one moment.
 
     mean: the metric after `round`. epsilon: spent so far, inf if there is no finite one, None if not known. changed:
-    the time of the newest file. fault: a sentence about a file that cannot be read.
+    the time of the newest file. fault: a sentence about a file that cannot be read. quantiles: of the final metric over
+    the agents by percent, of a finished run with many agents.
     """
 
     phase: BoardPhase
@@ -73,6 +75,7 @@ class TrialReading:
     error: str | None = None
     changed: float | None = None
     fault: str | None = None
+    quantiles: dict[str, float] | None = None
 
 
 def read_trial(trial: Trial, folder: RunFolder) -> TrialReading:
@@ -150,7 +153,11 @@ def _finished(summary: dict[str, Any], changed: float) -> TrialReading:
     curve, mean = _curve(summary.get("curve"), rounds, rounds), number(final.get("mean"))
     charges = _count(summary.get("n_charges"))
     spent = math.inf if given is None else float(given)
-    return TrialReading("done", facts, rounds, rounds, mean, spent, curve, charges, changed=changed)
+    spread = quantiles_in(summary)
+    known = (
+        None if spread is None else {_short(percent): value for percent, value in list(spread.items())[:MOST_LEVELS]}
+    )
+    return TrialReading("done", facts, rounds, rounds, mean, spent, curve, charges, changed=changed, quantiles=known)
 
 
 def _unfinished(trial: Trial, folder: RunFolder) -> TrialReading:

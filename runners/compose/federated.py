@@ -103,7 +103,7 @@ class FederatedExperiment:
         """Values and noise of the releases of an interrupted run, for a server that infers from all of them."""
         if self.agents.prior is None or self.agents.prior.releases == 1:
             return []
-        done = checkpoint.read()
+        done = checkpoint.rounds()
         return [(r.broadcast.values, r.server.sigma) for r in done if r.broadcast is not None and r.server is not None]
 
     def server(

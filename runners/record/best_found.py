@@ -1,42 +1,69 @@
 """The best query of every agent of a run, in natural units. It is the agent's own, and no epsilon covers it."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from omegaconf import OmegaConf
 
 SUMMARY_AGENTS = 100  # most agents whose best queries a summary lists
 
 
-def best_found(rounds: pa.Table, maximize: bool = True) -> list[dict[str, Any]]:
-    """For each agent: its number, the round, the value as the objective returned it, and the parameters.
+def best_found(rounds: Iterable[pa.Table], maximize: bool = True) -> pa.Table:
+    """One row for each agent that has a value: its number, the round, the value as the objective returned it, and the
+    parameters.
 
-    rounds: the columns of rounds.parquet. Parameters without names are x1, x2, ..
+    rounds: the rows of rounds.parquet in one table or more, of which one is in memory at a time. Parameters without
+    names are x1, x2, ..
     """
-    y, agent = rounds["y"].to_numpy(), rounds["agent"].to_numpy()
-    kept = ~np.isnan(y)  # the others are failed evaluations
-    order = np.lexsort((np.arange(len(y)), -y, agent))
-    order = order[kept[order]]
-    first = order[np.unique(agent[order], return_index=True)[1]]
-    named = {name.removeprefix("x."): rounds[name] for name in rounds.schema.names if name.startswith("x.")}
-    found = []
-    for row in first.tolist():
-        parameters = {name: column[row].as_py() for name, column in named.items()}
-        if not named:
-            parameters = {f"x{i}": value for i, value in enumerate(rounds["x"][row].as_py(), start=1)}
-        value = float(y[row]) if maximize else -float(y[row])
-        found.append({"agent": int(agent[row]), "round": rounds["round"][row].as_py(), "value": value, **parameters})
-    return found
+    found: pa.Table | None = None
+    for table in rounds:
+        named = [name for name in table.schema.names if name.startswith("x.")]
+        table = table.select(["agent", "round", "y", *(named or ["x"])])
+        table = table if found is None else pa.concat_tables([found, table])
+        found = table.take(pa.array(_first_of_largest(table["agent"].to_numpy(), table["y"].to_numpy())))
+    if found is None:
+        raise ValueError("rounds.parquet holds no round")
+    value = found["y"].to_numpy()
+    columns = {"agent": found["agent"], "round": found["round"], "value": value if maximize else -value}
+    for name in found.schema.names[3:]:
+        columns[name.removeprefix("x.")] = found[name]
+    if "x" in found.schema.names:
+        points = pc.list_flatten(columns.pop("x")).to_numpy()
+        points = points.reshape(len(value), len(points) // max(len(value), 1))
+        columns |= {f"x{i}": numbers for i, numbers in enumerate(points.T, start=1)}
+    return pa.table(columns)
 
 
-def best_in(folder: Path) -> list[dict[str, Any]]:
+def _first_of_largest(agent: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """By agent, the first row with the largest value; NaN is a failed evaluation, and no value."""
+    agents, own = np.unique(agent, return_inverse=True)
+    largest = np.full(len(agents), -np.inf)
+    known = np.flatnonzero(~np.isnan(y))
+    np.maximum.at(largest, own[known], y[known])
+    rows = known[y[known] == largest[own[known]]][::-1]
+    first = np.full(len(agents), -1)
+    first[own[rows]] = rows  # of several rows of an agent the last one stays, which is its first
+    return first[first >= 0]
+
+
+def as_rows(best: pa.Table) -> list[dict[str, Any]]:
+    """The rows of `best_found`, as a summary lists them."""
+    rows: list[dict[str, Any]] = best.to_pylist()
+    return rows
+
+
+def best_in(folder: Path) -> pa.Table:
     """`best_found` of a finished run in its folder. Raises OSError or ValueError for one without readable files."""
-    rounds = pq.read_table(folder / "rounds.parquet")
     cfg = OmegaConf.load(folder / "config.yaml")
-    return best_found(rounds, OmegaConf.select(cfg, "problem.maximize", default=True) is not False)
+    with pq.ParquetFile(folder / "rounds.parquet") as file:
+        wanted = [n for n in file.schema_arrow.names if n in ("agent", "round", "y", "x") or n.startswith("x.")]
+        tables = (file.read_row_group(k, columns=wanted) for k in range(file.num_row_groups))
+        return best_found(tables, OmegaConf.select(cfg, "problem.maximize", default=True) is not False)
 
 
 def in_words(best: dict[str, Any]) -> str:

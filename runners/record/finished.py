@@ -131,8 +131,11 @@ def take_rounds(folder: RunFolder) -> None:
             for name in archive.namelist():
                 if Path(name).name != name or not name.endswith(".npz"):
                     raise ResultsError(f"{folder.path / ROUNDS} holds {name!r}, which is no round")
-                with open(part / name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-                    file.write(archive.read(name))
+                with (
+                    archive.open(name) as round,
+                    open(part / name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file,
+                ):
+                    shutil.copyfileobj(round, file)
     except (OSError, RuntimeError, zipfile.BadZipFile) as error:
         shutil.rmtree(part)
         reason = str(error) if isinstance(error, ResultsError) else f"{folder.path / ROUNDS} cannot be read ({error})"

@@ -18,9 +18,10 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -149,14 +150,14 @@ class RunFolder:
                     raise ResultsError(f"another server is writing to {self.ledger_path}: wait for it") from error
                 time.sleep(0.1)
 
-    def write(self, config: str, rounds: pa.Table, server: pa.Table, summary: dict[str, Any]) -> None:
-        """Write all files of a finished run, the summary last."""
+    def write(self, config: str, rounds: Iterable[pa.Table], server: pa.Table, summary: dict[str, Any]) -> None:
+        """Write all files of a finished run, the summary last. rounds: the row groups of rounds.parquet, in order."""
         (self.path / "summary.json").unlink(missing_ok=True)  # an earlier run may have left it
         self.ledger_path.touch()
         self.replace("config.yaml", lambda f: f.write(config.encode()))
         own = summary.get("rng") != "seeded"  # about real data
         text = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
-        self.replace("rounds.parquet", lambda f: pq.write_table(rounds, f), private=own)
+        self.replace("rounds.parquet", lambda f: _write_row_groups(rounds, f), private=own)
         self.replace("server.parquet", lambda f: pq.write_table(server, f))
         self.replace("summary.json", lambda f: f.write(text), private=own)
         for name in ("progress.json", "failure.json", "summary.before.json"):
@@ -218,6 +219,15 @@ class RunFolder:
                 folder.rmdir()
             except OSError:
                 return
+
+
+def _write_row_groups(tables: Iterable[pa.Table], file: BinaryIO) -> None:
+    """Write tables with the same columns, at least one, as one Parquet file; a single one as `pq.write_table` does."""
+    rest = iter(tables)
+    first = next(rest)
+    with pq.ParquetWriter(file, first.schema) as writer:
+        for table in chain([first], rest):
+            writer.write_table(table)
 
 
 def _private(path: str, flags: int) -> int:

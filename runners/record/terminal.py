@@ -81,6 +81,9 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
     console.print(table)
     agents = f"{summary['n_agents']} agents, mean ± standard error over agents"
     console.print("one curator, one modeler" if outsourced else agents, highlight=False)
+    if spread := summary["final"].get("quantiles"):
+        shown = ", ".join(f"{percent} % {value:.4g}" for percent, value in spread.items())
+        console.print(f"quantiles of the agents at the end: {shown}", highlight=False)
     if summary.get("stand_in"):
         console.print(f"data: {summary['stand_in']}", highlight=False)
     console.print(epsilon_sentence(summary), highlight=False)

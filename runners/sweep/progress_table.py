@@ -55,6 +55,13 @@ class Row:
         error = f" ± {stdev(values) / math.sqrt(len(values)):.4f}" if len(values) > 1 else ""
         return f"{fmean(values):.4f}{error}"
 
+    def spread(self) -> str:
+        """Quantiles over the agents of the final metric, mean over the finished seeds; empty for few agents."""
+        known = [state.quantiles for state in self.of("done") if state.quantiles]
+        if not known or any(known[0].keys() != other.keys() for other in known):
+            return ""
+        return "  ".join(f"{fmean(q[percent] for q in known):.3g}" for percent in known[0])
+
     def epsilon(self) -> str:
         """The largest epsilon of the finished seeds; in brackets, so far, while none is finished."""
         done = self.of("done")
@@ -97,13 +104,16 @@ def table(rows: Sequence[Row], height: int | None = None) -> Table:
     if "failed" in phases:
         result.add_column("failed", justify="right", style="red")
     result.add_column(f"{metric}\n± SE", justify="right")
+    spread = next((s.quantiles for row in rows for s in row.states if s.quantiles), None)
+    if spread is not None:
+        result.add_column(f"of the agents\n{', '.join(spread)} %", justify="right")
     result.add_column("epsilon", justify="right")
     shown = list(rows) if height is None else _most_active(rows, height)
     for row in shown:
         cells = [row.label, f"{len(row.of('done'))}/{len(row.states)}"]
         cells += [row.at_round()] if phases.intersection(_UNDER_WAY) else []
         cells += [str(len(row.of("failed")) or "")] if "failed" in phases else []
-        result.add_row(*cells, row.mean(), row.epsilon())
+        result.add_row(*cells, row.mean(), *([] if spread is None else [row.spread()]), row.epsilon())
     if len(shown) < len(rows):
         result.caption = f"and {len(rows) - len(shown)} more settings; --json has all"
     return result

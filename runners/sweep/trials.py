@@ -59,7 +59,7 @@ class TrialState:
 
     mean: metric after `round`, over the agents. epsilon: spent so far by the trial's `accountant`, inf if there is no
     finite one. delta, relation, accountant: known for finished trials. preemptions: how often its node or process went
-    away while it ran.
+    away while it ran. quantiles: of the final metric over the agents by percent, for finished trials of many agents.
     """
 
     phase: Phase
@@ -71,6 +71,7 @@ class TrialState:
     accountant: str | None = None
     error: str | None = None
     preemptions: int = 0
+    quantiles: dict[str, float] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """`state` (the phase) and the other fields, with None for an epsilon that is not finite."""
@@ -108,9 +109,20 @@ def finished(summary: dict[str, Any]) -> TrialState | None:
         return TrialState(
             "done", summary["rounds"], summary["final"]["mean"], _or_inf(summary["epsilon"][accountant]),
             summary["delta"], summary["relation"], accountant, preemptions=summary.get("preemptions", 0),
+            quantiles=quantiles_in(summary),
         )  # fmt: skip
     except (KeyError, TypeError):
         return None
+
+
+def quantiles_in(summary: dict[str, Any]) -> dict[str, float] | None:
+    """The quantiles of the final metric over the agents in a summary.json; None for few agents, or no numbers."""
+    final = summary.get("final")
+    found = final.get("quantiles") if isinstance(final, dict) else None
+    if not isinstance(found, dict) or not found:
+        return None
+    known = {str(p): float(v) for p, v in found.items() if isinstance(v, int | float) and math.isfinite(v)}
+    return known if len(known) == len(found) else None
 
 
 def record_failure(folder: RunFolder, error: str, traceback: str) -> None:

@@ -109,6 +109,42 @@ def test_a_round_comes_back_to_the_bit(tmp_path, kind):
     assert bits(back) == bits(done)
 
 
+def as_earlier(done, file):
+    """Write a round as earlier versions did: all arrays, whole numbers in eight bytes."""
+    arrays = {f.name: getattr(done.agents, f.name).numpy() for f in dataclasses.fields(RoundRecord)[1:]}
+    np.savez(
+        file, meta=np.array(json.dumps({"format": 1, "round": done.agents.round, "seconds": done.seconds})), **arrays
+    )
+
+
+@pytest.mark.parametrize("same_points", [False, True])
+def test_files_of_earlier_versions_are_read(tmp_path, same_points):
+    checkpoint, rounds = Checkpoint(tmp_path), [make("none", t) for t in range(3)]
+    if same_points:
+        rounds = [dataclasses.replace(r, agents=dataclasses.replace(r.agents, x=r.agents.u.clone())) for r in rounds]
+    for done in rounds[:2]:
+        as_earlier(done, path(checkpoint, done.agents.round))
+    checkpoint.append(rounds[2])
+    assert [bits(r) for r in checkpoint.read()] == [bits(r) for r in rounds]
+    sizes = [path(checkpoint, t).stat().st_size for t in (1, 2)]
+    assert sizes[1] < sizes[0]
+
+
+def test_known_rounds_are_read_one_at_a_time_or_missed(tmp_path):
+    checkpoint = Checkpoint(tmp_path)
+    for t in range(3):
+        checkpoint.append(make(t=t))
+    reading = checkpoint.rounds(2)
+    assert bits(next(reading)) == bits(make(t=0))
+    path(checkpoint, 1).write_bytes(b"")
+    with pytest.raises(OSError, match="round-00001.npz was there before and cannot be read any more"):
+        next(reading)
+    with pytest.raises(OSError, match="round-00001.npz was there before"):
+        checkpoint.record(1)
+    assert bits(checkpoint.record(2)) == bits(make(t=2).agents)
+    assert [r.agents.round for r in checkpoint.rounds()] == [0]
+
+
 def test_what_a_run_made_comes_back_to_the_bit(tmp_path):
     problem, agents, _ = world()
     made, checkpoint = [], Checkpoint(tmp_path / "c")

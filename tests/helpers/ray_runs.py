@@ -50,9 +50,9 @@ class Reused:
         actor.handle.__ray_call__.remote(_anew, *actor.arguments)
 
     def park(self, actor):
-        if actor.handle is not None:
+        if actor.handle is not None and actor.death is None:
             self.parked[actor.cls, actor.options.get("num_gpus", 0)].append(actor.handle)
-            actor.handle = None
+        actor.handle = actor.death = None
 
 
 def _anew(actor, *arguments):

@@ -4,12 +4,14 @@ import csv
 import json
 import sys
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from runners import best
 from runners.compose.composition import Composition
+from runners.record.best_found import as_rows, best_found
 from runners.record.terminal import print_summary
 from runners.recorded_run import record_run
 from tests.helpers.compose import compose
@@ -96,6 +98,42 @@ def test_real_data_and_many_agents_are_not_listed(tmp_path):
     many, _ = run(tmp_path, "problem.n_agents=101", "rounds=1", "algorithm=ts", "tracker.wandb.mode=disabled")
     assert many["best"] is None
     assert best.main([str(folder)]) == 0  # on the machine that holds the files
+
+
+def test_of_many_agents_the_terminal_shows_few_and_quantiles(done, monkeypatch, capsys):
+    monkeypatch.setattr(best, "MOST_SHOWN", 4)
+    monkeypatch.setattr(best, "FEW", 2)
+    assert best.main([str(done[1])]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    values = sorted(row["y"] for row in expected(done[1]).values())
+    assert "the first 2 of 5 agents; --output FILE.csv has all" in out
+    assert f"quantiles of their values: 0 % {values[0]:.5g}, " in out and f"100 % {values[-1]:.5g}" in out
+    assert f"50 % {values[2]:.5g}" in out
+    assert best.main([str(done[1]), "--format", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 5
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 100])
+def test_the_first_of_equal_values_in_any_row_groups(rows):
+    nan = float("nan")
+    table = pa.table(
+        {
+            "agent": [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3],
+            "round": [0] * 4 + [1] * 4 + [2] * 4,
+            "region": [0] * 12,
+            "x": [[float(i), -float(i)] for i in range(12)],
+            "y": [1.0, nan, nan, -float("inf"), 3.0, 2.0, nan, nan, 3.0, 1.0, nan, nan],
+        }
+    )
+    parts = [table.slice(k, rows) for k in range(0, 12, rows)]
+    assert as_rows(best_found(parts)) == [
+        {"agent": 0, "round": 1, "value": 3.0, "x1": 4.0, "x2": -4.0},
+        {"agent": 1, "round": 1, "value": 2.0, "x1": 5.0, "x2": -5.0},
+        {"agent": 3, "round": 0, "value": -float("inf"), "x1": 3.0, "x2": -3.0},
+    ]
+    assert [row["value"] for row in as_rows(best_found(parts, maximize=False))] == [-3.0, -2.0, float("inf")]
+    nothing = table.set_column(4, "y", pa.array([nan] * 12))
+    assert as_rows(best_found([nothing])) == []
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_every_command_is_its_program(name, capsys):
     """The help is that of the program, and has all completed options and words."""
     assert called(name, "--help") == 0
     out = capsys.readouterr().out
-    package = "analysis" if name in ("tables", "figures", "claims", "report") else "runners"
+    package = "analysis" if name in ("tables", "figures", "agents", "claims", "report") else "runners"
     assert f"python -m {package}.{name}" in out
     for word in COMMANDS[name].words:
         assert word in (EXPERIMENTS, DATA_FILES) or word in out or (name, word) == ("run", SETTINGS)

@@ -98,6 +98,27 @@ def test_json(sweep, capsys):
     assert report["trials"][3]["error"] == "sensor off"
 
 
+def test_quantiles_of_runs_of_many_agents(tmp_path, capsys):
+    """They are the means of the finished seeds; runs of few agents have none, and no column."""
+    experiment = tmp_path / "mine"
+    for seed, low in ((0, 0.01), (1, 0.03)):
+        final = {"mean": 0.25, "quantiles": {"5": low, "50": 0.2, "95": 0.625}}
+        finish(RunFolder(experiment / "aaaaaabbbbbb" / str(seed)), final=final)
+    finish(RunFolder(experiment / "ccccccdddddd" / "0"))
+    assert status.main(["mine", "--results-dir", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "of the agents" in out and "5, 50, 95 %" in out and "0.02 0.2 0.625" in " ".join(out.split())
+    assert status.main(["mine", "--json", "--results-dir", str(tmp_path)]) == 0
+    trials = json.loads(capsys.readouterr().out)[0]["trials"]
+    assert [t["quantiles"] for t in trials] == [
+        {"5": 0.01, "50": 0.2, "95": 0.625},
+        {"5": 0.03, "50": 0.2, "95": 0.625},
+        None,
+    ]
+    finish(RunFolder(experiment / "aaaaaabbbbbb" / "0"), final={"mean": 0.25, "quantiles": {"5": "low"}})
+    assert status.report(experiment).states["aaaaaabbbbbb", 0].quantiles is None
+
+
 def test_unknown_experiment_is_one_sentence(sweep, capsys, tmp_path):
     assert status.main(["other", "--results-dir", str(sweep.parent)]) == 1
     assert capsys.readouterr().err == f"error: no trial of 'other' in {sweep.parent} (there are results of mine)\n"

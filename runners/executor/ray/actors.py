@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from dpfbo.federated.messages import Messages, PartialSum
 from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.server import RoundOutput
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.records import RoundRecord
+from dpfbo.records import RoundRecord, packed, unpacked
 from runners.compose.composition import experiment_of, federated
 from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent, device, limit_gpu_memory
 from runners.executor.ray.process import Placement, enter, this_process
+from runners.executor.ray.shard_sums import ShardSums, added
 from runners.record.run_folder import PROBLEMS, RunFolder
 
 
@@ -30,12 +31,18 @@ from runners.record.run_folder import PROBLEMS, RunFolder
 class AgentReport:
     """The report of an agent actor to the driver on one round.
 
-    seconds: by phase. failures: the sentence and the traceback of each failed evaluation.
+    packed: its record, see `dpfbo.records.packed`; Ray moves arrays without copies. seconds: by phase. failures: the
+    sentence and the traceback of each failed evaluation.
     """
 
-    record: RoundRecord
+    round: int
+    packed: dict[str, np.ndarray]
     seconds: dict[str, float]
     failures: list[tuple[str, str]]
+
+    @property
+    def record(self) -> RoundRecord:
+        return unpacked(self.round, self.packed)
 
 
 @contextmanager
@@ -63,8 +70,8 @@ class AgentActor:
     def __init__(self, settings: FederatedSettings, first: int, last: int, working_directory: str) -> None:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory
 
-    def start(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> Placement:
-        """Build the agents with the finished rounds, see `Shard.restore`.
+    def start(self, history: Sequence[RoundRecord | ray.ObjectRef], observed: RoundRecord | None = None) -> Placement:
+        """Build the agents with the finished rounds, or references to them, see `Shard.restore`.
 
         A method, because Ray hides the errors of constructors.
         """
@@ -75,7 +82,7 @@ class AgentActor:
             limit_gpu_memory(self._settings.ray.num_gpus)
         ids = torch.arange(*self._range, device=self._device)
         self._shard = Shard(self._experiment.problem, self._experiment.agents, ids, self._settings.executor.threads)
-        self._shard.restore(history, observed)
+        self._shard.restore([r if isinstance(r, RoundRecord) else ray.get(r) for r in history], observed)
         return self.placement()
 
     def placement(self) -> Placement:
@@ -83,16 +90,20 @@ class AgentActor:
 
     @ray.method(num_returns=2)
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> tuple[AgentReport, np.ndarray | None]:
-        """Do round t; returns the report for the driver, and the messages (n x M) for the server."""
+        """Do round t; returns the report for the driver, and with `send` the messages (n x M) for the server."""
         self._shard.take_seconds()
         with _failures() as failures:
             turn = self._shard.step(t, broadcast, send)
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
-        return AgentReport(turn.record, self._shard.take_seconds(), failures), sent
+        return AgentReport(t, packed(turn.record), self._shard.take_seconds(), failures), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor) -> PartialSum:
         """The part of these agents in the joint vector (P x M) of round t."""
         return self._shard.add_up(t, rows, weights, self._experiment.mechanism)
+
+    def add_sums(self, counts: Sequence[int], shape: tuple[int, int], *sums: PartialSum) -> PartialSum:
+        """The sum of some shards' sums (P x M) over so many messages each, see `ShardSums`."""
+        return added(sums, counts, shape)
 
 
 @ray.remote
@@ -140,49 +151,16 @@ class ServerActor:
 
     @ray.method(num_returns=3)
     def round_by_shards(
-        self, t: int, late: np.ndarray | None, firsts: Sequence[int], shards: Sequence[Any]
+        self, t: int, late: np.ndarray | None, firsts: Sequence[int], shards: Sequence[Any], fan_in: int = 16
     ) -> RoundOutput:
         """One round from the shards' sums over the messages that this server chose."""
-        return self._round(t, ShardSums(t, firsts, shards), late)
+        return self._round(t, ShardSums(t, firsts, shards, fan_in), late)
 
     def _round(self, t: int, messages: Messages | None, late: np.ndarray | None) -> RoundOutput:
         return self._server.round(t, messages, _tensor(late))
 
     def spent(self) -> Spent:
         return Spent(self._experiment.plan.epsilons(self._ledger.events()), len(self._ledger.charges))
-
-
-@dataclass(frozen=True)
-class ShardSums:
-    """Tree aggregation: each shard adds up its messages of a round (`dpfbo.federated.messages.Contributions`).
-
-    firsts: first agent of each shard. shards: handles of their actors. The shards are trusted to clip, and with the
-    knowledge which of their agents were chosen. A sum that is not finite counts as zero.
-    """
-
-    t: int
-    firsts: Sequence[int]
-    shards: Sequence[Any]
-
-    def add_up(self, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
-        firsts = torch.tensor(self.firsts)
-        owner = torch.searchsorted(firsts, chosen, right=True) - 1
-        refs, counts, shape = [], [], (len(weights), n_features)
-        for s in owner.unique().tolist():
-            ids = chosen[owner == s]
-            refs.append(self.shards[s].add_up.remote(self.t, ids - firsts[s], weights[:, ids]))
-            counts.append(len(ids))
-        parts = [_accepted(part, shape, k) for part, k in zip(ray.get(refs), counts, strict=True)]
-        total = sum((p.total for p in parts), torch.zeros(shape, dtype=torch.float64))
-        return PartialSum(total, sum(p.n_clipped for p in parts), sum(p.n_rejected for p in parts))
-
-
-def _accepted(part: PartialSum, shape: tuple[int, int], k: int) -> PartialSum:
-    """A shard's sum over k messages; if it is unusable, zero, with all k rejected."""
-    counts = 0 <= part.n_clipped <= k and 0 <= part.n_rejected <= k
-    if counts and part.total.shape == shape and bool(torch.isfinite(part.total).all()):
-        return part
-    return replace(part, total=torch.zeros(shape, dtype=torch.float64), n_clipped=0, n_rejected=k)
 
 
 def _tensor(array: np.ndarray | None) -> Tensor | None:

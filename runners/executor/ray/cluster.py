@@ -27,6 +27,8 @@ _MANY_CONTEXTS = 16  # processes on one GPU
 _MANY = 1_000_000  # actors on a node without limits
 _CONNECT_SECONDS = 10.0  # seconds that the head of a cluster has to answer
 _TREE_NUMBERS = 2_000_000  # N x M above which the shards add up the messages
+_FAN_IN = 16  # most sums of shards that the server, or one shard for a group of them, adds up
+_SMALL_SUM = 12_800  # P x M, 100 kB: up to here Ray sends an answer by way of whoever asked, and groups save nothing
 
 
 @contextmanager
@@ -70,16 +72,26 @@ def check_reachable(address: str | None) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """The agent actors of a run. ranges: agents [first, last) of each. num_cpus: CPUs of each. tree: they add up."""
+    """The agent actors of a run.
+
+    ranges: agents [first, last) of each. num_cpus: CPUs of each. tree: the actors add up the chosen agents' messages,
+    and nobody adds up more than `fan_in` sums of theirs; otherwise the server gets all messages.
+    """
 
     ranges: list[tuple[int, int]]
     num_cpus: float
     tree: bool
     sentence: str
+    fan_in: int
 
 
 def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
-    """Cut N agents into actors that fit on the cluster. Raises ExecutorError where they do not fit."""
+    """Cut N agents into actors that fit on the cluster. Raises ExecutorError where they do not fit.
+
+    With `aggregation=auto` the actors add up the messages where these have more than 2 million numbers in all, N x M:
+    16 MB a round. Where a sum has more than 12 800 numbers, P x M, actors add up the sums of groups of 16 actors before
+    the server does. Sums of the same messages in another order differ in their last digits.
+    """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus, memory = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU", "memory"))
     N = experiment.problem.n_agents
@@ -104,7 +116,8 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
         logger.warning("%s", warning)
     shape = f"{num_cpus:g} CPUs and {executor.num_gpus:g} GPUs"
     sentence = f"{N} agents in {k} actors with {shape} each" + (", which add up for the server" if tree else "")
-    return Layout(list(pairwise(cuts)), num_cpus, tree, sentence)
+    fan_in = _FAN_IN if experiment.agents.regions.P * experiment.agents.message_size > _SMALL_SUM else k
+    return Layout(list(pairwise(cuts)), num_cpus, tree, sentence, fan_in)
 
 
 def _warnings(k: int, cpus: float, num_gpus: float) -> list[str]:

@@ -7,7 +7,7 @@ round in progress. All of it follows from settings and seed, so the records are 
 import logging
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -68,6 +68,7 @@ class RayFederation(RayActors):
         self.shards = [
             Actor(f"agents {a}..{b - 1}", AgentActor, options, (worker, a, b, here)) for a, b in self.layout.ranges
         ]
+        self._parts: dict[str, list[Any]] = {}  # of the rounds, by actor, while actors start
         self.server_actor = Actor("the server", ServerActor, beside_driver(), (worker, str(folder.path), here))
 
     @property
@@ -110,12 +111,23 @@ class RayFederation(RayActors):
     def _actors(self) -> list[Actor]:
         return [*self.shards, *([self.server_actor] if self.has_server else [])]
 
+    def _start(self, actors: Sequence[Actor]) -> None:
+        """Create and start actors. Rounds that are not in memory are read once for all of them."""
+        if not self.done.rounds.in_memory:
+            agents = [actor for actor in actors if actor is not self.server_actor]
+            self._parts = {actor.name: [] for actor in agents}
+            for record in self.done.rounds:
+                for actor in agents:  # the object store has room, on disk at the latest
+                    self._parts[actor.name].append(ray.put(cut(record, torch.arange(*actor.arguments[1:3]))))
+        super()._start(actors)
+        self._parts = {}
+
     def _begin(self, actor: Actor) -> list[Any]:
         """Start an actor; an agent actor gets the finished rounds of its agents."""
         if actor is self.server_actor:
             return [actor.handle.start.remote()]
         ids = torch.arange(*actor.arguments[1:3])
-        done = [cut(record, ids) for record in self.done.rounds]
+        done = self._parts.get(actor.name) or [cut(record, ids) for record in self.done.rounds]
         observed = self.done.observed
         if observed is not None and observed.round < len(done):  # it is among the finished rounds by now
             observed = None
@@ -212,7 +224,8 @@ class RayServer:
             return server.round.remote(t, None, M, [])
         late = messages.late(ranges)
         if d.layout.tree:
-            return server.round_by_shards.remote(t, late, [a for a, _ in ranges], [s.handle for s in d.shards])
+            shards = [s.handle for s in d.shards]
+            return server.round_by_shards.remote(t, late, [a for a, _ in ranges], shards, d.layout.fan_in)
         parts = [ref if ok else None for ref, ok in zip(messages.step.sent, messages.arrived, strict=True)]
         return server.round.remote(t, late, M, [b - a for a, b in ranges], *parts)
 

@@ -49,6 +49,24 @@ def test_counts_and_progress(sweep):
     assert [(f["label"], f["seed"], f["words"]) for f in found["failed"]] == [("dp epsilon=4", 3, "sensor <b>off</b>")]
 
 
+def test_quantiles_over_many_agents(sweep):
+    """They are the means of the finished seeds, and private like every metric."""
+    assert by_name(content(sweep))["aaa"]["spread"] == {}
+    for seed, median in ((0, 0.25), (1, 0.5)):
+        change(sweep / "mine" / "aaa" / str(seed), final={"mean": 0.2, "quantiles": {"5": 0.125, "50": median}})
+    assert by_name(content(sweep))["aaa"]["spread"] == {"5": 0.125, "50": 0.375}
+    for seed in (0, 1):
+        change(sweep / "mine" / "aaa" / str(seed), rng="os")
+    assert by_name(content(sweep))["aaa"]["spread"] == {}
+    assert by_name(content(sweep, private=True))["aaa"]["spread"] == {"5": 0.125, "50": 0.375}
+
+
+@pytest.mark.parametrize("given", [[1], {"5": "<b>"}, {"5": float("nan")}, {"5": None}, "x", {}])
+def test_quantiles_that_are_no_numbers_are_none(sweep, given):
+    change(sweep / "mine" / "aaa" / "0", final={"mean": 0.2, "quantiles": given})
+    assert by_name(content(sweep))["aaa"]["spread"] == {}
+
+
 def test_a_curve_is_the_mean_over_the_seeds_that_reached_a_round(sweep):
     curve = by_name(content(sweep))["aaa"]["curve"]
     assert curve["round"] == [0, 1, 2]

@@ -57,7 +57,7 @@ def test_draws_everything_from_a_file(tmp_path, monkeypatch):
     for seed in (0, 1):
         finish(tmp_path, "aaa", seed, [0.8, 0.4, 0.2 + seed / 10])
         write(tmp_path, "ccc", seed, [0.9, 0.8, 0.7 + seed / 10])
-    finish(tmp_path, "bbb", 0, [0.5, 0.5, 0.1])
+    change(finish(tmp_path, "bbb", 0, [0.5, 0.5, 0.1]), final={"mean": 0.1, "quantiles": {"5": 0.0625, "95": 0.75}})
     file = tmp_path / "page.html"
     assert command.main([str(tmp_path / "mine"), "--file", str(file)]) == 0
     dom, messages = opened(file.as_uri(), tmp_path / "browser", 3000)
@@ -71,6 +71,7 @@ def test_draws_everything_from_a_file(tmp_path, monkeypatch):
     assert "<img" not in dom
     assert "&lt;/script&gt;&lt;img src=x" in dom
     assert "5 of 6 done, 1 waiting" in dom
+    assert "agents: 5% 0.0625, 95% 0.75" in dom and "quantiles over the agents of a run" in dom
     assert "at delta 0.01, relation zero-out, user level" in dom
     assert len(re.findall(r'<tr><th scope="row">', dom)) == 3
     assert re.search(r'<td data-name="rate">0.013</td><td data-name="kernel">rbf</td>', dom), "best configurations"

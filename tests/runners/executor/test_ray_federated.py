@@ -3,7 +3,6 @@
 import math
 from dataclasses import fields
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,16 +10,15 @@ import pytest
 import ray
 import torch
 
+from dpfbo import round_log
 from dpfbo.federated.broadcast import RegionVectors
-from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.messages import PartialSum
 from dpfbo.federated.population.shard import Shard
 from runners.compose.composition import Composition, build
 from runners.executor.deployment import ExecutorError
-from runners.executor.ray import actors, cluster
-from runners.executor.ray.actors import AgentActor, ShardSums
+from runners.executor.ray import cluster
+from runners.executor.ray.actors import AgentActor
 from runners.executor.ray.cluster import layout
-from runners.executor.ray.federated import RayServer
+from runners.executor.ray.federated import RayFederation, RayServer
 from runners.recorded_run import record_run
 from tests.helpers.compose import compose
 from tests.helpers.data_files import write_mini_landmine
@@ -237,6 +235,71 @@ def test_tree_aggregation_up_to_rounding(reused, monkeypatch, tmp_path, algorith
     assert np.allclose(server["snr"].astype(float), other_server["snr"].astype(float), rtol=1e-9, equal_nan=True)
 
 
+def test_actors_add_up_the_sums_of_others(reused, monkeypatch, tmp_path):
+    """Sums of five shards in groups of two, as with hundreds of shards and large sums.
+
+    The bits are the same if the first actor of a group dies before the server asks, and rounds are not in memory.
+    """
+    settings = [*BOX, "algorithm=dp_fts_de", *shards(5), "executor.aggregation=tree"]
+    _, flat = run(tmp_path / "flat", *settings)
+    monkeypatch.setattr(cluster, "_FAN_IN", 2)
+    monkeypatch.setattr(cluster, "_SMALL_SUM", 0)
+    _, grouped = run(tmp_path / "grouped", *settings)
+    (rounds, server), (other, other_server) = frames(flat), frames(grouped)
+    assert np.abs(np.stack(rounds["x"]) - np.stack(other["x"])).max() <= 1e-9
+    pd.testing.assert_frame_equal(rounds.drop(columns="x"), other.drop(columns="x"), atol=1e-7)
+    pd.testing.assert_frame_equal(server.drop(columns="snr"), other_server.drop(columns="snr"), check_exact=True)
+
+    killed, ask = [], RayServer._ask
+
+    def killing(self, t, messages):
+        if t == 3 and not killed:
+            killed.append(self.deployment.shards[2].handle)
+            ray.kill(killed[0])
+        return ask(self, t, messages)
+
+    monkeypatch.setattr(RayServer, "_ask", killing)
+    monkeypatch.setattr(round_log, "MOST_BYTES", 0)
+    summary, again = run(tmp_path / "again", *settings)
+    assert same(grouped, again) and killed and summary["executor"]["restarts"] == 1
+
+
+def test_sums_are_grouped_where_they_are_large(monkeypatch):
+    there = {"CPU": 40.0, "memory": 1e12}
+    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": there}])
+
+    def fan_in(*overrides):
+        experiment = build(compose("problem=branin", "problem.n_agents=40", "executor=ray", *overrides))
+        return layout(experiment.settings.ray, experiment).fan_in
+
+    assert fan_in("algorithm.P=4", "algorithm.M=100") == 40  # the server adds up all
+    assert fan_in("algorithm.P=4", "algorithm.M=3200") == 40
+    assert fan_in("algorithm.P=4", "algorithm.M=3201") == 16
+
+
+def test_rounds_that_are_not_in_memory_reach_actors(reused, monkeypatch, tmp_path):
+    """A run goes on in other actors, and one of them is placed again later: each gets its agents' old rounds."""
+    _, whole = run(tmp_path / "whole", *BOX)
+    monkeypatch.setattr(round_log, "MOST_BYTES", 0)
+
+    def single(rounds, *overrides, on_round=lambda done: None):
+        cfg = compose(*BOX, "n_init=4", f"rounds={rounds}", *QUIET, *overrides, f"results_dir={tmp_path}")
+        return record_run(Composition(cfg), on_round, single=True)[1]
+
+    deployments, place = [], RayFederation.place
+    monkeypatch.setattr(RayFederation, "place", lambda self: (deployments.append(self), place(self)))
+
+    def replaced(done):
+        if done.agents.round == 5:
+            actor = deployments[0].shards[1]
+            actor.kill()
+            deployments[0]._start([actor])
+
+    folder = single(3)
+    assert single(6, *shards(2), on_round=replaced) == folder and same(folder, whole)
+    assert deployments[0]._parts == {}
+
+
 def without_messages(ask):
     """`ask` with worthless messages: a server that reads them fails."""
 
@@ -350,87 +413,8 @@ def test_large_federations_add_up_in_the_shards(monkeypatch):
 P, M = 2, 20
 
 
-class Holder:
-    """A stand-in for the actor of a shard with these messages."""
-
-    def __init__(self, messages, spoil=lambda part: part):
-        self.asked = []
-
-        def add_up(t, rows, weights):
-            self.asked.append((t, rows, weights))
-            return spoil(MECHANISM.add_up(messages, rows, weights, M))
-
-        self.add_up = SimpleNamespace(remote=add_up)
-
-
-MECHANISM = SubsampledGaussian(0.5, 1.0, 2.0)
-FIRSTS, ENDS = [0, 3, 4], [3, 4, 9]
-
-
-def holders(monkeypatch, messages, spoil=lambda part: part):
-    """Three shards of nine agents; `spoil` changes the answer of the last one."""
-    monkeypatch.setattr(actors.ray, "get", lambda values: values)
-    good = [Holder(messages[a:b]) for a, b in zip(FIRSTS[:2], ENDS[:2], strict=True)]
-    return [*good, Holder(messages[4:], spoil)]
-
-
 def numbers(*shape, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def test_sums_of_shards_are_the_sum(monkeypatch):
-    messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.tensor([0, 2, 3, 4, 7, 8])
-    shards = holders(monkeypatch, messages)
-    part = ShardSums(5, FIRSTS, shards).add_up(chosen, weights, M)
-    whole = MECHANISM.add_up(messages, chosen, weights[:, chosen], M)
-    assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)
-    assert (part.n_clipped, part.n_rejected) == (whole.n_clipped, whole.n_rejected)
-    assert whole.n_clipped > 0
-    ((t, rows, w),) = shards[2].asked
-    assert t == 5
-    assert rows.tolist() == [0, 3, 4]  # only the chosen agents, by place in the shard
-    assert torch.equal(w, weights[:, [4, 7, 8]])
-
-
-def test_shard_without_a_chosen_agent_is_not_asked(monkeypatch):
-    shards = holders(monkeypatch, numbers(9, M))
-    part = ShardSums(0, FIRSTS, shards).add_up(torch.tensor([1, 4]), numbers(P, 9), M)
-    assert [len(s.asked) for s in shards] == [1, 0, 1]
-    assert part.total.shape == (P, M)
-
-
-def test_nobody_chosen_is_a_sum_of_zero(monkeypatch):
-    part = ShardSums(0, FIRSTS, holders(monkeypatch, numbers(9, M))).add_up(torch.arange(0), numbers(P, 9), M)
-    assert torch.equal(part.total, torch.zeros(P, M, dtype=torch.float64))
-
-
-@pytest.mark.parametrize(
-    "total",
-    [
-        torch.full((P, M), math.nan, dtype=torch.float64),
-        torch.full((P, M), math.inf, dtype=torch.float64),
-        torch.zeros(P, M - 1, dtype=torch.float64),
-        torch.zeros(5, M, dtype=torch.float64),
-    ],
-    ids=["nan", "inf", "few", "messages"],
-)
-def test_sum_that_is_unusable_counts_as_zero_and_as_rejected(monkeypatch, total):
-    messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.tensor([0, 3, 4, 7, 8])
-    shards = holders(monkeypatch, messages, lambda part: PartialSum(total, 3, 0))
-    part = ShardSums(0, FIRSTS, shards).add_up(chosen, weights, M)
-    rest = ShardSums(0, FIRSTS, shards).add_up(chosen[:2], weights, M)
-    assert torch.equal(part.total, rest.total)
-    assert part.n_rejected == 3
-    assert part.n_clipped == rest.n_clipped
-
-
-def test_one_entry_that_is_not_finite_is_enough(monkeypatch):
-    total = numbers(P, M)
-    total[1, 3] = -math.inf
-    shards = holders(monkeypatch, numbers(9, M), lambda part: PartialSum(total, 0, 0))
-    part = ShardSums(0, FIRSTS, shards).add_up(torch.tensor([4]), numbers(P, 9), M)
-    assert not part.total.any()
-    assert part.n_rejected == 1
 
 
 def test_shard_gives_a_sum_and_no_message(tmp_path):
@@ -442,6 +426,7 @@ def test_shard_gives_a_sum_and_no_message(tmp_path):
     report, sent = actor.step(0, None, True)
     part = actor.add_up(0, torch.arange(6), numbers(P, 6))
     assert sent.shape == (6, 20)
+    assert actor.step(0, None, True, False)[1] is None  # a server that gets sums gets no messages
     assert part.total.shape == (P, M)
     assert part.total.untyped_storage().nbytes() == P * M * 8
     assert {f.name for f in fields(part)} == {"total", "n_clipped", "n_rejected"}

@@ -14,7 +14,7 @@ TABLE = pa.table({"a": [1, 2]})
 def test_written_files_read_back(tmp_path):
     folder = RunFolder(tmp_path / "a" / "b" / "0")
     with folder.opened():
-        folder.write("seed: 0\n", TABLE, TABLE, {"final": 1.5})
+        folder.write("seed: 0\n", [TABLE], TABLE, {"final": 1.5})
     names = {f.name for f in folder.path.iterdir()}
     assert names == {"config.yaml", "rounds.parquet", "server.parquet", "ledger.jsonl", "summary.json"}
     assert json.loads((folder.path / "summary.json").read_text()) == {"final": 1.5}
@@ -24,9 +24,9 @@ def test_written_files_read_back(tmp_path):
 def test_a_file_that_cannot_be_written_leaves_the_folder_unfinished(tmp_path):
     folder = RunFolder(tmp_path / "0")
     with folder.opened():
-        folder.write("seed: 0\n", TABLE, TABLE, {"final": 1.0})
+        folder.write("seed: 0\n", [TABLE], TABLE, {"final": 1.0})
         with pytest.raises(ValueError, match="not JSON compliant"):
-            folder.write("seed: 0\n", TABLE, TABLE, {"final": float("nan")})
+            folder.write("seed: 0\n", [TABLE], TABLE, {"final": float("nan")})
     names = {f.name for f in folder.path.iterdir()}
     assert "summary.json" not in names
     assert not [n for n in names if n.startswith(".")]

@@ -1,0 +1,67 @@
+"""The finished rounds of a run, of which memory holds the newest."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import overload
+
+from dpfbo.records import RoundRecord
+
+MOST_BYTES = 256_000_000  # of records that stay in memory where older ones can be read back
+
+
+class RoundLog(Sequence[RoundRecord]):
+    """The records of rounds 0, 1, .. in their order.
+
+    The mean and the standard error of every round stay in memory. So do all records, unless `read_back` is set: then
+    only the newest of them, at most `MOST_BYTES`, and always the last; an older one is read when it is asked for. Who
+    needs all of them goes through them once, one at a time.
+
+    records: the first rounds. read_back: the record of a round that was appended before the last one.
+    """
+
+    def __init__(
+        self, records: Iterable[RoundRecord] = (), read_back: Callable[[int], RoundRecord] | None = None
+    ) -> None:
+        self.read_back = read_back
+        self.means: list[float] = []
+        self.standard_errors: list[float] = []
+        self._newest: deque[RoundRecord] = deque()
+        self._bytes = 0
+        for record in records:
+            self.append(record)
+
+    def append(self, record: RoundRecord) -> None:
+        """Add the next round."""
+        self.means.append(record.mean)
+        self.standard_errors.append(record.standard_error)
+        self._newest.append(record)
+        self._bytes += record.bytes
+        while self.read_back is not None and self._bytes > MOST_BYTES and len(self._newest) > 1:
+            self._bytes -= self._newest.popleft().bytes
+
+    @property
+    def in_memory(self) -> bool:
+        """True if no record has to be read back."""
+        return len(self._newest) == len(self)
+
+    def __len__(self) -> int:
+        return len(self.means)
+
+    def __iter__(self) -> Iterator[RoundRecord]:
+        return (self[t] for t in range(len(self)))
+
+    @overload
+    def __getitem__(self, t: int) -> RoundRecord: ...
+
+    @overload
+    def __getitem__(self, t: slice) -> list[RoundRecord]: ...
+
+    def __getitem__(self, t: int | slice) -> RoundRecord | list[RoundRecord]:
+        if isinstance(t, slice):
+            return [self[k] for k in range(*t.indices(len(self)))]
+        k = range(len(self))[t]
+        gone = len(self) - len(self._newest)
+        if k >= gone:
+            return self._newest[k - gone]
+        assert self.read_back is not None  # nothing goes without it
+        return self.read_back(k)

@@ -1,0 +1,169 @@
+"""Tree aggregation: the sum of the chosen agents' messages, whoever adds up what, in this process."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.messages import PartialSum
+
+pytest.importorskip("ray")
+
+import ray
+
+from runners.executor.ray.shard_sums import ShardSums, added
+
+P, M = 2, 20
+
+
+class Holder:
+    """A stand-in for the actor of a shard with these messages."""
+
+    def __init__(self, messages, spoil=lambda part: part):
+        self.asked = []
+
+        def add_up(t, rows, weights):
+            self.asked.append((t, rows, weights))
+            return spoil(MECHANISM.add_up(messages, rows, weights, M))
+
+        def add_sums(counts, shape, *sums):
+            self.asked.append((counts, shape))
+            return added(sums, counts, shape)
+
+        self.add_up, self.add_sums = SimpleNamespace(remote=add_up), SimpleNamespace(remote=add_sums)
+
+
+MECHANISM = SubsampledGaussian(0.5, 1.0, 2.0)
+FIRSTS, ENDS = [0, 3, 4], [3, 4, 9]
+
+
+def holders(monkeypatch, messages, spoil=lambda part: part):
+    """Three shards of nine agents; `spoil` changes the answer of the last one."""
+    monkeypatch.setattr(ray, "get", lambda values: values)
+    good = [Holder(messages[a:b]) for a, b in zip(FIRSTS[:2], ENDS[:2], strict=True)]
+    return [*good, Holder(messages[4:], spoil)]
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_sums_of_shards_are_the_sum(monkeypatch):
+    messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.tensor([0, 2, 3, 4, 7, 8])
+    shards = holders(monkeypatch, messages)
+    part = ShardSums(5, FIRSTS, shards).add_up(chosen, weights, M)
+    whole = MECHANISM.add_up(messages, chosen, weights[:, chosen], M)
+    assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)
+    assert (part.n_clipped, part.n_rejected) == (whole.n_clipped, whole.n_rejected)
+    assert whole.n_clipped > 0
+    ((t, rows, w),) = shards[2].asked
+    assert t == 5
+    assert rows.tolist() == [0, 3, 4]  # only the chosen agents, by place in the shard
+    assert torch.equal(w, weights[:, [4, 7, 8]])
+
+
+def test_shard_without_a_chosen_agent_is_not_asked(monkeypatch):
+    shards = holders(monkeypatch, numbers(9, M))
+    part = ShardSums(0, FIRSTS, shards).add_up(torch.tensor([1, 4]), numbers(P, 9), M)
+    assert [len(s.asked) for s in shards] == [1, 0, 1]
+    assert part.total.shape == (P, M)
+
+
+def test_nobody_chosen_is_a_sum_of_zero(monkeypatch):
+    part = ShardSums(0, FIRSTS, holders(monkeypatch, numbers(9, M))).add_up(torch.arange(0), numbers(P, 9), M)
+    assert torch.equal(part.total, torch.zeros(P, M, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    "total",
+    [
+        torch.full((P, M), math.nan, dtype=torch.float64),
+        torch.full((P, M), math.inf, dtype=torch.float64),
+        torch.zeros(P, M - 1, dtype=torch.float64),
+        torch.zeros(5, M, dtype=torch.float64),
+    ],
+    ids=["nan", "inf", "few", "messages"],
+)
+def test_sum_that_is_unusable_counts_as_zero_and_as_rejected(monkeypatch, total):
+    messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.tensor([0, 3, 4, 7, 8])
+    shards = holders(monkeypatch, messages, lambda part: PartialSum(total, 3, 0))
+    part = ShardSums(0, FIRSTS, shards).add_up(chosen, weights, M)
+    rest = ShardSums(0, FIRSTS, shards).add_up(chosen[:2], weights, M)
+    assert torch.equal(part.total, rest.total)
+    assert part.n_rejected == 3
+    assert part.n_clipped == rest.n_clipped
+
+
+def test_one_entry_that_is_not_finite_is_enough(monkeypatch):
+    total = numbers(P, M)
+    total[1, 3] = -math.inf
+    shards = holders(monkeypatch, numbers(9, M), lambda part: PartialSum(total, 0, 0))
+    part = ShardSums(0, FIRSTS, shards).add_up(torch.tensor([4]), numbers(P, 9), M)
+    assert not part.total.any()
+    assert part.n_rejected == 1
+
+
+def one_each(messages, spoiled=None, spoil=None):
+    """A shard for each agent; one of them spoils what it sends."""
+    return [Holder(messages[n : n + 1], *([spoil] if n == spoiled else [])) for n in range(len(messages))]
+
+
+@pytest.mark.parametrize("fan_in", [2, 3, 4, 8, 16])
+@pytest.mark.parametrize("k", [1, 2, 4, 5, 17, 23])
+def test_nobody_adds_up_more_than_a_group(monkeypatch, k, fan_in):
+    monkeypatch.setattr(ray, "get", lambda values: seen.append(len(values)) or values)
+    messages, weights, seen = numbers(23, M), numbers(P, 23, seed=1), []
+    chosen = torch.randperm(23, generator=torch.Generator().manual_seed(k))[:k].sort().values
+    shards = one_each(messages)
+    part = ShardSums(5, range(23), shards, fan_in).add_up(chosen, weights, M)
+    whole = MECHANISM.add_up(messages, chosen, weights[:, chosen], M)
+    assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)
+    assert (part.n_clipped, part.n_rejected) == (whole.n_clipped, whole.n_rejected)
+    groups = [asked for shard in shards for asked in shard.asked if len(asked) == 2]
+    assert max(seen + [len(counts) for counts, _ in groups]) <= fan_in
+    assert bool(groups) == (k > fan_in)
+    if k <= fan_in:  # as ever: in the order of the shards, from zero
+        flat = torch.zeros(P, M, dtype=torch.float64)
+        for n in chosen.tolist():
+            flat = flat + MECHANISM.add_up(messages, torch.tensor([n]), weights[:, [n]], M).total
+        assert torch.equal(part.total, flat)
+
+
+def test_the_order_of_chosen_agents_does_not_matter(monkeypatch):
+    monkeypatch.setattr(ray, "get", lambda values: values)
+    messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.tensor([8, 0, 5, 3, 1])
+    given, ordered = (
+        ShardSums(0, range(9), one_each(messages), 2).add_up(c, weights, M) for c in (chosen, chosen.sort().values)
+    )
+    assert torch.equal(given.total, ordered.total)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_an_unusable_sum_of_a_shard_is_zero_within_its_group(monkeypatch, bad):
+    monkeypatch.setattr(ray, "get", lambda values: values)
+    messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.arange(9)
+    worthless = PartialSum(torch.full((P, M), bad, dtype=torch.float64), 1, 0)
+    part = ShardSums(0, range(9), one_each(messages, 4, lambda sum: worthless), 2).add_up(chosen, weights, M)
+    rest = chosen[chosen != 4]
+    whole = MECHANISM.add_up(messages, rest, weights[:, rest], M)
+    assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)
+    assert (part.n_clipped, part.n_rejected) == (whole.n_clipped, 1)
+
+
+@pytest.mark.parametrize("spoil", [{"total": torch.full((P, M), math.nan)}, {"n_clipped": 3}, {"n_rejected": -1}])
+def test_an_unusable_sum_of_a_group_rejects_the_group(monkeypatch, spoil):
+    """Shard 2 adds up 2 and 3, and sends something else; its own sum is sound."""
+    monkeypatch.setattr(ray, "get", lambda values: values)
+    messages, weights, chosen = numbers(6, M), numbers(P, 6, seed=1), torch.arange(6)
+    shards, sound = one_each(messages), Holder(messages[2:3]).add_sums.remote
+    shards[2].add_sums = SimpleNamespace(remote=lambda *given: replace(sound(*given), **spoil))
+    part = ShardSums(0, range(6), shards, 3).add_up(chosen, weights, M)
+    assert part.n_rejected == 0  # groups of three: shards 0 and 3 add up
+    part = ShardSums(0, range(6), shards, 2).add_up(chosen, weights, M)
+    rest = torch.tensor([0, 1, 4, 5])
+    whole = MECHANISM.add_up(messages, rest, weights[:, rest], M)
+    assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)
+    assert (part.n_clipped, part.n_rejected) == (whole.n_clipped, 2)
