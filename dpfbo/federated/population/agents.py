@@ -292,7 +292,7 @@ class Agents:
         return self.acquisition.maximize_shared(self.features, weights, regions, self.domain, u)
 
     def tables(self, prior: SharedPrior) -> OnGrid | None:
-        """What follows from a prior for every point of the grid; None on other domains and large grids."""
+        """Psi and covariances under a prior, of all points of the grid; None on other domains and large grids."""
         if self.prior is None or self.table is None or len(self.table) > MOST_POINTS:
             return None
         return OnGrid.of(self.prior, prior, self.table)

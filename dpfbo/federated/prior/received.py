@@ -1,4 +1,4 @@
-"""What agents keep of a shared prior, and their observed points in its coordinates: for each agent, or by grid point.
+"""A shared prior as agents keep it, and their observed points in its coordinates: for each agent, or by grid point.
 
 With `psi = X' phi` in the coordinates of the broadcast, an agent's Thompson sampling needs the functions `psi . r` at
 its points, sums over its points, and the covariance of its observations under each model that it tries.

@@ -426,7 +426,7 @@ def test_shard_gives_a_sum_and_no_message(tmp_path):
     report, sent = actor.step(0, None, True)
     part = actor.add_up(0, torch.arange(6), numbers(P, 6))
     assert sent.shape == (6, 20)
-    assert actor.step(0, None, True, False)[1] is None  # a server that gets sums gets no messages
+    assert actor.step(0, None, False)[1] is None  # a server that gets sums gets no messages
     assert part.total.shape == (P, M)
     assert part.total.untyped_storage().nbytes() == P * M * 8
     assert {f.name for f in fields(part)} == {"total", "n_clipped", "n_rejected"}
