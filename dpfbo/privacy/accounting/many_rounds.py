@@ -10,12 +10,16 @@ import scipy.fft
 from scipy.signal import lfilter
 from scipy.special import log_ndtr, ndtr, ndtri
 
-RESOLUTION = 0.03  # the grid's interval over the root mean square of q / z
+RESOLUTION = 0.02  # the grid's interval over the root mean square of q / z
+_FINEST = 1e-6  # smallest interval
+_DENSE = 200  # multiples of the interval on either side of 0 that are all used; farther out one in |loss| / (200 h) is
 _MOST_POINTS = 1 << 20  # of the circle
 _CUT = 1e-6  # part of delta that counts as spent for the tails that are cut off
 _BLOCK = 1 << 21  # numbers of a transform's rows held at a time
+_LOW_TAIL = 1e-10  # probability of a round's low losses that are rounded up to the lowest point
 _EXPONENTS = 24  # that are tried for a Chernoff bound
 _LARGEST_EXPONENT = 700.0
+_PRECISION = 1e-9  # of epsilon, which is rounded up
 
 Kind = tuple[float, float]  # q and z of a round
 
@@ -34,8 +38,8 @@ def epsilons_of_different_rounds(kinds: Sequence[Kind], delta: float, lost: np.n
       Both together are at most 1e-6 delta.
     - Negative probabilities, which are rounding errors, count as 0. `lost` is spent for rounding errors.
 
-    The discretisation adds about h^2 / 6 a round to the variance of the sum, `h = 0.03 sqrt(mean_t (q_t / z_t)^2)`:
-    less than 0.02 % of it. Epsilons that are much smaller than that of an average round are only known up to h.
+    The discretisation adds about h^2 / 6 a round to the variance of the sum, `h = 0.02 sqrt(mean_t (q_t / z_t)^2)`:
+    less than 0.01 % of it. Epsilons that are much smaller than that of an average round are only known up to h.
 
     kinds: (q, z) of each round, z > 0. lost: T, what is spent besides after each round.
     """
@@ -43,7 +47,7 @@ def epsilons_of_different_rounds(kinds: Sequence[Kind], delta: float, lost: np.n
     q, z = np.array(different).T
     position = {kind: i for i, kind in enumerate(different)}
     rounds = np.array([position[kind] for kind in kinds])
-    interval = RESOLUTION * math.sqrt(float(np.mean((q / z)[rounds] ** 2)))
+    interval = max(RESOLUTION * math.sqrt(float(np.mean((q / z)[rounds] ** 2))), _FINEST)
     epsilons = np.zeros(len(kinds) if each else 1)
     for add in (False, True) if (q < 1).any() else (False,):
         losses = _Losses.of(q, z, add, interval, _CUT / 2 * delta / len(kinds))
@@ -76,17 +80,18 @@ class _Losses:
 
     @classmethod
     def of(cls, q: np.ndarray, z: np.ndarray, add: bool, interval: float, tail: float) -> "_Losses":
-        k = -float(ndtri(tail))
-        furthest = (2 * z * k + 1) / (2 * z * z)  # log of the density ratio there, without sampling
-        far, near = _sampled(q, furthest), _sampled(q, -furthest)
-        low, high = (-far.max(), -near.min()) if add else (near.min(), far.max())
-        indices = _indices(low / interval, high / interval, 4 * float(np.max(q / z)) / interval)
+        ends = []
+        for end, beyond in ((-1, max(tail, _LOW_TAIL)), (1, tail)):
+            # log of the density ratio without sampling, at the number of standard deviations that few draws exceed
+            log_ratio = (1 - 2 * z * float(ndtri(beyond))) / (2 * z * z)
+            ends.append(-_sampled(q, -end * log_ratio) if add else _sampled(q, end * log_ratio))
+        low, high = float(ends[0].min()), float(ends[1].max())
+        indices = _indices(low / interval, high / interval)
         masses, infinite = np.empty((len(q), len(indices))), np.empty(len(q))
         step = max(1, _BLOCK // 4 // len(indices))
         for first in range(0, len(q), step):
             rows = slice(first, first + step)
-            deltas = _deltas(indices * interval, q[rows, None], z[rows, None], add)
-            masses[rows], infinite[rows] = _connected(deltas, np.diff(indices) * interval)
+            masses[rows], infinite[rows] = _connected(indices * interval, q[rows, None], z[rows, None], add)
         return cls(interval, indices, masses, infinite, tail)
 
     def transforms(self, rows: np.ndarray, n: int) -> np.ndarray:
@@ -105,11 +110,12 @@ def _sampled(q: np.ndarray, log_ratio: np.ndarray) -> np.ndarray:
         return np.logaddexp(np.log1p(-q), np.log(q) + log_ratio)
 
 
-def _indices(low: float, high: float, bulk: float) -> np.ndarray:
-    """Ascending whole numbers from below `low` to above `high`: all up to the bulk, then with gaps that grow."""
-    n_bulk, furthest = math.ceil(bulk), math.ceil(max(-low, high)) + 1
-    growing = n_bulk * (1 + 1 / n_bulk) ** np.arange(math.log(max(furthest / n_bulk, 1)) / math.log1p(1 / n_bulk) + 2)
-    one_side = np.unique(np.concatenate([np.arange(1, n_bulk), np.ceil(growing).astype(np.int64)]))
+def _indices(low: float, high: float) -> np.ndarray:
+    """Ascending whole numbers from below `low` to above `high`: all near 0, then with gaps that grow."""
+    growth, furthest = 1 + 1 / _DENSE, math.ceil(max(-low, high)) + 1
+    n_growing = math.ceil(math.log(max(furthest / _DENSE, 1.0)) / math.log(growth)) + 2
+    growing = np.ceil(_DENSE * growth ** np.arange(n_growing)).astype(np.int64)
+    one_side = np.concatenate([np.arange(1, _DENSE), growing])
     both = np.concatenate([-one_side[::-1], [0], one_side])
     first, last = np.searchsorted(both, [math.floor(low), math.ceil(high)])
     return both[max(first - 1, 0) : last + 1]
@@ -134,18 +140,24 @@ def _deltas(epsilon: np.ndarray, q: np.ndarray, z: np.ndarray, add: bool) -> np.
     return np.clip(upper - np.exp(epsilon + log_lower), 0.0, 1.0)
 
 
-def _connected(deltas: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities of losses on grid points whose divergences are `deltas` there, and that of an infinite loss.
+def _connected(losses: np.ndarray, q: np.ndarray, z: np.ndarray, add: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities of the losses on a grid, from above, and that of an infinite loss (Doroshenko et al., Algo. 1).
 
-    deltas: K x G. gaps: G - 1, between the points. It is Algorithm 1 of Doroshenko et al. (2022).
+    The divergence is taken as `max(1 - e^eps, 0) + D(eps)`; below 0, D is e^eps times the divergence of the other
+    direction at -eps. Without the first part, which is a mass of 1 at 0, rounding errors are small in both tails.
+
+    losses: G, ascending. q, z: K x 1. Returns K x G and K.
     """
-    deltas = np.minimum.accumulate(deltas, axis=1)
-    falls = np.diff(deltas, axis=1)
-    masses = np.empty_like(deltas)
-    masses[:, 0] = 1 - deltas[:, 0]
-    masses[:, 1:] = falls / np.expm1(-gaps)
-    masses[:, :-1] += falls / np.expm1(gaps)
-    return np.maximum(masses, 0.0), deltas[:, -1]
+    n_below = int(np.searchsorted(losses, 0.0))
+    below, above = losses[:n_below], losses[n_below:]
+    D = np.concatenate([np.exp(below) * _deltas(-below, q, z, not add), _deltas(above, q, z, add)], axis=1)  # K x G
+    rises, gaps = np.diff(D, axis=1), np.diff(losses)
+    masses = np.zeros_like(D)
+    masses[:, 0] = -D[:, 0]
+    masses[:, 1:] = rises / np.expm1(-gaps)
+    masses[:, :-1] += rises / np.expm1(gaps)
+    masses[:, n_below] += 1.0  # the loss 0, or the least one if all are positive
+    return np.maximum(masses, 0.0), D[:, -1]
 
 
 @dataclass(frozen=True)
@@ -238,16 +250,20 @@ def _epsilons(
     top: rows, the last index of each. spent: rows, delta that counts as spent.
     """
     circle = np.maximum(scipy.fft.irfft(transforms, n=n, axis=1, overwrite_x=True), 0.0)
-    least = max(math.floor(at_least / interval), 0) if math.isfinite(at_least) else 0
     found = np.full(len(top), at_least)
     for row, (last, lost) in enumerate(zip(top.tolist(), spent.tolist(), strict=True)):
-        first = max(least, last - n + 1)
-        if lost > delta:
+        if lost > delta or math.isinf(at_least):
             found[row] = math.inf
-        elif last > first:
-            masses = circle[row, np.arange(last, first, -1) % n]  # of indices last, ..., first + 1
-            above = np.cumsum(masses)
-            scaled = lfilter([1.0], [1.0, -math.exp(-interval)], masses)
-            excess = lost - delta + above - math.exp(-interval) * scaled  # at the indices last - 1, ..., first
-            ...
+            continue
+        first = max(math.floor(at_least / interval), last - n + 1)
+        found[row] = max(at_least, first * interval)
+        if last <= first:
+            continue
+        masses = circle[row, np.arange(last, first, -1) % n]  # p_last, ..., p_(first + 1)
+        above, scaled = np.cumsum(masses), lfilter([1.0], [1.0, -math.exp(-interval)], masses)
+        excess = lost - delta + above - math.exp(-interval) * scaled  # at l_(last - 1), ..., l_first
+        j = int(np.argmax(excess > 0))
+        if excess[j] > 0:
+            epsilon = (last - j) * interval + math.log((lost - delta + above[j]) / scaled[j])
+            found[row] = max(found[row], epsilon + _PRECISION)
     return found
