@@ -340,7 +340,7 @@ def test_a_file_that_was_replaced_is_read_whole(tmp_path, monkeypatch):
 
 
 def test_a_file_that_changed_in_place_is_read_whole(tmp_path):
-    """Of the same size, with another time of change: one of its two lines was lost to a longer one."""
+    """The file keeps its size, has another time of change, and one of its two lines was lost to a longer one."""
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
     ledger.charge(charge(0))
