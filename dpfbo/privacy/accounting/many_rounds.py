@@ -43,6 +43,8 @@ def epsilons_of_different_rounds(kinds: Sequence[Kind], delta: float, lost: np.n
 
     kinds: (q, z) of each round, z > 0. lost: T, what is spent besides after each round.
     """
+    if lost[0] > delta:
+        return [math.inf] * (len(kinds) if each else 1)
     different = sorted(set(kinds))
     q, z = np.array(different).T
     position = {kind: i for i, kind in enumerate(different)}

@@ -152,6 +152,32 @@ def test_delta_that_is_spent_already_pays_for_nothing():
     assert curve[49] < math.inf and set(curve[50:]) == {math.inf}
 
 
+@pytest.mark.parametrize("delta", [1e-15, 1e-308, 5e-324])
+def test_a_delta_below_rounding_errors_has_no_epsilon(delta):
+    events = [event(0.2, 2 + 0.01 * t) for t in range(MANY_DIFFERENT + 1)]
+    assert Pld().epsilon(events, delta) == math.inf
+    assert set(Pld().curve(events, delta)) == {math.inf}
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        [(0.5, 0.02 + 1e-5 * t) for t in range(130)],
+        [(1e-6, 1e3 + t) for t in range(130)],
+        [(1.0, 1e6 - t) for t in range(130)],
+        [(0.999, 0.3 + 0.1 * t) for t in range(130)],
+    ],
+    ids=["tiny noise", "hardly sampled", "huge noise", "nearly all"],
+)
+def test_extreme_rounds_have_bounds_between_the_exact_and_that_of_renyi(kinds):
+    """A mixture diverges no more than the plain Gaussian, whose epsilon is known."""
+    events, delta = [event(*kind) for kind in kinds], 1e-5
+    epsilon = Pld().epsilon(events, delta)
+    plain = dp_accounting.get_epsilon_gaussian(float(sum(z**-2.0 for _, z in kinds)) ** -0.5, delta)
+    assert 0 <= epsilon <= plain * 1.01 + 1e-4
+    assert epsilon == pytest.approx(Pld().curve(events, delta)[-1], rel=1e-5, abs=1e-8)
+
+
 class TestAccountants:
     KINDS = tuple((0.2, 2 + 0.01 * t) for t in range(MANY_DIFFERENT + 1))
 
