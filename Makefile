@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 RESULTS ?= results
 results_dir ?= $(RESULTS)
 
-.PHONY: setup demo synthetic test docs slurm-test gpu-test soak lint wandb-sync clean
+.PHONY: setup demo synthetic synthetic-figures synthetic-report test docs slurm-test gpu-test soak lint wandb-sync clean
 
 setup: $(READY)
 
@@ -30,7 +30,13 @@ comma := ,
 # the paper's synthetic figures at scale=quick: five functions each
 synthetic: $(READY)
 	@$(BIN)/python -m runners.sweep experiment=$(subst $(space),$(comma),$(SYNTHETIC)) results_dir=$(results_dir)
+	@$(MAKE) --no-print-directory -j 2 synthetic-figures synthetic-report
+
+# both read what the sweep wrote, and neither what the other writes
+synthetic-figures:
 	@$(BIN)/python -m analysis.figures $(SYNTHETIC) results_dir=$(results_dir)
+
+synthetic-report:
 	@$(BIN)/python -m analysis.claims $(SYNTHETIC) results_dir=$(results_dir) --keep
 	@$(BIN)/python -m runners.backfill $(SYNTHETIC) results_dir=$(results_dir)
 	@$(BIN)/python -m analysis.report $(SYNTHETIC) results_dir=$(results_dir)

@@ -37,9 +37,11 @@ QUANTILES = ("5", "25", "50", "75", "95")  # percent
 _PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
 
 
-def run_configuration(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dict[str, Any], Path]:
-    """`record_run` for a composed configuration."""
-    return record_run(Composition(cfg), on_round)
+def run_configuration(
+    cfg: DictConfig, on_round: OnRound = lambda done: None, setting: str | None = None
+) -> tuple[dict[str, Any], Path]:
+    """`record_run` for a composed configuration. setting: its name, if it is known."""
+    return record_run(Composition(cfg, setting), on_round)
 
 
 def finished_before(composition: Composition, single: bool = False) -> tuple[dict[str, Any], Path] | None:

@@ -105,7 +105,7 @@ class Server:
         if self.budget is None or (kept is not None and self.ledger.holds(t, kept.values)):
             return True
         spent = self.ledger.events(up_to_round=t - 1 if self.entropy.reproducible else None)
-        if self.budget.allows([*spent, event]):
+        if self.budget.allows(spent, [event]):
             return True
         if self.budget.when_spent == "stop":
             return False

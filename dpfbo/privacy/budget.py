@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from dpfbo import checks
 from dpfbo.privacy.accounting import Accountant
+from dpfbo.privacy.event_prefix import EventPrefix
 
 if TYPE_CHECKING:
     import dp_accounting
+
+    Events = Sequence[dp_accounting.DpEvent]
 
 
 @lru_cache(maxsize=32)
@@ -21,11 +25,16 @@ def _curve(accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], de
 
 
 class EpsilonCurve:
-    """Epsilon after k charges, for a run whose events are known beforehand; extended when more are charged."""
+    """Epsilon after k charges, for a run whose events are known beforehand; extended when more are charged.
+
+    All charges of a run together cost time that is linear in their number if they are an `EventPrefix` of a ledger.
+    """
 
     def __init__(self, accountant: Accountant, planned: Sequence[dp_accounting.DpEvent], delta: float) -> None:
         self._accountant, self._delta = accountant, delta
         self._planned, self._events = list(planned), list(planned)
+        self._source: list[dp_accounting.DpEvent] | None = None  # a ledger's events; the first _n_equal are _events'
+        self._n_equal = 0
 
     def prepare(self) -> None:
         """Compute the planned curve now rather than at the first charge."""
@@ -35,17 +44,42 @@ class EpsilonCurve:
     def _curve(self) -> list[float]:
         return _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
 
-    def after(self, charged: Sequence[dp_accounting.DpEvent]) -> float:
-        """Epsilon of the charged events: looked up if they are the first planned ones, else computed."""
-        if not charged:
+    def after(self, charged: Events, then: Events = ()) -> float:
+        """Epsilon of the charged events and those after them: looked up if they are the first planned, else computed.
+
+        then: events that follow the charged ones.
+        """
+        if not charged and not then:
             return 0.0
-        k = len(charged)
-        if list(charged) != self._events[:k]:
-            self._events = [*charged, *self._planned[self._n_charged(charged) :]]  # valid for the rest of the run
+        k = len(charged) + len(then)
+        if not (self._begin_with(charged) and self._events[len(charged) : k] == list(then)):
+            both = [*charged, *then]
+            self._events = [*both, *self._planned[self._n_charged(both) :]]  # valid for the rest of the run
+            self._source = None
             self._curve = _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
         return self._curve[k - 1]
 
-    def _n_charged(self, charged: Sequence[dp_accounting.DpEvent]) -> int:
+    def along(self, charged: Events, then: Events) -> Iterator[float]:
+        """`after` for the charged events and the first 1, 2, ... of those that follow them."""
+        n = len(charged)
+        for i, event in enumerate(then):
+            if i == 0 or self._events[n + i : n + i + 1] != [event]:
+                yield self.after(charged, then[: i + 1])
+            else:  # those before it are equal: `after` was called with them, or this branch was taken
+                yield self._curve[n + i]
+
+    def _begin_with(self, charged: Events) -> bool:
+        """True if the events begin with the charged ones."""
+        n, known = len(charged), 0
+        if isinstance(charged, EventPrefix) and charged.source is self._source:
+            known = min(self._n_equal, n)
+        if self._events[known:n] != list(charged[known:]):
+            return False
+        if isinstance(charged, EventPrefix):
+            self._source, self._n_equal = charged.source, max(known, n)
+        return True
+
+    def _n_charged(self, charged: Events) -> int:
         """The number of planned events at the end of the charged ones, after those of earlier runs."""
         lengths = range(1, min(len(charged), len(self._planned)) + 1)
         return next((n for n in lengths if list(charged[-n:]) == self._planned[:n]), 0)
@@ -73,6 +107,10 @@ class Budget:
         checks.positive("epsilon", self.epsilon)
         checks.one_of("when_spent", self.when_spent, ("refuse", "stop"))
 
-    def allows(self, events: Sequence[dp_accounting.DpEvent]) -> bool:
-        """True if the budget pays for all of these events."""
-        return self.spent.after(events) <= self.epsilon
+    def allows(self, events: Events, then: Events = ()) -> bool:
+        """True if the budget pays for all of these events, and for those that follow them."""
+        return self.spent.after(events, then) <= self.epsilon
+
+    def number_allowed(self, events: Events, then: Events) -> int:
+        """The number of events, of those that follow, that the budget pays for beside all of the first ones."""
+        return sum(1 for _ in takewhile(lambda spent: spent <= self.epsilon, self.spent.along(events, then)))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import torch
 from torch import Tensor
@@ -15,6 +18,7 @@ from torch import Tensor
 from dpfbo.files import sync_folder
 from dpfbo.privacy.accounting.events import round_event, round_parameters
 from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.event_prefix import EventPrefix
 from dpfbo.privacy.release import Release
 
 if TYPE_CHECKING:
@@ -54,7 +58,7 @@ class Charge:
 
     def event(self) -> dp_accounting.DpEvent:
         """The event to account for, at its noise multiplier z."""
-        return round_event(self.q, self.z, None if self.subset is None else (self.subset[0], self.subset[1]))
+        return _event(self.q, self.z, None if self.subset is None else (self.subset[0], self.subset[1]))
 
     def line(self) -> str:
         """This charge as JSON, without a relation that is None."""
@@ -62,6 +66,12 @@ class Charge:
         if self.relation is None:
             del entries["relation"]
         return json.dumps(entries)
+
+
+@lru_cache(maxsize=65536, typed=True)
+def _event(q: float, z: float | None, subset: tuple[int, int] | None) -> dp_accounting.DpEvent:
+    """`round_event`, one object for all equal charges: comparing it with itself costs nothing."""
+    return round_event(q, z, subset)
 
 
 def digest(values: Tensor) -> str:
@@ -77,6 +87,9 @@ class Ledger:
     charged, whatever the round. An incomplete last line is ignored: its writing was interrupted, and its broadcast
     never left. A complete one counts, with a newline or without.
 
+    A charge reads only what the file gained since the last one; a file that shrank, was replaced or was changed without
+    growing is read whole. Only this class appends to `charges`.
+
     Raises LedgerError if an earlier line cannot be read.
     """
 
@@ -85,30 +98,48 @@ class Ledger:
         self.charges: list[Charge] = _read(path) if path is not None and path.exists() else []
         self.carried_over = len(self.charges)  # number of charges that earlier runs made in the same file
         self._synced = False  # True when the file and its entry in the folder are on disk
-        self._known = {(c.round, c.digest) for c in self.charges}
+        self._seen: _CompleteLines | None = None
+        self._digests: dict[int, set[str]] = {}  # by round
+        for known in self.charges:
+            self._digests.setdefault(known.round, set()).add(known.digest)
+        self._events: list[dp_accounting.DpEvent] = []  # of the first charges, made when they are asked for
+        self._rounds: list[int] = []  # the rounds of the same charges
+        self._in_order = True  # True while these rounds never fall
 
     def charge(self, entry: Charge) -> bool:
         """Record a charge durably (written and synced when this returns). False if it was recorded before."""
-        known = (entry.round, entry.digest) in self._known
+        known = entry.digest in self._digests.get(entry.round, ())
         if self.path is not None and not (known and self._synced):
             # a charge that was read may not be on disk yet: its writer may have been killed before it synced
-            _append(self.path, None if known else entry.line(), len(self.charges))
+            self._seen = _append(self.path, None if known else entry.line(), len(self.charges), self._seen)
             if not self._synced:
                 sync_folder(self.path.parent)
                 self._synced = True
         if known:
             return False
         self.charges.append(entry)
-        self._known.add((entry.round, entry.digest))
+        self._digests.setdefault(entry.round, set()).add(entry.digest)
         return True
 
     def holds(self, round: int, values: Tensor) -> bool:
         """True if these released numbers of a round are charged already."""
-        return (round, digest(values)) in self._known
+        return round in self._digests and digest(values) in self._digests[round]
 
-    def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:
+    def holds_others(self, round: int, values: Tensor) -> bool:
+        """True if other numbers than these are charged for the round."""
+        return bool(self._digests.get(round, set()) - {digest(values)})
+
+    def events(self, up_to_round: int | None = None) -> Sequence[dp_accounting.DpEvent]:
         """The charged events, those of later rounds than `up_to_round` left out, for an accountant."""
-        return [c.event() for c in self.charges if up_to_round is None or c.round <= up_to_round]
+        for entry in self.charges[len(self._events) :]:
+            self._in_order = self._in_order and (not self._rounds or self._rounds[-1] <= entry.round)
+            self._events.append(entry.event())
+            self._rounds.append(entry.round)
+        if up_to_round is None:
+            return EventPrefix(self._events, len(self._events))
+        if self._in_order:
+            return EventPrefix(self._events, bisect_right(self._rounds, up_to_round))
+        return [event for event, round in zip(self._events, self._rounds, strict=True) if round <= up_to_round]
 
 
 def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entropy, random: bool) -> None:
@@ -116,8 +147,7 @@ def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entrop
 
     random: True if the release draws random numbers.
     """
-    others = [c for c in ledger.charges if c.round == t and c.digest != digest(release.values)]
-    if entropy.reproducible and random and others:
+    if entropy.reproducible and random and ledger.holds_others(t, release.values):
         raise LedgerError(
             f"ledger {ledger.path} holds another broadcast of round {t} with the same seeded noise (other "
             "data, code or settings?): delete the folder to simulate anew, or draw noise from the system (rng=os)"
@@ -144,20 +174,53 @@ def _parse(line: bytes) -> Charge | None:
         return None
 
 
-def _append(path: Path, line: str | None, n_before: int) -> None:
-    """Append a line (None: nothing) to at least n_before complete ones, and sync the whole file to disk."""
+@dataclass(frozen=True)
+class _CompleteLines:
+    """The complete lines at the beginning of a file, as they were after a charge.
+
+    file: device and inode. changed: time of the last change in ns. end: their bytes. last: the last of them.
+    """
+
+    file: tuple[int, int]
+    changed: int
+    end: int
+    count: int
+    last: bytes
+
+    def still_begin(self, file: BinaryIO) -> bool:
+        """True if the file has not changed, or if it grew and the last of these lines is where it was."""
+        status = os.fstat(file.fileno())
+        if (status.st_dev, status.st_ino) != self.file or status.st_size < self.end:
+            return False
+        if status.st_size == self.end:
+            return status.st_mtime_ns == self.changed
+        file.seek(self.end - len(self.last))
+        return file.read(len(self.last)) == self.last
+
+
+def _append(path: Path, line: str | None, n_before: int, seen: _CompleteLines | None) -> _CompleteLines | None:
+    """Append a line (None: nothing) to at least n_before complete ones, and sync the whole file to disk.
+
+    seen: the file after the last call, so that only what it gained is read. Returns it for the next one.
+    """
     with open(path, "ab+") as file:
-        file.seek(0)
+        start, count = (seen.end, seen.count) if seen is not None and seen.still_begin(file) else (0, 0)
+        file.seek(start)
         content = file.read()
         tail = content[content.rfind(b"\n") + 1 :]
         whole = _parse(tail) is not None
-        if content.count(b"\n") + whole < n_before:
+        count += content.count(b"\n") + whole
+        if count < n_before:
             raise LedgerError(f"ledger {path} has lost charges, refusing to release anything more")
         if tail and not whole:
-            file.truncate(len(content) - len(tail))
+            file.truncate(start + len(content) - len(tail))
         elif tail:
             file.write(b"\n")
-        if line is not None:
-            file.write(line.encode() + b"\n")
+        written = b"" if line is None else line.encode() + b"\n"
+        file.write(written)
         file.flush()
         os.fsync(file.fileno())
+        if not written:
+            return None
+        status = os.fstat(file.fileno())
+        return _CompleteLines((status.st_dev, status.st_ino), status.st_mtime_ns, file.tell(), count + 1, written)

@@ -115,10 +115,7 @@ class PrivacyPlan:
         """
         if self.budget is None:
             return len(self.events)
-        paid = done
-        while paid < len(self.events) and self.budget.allows([*spent, *self.events[done : paid + 1]]):
-            paid += 1
-        return paid
+        return done + self.budget.number_allowed(spent, self.events[done:])
 
     def calibrate_noise(
         self, events_of: Callable[[float], Events], target: float, least: float = 1.0, guess: object = None

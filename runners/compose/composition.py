@@ -27,7 +27,9 @@ class Composition:
     UnsupportedEvent for a mechanism that an accountant cannot analyse.
     """
 
-    def __init__(self, cfg: DictConfig) -> None:
+    def __init__(self, cfg: DictConfig, setting: str | None = None) -> None:
+        """setting: the setting's name, if it is known."""
+        self._setting = setting
         _check_fits(cfg)
         if _holds(OmegaConf.to_container(cfg), "???"):
             raise ValueError(f"{min(OmegaConf.missing_keys(cfg))} must be given")
@@ -53,7 +55,7 @@ class Composition:
     @cached_property
     def setting(self) -> str:
         """The setting's name (`identity`)."""
-        return setting_hash(self.cfg)
+        return self._setting or setting_hash(self.cfg)
 
     @cached_property
     def label(self) -> str:

@@ -5,6 +5,7 @@ only the seconds of each round are not in them (their sums are). `show: auto` me
 """
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,7 @@ import yaml
 
 from runners.record import picture
 from runners.record import wandb_attempts as attempts
+from runners.record import wandb_layout as layout
 from runners.record.wandb_tracker import WandbTracker
 
 # errors of reading files that are not those of a finished run
@@ -114,7 +116,37 @@ def log_run(run: RunOnDisk, mode: str) -> None:
     )  # fmt: skip
     for number, metrics in enumerate(run.rounds()):
         tracker.log_round(number, metrics)
-    tracker.finish(summary, lambda path: picture.draw(summary, run.epsilons(), path))
+    tracker.finish(summary, lambda path: _draw(run, path))
+
+
+def _draw(run: RunOnDisk, path: Path) -> None:
+    """Write the picture of a run to `path`: that of a copy of the run in another experiment if W&B has it, or anew."""
+    if (drawn := _picture_of_copy(run)) is not None:
+        shutil.copyfile(drawn, path)
+    else:
+        picture.draw(run.summary, run.epsilons(), path)
+
+
+def _picture_of_copy(run: RunOnDisk) -> Path | None:
+    """The picture that W&B has of the same run in another experiment of the results folder.
+
+    The summaries are equal but for the experiment, which no picture names, and so are the records of the server.
+    """
+    setting, seed = run.folder.parts[-2:]
+    for other in run.folder.parents[2].glob(f"*/{setting}/{seed}/{attempts.NOTE}"):
+        note, copy = attempts.read_note(other.parent), RunOnDisk(other.parent)
+        if note is None or not note.finished or other.parent == run.folder:
+            continue
+        try:
+            same = {**copy.summary, "experiment": None} == {**run.summary, "experiment": None}
+            name = "server.parquet"
+            if same and (copy.folder / name).read_bytes() == (run.folder / name).read_bytes():
+                found = other.parents[2].glob(f"wandb/*run-*-{note.id}/files/media/images/{layout.FIGURE}_*.png")
+                if (drawn := next(found, None)) is not None:
+                    return drawn
+        except DAMAGED:
+            continue
+    return None
 
 
 def label_of(summary: Mapping[str, Any]) -> str:

@@ -82,6 +82,15 @@ def log_sweep(experiment: Path, finished: Iterable[Path], mode: str, console: Co
     log_experiment(experiment, mode, runs=[RunOnDisk(path) for path in finished], watched=on(console, experiment.name))
 
 
+def log_copies(source: Path, copies: Iterable[Path], mode: str) -> None:
+    """Log copies of a run in other experiments if W&B has the run itself; what is left, `log_sweep` logs."""
+    if mode != "disabled" and RunOnDisk(source).is_logged:
+        for path in copies:
+            run = RunOnDisk(path)
+            if not run.is_logged and _logged(run, mode) != "logged":
+                return
+
+
 def on(console: Console, name: str) -> Callable[[list[RunOnDisk]], Iterator[RunOnDisk]]:
     """A bar for several runs on a terminal, for `log_experiment`."""
 

@@ -1,6 +1,8 @@
 """The picture of one finished run: its metric against the round, and against epsilon."""
 
+import threading
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ LINE = 50  # characters below a panel
 COLOUR = "#555555"  # neutral: in pictures of several methods each has a colour of its own
 DECADE = 10.0  # ratio of largest to smallest value from which an axis is logarithmic
 
+_drawing = threading.Lock()  # of the figures that are kept, and of matplotlib's settings
 LOOK: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,
@@ -41,19 +44,15 @@ def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> P
         epsilons: after each broadcast, by the run's accountant; inf if there is no finite one.
         path: the file to write.
     """
-    # Imported here, since only a run with a tracker needs it; without pyplot, which would keep figures between runs.
+    # Imported here, since only a run with a tracker needs it.
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     mean, se = np.array(summary["curve"]["mean"]), np.array(summary["curve"]["se"])
     spent = np.array([0.0, *epsilons])
     why_not = reason_without_epsilon(summary, spent, len(mean))
-    with rc_context(LOOK):
-        figure = Figure(figsize=ONE_PANEL_SIZE if why_not else SIZE)
-        FigureCanvasAgg(figure)
-        panels = figure.subplots(1, 1 if why_not else 2, squeeze=False, sharey=True)[0]
+    with _drawing, rc_context(LOOK):
+        figure, panels = _empty_figure(1 if why_not else 2)
         _curve(panels[0], np.array(summary["curve"]["round"]), mean, se)
         panels[0].set_xlabel("round t" + (f"\n{why_not}" if why_not else ""))
         panels[0].xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -68,6 +67,30 @@ def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> P
         _set_margins(figure, max(panel.get_xlabel().count("\n") for panel in panels) + 1)
         figure.savefig(path, dpi=DPI, format="png")
     return path
+
+
+@cache
+def _figure(n_panels: int) -> tuple["Figure", Sequence["Axes"]]:
+    """The figure of all pictures with this number of panels: most of the time of a new one goes into its ticks."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=ONE_PANEL_SIZE if n_panels == 1 else SIZE)
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(1, n_panels, squeeze=False, sharey=True)[0]
+
+
+def _empty_figure(n_panels: int) -> tuple["Figure", Sequence["Axes"]]:
+    """`_figure` without what an earlier picture drew, and with linear axes that fit the next one."""
+    figure, panels = _figure(n_panels)
+    for panel in panels:
+        for artist in (*panel.lines, *panel.collections):
+            artist.remove()
+        panel.set_xscale("linear")
+        panel.set_yscale("linear")
+        panel.relim()
+        panel.autoscale(True)
+    return figure, panels
 
 
 def reason_without_epsilon(summary: Mapping[str, Any], spent: np.ndarray, rounds: int) -> str:

@@ -25,7 +25,14 @@ from runners.dashboard.log_experiment import log_sweep
 from runners.record.terminal import say_error
 from runners.sweep import progress_table
 from runners.sweep.plan import PlannedSetting, SweepPlan, launcher
-from runners.sweep.shared_runs import States, copy_finished, distinct_trials, experiment_folders, plan_all
+from runners.sweep.shared_runs import (
+    States,
+    copy_finished,
+    distinct_trials,
+    experiment_folders,
+    other_folders,
+    plan_all,
+)
 from runners.sweep.slurm import SlurmError, SlurmLauncher, read, submit
 from runners.sweep.trials import Trial, TrialState, seeds_in_words, states_of, write_plan
 from runners.user_errors import USER_ERRORS
@@ -168,6 +175,7 @@ def _run(sweeps: Sequence[SweepPlan], found: Sequence[States], console: Console)
     _say_what_is_skipped(sweeps[0], known, console)
     if not todo:
         return copy_finished(sweeps, found, known), []
+    others = other_folders(sweeps, found) if len(sweeps) > 1 else {}
     os.environ.setdefault("WANDB_MODE", str(todo[0][0].cfg.tracker.wandb.mode))  # nothing may ask for a key
     with ExitStack() as stack:
         with _busy(console, "starting Ray"):
@@ -183,7 +191,7 @@ def _run(sweeps: Sequence[SweepPlan], found: Sequence[States], console: Console)
         )
         try:
             with _shown(table, console):
-                warnings = tune.run_trials(todo, sweeps[0].options, table)
+                warnings = tune.run_trials(todo, sweeps[0].options, table, others)
         finally:  # an interrupted sweep also copies its finished trials
             after = copy_finished(sweeps, found, table.states)
     return after, warnings

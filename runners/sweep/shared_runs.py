@@ -2,18 +2,22 @@
 
 Figures share settings, and one setting with one seed is the same run in every experiment. `plan_all` refuses real noise
 (privacy.rng=os), whose releases happened once. W&B gets a copied run from its files, in the group of its experiment
-(`runners.dashboard`).
+(`runners.dashboard`). The process that ran a trial copies it (`copy_and_log`); what is missing at the end of the sweep
+is copied then (`copy_finished`).
 """
 
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import yaml
 from omegaconf import OmegaConf
 
 from runners.compose.conf_folder import CONF
+from runners.dashboard.from_files import DAMAGED
+from runners.dashboard.log_experiment import log_copies
 from runners.record.run_folder import ResultsError, RunFolder
 from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, experiment_folder, plan
 from runners.sweep.trials import FAILURE, Phase, Trial, TrialState, state, write_plan
@@ -114,6 +118,32 @@ def copy_finished(sweeps: Sequence[SweepPlan], found: Sequence[States], known: S
             if states[trial.key].phase != "done":
                 states[trial.key] = _copied(trial, sweep, sweeps, known[trial.key])
     return after
+
+
+def other_folders(sweeps: Sequence[SweepPlan], found: Sequence[States]) -> dict[tuple[str, int], list[Path]]:
+    """The folders, by trial, in which the experiments that do not have it yet want it."""
+    wanted: dict[tuple[str, int], list[Path]] = {}
+    for sweep, states in zip(sweeps, found, strict=True):
+        for _, trial in sweep.trials:
+            if states[trial.key].phase != "done":
+                wanted.setdefault(trial.key, []).append(trial.folder(sweep.folder).path)
+    return wanted
+
+
+def copy_and_log(source: Path, targets: Sequence[Path], mode: str) -> None:
+    """Copy the finished run in the folder `source` to others, and log the copies to W&B.
+
+    Nothing is raised or said of a copy that fails: `copy_finished` tries again. mode: `tracker.wandb.mode`.
+    """
+    copied = []
+    for path in targets:
+        with suppress(ResultsError, OSError, ValueError, KeyError):
+            target = RunFolder(path)
+            if path != source and state(target).phase != "done":
+                copy(source, target)
+                copied.append(path)
+    with suppress(*DAMAGED):
+        log_copies(source, copied, mode)
 
 
 def _copied(trial: Trial, sweep: SweepPlan, sweeps: Sequence[SweepPlan], known: TrialState) -> TrialState:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 # set before Ray is imported: Tune writes no log files and does not change the folder
@@ -42,6 +43,7 @@ from runners.record.run_folder import ResultsError, RunFolder, trial_folder
 from runners.recorded_run import run_configuration
 from runners.sweep.plan import PlannedSetting, SweepOptions
 from runners.sweep.progress_table import ProgressTable
+from runners.sweep.shared_runs import copy_and_log
 from runners.sweep.trials import PLAN, Trial, TrialState, forget_failure, record_failure, record_preemption, state
 from runners.user_errors import USER_ERRORS
 
@@ -92,8 +94,13 @@ def _terminated_like_interrupted(before: Any) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def run_trials(todo: Sequence[tuple[PlannedSetting, Trial]], options: SweepOptions, table: ProgressTable) -> list[str]:
+def run_trials(
+    todo: Sequence[tuple[PlannedSetting, Trial]], options: SweepOptions, table: ProgressTable,
+    others: Mapping[tuple[str, int], Sequence[Path]] = MappingProxyType({}),
+) -> list[str]:  # fmt: skip
     """Run the trials, as many at a time as fit, and update the progress table; returns their warnings.
+
+    others: folders to which a trial is copied when it is finished, by its key.
 
     Raises ConnectionError if the cluster is lost.
     """
@@ -101,6 +108,7 @@ def run_trials(todo: Sequence[tuple[PlannedSetting, Trial]], options: SweepOptio
     settings = {numbers[id(setting)]: setting for setting, _ in todo}
     texts = [(settings[k].name, OmegaConf.to_yaml(settings[k].cfg)) for k in range(len(settings))]
     named = {(numbers[id(setting)], trial.seed): (setting, trial) for setting, trial in todo}
+    copies = {key: [str(path) for path in others.get(trial.key, ())] for key, (_, trial) in named.items()}
     listener = _Listener(table, named)
     bundle = {"CPU": options.cpus_per_trial, "GPU": options.gpus_per_trial}
     held = {name: count for name, count in bundle.items() if count} or {"memory": 1.0}  # Tune must hold something
@@ -108,7 +116,9 @@ def run_trials(todo: Sequence[tuple[PlannedSetting, Trial]], options: SweepOptio
     with tempfile.TemporaryDirectory(prefix="dpfbo-sweep-") as storage, _no_standard_output():
         tuner = tune.Tuner(
             tune.with_resources(
-                tune.with_parameters(run_trial, settings=texts, cwd=str(Path.cwd()), gpus=options.gpus_per_trial),
+                tune.with_parameters(
+                    run_trial, settings=texts, cwd=str(Path.cwd()), gpus=options.gpus_per_trial, copies=copies
+                ),
                 tune.PlacementGroupFactory([held]),
             ),
             tune_config=tune.TuneConfig(
@@ -134,8 +144,9 @@ def run_trials(todo: Sequence[tuple[PlannedSetting, Trial]], options: SweepOptio
 
 
 def run_trial(
-    config: Mapping[str, Any], settings: Sequence[tuple[str, str]], cwd: str, gpus: float = 0.0
-) -> dict[str, Any]:
+    config: Mapping[str, Any], settings: Sequence[tuple[str, str]], cwd: str, gpus: float = 0.0,
+    copies: Mapping[tuple[int, int], Sequence[str]] = MappingProxyType({}),
+) -> dict[str, Any]:  # fmt: skip
     """Run one trial in a worker process.
 
     Args:
@@ -143,6 +154,7 @@ def run_trial(
         settings: names of the settings, and their configurations as YAML.
         cwd: folder of the sweep.
         gpus: share of a GPU, to whose memory the trial is limited.
+        copies: by trial, the folders to which it is copied.
     """
     with suppress(OSError):  # on another machine that folder may not exist, and need not
         os.chdir(cwd)
@@ -167,6 +179,9 @@ def run_trial(
         return _told(ended)
     with _warnings() as warnings:
         ended = attempt(cfg, report, name)
+        targets = [Path(path) for path in copies.get((number, seed), ())]
+        if ended.phase == "done" and targets:
+            copy_and_log(_folder(cfg, name).path, targets, str(cfg.tracker.wandb.mode))
     return _told(ended, warnings)
 
 
@@ -185,15 +200,14 @@ def attempt(cfg: Any, on_round: OnRound, name: str | None = None) -> TrialState:
 
     name: of its setting, if it is known.
     """
-    experiment = Path(cfg.results_dir) / str(cfg.experiment_name)
-    folder = trial_folder(experiment, name or setting_hash(cfg), int(cfg.seed), int(cfg.rounds))
+    folder = _folder(cfg, name or setting_hash(cfg))
     give_up = time.monotonic() + (LEASE_SECONDS if folder.preemptions() else BUSY_SECONDS)
     while True:
         try:
             known = state(folder)
             if known.phase != "done":  # another process may have finished it
                 forget_failure(folder)
-                run_configuration(cfg, on_round)
+                run_configuration(cfg, on_round, name)
                 known = state(folder)
             return known
         except ResultsError as error:
@@ -204,6 +218,11 @@ def attempt(cfg: Any, on_round: OnRound, name: str | None = None) -> TrialState:
             time.sleep(0.5)
         except Exception as error:  # the other trials go on
             return _failed(folder, error)
+
+
+def _folder(cfg: Any, name: str) -> RunFolder:
+    experiment = Path(cfg.results_dir) / str(cfg.experiment_name)
+    return trial_folder(experiment, name, int(cfg.seed), int(cfg.rounds))
 
 
 def _failed(folder: RunFolder, error: Exception) -> TrialState:

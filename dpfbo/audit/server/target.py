@@ -38,7 +38,7 @@ class _NoEpsilon(EpsilonCurve):
     def prepare(self) -> None:
         pass
 
-    def after(self, charged: Sequence[dp_accounting.DpEvent]) -> float:
+    def after(self, charged: Sequence[dp_accounting.DpEvent], then: Sequence[dp_accounting.DpEvent] = ()) -> float:
         return math.nan
 
 

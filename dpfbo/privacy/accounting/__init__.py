@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ACCOUNTANTS = {"moments": "Moments", "rdp": "Rdp", "pld": "Pld", "gdp": "Gdp", "fixed_size": "FixedSize"}  # classes
 ZERO_OUT = "zero-out"  # one agent's messages replaced by zero vectors
 REPLACE_ONE = "replace-one"  # one agent's messages replaced by any others
+MANY_DIFFERENT = 128  # kinds of round; of more than these, accountants analyse all at once instead of one by one
 _LARGEST_MULTIPLIER = 1e6  # largest z; more noise is accounted for as this much, so that squares stay ordinary numbers
 _LARGE_DELTA, _USUAL_DELTA = 0.01, 0.001  # a delta that is said in words, and one that raises no question
 _TWO_DECIMALS = 0.1  # epsilon from which two decimals are enough

@@ -3,14 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import ClassVar
 
 import dp_accounting
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from dpfbo.privacy.accounting import ZERO_OUT, check_delta, sampled_gaussian
+from dpfbo.privacy.accounting import MANY_DIFFERENT, ZERO_OUT, check_delta, sampled_gaussian
+from dpfbo.privacy.accounting.poisson_divergences import poisson_divergences
 
 _MOMENTS = np.arange(1, 33)
 
@@ -30,14 +31,29 @@ class Moments:
 
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
-        total, epsilons = np.zeros(len(_MOMENTS)), []
-        for event in events:
-            total = total + log_moments(*sampled_gaussian(event))
+        kinds, total, epsilons = [sampled_gaussian(event) for event in events], np.zeros(len(_MOMENTS)), []
+        moments = _log_moments_of(frozenset(kinds))
+        for kind in kinds:
+            total = total + moments[kind]
             epsilons.append(float(np.min((total + math.log(1 / delta)) / _MOMENTS)))
         return epsilons
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         return self.curve(events, delta)[-1] if events else 0.0
+
+
+@lru_cache(maxsize=8)
+def _log_moments_of(kinds: frozenset[tuple[float, float]]) -> dict[tuple[float, float], np.ndarray]:
+    """`log_moments` of each kind (q, z) of event; those of more than 128 all at once.
+
+    `alpha(lambda)` is lambda times the Rényi divergence of order lambda + 1.
+    """
+    several = sorted(kind for kind in kinds if kind[1] > 0)
+    if len(several) <= MANY_DIFFERENT:
+        return {kind: log_moments(*kind) for kind in kinds}
+    q, z = np.array(several).T
+    alphas = poisson_divergences(q, z, (_MOMENTS + 1).tolist()) * _MOMENTS
+    return {kind: log_moments(*kind) for kind in kinds if kind[1] == 0} | dict(zip(several, alphas, strict=True))
 
 
 @cache

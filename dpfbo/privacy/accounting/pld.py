@@ -15,7 +15,8 @@ from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPriv
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from dpfbo.privacy.accounting import ZERO_OUT, check_delta, sampled_gaussian
+from dpfbo.privacy.accounting import MANY_DIFFERENT, ZERO_OUT, check_delta, sampled_gaussian
+from dpfbo.privacy.accounting.many_rounds import epsilons_of_different_rounds
 
 _INTERVAL = 1e-3  # largest interval of the discretised loss, which is rounded up
 _FINEST = 1e-6  # smallest interval
@@ -32,6 +33,9 @@ class Pld:
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A delta
     near the rounding errors, 1e-14 and 1e-16 a round, which count as spent, makes epsilon looser, or inf. A curve of
     more than 200 events is solved at 60 of them; the others have the epsilon of the next one, which is no smaller.
+
+    More than 128 different events are composed all at once, on a coarser grid, and a curve is solved at each: see
+    `many_rounds`. Their epsilon is within one part in 1000 of what the composition one by one would have.
     """
 
     relation: ClassVar[str] = ZERO_OUT
@@ -43,6 +47,8 @@ class Pld:
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
         kinds = [sampled_gaussian(event) for event in events]
+        if len(set(kinds)) > MANY_DIFFERENT:
+            return _epsilons_of_many(kinds, delta, each=True)
         one, total, epsilons, step = _one_round_each(set(kinds)), None, [0.0], 1
         if len(kinds) > _EACH:
             step = math.ceil(len(kinds) / _STEPS)
@@ -59,10 +65,22 @@ class Pld:
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         check_delta(delta)
         kinds = [sampled_gaussian(event) for event in events]
+        if len(set(kinds)) > MANY_DIFFERENT:
+            return _epsilons_of_many(kinds, delta, each=False)[-1]
         one = _one_round_each(set(kinds))
         if any(kind not in one for kind in kinds):
             return math.inf
         return _epsilon(_composed(None, one, kinds), delta, len(kinds)) if kinds else 0.0
+
+
+def _epsilons_of_many(kinds: Sequence[tuple[float, float]], delta: float, each: bool) -> list[float]:
+    """Epsilon after each round (each=False: after the last), inf from the first round without noise on."""
+    n = next((i for i, (_, z) in enumerate(kinds) if z == 0), len(kinds))
+    if n < len(kinds) and not each:
+        return [math.inf]
+    lost = _LOST + _LOST_A_ROUND * np.arange(1, n + 1)
+    found = epsilons_of_different_rounds(kinds[:n], delta, lost, each) if n else []
+    return found + [math.inf] * (len(kinds) - n)
 
 
 def _composed(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 
 import dp_accounting
 import pytest
@@ -215,3 +216,162 @@ def test_a_federated_line_is_the_same_to_the_byte_as_before_there_were_relations
     Ledger(path).charge(charge(3))
     assert path.read_text() == line
     assert Ledger(path).charges == [charge(3)] and charge(3).relation is None
+
+
+class ReadBytes:
+    """Counts the bytes that are read of files opened in `dpfbo.privacy.ledger`."""
+
+    def __init__(self, monkeypatch):
+        self.read, self._builtin = 0, open
+        monkeypatch.setattr("builtins.open", self._open)
+
+    def _open(self, *args, **kwargs):
+        file = self._builtin(*args, **kwargs)
+        return self._counting(file) if "b" in str(args[1:2]) else file
+
+    def _counting(self, file):
+        counter = self
+
+        class Counting:
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *error):
+                file.close()
+
+            def __getattr__(self, name):
+                return getattr(file, name)
+
+            def read(self, *size):
+                content = file.read(*size)
+                counter.read += len(content)
+                return content
+
+        return Counting()
+
+
+def reads(monkeypatch, act):
+    """The bytes that are read while `act` runs."""
+    with monkeypatch.context() as patched:
+        counter = ReadBytes(patched)
+        act()
+    return counter.read
+
+
+def test_a_charge_does_not_read_the_charges_before_it(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.jsonl"
+    Ledger(path).charge(charge(0))
+    ledger = Ledger(path)
+    assert (
+        reads(monkeypatch, lambda: ledger.charge(charge(1)))
+        == len(json.dumps(json.loads(path.read_text().splitlines()[0]))) + 1
+    )
+    assert reads(monkeypatch, lambda: [ledger.charge(charge(t)) for t in range(2, 30)]) == 0
+    assert [c.round for c in Ledger(path).charges] == list(range(30))
+
+
+def test_lines_of_another_process_are_kept_and_read_alone(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.jsonl"
+    ledger, other = Ledger(path), Ledger(path)
+    for t in range(5):
+        ledger.charge(charge(t))
+    other.charge(charge(70, "other"))
+    line = path.read_bytes().splitlines(keepends=True)
+    assert reads(monkeypatch, lambda: ledger.charge(charge(5))) == len(line[-1]) + len(line[-2])
+    assert [c.round for c in Ledger(path).charges] == [0, 1, 2, 3, 4, 70, 5]
+    assert reads(monkeypatch, lambda: ledger.charge(charge(6))) == 0
+
+
+@pytest.mark.parametrize("torn", [b'{"round": 9', b"\xff", b'{"round": 9, "q": 0.35}'])
+def test_a_torn_line_of_another_process_is_removed_between_charges(tmp_path, torn):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.charge(charge(0))
+    with open(path, "ab") as file:
+        file.write(torn)
+    ledger.charge(charge(1))
+    assert [c.round for c in Ledger(path).charges] == [0, 1]
+
+
+def test_a_whole_line_of_another_process_without_its_newline_counts_between_charges(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.charge(charge(0))
+    with open(path, "ab") as file:
+        file.write(charge(8, "other").line().encode())
+    ledger.charge(charge(1))
+    ledger.charge(charge(2))
+    assert [c.round for c in Ledger(path).charges] == [0, 8, 1, 2]
+
+
+def test_a_file_that_lost_charges_refuses_more(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    for t in range(4):
+        ledger.charge(charge(t))
+    lines = path.read_bytes().splitlines(keepends=True)
+    whole = b"".join(lines)
+    shorter_but_longer_in_bytes = lines[0][:-2] + b" " * len(whole) + b"}\n"
+    for content in (b"", lines[0], b"".join(lines[:3]), shorter_but_longer_in_bytes):
+        path.write_bytes(content)
+        with pytest.raises(LedgerError, match="lost charges"):
+            ledger.charge(charge(4))
+    path.write_bytes(whole)
+    assert ledger.charge(charge(4))
+    assert [c.round for c in Ledger(path).charges] == [0, 1, 2, 3, 4]
+
+
+def test_a_file_that_was_replaced_is_read_whole(tmp_path, monkeypatch):
+    path, new = tmp_path / "ledger.jsonl", tmp_path / "new"
+    ledger = Ledger(path)
+    for t in range(4):
+        ledger.charge(charge(t))
+    content = path.read_bytes()
+    new.write_bytes(content)
+    new.replace(path)
+    assert reads(monkeypatch, lambda: ledger.charge(charge(4))) == len(content)
+    new.write_bytes(content.splitlines(keepends=True)[0])
+    new.replace(path)
+    with pytest.raises(LedgerError, match="lost charges"):
+        ledger.charge(charge(5))
+    path.unlink()
+    with pytest.raises(LedgerError, match="lost charges"):
+        ledger.charge(charge(5))
+
+
+def test_a_file_that_changed_in_place_is_read_whole(tmp_path):
+    """The file keeps its size, has another time of change, and one of its two lines was lost to a longer one."""
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.charge(charge(0))
+    ledger.charge(charge(1))
+    content = path.read_bytes()
+    path.write_bytes(b" " * (len(content) - 1) + b"\n")
+    os.utime(path, ns=(0, 12345))
+    with pytest.raises(LedgerError, match="lost charges"):
+        ledger.charge(charge(2))
+
+
+def test_events_are_those_of_the_charges_at_any_time(tmp_path):
+    ledger, seen = Ledger(), []
+    for t, content in ((0, "a"), (1, "b"), (3, "c"), (2, "d"), (3, "e")):
+        ledger.charge(charge(t, content, 1.0 + t))
+        seen.append(ledger.events())
+        for up_to in (None, 0, 1, 2, 3):
+            expected = [c.event() for c in ledger.charges if up_to is None or c.round <= up_to]
+            assert list(ledger.events(up_to)) == expected and ledger.events(up_to) == expected
+    assert [len(events) for events in seen] == [1, 2, 3, 4, 5]  # what was handed out before does not grow
+    assert seen[2][-1] == ledger.charges[2].event() and seen[2][1:] == seen[4][1:3]
+    assert seen[3][::-1] == list(reversed(seen[3])) and seen[2] != seen[3]
+    with pytest.raises(IndexError):
+        seen[0][1]
+
+
+def test_other_numbers_of_a_round_are_found():
+    ledger, values = Ledger(), torch.ones(2, 3, dtype=torch.float64)
+    assert not ledger.holds_others(4, values) and not ledger.holds(4, values)
+    ledger.charge(charge(4, digest(values)))
+    assert not ledger.holds_others(4, values) and ledger.holds(4, values)
+    assert ledger.holds_others(4, 2 * values) and not ledger.holds_others(3, 2 * values)
+    ledger.charge(charge(4, digest(2 * values)))
+    assert ledger.holds_others(4, values)

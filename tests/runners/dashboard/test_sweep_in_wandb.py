@@ -9,12 +9,17 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from analysis import claims
-from runners.dashboard import summary_run
-from runners.dashboard.from_files import finished_runs
+from runners.compose.identity import setting_hash
+from runners.dashboard import from_files, summary_run
+from runners.dashboard.from_files import RunOnDisk, finished_runs
 from runners.dashboard.log_experiment import log_experiment
 from runners.dashboard.settings_table import results_of, table
+from runners.record import picture, wandb_service
+from runners.record.run_folder import RunFolder
 from runners.recorded_run import run_configuration
-from runners.sweep import command
+from runners.sweep import command, shared_runs
+from runners.sweep.trials import write_plan
+from runners.sweep.tune import run_trial
 from tests.helpers.compose import compose
 from tests.helpers.wandb_records import of_kind, own_wandb, values  # noqa: F401
 
@@ -32,7 +37,7 @@ def here(monkeypatch):
     """Run trials in this process, one after another."""
     from runners.sweep import tune
 
-    def run_trials(todo, options, table):
+    def run_trials(todo, options, table, others):
         for setting, trial in todo:
             table.update(trial, tune.attempt(OmegaConf.create(setting.config(trial.seed)), lambda *_: None))
         return []
@@ -196,3 +201,51 @@ def test_runs_that_w_and_b_has_stay_if_new_ones_cannot_be_made(own_wandb, tmp_pa
     assert [path.read_bytes() for path in sorted(tmp_path.rglob("wandb.json"))] == notes
     warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert len(warnings) == 2  # of the first run, and that the others are not tried
+
+
+def test_the_process_of_a_trial_copies_and_logs_it_for_other_experiments(own_wandb, tmp_path, monkeypatch):  # noqa: F811
+    """The copies have W&B runs and pictures of their own, and the pictures are not drawn again."""
+    kinds = ["problem=synthetic", "problem.grid_size=30", "algorithm=dp_fts_de", "tracker.wandb.mode=offline"]
+    cfg = compose(*TINY[:-2], *kinds, "seed=1", "experiment_name=one", f"results_dir={tmp_path}")
+    setting = setting_hash(cfg)
+    sources = tmp_path / "one" / setting / "1"
+    write_plan(tmp_path / "one", [])
+    drawn, draw = [], picture.draw
+    monkeypatch.setattr(wandb_service, "share", lambda: None)  # the service of this test alone
+    monkeypatch.setattr(picture, "draw", lambda *arguments: drawn.append(arguments) or draw(*arguments))
+    targets = [tmp_path / name / setting / "1" for name in ("two", "three")]
+    blocked = tmp_path / "four" / setting / "1"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where the folder of the copy should be")
+    told = run_trial(
+        {"trial": (0, 1)}, [(setting, OmegaConf.to_yaml(cfg))], str(tmp_path),
+        copies={(0, 1): [str(path) for path in (sources, blocked, *targets)]},
+    )  # fmt: skip
+    assert json.loads(told["told"])["state"]["phase"] == "done"
+    assert len(drawn) == 1
+    pictures = set()
+    for path in (sources, *targets):
+        (run,) = of_kind(path, "run")
+        assert run.run_group == path.parents[1].name
+        (png,) = (path.parents[1] / "wandb").glob("offline-run-*/files/media/images/figures/regret_*.png")
+        pictures.add(png.read_bytes())
+    assert len(pictures) == 1
+    summary = json.loads((targets[0] / "summary.json").read_text())
+    assert summary == {**json.loads((sources / "summary.json").read_text()), "experiment": "two"}
+
+
+def test_the_picture_of_another_run_is_not_taken(own_wandb, tmp_path, monkeypatch):  # noqa: F811
+    """A run in another experiment with the same setting and seed, but another curve, has a picture of its own."""
+    kinds = ["problem=synthetic", "problem.grid_size=30", "algorithm=dp_fts_de", "tracker.wandb.mode=offline"]
+    _, source = run_configuration(compose(*TINY[:-2], *kinds, "experiment_name=one", f"results_dir={tmp_path}"))
+    target = tmp_path / "two" / source.parent.name / source.name
+    shared_runs.copy(source, RunFolder(target))
+    summary = json.loads((target / "summary.json").read_text())
+    summary["curve"]["mean"][-1] += 1.0
+    (target / "summary.json").write_text(json.dumps(summary))
+    drawn = []
+    monkeypatch.setattr(picture, "draw", lambda summary, epsilons, path: drawn.append(path) or path.write_bytes(b""))
+    from_files._draw(RunOnDisk(target), tmp_path / "drawn.png")
+    assert drawn == [tmp_path / "drawn.png"]
+    from_files._draw(RunOnDisk(source), tmp_path / "drawn.png")
+    assert len(drawn) == 2  # it has no copy with a picture

@@ -32,7 +32,7 @@ def here(monkeypatch):
 
     ran = []
 
-    def run_trials(todo, options, table):
+    def run_trials(todo, options, table, others):
         for setting, trial in todo:
             ran.append((trial.label, trial.seed))
             table.update(trial, tune.attempt(OmegaConf.create(setting.config(trial.seed)), lambda *_: None))

@@ -1,0 +1,100 @@
+"""Epsilon curves and budgets: the numbers of the accountant, whatever the events are held in, in linear time."""
+
+import pytest
+
+from dpfbo.privacy.accounting.events import round_event
+from dpfbo.privacy.accounting.rdp import Rdp
+from dpfbo.privacy.budget import Budget, EpsilonCurve
+from dpfbo.privacy.ledger import Charge, Ledger
+
+DELTA = 1e-3
+EVENTS = [round_event(0.3, 1.5 + 0.1 * t) for t in range(12)]
+OTHERS = [round_event(0.2, 3.0 + t) for t in range(3)]
+
+
+def charged(ledger, events, first=0):
+    for t, event in enumerate(events, start=first):
+        ledger.charge(Charge(t, event.sampling_probability, event.event.noise_multiplier, 1.0, 1.0, f"{first}-{t}"))
+    return ledger
+
+
+class Counted:
+    """An event that counts how often it is compared."""
+
+    compared = 0
+
+    def __init__(self, event):
+        self.event = event
+
+    def __eq__(self, other):
+        Counted.compared += 1
+        return isinstance(other, Counted) and self.event == other.event
+
+    __hash__ = None
+
+
+def expected(events):
+    return Rdp().curve(events, DELTA)[-1]
+
+
+def test_epsilon_after_charges_of_a_ledger_is_that_of_the_same_list():
+    ledger, curve = Ledger(), EpsilonCurve(Rdp(), EVENTS, DELTA)
+    for t, event in enumerate(EVENTS):
+        charged(ledger, [event], t)
+        assert curve.after(ledger.events()) == curve.after(list(ledger.events())) == expected(EVENTS[: t + 1])
+        assert curve.after(ledger.events(t - 1), [event]) == expected(EVENTS[: t + 1])
+    assert curve.after(ledger.events(3)) == expected(EVENTS[:4])
+    assert curve.after([]) == 0.0
+
+
+def test_charges_of_earlier_runs_come_first():
+    ledger = charged(Ledger(), OTHERS)
+    curve = EpsilonCurve(Rdp(), EVENTS, DELTA)
+    for t, event in enumerate(EVENTS):
+        assert curve.after(ledger.events(), [event]) == expected([*OTHERS, *EVENTS[: t + 1]])
+        charged(ledger, [event], 10 + t)
+        assert curve.after(ledger.events()) == expected([*OTHERS, *EVENTS[: t + 1]])
+
+
+def test_another_ledger_is_compared_anew():
+    curve = EpsilonCurve(Rdp(), EVENTS, DELTA)
+    assert curve.after(charged(Ledger(), EVENTS).events()) == expected(EVENTS)
+    assert curve.after(charged(Ledger(), OTHERS).events()) == expected(OTHERS)
+    assert curve.after(charged(Ledger(), EVENTS[:2]).events(), OTHERS) == expected([*EVENTS[:2], *OTHERS])
+
+
+def test_events_that_were_not_planned_extend_the_curve():
+    ledger, curve = charged(Ledger(), EVENTS), EpsilonCurve(Rdp(), EVENTS[:5], DELTA)
+    assert curve.after(ledger.events()) == expected(EVENTS)
+    assert curve.after(ledger.events(2)) == expected(EVENTS[:3])
+    assert EpsilonCurve(Rdp(), [], DELTA).after(ledger.events()) == expected(EVENTS)
+
+
+def test_a_run_compares_each_event_a_few_times(monkeypatch):
+    monkeypatch.setattr("dpfbo.privacy.budget._curve", lambda accountant, events, delta: list(range(len(events))))
+    ledger = charged(Ledger(), EVENTS * 20)
+    monkeypatch.setattr(Charge, "event", lambda self: Counted(self.z))
+    planned = [Counted(c.z) for c in ledger.charges]
+    curve = EpsilonCurve(Rdp(), planned, DELTA)
+    for t in range(len(planned)):
+        assert curve.after(ledger.events(t)) == t
+    assert Counted.compared <= 2 * len(planned)
+
+
+@pytest.mark.parametrize("spent", [[], OTHERS, EVENTS[:4]])
+def test_a_budget_counts_what_it_pays_for(spent):
+    limit = expected([*spent, *EVENTS[:7]])
+    budget = Budget(limit, EpsilonCurve(Rdp(), EVENTS, DELTA))
+    assert budget.number_allowed(spent, EVENTS) == 7
+    assert budget.allows(spent, EVENTS[:7]) and not budget.allows(spent, EVENTS[:8])
+    assert budget.allows([*spent, *EVENTS[:7]]) and not budget.allows([*spent, *EVENTS[:8]])
+    assert budget.number_allowed([*spent, *EVENTS[:7]], EVENTS[7:]) == 0
+    assert budget.number_allowed(spent, []) == 0
+    assert budget.number_allowed(charged(Ledger(), spent).events(), EVENTS) == 7
+
+
+def test_along_is_after_for_every_number_of_events():
+    for planned in (EVENTS, [], EVENTS[:3], OTHERS):
+        for spent in ([], OTHERS, EVENTS[:2]):
+            along = list(EpsilonCurve(Rdp(), planned, DELTA).along(spent, EVENTS))
+            assert along == [expected([*spent, *EVENTS[: k + 1]]) for k in range(len(EVENTS))]
