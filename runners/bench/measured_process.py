@@ -1,0 +1,161 @@
+"""Measurements in fresh processes, so that the memory peak of one does not hide that of the next.
+
+`python -m runners.bench.measured_process DESCRIPTOR` reads a request, one JSON object, from standard input, calls the
+function it names, and writes JSON lines to the descriptor: progress, and at last the result or an error.
+"""
+
+import importlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpfbo.problems.readers.data_files import MissingData
+from runners.user_errors import USER_ERRORS
+
+OnStep = Callable[[int, int], None]  # called with the steps that are done, and their number
+
+_ROOM = "runners.bench."
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "bad_alloc")
+_SECONDS_BETWEEN_STEPS = 0.2  # least time between two reports of progress
+_KILLED = -9
+
+
+class BenchError(RuntimeError):
+    """A measurement could not be made."""
+
+
+class TooLarge(BenchError):
+    """A measurement needs more memory than it may take."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The result of a function in a process of its own. start_mb, peak_mb: the process's memory peak before the call,
+    with all that it imports, and at the end."""
+
+    result: dict[str, Any]
+    start_mb: float
+    peak_mb: float
+
+
+def measured(
+    function: str,
+    arguments: Mapping[str, Any],
+    threads: int = 1,
+    memory_gb: float | None = None,
+    on_step: OnStep = lambda done, total: None,
+) -> Reply:
+    """Call `function`, such as `federated_run:run`, in a fresh process.
+
+    arguments: keyword arguments, as JSON; the function also takes `on_step`. threads: of torch and NumPy. memory_gb:
+    the most that the process may allocate. Raises TooLarge if that is not enough, MissingData, and BenchError for any
+    other failure.
+    """
+    request = {"function": function, "arguments": dict(arguments), "threads": threads, "memory_gb": memory_gb}
+    environment = {**os.environ, **dict.fromkeys(_THREADS, str(threads))}
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    reading, writing = os.pipe()
+    with tempfile.TemporaryFile() as said, os.fdopen(reading) as lines:
+        command = [sys.executable, "-m", f"{_ROOM}measured_process", str(writing)]
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=said, stderr=said, env=environment, pass_fds=(writing,)
+            )
+        finally:
+            os.close(writing)
+        last: dict[str, Any] = {}
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(request).encode())
+            process.stdin.close()
+            for line in lines:
+                last = json.loads(line)
+                if "step" in last:
+                    on_step(*last["step"])
+            process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        said.seek(0)
+        words = said.read().decode(errors="replace").strip().splitlines()
+    if "result" in last:
+        return Reply(last["result"], last["start_mb"], last["peak_mb"])
+    if "error" in last:
+        kinds: dict[str, type[Exception]] = {"memory": TooLarge, "data": MissingData}
+        raise kinds.get(last["kind"], BenchError)(last["error"])
+    end = f"the measuring process ended with exit code {process.returncode}: {(words or [''])[-1]}"
+    if process.returncode == _KILLED or any(word in end.lower() for word in _NO_MEMORY):
+        raise TooLarge(end)
+    raise BenchError(end)
+
+
+def peak_mb() -> float:
+    """The largest resident memory of this process so far, in MB; not that of the process that started it."""
+    status = Path("/proc/self/status").read_text()
+    return float(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
+
+
+def use_threads(n: int) -> None:
+    """Set the number of threads of torch, NumPy and SciPy in this process."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(n)
+    torch.set_num_threads(n)
+
+
+def answer(request: Mapping[str, Any], write: Callable[[dict[str, Any]], None]) -> None:
+    """Call the requested function in this process and write its result, or its error."""
+    try:
+        module, _, name = request["function"].partition(":")
+        function = getattr(importlib.import_module(_ROOM + module), name)
+        use_threads(request["threads"])
+        if request["memory_gb"] is not None:
+            limit = int(1e9 * request["memory_gb"])
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        said = time.monotonic()
+
+        def on_step(done: int, total: int) -> None:
+            nonlocal said
+            if time.monotonic() - said > _SECONDS_BETWEEN_STEPS:
+                said = time.monotonic()
+                write({"step": [done, total]})
+
+        start = peak_mb()
+        result = function(on_step=on_step, **request["arguments"])
+        write({"result": result, "start_mb": start, "peak_mb": peak_mb()})
+    except MissingData as error:
+        write({"error": str(error), "kind": "data"})
+    except (MemoryError, RuntimeError, *USER_ERRORS) as error:
+        no_memory = isinstance(error, MemoryError) or any(word in str(error).lower() for word in _NO_MEMORY)
+        told = " ".join(str(error).split()) or type(error).__name__
+        write({"error": told, "kind": "memory" if no_memory else "other"})
+
+
+def _main() -> None:
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)  # a process that the function starts would keep the pipe open
+    request = json.load(sys.stdin)
+    lock = threading.Lock()
+    with os.fdopen(descriptor, "w") as out:
+
+        def write(line: dict[str, Any]) -> None:
+            with lock:
+                print(json.dumps(line), file=out, flush=True)
+
+        answer(request, write)
+
+
+if __name__ == "__main__":
+    _main()
