@@ -51,7 +51,7 @@ def run(experiment: FederatedExperiment, records: Sequence[RoundRecord], on_step
             chosen = (records[t].source[:, 0] == SOURCES.index("own")).nonzero()[:, 0]
             with clock("own_draw"):
                 if isinstance(domain, Grid):
-                    for rows in chosen.split(_BLOCK):
+                    for rows in chosen.split(_BLOCK) if len(chosen) else ():
                         _argmax_on_grid(x[rows, :n], y[rows, :n], hyper[rows], domain)
                 else:
                     for i in chosen.tolist():

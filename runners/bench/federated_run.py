@@ -15,10 +15,10 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import SOURCES, RoundRecord
 from dpfbo.space.domain import Grid, embedded_dimension
 from runners.bench import plain_loop
-from runners.bench.floors import RunShape, of_run
+from runners.bench.floors import RunShape, memory_mb, of_run
 from runners.bench.machine import OperationRates
 from runners.bench.measured_process import OnStep, Reply
-from runners.bench.measurement import Measurement, Spread
+from runners.bench.measurement import FLOOR_MB, Measurement, Spread
 from runners.compose.composition import build, federated
 from runners.compose.configuration import composed
 from runners.compose.federated import FederatedExperiment
@@ -69,7 +69,7 @@ def run(on_step: OnStep, **task: Any) -> dict[str, Any]:
     start = time.perf_counter() - begin
     few = asked.compose(_WARM_UP_ROUNDS, f"problem.n_agents={max(2, experiment.settings.algorithm.P)}")
     timed(asked, few, lambda done, total: None)
-    runs, shape, end = [], None, time.monotonic() + asked.seconds
+    runs, shape, end = list[dict[str, float]](), None, time.monotonic() + asked.seconds
     while not runs or (len(runs) < asked.repeats and time.monotonic() < end):
         seconds, shape = timed(asked, experiment, on_step)
         runs.append(seconds)
@@ -188,7 +188,8 @@ def shape_of(experiment: FederatedExperiment, rounds: Sequence[RoundRecord]) -> 
         M=agents.features.frequencies.shape[1], P=a.P, q=q, G=len(domain.points) if isinstance(domain, Grid) else 0,
         method=agents.own_draw.method, F=agents.own_draw.n_features, lengthscale=agents.own_gp.lengthscale,
         fit=agents.own_gp.fit != "given", every=agents.own_gp.every, candidates=agents.acquisition.n_candidates,
-        starts=agents.acquisition.n_starts, models=int(models), aggregates=a.server is not None,
+        starts=agents.acquisition.n_starts, models=int(models),
+        blocks=0 if prior is None else len(prior.lengthscales), aggregates=a.server is not None,
         broadcasts=T if a.broadcasts is None else a.broadcasts, own=share("own"), server=share("server"),
     )  # fmt: skip
 
@@ -209,6 +210,7 @@ def measurement(
         "whole run, s": median(seconds["total"] for seconds in runs),
         "start, s": reply.result["start"],
         "own draw": reply.result["own_draw"],
+        FLOOR_MB: reply.start_mb + memory_mb(shape),
     }
     return Measurement(
         panel, what, {"N": shape.N, "T": shape.T, "M": shape.M, **size},

@@ -80,8 +80,8 @@ class RunShape:
     """The sizes of a federated run that its floors follow from.
 
     G: points of a grid, 0 in a box; fit: True if hyper-parameters are fitted, every `every` observations. models: those
-    of a private prior's gate, 0 without one. aggregates: True with a server. own, server: the share of the agents whose
-    query was their own or followed the server, in rounds 0..T.
+    of a private prior's gate, 0 without one; blocks: its length-scales. aggregates: True with a server. own, server:
+    the share of the agents whose query was their own or followed the server, in rounds 0..T.
     """
 
     N: int
@@ -100,6 +100,7 @@ class RunShape:
     candidates: int
     starts: int
     models: int
+    blocks: int
     aggregates: bool
     broadcasts: int
     own: Sequence[float]
@@ -205,7 +206,10 @@ def server(shape: RunShape) -> Work:
     """One agent's share of a release."""
     M, P, q = shape.M + bool(shape.models), shape.P, shape.q
     total = Work(flops=q * M * (2 * P + 3), exp=P, uniforms=1, bytes=_WORD * (q * M + P))
-    return total + (1 / shape.N) * normals(P * M)
+    total += (1 / shape.N) * normals(P * M)
+    if shape.models:  # the public sums over all designs, and the posterior of what is shared
+        total += Work(flops=(1 + shape.blocks) * shape.n_init * M * M + (factor(M).flops / shape.N))
+    return total
 
 
 def records(k: int, D: int) -> Work:
@@ -224,7 +228,7 @@ FORMULAS = {
     "acquisition": "grid: 2 P M G / N flops; box: C M cos32, (R + 1) M derivatives; prior: 4 M^2 + 4 n M + 2 M G flops",
     "fit": "2 x (3 n^3 flops + n^2 / 2 exp) when a fit is due",
     "gate": "2 M^2 + 6 n M + K (n^3 / 3 + 2 n^2) flops",
-    "server": "q M (2 P + 3) flops, P exp, 1 uniform; q M + P numbers read",
+    "server": "q M (2 P + 3) flops, P exp, 1 uniform; q M + P numbers read; prior: + (1 + blocks) n_init M^2 flops",
     "other": "records: 2 D + 5 numbers written a query",
 }  # by phase
 

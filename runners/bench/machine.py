@@ -14,11 +14,11 @@ import torch
 
 from runners.bench.measured_process import OnStep
 
-_SIZE = 1024  # rows of the square matrices of a product
+_SIZE = 512  # rows of the square matrices of a product
 _CACHED = 2**14  # numbers that stay in the cache, for the functions
 _UNCACHED = 2**24  # numbers of 8 bytes that do not, for the copy
 _ACCELERATOR = 8  # times as many of each on an accelerator
-_SECONDS = 0.15  # time for each rate
+_SECONDS = 0.25  # time for each rate
 _APPENDS = 20
 
 

@@ -7,6 +7,7 @@ from statistics import median, quantiles
 from typing import Any
 
 NOT_COUNTED = "objective"  # the phase that `time` leaves out: it is the user's function
+FLOOR_MB = "memory before it and records, MB"  # the least peak memory, an entry of `Measurement.more`
 
 
 @dataclass(frozen=True)

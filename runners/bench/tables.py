@@ -20,36 +20,36 @@ def show(findings: Findings, console: Console | None = None) -> None:
     for line in MachineFacts.from_dict(findings.machine).words():
         console.print(line, highlight=False, soft_wrap=True)
     for panel in findings.panels:
-        for table in tables(panel, findings.of(panel)):
-            console.print()
+        for title, table in tables(panel, findings.of(panel)):
+            console.print(f"\n{title}", highlight=False, soft_wrap=True)
             console.print(table)
     for note in findings.notes:
         console.print(note, highlight=False, soft_wrap=True)
 
 
-def tables(panel: BenchPanel, measurements: Sequence[Measurement]) -> Iterator[Table]:
-    """The tables of a panel; with an axis and phases one for each series."""
+def tables(panel: BenchPanel, measurements: Sequence[Measurement]) -> Iterator[tuple[str, Table]]:
+    """The tables of a panel with their titles; with an axis and phases one for each series."""
     if not measurements:
         return
     if not any(m.phases for m in measurements):
-        yield _list(panel, measurements)
-    elif panel.axis is None:
-        yield _by_phase(panel, "", measurements)
+        yield f"{panel.title} · {panel.unit}", _list(measurements)
     else:
-        for what in dict.fromkeys(m.what for m in measurements):
-            yield _by_phase(panel, f" · {what}", [m for m in measurements if m.what == what])
+        counted = "median (its ratio to the floor)"
+        series = [""] if panel.axis is None else list(dict.fromkeys(m.what for m in measurements))
+        for what in series:
+            title = " · ".join(filter(None, (panel.title, what, f"{panel.unit}, {counted}")))
+            yield title, _by_phase(panel, [m for m in measurements if what in ("", m.what)])
 
 
-def _by_phase(panel: BenchPanel, series: str, measurements: Sequence[Measurement]) -> Table:
-    title = f"{panel.title}{series} · {panel.unit}, median (its ratio to the floor)"
-    table = Table(title=title, title_justify="left")
+def _by_phase(panel: BenchPanel, measurements: Sequence[Measurement]) -> Table:
+    table = Table()
     table.add_column("phase")
     for m in measurements:
         head = m.what if panel.axis is None else f"{panel.axis} = {_number(m.size[panel.axis])}"
         draw = m.more.get("own draw")
         table.add_column(f"{head}\n{draw} draw" if draw and panel.axis is None else head, justify="right")
-    pair = [next((m for m in measurements if m.what == what), None) for what in (OURS, PLAIN)]
-    plain = plain_ratios(*pair) if pair[0] is not None and pair[1] is not None else None
+    ours, peer = (next((m for m in measurements if m.what == what), None) for what in (OURS, PLAIN))
+    plain = None if ours is None or peer is None else plain_ratios(ours, peer)
     if plain is not None:
         table.add_column(f"{PLAIN}\n/ {OURS}", justify="right")
 
@@ -74,8 +74,8 @@ def plain_ratios(ours: Measurement, plain: Measurement) -> dict[str, float | Non
     return {n: times[0][n] / times[1][n] if times[0].get(n) and times[1].get(n) else None for n in names}
 
 
-def _list(panel: BenchPanel, measurements: Sequence[Measurement]) -> Table:
-    table = Table(title=f"{panel.title} · {panel.unit}", title_justify="left")
+def _list(measurements: Sequence[Measurement]) -> Table:
+    table = Table()
     sizes = list(dict.fromkeys(name for m in measurements for name in m.size))
     facts = _facts(measurements)
     for name in ("", *sizes, "median (/ floor)", *(label for label, _ in facts)):

@@ -34,7 +34,7 @@ def curve(on_step: OnStep, name: str, kind: str, rounds: int, repeats: int, seco
 
     No two repeats have the same noise: accountants keep what they computed for a round.
     """
-    accountant, runs, end = accountant_named(name), [], time.monotonic() + seconds
+    accountant, runs, end = accountant_named(name), list[dict[str, float]](), time.monotonic() + seconds
     accountant.curve(_events(name, kind, 2, 0.5), _DELTA)  # imports, and tables that all rounds share
     while not runs or (len(runs) < repeats and time.monotonic() < end):
         shift = len(runs) * 1e-3
@@ -57,7 +57,7 @@ def _events(name: str, kind: str, rounds: int, shift: float) -> list[Any]:
 
 def ledger(on_step: OnStep, folder: str, charges: int, repeats: int, seconds: float) -> dict[str, Any]:
     """Time charges to a ledger in a file of `folder`."""
-    runs, end = [], time.monotonic() + seconds
+    runs, end = list[dict[str, float]](), time.monotonic() + seconds
     while not runs or (len(runs) < repeats and time.monotonic() < end):
         with tempfile.TemporaryDirectory(dir=folder) as own:
             book = Ledger(Path(own) / "ledger.jsonl")

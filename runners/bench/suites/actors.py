@@ -28,7 +28,7 @@ PANEL = BenchPanel("rounds", "synthetic · dp_fts_de in Ray actors", "millisecon
 
 def run(on_step: OnStep, overrides: list[str], rounds: int, repeats: int, seconds: float) -> dict[str, Any]:
     """Time deployed runs. Returns of each its start-up in seconds, its rounds in ms, the largest actor's memory."""
-    cfg, runs, end = composed(overrides), [], time.monotonic() + seconds
+    cfg, runs, end = composed(overrides), list[dict[str, Any]](), time.monotonic() + seconds
     while not runs or (len(runs) < repeats and time.monotonic() < end):
         experiment = build(cfg)
         with tempfile.TemporaryDirectory() as folder:

@@ -37,7 +37,7 @@ def run(
     points = torch.from_numpy(points3 @ rng.standard_normal((3, columns)) / columns**0.5)
     y = torch.from_numpy(np.sin(points3[:, 0] / 4) + np.cos(points3[:, -1] / 5))
     indices = _run(points, y, rounds)
-    runs, difference, end = [], 0.0, time.monotonic() + seconds
+    runs, difference, end = list[dict[str, float]](), 0.0, time.monotonic() + seconds
     while not runs or (len(runs) < repeats and time.monotonic() < end):
         cpu = time.process_time()
         if refit:

@@ -48,7 +48,7 @@ def tasks_of(problem: str, args: argparse.Namespace, bench: Bench) -> dict[str, 
 
     configured = task().compose()  # refuses bad settings, and finds the data, before any work
     a, T = configured.settings.algorithm, configured.rounds
-    plain_rounds = T if args.plain_rounds is None else min(args.plain_rounds, T)
+    plain_rounds = min(args.plain_rounds, T)
     tasks = {"dpfbo": task(PLAIN_DRAW), PLAIN: task(PLAIN_DRAW, by="plain", rounds=plain_rounds)}
     if a.own_draw.method != "rff":
         tasks["dpfbo as configured"] = task()
@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--problem", choices=(*PROBLEMS, "both"), default="both", help="what to optimise (default: both)")
     add("--rounds", type=at_least(1), metavar="K", help="rounds of dpfbo (default: as configured)")
-    add("--plain-rounds", type=at_least(1), metavar="K", help="rounds of the plain loop (default: the same)")
+    add("--plain-rounds", type=at_least(1), metavar="K", default=15, help="rounds of the plain loop (default: 15)")
     add("--gpytorch-rounds", type=at_least(1), metavar="K", help="rounds with GPyTorch's fits, draws (default: none)")
     add("--prior", action="store_true", help="also the private prior, and agents that work alone")
 

@@ -46,10 +46,10 @@ def tasks_of(problem: str, args: argparse.Namespace, bench: Bench) -> dict[str, 
     tasks = {
         "dpfbo": task(rounds=T),
         PLAIN: task(PLAIN_DRAW, rounds=min(T, args.plain_rounds or T), by="plain"),
-        f"dpfbo,\n{few}": task(rounds=K),
-        f"GPyTorch in\ndpfbo, {few}": task(*gpytorch(fit), rounds=K),
+        f"dpfbo, {few}": task(rounds=K),
+        f"GPyTorch in dpfbo, {few}": task(*gpytorch(fit), rounds=K),
     }
-    return tasks if args.without_botorch else {**tasks, f"BoTorch,\n{few}": task(rounds=K, by="botorch")}
+    return tasks if args.without_botorch else {**tasks, f"BoTorch, {few}": task(rounds=K, by="botorch")}
 
 
 def add_arguments(plain_rounds: int | None, parser: argparse.ArgumentParser) -> None:
@@ -69,6 +69,6 @@ SYNTHETIC = Suite(
     partial(measure, "synthetic"), _FEW,
 )  # fmt: skip
 LANDMINE = Suite(
-    "a whole run of landmine detection, beside its peers", partial(add_arguments, 20),
+    "a whole run of landmine detection, beside its peers", partial(add_arguments, 10),
     partial(measure, "landmine"), ("--rounds", "10", *_FEW),
 )  # fmt: skip
