@@ -46,7 +46,7 @@ class Bench:
 
     def run(self, task: RunTask, panel: str, what: str, size: dict[str, float] | None = None) -> Measurement:
         """Measure a federated run; with floors if dpfbo makes it by its own methods."""
-        reply = self.ask(f"{task.problem}: {what}", "federated_run:run", **asdict(task))
+        reply = self.ask(f"{task.problem}: {what}", "runners.bench.federated_run:run", **asdict(task))
         own = task.by == "dpfbo" and reply.result["own_draw"] in ("rff", "exact")
         rates = self.facts.rates if own else None
         return federated_run.measurement(reply, panel, what, size or {}, rates)

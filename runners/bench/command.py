@@ -15,10 +15,10 @@ from typing import Any
 from dpfbo.files import replace_file
 from dpfbo.problems.readers.data_files import MissingData
 from runners.arguments import Parser, add_folder, at_least, folders_as_options
-from runners.bench import plots, tables
+from runners.bench import measured_process, plots, tables
 from runners.bench.bench import Bench, progress
 from runners.bench.machine import MachineFacts, available_gb
-from runners.bench.measured_process import BenchError, measured
+from runners.bench.measured_process import BenchError
 from runners.bench.measurement import Findings
 from runners.bench.suites import accounting, actors, growth, outsourced, overhead, trials, whole_runs
 from runners.bench.suites.suite import Suite
@@ -115,7 +115,9 @@ def _all(args: argparse.Namespace, parser: Parser) -> int:
 def _facts(args: argparse.Namespace, scratch: str, device: str) -> MachineFacts:
     with progress("this machine") as on_step:
         asked: dict[str, Any] = {"device": device, "folder": scratch}
-        return MachineFacts.from_dict(measured("machine:measure", asked, args.threads, None, on_step).result)
+        return MachineFacts.from_dict(
+            measured_process.measured("runners.bench.machine:measure", asked, args.threads, None, on_step).result
+        )
 
 
 def _folder(args: argparse.Namespace) -> Path:

@@ -35,6 +35,7 @@ class RunTask:
 
     by: `dpfbo`, `plain` (`runners.bench.plain_loop`), or `botorch` (fits and own draws of the same agents). overrides:
     of the experiment. repeats: runs at most; none begins after `seconds`. device: of dpfbo's tensors.
+    warm_up: a short run goes before.
     """
 
     problem: str
@@ -46,6 +47,7 @@ class RunTask:
     repeats: int = 3
     seconds: float = 20.0
     device: str = "cpu"
+    warm_up: bool = True
 
     def compose(self, rounds: int | None = None, *more: str) -> FederatedExperiment:
         """The experiment. rounds: None for those of the task, or as configured. Raises ValueError, MissingData."""
@@ -56,7 +58,7 @@ class RunTask:
 
 
 def run(on_step: OnStep, **task: Any) -> dict[str, Any]:
-    """Time a `RunTask`; a short run goes before.
+    """Time a `RunTask`.
 
     Returns `runs`, for each repeat the seconds by phase (`other`: outside the named ones; `total`; `cpu`), `start`,
     seconds to compose the experiment and to make its tables, and `shape`, the `RunShape` as a dictionary.
@@ -67,8 +69,9 @@ def run(on_step: OnStep, **task: Any) -> dict[str, Any]:
     experiment = asked.compose()
     _prepare(experiment)
     start = time.perf_counter() - begin
-    few = asked.compose(_WARM_UP_ROUNDS, f"problem.n_agents={max(2, experiment.settings.algorithm.P)}")
-    timed(asked, few, lambda done, total: None)
+    if asked.warm_up:
+        few = asked.compose(_WARM_UP_ROUNDS, f"problem.n_agents={max(2, experiment.settings.algorithm.P)}")
+        timed(asked, few, lambda done, total: None)
     runs, shape, end = list[dict[str, float]](), None, time.monotonic() + asked.seconds
     while not runs or (len(runs) < asked.repeats and time.monotonic() < end):
         seconds, shape = timed(asked, experiment, on_step)

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from runners.user_errors import USER_ERRORS
 
 OnStep = Callable[[int, int], None]  # called with the steps that are done, and their number
 
-_ROOM = "runners.bench."
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "bad_alloc")
 _SECONDS_BETWEEN_STEPS = 0.2  # least time between two reports of progress
@@ -55,7 +55,7 @@ def measured(
     memory_gb: float | None = None,
     on_step: OnStep = lambda done, total: None,
 ) -> Reply:
-    """Call `function`, such as `federated_run:run`, in a fresh process.
+    """Call `function`, such as `runners.bench.machine:measure`, in a fresh process.
 
     arguments: keyword arguments, as JSON; the function also takes `on_step`. threads: of torch and NumPy. memory_gb:
     the most that the process may allocate. Raises TooLarge if that is not enough, MissingData, and BenchError for any
@@ -66,7 +66,7 @@ def measured(
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as said, os.fdopen(reading) as lines:
-        command = [sys.executable, "-m", f"{_ROOM}measured_process", str(writing)]
+        command = [sys.executable, "-m", "runners.bench.measured_process", str(writing)]
         try:
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=said, stderr=said, env=environment, pass_fds=(writing,)
@@ -76,8 +76,9 @@ def measured(
         last: dict[str, Any] = {}
         try:
             assert process.stdin is not None
-            process.stdin.write(json.dumps(request).encode())
-            process.stdin.close()
+            with suppress(BrokenPipeError):  # it is dead already, and its exit code says more
+                process.stdin.write(json.dumps(request).encode())
+                process.stdin.close()
             for line in lines:
                 last = json.loads(line)
                 if "step" in last:
@@ -89,15 +90,20 @@ def measured(
             raise
         said.seek(0)
         words = said.read().decode(errors="replace").strip().splitlines()
-    if "result" in last:
-        return Reply(last["result"], last["start_mb"], last["peak_mb"])
-    if "error" in last:
-        kinds: dict[str, type[Exception]] = {"memory": TooLarge, "data": MissingData}
-        raise kinds.get(last["kind"], BenchError)(last["error"])
+    if "result" in last or "error" in last:
+        return reply_of(last)
     end = f"the measuring process ended with exit code {process.returncode}: {(words or [''])[-1]}"
     if process.returncode == _KILLED or any(word in end.lower() for word in _NO_MEMORY):
         raise TooLarge(end)
     raise BenchError(end)
+
+
+def reply_of(line: Mapping[str, Any]) -> Reply:
+    """The reply in the last line of `answer`; raises the error in it."""
+    if "error" in line:
+        kinds: dict[str, type[Exception]] = {"memory": TooLarge, "data": MissingData}
+        raise kinds.get(line["kind"], BenchError)(line["error"])
+    return Reply(line["result"], line["start_mb"], line["peak_mb"])
 
 
 def peak_mb() -> float:
@@ -119,7 +125,7 @@ def answer(request: Mapping[str, Any], write: Callable[[dict[str, Any]], None]) 
     """Call the requested function in this process and write its result, or its error."""
     try:
         module, _, name = request["function"].partition(":")
-        function = getattr(importlib.import_module(_ROOM + module), name)
+        function = getattr(importlib.import_module(module), name)
         use_threads(request["threads"])
         if request["memory_gb"] is not None:
             limit = int(1e9 * request["memory_gb"])

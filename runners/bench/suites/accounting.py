@@ -96,9 +96,13 @@ def _series(
             continue
         common = {"repeats": bench.repeats, "seconds": bench.seconds}
         if panel is LEDGER:
-            reply = bench.ask(title, "suites.accounting:ledger", folder=bench.folder, charges=size, **common)
+            reply = bench.ask(
+                title, "runners.bench.suites.accounting:ledger", folder=bench.folder, charges=size, **common
+            )
         else:
-            reply = bench.ask(title, "suites.accounting:curve", name=name, kind=panel.name, rounds=size, **common)
+            reply = bench.ask(
+                title, "runners.bench.suites.accounting:curve", name=name, kind=panel.name, rounds=size, **common
+            )
         measurement = _measurement(reply, panel, name, size, bench.facts.rates)
         each = measurement.time.median / size
         yield measurement
@@ -135,11 +139,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"(default: {' '.join(ACCOUNTANTS)})")  # fmt: skip
     add("--rounds", type=at_least(1), nargs="+", default=[50, 200, 2000], metavar="T", help="(default: 50 200 2000)")
     add("--charges", type=at_least(1), nargs="+", default=[1000, 10_000], metavar="K", help="(default: 1000 10000)")
-    add("--limit", type=at_least(1), default=30, metavar="S",
-        help="leave out sizes that would take more seconds (default: 30)")  # fmt: skip
+    add("--limit", type=at_least(1), default=10, metavar="S",
+        help="leave out sizes that would take more seconds (default: 10)")  # fmt: skip
 
 
 QUICK = ("--rounds", "20", "200", "--charges", "100", "500", "--repeats", "1", "--limit", "2", "--accountants")
-SUITE = Suite(
-    "seconds of accountants and of a ledger", add_arguments, measure, (*QUICK, "rdp", "pld")
-)  # fmt: skip
+SUITE = Suite("seconds of accountants and of a ledger", add_arguments, measure, (*QUICK, "rdp", "pld"), repeats=2)

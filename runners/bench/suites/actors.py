@@ -67,7 +67,7 @@ def measure(args: argparse.Namespace, bench: Bench) -> Findings:
     for what, overrides in places.items():
         asked = {"overrides": [*base, *overrides], "rounds": args.rounds}
         common = {"repeats": bench.repeats, "seconds": bench.seconds}
-        reply = bench.ask(f"ray: {what}", "suites.actors:run", **asked, **common)
+        reply = bench.ask(f"ray: {what}", "runners.bench.suites.actors:run", **asked, **common)
         runs = reply.result["runs"]
         rounds = Spread.of(ms for one in runs for ms in one["rounds"])
         more: dict[str, float | str] = {"start-up, s": median(one["start"] for one in runs)}

@@ -95,7 +95,7 @@ def measure(args: argparse.Namespace, bench: Bench) -> Findings:
     common = {**sizes, "repeats": bench.repeats, "seconds": bench.seconds, "seed": bench.seed}
     measurements, difference = [], 0.0
     for what, refit in (("incremental", False), ("refitted in every step", True)):
-        reply = bench.ask(f"outsourced: {what}", "suites.outsourced:run", **common, refit=refit)
+        reply = bench.ask(f"outsourced: {what}", "runners.bench.suites.outsourced:run", **common, refit=refit)
         runs = reply.result["runs"]
         difference = max(difference, reply.result["difference"])
         floors: dict[str, FloorTime] = {"run": floor}

@@ -92,7 +92,7 @@ def measure(args: argparse.Namespace, bench: Bench) -> Findings:
 def _measured(bench: Bench, by: str, trials: int, floors: dict[str, FloorTime]) -> Measurement:
     title = f"{by}, {trials} trials"
     asked = {"by": by, "trials": trials, "folder": bench.folder}
-    replies = [bench.ask(title, "suites.trials:run", **asked) for _ in range(bench.repeats)]
+    replies = [bench.ask(title, "runners.bench.suites.trials:run", **asked) for _ in range(bench.repeats)]
     total, cpu = (Spread.of(reply.result[name] for reply in replies) for name in ("total", "cpu"))
     start, peak = replies[0].start_mb, max(reply.peak_mb for reply in replies)
     return Measurement(PANEL.name, by, {"trials": trials}, total, {}, cpu, start, peak, floors)
