@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def _run(name: str, args: argparse.Namespace) -> int:
         growth.check_cuda()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".measuring.") as scratch:
-        facts = _facts(args, scratch, "cuda" if name == "gpu" else "cpu")
+        facts = _facts(args.threads, "cuda" if name == "gpu" else "cpu", str(folder))
         memory = args.memory or _SHARE * available_gb()
         bench = Bench(facts, scratch, args.threads, args.repeats, args.seconds, args.seed, memory)
         found = suite.measure(args, bench)
@@ -112,12 +113,13 @@ def _all(args: argparse.Namespace, parser: Parser) -> int:
     return code
 
 
-def _facts(args: argparse.Namespace, scratch: str, device: str) -> MachineFacts:
+@cache
+def _facts(threads: int, device: str, folder: str) -> MachineFacts:
+    """The facts of this machine, measured once in a run of the command."""
     with progress("this machine") as on_step:
-        asked: dict[str, Any] = {"device": device, "folder": scratch}
-        return MachineFacts.from_dict(
-            measured_process.measured("runners.bench.machine:measure", asked, args.threads, None, on_step).result
-        )
+        asked: dict[str, Any] = {"device": device, "folder": folder}
+        function = "runners.bench.machine:measure"
+        return MachineFacts.from_dict(measured_process.measured(function, asked, threads, None, on_step).result)
 
 
 def _folder(args: argparse.Namespace) -> Path:

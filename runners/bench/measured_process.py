@@ -1,21 +1,20 @@
 """Measurements in fresh processes, so that the memory peak of one does not hide that of the next.
 
-`python -m runners.bench.measured_process DESCRIPTOR` reads a request, one JSON object, from standard input, calls the
-function it names, and writes JSON lines to the descriptor: progress, and at last the result or an error.
+The processes are forked from a server that has imported the program, and done nothing: a fork has a peak of its own,
+and starts at once.
 """
 
 import importlib
 import json
+import multiprocessing
 import os
 import resource
-import subprocess
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "bad_alloc")
 _SECONDS_BETWEEN_STEPS = 0.2  # least time between two reports of progress
 _KILLED = -9
+_PRELOADED = ["runners.bench.federated_run"]
 
 
 class BenchError(RuntimeError):
@@ -62,40 +62,55 @@ def measured(
     other failure.
     """
     request = {"function": function, "arguments": dict(arguments), "threads": threads, "memory_gb": memory_gb}
-    environment = {**os.environ, **dict.fromkeys(_THREADS, str(threads))}
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    reading, writing = os.pipe()
-    with tempfile.TemporaryFile() as said, os.fdopen(reading) as lines:
-        command = [sys.executable, "-m", "runners.bench.measured_process", str(writing)]
-        try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=said, stderr=said, env=environment, pass_fds=(writing,)
-            )
-        finally:
-            os.close(writing)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    reading, writing = context.Pipe(duplex=False)
+    with tempfile.NamedTemporaryFile() as said, reading:
+        process = context.Process(target=_serve, args=(json.dumps(request), writing, said.name))
+        with _environment(threads):
+            process.start()
+        writing.close()
         last: dict[str, Any] = {}
         try:
-            assert process.stdin is not None
-            with suppress(BrokenPipeError):  # it is dead already, and its exit code says more
-                process.stdin.write(json.dumps(request).encode())
-                process.stdin.close()
-            for line in lines:
-                last = json.loads(line)
+            while True:
+                try:
+                    last = json.loads(reading.recv_bytes())
+                except EOFError:
+                    break
                 if "step" in last:
                     on_step(*last["step"])
-            process.wait()
+            process.join()
         except BaseException:
             process.kill()
-            process.wait()
+            process.join()
             raise
-        said.seek(0)
         words = said.read().decode(errors="replace").strip().splitlines()
     if "result" in last or "error" in last:
         return reply_of(last)
-    end = f"the measuring process ended with exit code {process.returncode}: {(words or [''])[-1]}"
-    if process.returncode == _KILLED or any(word in end.lower() for word in _NO_MEMORY):
+    end = f"the measuring process ended with exit code {process.exitcode}: {(words or [''])[-1]}"
+    if process.exitcode == _KILLED or any(word in end.lower() for word in _NO_MEMORY):
         raise TooLarge(end)
     raise BenchError(end)
+
+
+@contextmanager
+def _environment(threads: int) -> Iterator[None]:
+    """The environment of the server of forks, which starts with the first measurement."""
+    before = dict(os.environ)
+    os.environ.update(dict.fromkeys(_THREADS, str(threads)))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _serve(request: str, writing: Connection, said: str) -> None:
+    """Answer a request in this process; what it prints goes to the file `said`."""
+    out = os.open(said, os.O_WRONLY)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    answer(json.loads(request), lambda line: writing.send_bytes(json.dumps(line).encode()))
 
 
 def reply_of(line: Mapping[str, Any]) -> Reply:
@@ -147,21 +162,3 @@ def answer(request: Mapping[str, Any], write: Callable[[dict[str, Any]], None]) 
         no_memory = isinstance(error, MemoryError) or any(word in str(error).lower() for word in _NO_MEMORY)
         told = " ".join(str(error).split()) or type(error).__name__
         write({"error": told, "kind": "memory" if no_memory else "other"})
-
-
-def _main() -> None:
-    descriptor = int(sys.argv[1])
-    os.set_inheritable(descriptor, False)  # a process that the function starts would keep the pipe open
-    request = json.load(sys.stdin)
-    lock = threading.Lock()
-    with os.fdopen(descriptor, "w") as out:
-
-        def write(line: dict[str, Any]) -> None:
-            with lock:
-                print(json.dumps(line), file=out, flush=True)
-
-        answer(request, write)
-
-
-if __name__ == "__main__":
-    _main()

@@ -143,5 +143,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave out sizes that would take more seconds (default: 10)")  # fmt: skip
 
 
-QUICK = ("--rounds", "20", "200", "--charges", "100", "500", "--repeats", "1", "--limit", "2", "--accountants")
+QUICK = ("--rounds", "10", "50", "--charges", "100", "500", "--repeats", "1", "--limit", "3", "--accountants")
 SUITE = Suite("seconds of accountants and of a ledger", add_arguments, measure, (*QUICK, "rdp", "pld"), repeats=2)

@@ -145,7 +145,7 @@ AGENTS_SUITE = Suite(
 )  # fmt: skip
 FEATURES_SUITE = Suite(
     "the same against the number of features, and of rounds", features_arguments, features,
-    ("--agents", "200", "--features", "50", "200", "--horizons", "5", "20", *_QUICK),
+    ("--agents", "200", "--features", "50", "200", "--horizons", "5", "20", *_QUICK, "--algorithms", "dp_fts_de"),
 )  # fmt: skip
 GPU_SUITE = Suite(
     "as agents, on a GPU", partial(agents_arguments, (1000, 10_000, 100_000, 1_000_000)), gpu,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from typing import Any
 
 import numpy as np
@@ -58,10 +58,15 @@ def test_errors_are_told_in_one_line(kind: str, error: type[Exception], told: st
         reply_of(lines[-1])
 
 
-def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(BenchError, match="ended with exit code 1"):
-        measured(HERE + "large", {"megabytes": 1})
+def dies(on_step: OnStep) -> dict[str, Any]:
+    """Ends the process."""
+    print("the last words", flush=True)
+    os._exit(7)
+
+
+def test_a_process_that_dies_is_told() -> None:
+    with pytest.raises(BenchError, match="ended with exit code 7: the last words"):
+        measured(HERE + "dies", {})
 
 
 def test_a_result_is_a_reply() -> None:
