@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from dpfbo.files import replace_file
@@ -20,7 +21,7 @@ from runners.bench import measured_process, plots, tables
 from runners.bench.bench import Bench, progress
 from runners.bench.machine import MachineFacts, available_gb
 from runners.bench.measured_process import BenchError
-from runners.bench.measurement import Findings
+from runners.bench.measurement import NOT_COUNTED, Findings
 from runners.bench.suites import accounting, actors, growth, outsourced, overhead, trials, whole_runs
 from runners.bench.suites.suite import Suite
 from runners.executor.deployment import ExecutorError
@@ -40,6 +41,7 @@ SUITES: dict[str, Suite] = {
 }
 ALL, SHOW = "all", "show"
 _ERRORS = (BenchError, MissingData, ExecutorError, ValueError, OSError)
+_BUSY = 0.8  # share of the time below which a process of one thread cannot have had a core to itself
 _SHARE = 0.8  # of the available memory that a measurement may allocate unless --memory says otherwise
 
 
@@ -76,7 +78,8 @@ def _run(name: str, args: argparse.Namespace) -> int:
         bench = Bench(facts, scratch, args.threads, args.repeats, args.seconds, args.seed, memory)
         found = suite.measure(args, bench)
     common = {key: getattr(args, key) for key in ("threads", "repeats", "seconds", "seed")}
-    found = replace(found, settings={**found.settings, **common}, machine=asdict(facts))
+    notes = [*found.notes, *_on_a_busy_machine(found)]
+    found = replace(found, settings={**found.settings, **common}, machine=asdict(facts), notes=notes)
     if not found.measurements:
         return 1
     json_path, picture = write(found, folder)
@@ -86,6 +89,15 @@ def _run(name: str, args: argparse.Namespace) -> int:
         tables.show(found)
         print(f"{json_path}\n{picture}")
     return 0 if found.complete else 1
+
+
+def _on_a_busy_machine(found: Findings) -> list[str]:
+    """A sentence if other programs held the cores: then less CPU time passed than time."""
+    alone = [m for m in found.measurements if m.cpu and (m.phases.get(NOT_COUNTED) or m.time).median <= m.time.median]
+    shares = [m.cpu.median / m.time.median for m in alone if m.cpu]
+    if not shares or (share := median(shares)) >= _BUSY:
+        return []
+    return [f"a busy machine: the CPU worked for {share:.0%} of the time, so that times, and ratios, are too large"]
 
 
 def write(found: Findings, folder: Path) -> tuple[Path, Path]:

@@ -17,7 +17,7 @@ from dpfbo.space.domain import Grid, embedded_dimension
 from runners.bench import plain_loop
 from runners.bench.floors import RunShape, memory_mb, of_run
 from runners.bench.machine import OperationRates
-from runners.bench.measured_process import OnStep, Reply
+from runners.bench.measured_process import OnStep, Reply, peak_mb
 from runners.bench.measurement import FLOOR_MB, Measurement, Spread
 from runners.compose.composition import build, federated
 from runners.compose.configuration import composed
@@ -61,24 +61,34 @@ def run(on_step: OnStep, **task: Any) -> dict[str, Any]:
     """Time a `RunTask`.
 
     Returns `runs`, for each repeat the seconds by phase (`other`: outside the named ones; `total`; `cpu`), `start`,
-    seconds to compose the experiment and to make its tables, and `shape`, the `RunShape` as a dictionary.
+    seconds to compose the experiment and to make its tables, `start_mb`, the memory before those tables, and `shape`,
+    the `RunShape` as a dictionary.
     """
     asked = RunTask(**{**task, "overrides": tuple(task["overrides"])})
     timed = {"dpfbo": _dpfbo, "plain": _plain, "botorch": _botorch}[asked.by]
     begin = time.perf_counter()
     experiment = asked.compose()
-    _prepare(experiment)
     start = time.perf_counter() - begin
     if asked.warm_up:
         few = asked.compose(_WARM_UP_ROUNDS, f"problem.n_agents={max(2, experiment.settings.algorithm.P)}")
         timed(asked, few, lambda done, total: None)
+    program_mb, begin = peak_mb(), time.perf_counter()
+    _prepare(experiment)
+    start += time.perf_counter() - begin
     runs, shape, end = list[dict[str, float]](), None, time.monotonic() + asked.seconds
     while not runs or (len(runs) < asked.repeats and time.monotonic() < end):
         seconds, shape = timed(asked, experiment, on_step)
         runs.append(seconds)
     assert shape is not None
     more = {} if asked.device == "cpu" else _on_device(asked)
-    return {"runs": runs, "start": start, "shape": asdict(shape), "own_draw": _method(experiment), "more": more}
+    return {
+        "runs": runs,
+        "start": start,
+        "shape": asdict(shape),
+        "own_draw": _method(experiment),
+        "more": more,
+        "start_mb": program_mb,
+    }
 
 
 def _method(experiment: FederatedExperiment) -> str:

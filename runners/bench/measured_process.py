@@ -155,6 +155,7 @@ def answer(request: Mapping[str, Any], write: Callable[[dict[str, Any]], None]) 
 
         start = peak_mb()
         result = function(on_step=on_step, **request["arguments"])
+        start = result.pop("start_mb", start)  # where the function knows better
         write({"result": result, "start_mb": start, "peak_mb": peak_mb()})
     except MissingData as error:
         write({"error": str(error), "kind": "data"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 
 from runners.bench import command, plots
 from runners.bench.command import SUITES, main
-from runners.bench.measurement import Findings
+from runners.bench.measurement import Findings, Spread
 from runners.bench.suites.suite import Suite
-from tests.helpers.bench import FACTS, FINDINGS
+from tests.helpers.bench import FACTS, FINDINGS, ONE
 
 TINY = ["overhead", "--problem", "synthetic", "--rounds", "2", "--plain-rounds", "1", "--repeats", "2"]
 
@@ -127,6 +128,13 @@ def test_other_errors_are_told_in_one_sentence(
     monkeypatch.setitem(SUITES, "overhead", Suite("", lambda parser: None, fails))
     assert main(["overhead", "--out", str(tmp_path)]) == 1
     assert capsys.readouterr().err == "error: rounds must be something else\n"
+
+
+@pytest.mark.parametrize(("cpu", "told"), [(3.0, 0), (1.2, 1)])
+def test_a_busy_machine_is_told(cpu: float, told: int) -> None:
+    slow = replace(ONE, cpu=Spread(cpu, cpu, cpu, 1), phases={})
+    notes = command._on_a_busy_machine(replace(FINDINGS, measurements=[slow]))
+    assert len(notes) == told and all("worked for 40% of the time" in note for note in notes)
 
 
 def test_help_names_every_suite(capsys: pytest.CaptureFixture[str]) -> None:
