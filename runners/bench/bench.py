@@ -1,9 +1,10 @@
 """The means of a suite: measurements in fresh processes, with progress, and the machine that they run on."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from rich.console import Console
@@ -22,11 +23,12 @@ _SECONDS_BETWEEN_LINES = 3.0  # seconds between lines of progress where there is
 class Bench:
     """The options that all suites share.
 
-    facts: of the machine. repeats: of a measurement at most; none begins after `seconds`. memory_gb: the most that a
-    measurement may allocate; None for no limit. folder: for files that a measurement writes and removes.
+    machine: measures the machine, at the first measurement. repeats: of a measurement at most; none begins after
+    `seconds`. memory_gb: the most that a measurement may allocate; None for no limit. folder: for files that a
+    measurement writes and removes.
     """
 
-    facts: MachineFacts
+    machine: Callable[[], MachineFacts]
     folder: str
     threads: int = 1
     repeats: int = 3
@@ -34,8 +36,13 @@ class Bench:
     seed: int = 0
     memory_gb: float | None = None
 
+    @cached_property
+    def facts(self) -> MachineFacts:
+        return self.machine()
+
     def ask(self, title: str, function: str, **arguments: Any) -> Reply:
         """Call a function in a fresh process, with progress under a title. Errors as `measured_process.measured`."""
+        self.facts  # noqa: B018
         with progress(title) as on_step:
             return measured_process.measured(function, arguments, self.threads, self.memory_gb, on_step)
 

@@ -15,7 +15,6 @@ from statistics import median
 from typing import Any
 
 from dpfbo.files import replace_file
-from dpfbo.problems.readers.data_files import MissingData
 from runners.arguments import Parser, add_folder, at_least, folders_as_options
 from runners.bench import measured_process, plots, tables
 from runners.bench.bench import Bench, progress
@@ -24,8 +23,8 @@ from runners.bench.measured_process import BenchError
 from runners.bench.measurement import NOT_COUNTED, Findings
 from runners.bench.suites import accounting, actors, growth, outsourced, overhead, trials, whole_runs
 from runners.bench.suites.suite import Suite
-from runners.executor.deployment import ExecutorError
 from runners.record.terminal import say_error
+from runners.user_errors import USER_ERRORS
 
 SUITES: dict[str, Suite] = {
     "overhead": overhead.SUITE,
@@ -40,7 +39,7 @@ SUITES: dict[str, Suite] = {
     "sweep": trials.SUITE,
 }
 ALL, SHOW = "all", "show"
-_ERRORS = (BenchError, MissingData, ExecutorError, ValueError, OSError)
+_ERRORS = (BenchError, *USER_ERRORS)
 _BUSY = 0.8  # share of the time below which a process of one thread cannot have had a core to itself
 _SHARE = 0.8  # of the available memory that a measurement may allocate unless --memory says otherwise
 
@@ -73,15 +72,23 @@ def _run(name: str, args: argparse.Namespace) -> int:
         growth.check_cuda()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".measuring.") as scratch:
-        facts = _facts(args.threads, "cuda" if name == "gpu" else "cpu", str(folder))
+        device = "cuda" if name == "gpu" else "cpu"
         memory = args.memory or _SHARE * available_gb()
-        bench = Bench(facts, scratch, args.threads, args.repeats, args.seconds, args.seed, memory)
+        bench = Bench(
+            lambda: _facts(args.threads, device, str(folder)),
+            scratch,
+            args.threads,
+            args.repeats,
+            args.seconds,
+            args.seed,
+            memory,
+        )
         found = suite.measure(args, bench)
-    common = {key: getattr(args, key) for key in ("threads", "repeats", "seconds", "seed")}
-    notes = [*found.notes, *_on_a_busy_machine(found)]
-    found = replace(found, settings={**found.settings, **common}, machine=asdict(facts), notes=notes)
     if not found.measurements:
         return 1
+    common = {key: getattr(args, key) for key in ("threads", "repeats", "seconds", "seed")}
+    notes = [*found.notes, *_on_a_busy_machine(found)]
+    found = replace(found, settings={**found.settings, **common}, machine=asdict(bench.facts), notes=notes)
     json_path, picture = write(found, folder)
     if args.json:
         print(found.to_json())

@@ -57,6 +57,9 @@ def features(args: argparse.Namespace, bench: Bench) -> Findings:
     """Measure against M, and against T."""
     N, T, M = args.agents, args.rounds, args.fixed_features
     population = f"problem.n_agents={N}"
+    if "dp_prior" in args.algorithms:  # M must suit its length-scales: refused before any work
+        for m in (*args.features, M):
+            bench.task(PROBLEM, "dp_prior", "problem.n_agents=2", f"algorithm.M={m}", rounds=T).compose()
     notes = [f"{N} agents; against M: {T} rounds; against T: M = {M}"]
     measurements = []
     for algorithm in args.algorithms:

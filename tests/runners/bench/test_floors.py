@@ -92,7 +92,7 @@ def test_harmonics_describe_the_kernel(lengthscale: float) -> None:
 
 
 def test_the_cheaper_message_counts() -> None:
-    """Where few agents are chosen their messages are made from the points; where many are, factors are kept."""
+    """If few agents are chosen, their messages are made from the points; if many are, factors are kept."""
     n = 8
     rare = floors.message(n, 1, replace(BOX, q=1e-4), RATES)
     often = floors.message(n, 1, BOX, RATES)
