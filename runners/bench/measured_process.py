@@ -27,7 +27,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "bad_alloc")
 _SECONDS_BETWEEN_STEPS = 0.2  # least time between two reports of progress
 _KILLED = -9
-_PRELOADED = ["runners.bench.federated_run"]
+_PRELOADED = ["runners.bench.federated_run", *(f"dpfbo.privacy.accounting.{name}" for name in ("pld", "rdp"))]
 
 
 class BenchError(RuntimeError):

@@ -1,6 +1,7 @@
 """The suites `synthetic` and `landmine`: a whole run as configured, beside its peers.
 
-The plain loop runs the same rounds. BoTorch and GPyTorch are slower: they run the first few, beside dpfbo's first few.
+The plain loop runs as many rounds as it is given time for. BoTorch and GPyTorch run the first few, beside dpfbo's first
+few.
 """
 
 import argparse
