@@ -15,7 +15,7 @@ _WIDTH, _HEIGHT, _ROW = 5.4, 4.6, 0.36  # inches: of a panel, and of a phase in 
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 _MARKERS = "osD^vP*"
 _GREY = "#555555"
-_FEW_DECADES = 30.0  # ratio of the ends of an axis below which powers of ten are too few ticks
+_FEW_DECADES = 300.0  # ratio of the ends of an axis below which powers of ten are too few ticks
 _ALL = "everything but\nthe objective"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from loky import get_reusable_executor
 
 from dpfbo.problems.readers.data_files import MissingData
 from runners.bench.measured_process import BenchError, OnStep, Reply, TooLarge, answer, measured, reply_of
@@ -56,6 +57,17 @@ def test_errors_are_told_in_one_line(kind: str, error: type[Exception], told: st
     answer(request, lines.append)
     with pytest.raises(error, match=told):
         reply_of(lines[-1])
+
+
+def with_workers(on_step: OnStep) -> dict[str, Any]:
+    """Leaves a worker process behind, as an objective on several cores does."""
+    return {"worker": get_reusable_executor(1).submit(os.getpid).result()}
+
+
+def test_workers_end_with_their_process() -> None:
+    worker = measured(HERE + "with_workers", {}).result["worker"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
 
 
 def dies(on_step: OnStep) -> dict[str, Any]:
