@@ -95,7 +95,7 @@ def options(module: str) -> list[str]:
         return list(HYDRA_OPTIONS)
     spec = importlib.util.find_spec(module)
     file = Path(spec.origin)  # type: ignore[union-attr,arg-type]
-    files = [p for p in file.parent.glob("*.py") if p.stem not in _OTHERS] if file.stem == "command" else [file]
+    files = [p for p in file.parent.rglob("*.py") if p.stem not in _OTHERS] if file.stem == "command" else [file]
     return ["--help", *(name for path in files for name in _OPTION.findall(path.read_text()))]
 
 

@@ -38,7 +38,11 @@ COMMANDS = {
     "headroom": Command("runners.headroom.command", "how much the agents of problems have in common",
                         (SETTINGS, "results_dir=")),
     "fetch": Command("runners.fetch.command", "download data files", (DATA_FILES, "data_dir=")),
-    "bench": Command("runners.bench.command", "how long things take", ("overhead", "ray", "outsourced")),
+    "bench": Command(
+        "runners.bench.command", "how long things take, and how much memory",
+        ("overhead", "synthetic", "landmine", "agents", "features", "accounting", "outsourced", "ray", "gpu", "sweep",
+         "all", "show"),
+    ),
     "demo": Command("runners.demo", "seven settings on the synthetic problem, a few seeds each", (SETTINGS,)),
     "backfill": Command("runners.backfill", "finished runs to Weights & Biases, from their files", READS_RESULTS),
     "upload": Command("runners.upload", "offline Weights & Biases runs to the server", READS_RESULTS),
