@@ -10,7 +10,7 @@ import torch
 
 from dpfbo.federated import federation
 from dpfbo.federated.federation import FederatedResult, LocalPopulation
-from dpfbo.federated.shard import Shard
+from dpfbo.federated.population.shard import Shard
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import SOURCES, RoundRecord
 from dpfbo.space.domain import Grid, embedded_dimension
@@ -111,11 +111,10 @@ def _dpfbo(task: RunTask, experiment: FederatedExperiment, on_step: OnStep) -> T
 
 def _ran(task: RunTask, experiment: FederatedExperiment, server: Any, on_step: OnStep) -> FederatedResult:
     T = experiment.rounds
-    if task.device == "cpu":
-        population = LocalPopulation.of(experiment.problem, experiment.agents)
-    else:
-        ids = torch.arange(experiment.problem.n_agents, device=task.device)
-        population = LocalPopulation(Shard(experiment.problem, experiment.agents, ids))
+    ids = torch.arange(experiment.problem.n_agents, device=task.device)
+    shard = Shard(experiment.problem, experiment.agents, ids, experiment.settings.executor.threads)
+    mechanism = experiment.mechanism if experiment.study.algorithm.aggregates else None
+    population = LocalPopulation(shard, mechanism)
     return federation.run(
         population, server, T, lambda done: on_step(done.agents.round, T),
         broadcasts=experiment.settings.algorithm.broadcasts,
