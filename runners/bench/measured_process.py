@@ -9,10 +9,13 @@ import json
 import multiprocessing
 import os
 import resource
+import signal
+import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -110,11 +113,23 @@ def _serve(request: str, writing: Connection, said: str) -> None:
     out = os.open(said, os.O_WRONLY)
     os.dup2(out, 1)
     os.dup2(out, 2)
-    answer(json.loads(request), lambda line: writing.send_bytes(json.dumps(line).encode()))
-    for worker in multiprocessing.active_children():  # of a problem's objective: they would wait for more work
-        worker.kill()
-        worker.join()
-    os._exit(0)
+    try:
+        answer(json.loads(request), lambda line: writing.send_bytes(json.dumps(line).encode()))
+    except BaseException:
+        traceback.print_exc()
+        _end(1)
+    _end(0)
+
+
+def _end(code: int) -> None:
+    """End this process at once, and the workers of a problem's objective, which would wait for more work."""
+    for worker in multiprocessing.active_children():
+        if worker.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGKILL)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def reply_of(line: Mapping[str, Any]) -> Reply:
