@@ -320,8 +320,8 @@ class Agents:
 
     def _argmax(self, weights: Tensor, regions: Regions, ids: Tensor, t: int) -> Tensor:
         """Maximisers of the functions with these weights (n x P x M, or 1 x P x M), n x D."""
-        u = self.streams.uniform("acquisition", ids, t, self.acquisition.uniforms_needed(self.domain))
-        return self.acquisition.maximize_shared(self.features, weights, regions, self.domain, u)
+        shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, ids.device)
+        return self.acquisition.maximize_shared(self.features, weights, regions, self.domain, shift)
 
     def _transfer(self, model: PriorModel, prior: SharedPrior, state: AgentsState) -> Transfer:
         history = state.history

@@ -15,7 +15,8 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.gp import batches, hyperparameters
-from dpfbo.gp.acquisition import Acquisition, FeatureFunction
+from dpfbo.gp.acquisition import Acquisition
+from dpfbo.gp.feature_function import FeatureFunction
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky, sample_weights
@@ -85,8 +86,8 @@ class OwnDraw:
             values = exact_draw_on_grid(domain.unit_points[:, 0], x[..., 0], y, hyper, noise, prior, e)
             return domain.unit_points[values.argmax(1)]
         function = self._feature_draw(agents, x, y, hyper, noise, domain, streams, round)
-        u = streams.uniform("own_draw/starts", agents, round, acquisition.uniforms_needed(domain))
-        return acquisition.maximize(function, domain, u)
+        shift = acquisition.shift(domain, streams, "own_draw/starts", round, agents.device)
+        return acquisition.maximize(function, domain, shift)
 
     def _feature_draw(
         self,

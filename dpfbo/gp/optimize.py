@@ -147,14 +147,14 @@ def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bo
 def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
     """`-|H|^-1 g` on the coordinates not held, |H| with the absolute eigenvalues: descent at saddles too."""
     free = (~held).to(g.dtype)
-    values, vectors = _eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
+    values, vectors = eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
     values = values.abs()
     values = torch.maximum(values, _FLATTEST * values.amax(1, keepdim=True)).clamp(min=1e-300)
     d = -(vectors @ ((vectors.mT @ g.unsqueeze(-1)) / values.unsqueeze(-1))).squeeze(-1)
     return d * (longest / d.norm(dim=1).clamp(min=1e-300)).clamp(max=1)[:, None]
 
 
-def _eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
+def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors of B symmetric matrices, `_MATRICES` at a time.
 
     CUDA's solver for small matrices takes a workspace of about 1050 numbers a matrix, which it counts in 32 bits.
@@ -189,7 +189,7 @@ def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor
     for name in ("x", "f", "g", "curvature"):
         getattr(new, name)[todo] = getattr(b, name)[todo]
     for _ in range(_MAX_BACKTRACKS):
-        step = step * _shrink(b.f[todo], f_failed, slope)
+        step = step * shrink(b.f[todo], f_failed, slope)
         part = b.take(todo)
         trial, ok, slope = _trial(function, part, step[:, None] * direction[todo], lower[todo], upper[todo])
         done, failed = ok.nonzero()[:, 0], (~ok).nonzero()[:, 0]
@@ -210,7 +210,7 @@ def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Te
     return _Batch(b.rows, x, f, g, b.curvature.clone() if H is None else H, b.steepest), ok, slope
 
 
-def _shrink(f0: Tensor, f1: Tensor, slope: Tensor) -> Tensor:
+def shrink(f0: Tensor, f1: Tensor, slope: Tensor) -> Tensor:
     """The fraction of the step, within [0.1, 0.5], that minimises the parabola through the failed trial."""
     return torch.nan_to_num(-slope / (2 * (f1 - f0 - slope)), nan=0.1).clamp(0.1, 0.5)
 
