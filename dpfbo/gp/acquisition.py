@@ -1,10 +1,9 @@
-"""Maximise feature functions: exactly on a grid; on a box by candidates and batched ascents from the best of them.
+"""Maximise feature functions: exactly on a grid; on a box by candidates and batched ascents from some of them.
 
 On a box with discrete axes the ascents move the others, and then other values of each discrete axis are tried.
 """
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -12,30 +11,83 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.gp import newton
-from dpfbo.gp.feature_function import FeatureFunction, derivatives, product
-from dpfbo.gp.features import RandomFeatures
+from dpfbo.gp.features import FeatureFunction, RandomFeatures, derivatives, product
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box, Domain, Grid
 from dpfbo.space.mixed import MixedBox
 from dpfbo.space.regions import Regions
 
 _AGENTS = 256  # agents that are searched at once on a CPU
-_ACCELERATOR_AGENTS = 2**16
-_APART = 0.5  # length-scales: a start this close to a better one would climb to the same maximum
+_ACCELERATOR_AGENTS = 2**15
+_CELLS = 4  # parts of each half of the axes; their products are the strata, of which each gives a start
+_APART = 0.3  # length-scales: a start this close to a better one would climb to the same maximum
 _SWEEPS = 2  # searches along every discrete axis, each with an ascent along the others
-_ROUGH = newton.Limits(1e-6, 8)  # of every start, in single precision
-_POLISH = 1e-10  # decrease at which the best start has converged, in double precision
+_PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; values lie within [-1, 1]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Points `(left_i, right_j)` of a box: a Sobol sequence in the first half of the axes by one in the others.
+
+    left: a x D1, right: b x D2, both sorted by cells of the half; a and b are powers of two.
+    """
+
+    left: Tensor
+    right: Tensor
+
+    @staticmethod
+    def of(domain: Box | MixedBox, size: int, shift: Tensor) -> "Candidates":
+        """At least `size` points, moved by shift (D) around the unit cube, and to the values of a mixed box."""
+        D, k = domain.dimension, -(-domain.dimension // 2)
+        log_size = (size - 1).bit_length()
+        log_a = log_size if D == 1 else -(-log_size // 2)
+        left = (_sobol(2**log_a, k).to(shift.device) + shift[:k]) % 1
+        right = (_sobol(2 ** (log_size - log_a), D - k).to(shift.device) + shift[k:]) % 1
+        if isinstance(domain, MixedBox):
+            left = MixedBox(domain.axes[:k]).snap(left)
+            right = MixedBox(domain.axes[k:]).snap(right) if D > k else right
+        return Candidates(left, right)
+
+    @property
+    def points(self) -> Tensor:
+        """All points, ab x D, j fastest."""
+        return product(self.left, self.right)
+
+    def starts(self, values: Tensor, n: int) -> Tensor:
+        """The indices of n candidates, or of all, best first: the best of each stratum, then the best ones.
+
+        values: B x ab. Returns B x k; an index may be there twice.
+        """
+        (a, b), cells = (len(self.left), len(self.right)), max(c for c in (1, 2, _CELLS) if c * c <= n)
+        rows, columns = min(a, cells if self.right.shape[1] else cells**2), min(b, cells)
+        boxes = values.view(-1, rows, a // rows, columns, b // columns).transpose(2, 3).flatten(3).flatten(1, 2)
+        inside = boxes.argmax(2)  # B x strata
+        stratum = torch.arange(rows * columns, device=values.device)
+        i = stratum // columns * (a // rows) + inside // (b // columns)
+        j = stratum % columns * (b // columns) + inside % (b // columns)
+        best = values.topk(min(max(n - len(stratum), 1), values.shape[1]), 1).indices
+        chosen = torch.cat([best, i * b + j], 1)
+        return chosen.gather(1, values.gather(1, chosen).argsort(dim=1, descending=True, stable=True))
+
+
+@lru_cache(maxsize=16)
+def _sobol(n: int, dimension: int) -> Tensor:
+    """The first n points of a Sobol sequence, n x dimension, cell by cell; on the CPU."""
+    if dimension == 0:
+        return torch.zeros(n, 0, dtype=torch.float64, device="cpu")
+    points = torch.quasirandom.SobolEngine(dimension).draw(n, dtype=torch.float64)
+    return points[Regions(_CELLS**2 if dimension == 1 else _CELLS, dimension).region_of(points).argsort(stable=True)]
 
 
 @dataclass(frozen=True)
 class Acquisition:
     """Maximisation of an agent's function over the domain.
 
-    Grid: exact. Box: at least `n_candidates` points, two low-discrepancy sets in half of the axes each and multiplied,
-    shifted at random; then bounded Newton ascents with analytic derivatives from the best candidate and from the
-    `n_starts` next ones, less those too close to a better one; a start stays in its region; the best point wins. On
-    discrete axes every start first tries other values, axis after axis, and keeps the best while it climbs; the best
-    point does so twice more.
+    Grid: exact. Box: at least `n_candidates` points, shifted at random; then bounded Newton ascents with analytic
+    derivatives from `1 + n_starts` of them, the best of each part of the box and the best of all; less those that lie
+    close to a better one, and those that fall behind. A start stays in its region; the best point wins. On discrete
+    axes every start first tries other values, axis after axis, and keeps the best while it climbs; the best point does
+    so twice more.
     Raises ValueError for sizes below 1 (candidates) or 0 (starts).
     """
 
@@ -49,23 +101,22 @@ class Acquisition:
         checks.integer("max_iterations", self.max_iterations, minimum=0)
 
     def shift(self, domain: Domain, streams: Streams, purpose: str, round: int, device: torch.device) -> Tensor:
-        """The random shift of the candidates, D numbers that all agents share in a round; public as the seed is."""
-        agent = torch.zeros(1, dtype=torch.long, device=device)
-        return streams.uniform(purpose, agent, round, 0 if isinstance(domain, Grid) else domain.dimension)[0]
+        """The random shift of the candidates, D numbers that all agents share in a round; none on a grid."""
+        everybody = torch.zeros(1, dtype=torch.long, device=device)
+        return streams.uniform(purpose, everybody, round, 0 if isinstance(domain, Grid) else domain.dimension)[0]
 
     def maximize(self, function: FeatureFunction, domain: Domain, shift: Tensor) -> Tensor:
         """The maximiser of each function of the batch, `B x D` unit-cube points; 1 x D if all rows share one function.
 
-        shift: see `shift`; unused on a grid.
+        shift: D numbers in [0, 1), see `shift`; unused on a grid.
         """
         if isinstance(domain, Grid):
             return domain.unit_points[function(domain.unit_points[None]).argmax(1)]
         mixed = domain if isinstance(domain, MixedBox) else None
-        function = function.normalised()
-        left, right = self._candidates(domain, shift)
-        block = _AGENTS if shift.device.type == "cpu" else _ACCELERATOR_AGENTS
-        rows = torch.arange(len(function), device=shift.device).split(block)
-        return torch.cat([self._search(function.select(r), mixed, left, right) for r in rows])
+        function, candidates = function.normalised(), Candidates.of(domain, self.n_candidates, shift)
+        agents = _AGENTS if shift.device.type == "cpu" else _ACCELERATOR_AGENTS
+        rows = torch.arange(len(function), device=shift.device).split(agents)
+        return torch.cat([self._search(function.select(r), mixed, candidates) for r in rows])
 
     def maximize_shared(
         self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, shift: Tensor
@@ -74,58 +125,25 @@ class Acquisition:
         length = features.frequencies.pow(2).mean().rsqrt().expand(len(weights))
         return self.maximize(FeatureFunction(features, weights, regions, length), domain, shift)
 
-    def _candidates(self, domain: Box | MixedBox, shift: Tensor) -> tuple[Tensor, Tensor]:
-        """Candidates `(left_i, right_j)`: a x D1 coordinates of the first axes, b x D2 of the others."""
-        D, size = domain.dimension, self.n_candidates
-        a = size if D == 1 else math.ceil(math.sqrt(size))
-        b = -(-size // a)
-        k = -(-D // 2)
-        halves = [_sobol(n, d).to(shift.device) for n, d in ((a, k), (b, D - k))]
-        left, right = ((points + move) % 1 for points, move in zip(halves, (shift[:k], shift[k:]), strict=True))
-        if isinstance(domain, MixedBox):
-            snapped = [MixedBox(axes).snap(p) if axes else p for axes, p in ((domain.axes[:k], left), (domain.axes[k:], right))]
-            left, right = snapped
-        return left, right
-
-    def _search(self, function: FeatureFunction, mixed: MixedBox | None, left: Tensor, right: Tensor) -> Tensor:
-        rough, points = function.to(torch.float32), product(left, right)  # K x D
-        if len(function.features.frequencies) == 1:
-            values = rough(points[None].float())
-        else:
-            values = rough.on_product(left.float(), right.float())  # B x K; single precision is enough here
-        if self.max_iterations == 0 or self.n_starts == 0:
-            best = points[values.argmax(1)]
-            if mixed is not None:
-                best = _other_values(function, best[:, None], mixed)[:, 0]
-            return best if self.max_iterations == 0 else self._polished(function, best, mixed)
-        starts = points[values.topk(min(1 + self.n_starts, values.shape[1]), 1).indices]  # B x k x D, best first
+    def _search(self, function: FeatureFunction, mixed: MixedBox | None, candidates: Candidates) -> Tensor:
+        values = function.to(torch.float32).on_product(candidates.left.float(), candidates.right.float())
+        starts = candidates.points[candidates.starts(values, 1 + self.n_starts)]  # B x k x D
         if mixed is not None:
             starts = _other_values(function, starts, mixed)
+        if self.max_iterations == 0:
+            return starts[:, 0]
+        limits, each = newton.Limits(_PROMISE, self.max_iterations), torch.arange(len(starts), device=starts.device)
         owner, which = _distinct(starts, function).nonzero(as_tuple=True)
-        x, value = _ascend(rough, starts[owner, which].float(), owner, _ROUGH, mixed)
-        reached = torch.full(starts.shape[:2], -torch.inf, device=value.device)
+        x, value = _ascend(function, starts[owner, which], owner, limits, mixed)
+        reached = value.new_full(starts.shape[:2], -torch.inf)
         reached[owner, which] = value
-        ends = torch.zeros(starts.shape, dtype=torch.float32, device=value.device)
-        ends[owner, which] = x
-        best = ends[torch.arange(len(ends), device=ends.device), reached.argmax(1)].double()
-        return self._polished(function, best, mixed)
-
-    def _polished(self, function: FeatureFunction, points: Tensor, mixed: MixedBox | None) -> Tensor:
-        each, limits = torch.arange(len(points), device=points.device), newton.Limits(_POLISH, self.max_iterations)
-        if mixed is None:
-            return _ascend(function, points, each, limits)[0]
-        for _ in range(_SWEEPS):
-            points = _other_values(function, mixed.snap(points)[:, None], mixed)[:, 0]
-            points = _ascend(function, points, each, limits, mixed)[0]
-        return points
-
-
-@lru_cache(maxsize=16)
-def _sobol(n: int, dimension: int) -> Tensor:
-    """The first n points of a Sobol sequence, n x dimension, on the CPU."""
-    if dimension == 0:
-        return torch.zeros(n, 0, dtype=torch.float64, device="cpu")
-    return torch.quasirandom.SobolEngine(dimension).draw(n, dtype=torch.float64)
+        starts[owner, which] = x
+        best = starts[each, reached.argmax(1)]
+        for _ in range(0 if mixed is None else _SWEEPS):
+            assert mixed is not None
+            best = _other_values(function, mixed.snap(best)[:, None], mixed)[:, 0]
+            best = _ascend(function, best, each, limits, mixed)[0]
+        return best
 
 
 def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
@@ -134,7 +152,7 @@ def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
     starts: B x k x D, best first.
     """
     reach = (_APART * function.length)[:, None, None].square()
-    near = (starts[:, :, None] - starts[:, None]).square_().sum(3) < reach  # B x k x k
+    near = (starts[:, :, None] - starts[:, None]).square_().sum(3) <= reach  # B x k x k
     if function.regions.P > 1:
         region = function.regions.region_of(starts)
         near &= region[:, :, None] == region[:, None]

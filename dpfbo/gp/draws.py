@@ -16,8 +16,7 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.feature_function import FeatureFunction
-from dpfbo.gp.features import RandomFeatures
+from dpfbo.gp.features import FeatureFunction, RandomFeatures
 from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky, sample_weights
 from dpfbo.rng import Streams

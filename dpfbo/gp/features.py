@@ -1,4 +1,4 @@
-"""Random Fourier features of the squared-exponential kernel, scaled to unit norm."""
+"""Random Fourier features of the squared-exponential kernel, scaled to unit norm, and functions linear in them."""
 
 import math
 from collections.abc import Sequence
@@ -13,8 +13,11 @@ from dpfbo.checks import SettingError
 from dpfbo.gp import batches
 from dpfbo.space.domain import Domain
 from dpfbo.space.mixed import MixedBox
+from dpfbo.space.regions import Regions
 
 _TAIL = 1e-6  # probability beyond which no quasi-random frequency lies
+_BLOCK = 400_000  # features evaluated at once on a CPU where every row has its own map: they fit in the cache
+_ACCELERATOR_BLOCK = 100_000_000  # features evaluated at once on an accelerator: within 2 GB
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,142 @@ class RandomFeatures:
     def slopes(self) -> Tensor:
         """The derivatives of the angles with respect to the unit-cube point, `B x M x D`; 0 on discrete axes."""
         return self.frequencies if self.space is None else self.space.pulled_back(self.frequencies)
+
+
+@dataclass(frozen=True)
+class FeatureFunction:
+    """A batch of functions `g(x) = phi(x) . w^(i[x])` with `i[x]` the region that holds x.
+
+    features: one shared map or one a row; weights: `B x P x M`, or `1 x P x M` for one function that all rows share;
+    length: B, the length-scale of each function, a typical distance between neighbouring optima.
+    """
+
+    features: RandomFeatures
+    weights: Tensor
+    regions: Regions
+    length: Tensor
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """Values at unit-cube points, `B x k x D -> B x k`; `1 x k x D` are points that all rows share."""
+        if len(u) == len(self.features.frequencies) == 1:
+            return self._values(u, self.features, self.weights)
+        size = max(len(u), len(self.features.frequencies))
+        block = _BLOCK if u.device.type == "cpu" else _ACCELERATOR_BLOCK
+        rows_at_once = max(1, block // (u.shape[1] * self.features.frequencies.shape[1]))
+        blocks = torch.arange(size, device=u.device).split(rows_at_once)
+        return torch.cat([self._block_values(u, r) for r in blocks])
+
+    def _block_values(self, u: Tensor, rows: Tensor) -> Tensor:
+        r = rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
+        return self._values(_rows(u, r), self.features.select(r), _rows(self.weights, r))[: len(rows)]
+
+    def to(self, dtype: torch.dtype) -> "FeatureFunction":
+        """The same functions in another precision."""
+        return FeatureFunction(self.features.to(dtype), self.weights.to(dtype), self.regions, self.length)
+
+    def select(self, rows: Tensor) -> "FeatureFunction":
+        """Some rows of the batch; what all rows share stays shared."""
+        features, length = self.features.select(rows), _rows(self.length, rows)
+        return FeatureFunction(features, _rows(self.weights, rows), self.regions, length)
+
+    def normalised(self) -> "FeatureFunction":
+        """The functions with weights of norm 1, whose values lie within [-1, 1]; their maximisers are the same."""
+        norm = self.weights.flatten(1).norm(dim=1).clamp(min=torch.finfo(self.weights.dtype).tiny)
+        return FeatureFunction(self.features, self.weights / norm[:, None, None], self.regions, self.length)
+
+    def __len__(self) -> int:
+        return max(len(self.features.frequencies), len(self.weights))
+
+    def _values(self, u: Tensor, features: RandomFeatures, w: Tensor) -> Tensor:
+        """Values of functions whose features, points and weights (b x P x M, or 1 x P x M) fit in the cache."""
+        c = features.angles(u.expand(max(len(u), len(features.frequencies)), -1, -1)).cos_()  # b x k x M
+        values = (c[0] @ w.mT if len(c) == 1 else c @ w.mT) / torch.linalg.vector_norm(c, dim=-1, keepdim=True)
+        if self.regions.P == 1:
+            return values[..., 0]
+        return values.gather(-1, self.regions.region_of(u)[..., None].expand(len(values), -1, 1))[..., 0]
+
+    def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The arguments of `derivatives` for one problem a point: functions of points that may leave u continuously.
+
+        u: b x D; region: b, the region whose weights apply; rows: b, the functions. Angles are affine in the
+        continuous coordinates: `a_j(x) = a_j(u) + s_j . (x - u)`; discrete ones stay.
+        Returns u, `a(u)` (b x M), the slopes s (b x D x M), and the weights (b x M).
+        """
+        features = self.features.select(rows)
+        shared = len(features.frequencies) == 1
+        angles = features.angles(u[None])[0] if shared else features.angles(u[:, None])[:, 0]
+        per_region = self.weights.flatten(0, 1)  # function 0 in regions 0..P-1, then function 1, ..
+        w = per_region.index_select(0, region + (rows * self.regions.P if len(self.weights) > 1 else 0))
+        return u, angles, features.slopes.mT.expand(len(u), -1, -1).contiguous(), w
+
+    def on_product(self, left: Tensor, right: Tensor) -> Tensor:
+        """Values at the points of a product of two sets, each `u = (left_i, right_j)`: `B x ab`, j fastest.
+
+        left: a x D1 coordinates of the first axes; right: b x D2 of the others. Where every row has its own map, an
+        angle is a sum of a part for each set, so there are `a + b` cosines a feature, and matrix products for the rest:
+
+            sum_j w_j cos(p_j + q_j) = sum_j (w_j cos p_j) cos q_j - (w_j sin p_j) sin q_j
+            sum_j cos(p_j + q_j)^2 = M / 2 + sum_j (cos 2p_j cos 2q_j - sin 2p_j sin 2q_j) / 2
+        """
+        n, M, _ = self.features.frequencies.shape
+        if n == 1:
+            return self(product(left, right)[None])
+        block = _BLOCK if left.device.type == "cpu" else _ACCELERATOR_BLOCK
+        rows_at_once = max(batches.PRODUCTS, block // (8 * M * max(len(left), len(right))))
+        blocks = torch.arange(n, device=left.device).split(rows_at_once)
+        return torch.cat([self._block_on_product(left, right, r) for r in blocks])
+
+    def _block_on_product(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
+        r = rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
+        S, b = (v.index_select(0, r) for v in (self.features.frequencies, self.features.phases))
+        w = _rows(self.weights, r)
+        first, others = self._embedded_halves(left, right)
+        p = torch.baddbmm(b[:, None], first.expand(len(r), -1, -1), S[..., : first.shape[1]].mT)  # b x a x M
+        q = others.expand(len(r), -1, -1) @ S[..., first.shape[1] :].mT
+        (cp, sp), (cq, sq) = (torch.cos(p), torch.sin(p)), (torch.cos(q), torch.sin(q))
+        squares = torch.cat([1 - 2 * sp * sp, -2 * sp * cp], 2) @ torch.cat([1 - 2 * sq * sq, 2 * sq * cq], 2).mT
+        norm = (0.5 * (squares + cp.shape[2])).clamp_(min=torch.finfo(p.dtype).eps).sqrt_()  # b x a x b
+        to = torch.cat([cq, sq], 2).mT
+        values = [torch.cat([w[:, i, None] * cp, -w[:, i, None] * sp], 2) @ to / norm for i in range(w.shape[1])]
+        if len(values) == 1:
+            return values[0].flatten(1)[: len(rows)]
+        region = self.regions.region_of(product(left, right))  # ab
+        return torch.stack(values, 1).flatten(2).gather(1, region.expand(len(r), 1, -1))[: len(rows), 0]
+
+    def _embedded_halves(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        space, k = self.features.space, left.shape[1]
+        if space is None:
+            return left, right
+        return MixedBox(space.axes[:k]).embed(left), MixedBox(space.axes[k:]).embed(right) if right.shape[1] else right
+
+
+def derivatives(x: Tensor, u: Tensor, angles: Tensor, S: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, gradients and Hessians of functions of `around`, each at one point: b, b x D and b x D x D.
+
+    With angles a_j, `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`: `g = A N^-1/2`, differentiated twice.
+    """
+    a = ((x - u)[:, :, None] * S).sum(1).add_(angles)  # b x M
+    c, s = torch.cos(a), torch.sin(a)
+    N = torch.linalg.vecdot(c, c)[:, None]  # b x 1
+    n = N.sqrt()
+    g = torch.linalg.vecdot(w, c)[:, None] / n
+    slopes = torch.stack([s * w, s * c], 1) @ S.mT  # b x 2 x D
+    dA, r = -slopes[:, 0] / n, -slopes[:, 1] / N  # A' / n and N' / (2 N), each b x D
+    k = g / N
+    curvature = c * (2 * k * c - w / n) - k  # g cos(2 a_j) / N - w_j cos(a_j) / n
+    cross = (dA - 1.5 * g * r)[:, :, None] * r[:, None, :]
+    return g[:, 0], dA - g * r, (S * curvature[:, None]) @ S.mT - cross - cross.mT
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """The points `(left_i, right_j)`, `ab x D`, j fastest."""
+    a, b = len(left), len(right)
+    return torch.cat([left[:, None].expand(-1, b, -1), right.expand(a, -1, -1)], 2).flatten(0, 1)
+
+
+def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a batch; a batch of one is shared by all rows."""
+    return tensor if len(tensor) == 1 else tensor.index_select(0, rows)
 
 
 def block_features(

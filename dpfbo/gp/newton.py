@@ -17,11 +17,12 @@ from dpfbo.gp import batches, optimize
 Function = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 _ARMIJO = 1e-4
-_HOPE = 6.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
+_HOPE = 4.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
 _NEAR = 1e-6  # fraction of the box: coordinates closer to a bound count as at it
+_SHORTER = 0.25  # times the length of a step that failed: that of the next one
 _RUNNING = 0.75  # share of a batch below which converged problems are taken out
 _FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a step divides by
-_TINY = 1e-30
+_TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def minimize(
     x0, lower, upper: B x D; longest: B. data: tensors with one row a problem, which the function gets after the
     points. group: B, the group of each start, if only the best of a group is needed: a start ends as soon as `_HOPE`
     times the predicted decrease of its next step would not reach its group's best value. Returns the best points
-    (B x D) and their values (B). A problem whose value at x0 is not finite stays there.
+    (B x D) and their values (B). A problem whose value or derivatives at x0 are not finite stays there, at infinity.
     """
     x_best, device = x0.clamp(lower, upper), x0.device
     f_best = torch.full_like(x0[:, 0], torch.inf)
@@ -83,66 +84,70 @@ def minimize(
     batch = _Batch(rows, x, *_finite(*function(x, *data)), longest, longest, low, high, data)
     best = None if group is None else torch.full_like(f_best, torch.inf)  # of each group
     for _ in range(limits.evaluations):
-        d = _step(batch)
-        predicted = -(d * batch.g).sum(1)
-        running = predicted > limits.decrease * batch.f.abs().clamp(min=1)
+        d, length = _step(batch)
+        predicted = (d * batch.g).sum(1).neg_()
+        running = predicted > limits.decrease * batch.f.abs().clamp_(min=1)
         if group is not None and best is not None:
             of = group.index_select(0, batch.rows)
             best.scatter_reduce_(0, of, batch.f, "amin")
-            hoped = best.index_select(0, of)
-            running &= (batch.f - _HOPE * predicted <= hoped) | (batch.f <= hoped)
+            running &= batch.f - _HOPE * predicted <= best.index_select(0, of)
         kept = running.nonzero()[:, 0]
         if len(kept) < _RUNNING * len(running):
             x_best[batch.rows], f_best[batch.rows] = batch.x, batch.f
             if len(kept) == 0:
                 return x_best, f_best
             kept = kept[batches.filled(len(kept), batches.PRODUCTS, device)]
-            batch, d, running = batch.take(kept), d.index_select(0, kept), running.index_select(0, kept)
-        batch = _moved(function, batch, d, running)
+            batch, d, length, running = batch.take(kept), d[kept], length[kept], running[kept]
+        batch = _moved(function, batch, d, length, running)
     x_best[batch.rows], f_best[batch.rows] = batch.x, batch.f
     return x_best, f_best
 
 
 def _finite(f: Tensor, g: Tensor, H: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Values and derivatives; a problem where one of them is not finite has no slope, and infinity as its value."""
-    ok = (f + g.sum(1) + H.sum((1, 2))).isfinite()
+    ok = _all_finite(f, g, H)
     return torch.where(ok, f, torch.inf), torch.where(ok[:, None], g, 0.0), torch.where(ok[:, None, None], H, 0.0)
 
 
-def _moved(function: Function, b: _Batch, d: Tensor, running: Tensor) -> _Batch:
-    """The batch after the steps d (b x D) of the running problems, as far as they decrease the values enough."""
-    x = (b.x + d).clamp(b.lower, b.upper)
+def _all_finite(f: Tensor, g: Tensor, H: Tensor) -> Tensor:
+    return (f + g.sum(1) + H.sum((1, 2))).isfinite()
+
+
+def _moved(function: Function, b: _Batch, d: Tensor, length: Tensor, running: Tensor) -> _Batch:
+    """The batch after the steps d (b x D) of the running problems, as far as they decrease the values enough.
+
+    A problem that is not running does not move; its radius shrinks, so that it does not run again.
+    """
+    x = (b.x + d).clamp_(b.lower, b.upper)
     f, g, H = function(x, *b.data)
-    slope = ((x - b.x) * b.g).sum(1)
-    ok = running & (f <= b.f + _ARMIJO * slope) & (f + g.sum(1) + H.sum((1, 2))).isfinite()
-    shrunk = d.norm(dim=1) * optimize.shrink(b.f, f, slope)
-    radius = torch.where(ok, torch.minimum(2 * b.radius, b.longest), torch.where(running, shrunk, b.radius))
-    column, matrix = ok[:, None], ok[:, None, None]
-    x, f, g, H = (
-        torch.where(column, x, b.x), torch.where(ok, f, b.f), torch.where(column, g, b.g), torch.where(matrix, H, b.H)
+    enough = torch.addcmul(b.f, ((x - b.x) * b.g).sum(1), torch.full_like(f, _ARMIJO))
+    ok = running & (f <= enough) & _all_finite(f, g, H)
+    radius = torch.where(ok, torch.minimum(2 * b.radius, b.longest), _SHORTER * length)
+    column = ok[:, None]
+    return _Batch(
+        b.rows, torch.where(column, x, b.x), torch.where(ok, f, b.f), torch.where(column, g, b.g),
+        torch.where(column[:, None], H, b.H), radius, b.longest, b.lower, b.upper, b.data,
     )  # fmt: skip
-    return _Batch(b.rows, x, f, g, H, radius, b.longest, b.lower, b.upper, b.data)
 
 
-def _step(b: _Batch) -> Tensor:
-    """The next step of each problem, b x D.
+def _step(b: _Batch) -> tuple[Tensor, Tensor]:
+    """The next step of each problem, b x D, and its length.
 
     Coordinates (nearly) at a bound that a descent would push outward move to the bound.
     """
-    projected = ((b.x - b.g).clamp(b.lower, b.upper) - b.x).abs().amax(1)
-    near = torch.minimum(projected, _NEAR * (b.upper - b.lower).amax(1))[:, None]
-    below, above = b.lower - b.x, b.upper - b.x
-    to_lower, to_upper = (-below <= near) & (b.g > 0), (above <= near) & (b.g < 0)
-    held = to_lower | to_upper
-    d = -solved(b.H, torch.where(held, 0.0, b.g), held)
-    d = d * (b.radius / d.norm(dim=1).clamp(min=_TINY)).clamp(max=1)[:, None]
-    return torch.where(to_upper, above, torch.where(to_lower, below, d))
+    room = torch.where(b.g > 0, b.lower - b.x, b.upper - b.x)
+    held = room.abs() <= _NEAR * (b.upper - b.lower)
+    d = solved(b.H, b.g, held)
+    length = torch.linalg.vector_norm(d, dim=1)
+    factor = (b.radius / length.clamp(min=_TINY)).clamp_(max=1)
+    return torch.where(held, room, d * -factor[:, None]), length * factor
 
 
 def solved(H: Tensor, g: Tensor, held: Tensor) -> Tensor:
-    """`|H|^-1 g` on the coordinates that are not held, b x D; g is 0 on the held ones."""
-    free = (~held).to(g.dtype)
-    values, vectors = optimize.eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
-    values = values.abs()
+    """`|H|^-1 g` on the coordinates that are not held, b x D; 0 on the others."""
+    free = torch.where(held[:, :, None] | held[:, None, :], 0.0, H)
+    values, vectors = optimize.eigh(free)
+    values = values.abs_()
     values = torch.maximum(values, _FLATTEST * values.amax(1, keepdim=True)).clamp_(min=_TINY)
-    return (vectors @ ((vectors.mT @ g.unsqueeze(-1)) / values.unsqueeze(-1))).squeeze(-1)
+    along = (vectors.mT @ torch.where(held, 0.0, g).unsqueeze(-1)).squeeze(-1)
+    return (vectors @ (along / values).unsqueeze(-1)).squeeze(-1)
