@@ -18,7 +18,7 @@ Function = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 _ARMIJO = 1e-4
 _HOPE = 4.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
-_NEAR = 1e-6  # fraction of the box: coordinates closer to a bound count as at it
+_NEAR = 0.02  # fraction of the box: coordinates closer to a bound, and within the radius, may go straight to it
 _SHORTER = 0.25  # times the length of a step that failed: that of the next one
 _RUNNING = 0.75  # share of a batch below which converged problems are taken out
 _FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a step divides by
@@ -133,10 +133,10 @@ def _moved(function: Function, b: _Batch, d: Tensor, length: Tensor, running: Te
 def _step(b: _Batch) -> tuple[Tensor, Tensor]:
     """The next step of each problem, b x D, and its length.
 
-    Coordinates (nearly) at a bound that a descent would push outward move to the bound.
+    Coordinates close to a bound that a descent would push outward move to the bound, whatever the curvature.
     """
     room = torch.where(b.g > 0, b.lower - b.x, b.upper - b.x)
-    held = room.abs() <= _NEAR * (b.upper - b.lower)
+    held = room.abs() <= torch.minimum(_NEAR * (b.upper - b.lower), b.radius[:, None])
     d = solved(b.H, b.g, held)
     length = torch.linalg.vector_norm(d, dim=1)
     factor = (b.radius / length.clamp(min=_TINY)).clamp_(max=1)
