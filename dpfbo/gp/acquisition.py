@@ -19,7 +19,7 @@ from dpfbo.space.regions import Regions
 
 _AGENTS = 256  # agents that are searched at once on a CPU
 _ACCELERATOR_AGENTS = 2**15
-_CELLS = 4  # parts of each half of the axes; their products are the strata, of which each gives a start
+_CELLS = 8  # parts of each half of the axes; a cell of the box, a product of two, gives at most one start
 _APART = 0.3  # length-scales: a start this close to a better one would climb to the same maximum
 _SWEEPS = 2  # searches along every discrete axis, each with an ascent along the others
 _PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; values lie within [-1, 1]
@@ -54,20 +54,19 @@ class Candidates:
         return product(self.left, self.right)
 
     def starts(self, values: Tensor, n: int) -> Tensor:
-        """The indices of n candidates, or of all, best first: the best of each stratum, then the best ones.
+        """The indices of n candidates, best first, each the best of its cell; of all cells if there are fewer.
 
-        values: B x ab. Returns B x k; an index may be there twice.
+        values: B x ab. Returns B x k.
         """
-        (a, b), cells = (len(self.left), len(self.right)), max(c for c in (1, 2, _CELLS) if c * c <= n)
-        rows, columns = min(a, cells if self.right.shape[1] else cells**2), min(b, cells)
+        (a, b), cells = (len(self.left), len(self.right)), _CELLS if self.right.shape[1] else _CELLS**2
+        rows, columns = min(a, cells), min(b, cells)
         boxes = values.view(-1, rows, a // rows, columns, b // columns).transpose(2, 3).flatten(3).flatten(1, 2)
-        inside = boxes.argmax(2)  # B x strata
-        stratum = torch.arange(rows * columns, device=values.device)
-        i = stratum // columns * (a // rows) + inside // (b // columns)
-        j = stratum % columns * (b // columns) + inside % (b // columns)
-        best = values.topk(min(max(n - len(stratum), 1), values.shape[1]), 1).indices
-        chosen = torch.cat([best, i * b + j], 1)
-        return chosen.gather(1, values.gather(1, chosen).argsort(dim=1, descending=True, stable=True))
+        best, inside = boxes.max(2)  # B x cells
+        best, cell = best.sort(dim=1, descending=True, stable=True)
+        cell = cell[:, :n]
+        inside = inside.gather(1, cell)
+        i = cell // columns * (a // rows) + inside // (b // columns)
+        return i * b + cell % columns * (b // columns) + inside % (b // columns)
 
 
 @lru_cache(maxsize=16)
@@ -151,8 +150,8 @@ def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
 
     starts: B x k x D, best first.
     """
-    reach = (_APART * function.length)[:, None, None].square()
-    near = (starts[:, :, None] - starts[:, None]).square_().sum(3) <= reach  # B x k x k
+    distance = torch.cdist(starts, starts, compute_mode="donot_use_mm_for_euclid_dist")  # B x k x k
+    near = distance <= (_APART * function.length)[:, None, None]
     if function.regions.P > 1:
         region = function.regions.region_of(starts)
         near &= region[:, :, None] == region[:, None]
@@ -177,7 +176,7 @@ def _ascend(
     lower, upper = function.regions.bounds(region, x0.dtype)
     if mixed is not None:
         lower, upper = mixed.fixed(x0, lower, upper)
-    *geometry, w = function.around(x0, region, owner)
+    angles, slopes, w = function.around(x0, region, owner)
     longest = function.length[owner].to(x0.dtype)
-    x, value = newton.minimize(derivatives, x0, lower, upper, longest, limits, (*geometry, -w), owner)
+    x, value = newton.minimize(derivatives, x0, lower, upper, longest, limits, (angles, slopes, -w), owner)
     return x, -value

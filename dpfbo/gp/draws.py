@@ -84,9 +84,12 @@ class OwnDraw:
 
             values = exact_draw_on_grid(domain.unit_points[:, 0], x[..., 0], y, hyper, noise, prior, e)
             return domain.unit_points[values.argmax(1)]
-        function = self._feature_draw(agents, x, y, hyper, noise, domain, streams, round)
         shift = acquisition.shift(domain, streams, "own_draw/starts", round, agents.device)
-        return acquisition.maximize(function, domain, shift)
+        found = torch.empty(len(agents), domain.dimension, dtype=x.dtype, device=x.device)
+        for r in batches.blocks(len(agents), x.shape[1] * self.n_features, x.device):
+            function = self._feature_draw(agents[r], x[r], y[r], hyper.select(r), noise[r], domain, streams, round)
+            found[r] = acquisition.maximize(function, domain, shift)
+        return found
 
     def _feature_draw(
         self,
@@ -104,8 +107,10 @@ class OwnDraw:
         b = 2 * math.pi * streams.uniform("own_draw/phases", agents, round, F)
         features = RandomFeatures(s / hyper.lengthscale[:, None, None], b).on(domain)
         sd = hyper.variance.sqrt()
-        Phi = sd[:, None, None] * features(x)  # n x t x F
-        L = cholesky(Phi @ Phi.mT + torch.diag_embed(noise[:, None].expand(-1, t)))
+        Phi = features(x).mul_(sd[:, None, None])  # n x t x F
+        K = Phi @ Phi.mT
+        K.diagonal(dim1=1, dim2=2).add_(noise[:, None])
+        L = cholesky(K)
         w0 = streams.normal("own_draw/weights", agents, round, F)
         e = noise.sqrt()[:, None] * streams.normal("own_draw/noise", agents, round, t)
         w = sample_weights(Phi, L, y, w0, e)

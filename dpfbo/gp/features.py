@@ -38,7 +38,7 @@ class RandomFeatures:
     def __call__(self, u: Tensor) -> Tensor:
         """Features of unit-cube points, `B x k x D -> B x k x M` (B broadcasts against a shared map)."""
         c = self.angles(u).cos_()  # B x k x M
-        return c / c.norm(dim=-1, keepdim=True)
+        return c.div_(c.norm(dim=-1, keepdim=True))
 
     def angles(self, u: Tensor) -> Tensor:
         """`s_j . x + b_j`, `B x k x D -> B x k x M`."""
@@ -122,28 +122,30 @@ class FeatureFunction:
             return values[..., 0]
         return values.gather(-1, self.regions.region_of(u)[..., None].expand(len(values), -1, 1))[..., 0]
 
-    def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The arguments of `derivatives` for one problem a point: functions of points that may leave u continuously.
+    def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The arguments of `derivatives` for one problem a point: functions of points that differ continuously from u.
 
         u: b x D; region: b, the region whose weights apply; rows: b, the functions. Angles are affine in the
         continuous coordinates: `a_j(x) = a_j(u) + s_j . (x - u)`; discrete ones stay.
-        Returns u, `a(u)` (b x M), the slopes s (b x D x M), and the weights (b x M).
+        Returns the angles at x = 0 (b x M), the slopes less their sign (b x D x M), and the weights (b x M).
         """
         features = self.features.select(rows)
         shared = len(features.frequencies) == 1
         angles = features.angles(u[None])[0] if shared else features.angles(u[:, None])[:, 0]
+        negated = -features.slopes.mT.expand(len(u), -1, -1).contiguous()
         per_region = self.weights.flatten(0, 1)  # function 0 in regions 0..P-1, then function 1, ..
         w = per_region.index_select(0, region + (rows * self.regions.P if len(self.weights) > 1 else 0))
-        return u, angles, features.slopes.mT.expand(len(u), -1, -1).contiguous(), w
+        return (u[:, :, None] * negated).sum(1).add_(angles), negated, w
 
     def on_product(self, left: Tensor, right: Tensor) -> Tensor:
         """Values at the points of a product of two sets, each `u = (left_i, right_j)`: `B x ab`, j fastest.
 
         left: a x D1 coordinates of the first axes; right: b x D2 of the others. Where every row has its own map, an
-        angle is a sum of a part for each set, so there are `a + b` cosines a feature, and matrix products for the rest:
+        angle is a sum `p_ij + q_jk` of a part for each set. So there are `a + b` cosines and sines a feature, and
+        matrix products for the rest, with `A = sum w cos(p + q)` and `N = sum cos^2(p + q)` over the features:
 
-            sum_j w_j cos(p_j + q_j) = sum_j (w_j cos p_j) cos q_j - (w_j sin p_j) sin q_j
-            sum_j cos(p_j + q_j)^2 = M / 2 + sum_j (cos 2p_j cos 2q_j - sin 2p_j sin 2q_j) / 2
+            A = sum (w cos p) cos q - (w sin p) sin q
+            N = M - sum cos^2 p - sum cos^2 q + 2 sum cos^2 p cos^2 q - 2 sum (cos p sin p) (cos q sin q)
         """
         n, M, _ = self.features.frequencies.shape
         if n == 1:
@@ -155,16 +157,18 @@ class FeatureFunction:
 
     def _block_on_product(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
         r = rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
-        S, b = (v.index_select(0, r) for v in (self.features.frequencies, self.features.phases))
+        S, phases = (v.index_select(0, r) for v in (self.features.frequencies, self.features.phases))
         w = _rows(self.weights, r)
         first, others = self._embedded_halves(left, right)
-        p = torch.baddbmm(b[:, None], first.expand(len(r), -1, -1), S[..., : first.shape[1]].mT)  # b x a x M
-        q = others.expand(len(r), -1, -1) @ S[..., first.shape[1] :].mT
-        (cp, sp), (cq, sq) = (torch.cos(p), torch.sin(p)), (torch.cos(q), torch.sin(q))
-        squares = torch.cat([1 - 2 * sp * sp, -2 * sp * cp], 2) @ torch.cat([1 - 2 * sq * sq, 2 * sq * cq], 2).mT
-        norm = (0.5 * (squares + cp.shape[2])).clamp_(min=torch.finfo(p.dtype).eps).sqrt_()  # b x a x b
-        to = torch.cat([cq, sq], 2).mT
-        values = [torch.cat([w[:, i, None] * cp, -w[:, i, None] * sp], 2) @ to / norm for i in range(w.shape[1])]
+        k, M = first.shape[1], S.shape[1]
+        p = _cos_and_sin(torch.baddbmm(phases[:, None], first.expand(len(r), -1, -1), S[..., :k].mT))  # r x a x 2 x M
+        q = _cos_and_sin(others.expand(len(r), -1, -1) @ S[..., k:].mT)  # r x b x 2 x M
+        p2, q2 = p * p[:, :, :1], q * q[:, :, :1]
+        N = M - p2[:, :, 0].sum(2)[:, :, None] - q2[:, :, 0].sum(2)[:, None]  # r x a x b
+        N.baddbmm_(p2[:, :, 0], q2[:, :, 0].mT, alpha=2).baddbmm_(p2[:, :, 1], q2[:, :, 1].mT, alpha=-2)
+        scale = N.clamp_(min=torch.finfo(N.dtype).eps).rsqrt_()
+        to, signed = q.flatten(2).mT, torch.stack([w, -w], 2)  # signed: r x P x 2 x M
+        values = [((p * signed[:, None, i]).flatten(2) @ to).mul_(scale) for i in range(w.shape[1])]
         if len(values) == 1:
             return values[0].flatten(1)[: len(rows)]
         region = self.regions.region_of(product(left, right))  # ab
@@ -177,22 +181,31 @@ class FeatureFunction:
         return MixedBox(space.axes[:k]).embed(left), MixedBox(space.axes[k:]).embed(right) if right.shape[1] else right
 
 
-def derivatives(x: Tensor, u: Tensor, angles: Tensor, S: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, gradients and Hessians of functions of `around`, each at one point: b, b x D and b x D x D.
+def derivatives(x: Tensor, angles: Tensor, negated: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, gradients and Hessians of functions of `around`, each at one point x: b, b x D and b x D x D.
 
     With angles a_j, `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`: `g = A N^-1/2`, differentiated twice.
     """
-    a = ((x - u)[:, :, None] * S).sum(1).add_(angles)  # b x M
-    c, s = torch.cos(a), torch.sin(a)
+    a = angles - (x[:, :, None] * negated).sum(1)  # b x M
+    c = torch.cos(a)
     N = torch.linalg.vecdot(c, c)[:, None]  # b x 1
     n = N.sqrt()
     g = torch.linalg.vecdot(w, c)[:, None] / n
-    slopes = torch.stack([s * w, s * c], 1) @ S.mT  # b x 2 x D
-    dA, r = -slopes[:, 0] / n, -slopes[:, 1] / N  # A' / n and N' / (2 N), each b x D
+    slopes = (torch.stack([w, c], 1) * torch.sin(a)[:, None]) @ negated.mT  # b x 2 x D
+    dA, r = slopes[:, 0] / n, slopes[:, 1] / N  # A' / n and N' / (2 N), each b x D
     k = g / N
-    curvature = c * (2 * k * c - w / n) - k  # g cos(2 a_j) / N - w_j cos(a_j) / n
-    cross = (dA - 1.5 * g * r)[:, :, None] * r[:, None, :]
-    return g[:, 0], dA - g * r, (S * curvature[:, None]) @ S.mT - cross - cross.mT
+    curvature = torch.addcmul(-k, c, torch.addcdiv(2 * k * c, w, n, value=-1))  # g cos(2 a_j) / N - w_j cos(a_j) / n
+    cross = torch.addcmul(dA, g, r, value=-1.5)[:, :, None] * r[:, None, :]
+    hessian = torch.baddbmm(cross + cross.mT, negated * curvature[:, None], negated.mT, beta=-1)
+    return g[:, 0], torch.addcmul(dA, g, r, value=-1), hessian
+
+
+def _cos_and_sin(angles: Tensor) -> Tensor:
+    """Both of them, `... x M -> ... x 2 x M`."""
+    both = angles.new_empty(*angles.shape[:-1], 2, angles.shape[-1])
+    torch.cos(angles, out=both[..., 0, :])
+    torch.sin(angles, out=both[..., 1, :])
+    return both
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ alone; problems that have converged leave the batch.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ _ARMIJO = 1e-4
 _HOPE = 4.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
 _NEAR = 0.02  # fraction of the box: coordinates closer to a bound, and within the radius, may go straight to it
 _SHORTER = 0.25  # times the length of a step that failed: that of the next one
-_RUNNING = 0.75  # share of a batch below which converged problems are taken out
+_RUNNING = 0.7  # share of a batch below which converged problems are taken out
 _FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a step divides by
 _TINY = 1e-300
 
@@ -35,22 +35,30 @@ class Limits:
 
 @dataclass
 class _Batch:
-    """The problems of a batch. radius: b, the length of the longest next step; longest: b, its largest value."""
+    """The problems of a batch.
+
+    state: b x K, one row a problem, of x (D), gradient (D), Hessian (D D), value, and the length of the longest next
+    step. fixed: b x (2 D + 1), of lower and upper corner and the largest length of a step.
+    """
 
     rows: Tensor
-    x: Tensor
-    f: Tensor
-    g: Tensor
-    H: Tensor
-    radius: Tensor
-    longest: Tensor
-    lower: Tensor
-    upper: Tensor
+    group: Tensor
+    state: Tensor
+    fixed: Tensor
     data: tuple[Tensor, ...]
+    D: int
 
     def take(self, i: Tensor) -> "_Batch":
-        *own, data = vars(self).values()
-        return _Batch(*(value.index_select(0, i) for value in own), tuple(d.index_select(0, i) for d in data))
+        rows, group, state, fixed = (
+            v.index_select(0, i) for v in (self.rows, self.group, self.state, self.fixed)
+        )
+        return _Batch(rows, group, state, fixed, tuple(d.index_select(0, i) for d in self.data), self.D)
+
+    def unpacked(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """x, gradient, Hessian, value and radius."""
+        D = self.D
+        x, g, H, f, radius = self.state.split((D, D, D * D, 1, 1), 1)
+        return x, g, H.unflatten(1, (D, D)), f[:, 0], radius[:, 0]
 
 
 def minimize(
@@ -74,80 +82,83 @@ def minimize(
     times the predicted decrease of its next step would not reach its group's best value. Returns the best points
     (B x D) and their values (B). A problem whose value or derivatives at x0 are not finite stays there, at infinity.
     """
-    x_best, device = x0.clamp(lower, upper), x0.device
-    f_best = torch.full_like(x0[:, 0], torch.inf)
-    if len(x0) == 0:
-        return x_best, f_best
-    rows = batches.filled(len(x0), batches.PRODUCTS, device)
-    x, low, high, longest = (v.index_select(0, rows) for v in (x_best, lower, upper, longest))
-    data = tuple(d.index_select(0, rows) for d in data)
-    batch = _Batch(rows, x, *_finite(*function(x, *data)), longest, longest, low, high, data)
-    best = None if group is None else torch.full_like(f_best, torch.inf)  # of each group
+    (B, D), device = x0.shape, x0.device
+    if B == 0:
+        return x0, x0.new_empty(0)
+    alone = torch.arange(B, device=device)
+    rows = batches.filled(B, batches.PRODUCTS, device)
+    fixed = torch.cat([lower, upper, longest[:, None]], 1)
+    start = _Batch(alone, alone if group is None else group, x0, fixed, tuple(data), D).take(rows)
+    x = x0.index_select(0, rows).clamp(start.fixed[:, :D], start.fixed[:, D : 2 * D])
+    batch = replace(start, state=_finite(_packed(x, *function(x, *start.data), start.fixed[:, -1])))
+    found = batch.state.clone()
+    best = torch.full_like(x0[:, 0], torch.inf)  # of each group
     for _ in range(limits.evaluations):
-        d, length = _step(batch)
-        predicted = (d * batch.g).sum(1).neg_()
-        running = predicted > limits.decrease * batch.f.abs().clamp_(min=1)
-        if group is not None and best is not None:
-            of = group.index_select(0, batch.rows)
-            best.scatter_reduce_(0, of, batch.f, "amin")
-            running &= batch.f - _HOPE * predicted <= best.index_select(0, of)
+        x, g, H, f, radius = batch.unpacked()
+        d, length = _step(x, g, H, radius, batch.fixed)
+        promised = (d * g).sum(1).neg_()
+        running = promised > limits.decrease * f.abs().clamp_(min=1)
+        if group is not None:
+            best.scatter_reduce_(0, batch.group, f, "amin")
+            running &= torch.sub(f, promised, alpha=_HOPE) <= best.index_select(0, batch.group)
         kept = running.nonzero()[:, 0]
         if len(kept) < _RUNNING * len(running):
-            x_best[batch.rows], f_best[batch.rows] = batch.x, batch.f
+            found.index_copy_(0, batch.rows, batch.state)
             if len(kept) == 0:
-                return x_best, f_best
+                return found[:B, :D], found[:B, -2]
             kept = kept[batches.filled(len(kept), batches.PRODUCTS, device)]
             batch, d, length, running = batch.take(kept), d[kept], length[kept], running[kept]
-        batch = _moved(function, batch, d, length, running)
-    x_best[batch.rows], f_best[batch.rows] = batch.x, batch.f
-    return x_best, f_best
+        batch.state = _moved(function, batch, d, length, running)
+    found.index_copy_(0, batch.rows, batch.state)
+    return found[:B, :D], found[:B, -2]
 
 
-def _finite(f: Tensor, g: Tensor, H: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Values and derivatives; a problem where one of them is not finite has no slope, and infinity as its value."""
-    ok = _all_finite(f, g, H)
-    return torch.where(ok, f, torch.inf), torch.where(ok[:, None], g, 0.0), torch.where(ok[:, None, None], H, 0.0)
+def _packed(x: Tensor, f: Tensor, g: Tensor, H: Tensor, radius: Tensor) -> Tensor:
+    return torch.cat([x, g, H.flatten(1), f[:, None], radius[:, None]], 1)
 
 
-def _all_finite(f: Tensor, g: Tensor, H: Tensor) -> Tensor:
-    return (f + g.sum(1) + H.sum((1, 2))).isfinite()
+def _finite(state: Tensor) -> Tensor:
+    """The state; a problem with a number that is not finite has no derivatives, and infinity as its value."""
+    ok = state.sum(1).isfinite()
+    state = torch.where(ok[:, None], state, 0.0)
+    state[:, -2].masked_fill_(~ok, torch.inf)
+    return state
 
 
-def _moved(function: Function, b: _Batch, d: Tensor, length: Tensor, running: Tensor) -> _Batch:
-    """The batch after the steps d (b x D) of the running problems, as far as they decrease the values enough.
+def _moved(function: Function, b: _Batch, d: Tensor, length: Tensor, running: Tensor) -> Tensor:
+    """The state after the steps d (b x D) of the running problems, as far as they decrease the values enough.
 
     A problem that is not running does not move; its radius shrinks, so that it does not run again.
     """
-    x = (b.x + d).clamp_(b.lower, b.upper)
+    D, (old, slope, _, before, radius) = b.D, b.unpacked()
+    x = (old + d).clamp_(b.fixed[:, :D], b.fixed[:, D : 2 * D])
     f, g, H = function(x, *b.data)
-    enough = torch.addcmul(b.f, ((x - b.x) * b.g).sum(1), torch.full_like(f, _ARMIJO))
-    ok = running & (f <= enough) & _all_finite(f, g, H)
-    radius = torch.where(ok, torch.minimum(2 * b.radius, b.longest), _SHORTER * length)
-    column = ok[:, None]
-    return _Batch(
-        b.rows, torch.where(column, x, b.x), torch.where(ok, f, b.f), torch.where(column, g, b.g),
-        torch.where(column[:, None], H, b.H), radius, b.longest, b.lower, b.upper, b.data,
-    )  # fmt: skip
+    new = _packed(x, f, g, H, torch.minimum(2 * radius, b.fixed[:, -1]))
+    enough = torch.add(before, ((x - old) * slope).sum(1), alpha=_ARMIJO)
+    ok = running & (f <= enough) & new.sum(1).isfinite()
+    b.state[:, -1] = _SHORTER * length
+    return torch.where(ok[:, None], new, b.state)
 
 
-def _step(b: _Batch) -> tuple[Tensor, Tensor]:
+def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
     """The next step of each problem, b x D, and its length.
 
     Coordinates close to a bound that a descent would push outward move to the bound, whatever the curvature.
     """
-    room = torch.where(b.g > 0, b.lower - b.x, b.upper - b.x)
-    held = room.abs() <= torch.minimum(_NEAR * (b.upper - b.lower), b.radius[:, None])
-    d = solved(b.H, b.g, held)
+    D = x.shape[1]
+    lower, upper = fixed[:, :D], fixed[:, D : 2 * D]
+    room = torch.where(g > 0, lower, upper) - x
+    held = room.abs() <= torch.minimum(_NEAR * (upper - lower), radius[:, None])
+    d = solved(H, g, held)
     length = torch.linalg.vector_norm(d, dim=1)
-    factor = (b.radius / length.clamp(min=_TINY)).clamp_(max=1)
+    factor = (radius / length.clamp(min=_TINY)).clamp_(max=1)
     return torch.where(held, room, d * -factor[:, None]), length * factor
 
 
 def solved(H: Tensor, g: Tensor, held: Tensor) -> Tensor:
     """`|H|^-1 g` on the coordinates that are not held, b x D; 0 on the others."""
-    free = torch.where(held[:, :, None] | held[:, None, :], 0.0, H)
-    values, vectors = optimize.eigh(free)
+    values, vectors = optimize.eigh(H.masked_fill(held[:, :, None] | held[:, None, :], 0.0))
     values = values.abs_()
     values = torch.maximum(values, _FLATTEST * values.amax(1, keepdim=True)).clamp_(min=_TINY)
-    along = (vectors.mT @ torch.where(held, 0.0, g).unsqueeze(-1)).squeeze(-1)
-    return (vectors @ (along / values).unsqueeze(-1)).squeeze(-1)
+    along = vectors.mT @ g.masked_fill(held, 0.0).unsqueeze(-1)
+    return (vectors @ along.div_(values.unsqueeze(-1)))[:, :, 0]
