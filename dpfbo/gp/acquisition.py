@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.gp import newton
+from dpfbo.gp import batches, newton
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, derivatives, product
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box, Domain, Grid
@@ -113,9 +113,12 @@ class Acquisition:
             return domain.unit_points[function(domain.unit_points[None]).argmax(1)]
         mixed = domain if isinstance(domain, MixedBox) else None
         function, candidates = function.normalised(), Candidates.of(domain, self.n_candidates, shift)
-        agents = _AGENTS if shift.device.type == "cpu" else _ACCELERATOR_AGENTS
-        rows = torch.arange(len(function), device=shift.device).split(agents)
-        return torch.cat([self._search(function.select(r), mixed, candidates) for r in rows])
+        device, agents = shift.device, _AGENTS if shift.device.type == "cpu" else _ACCELERATOR_AGENTS
+        found = []
+        for rows in torch.arange(len(function), device=device).split(agents):
+            part = function.select(rows[batches.filled(len(rows), batches.PRODUCTS, device)])
+            found.append(self._search(part, mixed, candidates)[: len(rows)])
+        return torch.cat(found)
 
     def maximize_shared(
         self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, shift: Tensor

@@ -25,6 +25,7 @@ from dpfbo.space.regions import Regions
 
 METHODS = ("rff", "exact", "gpytorch")
 _NOISE_FLOOR = 1e-5  # observation noise variance used when sampling
+_TENSORS = 8  # of the size of an agent's features of its observations, while it draws a function
 Prior = Callable[[int, Tensor, int], Tensor]
 
 _REACH = 7.0  # length-scales (and inverse length-scales) beyond which the SE kernel is taken as 0: exp(-24.5) = 2e-11
@@ -86,7 +87,7 @@ class OwnDraw:
             return domain.unit_points[values.argmax(1)]
         shift = acquisition.shift(domain, streams, "own_draw/starts", round, agents.device)
         found = torch.empty(len(agents), domain.dimension, dtype=x.dtype, device=x.device)
-        for r in batches.blocks(len(agents), x.shape[1] * self.n_features, x.device):
+        for r in batches.blocks(len(agents), _TENSORS * x.shape[1] * self.n_features, x.device):
             function = self._feature_draw(agents[r], x[r], y[r], hyper.select(r), noise[r], domain, streams, round)
             found[r] = acquisition.maximize(function, domain, shift)
         return found

@@ -103,8 +103,8 @@ class FeatureFunction:
 
     def select(self, rows: Tensor) -> "FeatureFunction":
         """Some rows of the batch; what all rows share stays shared."""
-        features, length = self.features.select(rows), _rows(self.length, rows)
-        return FeatureFunction(features, _rows(self.weights, rows), self.regions, length)
+        length = self.length[:1] if len(self) == 1 else self.length.index_select(0, rows)
+        return FeatureFunction(self.features.select(rows), _rows(self.weights, rows), self.regions, length)
 
     def normalised(self) -> "FeatureFunction":
         """The functions with weights of norm 1, whose values lie within [-1, 1]; their maximisers are the same."""

@@ -22,10 +22,10 @@ from dpfbo.federated.weights.power import Power
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp import acquisition, hyperparameters, optimize, posterior
-from dpfbo.gp.acquisition import Acquisition, FeatureFunction
+from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design
 from dpfbo.gp.draws import OwnDraw
-from dpfbo.gp.features import RandomFeatures, block_features, shared_features
+from dpfbo.gp.features import FeatureFunction, RandomFeatures, block_features, shared_features
 from dpfbo.gp.own_gp import Hyperparameters, OwnGP
 from dpfbo.problems import Problem
 from dpfbo.problems.branin import Branin
@@ -93,7 +93,7 @@ def test_a_device_forgotten_in_the_library_is_caught(module: Any, forgotten: str
         posterior: lambda: posterior.cholesky(SINGULAR.clone()),
         hyperparameters: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
         optimize: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
-        acquisition: lambda: Acquisition(50, 3).maximize(function(2, 1), SQUARE, uniforms(N, 106)),
+        acquisition: lambda: Acquisition(50, 3).maximize(function(2, 1), SQUARE, uniforms(2)),
     }[module]
     monkeypatch.setattr(module, "torch", library)
     reached()
@@ -155,7 +155,7 @@ def minimised(newton: bool) -> Any:
 def maximised(domain: Domain, P: int, own: bool, refine: bool = True) -> Any:
     search = Acquisition(60, 4, 30 if refine else 0)
     f = function(domain.dimension, P, own)
-    return search.maximize(f, domain.to(CPU), uniforms(N, search.uniforms_needed(domain), seed=14))
+    return search.maximize(f, domain.to(CPU), search.shift(domain, STREAMS, "shift", 3, CPU))
 
 
 def own_draw(method: str, domain: Domain, own: OwnGP | None = None) -> Any:
