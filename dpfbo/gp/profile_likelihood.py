@@ -66,6 +66,9 @@ def terms(lengthscale: Tensor, eta: Tensor, D2: Tensor, y: Tensor) -> Terms:
     A_l = scaled * A
     A.diagonal(dim1=1, dim2=2).add_(eta[:, None])
     L, info = torch.linalg.cholesky_ex(A)
+    failed = info.nonzero()[:, 0]
+    if len(failed):
+        L[failed] = torch.eye(L.shape[1], dtype=L.dtype, device=L.device)  # a factor with a zero has no inverse
     W = torch.cholesky_inverse(L)  # A^-1
     a = W @ y.unsqueeze(-1)  # N x t x 1
     u, B, Wa = A_l @ a, W @ A_l, W @ a

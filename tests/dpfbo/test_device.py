@@ -21,7 +21,8 @@ from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.power import Power
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.federated.weights.uniform import Uniform
-from dpfbo.gp import acquisition, hyperparameters, optimize, posterior
+from dpfbo.gp import acquisition, hyperparameters, newton, optimize, posterior, profile_likelihood
+from dpfbo.gp import features as gp_features
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design
 from dpfbo.gp.draws import OwnDraw
@@ -76,7 +77,13 @@ def test_a_forgotten_device_is_caught(piece: Piece) -> None:
 
 @pytest.mark.parametrize(
     ("module", "forgotten"),
-    [(posterior, "eye"), (hyperparameters, "full"), (optimize, "arange"), (acquisition, "arange")],
+    [
+        (posterior, "eye"),
+        (profile_likelihood, "tensor"),
+        (optimize, "arange"),
+        (newton, "arange"),
+        (acquisition, "arange"),
+    ],
     ids=lambda v: v if isinstance(v, str) else v.__name__,
 )
 def test_a_device_forgotten_in_the_library_is_caught(module: Any, forgotten: str, monkeypatch: Any) -> None:
@@ -91,8 +98,9 @@ def test_a_device_forgotten_in_the_library_is_caught(module: Any, forgotten: str
     setattr(library, forgotten, lambda *args, device=None, **kwargs: factory(*args, **kwargs))
     reached = {
         posterior: lambda: posterior.cholesky(SINGULAR.clone()),
-        hyperparameters: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
-        optimize: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
+        profile_likelihood: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
+        optimize: lambda: minimised(False),
+        newton: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
         acquisition: lambda: Acquisition(50, 3).maximize(function(2, 1), SQUARE, uniforms(2)),
     }[module]
     monkeypatch.setattr(module, "torch", library)
@@ -269,7 +277,7 @@ def test_a_piece_stays_on_the_device_of_its_tensors(piece: Piece) -> None:
 
 
 def test_a_map_for_each_of_many_agents_is_evaluated_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acquisition, "_BLOCK", 2000)
+    monkeypatch.setattr(gp_features, "_BLOCK", 2000)
     same_elsewhere(lambda: maximised(LINE, 4, own=True))
 
 
