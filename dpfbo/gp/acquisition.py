@@ -45,7 +45,7 @@ class Candidates:
         right = (_sobol(2 ** (log_size - log_a), D - k).to(shift.device) + shift[k:]) % 1
         if isinstance(domain, MixedBox):
             left = MixedBox(domain.axes[:k]).snap(left)
-            right = MixedBox(domain.axes[k:]).snap(right) if D > k else right
+            right = MixedBox(domain.axes[k:]).snap(right) if k < D else right
         return Candidates(left, right)
 
     @property

@@ -27,7 +27,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class Limits:
-    """When a problem stops: its next step promises less than `decrease` times `max(|f|, 1)`; or `evaluations` of all."""
+    """A problem stops when its next step promises less than `decrease * max(|f|, 1)`, all after `evaluations` steps."""
 
     decrease: float
     evaluations: int
@@ -49,9 +49,7 @@ class _Batch:
     D: int
 
     def take(self, i: Tensor) -> "_Batch":
-        rows, group, state, fixed = (
-            v.index_select(0, i) for v in (self.rows, self.group, self.state, self.fixed)
-        )
+        rows, group, state, fixed = (v.index_select(0, i) for v in (self.rows, self.group, self.state, self.fixed))
         return _Batch(rows, group, state, fixed, tuple(d.index_select(0, i) for d in self.data), self.D)
 
     def unpacked(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -90,7 +88,7 @@ def minimize(
     fixed = torch.cat([lower, upper, longest[:, None]], 1)
     start = _Batch(alone, alone if group is None else group, x0, fixed, tuple(data), D).take(rows)
     x = x0.index_select(0, rows).clamp(start.fixed[:, :D], start.fixed[:, D : 2 * D])
-    batch = replace(start, state=_finite(_packed(x, *function(x, *start.data), start.fixed[:, -1])))
+    batch = replace(start, state=_finite(_packed(x, *function(x, *start.data), start.fixed[:, -1]), D))
     found = batch.state.clone()
     best = torch.full_like(x0[:, 0], torch.inf)  # of each group
     for _ in range(limits.evaluations):
@@ -117,11 +115,11 @@ def _packed(x: Tensor, f: Tensor, g: Tensor, H: Tensor, radius: Tensor) -> Tenso
     return torch.cat([x, g, H.flatten(1), f[:, None], radius[:, None]], 1)
 
 
-def _finite(state: Tensor) -> Tensor:
+def _finite(state: Tensor, D: int) -> Tensor:
     """The state; a problem with a number that is not finite has no derivatives, and infinity as its value."""
-    ok = state.sum(1).isfinite()
-    state = torch.where(ok[:, None], state, 0.0)
-    state[:, -2].masked_fill_(~ok, torch.inf)
+    failed = ~state.sum(1).isfinite()
+    state[:, D:-2].masked_fill_(failed[:, None], 0.0)
+    state[:, -2].masked_fill_(failed, torch.inf)
     return state
 
 

@@ -123,9 +123,12 @@ def test_the_profile_has_the_best_variance_within_the_bounds(case: str) -> None:
     low = max(BOUNDS["variance"][0], BOUNDS["noise"][0] / eta)
     high = min(BOUNDS["variance"][1], BOUNDS["noise"][1] / eta)
     variances = torch.linspace(math.log(low), math.log(high), 2000, dtype=torch.float64)
-    others = torch.stack([
-        hyperparameters.closed_form(numbers(log_l, v, v + log_eta).expand(4, 3), x, factor * y)[0] for v in variances.tolist()
-    ])
+    others = torch.stack(
+        [
+            hyperparameters.closed_form(numbers(log_l, v, v + log_eta).expand(4, 3), x, factor * y)[0]
+            for v in variances.tolist()
+        ]
+    )
     best = others.max(0)
     assert torch.allclose(-value, best.values, rtol=0, atol=1e-4) and torch.all(-value >= best.values - 1e-9)
     at_an_end = (best.indices == 0) | (best.indices == 1999)
