@@ -26,7 +26,7 @@ _PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; 
 
 
 @dataclass(frozen=True)
-class Candidates:
+class BoxCandidates:
     """Points `(left_i, right_j)` of a box: a Sobol sequence in the first half of the axes by one in the others.
 
     left: a x D1, right: b x D2, both sorted by cells of the half; a and b are powers of two.
@@ -36,7 +36,7 @@ class Candidates:
     right: Tensor
 
     @staticmethod
-    def of(domain: Box | MixedBox, size: int, shift: Tensor) -> "Candidates":
+    def of(domain: Box | MixedBox, size: int, shift: Tensor) -> "BoxCandidates":
         """At least `size` points, moved by shift (D) around the unit cube, and to the values of a mixed box."""
         D, k = domain.dimension, -(-domain.dimension // 2)
         log_size = (size - 1).bit_length()
@@ -46,7 +46,7 @@ class Candidates:
         if isinstance(domain, MixedBox):
             left = MixedBox(domain.axes[:k]).snap(left)
             right = MixedBox(domain.axes[k:]).snap(right) if k < D else right
-        return Candidates(left, right)
+        return BoxCandidates(left, right)
 
     @property
     def points(self) -> Tensor:
@@ -112,7 +112,7 @@ class Acquisition:
         if isinstance(domain, Grid):
             return domain.unit_points[function(domain.unit_points[None]).argmax(1)]
         mixed = domain if isinstance(domain, MixedBox) else None
-        function, candidates = function.normalised(), Candidates.of(domain, self.n_candidates, shift)
+        function, candidates = function.normalised(), BoxCandidates.of(domain, self.n_candidates, shift)
         device, agents = shift.device, _AGENTS if shift.device.type == "cpu" else _ACCELERATOR_AGENTS
         found = []
         for rows in torch.arange(len(function), device=device).split(agents):
@@ -127,7 +127,7 @@ class Acquisition:
         length = features.frequencies.pow(2).mean().rsqrt().expand(len(weights))
         return self.maximize(FeatureFunction(features, weights, regions, length), domain, shift)
 
-    def _search(self, function: FeatureFunction, mixed: MixedBox | None, candidates: Candidates) -> Tensor:
+    def _search(self, function: FeatureFunction, mixed: MixedBox | None, candidates: BoxCandidates) -> Tensor:
         values = function.to(torch.float32).on_product(candidates.left.float(), candidates.right.float())
         starts = candidates.points[candidates.starts(values, 1 + self.n_starts)]  # B x k x D
         if mixed is not None:

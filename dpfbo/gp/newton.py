@@ -27,14 +27,14 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class Limits:
-    """A problem stops when its next step promises less than `decrease * max(|f|, 1)`, all after `evaluations` steps."""
+    """A problem stops when its next step promises a decrease of at most `decrease`, all after `evaluations` steps."""
 
     decrease: float
     evaluations: int
 
 
 @dataclass
-class _Batch:
+class _Problems:
     """The problems of a batch.
 
     state: b x K, one row a problem, of x (D), gradient (D), Hessian (D D), value, and the length of the longest next
@@ -48,9 +48,9 @@ class _Batch:
     data: tuple[Tensor, ...]
     D: int
 
-    def take(self, i: Tensor) -> "_Batch":
+    def take(self, i: Tensor) -> "_Problems":
         rows, group, state, fixed = (v.index_select(0, i) for v in (self.rows, self.group, self.state, self.fixed))
-        return _Batch(rows, group, state, fixed, tuple(d.index_select(0, i) for d in self.data), self.D)
+        return _Problems(rows, group, state, fixed, tuple(d.index_select(0, i) for d in self.data), self.D)
 
     def unpacked(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """x, gradient, Hessian, value and radius."""
@@ -86,7 +86,7 @@ def minimize(
     alone = torch.arange(B, device=device)
     rows = batches.filled(B, batches.PRODUCTS, device)
     fixed = torch.cat([lower, upper, longest[:, None]], 1)
-    start = _Batch(alone, alone if group is None else group, x0, fixed, tuple(data), D).take(rows)
+    start = _Problems(alone, alone if group is None else group, x0, fixed, tuple(data), D).take(rows)
     x = x0.index_select(0, rows).clamp(start.fixed[:, :D], start.fixed[:, D : 2 * D])
     batch = replace(start, state=_finite(_packed(x, *function(x, *start.data), start.fixed[:, -1]), D))
     found = batch.state.clone()
@@ -95,7 +95,7 @@ def minimize(
         x, g, H, f, radius = batch.unpacked()
         d, length = _step(x, g, H, radius, batch.fixed)
         promised = (d * g).sum(1).neg_()
-        running = promised > limits.decrease * f.abs().clamp_(min=1)
+        running = promised > limits.decrease
         if group is not None:
             best.scatter_reduce_(0, batch.group, f, "amin")
             running &= torch.sub(f, promised, alpha=_HOPE) <= best.index_select(0, batch.group)
@@ -123,7 +123,7 @@ def _finite(state: Tensor, D: int) -> Tensor:
     return state
 
 
-def _moved(function: Function, b: _Batch, d: Tensor, length: Tensor, running: Tensor) -> Tensor:
+def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running: Tensor) -> Tensor:
     """The state after the steps d (b x D) of the running problems, as far as they decrease the values enough.
 
     A problem that is not running does not move; its radius shrinks, so that it does not run again.

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dpfbo.gp import optimize
-from dpfbo.gp.acquisition import Acquisition, Candidates
+from dpfbo.gp.acquisition import Acquisition, BoxCandidates
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, derivatives
 from dpfbo.space.domain import Box, Grid
 from dpfbo.space.regions import Regions
@@ -99,7 +99,7 @@ def test_a_start_stays_in_its_region():
     box, acquisition = Box((0.0, 0.0), (1.0, 1.0)), Acquisition(20, 20)
     shift = torch.rand(box.dimension, dtype=torch.float64, generator=generator(6))
     x = acquisition.maximize(f, box, shift)
-    candidates = Candidates.of(box, 20, shift).points[None]
+    candidates = BoxCandidates.of(box, 20, shift).points[None]
     assert (f(x[:, None])[:, 0] >= f(candidates).max(1).values).all()
 
 
@@ -158,7 +158,7 @@ def test_blocks_of_agents_do_not_matter(monkeypatch, shared_features):
 @pytest.mark.parametrize("D", [1, 2, 3, 7])
 def test_candidates_fill_the_box(D, size):
     shift = torch.rand(D, dtype=torch.float64, generator=generator(1))
-    points = Candidates.of(Box((0.0,) * D, (1.0,) * D), size, shift).points
+    points = BoxCandidates.of(Box((0.0,) * D, (1.0,) * D), size, shift).points
     assert size <= len(points) < 2 * size
     assert ((points >= 0) & (points < 1)).all() and len(points.unique(dim=0)) == len(points)
     if size == 1000:
@@ -170,7 +170,7 @@ def test_candidates_fill_the_box(D, size):
 def test_starts_are_the_best_of_their_cells(D):
     """The best first; 64 cells of the unmoved box with 16 candidates each, of which none gives two starts."""
     box = Box((0.0,) * D, (1.0,) * D)
-    candidates = Candidates.of(box, 1024, torch.zeros(D, dtype=torch.float64))
+    candidates = BoxCandidates.of(box, 1024, torch.zeros(D, dtype=torch.float64))
     values = torch.rand(3, 1024, generator=generator(2))
     starts = candidates.starts(values, 21)
     reached = values.gather(1, starts)
@@ -271,7 +271,7 @@ def test_the_result_is_never_worse_than_any_point_it_began_from(D, n_candidates,
     box, acquisition = Box((0.0,) * D, (1.0,) * D), Acquisition(n_candidates, n_starts, iterations)
     shift = torch.rand(box.dimension, dtype=torch.float64, generator=generator(5))
     x = acquisition.maximize(f, box, shift)
-    points = Candidates.of(box, n_candidates, shift).points
+    points = BoxCandidates.of(box, n_candidates, shift).points
     reached, best = f(x[:, None])[:, 0], f(points[None]).max(1).values
     assert (reached >= best - 1e-4).all()
     if iterations == 0:
