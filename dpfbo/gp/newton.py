@@ -38,7 +38,7 @@ class _Problems:
     """The problems of a batch.
 
     state: b x K, one row a problem, of x (D), gradient (D), Hessian (D D), value, and the length of the longest next
-    step. fixed: b x (2 D + 1), of lower and upper corner and the largest length of a step.
+    step. fixed: b x (3 D + 1), of lower and upper corner, `_NEAR` of the box, and the largest length of a step.
     """
 
     rows: Tensor
@@ -85,7 +85,7 @@ def minimize(
         return x0, x0.new_empty(0)
     alone = torch.arange(B, device=device)
     rows = batches.filled(B, batches.PRODUCTS, device)
-    fixed = torch.cat([lower, upper, longest[:, None]], 1)
+    fixed = torch.cat([lower, upper, _NEAR * (upper - lower), longest[:, None]], 1)
     start = _Problems(alone, alone if group is None else group, x0, fixed, tuple(data), D).take(rows)
     x = x0.index_select(0, rows).clamp(start.fixed[:, :D], start.fixed[:, D : 2 * D])
     batch = replace(start, state=_finite(_packed(x, *function(x, *start.data), start.fixed[:, -1]), D))
@@ -144,9 +144,9 @@ def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tup
     Coordinates close to a bound that a descent would push outward move to the bound, whatever the curvature.
     """
     D = x.shape[1]
-    lower, upper = fixed[:, :D], fixed[:, D : 2 * D]
+    lower, upper, near, _ = fixed.split((D, D, D, 1), 1)
     room = torch.where(g > 0, lower, upper) - x
-    held = room.abs() <= torch.minimum(_NEAR * (upper - lower), radius[:, None])
+    held = room.abs() <= torch.minimum(near, radius[:, None])
     d = solved(H, g, held)
     length = torch.linalg.vector_norm(d, dim=1)
     factor = (radius / length.clamp(min=_TINY)).clamp_(max=1)
