@@ -82,11 +82,11 @@ def _sobol(n: int, dimension: int) -> Tensor:
 class Acquisition:
     """Maximisation of an agent's function over the domain.
 
-    Grid: exact. Box: at least `n_candidates` points, shifted at random; then bounded Newton ascents with analytic
-    derivatives from `1 + n_starts` of them, the best of each part of the box and the best of all; less those that lie
-    close to a better one, and those that fall behind. A start stays in its region; the best point wins. On discrete
-    axes every start first tries other values, axis after axis, and keeps the best while it climbs; the best point does
-    so twice more.
+    Grid: exact. Box: at least `n_candidates` points, spread over the box and shifted at random, are evaluated in single
+    precision. Then the best one and the best ones of `n_starts` other parts of the box climb by Newton's method with
+    analytic derivatives, less those that lie close to a better one, until they fall behind. A start stays in its
+    region; the best point wins. On discrete axes every start first tries other values, axis after axis, and keeps the
+    best while it climbs; the best point does so twice more.
     Raises ValueError for sizes below 1 (candidates) or 0 (starts).
     """
 
