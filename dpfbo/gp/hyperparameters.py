@@ -2,8 +2,8 @@
 
 All agents are one batch. There are two objectives for the same fit: `closed_form` (the default), with derivatives
 written out and maximised by Newton's method (`profile_likelihood`), and `gpytorch`, GPyTorch's exact marginal log
-likelihood with autograd, maximised by BFGS. Their values and gradients agree to rounding (tested). Other kernels, and priors, are GPyTorch's
-alone (`gpytorch_fit`). It is imported where it is used: its import takes seconds.
+likelihood with autograd, maximised by BFGS. Their values and gradients agree to rounding (tested). Other kernels, and
+priors, are GPyTorch's alone (`gpytorch_fit`). It is imported where it is used: its import takes seconds.
 """
 
 from collections.abc import Callable
