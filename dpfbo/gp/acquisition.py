@@ -1,102 +1,92 @@
-"""Maximise feature functions: exactly on a grid; on a box by random candidates and batched refinement.
+"""Maximise feature functions: exactly on a grid; on a box by candidates and batched ascents from some of them.
 
-On a box with discrete axes the refinement moves the others, and then tries other values of each discrete axis.
+On a box with discrete axes the ascents move the others, and then other values of each discrete axis are tried.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.gp import batches, optimize
-from dpfbo.gp.features import RandomFeatures
-from dpfbo.space.domain import Domain, Grid
+from dpfbo.gp import batches, newton
+from dpfbo.gp.features import FeatureFunction, RandomFeatures, derivatives, product
+from dpfbo.rng import Streams
+from dpfbo.space.domain import Box, Domain, Grid
 from dpfbo.space.mixed import MixedBox
 from dpfbo.space.regions import Regions
 
-_BLOCK = 400_000  # features evaluated at once on a CPU where every row has its own map: they fit in the cache
-_ACCELERATOR_BLOCK = 100_000_000  # features evaluated at once on an accelerator: within 2 GB
+_AGENTS = 256  # agents that are searched at once on a CPU
+_ACCELERATOR_AGENTS = 2**15
+_CELLS = 8  # parts of each half of the axes; a cell of the box, a product of two, gives at most one start
+_APART = 0.3  # length-scales: a start this close to a better one would climb to the same maximum
 _SWEEPS = 2  # searches along every discrete axis, each with an ascent along the others
-_ROUGH_STEPS = 8  # Newton steps of every start in single precision, before the best ones continue in double
+_PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; values lie within [-1, 1]
 
 
 @dataclass(frozen=True)
-class FeatureFunction:
-    """A batch of functions `g(x) = phi(x) . w^(i[x])` with `i[x]` the region that holds x.
+class BoxCandidates:
+    """Points `(left_i, right_j)` of a box: a Sobol sequence in the first half of the axes by one in the others.
 
-    features: one shared map or one a row; weights: `B x P x M`, or `1 x P x M` for one function that all rows share;
-    length: B, the length-scale of each function, a typical distance between neighbouring optima.
+    left: a x D1, right: b x D2, both sorted by cells of the half; a and b are powers of two.
     """
 
-    features: RandomFeatures
-    weights: Tensor
-    regions: Regions
-    length: Tensor
+    left: Tensor
+    right: Tensor
 
-    def __call__(self, u: Tensor) -> Tensor:
-        """Values at unit-cube points, `B x k x D -> B x k`; `1 x k x D` are points that all rows share."""
-        if len(u) == len(self.features.frequencies) == 1:
-            return self._values(u, self.features, self.weights)
-        size = max(len(u), len(self.features.frequencies))
-        block = _BLOCK if u.device.type == "cpu" else _ACCELERATOR_BLOCK
-        rows_at_once = max(1, block // (u.shape[1] * self.features.frequencies.shape[1]))
-        blocks = torch.arange(size, device=u.device).split(rows_at_once)
-        return torch.cat([self._block_values(u, r) for r in blocks])
+    @staticmethod
+    def of(domain: Box | MixedBox, size: int, shift: Tensor) -> "BoxCandidates":
+        """At least `size` points, moved by shift (D) around the unit cube, and to the values of a mixed box."""
+        D, k = domain.dimension, -(-domain.dimension // 2)
+        log_size = (size - 1).bit_length()
+        log_a = log_size if D == 1 else -(-log_size // 2)
+        left = (_sobol(2**log_a, k).to(shift.device) + shift[:k]) % 1
+        right = (_sobol(2 ** (log_size - log_a), D - k).to(shift.device) + shift[k:]) % 1
+        if isinstance(domain, MixedBox):
+            left = MixedBox(domain.axes[:k]).snap(left)
+            right = MixedBox(domain.axes[k:]).snap(right) if k < D else right
+        return BoxCandidates(left, right)
 
-    def _block_values(self, u: Tensor, rows: Tensor) -> Tensor:
-        r = rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
-        return self._values(_rows(u, r), self.features.select(r), _rows(self.weights, r))[: len(rows)]
+    @property
+    def points(self) -> Tensor:
+        """All points, ab x D, j fastest."""
+        return product(self.left, self.right)
 
-    def to(self, dtype: torch.dtype) -> "FeatureFunction":
-        """The same functions in another precision."""
-        return FeatureFunction(self.features.to(dtype), self.weights.to(dtype), self.regions, self.length)
+    def starts(self, values: Tensor, n: int) -> Tensor:
+        """The indices of n candidates, best first, each the best of its cell; of all cells if there are fewer.
 
-    def _values(self, u: Tensor, features: RandomFeatures, w: Tensor) -> Tensor:
-        """Values of functions whose features, points and weights (b x P x M, or 1 x P x M) fit in the cache."""
-        c = features.angles(u.expand(max(len(u), len(features.frequencies)), -1, -1)).cos_()  # b x k x M
-        values = (c[0] @ w.mT if len(c) == 1 else c @ w.mT) / torch.linalg.vector_norm(c, dim=-1, keepdim=True)
-        if self.regions.P == 1:
-            return values[..., 0]
-        return values.gather(-1, self.regions.region_of(u)[..., None].expand(len(values), -1, 1))[..., 0]
-
-    def derivatives(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Values, gradients and Hessians at one point a problem.
-
-        u: b x D; region: b, the region whose weights apply; rows: b, the functions. Returns b, b x D and b x D x D.
-        With angles a_j, `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`: `g = A N^-1/2`, differentiated twice.
+        values: B x ab. Returns B x k.
         """
-        features = self.features.select(rows)
-        shared = len(features.frequencies) == 1
-        angles = features.angles(u[None])[0] if shared else features.angles(u[:, None])[:, 0]  # b x M
-        per_region = self.weights.flatten(0, 1)  # function 0 in regions 0..P-1, then function 1, ..
-        w = per_region.index_select(0, region + (rows * self.regions.P if len(self.weights) > 1 else 0))  # b x M
-        S = features.slopes  # b x M x D, or 1 x M x D
-        c = torch.cos(angles)
-        n = torch.linalg.vector_norm(c, dim=1, keepdim=True)  # b x 1, N^1/2
-        g = torch.linalg.vecdot(w, c)[:, None] / n
-        slopes = torch.sin(angles)[:, None] * torch.stack([w, c], 1)  # b x 2 x M
-        dA, r = ((slopes @ S) / torch.stack([-n, -n * n], 1)).unbind(1)  # A' / n and N' / (2 N), each b x D
-        k = g / (n * n)
-        curvature = (c * (2 * k * c - w / n) - k)[:, None]  # g cos(2 a_j) / N - w_j cos(a_j) / n
-        cross = dA[:, :, None] * r[:, None, :]
-        hessian = (S.mT * curvature) @ S - cross - cross.mT + 3 * g[..., None] * r[:, :, None] * r[:, None, :]
-        return g[:, 0], dA - g * r, hessian
+        (a, b), cells = (len(self.left), len(self.right)), _CELLS if self.right.shape[1] else _CELLS**2
+        rows, columns = min(a, cells), min(b, cells)
+        boxes = values.view(-1, rows, a // rows, columns, b // columns).transpose(2, 3).flatten(3).flatten(1, 2)
+        best, inside = boxes.max(2)  # B x cells
+        best, cell = best.sort(dim=1, descending=True, stable=True)
+        cell = cell[:, :n]
+        inside = inside.gather(1, cell)
+        i = cell // columns * (a // rows) + inside // (b // columns)
+        return i * b + cell % columns * (b // columns) + inside % (b // columns)
 
 
-def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Rows of a batch; a batch of one is shared by all rows."""
-    return tensor if len(tensor) == 1 else tensor.index_select(0, rows)
+@lru_cache(maxsize=16)
+def _sobol(n: int, dimension: int) -> Tensor:
+    """The first n points of a Sobol sequence, n x dimension, cell by cell; on the CPU."""
+    if dimension == 0:
+        return torch.zeros(n, 0, dtype=torch.float64, device="cpu")
+    points = torch.quasirandom.SobolEngine(dimension).draw(n, dtype=torch.float64)
+    return points[Regions(_CELLS**2 if dimension == 1 else _CELLS, dimension).region_of(points).argsort(stable=True)]
 
 
 @dataclass(frozen=True)
 class Acquisition:
     """Maximisation of an agent's function over the domain.
 
-    Grid: exact. Box: `n_candidates` uniform points, then bounded Newton ascent with analytic derivatives from
-    `n_starts` uniform starts and from the best candidate; a start stays in its region; the best point wins. On
-    discrete axes every start first tries other values, axis after axis, and keeps the best while it climbs; the best
-    point does so twice more.
+    Grid: exact. Box: at least `n_candidates` points, spread over the box and shifted at random, are evaluated in single
+    precision. Then the best one and the best ones of `n_starts` other parts of the box climb by Newton's method with
+    analytic derivatives, less those that lie close to a better one, until they fall behind. A start stays in its
+    region; the best point wins. On discrete axes every start first tries other values, axis after axis, and keeps the
+    best while it climbs; the best point does so twice more.
     Raises ValueError for sizes below 1 (candidates) or 0 (starts).
     """
 
@@ -109,57 +99,67 @@ class Acquisition:
         checks.integer("n_starts", self.n_starts, minimum=0)
         checks.integer("max_iterations", self.max_iterations, minimum=0)
 
-    def uniforms_needed(self, domain: Domain) -> int:
-        """The number of uniforms that `maximize` takes for each agent."""
-        return (self.n_candidates + self.n_starts) * domain.dimension if not isinstance(domain, Grid) else 0
+    def shift(self, domain: Domain, streams: Streams, purpose: str, round: int, device: torch.device) -> Tensor:
+        """The random shift of the candidates, D numbers that all agents share in a round; none on a grid."""
+        everybody = torch.zeros(1, dtype=torch.long, device=device)
+        return streams.uniform(purpose, everybody, round, 0 if isinstance(domain, Grid) else domain.dimension)[0]
 
-    def maximize(self, function: FeatureFunction, domain: Domain, uniforms: Tensor) -> Tensor:
-        """The maximiser of each function of the batch, `B x D` unit-cube points.
+    def maximize(self, function: FeatureFunction, domain: Domain, shift: Tensor) -> Tensor:
+        """The maximiser of each function of the batch, `B x D` unit-cube points; 1 x D if all rows share one function.
 
-        uniforms: B x uniforms_needed(domain), U[0, 1), on the device of a grid.
+        shift: D numbers in [0, 1), see `shift`; unused on a grid.
         """
         if isinstance(domain, Grid):
-            best = function(domain.unit_points[None]).argmax(1)  # B, or 1 for a function that all rows share
-            return domain.unit_points[best].expand(len(uniforms), -1)
+            return domain.unit_points[function(domain.unit_points[None]).argmax(1)]
         mixed = domain if isinstance(domain, MixedBox) else None
-        points = uniforms.view(len(uniforms), -1, domain.dimension)
-        points = points if mixed is None else mixed.snap(points)
-        candidates, starts = points[:, : self.n_candidates], points[:, self.n_candidates :]
-        best = function.to(torch.float32)(candidates.float()).argmax(1)  # B; single precision is enough here
-        best_candidate = candidates[torch.arange(len(best), device=best.device), best]
-        return self._refine(function, torch.cat([best_candidate[:, None], starts], 1), mixed)
+        function, candidates = function.normalised(), BoxCandidates.of(domain, self.n_candidates, shift)
+        device, agents = shift.device, _AGENTS if shift.device.type == "cpu" else _ACCELERATOR_AGENTS
+        found = []
+        for rows in torch.arange(len(function), device=device).split(agents):
+            part = function.select(rows[batches.filled(len(rows), batches.PRODUCTS, device)])
+            found.append(self._search(part, mixed, candidates)[: len(rows)])
+        return torch.cat(found)  # a plain tensor again
 
     def maximize_shared(
-        self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, uniforms: Tensor
+        self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, shift: Tensor
     ) -> Tensor:
         """The same for functions in one map of features, with weights B x P x M, or 1 x P x M for all rows."""
-        # only the argmax matters: a common scale keeps the refinement's tolerances meaningful
-        scale = weights.flatten(1).norm(dim=1).clamp(min=torch.finfo(weights.dtype).tiny)
-        length = features.frequencies.pow(2).mean().rsqrt().expand(len(uniforms))
-        function = FeatureFunction(features, weights / scale[:, None, None], regions, length)
-        return self.maximize(function, domain, uniforms)
+        length = features.frequencies.pow(2).mean().rsqrt().expand(len(weights))
+        return self.maximize(FeatureFunction(features, weights, regions, length), domain, shift)
 
-    def _refine(self, function: FeatureFunction, starts: Tensor, mixed: MixedBox | None) -> Tensor:
-        """The best local maximum from `B x k x D` starts: all starts in single precision, then the best in double."""
-        B, k, D = starts.shape
-        each = torch.arange(B, device=starts.device)
-        if self.max_iterations == 0:
-            best_points = starts[each, function(starts).argmax(1)]
-            return best_points if mixed is None else _other_values(function, best_points[:, None], mixed)[:, 0]
+    @torch.inference_mode()  # saves a tenth of the time of small operations
+    def _search(self, function: FeatureFunction, mixed: MixedBox | None, candidates: BoxCandidates) -> Tensor:
+        values = function.to(torch.float32).on_product(candidates.left.float(), candidates.right.float())
+        starts = candidates.points[candidates.starts(values, 1 + self.n_starts)]  # B x k x D
         if mixed is not None:
             starts = _other_values(function, starts, mixed)
-        owner = each.repeat_interleave(k)
-        stopping = optimize.Stopping(1e-3, 1e-4, min(_ROUGH_STEPS, self.max_iterations))
-        x, value = _ascend(function.to(torch.float32), starts.reshape(B * k, D).float(), owner, stopping, mixed)
-        best = value.view(B, k).argmax(1)
-        best_points = x.view(B, k, D)[each, best].double()
-        polish = optimize.Stopping(1e-8, 1e-10, self.max_iterations)
-        if mixed is None:
-            return _ascend(function, best_points, each, polish)[0]
-        for _ in range(_SWEEPS):
-            best_points = _other_values(function, mixed.snap(best_points)[:, None], mixed)[:, 0]
-            best_points = _ascend(function, best_points, each, polish, mixed)[0]
-        return best_points
+        if self.max_iterations == 0:
+            return starts[:, 0]
+        limits, each = newton.Limits(_PROMISE, self.max_iterations), torch.arange(len(starts), device=starts.device)
+        owner, which = _distinct(starts, function).nonzero(as_tuple=True)
+        x, value = _ascend(function, starts[owner, which], owner, limits, mixed)
+        reached = value.new_full(starts.shape[:2], -torch.inf)
+        reached[owner, which] = value
+        starts[owner, which] = x
+        best = starts[each, reached.argmax(1)]
+        for _ in range(0 if mixed is None else _SWEEPS):
+            assert mixed is not None
+            best = _other_values(function, mixed.snap(best)[:, None], mixed)[:, 0]
+            best = _ascend(function, best, each, limits, mixed)[0]
+        return best
+
+
+def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
+    """A mask, B x k, without the starts that lie within `_APART` length-scales of a better one in their region.
+
+    starts: B x k x D, best first.
+    """
+    distance = torch.cdist(starts, starts, compute_mode="donot_use_mm_for_euclid_dist")  # B x k x k
+    near = distance <= (_APART * function.length)[:, None, None]
+    if function.regions.P > 1:
+        region = function.regions.region_of(starts)
+        near &= region[:, :, None] == region[:, None]
+    return ~near.tril(-1).any(2)
 
 
 def _other_values(function: FeatureFunction, points: Tensor, mixed: MixedBox) -> Tensor:
@@ -173,20 +173,14 @@ def _other_values(function: FeatureFunction, points: Tensor, mixed: MixedBox) ->
 
 
 def _ascend(
-    function: FeatureFunction, x0: Tensor, owner: Tensor, stopping: optimize.Stopping, mixed: MixedBox | None = None
+    function: FeatureFunction, x0: Tensor, owner: Tensor, limits: newton.Limits, mixed: MixedBox | None = None
 ) -> tuple[Tensor, Tensor]:
     """Climb from each of the points (b x D) on its owner's function, within the point's region and discrete values."""
     region = function.regions.region_of(x0)
     lower, upper = function.regions.bounds(region, x0.dtype)
     if mixed is not None:
         lower, upper = mixed.fixed(x0, lower, upper)
-
-    def negative(x: Tensor, problems: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        value, gradient, hessian = function.derivatives(
-            x, region.index_select(0, problems), owner.index_select(0, problems)
-        )
-        return -value, -gradient, -hessian
-
+    angles, slopes, w = function.around(x0, region, owner)
     longest = function.length[owner].to(x0.dtype)
-    x, negative_value = optimize.minimize(negative, x0, lower, upper, longest, stopping, owner)
-    return x, -negative_value
+    x, value = newton.minimize(derivatives, x0, lower, upper, longest, limits, (angles, slopes, -w), owner)
+    return x, -value

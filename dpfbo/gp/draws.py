@@ -17,8 +17,8 @@ from torch.nn.functional import embedding_bag
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.gp import batches, hyperparameters
-from dpfbo.gp.acquisition import Acquisition, FeatureFunction
-from dpfbo.gp.features import RandomFeatures
+from dpfbo.gp.acquisition import Acquisition
+from dpfbo.gp.features import FeatureFunction, RandomFeatures
 from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky, sample_weights
 from dpfbo.rng import Streams
@@ -27,6 +27,7 @@ from dpfbo.space.regions import Regions
 
 METHODS = ("rff", "exact", "gpytorch")
 _NOISE_FLOOR = 1e-5  # observation noise variance used when sampling
+_TENSORS = 8  # of the size of an agent's features of its observations, while it draws a function
 Prior = Callable[[int, Tensor, int], Tensor]
 
 _REACH = 7.0  # length-scales (and inverse length-scales) beyond which the SE kernel is taken as 0: exp(-24.5) = 2e-11
@@ -89,10 +90,14 @@ class OwnDraw:
             index = domain.index_of(x) if index is None else index
             values = exact_draw_on_grid(domain.line, index, y, hyper, noise, prior, e)
             return domain.unit_points[values.argmax(1)]
-        function = self._feature_draw(agents, x, y, hyper, noise, domain, streams, round)
-        u = streams.uniform("own_draw/starts", agents, round, acquisition.uniforms_needed(domain))
-        return acquisition.maximize(function, domain, u)
+        shift = acquisition.shift(domain, streams, "own_draw/starts", round, agents.device)
+        found = torch.empty(len(agents), domain.dimension, dtype=x.dtype, device=x.device)
+        for r in batches.blocks(len(agents), _TENSORS * x.shape[1] * self.n_features, x.device):
+            function = self._feature_draw(agents[r], x[r], y[r], hyper.select(r), noise[r], domain, streams, round)
+            found[r] = acquisition.maximize(function, domain, shift)
+        return found
 
+    @torch.inference_mode()
     def _feature_draw(
         self,
         agents: Tensor,
@@ -109,8 +114,10 @@ class OwnDraw:
         b = 2 * math.pi * streams.uniform("own_draw/phases", agents, round, F)
         features = RandomFeatures(s / hyper.lengthscale[:, None, None], b).on(domain)
         sd = hyper.variance.sqrt()
-        Phi = sd[:, None, None] * features(x)  # n x t x F
-        L = cholesky(Phi @ Phi.mT + torch.diag_embed(noise[:, None].expand(-1, t)))
+        Phi = features(x).mul_(sd[:, None, None])  # n x t x F
+        K = Phi @ Phi.mT
+        K.diagonal(dim1=1, dim2=2).add_(noise[:, None])
+        L = cholesky(K)
         w0 = streams.normal("own_draw/weights", agents, round, F)
         e = noise.sqrt()[:, None] * streams.normal("own_draw/noise", agents, round, t)
         w = sample_weights(Phi, L, y, w0, e)

@@ -1,4 +1,4 @@
-"""Random Fourier features of the squared-exponential kernel, scaled to unit norm."""
+"""Random Fourier features of the squared-exponential kernel, scaled to unit norm, and functions linear in them."""
 
 import math
 from collections.abc import Sequence
@@ -13,8 +13,11 @@ from dpfbo.checks import SettingError
 from dpfbo.gp import batches
 from dpfbo.space.domain import Domain
 from dpfbo.space.mixed import MixedBox
+from dpfbo.space.regions import Regions
 
 _TAIL = 1e-6  # probability beyond which no quasi-random frequency lies
+_BLOCK = 400_000  # features evaluated at once on a CPU where every row has its own map: they fit in the cache
+_ACCELERATOR_BLOCK = 100_000_000  # features evaluated at once on an accelerator: within 2 GB
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class RandomFeatures:
     def __call__(self, u: Tensor) -> Tensor:
         """Features of unit-cube points, `B x k x D -> B x k x M` (B broadcasts against a shared map)."""
         c = self.angles(u).cos_()  # B x k x M
-        return c / c.norm(dim=-1, keepdim=True)
+        return c.div_(c.norm(dim=-1, keepdim=True))
 
     def angles(self, u: Tensor) -> Tensor:
         """`s_j . x + b_j`, `B x k x D -> B x k x M`."""
@@ -65,6 +68,155 @@ class RandomFeatures:
     def slopes(self) -> Tensor:
         """The derivatives of the angles with respect to the unit-cube point, `B x M x D`; 0 on discrete axes."""
         return self.frequencies if self.space is None else self.space.pulled_back(self.frequencies)
+
+
+@dataclass(frozen=True)
+class FeatureFunction:
+    """A batch of functions `g(x) = phi(x) . w^(i[x])` with `i[x]` the region that holds x.
+
+    features: one shared map or one a row; weights: `B x P x M`, or `1 x P x M` for one function that all rows share;
+    length: B, the length-scale of each function, a typical distance between neighbouring optima.
+    """
+
+    features: RandomFeatures
+    weights: Tensor
+    regions: Regions
+    length: Tensor
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """Values at unit-cube points, `B x k x D -> B x k`; `1 x k x D` are points that all rows share."""
+        if len(u) == len(self.features.frequencies) == 1:
+            return self._values(u, self.features, self.weights)
+        size = max(len(u), len(self.features.frequencies))
+        block = _BLOCK if u.device.type == "cpu" else _ACCELERATOR_BLOCK
+        rows_at_once = max(1, block // (u.shape[1] * self.features.frequencies.shape[1]))
+        blocks = torch.arange(size, device=u.device).split(rows_at_once)
+        return torch.cat([self._block_values(u, r) for r in blocks])
+
+    def _block_values(self, u: Tensor, rows: Tensor) -> Tensor:
+        r = rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
+        return self._values(_rows(u, r), self.features.select(r), _rows(self.weights, r))[: len(rows)]
+
+    def to(self, dtype: torch.dtype) -> "FeatureFunction":
+        """The same functions in another precision."""
+        return FeatureFunction(self.features.to(dtype), self.weights.to(dtype), self.regions, self.length)
+
+    def select(self, rows: Tensor) -> "FeatureFunction":
+        """Some rows of the batch; what all rows share stays shared."""
+        length = self.length[:1] if len(self) == 1 else self.length.index_select(0, rows)
+        return FeatureFunction(self.features.select(rows), _rows(self.weights, rows), self.regions, length)
+
+    def normalised(self) -> "FeatureFunction":
+        """The functions with weights of norm 1, whose values lie within [-1, 1]; their maximisers are the same."""
+        norm = self.weights.flatten(1).norm(dim=1).clamp(min=torch.finfo(self.weights.dtype).tiny)
+        return FeatureFunction(self.features, self.weights / norm[:, None, None], self.regions, self.length)
+
+    def __len__(self) -> int:
+        return max(len(self.features.frequencies), len(self.weights))
+
+    def _values(self, u: Tensor, features: RandomFeatures, w: Tensor) -> Tensor:
+        """Values of functions whose features, points and weights (b x P x M, or 1 x P x M) fit in the cache."""
+        c = features.angles(u.expand(max(len(u), len(features.frequencies)), -1, -1)).cos_()  # b x k x M
+        values = (c[0] @ w.mT if len(c) == 1 else c @ w.mT) / torch.linalg.vector_norm(c, dim=-1, keepdim=True)
+        if self.regions.P == 1:
+            return values[..., 0]
+        return values.gather(-1, self.regions.region_of(u)[..., None].expand(len(values), -1, 1))[..., 0]
+
+    def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The arguments of `derivatives` for one problem a point: functions of points that differ continuously from u.
+
+        u: b x D; region: b, the region whose weights apply; rows: b, the functions. Angles are affine in the
+        continuous coordinates: `a_j(x) = a_j(u) + s_j . (x - u)`; discrete ones stay.
+        Returns the angles at x = 0 (b x M), the slopes less their sign (b x D x M), and the weights (b x M).
+        """
+        features = self.features.select(rows)
+        shared = len(features.frequencies) == 1
+        angles = features.angles(u[None])[0] if shared else features.angles(u[:, None])[:, 0]
+        negated = -features.slopes.mT.expand(len(u), -1, -1).contiguous()
+        per_region = self.weights.flatten(0, 1)  # function 0 in regions 0..P-1, then function 1, ..
+        w = per_region.index_select(0, region + (rows * self.regions.P if len(self.weights) > 1 else 0))
+        return (u[:, :, None] * negated).sum(1).add_(angles), negated, w
+
+    def on_product(self, left: Tensor, right: Tensor) -> Tensor:
+        """Values at the points of a product of two sets, each `u = (left_i, right_j)`: `B x ab`, j fastest.
+
+        left: a x D1 coordinates of the first axes; right: b x D2 of the others. Where every row has its own map, an
+        angle is a sum `p_ij + q_jk` of a part for each set. So there are `a + b` cosines and sines a feature, and
+        matrix products for the rest, with `A = sum w cos(p + q)` and `N = sum cos^2(p + q)` over the features:
+
+            A = sum (w cos p) cos q - (w sin p) sin q
+            N = M - sum cos^2 p - sum cos^2 q + 2 sum cos^2 p cos^2 q - 2 sum (cos p sin p) (cos q sin q)
+        """
+        n, M, _ = self.features.frequencies.shape
+        if n == 1:
+            return self(product(left, right)[None])
+        block = _BLOCK if left.device.type == "cpu" else _ACCELERATOR_BLOCK
+        rows_at_once = max(batches.PRODUCTS, block // (8 * M * max(len(left), len(right))))
+        blocks = torch.arange(n, device=left.device).split(rows_at_once)
+        return torch.cat([self._block_on_product(left, right, r) for r in blocks])
+
+    def _block_on_product(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
+        r = rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
+        S, phases = (v.index_select(0, r) for v in (self.features.frequencies, self.features.phases))
+        w = _rows(self.weights, r)
+        first, others = self._embedded_halves(left, right)
+        k, M = first.shape[1], S.shape[1]
+        p = _cos_and_sin(torch.baddbmm(phases[:, None], first.expand(len(r), -1, -1), S[..., :k].mT))  # r x a x 2 x M
+        q = _cos_and_sin(others.expand(len(r), -1, -1) @ S[..., k:].mT)  # r x b x 2 x M
+        p2, q2 = p * p[:, :, :1], q * q[:, :, :1]
+        N = M - p2[:, :, 0].sum(2)[:, :, None] - q2[:, :, 0].sum(2)[:, None]  # r x a x b
+        N.baddbmm_(p2[:, :, 0], q2[:, :, 0].mT, alpha=2).baddbmm_(p2[:, :, 1], q2[:, :, 1].mT, alpha=-2)
+        scale = N.clamp_(min=torch.finfo(N.dtype).eps).rsqrt_()
+        to, signed = q.flatten(2).mT, torch.stack([w, -w], 2)  # signed: r x P x 2 x M
+        values = [((p * signed[:, None, i]).flatten(2) @ to).mul_(scale) for i in range(w.shape[1])]
+        if len(values) == 1:
+            return values[0].flatten(1)[: len(rows)]
+        region = self.regions.region_of(product(left, right))  # ab
+        return torch.stack(values, 1).flatten(2).gather(1, region.expand(len(r), 1, -1))[: len(rows), 0]
+
+    def _embedded_halves(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        space, k = self.features.space, left.shape[1]
+        if space is None:
+            return left, right
+        return MixedBox(space.axes[:k]).embed(left), MixedBox(space.axes[k:]).embed(right) if right.shape[1] else right
+
+
+def derivatives(x: Tensor, angles: Tensor, negated: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Values, gradients and Hessians of functions of `around`, each at one point x: b, b x D and b x D x D.
+
+    With angles a_j, `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`: `g = A N^-1/2`, differentiated twice.
+    """
+    a = angles - (x[:, :, None] * negated).sum(1)  # b x M
+    c = torch.cos(a)
+    N = torch.linalg.vecdot(c, c)[:, None]  # b x 1
+    n = N.sqrt()
+    g = torch.linalg.vecdot(w, c)[:, None] / n
+    slopes = (torch.stack([w, c], 1) * torch.sin(a)[:, None]) @ negated.mT  # b x 2 x D
+    dA, r = slopes[:, 0] / n, slopes[:, 1] / N  # A' / n and N' / (2 N), each b x D
+    k = g / N
+    curvature = torch.addcmul(-k, c, torch.addcdiv(2 * k * c, w, n, value=-1))  # g cos(2 a_j) / N - w_j cos(a_j) / n
+    cross = torch.addcmul(dA, g, r, value=-1.5)[:, :, None] * r[:, None, :]
+    hessian = torch.baddbmm(cross + cross.mT, negated * curvature[:, None], negated.mT, beta=-1)
+    return g[:, 0], torch.addcmul(dA, g, r, value=-1), hessian
+
+
+def _cos_and_sin(angles: Tensor) -> Tensor:
+    """Both of them, `... x M -> ... x 2 x M`."""
+    both = angles.new_empty(*angles.shape[:-1], 2, angles.shape[-1])
+    torch.cos(angles, out=both[..., 0, :])
+    torch.sin(angles, out=both[..., 1, :])
+    return both
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """The points `(left_i, right_j)`, `ab x D`, j fastest."""
+    a, b = len(left), len(right)
+    return torch.cat([left[:, None].expand(-1, b, -1), right.expand(a, -1, -1)], 2).flatten(0, 1)
+
+
+def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a batch; a batch of one is shared by all rows."""
+    return tensor if len(tensor) == 1 else tensor.index_select(0, rows)
 
 
 def block_features(

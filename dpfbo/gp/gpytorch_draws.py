@@ -69,7 +69,8 @@ class Draw:
             if isinstance(domain, MixedBox):
                 candidates = domain.snap(candidates)
             return _best(candidates, self._joint(embedded(domain, candidates)))
-        u = self.streams.uniform("own_draw/starts", self.agents, self.round, acquisition.uniforms_needed(domain))
+        size = (acquisition.n_candidates + acquisition.n_starts) * D
+        u = self.streams.uniform("own_draw/starts", self.agents, self.round, size)
         return maximizers_in_box(self.function(n_features), acquisition, u.view(n, -1, D))
 
     def _joint(self, points: Tensor) -> Tensor:

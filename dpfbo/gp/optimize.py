@@ -147,14 +147,14 @@ def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bo
 def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
     """`-|H|^-1 g` on the coordinates not held, |H| with the absolute eigenvalues: descent at saddles too."""
     free = (~held).to(g.dtype)
-    values, vectors = _eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
+    values, vectors = eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
     values = values.abs()
     values = torch.maximum(values, _FLATTEST * values.amax(1, keepdim=True)).clamp(min=1e-300)
     d = -(vectors @ ((vectors.mT @ g.unsqueeze(-1)) / values.unsqueeze(-1))).squeeze(-1)
     return d * (longest / d.norm(dim=1).clamp(min=1e-300)).clamp(max=1)[:, None]
 
 
-def _eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
+def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues and eigenvectors of B symmetric matrices, `_MATRICES` at a time.
 
     CUDA's solver for small matrices takes a workspace of about 1050 numbers a matrix, which it counts in 32 bits.

@@ -34,7 +34,8 @@ class OwnGP:
 
     fit: `closed_form` or `gpytorch` maximises the marginal likelihood whenever the number of observations is a
     multiple of `every`, each time from the values here; `given` keeps the values here. lengthscale (in the unit cube),
-    variance, noise (variance of an observation): start or given values.
+    variance, noise (variance of an observation): start or given values; `closed_form` starts from lengthscale and
+    noise / variance, whatever the scale of the observations.
 
     standardize: an agent's model and messages see its observations less their mean and over their standard deviation;
     with a private prior, that of its initial observations. The values here are then in these units.

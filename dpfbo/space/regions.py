@@ -44,6 +44,8 @@ class Regions:
         """The region of each unit-cube point, `... x D -> ...`, numbered with the last axis fastest."""
         region = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
         for axis, k in enumerate(self.parts):
+            if k == 1:
+                continue
             cell = (u[..., axis] * k).floor()
             above, below = u[..., axis] >= _part(cell + 1, k), u[..., axis] < _part(cell, k)
             cell += above.to(u.dtype) - below.to(u.dtype)  # corrects rounding
@@ -57,6 +59,9 @@ class Regions:
         The upper corner stays 1e-9 below a face that regions share; in single precision both corners stay 1e-6
         away from it, so that rounding cannot carry a point across.
         """
+        if self.P == 1:
+            corner = torch.zeros(*region.shape, self.dimension, dtype=dtype, device=region.device)
+            return corner, corner + 1
         edge = _EDGE[dtype]
         inset = edge if dtype == torch.float32 else 0.0
         lower, upper, rest = [], [], region

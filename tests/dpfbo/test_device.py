@@ -21,11 +21,12 @@ from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.power import Power
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.federated.weights.uniform import Uniform
-from dpfbo.gp import acquisition, hyperparameters, optimize, posterior
-from dpfbo.gp.acquisition import Acquisition, FeatureFunction
+from dpfbo.gp import acquisition, hyperparameters, newton, optimize, posterior, profile_likelihood
+from dpfbo.gp import features as gp_features
+from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design
 from dpfbo.gp.draws import OwnDraw
-from dpfbo.gp.features import RandomFeatures, block_features, shared_features
+from dpfbo.gp.features import FeatureFunction, RandomFeatures, block_features, shared_features
 from dpfbo.gp.own_gp import Hyperparameters, OwnGP
 from dpfbo.problems import Problem
 from dpfbo.problems.branin import Branin
@@ -77,7 +78,13 @@ def test_a_forgotten_device_is_caught(piece: Piece) -> None:
 
 @pytest.mark.parametrize(
     ("module", "forgotten"),
-    [(posterior, "eye"), (hyperparameters, "full"), (optimize, "arange"), (acquisition, "arange")],
+    [
+        (posterior, "eye"),
+        (profile_likelihood, "tensor"),
+        (optimize, "arange"),
+        (newton, "arange"),
+        (acquisition, "arange"),
+    ],
     ids=lambda v: v if isinstance(v, str) else v.__name__,
 )
 def test_a_device_forgotten_in_the_library_is_caught(module: Any, forgotten: str, monkeypatch: Any) -> None:
@@ -92,9 +99,10 @@ def test_a_device_forgotten_in_the_library_is_caught(module: Any, forgotten: str
     setattr(library, forgotten, lambda *args, device=None, **kwargs: factory(*args, **kwargs))
     reached = {
         posterior: lambda: posterior.cholesky(SINGULAR.clone()),
-        hyperparameters: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
-        optimize: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
-        acquisition: lambda: Acquisition(50, 3).maximize(function(2, 1), SQUARE, uniforms(N, 106)),
+        profile_likelihood: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
+        optimize: lambda: minimised(False, groups=False),
+        newton: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
+        acquisition: lambda: Acquisition(50, 3).maximize(function(2, 1), SQUARE, uniforms(2)),
     }[module]
     monkeypatch.setattr(module, "torch", library)
     reached()
@@ -136,7 +144,7 @@ def posterior_draws() -> Any:
     return L, rows, w, posterior.cholesky(SINGULAR.clone())
 
 
-def minimised(newton: bool) -> Any:
+def minimised(newton: bool, groups: bool = True) -> Any:
     """Rosenbrock's function, whose line searches fail now and then, from starts of which the best is wanted."""
 
     def rosenbrock(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -150,13 +158,13 @@ def minimised(newton: bool) -> Any:
     bound = torch.full_like(x0, 1.5)
     group = torch.arange(24, device=CPU) // 6
     alone = optimize.minimize(rosenbrock, x0, -bound, bound, bound[:, 0])
-    return alone, optimize.minimize(rosenbrock, x0, -bound, bound, bound[:, 0], group=group)
+    return alone, optimize.minimize(rosenbrock, x0, -bound, bound, bound[:, 0], group=group) if groups else None
 
 
 def maximised(domain: Domain, P: int, own: bool, refine: bool = True) -> Any:
     search = Acquisition(60, 4, 30 if refine else 0)
     f = function(domain.dimension, P, own)
-    return search.maximize(f, domain.to(CPU), uniforms(N, search.uniforms_needed(domain), seed=14))
+    return search.maximize(f, domain.to(CPU), search.shift(domain, STREAMS, "shift", 3, CPU))
 
 
 def own_draw(method: str, domain: Domain, own: OwnGP | None = None) -> Any:
@@ -270,7 +278,7 @@ def test_a_piece_stays_on_the_device_of_its_tensors(piece: Piece) -> None:
 
 
 def test_a_map_for_each_of_many_agents_is_evaluated_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acquisition, "_BLOCK", 2000)
+    monkeypatch.setattr(gp_features, "_BLOCK", 2000)
     same_elsewhere(lambda: maximised(LINE, 4, own=True))
 
 

@@ -20,9 +20,9 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.population.agents import Agents, Query
 from dpfbo.federated.population.shard import Shard
 from dpfbo.gp import gpytorch_fit, hyperparameters
-from dpfbo.gp.acquisition import Acquisition, FeatureFunction
+from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.draws import OwnDraw
-from dpfbo.gp.features import shared_features
+from dpfbo.gp.features import FeatureFunction, shared_features
 from dpfbo.gp.gpytorch_model import Models
 from dpfbo.gp.own_gp import Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky
@@ -174,7 +174,7 @@ def test_queries_of_a_broadcast_agree(domain: Grid | Box, P: int) -> None:
     D, search = domain.dimension, Acquisition()
     features = shared_features(100, D, 0.2, STREAMS.generator("features"))
     w, length = normals(1, P, 100, seed=8), torch.full((N,), 0.2, dtype=torch.float64)
-    u = STREAMS.uniform("starts", IDS, 0, search.uniforms_needed(domain))
+    u = search.shift(domain, STREAMS, "starts", 0, IDS.device)
     expected = search.maximize(FeatureFunction(features, w, Regions(P, D), length), domain, u)
     function = FeatureFunction(features.to(CUDA), there(w), Regions(P, D), there(length))
     assert_queries_agree(domain, back(search.maximize(function, domain.to(CUDA), there(u))), expected)

@@ -288,8 +288,8 @@ class Agents:
 
     def _argmax(self, weights: Tensor, regions: Regions, ids: Tensor, t: int) -> Tensor:
         """Maximisers of the functions with these weights (n x P x M, or 1 x P x M), n x D."""
-        u = self.streams.uniform("acquisition", ids, t, self.acquisition.uniforms_needed(self.domain))
-        return self.acquisition.maximize_shared(self.features, weights, regions, self.domain, u)
+        shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, ids.device)
+        return self.acquisition.maximize_shared(self.features, weights, regions, self.domain, shift)
 
     def tables(self, prior: SharedPrior) -> OnGrid | None:
         """Psi and covariances under a prior, of all points of the grid; None on other domains and large grids."""

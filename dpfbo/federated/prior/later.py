@@ -45,9 +45,9 @@ class LaterDesign:
         numbers = self.streams.normal("design/weights", agents, t, len(prior.rotation))
         r = prior.mean + prior.spectrum.sqrt() * batches.product(numbers, prior.directions)
         weights = batches.product(r, prior.rotation.mT)[:, None]
-        u = self.streams.uniform("acquisition", agents, t, self.acquisition.uniforms_needed(self.domain))
+        shift = self.acquisition.shift(self.domain, self.streams, "acquisition", t, agents.device)
         return self.acquisition.maximize_shared(
-            self.features, weights, Regions(1, self.domain.dimension), self.domain, u
+            self.features, weights, Regions(1, self.domain.dimension), self.domain, shift
         )
 
 

@@ -9,7 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpfbo.gp.features import RandomFeatures, block_features, shared_features
+from dpfbo.gp.features import FeatureFunction, RandomFeatures, block_features, product, shared_features
+from dpfbo.space.domain import Box
+from dpfbo.space.mixed import Choice, Continuous, MixedBox, Whole
+from dpfbo.space.regions import Regions
 
 
 def make(M: int, D: int, lengthscale: float, seed: int = 0, paired: bool = False) -> RandomFeatures:
@@ -197,3 +200,42 @@ def test_blocks_divide_the_features_into_pairs(M: int, blocks: int) -> None:
         block_features(M, 2, [0.1] * blocks, np.random.default_rng(0))
     with pytest.raises(ValueError, match="lengthscales must be a finite number above 0, got 0"):
         block_features(8, 2, [0.1, 0], np.random.default_rng(0))
+
+
+SPACES = {
+    "line": Box((0.0,), (1.0,)),
+    "square": Box((0.0, 0.0), (1.0, 1.0)),
+    "five axes": Box((0.0,) * 5, (1.0,) * 5),
+    "mixed": MixedBox((Continuous(0, 1), Choice(3), Whole(1, 5))),
+    "one discrete axis": MixedBox((Choice(3),)),
+}
+
+
+def own_functions(space: Box | MixedBox, B: int, P: int) -> FeatureFunction:
+    M, D = 40, space.embedded_dimension if isinstance(space, MixedBox) else space.dimension
+    generator = torch.Generator().manual_seed(3)
+    s, b, w = (torch.randn(B, *shape, dtype=torch.float64, generator=generator) for shape in ((M, D), (M,), (P, M)))
+    regions = Regions(P, space.dimension)
+    return FeatureFunction(RandomFeatures(4 * s, b).on(space), w, regions, torch.ones(B, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("P", [1, 4])
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_values_on_a_product_are_those_at_its_points(space: Box | MixedBox, P: int) -> None:
+    f, k = own_functions(space, 5, P), -(-space.dimension // 2)
+    left, right = uniforms(7, k, seed=4), uniforms(6 if space.dimension > 1 else 1, space.dimension - k, seed=5)
+    points = product(left, right)
+    assert points.shape == (len(left) * len(right), space.dimension)
+    assert torch.allclose(f.on_product(left, right), f(points[None]), rtol=0, atol=1e-12)
+    single = f.to(torch.float32).on_product(left.float(), right.float()).double()
+    assert torch.allclose(single, f(points[None]), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 9])
+def test_blocks_of_a_product_give_the_same_values(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    f = own_functions(SPACES["square"], rows, 1)
+    left, right = uniforms(8, 1, seed=4), uniforms(8, 1, seed=5)
+    whole = f.on_product(left, right)
+    monkeypatch.setattr("dpfbo.gp.features._BLOCK", 8 * 40 * 8 * 4)  # four agents a block
+    assert torch.equal(f.on_product(left, right), whole)
+    assert torch.equal(f.select(torch.arange(2)).on_product(left, right), whole[:2])

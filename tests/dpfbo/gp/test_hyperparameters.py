@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF
 from torch import Tensor
 
-from dpfbo.gp import hyperparameters
+from dpfbo.gp import hyperparameters, profile_likelihood
 from dpfbo.gp.own_gp import BOUNDS, Hyperparameters, OwnGP
 
 OBJECTIVES = ["closed_form", "gpytorch"]
@@ -102,26 +102,54 @@ def test_the_gradient_is_that_of_finite_differences(objective: str) -> None:
         assert gradient[:, axis].abs().max() > 1e-2, "nothing to compare"
 
 
-@pytest.mark.parametrize(("t", "D"), [(1, 1), (12, 1), (20, 3)])
-def test_the_fisher_information_is_the_expected_curvature(t: int, D: int) -> None:
-    """`tr(A^-1 A_i A^-1 A_j) / (2 t)` with `A_i` by central differences of the Gram matrix: errors of 1e-9."""
+def profiled(theta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return profile_likelihood.profile(theta, hyperparameters.squared_distances(x, x), y)
+
+
+# (log l, log eta) and a factor of y, with which the best variance is free, at its lower bound, or so that the noise is
+# at its lower or upper bound
+PROFILES = {"free": (-1.0, -4.0, 1.0), "least variance": (-1.0, -3.0, 1e-5), "least noise": (-0.5, -9.2, 1e-4)}
+PROFILES |= {"most variance": (-1.0, -4.0, 1e4), "most noise": (-1.0, 3.0, 1e4)}
+CASES = pytest.mark.parametrize("case", PROFILES)
+
+
+@CASES
+def test_the_profile_has_the_best_variance_within_the_bounds(case: str) -> None:
+    """No variance on a fine grid within the bounds of variance and noise is more likely; one of them comes close."""
+    x, y = well_posed(4, 20, 2)
+    log_l, log_eta, factor = PROFILES[case]
+    value, _, _ = profiled(numbers(log_l, log_eta).expand(4, 2), x, factor * y)
+    eta = math.exp(log_eta)
+    low = max(BOUNDS["variance"][0], BOUNDS["noise"][0] / eta)
+    high = min(BOUNDS["variance"][1], BOUNDS["noise"][1] / eta)
+    variances = torch.linspace(math.log(low), math.log(high), 2000, dtype=torch.float64)
+    others = torch.stack(
+        [
+            hyperparameters.closed_form(numbers(log_l, v, v + log_eta).expand(4, 3), x, factor * y)[0]
+            for v in variances.tolist()
+        ]
+    )
+    best = others.max(0)
+    assert torch.allclose(-value, best.values, rtol=0, atol=1e-4) and torch.all(-value >= best.values - 1e-9)
+    at_an_end = (best.indices == 0) | (best.indices == 1999)
+    assert torch.all(at_an_end == (case != "free"))
+
+
+@CASES
+@pytest.mark.parametrize(("t", "D"), [(1, 1), (20, 3)])
+def test_derivatives_of_the_profile_are_those_of_finite_differences(case: str, t: int, D: int) -> None:
     x, y = well_posed(4, t, D)
-    theta, h = random_theta(4), 1e-5
-    *_, information = hyperparameters.closed_form(theta, x, y)
-    assert information.shape == (4, 3, 3)
-
-    def gram(z: Tensor) -> Tensor:
-        hyper = Hyperparameters(*z.exp().unbind(1))
-        return hyperparameters.se_kernel(hyperparameters.squared_distances(x, x), hyper) + torch.diag_embed(
-            hyper.noise[:, None].expand(-1, t)
-        )
-
-    steps = h * torch.eye(3, dtype=torch.float64)
-    slopes = [torch.linalg.solve(gram(theta), (gram(theta + s) - gram(theta - s)) / (2 * h)) for s in steps]
-    for i in range(3):
-        for j in range(3):
-            expected = 0.5 * (slopes[i] @ slopes[j]).diagonal(dim1=1, dim2=2).sum(1) / t
-            assert torch.allclose(information[:, i, j], expected, rtol=1e-6, atol=1e-7)
+    log_l, log_eta, factor = PROFILES[case]
+    theta, h = numbers(log_l, log_eta) + 0.1 * uniforms(4, 2, seed=5), 1e-5
+    _, gradient, hessian = profiled(theta, x, factor * y)
+    assert gradient.shape == (4, 2) and hessian.shape == (4, 2, 2)
+    for axis in range(2):
+        step = torch.zeros(2, dtype=torch.float64)
+        step[axis] = h
+        up, down = (profiled(theta + s, x, factor * y) for s in (step, -step))
+        scale = 1 + gradient.abs().amax()
+        assert torch.allclose(gradient[:, axis], (up[0] - down[0]) / (2 * h), rtol=1e-5, atol=1e-6 * float(scale))
+        assert torch.allclose(hessian[:, axis], (up[1] - down[1]) / (2 * h), rtol=1e-5, atol=1e-5 * float(scale))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -263,6 +291,24 @@ def test_degenerate_data_stay_finite_and_within_bounds(y: Tensor, equal_points: 
     fitted = hyperparameters.fit(x, y.double()[None], OwnGP().start(1))
     for name, (low, high) in BOUNDS.items():
         assert low * (1 - 1e-9) <= float(getattr(fitted, name)) <= high * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("factor", [0.1, 10.0])
+def test_the_fit_follows_the_scale_of_the_observations(factor: float) -> None:
+    x, y = well_posed(6, 30, 2, seed=60)
+    start = OwnGP("closed_form", 5, 0.3, 1.0, 0.03).start(6)
+    small, large = hyperparameters.fit(x, y, start), hyperparameters.fit(x, factor * y, start)
+    assert torch.allclose(large.lengthscale, small.lengthscale, rtol=1e-6)
+    assert torch.allclose(large.variance, factor**2 * small.variance, rtol=1e-5)
+    assert torch.allclose(large.noise, factor**2 * small.noise, rtol=1e-5)
+
+
+def test_the_fit_does_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = well_posed(7, 20, 2, seed=61)
+    whole = hyperparameters.fit(x, y, OwnGP().start(7))
+    monkeypatch.setattr("dpfbo.gp.profile_likelihood._BLOCK", 3 * 20**2)  # the last block has one agent
+    for a, b in zip(vars(whole).values(), vars(hyperparameters.fit(x, y, OwnGP().start(7))).values(), strict=True):
+        assert torch.equal(a, b)
 
 
 def test_the_fit_changes_no_input() -> None:

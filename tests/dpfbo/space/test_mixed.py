@@ -117,9 +117,9 @@ def test_a_maximum_is_found_among_all_configurations(P):
     features = shared_features(60, embedded_dimension(box), 0.25, np.random.default_rng(2)).on(box)
     w = torch.from_numpy(np.random.default_rng(3).standard_normal((30, P, 60)))
     acquisition = Acquisition(n_candidates=300, n_starts=15)
-    uniforms = torch.from_numpy(np.random.default_rng(4).uniform(size=(30, acquisition.uniforms_needed(box))))
+    shift = torch.from_numpy(np.random.default_rng(4).uniform(size=3))
     regions = Regions(P, 3)
-    found = acquisition.maximize_shared(features, w, regions, box, uniforms)
+    found = acquisition.maximize_shared(features, w, regions, box, shift)
     assert torch.equal(box.snap(found), found)
     points = grid_of(box, 101)
 

@@ -1,0 +1,162 @@
+"""Batched Newton minimisation in boxes: many small problems as one batch, each with a trust region of its own.
+
+An iteration evaluates every running problem once: a step that fails is tried again, shorter, while the others go on.
+So the number of operations does not depend on the slowest line search. A problem takes the path that it would take
+alone; problems that have converged leave the batch.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from dpfbo.gp import batches, optimize
+
+# values (b), gradients (b x D) and Hessians (b x D x D) at points x (b x D) of problems, given the rows of their data
+Function = Callable[..., tuple[Tensor, Tensor, Tensor]]
+
+_ARMIJO = 1e-4
+_HOPE = 4.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
+_NEAR = 0.02  # fraction of the box: coordinates closer to a bound, and within the radius, may go straight to it
+_SHORTER = 0.25  # times the length of a step that failed: that of the next one
+_RUNNING = 0.7  # share of a batch below which converged problems are taken out
+_FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a step divides by
+_TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A problem stops when its next step promises a decrease of at most `decrease`, all after `evaluations` steps."""
+
+    decrease: float
+    evaluations: int
+
+
+@dataclass
+class _Problems:
+    """The problems of a batch.
+
+    state: b x K, one row a problem, of x (D), gradient (D), Hessian (D D), value, and the length of the longest next
+    step. fixed: b x (3 D + 1), of lower and upper corner, `_NEAR` of the box, and the largest length of a step.
+    """
+
+    rows: Tensor
+    group: Tensor
+    state: Tensor
+    fixed: Tensor
+    data: tuple[Tensor, ...]
+    D: int
+
+    def take(self, i: Tensor) -> "_Problems":
+        rows, group, state, fixed = (v.index_select(0, i) for v in (self.rows, self.group, self.state, self.fixed))
+        return _Problems(rows, group, state, fixed, tuple(d.index_select(0, i) for d in self.data), self.D)
+
+    def unpacked(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """x, gradient, Hessian, value and radius."""
+        D = self.D
+        x, g, H, f, radius = self.state.split((D, D, D * D, 1, 1), 1)
+        return x, g, H.unflatten(1, (D, D)), f[:, 0], radius[:, 0]
+
+
+def minimize(
+    function: Function,
+    x0: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    longest: Tensor,
+    limits: Limits,
+    data: Sequence[Tensor],
+    group: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Minimise B functions of D variables, each within its own box.
+
+    A step is `-|H|^-1 g`, with the absolute eigenvalues of the Hessian, on the coordinates that are not held at a
+    bound; no longer than the problem's radius, which a step that decreases the value too little shrinks and any other
+    doubles, up to `longest`.
+
+    x0, lower, upper: B x D; longest: B. data: tensors with one row a problem, which the function gets after the
+    points. group: B, the group of each start, if only the best of a group is needed: a start ends as soon as `_HOPE`
+    times the predicted decrease of its next step would not reach its group's best value. Returns the best points
+    (B x D) and their values (B). A problem whose value or derivatives at x0 are not finite stays there, at infinity.
+    """
+    (B, D), device = x0.shape, x0.device
+    if B == 0:
+        return x0, x0.new_empty(0)
+    alone = torch.arange(B, device=device)
+    rows = batches.filled(B, batches.PRODUCTS, device)
+    fixed = torch.cat([lower, upper, _NEAR * (upper - lower), longest[:, None]], 1)
+    start = _Problems(alone, alone if group is None else group, x0, fixed, tuple(data), D).take(rows)
+    x = x0.index_select(0, rows).clamp(start.fixed[:, :D], start.fixed[:, D : 2 * D])
+    batch = replace(start, state=_finite(_packed(x, *function(x, *start.data), start.fixed[:, -1]), D))
+    found = batch.state.clone()
+    best = torch.full_like(x0[:, 0], torch.inf)  # of each group
+    for _ in range(limits.evaluations):
+        x, g, H, f, radius = batch.unpacked()
+        d, length = _step(x, g, H, radius, batch.fixed)
+        promised = (d * g).sum(1).neg_()
+        running = promised > limits.decrease
+        if group is not None:
+            best.scatter_reduce_(0, batch.group, f, "amin")
+            running &= torch.sub(f, promised, alpha=_HOPE) <= best.index_select(0, batch.group)
+        kept = running.nonzero()[:, 0]
+        if len(kept) < _RUNNING * len(running):
+            found.index_copy_(0, batch.rows, batch.state)
+            if len(kept) == 0:
+                return found[:B, :D], found[:B, -2]
+            kept = kept[batches.filled(len(kept), batches.PRODUCTS, device)]
+            batch, d, length, running = batch.take(kept), d[kept], length[kept], running[kept]
+        batch.state = _moved(function, batch, d, length, running)
+    found.index_copy_(0, batch.rows, batch.state)
+    return found[:B, :D], found[:B, -2]
+
+
+def _packed(x: Tensor, f: Tensor, g: Tensor, H: Tensor, radius: Tensor) -> Tensor:
+    return torch.cat([x, g, H.flatten(1), f[:, None], radius[:, None]], 1)
+
+
+def _finite(state: Tensor, D: int) -> Tensor:
+    """The state; a problem with a number that is not finite has no derivatives, and infinity as its value."""
+    failed = ~state.sum(1).isfinite()
+    state[:, D:-2].masked_fill_(failed[:, None], 0.0)
+    state[:, -2].masked_fill_(failed, torch.inf)
+    return state
+
+
+def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running: Tensor) -> Tensor:
+    """The state after the steps d (b x D) of the running problems, as far as they decrease the values enough.
+
+    A problem that is not running does not move; its radius shrinks, so that it does not run again.
+    """
+    D, (old, slope, _, before, radius) = b.D, b.unpacked()
+    x = (old + d).clamp_(b.fixed[:, :D], b.fixed[:, D : 2 * D])
+    f, g, H = function(x, *b.data)
+    new = _packed(x, f, g, H, torch.minimum(2 * radius, b.fixed[:, -1]))
+    enough = torch.add(before, ((x - old) * slope).sum(1), alpha=_ARMIJO)
+    ok = running & (f <= enough) & new.sum(1).isfinite()
+    b.state[:, -1] = _SHORTER * length
+    return torch.where(ok[:, None], new, b.state)
+
+
+def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
+    """The next step of each problem, b x D, and its length.
+
+    Coordinates close to a bound that a descent would push outward move to the bound, whatever the curvature.
+    """
+    D = x.shape[1]
+    lower, upper, near, _ = fixed.split((D, D, D, 1), 1)
+    room = torch.where(g > 0, lower, upper) - x
+    held = room.abs() <= torch.minimum(near, radius[:, None])
+    d = solved(H, g, held)
+    length = torch.linalg.vector_norm(d, dim=1)
+    factor = (radius / length.clamp(min=_TINY)).clamp_(max=1)
+    return torch.where(held, room, d * -factor[:, None]), length * factor
+
+
+def solved(H: Tensor, g: Tensor, held: Tensor) -> Tensor:
+    """`|H|^-1 g` on the coordinates that are not held, b x D; 0 on the others."""
+    values, vectors = optimize.eigh(H.masked_fill(held[:, :, None] | held[:, None, :], 0.0))
+    values = values.abs_()
+    values = torch.maximum(values, _FLATTEST * values.amax(1, keepdim=True)).clamp_(min=_TINY)
+    along = vectors.mT @ g.masked_fill(held, 0.0).unsqueeze(-1)
+    return (vectors @ along.div_(values.unsqueeze(-1)))[:, :, 0]
