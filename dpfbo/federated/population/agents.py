@@ -279,11 +279,11 @@ class Agents:
             weights, regions = broadcast.values[None], self.regions
         return self._argmax(weights, regions, ids, t)
 
-    def followed(self, broadcast: Broadcast, ids: Tensor) -> Broadcast:
-        """The broadcast for agents on a grid, all of whom follow region vectors to one point: that point."""
-        if not (isinstance(self.domain, Grid) and isinstance(broadcast, RegionVectors)):
+    def followed(self, broadcast: Broadcast, ids: Tensor, t: int) -> Broadcast:
+        """The broadcast as the agents follow it in round t: region vectors lead all of them to one point."""
+        if not isinstance(broadcast, RegionVectors):
             return broadcast
-        point = self._argmax(broadcast.values[None], self.regions, ids[:1], 0)
+        point = self._argmax(broadcast.values[None], self.regions, ids[:1], t)
         return Points(point.expand(int(ids.max()) + 1, -1))
 
     def _argmax(self, weights: Tensor, regions: Regions, ids: Tensor, t: int) -> Tensor:

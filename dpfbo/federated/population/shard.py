@@ -149,7 +149,7 @@ class Shard:
 
     def _queried(self, t: int, broadcast: Broadcast | None) -> tuple[RoundRecord, Tensor, Tensor]:
         """Ask all agents for their points u of round t, and evaluate them to y. Returns their record, u and y."""
-        received = self._received(broadcast)
+        received = self._received(broadcast, t)
         queries = self._each(lambda block: block.query(t, received, self._tables))
         query = Query(torch.cat([q.u for q in queries]), torch.cat([q.source for q in queries]))
         x = self._problem.domain.to_natural(query.u)
@@ -163,11 +163,12 @@ class Shard:
         for block, block_u, block_y in zip(self._blocks, u.split(sizes), y.split(sizes), strict=True):
             block.observe(block_u, block_y)
 
-    def _received(self, broadcast: Broadcast | None) -> Broadcast | None:
+    def _received(self, broadcast: Broadcast | None, t: int) -> Broadcast | None:
         """The broadcast on this device."""
         if broadcast is None:
             return None
-        received = self._agents.followed(moved(broadcast, self._ids.device), self._ids)
+        with self._clock("acquisition"):
+            received = self._agents.followed(moved(broadcast, self._ids.device), self._ids, t)
         known = None if self._tables is None else self._tables.prior.values
         if isinstance(received, SharedPrior) and (known is None or not torch.equal(known, received.values)):
             self._tables = self._agents.tables(received)  # once for all blocks

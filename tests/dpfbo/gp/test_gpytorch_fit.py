@@ -49,15 +49,20 @@ def some(own: OwnGP, N: int = 4, t: int = 12) -> tuple[KernelParameters, Tensor,
 
 
 def test_the_se_likelihood_is_the_closed_form() -> None:
-    """Value, gradient, and information up to the error of a difference quotient."""
+    """Value and gradient; and the information `tr(A^-1 A_i A^-1 A_j) / 2t` up to the error of a difference quotient."""
     _, x, y = some(SETTINGS[0])
     hyper = Hyperparameters(*(0.1 + uniforms(4, 3, seed=8)).unbind(1))
     theta = torch.stack([hyper.lengthscale, hyper.variance, hyper.noise], 1).log()
-    value, gradient, information = hyperparameters.closed_form(theta, x, y)
+    value, gradient, _ = hyperparameters.closed_form(theta, x, y)
     ours = gpytorch_model.kernel_parameters(hyper)
     value_too, gradient_too = gpytorch_fit.log_likelihood(ours, x, y, Models())
     assert torch.allclose(value_too, value, rtol=0, atol=1e-10)
     assert torch.allclose(gradient_too.flip(1), gradient, rtol=0, atol=1e-10)  # the columns are in the other order
+    D2, t = hyperparameters.squared_distances(x, x), x.shape[1]
+    K, one = hyperparameters.se_kernel(D2, hyper), hyper.noise[:, None, None] * torch.eye(t, dtype=x.dtype)
+    parts = [K * D2 / hyper.lengthscale[:, None, None] ** 2, K, one]  # derivatives by the logarithms
+    B = torch.stack([torch.linalg.solve(K + one, part) for part in parts], 1)
+    information = torch.einsum("niab,njba->nij", B, B) / (2 * t)
     information_too = gpytorch_fit.information(ours, x, Models())
     assert torch.allclose(information_too.flip(1, 2), information, rtol=1e-3, atol=1e-4)
 
