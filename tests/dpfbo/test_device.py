@@ -224,7 +224,7 @@ def transferred() -> Any:
     found = transfer.log_likelihoods()
     model = chosen_model(found, "mixture", uniforms(N, seed=24))
     index = model[SOME]
-    draws = transfer.select(SOME).draw(index, normals(3, 20, seed=25), normals(3, T, seed=26), normals(3, seed=27))
+    draws = transfer.draw(SOME, index, normals(3, 20, seed=25), normals(3, T, seed=26), normals(3, seed=27))
     return (
         PRIOR.statistics.messages(Phi, y),
         transfer.mean,
