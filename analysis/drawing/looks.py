@@ -51,6 +51,7 @@ ALGORITHMS = {
     "dp_prior": Style("#882255", (0, (14, 1)), ">"),
     "shared_prior": Style("#AA66CC", (0, (12, 2, 3, 2)), "<"),
 }  # Okabe and Ito's colours, without yellow, and five more
+ONE_RUN = "#0072B2"  # the agents of a run in a picture of their own
 OUTSOURCED = {
     "gp_ucb": Style("#000000", (0, (1, 1)), "D"),
     "random_rows": Style("#8C8C8C", (0, (1, 2.5)), "v"),

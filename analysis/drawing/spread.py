@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from analysis.drawing.axes import LOGARITHMIC_FROM, label_metric
 from analysis.drawing.curves import X_LABEL
+from analysis.drawing.looks import ONE_RUN
 from analysis.drawing.page import PanelHead, page
 from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.labels import metric_label, problem_label
@@ -20,7 +21,6 @@ from analysis.rounds import RunFiles
 
 PERCENT = (5, 25, 50, 75, 95)
 BANDS = ((5, 95, 0.14), (25, 75, 0.26))  # percent, percent, opacity
-COLOUR = "#0072b2"
 
 
 def table(run: RunFiles) -> pd.DataFrame:
@@ -41,9 +41,9 @@ def figure(run: RunFiles, found: pd.DataFrame, style: PageStyle = SCREEN) -> Fig
     facts, values = run.facts, found[[f"q{p:02d}" for p in PERCENT]].to_numpy()
     words = metric_label(str(facts.get("metric") or "metric"))
     entries = [
-        Line2D([], [], color=COLOUR, label="median"),
+        Line2D([], [], color=ONE_RUN, label="median"),
         *(
-            Line2D([], [], color=COLOUR, alpha=alpha + 0.1, linewidth=6, label=f"{low} to {high} %")
+            Line2D([], [], color=ONE_RUN, alpha=alpha + 0.1, linewidth=6, label=f"{low} to {high} %")
             for low, high, alpha in BANDS[::-1]
         ),
         Line2D([], [], color="#444444", linestyle=":", label="mean"),
@@ -52,9 +52,9 @@ def figure(run: RunFiles, found: pd.DataFrame, style: PageStyle = SCREEN) -> Fig
     drawn, (axes,) = page(title, entries, [PanelHead(x_label=X_LABEL)], _caption(run, found), style)
     for low, high, alpha in BANDS:
         axes.fill_between(
-            found["round"], found[f"q{low:02d}"], found[f"q{high:02d}"], color=COLOUR, alpha=alpha, linewidth=0
+            found["round"], found[f"q{low:02d}"], found[f"q{high:02d}"], color=ONE_RUN, alpha=alpha, linewidth=0
         )
-    axes.plot(found["round"], found["q50"], color=COLOUR)
+    axes.plot(found["round"], found["q50"], color=ONE_RUN)
     axes.plot(
         found["round"], found["mean"], color="#444444", linestyle=":", linewidth=0.8 * mpl.rcParams["lines.linewidth"]
     )

@@ -259,6 +259,8 @@ def _sum(
 ) -> tuple[PartialSum, int]:
     """The weighted sum of the chosen agents' messages, and the number of lost ones, which count as zero vectors."""
     arrived = chosen if lost is None else chosen[~lost[chosen]]
+    if getattr(messages, "mechanism", mechanism) != mechanism:
+        raise ValueError("the agents would bound and add up their messages by another mechanism than the server's")
     if isinstance(messages, Contributions):
         part = messages.add_up(arrived, weights, n_features)
     else:

@@ -23,6 +23,7 @@ from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design
 from dpfbo.gp.features import RandomFeatures
 
+_AGENTS = 4096  # whose later points are computed at once
 _BLOCK = 2_000_000  # features of the public design that are held at once
 
 
@@ -80,7 +81,7 @@ class PriorServer:
         prior, points = self._broadcast(past[0][0], found), list[Tensor]()
         agents = torch.arange(self.server.n_agents)
         for i in range(1, len(past)):
-            points.append(self.later_points(prior, agents, i))
+            points.append(torch.cat([self.later_points(prior, part, i) for part in agents.split(_AGENTS)]))
             sums = JointSums.of(self._rows(points), found.own)
             found = joint_posterior(found, [self._released(*past[j], j) for j in range(i + 1)], sums)
             prior = self._broadcast(past[i][0], found)

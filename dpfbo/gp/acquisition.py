@@ -18,7 +18,7 @@ from dpfbo.space.mixed import MixedBox
 from dpfbo.space.regions import Regions
 
 _AGENTS = 256  # agents that are searched at once on a CPU
-_ACCELERATOR_AGENTS = 2**15
+_ACCELERATOR_BLOCK = 2**28  # the same by the slopes of all starts, on an accelerator: 2 GB
 _CELLS = 8  # parts of each half of the axes; a cell of the box, a product of two, gives at most one start
 _APART = 0.3  # length-scales: a start this close to a better one would climb to the same maximum
 _SWEEPS = 2  # searches along every discrete axis, each with an ascent along the others
@@ -113,7 +113,10 @@ class Acquisition:
             return domain.unit_points[function(domain.unit_points[None]).argmax(1)]
         mixed = domain if isinstance(domain, MixedBox) else None
         function, candidates = function.normalised(), BoxCandidates.of(domain, self.n_candidates, shift)
-        device, agents = shift.device, _AGENTS if shift.device.type == "cpu" else _ACCELERATOR_AGENTS
+        device, agents = shift.device, _AGENTS
+        if device.type != "cpu":
+            starts = (1 + self.n_starts) * domain.dimension * function.features.frequencies.shape[1]
+            agents = max(batches.PRODUCTS, _ACCELERATOR_BLOCK // starts)
         found = []
         for rows in torch.arange(len(function), device=device).split(agents):
             part = function.select(rows[batches.filled(len(rows), batches.PRODUCTS, device)])
@@ -134,7 +137,7 @@ class Acquisition:
         if mixed is not None:
             starts = _other_values(function, starts, mixed)
         if self.max_iterations == 0:
-            return starts[:, 0]
+            return starts[torch.arange(len(starts), device=starts.device), function(starts).argmax(1)]
         limits, each = newton.Limits(_PROMISE, self.max_iterations), torch.arange(len(starts), device=starts.device)
         owner, which = _distinct(starts, function).nonzero(as_tuple=True)
         x, value = _ascend(function, starts[owner, which], owner, limits, mixed)

@@ -150,7 +150,8 @@ def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tup
     d = solved(H, g, held)
     length = torch.linalg.vector_norm(d, dim=1)
     factor = (radius / length.clamp(min=_TINY)).clamp_(max=1)
-    return torch.where(held, room, d * -factor[:, None]), length * factor
+    step = torch.where(held, room, d * -factor[:, None])
+    return step, torch.linalg.vector_norm(step, dim=1)
 
 
 def solved(H: Tensor, g: Tensor, held: Tensor) -> Tensor:

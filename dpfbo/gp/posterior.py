@@ -46,16 +46,6 @@ def _failed(L: Tensor, info: Tensor) -> Tensor:
     return ((info != 0) | ~torch.isfinite(L.diagonal(dim1=-2, dim2=-1)).all(-1)).nonzero()[:, 0]
 
 
-def extend_cholesky(L: Tensor, K_cross: Tensor, K_new: Tensor) -> tuple[Tensor, Tensor]:
-    """New rows of Cholesky factors when k observations join t old ones.
-
-    L: N x t x t; K_cross: N x k x t; K_new: N x k x k, both with the noise on the diagonal. Returns the new rows' two
-    blocks: N x k x t and N x k x k (lower triangular). Costs O(k t^2) instead of O(t^3).
-    """
-    cross = torch.linalg.solve_triangular(L, K_cross.mT, upper=False).mT
-    return cross, cholesky(K_new - cross @ cross.mT)
-
-
 def sample_weights(Phi: Tensor, L: Tensor, y: Tensor, w0: Tensor, e: Tensor) -> Tensor:
     """Posterior draws of the weights by Matheron's rule.
 

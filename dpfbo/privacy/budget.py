@@ -54,9 +54,10 @@ class EpsilonCurve:
         k = len(charged) + len(then)
         if not (self._begin_with(charged) and self._events[len(charged) : k] == list(then)):
             both = [*charged, *then]
-            self._events = [*both, *self._planned[self._n_charged(both) :]]  # valid for the rest of the run
-            self._source = None
-            self._curve = _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
+            events = [*both, *self._planned[self._n_charged(both) :]]  # valid for the rest of the run
+            # if this raises, all stays as it was
+            curve = _curve(self._accountant, tuple(events), self._delta)  # type: ignore[arg-type]
+            self._source, self._events, self._curve = None, events, curve
         return self._curve[k - 1]
 
     def along(self, charged: Events, then: Events) -> Iterator[float]:

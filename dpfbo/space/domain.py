@@ -89,26 +89,27 @@ class Grid:
 
         Raises ValueError for a point that is not one of the grid.
         """
-        values, codes, rows = self._lookup
-        code = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
-        for axis, known in enumerate(values):
-            cell = torch.searchsorted(known, u[..., axis].contiguous()).clamp_(max=len(known) - 1)
-            code = code * len(known) + cell
-        index = rows[torch.searchsorted(codes, code).clamp_(max=len(codes) - 1)]
+        rank = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
+        axes, rows = self._lookup
+        for axis, (values, codes) in enumerate(axes):
+            cell = torch.searchsorted(values, u[..., axis].contiguous()).clamp_(max=len(values) - 1)
+            rank = torch.searchsorted(codes, rank * len(values) + cell).clamp_(max=len(codes) - 1)
+        index = rows[rank]
         if not torch.equal(self.unit_points[index], u):
             raise ValueError("a point is not one of the grid")
         return index.int()
 
     @cached_property
-    def _lookup(self) -> tuple[list[Tensor], Tensor, Tensor]:
-        """The values of each axis, the sorted codes of the points in these values, and the points' rows."""
-        values, code = [], torch.zeros(len(self.points), dtype=torch.long, device=self.points.device)
+    def _lookup(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+        """For each axis its values, and the sorted codes (rank on the axes before, value) of the points; by the rank on
+        all axes the first point of this rank."""
+        rank, axes = torch.zeros(len(self.points), dtype=torch.long, device=self.points.device), []
         for axis in range(self.dimension):
-            known, cell = self.unit_points[:, axis].unique(return_inverse=True)
-            values.append(known)
-            code = code * len(known) + cell
-        rows = torch.argsort(code, stable=True)  # of equal points the first
-        return values, code[rows], rows
+            values, cell = self.unit_points[:, axis].unique(return_inverse=True)
+            codes, rank = (rank * len(values) + cell).unique(return_inverse=True)
+            axes.append((values, codes))
+        order = torch.argsort(rank, stable=True)
+        return axes, order[torch.searchsorted(rank[order], torch.arange(len(codes), device=rank.device))]
 
     def to(self, device: torch.device) -> "Grid":
         """The same grid with its points on a device."""

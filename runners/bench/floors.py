@@ -17,7 +17,7 @@ own draw    exact: one row of the factor, Matheron's rule in F harmonics, a prod
 search      in a box: F features at C points in single precision, one gradient and Hessian at each of R + 1 starts in
             single precision and one more in double
 acquisition the search of the broadcast; on a grid once for all agents
-fit         two evaluations of likelihood, gradient and Fisher information (3 n^3) in each round in which fits are due
+fit         two evaluations of likelihood, gradient and Hessian (3 n^3) in each round in which fits are due
 gate        dp_prior: the new point in the prior's coordinates, its row in two Gram matrices, and the factors and
             solutions of K models
 server      one uniform and P weights an agent; clipping and the weighted sum of the chosen messages; noise
@@ -190,7 +190,7 @@ def acquisition(n: int, shape: RunShape) -> Work:
 
 
 def fit(n: int, shape: RunShape) -> Work:
-    """One fit by Fisher scoring: distances, then evaluations with a factor, an inverse and a product each."""
+    """One fit by Newton steps: distances, then evaluations with a factor, an inverse and a product each."""
     each = Work(flops=3 * n**3 + 8 * n * n, exp=n * n / 2)
     return Work(flops=1.5 * n * n * shape.D) + _EVALUATIONS * each
 

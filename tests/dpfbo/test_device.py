@@ -139,9 +139,8 @@ def features() -> Any:
 def posterior_draws() -> Any:
     Phi, eye = normals(N, T, 20, seed=9), torch.eye(T, dtype=torch.float64, device=CPU)
     L = posterior.cholesky(Phi @ Phi.mT + 0.1 * eye)
-    rows = posterior.extend_cholesky(L, normals(N, 1, T, seed=10), 100 * torch.ones_like(L[:, :1, :1]))
     w = posterior.sample_weights(Phi, L, HISTORY[1], normals(N, 20, seed=11), normals(N, T, seed=12))
-    return L, rows, w, posterior.cholesky(SINGULAR.clone())
+    return L, w, posterior.cholesky(SINGULAR.clone())
 
 
 def minimised(newton: bool, groups: bool = True) -> Any:

@@ -55,6 +55,7 @@ class Shard:
         self._threads = threads if self._agents.threads_allowed and ids.device.type == "cpu" else 1
         size = self._block_size(len(ids)) if block is None else block
         checks.integer("block", size, minimum=1)
+        self._agents.table  # noqa: B018  (computed once, before there are threads)
         self._blocks = [Block(self._agents, part) for part in ids.split(size)]
         self._pool = ThreadPoolExecutor(self._threads) if min(self._threads, len(self._blocks)) > 1 else None
         reference = problem.reference
@@ -167,11 +168,12 @@ class Shard:
         """The broadcast on this device."""
         if broadcast is None:
             return None
-        with self._clock("acquisition"):
+        with self._clock("acquisition"), _one_thread():
             received = self._agents.followed(moved(broadcast, self._ids.device), self._ids, t)
         known = None if self._tables is None else self._tables.prior.values
         if isinstance(received, SharedPrior) and (known is None or not torch.equal(known, received.values)):
-            self._tables = self._agents.tables(received)  # once for all blocks
+            with _one_thread():
+                self._tables = self._agents.tables(received)  # once for all blocks
         return received
 
     def _record(self, t: int, query: Query, x: Tensor, y: Tensor) -> RoundRecord:
@@ -192,15 +194,13 @@ class Shard:
     def _each(self, work: Callable[[Block], R], blocks: Sequence[Block] | None = None) -> list[R]:
         """The results of all blocks, or of some, in their order; each computes on one thread."""
         blocks = self._blocks if blocks is None else blocks
-        if self._pool is None:
-            return [work(block) for block in blocks]
         with _one_thread():
-            return list(self._pool.map(work, blocks))
+            return [work(block) for block in blocks] if self._pool is None else list(self._pool.map(work, blocks))
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Tensor operations compute on one thread each, so that threads of blocks do not compete."""
+    """Tensor operations compute on one thread each: more would compete with those of blocks, and round otherwise."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

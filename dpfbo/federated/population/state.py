@@ -1,8 +1,10 @@
-"""The knowledge of some agents: observations and hyper-parameters, and nothing that can be computed from them.
+"""The knowledge of some agents: observations and hyper-parameters, and what they keep of a shared prior.
 
 An agent takes `(n_init + T) (D + 1)` numbers of 8 bytes, 4 bytes a point more on a grid, and its hyper-parameters.
 Features and Cholesky factors are computed when they are needed, in blocks that fit the cache: to keep them would take
-a hundred times the memory, and reading them as long as computing them.
+a hundred times the memory, and reading them as long as computing them. With a shared prior an agent keeps its prior
+mean and that mean at its points; on other domains than grids also its points in the prior's coordinates
+(`prior.received`).
 """
 
 from dataclasses import dataclass

@@ -15,7 +15,6 @@ model without any transfer, in which the prior is `r ~ N(0, alone I)`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -33,7 +32,8 @@ class Transfer:
     """The shared prior beside the observations of some agents.
 
     prior: the broadcast. points: where they observed. z: n x t, observations in units of scale; mean: n x M, each
-    agent's prior mean, without what its own message told the server; expected: n x t, that mean at its points.
+    agent's prior mean, without what its own message told the server; expected: n x t, that mean at its points. models:
+    as `received.models` gives them; factors: for each the Cholesky factors of the observations' covariance, n x t x t.
     """
 
     model: PriorModel
@@ -42,6 +42,8 @@ class Transfer:
     z: Tensor
     mean: Tensor
     expected: Tensor
+    models: tuple[Tensor, Tensor]
+    factors: list[Tensor]
 
     @staticmethod
     def of(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> "Transfer":
@@ -53,18 +55,23 @@ class Transfer:
     def to(model: PriorModel, received: Received, y: Tensor, features: Callable[[int, int], Tensor]) -> "Transfer":
         """The transfer to agents that have received the prior. features: see `Received.observed`."""
         points, expected = received.observed(y.shape[1], features)
-        return Transfer(model, received.prior, points, y / model.scale, received.mean, expected)
+        tried, factors = models(model, received.prior), []
+        for k in range(len(tried[0])):
+            K = points.covariance(k)
+            K.diagonal(dim1=1, dim2=2).add_(received.prior.noise)
+            factors.append(cholesky(K))
+        return Transfer(model, received.prior, points, y / model.scale, received.mean, expected, tried, factors)
 
     @property
     def n_models(self) -> int:
         """K, the number of models that the features give; those with transfer come first."""
-        return len(self._models[0])
+        return len(self.models[0])
 
     def log_likelihoods(self) -> Tensor:
         """Log restricted likelihood of each agent's observations under each of these models, n x K."""
-        shared = self._models[0]
+        shared = self.models[0]
         found = [
-            restricted_likelihood(L, self.z - s * self.expected) for L, s in zip(self._factors, shared, strict=True)
+            restricted_likelihood(L, self.z - s * self.expected) for L, s in zip(self.factors, shared, strict=True)
         ]
         return torch.stack(found, 1)
 
@@ -75,12 +82,12 @@ class Transfer:
         the agent's constant. The first are in the weights' own coordinates: eigenvectors have any sign, and of equal
         eigenvalues any basis, so that rounding would decide what a number drawn in theirs means.
         """
-        shared, factor = (x[index] for x in self._models)
+        shared, factor = (x[index] for x in self.models)
         points, z, expected = self.points.select(rows), self.z[rows], shared[:, None] * self.expected[rows]
         d = shared[:, None] * self.prior.spectrum + factor[:, None]  # k x M
         own = d.sqrt() * batches.product(w0, self.prior.directions)
-        L = torch.empty(len(rows), *self._factors[0].shape[1:], dtype=z.dtype, device=z.device)
-        for k, factors in enumerate(self._factors):
+        L = torch.empty(len(rows), *self.factors[0].shape[1:], dtype=z.dtype, device=z.device)
+        for k, factors in enumerate(self.factors):
             of_k = (index == k).nonzero()[:, 0]
             L[of_k] = factors[rows[of_k]]
         residual = torch.stack([z - expected, torch.ones_like(z)], -1)
@@ -94,20 +101,6 @@ class Transfer:
     def weights(self, r: Tensor) -> Tensor:
         """The weights `X r`, k x M."""
         return batches.product(r, self.prior.rotation.mT)
-
-    @cached_property
-    def _models(self) -> tuple[Tensor, Tensor]:
-        return models(self.model, self.prior)
-
-    @cached_property
-    def _factors(self) -> list[Tensor]:
-        """For each model the Cholesky factors of the observations' covariance, n x t x t."""
-        factors = []
-        for k in range(self.n_models):
-            K = self.points.covariance(k)
-            K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
-            factors.append(cholesky(K))
-        return factors
 
 
 def own_mean(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> Tensor:

@@ -176,7 +176,7 @@ class _Window:
     @classmethod
     def of(cls, losses: _Losses, rounds: np.ndarray, tail: float, each: bool) -> "_Window":
         values = losses.indices * losses.interval
-        deviation = np.sqrt(losses.masses @ values**2)[rounds]
+        deviation = np.sqrt(losses.masses @ values**2)[rounds].clip(min=losses.interval)
         s = np.geomspace(2 / np.linalg.norm(deviation), 16 / deviation.min(), _EXPONENTS)
         counts = np.arange(1, len(rounds) + 1) if each else np.array([len(rounds)])
         ends = [_ends(losses.masses, side * values, s, tail, rounds, counts) for side in (1, -1)]

@@ -1,7 +1,7 @@
 """Tree aggregation: the shards add up the chosen agents' messages, and some of them the sums of others."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -73,12 +73,15 @@ def added(parts: Sequence[PartialSum], counts: Sequence[int], shape: tuple[int, 
     """
     usable = [_accepted(part, shape, k) for part, k in zip(parts, counts, strict=True)]
     total = sum((p.total for p in usable), torch.zeros(shape, dtype=torch.float64))
+    if not bool(torch.isfinite(total).all()):  # finite sums whose sum is not
+        return PartialSum(torch.zeros(shape, dtype=torch.float64), 0, sum(counts))
     return PartialSum(total, sum(p.n_clipped for p in usable), sum(p.n_rejected for p in usable))
 
 
 def _accepted(part: PartialSum, shape: tuple[int, int], k: int) -> PartialSum:
     """A sum over k messages; if it is unusable, zero, with all k rejected."""
-    counts = 0 <= part.n_clipped <= k and 0 <= part.n_rejected <= k
-    if counts and part.total.shape == shape and bool(torch.isfinite(part.total).all()):
-        return part
-    return replace(part, total=torch.zeros(shape, dtype=torch.float64), n_clipped=0, n_rejected=k)
+    if isinstance(part, PartialSum) and isinstance(part.total, Tensor) and part.total.dtype == torch.float64:
+        counts = 0 <= part.n_clipped <= k and 0 <= part.n_rejected <= k
+        if counts and part.total.shape == shape and bool(torch.isfinite(part.total).all()):
+            return part
+    return PartialSum(torch.zeros(shape, dtype=torch.float64), 0, k)

@@ -44,7 +44,7 @@ def test_blocks_and_threads_change_no_number(domain, method, how):
     problem, agents, _ = world(problem_on(domain), P, method=method, M=M)
     whole, part = (rounds_of(problem, agents, vectors(4), **given) for given in ({}, how))
     for a, b in zip(whole[0] + whole[1], part[0] + part[1], strict=True):
-        assert torch.equal(a, b) if domain == "grid" else torch.allclose(a.double(), b.double(), rtol=0, atol=1e-8)
+        assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("how", [{"block": 1}, {"block": 5, "threads": 2}])
@@ -55,7 +55,7 @@ def test_blocks_change_no_number_of_agents_with_a_shared_prior(domain, how):
     prior, _, _ = server.round(0, Shard(problem, agents, torch.arange(N)).step(0, None, send=True).messages)
     whole, part = (rounds_of(problem, agents, [prior] * 4, **given) for given in ({}, how))
     for a, b in zip(whole[0], part[0], strict=True):
-        assert torch.equal(a, b) if domain == "grid" else torch.allclose(a.double(), b.double(), rtol=0, atol=1e-8)
+        assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("block", [None, 5])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dpfbo.gp.features import shared_features
-from dpfbo.gp.posterior import FactorisationError, cholesky, extend_cholesky, sample_weights
+from dpfbo.gp.posterior import FactorisationError, cholesky, sample_weights
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -98,44 +98,7 @@ def test_inputs_are_not_changed() -> None:
     before = [a.clone() for a in inputs]
     L = cholesky(K)
     sample_weights(Phi, L, y, w0, e)
-    extend_cholesky(L[:, :4, :4], K[:, 4:, :4], K[:, 4:, 4:])
     assert all(torch.equal(a, b) for a, b in zip(inputs, before, strict=True))
-
-
-@pytest.mark.parametrize("k", [1, 2, 5])
-@pytest.mark.parametrize("lam", [0.1, 1e-2, 1e-6])
-@pytest.mark.parametrize("repeat", [None, 1e-9, 0.0])
-def test_extending_equals_factorising_anew(k: int, lam: float, repeat: float | None) -> None:
-    """New points may repeat old ones, exactly or to 1e-9, with noise 1e-6."""
-    N, t, M = 3, 12, 30
-    u = torch.rand(N, t + k, 2, dtype=torch.float64, generator=generator(4))
-    if repeat is not None:
-        u[:, t:] = u[:, :k] + repeat
-        u[:, t - 1] = u[:, 0] + repeat
-    Phi = shared_features(M, 2, 0.3, np.random.default_rng(0))(u)
-    K = Phi @ Phi.mT + lam * eye(t + k)
-    full = cholesky(K)
-    cross, corner = extend_cholesky(full[:, :t, :t], K[:, t:, :t], K[:, t:, t:])
-    assert cross.shape == (N, k, t) and corner.shape == (N, k, k)
-    assert torch.allclose(cross, full[:, t:, :t], rtol=0, atol=1e-10)
-    assert torch.allclose(corner, full[:, t:, t:], rtol=0, atol=1e-10)
-    assert torch.equal(corner, corner.tril())
-
-
-def test_sixty_extensions_in_a_row_stay_exact() -> None:
-    """As in a run: 10 initial points, then one a round, with the landmine noise 1e-6 and a converging history."""
-    N, t0, T, M, lam = 4, 10, 60, 100, 1e-6
-    u = torch.rand(N, t0 + T, 2, dtype=torch.float64, generator=generator(5))
-    u[:, 30:] = 0.5 + 1e-5 * u[:, 30:]  # all later queries in one place
-    Phi = shared_features(M, 2, 0.3, np.random.default_rng(0))(u)
-    K = Phi @ Phi.mT + lam * eye(t0 + T)
-    L = torch.zeros_like(K)
-    L[:, :t0, :t0] = cholesky(K[:, :t0, :t0])
-    for t in range(t0, t0 + T):
-        rows = extend_cholesky(L[:, :t, :t], K[:, t : t + 1, :t], K[:, t : t + 1, t : t + 1])
-        L[:, t : t + 1, :t], L[:, t : t + 1, t : t + 1] = rows
-    assert torch.allclose(L, cholesky(K), rtol=0, atol=1e-10)
-    assert torch.allclose(L @ L.mT, K, rtol=0, atol=1e-12)
 
 
 def test_cholesky_of_a_good_matrix_has_no_jitter() -> None:
@@ -177,10 +140,3 @@ def test_a_matrix_that_is_not_positive_definite_is_refused(bad: Tensor) -> None:
     with pytest.raises(FactorisationError, match="1 of 3 Gram matrices are not positive definite"):
         cholesky(torch.stack([eye(2), bad.double(), 2 * eye(2)]))
     assert issubclass(FactorisationError, ArithmeticError)
-
-
-def test_extension_by_an_impossible_point_is_refused() -> None:
-    """A cross-covariance larger than both variances: no Gram matrix looks like this."""
-    L = cholesky(eye(2)[None])
-    with pytest.raises(FactorisationError):
-        extend_cholesky(L, torch.full((1, 1, 2), 3.0, dtype=torch.float64), torch.ones(1, 1, 1, dtype=torch.float64))

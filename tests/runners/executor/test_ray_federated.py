@@ -228,7 +228,9 @@ def test_tree_aggregation_up_to_rounding(reused, monkeypatch, tmp_path, algorith
     summary, folder = run(tmp_path / "ray", *settings, *shards(k), "executor.aggregation=tree")
     assert summary["executor"]["tree"]
     (rounds, server), (other, other_server) = frames(local), frames(folder)
-    assert np.abs(np.stack(rounds["x"]) - np.stack(other["x"])).max() <= (0 if problem == "grid" else 1e-9)
+    assert np.abs(np.stack(rounds["x"]) - np.stack(other["x"])).max() <= (
+        0 if problem == "grid" else 1e-6
+    )  # where a maximum is
     pd.testing.assert_frame_equal(rounds.drop(columns="x"), other.drop(columns="x"), atol=1e-7)
     exact = [c for c in server if c != "snr"]
     pd.testing.assert_frame_equal(server[exact], other_server[exact], check_exact=True)

@@ -106,9 +106,12 @@ def runs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for name, given in {"grid": GRID, "box": BOX, "alone": ["algorithm=ts"]}.items():
             messages = seen[name] = []
-            patch.setattr(
-                Server, "round", lambda self, t, m, *late, s=messages: s.append(m) or plain(self, t, m, *late)
-            )
+
+            def seeing(self, t, m, *late, s=messages):
+                s.append(None if m is None else m.shard.step(t, None, send=True).messages)
+                return plain(self, t, m, *late)
+
+            patch.setattr(Server, "round", seeing)
             run_configuration(compose(*SMALL, *given, f"results_dir={results}", f"experiment_name={name}"))
     return results, seen
 
