@@ -21,6 +21,8 @@ _AGENTS = 256  # agents that are searched at once on a CPU
 _ACCELERATOR_BLOCK = 2**28  # the same by the slopes of all starts, on an accelerator: 2 GB
 _CELLS = 8  # parts of each half of the axes; a cell of the box, a product of two, gives at most one start
 _APART = 0.3  # length-scales: a start this close to a better one would climb to the same maximum
+_GAIN = 2.0  # times `spread (h / l)^2`: most that an ascent gains inside its region; a typical bump gives 1/4
+_BORDER = 2.0  # times `spread h / l`: most that it gains besides if it begins less than h from a border
 _SWEEPS = 2  # searches along every discrete axis, each with an ascent along the others
 _PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; values lie within [-1, 1]
 
@@ -84,9 +86,9 @@ class Acquisition:
 
     Grid: exact. Box: at least `n_candidates` points, spread over the box and shifted at random, are evaluated in single
     precision. Then the best one and the best ones of `n_starts` other parts of the box climb by Newton's method with
-    analytic derivatives, less those that lie close to a better one, until they fall behind. A start stays in its
-    region; the best point wins. On discrete axes every start first tries other values, axis after axis, and keeps the
-    best while it climbs; the best point does so twice more.
+    analytic derivatives until they fall behind, less those that lie close to a better one or too far below the best.
+    A start stays in its region; the best point wins. On discrete axes every start first tries other values, axis after
+    axis, and keeps the best while it climbs; the best point does so twice more.
     Raises ValueError for sizes below 1 (candidates) or 0 (starts).
     """
 
@@ -133,13 +135,17 @@ class Acquisition:
     @torch.inference_mode()  # saves a tenth of the time of small operations
     def _search(self, function: FeatureFunction, mixed: MixedBox | None, candidates: BoxCandidates) -> Tensor:
         values = function.to(torch.float32).on_product(candidates.left.float(), candidates.right.float())
-        starts = candidates.points[candidates.starts(values, 1 + self.n_starts)]  # B x k x D
+        chosen = candidates.starts(values, 1 + self.n_starts)  # B x k
+        starts = candidates.points[chosen]  # B x k x D
         if mixed is not None:
             starts = _other_values(function, starts, mixed)
         if self.max_iterations == 0:
             return starts[torch.arange(len(starts), device=starts.device), function(starts).argmax(1)]
         limits, each = newton.Limits(_PROMISE, self.max_iterations), torch.arange(len(starts), device=starts.device)
-        owner, which = _distinct(starts, function).nonzero(as_tuple=True)
+        climb = _distinct(starts, function)
+        if mixed is None:
+            climb &= _within_reach(values, chosen, starts, function)
+        owner, which = climb.nonzero(as_tuple=True)
         x, value = _ascend(function, starts[owner, which], owner, limits, mixed)
         reached = value.new_full(starts.shape[:2], -torch.inf)
         reached[owner, which] = value
@@ -163,6 +169,21 @@ def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
         region = function.regions.region_of(starts)
         near &= region[:, :, None] == region[:, None]
     return ~near.tril(-1).any(2)
+
+
+def _within_reach(values: Tensor, chosen: Tensor, starts: Tensor, function: FeatureFunction) -> Tensor:
+    """A mask, B x k, of the starts whose ascents may end above the best of all candidates.
+
+    A maximum lies about `h = n^(-1/D)` from the nearest of n candidates, which is as good as the maximum but for what
+    the function falls over that distance, given its length-scale and its spread over the candidates.
+    values: B x n, of all candidates; chosen: B x k, those of the starts (B x k x D), best first.
+    """
+    h = values.shape[1] ** (-1 / starts.shape[2])
+    value, steps = values.gather(1, chosen), (h / function.length)[:, None]
+    spread = value[:, :1] - values.amin(1, keepdim=True)
+    lower, upper = function.regions.bounds(function.regions.region_of(starts))
+    border = (torch.minimum(starts - lower, upper - starts) < h).any(2)
+    return value >= value[:, :1] - spread * steps * (_GAIN * steps + _BORDER * border)
 
 
 def _other_values(function: FeatureFunction, points: Tensor, mixed: MixedBox) -> Tensor:

@@ -140,7 +140,7 @@ class FeatureFunction:
     def on_product(self, left: Tensor, right: Tensor) -> Tensor:
         """Values at the points of a product of two sets, each `u = (left_i, right_j)`: `B x ab`, j fastest.
 
-        left: a x D1 coordinates of the first axes; right: b x D2 of the others. Where every row has its own map, an
+        left: a x D1 coordinates of the first axes; right: b x D2 of the others. Unless many functions share a map, an
         angle is a sum `p_ij + q_jk` of a part for each set. So there are `a + b` cosines and sines a feature, and
         matrix products for the rest, with `A = sum w cos(p + q)` and `N = sum cos^2(p + q)` over the features:
 
@@ -148,7 +148,7 @@ class FeatureFunction:
             N = M - sum cos^2 p - sum cos^2 q + 2 sum cos^2 p cos^2 q - 2 sum (cos p sin p) (cos q sin q)
         """
         n, M, _ = self.features.frequencies.shape
-        if n == 1:
+        if n < len(self.weights):  # one map: its cosines at all points are needed only once
             return self(product(left, right)[None])
         block = _BLOCK if left.device.type == "cpu" else _ACCELERATOR_BLOCK
         rows_at_once = max(batches.PRODUCTS, block // (8 * M * max(len(left), len(right))))

@@ -17,7 +17,7 @@ from dpfbo.gp import batches, optimize
 Function = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 _ARMIJO = 1e-4
-_HOPE = 4.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
+_HOPE = 2.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
 _NEAR = 0.02  # fraction of the box: coordinates closer to a bound, and within the radius, may go straight to it
 _SHORTER = 0.25  # times the length of a step that failed: that of the next one
 _RUNNING = 0.7  # share of a batch below which converged problems are taken out
@@ -54,9 +54,8 @@ class _Problems:
 
     def unpacked(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """x, gradient, Hessian, value and radius."""
-        D = self.D
-        x, g, H, f, radius = self.state.split((D, D, D * D, 1, 1), 1)
-        return x, g, H.unflatten(1, (D, D)), f[:, 0], radius[:, 0]
+        D, s = self.D, self.state
+        return s[:, :D], s[:, D : 2 * D], s[:, 2 * D : -2].view(-1, D, D), s[:, -2], s[:, -1]
 
 
 def minimize(
@@ -144,9 +143,8 @@ def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tup
     Coordinates close to a bound that a descent would push outward move to the bound, whatever the curvature.
     """
     D = x.shape[1]
-    lower, upper, near, _ = fixed.split((D, D, D, 1), 1)
-    room = torch.where(g > 0, lower, upper) - x
-    held = room.abs() <= torch.minimum(near, radius[:, None])
+    room = torch.where(g > 0, fixed[:, :D], fixed[:, D : 2 * D]) - x
+    held = room.abs() <= torch.minimum(fixed[:, 2 * D : 3 * D], radius[:, None])
     d = solved(H, g, held)
     length = torch.linalg.vector_norm(d, dim=1)
     factor = (radius / length.clamp(min=_TINY)).clamp_(max=1)

@@ -73,7 +73,7 @@ class Activity:
         """The features in use, never `auto`."""
         return "official" if self._path.suffix == ".zip" else "recomputed"
 
-    @property
+    @cached_property
     def domain(self) -> Box:
         if self.scale == "log":
             return Box((128.0, -6.0, -6.0), (512.0, 1.0, 0.0))

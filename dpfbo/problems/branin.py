@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -47,7 +48,7 @@ class Branin:
         if self.shift > 2:
             raise SettingError("shift", f"must be at most 2, got {self.shift!r}")
 
-    @property
+    @cached_property
     def domain(self) -> Box:
         return Box((-5.0, 0.0), (10.0, 15.0))
 

@@ -83,7 +83,7 @@ class Digits:
         object.__setattr__(self, "name", f"digits_{self.found}")
         _ = self._sets  # raises for missing or unfit data before any work starts
 
-    @property
+    @cached_property
     def domain(self) -> Box:
         return Box((1e-7,) * 3, (0.02,) * 3)
 

@@ -48,7 +48,7 @@ class School:
     def _schools(self) -> Schools:
         return load_schools(data_file(self.data_dir, "school/school.mat", "school"), self.split_seed)
 
-    @property
+    @cached_property
     def domain(self) -> Box:
         return Box((-4.0, -4.0, -4.0), (2.0, 1.0, 1.0))
 

@@ -1,7 +1,7 @@
 """The P sub-regions of distributed exploration: equal boxes that cover the domain."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -44,13 +44,9 @@ class Regions:
         """The region of each unit-cube point, `... x D -> ...`, numbered with the last axis fastest."""
         region = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
         for axis, k in enumerate(self.parts):
-            if k == 1:
-                continue
-            cell = (u[..., axis] * k).floor()
-            above, below = u[..., axis] >= _part(cell + 1, k), u[..., axis] < _part(cell, k)
-            cell += above.to(u.dtype) - below.to(u.dtype)  # corrects rounding
-            cell = cell.long().clamp(0, k - 1)
-            region = region * k + cell
+            if k > 1:
+                cell = torch.bucketize(u[..., axis].contiguous(), _faces(k, u.dtype, u.device), right=True)
+                region = cell if axis == 0 else torch.add(cell, region, alpha=k)
         return region
 
     def bounds(self, region: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
@@ -110,6 +106,12 @@ class Regions:
         start = size.cumsum(0) - size
         pick = start[region, None] + (u * size[region, None]).long()
         return grid.unit_points[order[pick]]
+
+
+@lru_cache(maxsize=64)
+def _faces(k: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The faces between k parts of an axis, `1/k, .., (k - 1)/k`."""
+    return _part(torch.arange(1, k, dtype=dtype, device=device), k)
 
 
 def _part(j: Tensor, k: int) -> Tensor:

@@ -260,8 +260,8 @@ def kill_actors(
 
 @dataclass(frozen=True)
 class Moment:
-    """The moment of a driver's kill: `delay` seconds after its start (`start`), after the ledger has round t
-    (`charge`), or after the checkpoint has it (`round`).
+    """The moment of a driver's kill: `delay` seconds after its start, or when the ledger has a round, if that is
+    earlier (`start`); `delay` seconds after the ledger (`charge`) or the checkpoint (`round`) has round t.
     """
 
     at: str
@@ -269,6 +269,10 @@ class Moment:
     delay: float = 0.0
 
     def wait(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+        if self.at == "start":  # a fast machine would be done with the run
+            end = time.monotonic() + self.delay
+            until(lambda: process.poll() is not None or time.monotonic() >= end or _lines(folder / "ledger.jsonl") > 0)
+            return
         if self.at == "charge":
             until(lambda: process.poll() is not None or _lines(folder / "ledger.jsonl") > self.t)
         elif self.at == "round":

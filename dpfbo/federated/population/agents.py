@@ -337,6 +337,8 @@ class Agents:
     def _replace_repeats(self, state: AgentsState, u: Tensor, source: Tensor, t: int) -> tuple[Tensor, Tensor]:
         """A query that repeats one of the agent's earlier points is replaced by a uniform one."""
         repeats = ((state.x - u[:, None]).abs().amax(2) < _REPEAT).any(1)
+        if not repeats.any():
+            return u, source
         uniform = self.streams.uniform("repeat", state.ids, t, self.domain.dimension)
         uniform = self.domain.snap(uniform) if isinstance(self.domain, MixedBox) else uniform
         return torch.where(repeats[:, None], uniform, u), torch.where(repeats, int(Source.random), source)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpfbo.gp import optimize
+from dpfbo.gp import acquisition, optimize
 from dpfbo.gp.acquisition import Acquisition, BoxCandidates
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, derivatives
 from dpfbo.space.domain import Box, Grid
@@ -84,9 +84,9 @@ def test_grid_is_searched_exactly(P, shared_features):
 @pytest.mark.parametrize("P", [1, 2, 4])
 def test_box_reaches_the_maximum_of_smooth_functions(P):
     f = function(8, P, length=0.4)
-    box, acquisition = Box((0.0, 0.0), (1.0, 1.0)), Acquisition()
+    box = Box((0.0, 0.0), (1.0, 1.0))
     shift = torch.rand(box.dimension, dtype=torch.float64, generator=generator(4))
-    x = acquisition.maximize(f, box, shift)
+    x = Acquisition().maximize(f, box, shift)
     assert ((x >= 0) & (x <= 1)).all()
     axis = torch.linspace(0, 1, 201, dtype=torch.float64)
     dense = f(torch.cartesian_prod(axis, axis)[None]).max(1).values
@@ -96,9 +96,9 @@ def test_box_reaches_the_maximum_of_smooth_functions(P):
 def test_a_start_stays_in_its_region():
     """Refinement climbs the function of the region in which its point ends."""
     f = function(10, 4, length=0.4, seed=5)
-    box, acquisition = Box((0.0, 0.0), (1.0, 1.0)), Acquisition(20, 20)
+    box = Box((0.0, 0.0), (1.0, 1.0))
     shift = torch.rand(box.dimension, dtype=torch.float64, generator=generator(6))
-    x = acquisition.maximize(f, box, shift)
+    x = Acquisition(20, 20).maximize(f, box, shift)
     candidates = BoxCandidates.of(box, 20, shift).points[None]
     assert (f(x[:, None])[:, 0] >= f(candidates).max(1).values).all()
 
@@ -136,13 +136,33 @@ def test_as_good_as_ascents_from_uniform_starts():
     assert int((lost > 1e-6).sum()) <= int((lost < -1e-6).sum())
 
 
+@pytest.mark.parametrize("P", [1, 2])
+def test_starts_out_of_reach_end_nowhere_better(monkeypatch, P):
+    """300 functions in 2 and 3 dimensions: with all starts at most one in a hundred ends higher, none lower."""
+    climbing, ascend = [], acquisition._ascend
+    monkeypatch.setattr(acquisition, "_ascend", lambda f, x, *rest: (climbing.append(len(x)), ascend(f, x, *rest))[1])
+    gained = []
+    for D in (2, 3):
+        for k, length in enumerate((0.1, 0.3, 0.8)):
+            f = function(50, P, D=D, M=100, length=length, seed=10 * D + k).normalised()
+            shift = torch.rand(D, dtype=torch.float64, generator=generator(D + 10 * k))
+            box = Box((0.0,) * D, (1.0,) * D)
+            few = f(Acquisition().maximize(f, box, shift)[:, None])
+            with monkeypatch.context() as patch:
+                patch.setattr(acquisition, "_GAIN", torch.inf)
+                gained.append(f(Acquisition().maximize(f, box, shift)[:, None]) - few)
+    assert climbing[2] < 0.5 * climbing[3]  # in the plane, at length-scale .3
+    gained = torch.cat(gained)
+    assert float(gained.min()) > -1e-9 and int((gained > 1e-6).sum()) <= 3
+
+
 def test_batch_does_not_matter():
-    f, box, acquisition = function(9, 2, length=0.2), Box((0.0, 0.0), (1.0, 1.0)), Acquisition(200, 8)
+    f, box, search = function(9, 2, length=0.2), Box((0.0, 0.0), (1.0, 1.0)), Acquisition(200, 8)
     shift = torch.rand(box.dimension, dtype=torch.float64, generator=generator(9))
-    whole = acquisition.maximize(f, box, shift)
+    whole = search.maximize(f, box, shift)
     for rows in (torch.tensor([3, 3]), torch.tensor([0, 8]), torch.arange(4)):  # an agent alone is there twice
         part = dataclasses.replace(f, features=f.features.select(rows), weights=f.weights[rows], length=f.length[rows])
-        assert torch.equal(acquisition.maximize(part, box, shift), whole[rows])
+        assert torch.equal(search.maximize(part, box, shift), whole[rows])
 
 
 @pytest.mark.parametrize("shared_features", [False, True])
@@ -210,15 +230,15 @@ def test_every_kind_of_sharing_finds_the_same_maxima(P, shared_features, shared_
         weights=f.weights.expand(B, -1, -1).clone(),
     )
     grid = Grid(torch.rand(70, 2, dtype=torch.float64, generator=generator(3)), (0.0, 0.0), (1.0, 1.0))
-    acquisition = Acquisition(200, 8)
-    on_grid = acquisition.maximize(f, grid, torch.empty(0))
+    search = Acquisition(200, 8)
+    on_grid = search.maximize(f, grid, torch.empty(0))
     rows = 1 if shared_features and shared_weights else B
     assert on_grid.shape == (rows, 2)
-    assert torch.equal(on_grid.expand(B, -1), acquisition.maximize(written_out, grid, torch.empty(0)))
+    assert torch.equal(on_grid.expand(B, -1), search.maximize(written_out, grid, torch.empty(0)))
     box = Box((0.0, 0.0), (1.0, 1.0))
     shift = torch.rand(box.dimension, dtype=torch.float64, generator=generator(4))
-    in_box = acquisition.maximize(f, box, shift)
-    assert torch.allclose(in_box.expand(B, -1), acquisition.maximize(written_out, box, shift), rtol=0, atol=1e-6)
+    in_box = search.maximize(f, box, shift)
+    assert torch.allclose(in_box.expand(B, -1), search.maximize(written_out, box, shift), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("shared_features", [False, True])
@@ -241,9 +261,9 @@ def test_blocks_of_any_size_give_the_same_values(monkeypatch, shared_features, s
 def test_smooth_functions_against_a_dense_grid(P, shared_features):
     """400 x 400 points with their own regions' weights: nowhere better than the maximiser by more than 1e-9."""
     f = function(5, P, length=0.5, seed=11, shared_features=shared_features)
-    box, acquisition = Box((0.0, 0.0), (1.0, 1.0)), Acquisition()
+    box = Box((0.0, 0.0), (1.0, 1.0))
     shift = torch.rand(box.dimension, dtype=torch.float64, generator=generator(12))
-    reached = f(acquisition.maximize(f, box, shift)[:, None])[:, 0]
+    reached = f(Acquisition().maximize(f, box, shift)[:, None])[:, 0]
     axis = torch.linspace(0, 1, 400, dtype=torch.float64)
     dense = f(torch.cartesian_prod(axis, axis)[None]).max(1).values
     assert (reached >= dense - 1e-9).all()
@@ -255,9 +275,9 @@ def test_a_slope_towards_a_border_ends_at_the_border_of_the_better_region():
     features = RandomFeatures(frequencies, torch.tensor([[-torch.pi / 2, 0.0]], dtype=torch.float64))  # sin and cos
     weights = torch.tensor([[[2.0, 0.0], [1.0, 0.0]]], dtype=torch.float64)  # 2 sin x below 1/2, sin x above
     f = FeatureFunction(features, weights, Regions(2, 2), torch.ones(1, dtype=torch.float64))
-    box, acquisition = Box((0.0, 0.0), (1.0, 1.0)), Acquisition(50, 5)
+    box, search = Box((0.0, 0.0), (1.0, 1.0)), Acquisition(50, 5)
     shift = torch.rand(box.dimension, dtype=torch.float64, generator=generator(1))
-    x = acquisition.maximize(f, box, shift)[0]
+    x = search.maximize(f, box, shift)[0]
     assert 0.5 - 1e-6 < float(x[0]) < 0.5
     assert int(f.regions.region_of(x)) == 0
     assert float(f(x[None, None])) == pytest.approx(2 * np.sin(0.5), abs=1e-6)
@@ -268,9 +288,9 @@ def test_a_slope_towards_a_border_ends_at_the_border_of_the_better_region():
 def test_the_result_is_never_worse_than_any_point_it_began_from(D, n_candidates, n_starts, iterations):
     """Without starts and refinement too: then it is the best of the points themselves (in 24 bits)."""
     f = function(20, 2, D, length=0.2, seed=D)
-    box, acquisition = Box((0.0,) * D, (1.0,) * D), Acquisition(n_candidates, n_starts, iterations)
+    box, search = Box((0.0,) * D, (1.0,) * D), Acquisition(n_candidates, n_starts, iterations)
     shift = torch.rand(box.dimension, dtype=torch.float64, generator=generator(5))
-    x = acquisition.maximize(f, box, shift)
+    x = search.maximize(f, box, shift)
     points = BoxCandidates.of(box, n_candidates, shift).points
     reached, best = f(x[:, None])[:, 0], f(points[None]).max(1).values
     assert (reached >= best - 1e-4).all()
