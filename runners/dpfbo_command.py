@@ -30,7 +30,7 @@ COMMANDS = {
     "best": Command("runners.best", "the best configuration that every agent found"),
     "privacy": Command(
         "runners.privacy.command", "epsilon of runs, before and after them",
-        ("epsilon", "calibrate", "table", "plot", "ledger", "projection"),
+        ("epsilon", "calibrate", "table", "plot", "ledger", "projection", "certificate"),
     ),
     "audit": Command("runners.audit.command", "attacks on a setting's server, and checks of its claim", (SETTINGS,)),
     "theory": Command("runners.theory.command", "terms of the regret bound for finished runs",

@@ -30,6 +30,8 @@ def main(folder: Path) -> int:
     """Replay the run in a folder and print the comparison; returns 0 if all records are the same, else 1."""
     try:
         cfg, summary = recorded(folder)
+        if summary["rng"] != "seeded":
+            raise ResultsError(f"{folder} cannot be repeated: its noise came from the system and is not kept")
         with tempfile.TemporaryDirectory(prefix="replay") as scratch:
             cfg.results_dir = scratch
             composition = Composition(cfg)
@@ -56,21 +58,20 @@ def main(folder: Path) -> int:
 def recorded(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
     """The configuration of a finished run, to be run in this process without a tracker, and its summary.
 
-    Raises ResultsError if there is none, or if its noise cannot be repeated.
+    Raises ResultsError if there is none.
     """
     if not folder.is_dir():
-        raise ResultsError(f"--replay needs the folder of a finished run, got {str(folder)!r}")
+        raise ResultsError(f"{str(folder)!r} is no folder of a finished run")
     try:
         summary = json.loads((folder / "summary.json").read_bytes())
         settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
-        rng, name = summary["rng"], f"{summary['problem']} {summary['algorithm']}"
+        if not isinstance(summary, dict) or not {"rng", "problem", "algorithm"} <= summary.keys():
+            raise ValueError("summary.json is not that of a run")
         settings = modernised(settings)
     except FileNotFoundError as error:
         raise ResultsError(f"{folder} holds no finished run: {Path(error.filename).name} is missing") from error
     except (OSError, KeyError, TypeError, ValueError, RecursionError, OmegaConfBaseException, YAMLError) as error:
         raise ResultsError(f"{folder} cannot be read: {error}") from error
-    if rng != "seeded":
-        raise ResultsError(f"{folder} ({name}) cannot be repeated: its noise came from the system and is not kept")
     here = composed(["tracker.wandb.mode=disabled", "progress=false"])
     return OmegaConf.create({**settings, **{key: here[key] for key in _ELSEWHERE if key in here}}), summary
 

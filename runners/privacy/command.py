@@ -15,11 +15,14 @@ from rich.table import Table
 from dpfbo import checks
 from dpfbo.privacy.accounting import accountant_names, check_delta, default_delta
 from dpfbo.privacy.ledger import LedgerError
-from runners.arguments import Parser
+from runners.arguments import Parser, at_least
 from runners.privacy import curves, ledgers, random_projection
 from runners.privacy.planner import GIVEN, PlannedRun, solved
 from runners.privacy.report import by_accountant, caption, grid, title
+from runners.record.run_folder import ResultsError
 from runners.record.terminal import say_error
+
+CHECK_FAILED = 3  # exit code
 
 HELP = """Privacy of runs, before and after them.
 
@@ -30,9 +33,10 @@ Examples
   python -m runners.privacy plot --agents 29 --rounds 60 --q 0.35 --z 1 --out landmine.png
   python -m runners.privacy ledger results/single/*/0/ledger.jsonl --agents 29          what was spent
   python -m runners.privacy projection --problem grid_gp                                PO-GP-UCB: how large r may be
+  python -m runners.privacy certificate results/single/SETTING/SEED                     a page to file about a release
 
 Each has its own --help. For the composed settings of runs: python -m runners.sweep ... --dry-run.
-Exit code: 0, 1 for a value that is refused, 2 for unknown options."""
+Exit code: 0, 1 for a value that is refused, 2 for unknown options, 3 for a certificate with a check that fails."""
 
 EXAMPLES = {
     "epsilon": """Examples (the second: noise calibrated as in the paper, charged at what it is worth)
@@ -53,6 +57,9 @@ EXAMPLES = {
   python -m runners.privacy ledger results/single/0a1b2c3d4e5f/0/ledger.jsonl --agents 29
   python -m runners.privacy ledger results/*/*/*/ledger.jsonl --delta 0.001 --json""",
     "projection": random_projection.EXAMPLE,
+    "certificate": """Examples; the second also attacks the server that the run's settings make, for minutes
+  python -m runners.privacy certificate results/single/0a1b2c3d4e5f/0
+  python -m runners.privacy certificate results/single/0a1b2c3d4e5f/0 --audit 10000 --out filed/tuning-2026""",
 }
 
 
@@ -60,14 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv`; the exit code is 0, 1 for a value that is refused, 130 when interrupted."""
     args = _parser().parse_args(argv)
     try:
-        args.command(args)
-    except (ValueError, LedgerError, OSError) as error:
+        code: int | None = args.command(args)
+    except (ValueError, LedgerError, ResultsError, OSError) as error:
         say_error(str(error))
         return 1
     except KeyboardInterrupt:
         say_error("interrupted")
         return 130
-    return 0
+    return code or 0
 
 
 def epsilon(args: argparse.Namespace) -> None:
@@ -151,6 +158,21 @@ def projection(args: argparse.Namespace) -> None:
     _say(args, answer, lambda: random_projection.shown(answer))
 
 
+def certificate(args: argparse.Namespace) -> int:
+    """One page about a finished release (privacy.rng=os): its events, epsilon, checks, digests; Markdown and JSON."""
+    from dpfbo.audit.server.examine import CHECKS
+    from runners.privacy import certificate as certificates  # it composes settings: the other commands need not wait
+
+    out = args.out or args.folder / "certificate"
+    facts = certificates.certificate(args.folder)
+    if args.audit is not None:
+        with _progress("auditing", len(CHECKS) + args.audit) as done:
+            facts["audit"] = certificates.audited(args.folder, args.audit, done)
+    files = certificates.write(facts, out)
+    _say(args, facts, lambda: [certificates.markdown(facts), *map(str, files)])
+    return 0 if certificates.holds(facts) else CHECK_FAILED
+
+
 def _planned(args: argparse.Namespace, **instead: Any) -> PlannedRun:
     """The run of the command line, with some of its values replaced."""
     values = {name: getattr(args, name) for name in PlannedRun.__dataclass_fields__ if hasattr(args, name)} | instead
@@ -203,13 +225,18 @@ def _parser() -> argparse.ArgumentParser:
     looks: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
     parser = Parser(prog="python -m runners.privacy", description=HELP, **looks)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in (epsilon, calibrate, table, plot, ledger, projection):
+    for command in (epsilon, calibrate, table, plot, ledger, projection, certificate):
         name = command.__name__
         sub = commands.add_parser(
             name, help=command.__doc__, description=command.__doc__, epilog=EXAMPLES[name], **looks
         )
         sub.set_defaults(command=command)
         sub.add_argument("--json", action="store_true", help="the answer for a program, on standard output")
+        if command is certificate:
+            sub.add_argument("folder", type=Path, metavar="FOLDER", help="of the run: results/EXPERIMENT/SETTING/SEED")
+            sub.add_argument("--audit", type=_trials, metavar="K", help="audit with K trials (0: its checks alone)")
+            sub.add_argument("--out", type=Path, metavar="NAME", help="of NAME.md and NAME.json (default: in FOLDER)")
+            continue
         if command is projection:
             random_projection.add_options(sub, _number)
             continue
@@ -237,6 +264,16 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument("--out", default="epsilon.png", metavar="FILE", help="PNG and PDF (default: epsilon.png)")
         _scheme_options(sub)
     return parser
+
+
+def _trials(text: str) -> int:
+    """The number of trials of an audit: none, or enough for a bound."""
+    from dpfbo.audit import bounds
+
+    value = at_least(0)(text)
+    if 0 < value < bounds.FEWEST:
+        raise argparse.ArgumentTypeError(f"must be 0 or at least {bounds.FEWEST}, got {text!r}")
+    return value
 
 
 def _scheme_options(parser: argparse.ArgumentParser) -> None:

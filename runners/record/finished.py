@@ -23,7 +23,8 @@ from runners.record.run_folder import ResultsError, RunFolder
 
 ROUNDS, LINEAGE, SUMMARY, BEFORE = "rounds.zip", "lineage.json", "summary.json", "summary.before.json"
 EARLIER = "earlier"
-_RECORDS = ("config.yaml", "rounds.parquet", "server.parquet", "theory.json", ROUNDS, "failures.log")
+_CERTIFICATE = ("certificate.md", "certificate.json")
+_RECORDS = ("config.yaml", "rounds.parquet", "server.parquet", "theory.json", ROUNDS, "failures.log", *_CERTIFICATE)
 _KEPT = ("round-*.npz", "curator.npz")  # files of a checkpoint that a longer run needs
 
 

@@ -1,0 +1,226 @@
+"""The certificate of a real release: one page about what was released and what it cost, for a data protection officer.
+
+Everything is computed anew from the run's files; what the run said of itself stands beside it.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpfbo.files import replace_file
+from dpfbo.privacy.accounting import delta_in_words, epsilon_in_words, finite_or_none, in_words
+from dpfbo.privacy.ledger import Charge
+from runners.audit.report import as_json
+from runners.audit.run import audit
+from runners.compose.composition import build
+from runners.compose.outsourced import OutsourcedExperiment
+from runners.evidence.replay import recorded
+from runners.privacy import ledgers
+from runners.privacy.report import METHODS, RELATIONS
+from runners.record.run_folder import ResultsError
+
+FILES = ("config.yaml", "ledger.jsonl", "server.parquet", "summary.json")
+NOT_COVERED = (
+    "settings that were chosen by looking at private data, and other runs on the same data: their ledgers add up "
+    "(python -m runners.privacy ledger)",
+    "the server, which sees every message before it adds noise, and whoever can read its memory or this folder",
+    "what an agent or its owner publishes, also the configuration that it found",
+    "mistakes in the program: an audit looks for them, and cannot prove that there is none",
+)
+CONFIDENCE = 0.95  # of the audit's bounds
+_SAME = 1e-9  # relative difference of two epsilons of the same charges that comes from rounding
+
+
+def certificate(folder: Path) -> dict[str, Any]:
+    """The contents of the certificate of a finished run with `privacy.rng=os`, and its `checks`.
+
+    Raises ResultsError if the folder holds no such run, and LedgerError for a ledger that cannot be believed.
+    """
+    summary = _summary(folder)
+    charges = ledgers.read(folder / "ledger.jsonl")
+    spent = ledgers.added_up([folder / "ledger.jsonl"], summary["delta"])
+    return {
+        "run": {key: summary.get(key) for key in (
+            "experiment", "setting", "label", "problem", "algorithm", "n_agents", "rounds", "seed",
+        )},
+        "charges": list(_grouped(charges)),
+        "n_charges": len(charges),
+        **{key: spent[key] for key in ("epsilon", "approximations", "delta", "relation", "covers")},
+        "checks": list(_checks(folder, summary, charges, spent["epsilon"])),
+        "audit": None,
+        "not_covered": list(NOT_COVERED),
+        "digests": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in FILES},
+        "commit": summary.get("commit"),
+        "environment": summary.get("environment"),
+    }  # fmt: skip
+
+
+def audited(folder: Path, trials: int, on_step: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """The result of an audit of the server that the run's settings make, as in audit.json.
+
+    trials: runs in each of two worlds; 0 for the checks alone. Raises ValueError for an outsourced release.
+    """
+    experiment = build(recorded(folder)[0])
+    if isinstance(experiment, OutsourcedExperiment):
+        raise ValueError("--audit is for servers of messages: python -m runners.audit attacks outsourced tables")
+    found = audit(experiment, 1, trials, 1, 0, "zero", CONFIDENCE, on_step)
+    return as_json(found, [])
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise ResultsError(f"a certificate needs the folder of a finished run, got {str(folder)!r}")
+    for name in FILES:
+        if not (folder / name).is_file():
+            raise ResultsError(f"{folder} holds no finished run: {name} is missing")
+    try:
+        summary: dict[str, Any] = json.loads((folder / "summary.json").read_bytes())
+        rng, private, delta = summary["rng"], summary["private"], summary["delta"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ResultsError(f"{folder / 'summary.json'} cannot be read: {error}") from error
+    if not private or delta is None:
+        raise ResultsError(f"{folder} claims no privacy: there is nothing to certify")
+    if rng != "os":
+        raise ResultsError(f"{folder} is a simulation (privacy.rng={rng}): whoever has the seed can remove its noise")
+    return summary
+
+
+def _grouped(charges: Sequence[Charge]) -> Iterator[dict[str, Any]]:
+    """Consecutive charges with the same event and noise, as one entry."""
+    for (q, z, sigma, sensitivity, subset), group in groupby(
+        charges, key=lambda c: (c.q, c.z, c.sigma, c.sensitivity, c.subset)
+    ):
+        rounds = [charge.round for charge in group]
+        yield {
+            "broadcasts": len(rounds), "rounds": [rounds[0], rounds[-1]], "q": q, "z": z, "sigma": sigma,
+            "sensitivity": sensitivity, "subset": None if subset is None else list(subset),
+        }  # fmt: skip
+
+
+def _checks(
+    folder: Path, summary: dict[str, Any], charges: Sequence[Charge], epsilon: dict[str, float | None]
+) -> Iterator[dict[str, Any]]:
+    """Comparisons of the run's files with each other, each with `check`, `holds` and `words`."""
+
+    def found(check: str, holds: bool, words: str) -> dict[str, Any]:
+        return {"check": check, "holds": holds, "words": words}
+
+    known = summary.get("n_charges")
+    yield found(
+        "every broadcast is charged", isinstance(known, int) and known <= len(charges),
+        f"{len(charges)} charges in the ledger, {known} in the summary",
+    )  # fmt: skip
+    yield _noise(folder, charges)
+    said = summary.get("epsilon") or {}
+    less = [name for name, value in said.items() if _less(value, epsilon.get(name, value))]
+    yield found(
+        "the summary's epsilon is not below the ledger's", not less,
+        f"{', '.join(less)} says less than the ledger" if less else "by every accountant",
+    )  # fmt: skip
+    delta, n_agents = summary["delta"], summary.get("n_agents") or 1
+    yield found(
+        "delta is small", delta * n_agents < 1,
+        f"delta times the number of agents is {delta * n_agents:.2g}; it should be far below 1",
+    )  # fmt: skip
+
+
+def _less(said: float | None, ledger: float | None) -> bool:
+    """True if one epsilon is below another by more than rounding; None: none finite."""
+    return said is not None and (ledger is None or said < ledger * (1 - _SAME))
+
+
+def _noise(folder: Path, charges: Sequence[Charge]) -> dict[str, Any]:
+    """The check that the noise in server.parquet is that of a charge of its round."""
+    name = "the noise of every broadcast is the ledger's"
+    try:
+        server = pq.read_table(folder / "server.parquet", columns=["round", "sigma"]).to_pydict()
+    except (OSError, pa.ArrowException) as error:
+        raise ResultsError(f"{folder / 'server.parquet'} cannot be read: {error}") from error
+    charged = {(charge.round, charge.sigma) for charge in charges}
+    other = [t for t, sigma in zip(server["round"], server["sigma"], strict=True) if (t, sigma) not in charged]
+    words = f"not in round {other[0]}" if other else f"{len(server['round'])} broadcasts"
+    return {"check": name, "holds": not other, "words": words}
+
+
+def holds(facts: dict[str, Any]) -> bool:
+    """True if all checks hold, and no audit found a fault."""
+    return all(check["holds"] for check in facts["checks"]) and (facts["audit"] is None or facts["audit"]["sound"])
+
+
+def markdown(facts: dict[str, Any]) -> str:
+    """The page."""
+    run, environment = facts["run"], facts["environment"] or {}
+    relation = facts["relation"]
+    neighbours = f"{relation}: {RELATIONS[relation]}" if relation in RELATIONS else in_words(relation)
+    lines = [
+        "# Privacy certificate", "",
+        f"Run: {run['label'] or run['setting']}, experiment {run['experiment']}, setting {run['setting']}, seed "
+        f"{run['seed']}; {run['n_agents']} agents, {run['rounds']} rounds. The noise came from the operating system "
+        "and was not kept.", "",
+        "## What was released", "",
+        *_table(
+            ("broadcasts", "rounds", "q", "z", "sigma", "sensitivity"),
+            [(c["broadcasts"], "{} to {}".format(*c["rounds"]), c["q"], _value(c["z"]), c["sigma"],
+              _value(c["sensitivity"])) for c in facts["charges"]],
+        ), "",
+        f"{facts['n_charges']} charges in the ledger. q: probability that an agent takes part in a round; z: noise "
+        "over sensitivity; sigma: standard deviation of the noise in each number.", "",
+        "## What it costs", "",
+        *_table(
+            ("accountant", "epsilon", ""),
+            [(name, epsilon_in_words(value), METHODS.get(name, "")) for name, value in facts["epsilon"].items()],
+        ), "",
+        f"At {delta_in_words(facts['delta'])}; neighbours: {neighbours}. Every accountant that is no approximation "
+        "is a guarantee by itself, so the smallest counts.", "",
+        f"It covers {facts['covers']}.", "",
+        "## Checked", "",
+        *_table(("", "", ""), [("holds" if c["holds"] else "FAILS", c["check"], c["words"]) for c in facts["checks"]]),
+        "", _audited(facts["audit"]), "",
+        "## Not covered", "",
+        *(f"- {words}" for words in facts["not_covered"]), "",
+        "## Made with", "",
+        f"commit {facts['commit'] or 'unknown'}; Python {environment.get('python', 'unknown')}; "
+        + ", ".join(f"{name} {version}" for name, version in environment.get("packages", {}).items()), "",
+        *_table(("file", "sha256"), list(facts["digests"].items())), "",
+        "Name, date, signature: ______________________________________________", "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    cells = [[f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *cells)]
+
+
+def _value(number: float | None) -> object:
+    return "none" if finite_or_none(number) is None else number
+
+
+def _audited(audit: dict[str, Any] | None) -> str:
+    if audit is None:
+        return "Not audited: `python -m runners.privacy certificate FOLDER --audit 10000` attacks the setting's server."
+    bounds = [r["bound"] for r in audit["repetitions"]]
+    words = f"Audited: {len(audit['checks'])} checks of the setting's server"
+    if bounds:
+        words += (
+            f", and {audit['repetitions'][0]['trials']} trials, which bound epsilon from below by {max(bounds):.3g}"
+        )
+        words += f" after {audit['rounds']} of {audit['broadcasts']} broadcasts"
+    return f"{words}: {'nothing found' if audit['sound'] else 'FAULTS FOUND'}."
+
+
+def write(facts: dict[str, Any], out: Path) -> list[Path]:
+    """Write the page as `out`.md and its contents as `out`.json, whole or not at all; returns their paths."""
+    contents = {".md": markdown(facts), ".json": json.dumps(facts, indent=1, allow_nan=False) + "\n"}
+    paths = []
+    for suffix, text in contents.items():
+        path = out.with_name(out.name + suffix)
+        replace_file(path, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+        paths.append(path)
+    return paths
