@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpfbo.files import replace_file
-from dpfbo.privacy.accounting import delta_in_words, epsilon_in_words, finite_or_none, in_words
+from dpfbo.privacy.accounting import delta_in_words, epsilon_in_words, in_words
 from dpfbo.privacy.ledger import Charge
 from runners.audit.report import as_json
 from runners.audit.run import audit
@@ -199,7 +199,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
 
 
 def _value(number: float | None) -> object:
-    return "none" if finite_or_none(number) is None else number
+    return "none" if number is None else number
 
 
 def _audited(audit: dict[str, Any] | None) -> str:
