@@ -1,9 +1,7 @@
 """Run one experiment on its executor, and write its records to disk."""
 
-import functools
 import logging
 import math
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -25,6 +23,7 @@ from runners.executor.place import deployed
 from runners.record import finished, picture
 from runners.record.best_found import SUMMARY_AGENTS, as_rows, best_found
 from runners.record.curve_points import epsilon_before, shown_rounds
+from runners.record.environment import commit, environment
 from runners.record.finished import Lineage
 from runners.record.run_folder import Progress, ResultsError, RunFolder, existing, trial_folder
 from runners.record.wandb_tracker import WandbTracker
@@ -103,7 +102,7 @@ def record_run(
                 result.add(round)
             with deployed(experiment, folder, result) as deployment:
                 tracker.start(
-                    composition.resolved, folder.path, title, group, tags, _commit(), before, name, composition.label,
+                    composition.resolved, folder.path, title, group, tags, commit(), before, name, composition.label,
                     folder=folder.path.parents[1],
                 )  # fmt: skip
                 for round in checkpoint.rounds(done):
@@ -261,7 +260,8 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
         "n_dropped": sum(d.n_dropped for d in result.diagnostics),
         "seconds": {**result.seconds, "total": sum(result.seconds.values())},
         "objective_processes": getattr(experiment.problem, "n_jobs", None),
-        "commit": _commit(),
+        "commit": commit(),
+        "environment": environment(),
     }
 
 
@@ -284,19 +284,3 @@ def _metrics(done: Round) -> dict[str, float | None]:
         row = records.server_row(done.server, done.diagnostics)
         metrics.update({"epsilon" if k == "epsilon" else f"server/{k}": v for k, v in row.items() if k != "round"})
     return metrics
-
-
-@functools.cache  # the code that runs is the code that was imported
-def _commit() -> str | None:
-    """The git commit of the code, with "+" if there are uncommitted changes; None where git does not track it."""
-    here = Path(__file__)
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(here.parent), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", here.name)  # fails for an installed package inside another checkout
-        return git("describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*")
-    except (OSError, subprocess.SubprocessError):
-        return None

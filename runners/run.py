@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from pathlib import Path
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -15,6 +16,7 @@ from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import composed
 from runners.compose.overrides import no_setting, one_sentence, unknown_name
+from runners.evidence import replay
 from runners.private_apis import option_names, parse_command_line
 from runners.record.terminal import RoundProgress, print_summary, say_error
 from runners.recorded_run import finished_before, record_run
@@ -124,10 +126,22 @@ def _with_our_options(arguments: list[str]) -> list[str]:
     return rest
 
 
+def _replay(arguments: list[str]) -> int:
+    """Repeat a recorded run (`--replay FOLDER`, the only words of the command line); returns the exit code."""
+    name, _, folder = arguments[0].partition("=")
+    words = [folder] if folder else arguments[1:]
+    if name != "--replay" or len(words) != 1 or (folder and arguments[1:]):
+        say_error("--replay FOLDER stands alone: the run is repeated as it was recorded")
+        return 2
+    return replay.main(Path(words[0]))
+
+
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     for name in ("runners.executor.ray.federated", "runners.executor.ray.outsourced"):
         logging.getLogger(name).setLevel(logging.INFO)  # they log the placement
+    if any(word.partition("=")[0] == "--replay" for word in sys.argv[1:]):
+        sys.exit(_replay(sys.argv[1:]))
     sys.argv[1:] = _with_our_options(sys.argv[1:])
     check_composes(sys.argv[1:])
     run()

@@ -110,6 +110,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--finished", action="store_true", help="leave out the runs that go on")
     add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
     args = parser.parse_args(folders_as_options(argv, "results_dir"))
+    if not args.results_dir.is_dir():
+        parser.error(f"results_dir must be a folder, got {str(args.results_dir)!r}")
     for name in args.experiments:
         if Path(name).name != name or not (args.results_dir / name).is_dir():
             parser.error(f"EXPERIMENT must be the name of a folder in {args.results_dir}, got {name!r}")

@@ -23,7 +23,8 @@ STEPS = {
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",
-        "resumption", "user_errors recorded_run fetch best study dashboard", "run", "sweep audit bench demo",
+        "resumption", "user_errors recorded_run fetch best study dashboard", "evidence", "run",
+        "sweep audit bench demo",
         "privacy theory status headroom board backfill upload workspace",
     ),
     "analysis": (

@@ -14,8 +14,9 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ("dpfbo", "runners", "analysis", "conf", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 SMALL = ["rounds=1", "problem.n_agents=4", "problem.grid_size=20", "n_init=2", "algorithm.M=6"]
 PLACES = """
-import json, analysis, dpfbo, runners, runners.compose.conf_folder as conf_folder, runners.recorded_run as recorded_run
-print(json.dumps([analysis.__file__, dpfbo.__file__, runners.__file__, str(conf_folder.CONF), recorded_run._commit()]))
+import json, analysis, dpfbo, runners, runners.compose.conf_folder as conf_folder
+from runners.record import environment
+print(json.dumps([analysis.__file__, dpfbo.__file__, runners.__file__, str(conf_folder.CONF), environment.commit()]))
 """
 
 

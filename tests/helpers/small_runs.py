@@ -19,7 +19,7 @@ COMMON = ["problem.n_agents=6", "n_init=4", "algorithm.M=20", *FAST]
 SYNTHETIC = ["problem=synthetic", "problem.grid_size=50", *COMMON]
 BRANIN = ["problem=branin", "acquisition.n_candidates=40", "acquisition.n_starts=3", *COMMON]  # refits every 5 queries
 FILES = {"config.yaml", "rounds.parquet", "server.parquet", "ledger.jsonl", "summary.json"}
-_OF_THIS_EXECUTION = ("seconds", "executor", "commit")  # keys of the summary that differ in a resumed run
+_OF_THIS_EXECUTION = ("seconds", "executor", "commit", "environment")  # keys that a resumed run changes
 Records = dict[str, Any]
 
 

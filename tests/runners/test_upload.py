@@ -89,3 +89,10 @@ def test_an_unknown_experiment_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         upload.main(["nothing", f"results_dir={tmp_path}"])
     assert stop.value.code == 2 and "must be the name of a folder" in capsys.readouterr().err
+
+
+def test_a_results_folder_that_is_missing_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        upload.main([f"results_dir={tmp_path / 'absent'}"])
+    assert ended.value.code == 2
+    assert "results_dir must be a folder, got" in capsys.readouterr().err

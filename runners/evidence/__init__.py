@@ -1,0 +1,1 @@
+"""Evidence for finished runs: their repetition."""

@@ -1,0 +1,70 @@
+"""The environment of a process: versions, commit, threads and processor, on which the last digits may depend."""
+
+import functools
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = (
+    "dpfbo",
+    "torch",
+    "numpy",
+    "scipy",
+    "dp-accounting",
+    "gpytorch",
+    "botorch",
+    "scikit-learn",
+    "pyarrow",
+    "ray",
+)
+
+
+def environment() -> dict[str, Any]:
+    """This process's environment, as JSON: `python`, `packages` (versions), `system`, `processor`, `threads`."""
+    return {
+        "python": platform.python_version(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+@functools.cache  # the code that runs is the code that was imported
+def commit() -> str | None:
+    """The git commit of the code, with "+" if there are uncommitted changes; None where git does not track it."""
+    here = Path(__file__)
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(here.parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", here.name)  # fails for an installed package inside another checkout
+        return git("describe", "--always", "--dirty=+", "--abbrev=40", "--exclude=*")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+@functools.cache
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@functools.cache
+def _processor() -> str:
+    """The processor's name; that of its architecture where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
