@@ -11,11 +11,12 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.gp import batches, newton
+from dpfbo.gp.compiled import box_search
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, derivatives, product
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box, Domain, Grid
 from dpfbo.space.mixed import MixedBox
-from dpfbo.space.regions import Regions
+from dpfbo.space.regions import EDGE, Regions
 
 _AGENTS = 256  # agents that are searched at once on a CPU
 _ACCELERATOR_BLOCK = 2**28  # the same by the slopes of all starts, on an accelerator: 2 GB
@@ -114,7 +115,10 @@ class Acquisition:
         if isinstance(domain, Grid):
             return domain.unit_points[function(domain.unit_points[None]).argmax(1)]
         mixed = domain if isinstance(domain, MixedBox) else None
-        function, candidates = function.normalised(), BoxCandidates.of(domain, self.n_candidates, shift)
+        candidates = BoxCandidates.of(domain, self.n_candidates, shift)
+        if mixed is None and self.max_iterations and box_search.can(function, domain.dimension):
+            return box_search.maximizers(function, candidates.left, candidates.right, self._rules())
+        function = function.normalised()
         device, agents = shift.device, _AGENTS
         if device.type != "cpu":
             starts = (1 + self.n_starts) * domain.dimension * function.features.frequencies.shape[1]
@@ -131,6 +135,12 @@ class Acquisition:
         """The same for functions in one map of features, with weights B x P x M, or 1 x P x M for all rows."""
         length = features.frequencies.pow(2).mean().rsqrt().expand(len(weights))
         return self.maximize(FeatureFunction(features, weights, regions, length), domain, shift)
+
+    def _rules(self) -> box_search.Rules:
+        return box_search.Rules(
+            newton.ARMIJO, newton.HOPE, newton.NEAR, newton.SHORTER, newton.FLATTEST, newton.TINY, _PROMISE, _APART,
+            _GAIN, _BORDER, EDGE[torch.float64], self.max_iterations, self.n_starts, _CELLS,
+        )  # fmt: skip
 
     @torch.inference_mode()  # saves a tenth of the time of small operations
     def _search(self, function: FeatureFunction, mixed: MixedBox | None, candidates: BoxCandidates) -> Tensor:

@@ -16,13 +16,13 @@ from dpfbo.gp import batches, optimize
 # values (b), gradients (b x D) and Hessians (b x D x D) at points x (b x D) of problems, given the rows of their data
 Function = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
-_ARMIJO = 1e-4
-_HOPE = 2.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
-_NEAR = 0.02  # fraction of the box: coordinates closer to a bound, and within the radius, may go straight to it
-_SHORTER = 0.25  # times the length of a step that failed: that of the next one
+ARMIJO = 1e-4
+HOPE = 2.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
+NEAR = 0.02  # fraction of the box: coordinates closer to a bound, and within the radius, may go straight to it
+SHORTER = 0.25  # times the length of a step that failed: that of the next one
 _RUNNING = 0.7  # share of a batch below which converged problems are taken out
-_FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a step divides by
-_TINY = 1e-300
+FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a step divides by
+TINY = 1e-300
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class _Problems:
     """The problems of a batch.
 
     state: b x K, one row a problem, of x (D), gradient (D), Hessian (D D), value, and the length of the longest next
-    step. fixed: b x (3 D + 1), of lower and upper corner, `_NEAR` of the box, and the largest length of a step.
+    step. fixed: b x (3 D + 1), of lower and upper corner, `NEAR` of the box, and the largest length of a step.
     """
 
     rows: Tensor
@@ -75,7 +75,7 @@ def minimize(
     doubles, up to `longest`.
 
     x0, lower, upper: B x D; longest: B. data: tensors with one row a problem, which the function gets after the
-    points. group: B, the group of each start, if only the best of a group is needed: a start ends as soon as `_HOPE`
+    points. group: B, the group of each start, if only the best of a group is needed: a start ends as soon as `HOPE`
     times the predicted decrease of its next step would not reach its group's best value. Returns the best points
     (B x D) and their values (B). A problem whose value or derivatives at x0 are not finite stays there, at infinity.
     """
@@ -84,7 +84,7 @@ def minimize(
         return x0, x0.new_empty(0)
     alone = torch.arange(B, device=device)
     rows = batches.filled(B, batches.PRODUCTS, device)
-    fixed = torch.cat([lower, upper, _NEAR * (upper - lower), longest[:, None]], 1)
+    fixed = torch.cat([lower, upper, NEAR * (upper - lower), longest[:, None]], 1)
     start = _Problems(alone, alone if group is None else group, x0, fixed, tuple(data), D).take(rows)
     x = x0.index_select(0, rows).clamp(start.fixed[:, :D], start.fixed[:, D : 2 * D])
     batch = replace(start, state=_finite(_packed(x, *function(x, *start.data), start.fixed[:, -1]), D))
@@ -97,7 +97,7 @@ def minimize(
         running = promised > limits.decrease
         if group is not None:
             best.scatter_reduce_(0, batch.group, f, "amin")
-            running &= torch.sub(f, promised, alpha=_HOPE) <= best.index_select(0, batch.group)
+            running &= torch.sub(f, promised, alpha=HOPE) <= best.index_select(0, batch.group)
         kept = running.nonzero()[:, 0]
         if len(kept) < _RUNNING * len(running):
             found.index_copy_(0, batch.rows, batch.state)
@@ -131,9 +131,9 @@ def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running:
     x = (old + d).clamp_(b.fixed[:, :D], b.fixed[:, D : 2 * D])
     f, g, H = function(x, *b.data)
     new = _packed(x, f, g, H, torch.minimum(2 * radius, b.fixed[:, -1]))
-    enough = torch.add(before, ((x - old) * slope).sum(1), alpha=_ARMIJO)
+    enough = torch.add(before, ((x - old) * slope).sum(1), alpha=ARMIJO)
     ok = running & (f <= enough) & new.sum(1).isfinite()
-    b.state[:, -1] = _SHORTER * length
+    b.state[:, -1] = SHORTER * length
     return torch.where(ok[:, None], new, b.state)
 
 
@@ -147,7 +147,7 @@ def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tup
     held = room.abs() <= torch.minimum(fixed[:, 2 * D : 3 * D], radius[:, None])
     d = solved(H, g, held)
     length = torch.linalg.vector_norm(d, dim=1)
-    factor = (radius / length.clamp(min=_TINY)).clamp_(max=1)
+    factor = (radius / length.clamp(min=TINY)).clamp_(max=1)
     step = torch.where(held, room, d * -factor[:, None])
     return step, torch.linalg.vector_norm(step, dim=1)
 
@@ -156,6 +156,6 @@ def solved(H: Tensor, g: Tensor, held: Tensor) -> Tensor:
     """`|H|^-1 g` on the coordinates that are not held, b x D; 0 on the others."""
     values, vectors = optimize.eigh(H.masked_fill(held[:, :, None] | held[:, None, :], 0.0))
     values = values.abs_()
-    values = torch.maximum(values, _FLATTEST * values.amax(1, keepdim=True)).clamp_(min=_TINY)
+    values = torch.maximum(values, FLATTEST * values.amax(1, keepdim=True)).clamp_(min=TINY)
     along = vectors.mT @ g.masked_fill(held, 0.0).unsqueeze(-1)
     return (vectors @ along.div_(values.unsqueeze(-1)))[:, :, 0]

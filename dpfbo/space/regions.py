@@ -11,7 +11,7 @@ from dpfbo.checks import SettingError
 from dpfbo.space.domain import Domain, Grid
 from dpfbo.space.mixed import MixedBox
 
-_EDGE = {torch.float64: 1e-9, torch.float32: 1e-6}  # distance of a corner from a face that regions share
+EDGE = {torch.float64: 1e-9, torch.float32: 1e-6}  # distance of a corner from a face that regions share
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Regions:
         if self.P == 1:
             corner = torch.zeros(*region.shape, self.dimension, dtype=dtype, device=region.device)
             return corner, corner + 1
-        edge = _EDGE[dtype]
+        edge = EDGE[dtype]
         inset = edge if dtype == torch.float32 else 0.0
         lower, upper, rest = [], [], region
         for k in reversed(self.parts):

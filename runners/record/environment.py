@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from dpfbo.gp.compiled.library import library
+
 PACKAGES = (
     "dpfbo",
     "torch",
@@ -24,7 +26,10 @@ PACKAGES = (
 
 
 def environment() -> dict[str, Any]:
-    """This process's environment, as JSON: `python`, `packages` (versions), `system`, `processor`, `threads`."""
+    """This process's environment, as JSON: `python`, `packages` (versions), `system`, `processor`, `threads`.
+
+    compiled: there is a compiled search of boxes.
+    """
     return {
         "python": platform.python_version(),
         "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
@@ -32,6 +37,7 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
+        "compiled": library() is not None,
     }
 
 

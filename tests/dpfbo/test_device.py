@@ -24,6 +24,7 @@ from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp import acquisition, hyperparameters, newton, optimize, posterior, profile_likelihood
 from dpfbo.gp import features as gp_features
 from dpfbo.gp.acquisition import Acquisition
+from dpfbo.gp.compiled.library import SWITCH
 from dpfbo.gp.design import Design
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, block_features, shared_features
@@ -67,6 +68,12 @@ FORGETFUL: dict[str, Piece] = {
     "read as a number": lambda: X * float(torch.tensor(2.0)),
     "returned": lambda: torch.linspace(0, 1, 5),
 }
+
+
+@pytest.fixture(autouse=True)
+def tensor_code(monkeypatch: Any) -> None:
+    """Compiled code would take the place of some tensor operations on this device alone."""
+    monkeypatch.setenv(SWITCH, "0")
 
 
 @pytest.mark.parametrize("piece", FORGETFUL.values(), ids=FORGETFUL)

@@ -73,6 +73,9 @@ def test_another_environment_is_told(folder, capsys):
     assert told == {
         f"torch 2.6.0, here {environment()['packages']['torch']}", f"threads 7, here {environment()['threads']}"
     }  # fmt: skip
+    summary["environment"] = {**environment(), "compiled": not environment()["compiled"]}
+    (told,) = replay.changed_environment(summary)
+    assert told == f"compiled {not environment()['compiled']}, here {environment()['compiled']}"
     del summary["environment"]
     assert "an earlier version" in next(replay.changed_environment(summary))
 

@@ -1,0 +1,217 @@
+/* The search of `Acquisition` in a box, for one function after the other. Arrays are contiguous; numbers are double. */
+
+#include "screening.h"
+
+typedef struct {
+    long D, M, P;
+    long functions;        /* rows of the result */
+    long maps, weighted;   /* rows of the maps and of the weights; 1 is shared by all functions */
+    long a, b;             /* candidates: a points in the first half of the axes by b in the others */
+    long parts[MOST_AXES]; /* of each axis, whose products are the P regions */
+} Sizes;
+
+enum { MOST_CELLS = 64 };
+
+typedef struct {
+    float value;
+    long candidate;
+} Best;
+
+/* The best candidate of each cell, best first; returns their number, at most n. */
+static long best_of_cells(const Sizes *sizes, const Product *product, long cells, long n, Best *best, float *smallest)
+{
+    const long a = sizes->a, b = sizes->b, side = sizes->D > 1 ? cells : cells * cells;
+    const long rows = a < side ? a : side, columns = b < side ? b : side, high = a / rows, wide = b / columns;
+    long found = 0;
+    *smallest = INFINITY;
+    for (long cell = 0; cell < rows * columns; cell++) {
+        Best top = {-INFINITY, cell / columns * high * b + cell % columns * wide};
+        for (long i = cell / columns * high; i < (cell / columns + 1) * high; i++)
+            for (long j = cell % columns * wide; j < (cell % columns + 1) * wide; j++) {
+                /* of one axis, the points are the columns of a product with one row */
+                float value = sizes->D > 1 ? product->values[i * product->width + product->place[j]]
+                                           : product->values[product->place[i]];
+                if (value > top.value)
+                    top = (Best){value, i * b + j};
+                *smallest = value < *smallest ? value : *smallest;
+            }
+        long at = found;
+        for (; at > 0 && best[at - 1].value < top.value; at--)
+            if (at < n)
+                best[at] = best[at - 1];
+        if (at < n)
+            best[at] = top;
+        found += found < n;
+    }
+    return found;
+}
+
+/* Point, region and bounds of a start; returns whether it lies less than h from a bound. */
+static int begin(const Sizes *sizes, const Rules *rules, const double *left, const double *right, long candidate,
+                 double h, Start *start, long *region)
+{
+    const long D = sizes->D, k = (D + 1) / 2;
+    int near = 0;
+    *region = 0;
+    for (long d = 0; d < D; d++) {
+        long parts = sizes->parts[d];
+        double u = d < k ? left[candidate / sizes->b * k + d] : right[candidate % sizes->b * (D - k) + d - k];
+        long cell = part_of(u, parts);
+        *region = *region * parts + cell;
+        start->lower[d] = cell == 0 ? 0.0 : (double)cell / (double)parts;
+        start->upper[d] = cell == parts - 1 ? 1.0 : (double)(cell + 1) / (double)parts - rules->edge;
+        start->state.x[d] = u;
+        near |= u - start->lower[d] < h || start->upper[d] - u < h;
+    }
+    return near;
+}
+
+/* The maximiser of the function whose values at the candidates lie in `product`. */
+static void search(const Sizes *sizes, const Rules *rules, const Product *product, const Map *map,
+                   const double *weights, double length, const double *left, const double *right, Start *starts, double *out)
+{
+    const long D = sizes->D;
+    Best best[MOST_CELLS];
+    double points[MOST_CELLS][MOST_AXES];
+    long region[MOST_CELLS], climbing = 0;
+    float smallest;
+    const long most = 1 + rules->n_starts < MOST_CELLS ? 1 + rules->n_starts : MOST_CELLS;
+    const long n = best_of_cells(sizes, product, rules->cells, most, best, &smallest);
+    const double h = pow((double)(sizes->a * sizes->b), -1.0 / (double)D), steps = h / length;
+    const double spread = (double)(best[0].value - smallest);
+    for (long i = 0; i < n; i++) {
+        Start *start = &starts[climbing];
+        int near = begin(sizes, rules, left, right, best[i].candidate, h, start, &region[i]), distinct = 1;
+        for (long d = 0; d < D; d++)
+            points[i][d] = start->state.x[d];
+        for (long j = 0; j < i && distinct; j++) {
+            double apart[MOST_AXES];
+            for (long d = 0; d < D; d++)
+                apart[d] = points[i][d] - points[j][d];
+            distinct = region[i] != region[j] || length_of(apart, D) > rules->apart * length;
+        }
+        double lost = spread * steps * (rules->gain * steps + (near ? rules->border : 0.0));
+        start->weight = weights + region[i] * map->M;
+        climbing += distinct && (double)best[i].value >= (double)best[0].value - lost;
+    }
+    ascend(map, starts, climbing, length, rules);
+    const double *found = points[0];
+    double value = INFINITY;
+    for (long i = 0; i < climbing; i++)
+        if (starts[i].state.value < value) {
+            value = starts[i].state.value;
+            found = starts[i].state.x;
+        }
+    for (long d = 0; d < D; d++)
+        out[d] = found[d];
+}
+
+/* Phases and slopes in half turns. The padding has cosines of 0 whatever the point. */
+static void set_map(Map *map, long M, const double *frequencies, const double *phases)
+{
+    for (long m = 0; m < map->M; m++) {
+        map->phase[m] = m < M ? phases[m] / PI : 0.5;
+        for (long d = 0; d < map->D; d++)
+            map->slope[d * map->M + m] = m < M ? frequencies[m * map->D + d] / PI : 0.0;
+    }
+}
+
+/* Weights of norm 1, P x padded M. */
+static void set_weights(const Sizes *sizes, long padded, const double *weights, double *out)
+{
+    double total = 0.0;
+    for (long k = 0; k < sizes->P * sizes->M; k++)
+        total += weights[k] * weights[k];
+    double norm = sqrt(total);
+    norm = norm < DBL_MIN ? DBL_MIN : norm;
+    for (long i = 0; i < sizes->P; i++)
+        for (long m = 0; m < padded; m++)
+            out[i * padded + m] = m < sizes->M ? weights[i * sizes->M + m] / norm : 0.0;
+}
+
+typedef struct {
+    Product product;
+    Map map;
+    double *weights;
+    Start *starts;
+} Memory;
+
+static void set_regions(const Sizes *sizes, const double *left, const double *right, Arena *arena, Product *product)
+{
+    const long k = (sizes->D + 1) / 2;
+    Half first = {sizes->a, k, 0, left, NULL, 1}, others = {sizes->b, sizes->D - k, k, right, NULL, 1};
+    product->rows = sizes->D > 1 ? first : others;
+    product->columns = sizes->D > 1 ? others : first;
+    product->rows.region = piece(arena, product->rows.n, sizeof(long));
+    product->columns.region = piece(arena, product->columns.n, sizeof(long));
+    product->place = piece(arena, product->columns.n, sizeof(long));
+    product->first = piece(arena, sizes->P + 1, sizeof(long));
+}
+
+/* Everything that one function needs, given the widths of the product. */
+static void lay_out(const Sizes *sizes, Arena *arena, Memory *memory)
+{
+    Product *product = &memory->product;
+    const long M = sizes->M, rows = product->padded_rows, width = product->width;
+    memory->map = (Map){sizes->D, up_to(M, DOUBLES), NULL, NULL, NULL};
+    memory->map.phase = piece(arena, memory->map.M, sizeof(double));
+    memory->map.slope = piece(arena, memory->map.M * sizes->D, sizeof(double));
+    memory->map.cosine = piece(arena, memory->map.M, sizeof(double));
+    memory->weights = piece(arena, memory->map.M * sizes->P, sizeof(double));
+    memory->starts = piece(arena, MOST_CELLS, sizeof(Start));
+    product->row_points = piece(arena, MOST_AXES * rows, sizeof(double));
+    product->column_points = piece(arena, MOST_AXES * width, sizeof(double));
+    product->p = piece(arena, 2 * M * rows, sizeof(float));
+    product->left = piece(arena, 2 * M * rows, sizeof(float));
+    product->q = piece(arena, 2 * M * width, sizeof(float));
+    product->right = piece(arena, 2 * M * width, sizeof(float));
+    product->scale = piece(arena, rows * width, sizeof(float));
+    product->values = piece(arena, rows * width + rows + width, sizeof(float));
+}
+
+static char *allocated(const Arena *arena)
+{
+    return aligned_alloc(64, arena->used);
+}
+
+/* The maximiser of each function, functions x D. frequencies: maps x M x D; phases: maps x M; weights: weighted x P x
+   M; lengths: functions; left: a x D1, right: b x D2. Returns 0, or 1 if there is no memory. */
+int box_search(const Sizes *sizes, const Rules *rules, const double *frequencies, const double *phases,
+               const double *weights, const double *lengths, const double *left, const double *right, double *out)
+{
+    const long D = sizes->D, M = sizes->M;
+    Memory memory;
+    Product *product = &memory.product;
+    Arena regions = {NULL, 0}, arena = {NULL, 0};
+    set_regions(sizes, left, right, &regions, product);
+    if ((regions.start = allocated(&regions)) == NULL)
+        return 1;
+    regions.used = 0;
+    set_regions(sizes, left, right, &regions, product);
+    find_regions(&product->rows, sizes->parts);
+    find_regions(&product->columns, sizes->parts);
+    place_columns(product);
+    product->padded_rows = up_to(product->rows.n, FLOATS);
+    lay_out(sizes, &arena, &memory);
+    if ((arena.start = allocated(&arena)) == NULL) {
+        free(regions.start);
+        return 1;
+    }
+    arena.used = 0;
+    lay_out(sizes, &arena, &memory);
+    transpose(&product->rows, NULL, product->padded_rows, product->row_points);
+    transpose(&product->columns, product->place, product->width, product->column_points);
+    for (long f = 0; f < sizes->functions; f++) {
+        if (f == 0 || sizes->maps > 1) {
+            set_map(&memory.map, M, frequencies + f * M * D, phases + f * M);
+            prepare(product, &memory.map, M);
+        }
+        if (f == 0 || sizes->weighted > 1)
+            set_weights(sizes, memory.map.M, weights + f * sizes->P * M, memory.weights);
+        screen(product, &memory.map, M, memory.weights);
+        search(sizes, rules, product, &memory.map, memory.weights, lengths[f], left, right, memory.starts, out + f * D);
+    }
+    free(arena.start);
+    free(regions.start);
+    return 0;
+}

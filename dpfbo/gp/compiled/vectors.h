@@ -1,0 +1,87 @@
+/* Vectors of 64 bytes, and cosines and sines of many angles at once. The compiler splits vectors where registers are
+   shorter. An angle is given in half turns, t = angle / pi: its reduction to |t| <= 1/2 is then exact. */
+
+#ifndef DPFBO_VECTORS_H
+#define DPFBO_VECTORS_H
+
+#include <stdlib.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { DOUBLES = 8, FLOATS = 16 };
+
+typedef double Doubles __attribute__((vector_size(64)));
+typedef float Floats __attribute__((vector_size(64)));
+
+static const double PI = 3.14159265358979323846;
+static const double ROUND = 6755399441055744.0; /* 1.5 2^52: adding and subtracting it rounds to an integer */
+
+/* Taylor coefficients of cos(pi f) by f^2, and of sin(pi f) / f: the next one is below 2e-17 for |f| <= 1/2. */
+#define N_TERMS 11
+static const double COS_TERMS[N_TERMS] = {
+    1.0, -4.9348022005446793, 4.0587121264167682, -1.3352627688545895, 0.23533063035889320, -0.025806891390014060,
+    0.0019295743094039230, -0.00010463810492484571, 4.3030695870329470e-6, -1.3878952462213772e-7,
+    3.6047307974625009e-9,
+};
+static const double SIN_TERMS[N_TERMS] = {
+    3.1415926535897932, -5.1677127800499700, 2.5501640398773454, -0.59926452932079208, 0.082145886611128229,
+    -0.0073704309457143508, 0.00046630280576761256, -2.1915353447830216e-5, 7.9520540014755128e-7,
+    -2.2948428997269873e-8, 5.3926646626081285e-10,
+};
+enum { N_FLOAT_TERMS = 7 }; /* enough for 24 bits */
+
+INLINE void cos_and_sin(Doubles t, Doubles *cosine, Doubles *sine)
+{
+    Doubles turns = (t + ROUND) - ROUND, f = t - turns, z = f * f, half = 0.5 * turns;
+    Doubles odd = half - ((half + ROUND) - ROUND), sign = 1.0 - 8.0 * odd * odd; /* odd: 0 or +-1/2 */
+    Doubles c = COS_TERMS[N_TERMS - 1] - 0.0 * z, s = SIN_TERMS[N_TERMS - 1] - 0.0 * z;
+    for (int n = N_TERMS - 2; n >= 0; n--) {
+        c = c * z + COS_TERMS[n];
+        s = s * z + SIN_TERMS[n];
+    }
+    *cosine = sign * c;
+    *sine = sign * f * s;
+}
+
+/* The same for FLOATS angles, in single precision but for the reduction. */
+INLINE void cos_and_sin_floats(const double *restrict t, float *restrict cosine, float *restrict sine)
+{
+    for (int l = 0; l < FLOATS; l++) {
+        double turns = (t[l] + ROUND) - ROUND, half = 0.5 * turns;
+        double odd = half - ((half + ROUND) - ROUND);
+        float f = (float)(t[l] - turns), z = f * f, sign = (float)(1.0 - 8.0 * odd * odd);
+        float c = (float)COS_TERMS[N_FLOAT_TERMS - 1], s = (float)SIN_TERMS[N_FLOAT_TERMS - 1];
+        for (int n = N_FLOAT_TERMS - 2; n >= 0; n--) {
+            c = c * z + (float)COS_TERMS[n];
+            s = s * z + (float)SIN_TERMS[n];
+        }
+        cosine[l] = sign * c;
+        sine[l] = sign * f * s;
+    }
+}
+
+INLINE double sum(Doubles v)
+{
+    return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7]));
+}
+
+INLINE long up_to(long n, long multiple)
+{
+    return (n + multiple - 1) / multiple * multiple;
+}
+
+/* Memory that is used up piece by piece and freed at once. A piece begins at a multiple of 64 bytes. With `start` NULL
+   it only counts the bytes. */
+typedef struct {
+    char *start;
+    size_t used;
+} Arena;
+
+INLINE void *piece(Arena *arena, long n, size_t size)
+{
+    void *begin = arena->start == NULL ? NULL : arena->start + arena->used;
+    arena->used += ((size_t)n * size + 63) / 64 * 64;
+    return begin;
+}
+
+#endif
