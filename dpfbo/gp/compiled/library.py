@@ -64,7 +64,7 @@ def cache_folder() -> Path:
 
 def load(folder: Path) -> ctypes.CDLL:
     """The library from the folder, built if it is not there yet. Raises CannotCompile with the reason."""
-    compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    compiler = _compiler()
     version = _output([*compiler, "--version"])
     facts = "\0".join([version, *compiler, *FLAGS, _processor(), *_sources()])
     try:
@@ -80,6 +80,14 @@ def load(folder: Path) -> ctypes.CDLL:
             return _opened(path)
     except OSError as error:
         raise CannotCompile(str(error)) from error
+
+
+def _compiler() -> list[str]:
+    """The words of `$CC`, else `cc`."""
+    try:
+        return shlex.split(os.environ.get("CC", "")) or ["cc"]
+    except ValueError as error:
+        raise CannotCompile(f"CC: {error}") from error
 
 
 def _opened(path: Path) -> ctypes.CDLL:

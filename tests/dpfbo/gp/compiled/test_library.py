@@ -148,6 +148,13 @@ def test_links_are_not_followed(fresh, what):
         load(fresh)
 
 
+def test_a_compiler_that_cannot_be_read_is_no_error(fresh, monkeypatch):
+    monkeypatch.setenv("CC", "cc 'x")
+    with pytest.raises(CannotCompile, match="CC: No closing quotation"):
+        load(fresh)
+    assert library() is None
+
+
 def test_a_folder_that_cannot_be_made_is_no_error(fresh, monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
