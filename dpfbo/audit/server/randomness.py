@@ -54,7 +54,7 @@ def _noise(
 
 
 def noise(rounds: RepeatedRounds) -> CheckResult:
-    """In every round and region the release has noise of the claimed standard deviation, whatever was sent.
+    """In every round, region and feature the release has noise of the claimed deviation, whatever was sent.
 
     The chi-square test of the sum of squares runs on zero messages, long ones along one axis (the other axes hold noise
     alone), NaN messages, late messages and an empty S_t.
@@ -87,7 +87,28 @@ def noise(rounds: RepeatedRounds) -> CheckResult:
                     f"{name}, region {region}: {ratio:.3f} of the claimed deviation, allowed {low:.3f} to {high:.3f}"
                 )
             holds &= low <= ratio <= high
+    for name, values, sigma in samples if holds else ():
+        found = _of_features(name, values, sigma)
+        if found is not None:
+            return found
     return CheckResult("noise", bool(holds), words, measured, allowed)
+
+
+def _of_features(name: str, values: Tensor, sigma: float) -> CheckResult | None:
+    """The number of the release, of all regions and features, whose deviation is not the claimed one; None if none."""
+    draws, _, M = values.shape
+    ratios = (values.square().mean(0) / sigma**2).sqrt().flatten()  # P * M
+    error = _ERROR / 2 / len(ratios)
+    low, high = (math.sqrt(chi2 / draws) for chi2 in (stats.chi2.ppf(error, draws), stats.chi2.isf(error, draws)))
+    for worst, limit in ((int(ratios.argmin()), low), (int(ratios.argmax()), high)):
+        ratio = float(ratios[worst])
+        if not low <= ratio <= high:
+            region, feature = divmod(worst, M)
+            words = (
+                f"{name}, region {region}, feature {feature}: {ratio:.3f} of the claimed deviation, limit {limit:.3f}"
+            )
+            return CheckResult("noise", False, words, ratio, limit)
+    return None
 
 
 def shape(rounds: RepeatedRounds) -> CheckResult:
