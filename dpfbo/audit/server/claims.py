@@ -82,6 +82,11 @@ def _compared(
     return said, epsilon_interval(tuple(kinds.items()), delta, said[0], opposite)
 
 
+@lru_cache(maxsize=256)
+def _spent(accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], delta: float) -> float:
+    return accountant.epsilon(list(events), delta)
+
+
 def _kind(event: dp_accounting.DpEvent) -> Kind:
     """(q, z) of a round, z of sigma over one message's norm."""
     q, z, subset = round_parameters(event)
@@ -108,7 +113,7 @@ def reported(rounds: RepeatedRounds) -> CheckResult:
             _, record, _ = server.round(t, rounds.zeros())
             if record is None:
                 break
-            spent = target.accountant.epsilon(list(ledger.events()), target.delta)
+            spent = _spent(target.accountant, tuple(ledger.events()), target.delta)  # type: ignore[arg-type]
             gap = abs(record.epsilon - spent) / max(spent, 1e-12)
             if record.sigma != ledger.charges[-1].sigma:
                 said = (

@@ -22,10 +22,11 @@ from dpfbo.privacy.entropy import Entropy, SystemEntropy
 
 _ERROR = 1e-6  # false-alarm probability of a check
 _TESTS = 5  # p-values that a check compares with _ERROR / _TESTS
-_EXCESS = 0.02  # relative excess of q that is looked for
+_EXCESS = {False: 0.02, True: 0.005}  # relative excess of q that is looked for; thorough
 _POWER = 0.99  # probability to find it, where the most draws allow that many
-_MOST_CHOICES = {False: 3_000, True: 200_000}  # draws of S_t; thorough
-_NUMBERS = {False: 1 << 18, True: 1 << 27}  # numbers of noise; thorough
+_MOST_CHOICES = {False: 3_000, True: 2_000_000}  # draws of S_t; thorough
+_MOST_AGENTS = 40_000_000  # agents in all draws of S_t together, which are held in memory
+_NUMBERS = {False: 1 << 18, True: 1 << 33}  # numbers of noise; thorough
 _EXACT_NUMBERS = 20_000  # of noise that is sampled exactly, at ten microseconds a number
 _CHUNK = 1 << 20  # numbers at once
 _PAIRS = 256  # agents whose pairs are counted
@@ -57,9 +58,10 @@ def _entropy(rounds: RepeatedRounds, label: str) -> Entropy:
 
 
 def choices_needed(q: float, n_agents: int, thorough: bool = False) -> int:
-    """Draws of S_t at which q (1 + 0.02) in place of q is found with probability 0.99, but no more than are allowed."""
-    shift = float(stats.norm.isf(_ERROR / _TESTS / 2) + stats.norm.ppf(_POWER)) / _EXCESS
-    return min(_MOST_CHOICES[thorough], max(200, math.ceil(shift**2 * (1 - q) / (q * n_agents))))
+    """Draws of S_t at which 2 % (0.5 %) more than q is found with probability 0.99, but no more than are allowed."""
+    shift = float(stats.norm.isf(_ERROR / _TESTS / 2) + stats.norm.ppf(_POWER)) / _EXCESS[thorough]
+    most = min(_MOST_CHOICES[thorough], max(200, _MOST_AGENTS // n_agents))
+    return min(most, max(200, math.ceil(shift**2 * (1 - q) / (q * n_agents))))
 
 
 def excess_found(q: float, n_agents: int, draws: int) -> float:
