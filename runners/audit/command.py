@@ -44,6 +44,7 @@ Examples
   python -m runners.audit problem=landmine privacy.q=1 privacy.z=1 --trials 20000
   python -m runners.audit privacy.sensitivity=tight --rounds 5 --repetitions 5 --out results/audit_tight
   python -m runners.audit --trials 0                                  the checks alone
+  python -m runners.audit --trials 0 --thorough                       the same with a hundred times the draws
   python -m runners.audit --faults                                    planted faults, and what finds each
   python -m runners.audit transform=random_projection                 an outsourced table: attacks and checks
   python -m runners.audit transform=gaussian problem=grid_gp
@@ -79,7 +80,10 @@ def _audit(args: argparse.Namespace) -> int:
     trials = TRIALS if args.trials is None else args.trials
     args.out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be made stops the audit now, not after minutes
     with _progress("audit", len(CHECKS) + trials * args.repetitions) as step:
-        found = audit(experiment, args.rounds, trials, args.repetitions, args.seed, args.others, args.confidence, step)
+        found = audit(
+            experiment, args.rounds, trials, args.repetitions, args.seed, args.others, args.confidence, step,
+            args.thorough,
+        )  # fmt: skip
     answer = report.as_json(found, args.overrides)
     files = report.write(found, answer, args.out)
     if args.json:
@@ -90,7 +94,7 @@ def _audit(args: argparse.Namespace) -> int:
 
 
 def _audit_outsourced(experiment: OutsourcedExperiment, args: argparse.Namespace) -> int:
-    for name, usual in (("rounds", 1), ("others", "zero")):
+    for name, usual in (("rounds", 1), ("others", "zero"), ("thorough", False)):
         if getattr(args, name) != usual:
             raise ValueError(f"--{name} has no effect on an outsourced table, which is released once: leave it out")
     if args.trials == 0:
@@ -112,6 +116,8 @@ def _audit_outsourced(experiment: OutsourcedExperiment, args: argparse.Namespace
 
 
 def _faults(args: argparse.Namespace) -> int:
+    if args.thorough:
+        raise ValueError("--faults audits with the usual draws: leave --thorough out")
     if args.overrides:
         raise ValueError(f"--faults has a server of its own and takes no overrides, got {args.overrides[0]!r}")
     trials = FAULT_TRIALS if args.trials is None else args.trials
@@ -173,6 +179,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--out", type=Path, metavar="FOLDER", help="folder of the files (default: audit in the results folder)")
     add("--json", action="store_true", help="print what audit.json holds")
     add("--markdown", action="store_true", help="with --faults: print the table for a page")
+    add("--thorough", action="store_true", help="a hundred times the draws of noise and S_t: minutes to an hour")
     add("--faults", action="store_true", help="audit the audit: which check finds which planted fault")
     add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
     args = parser.parse_intermixed_args(folders_as_options(argv, "results_dir"))

@@ -71,15 +71,17 @@ def audit(
     others: str,
     confidence: float,
     on_step: Step,
+    thorough: bool = False,
 ) -> Audit:
     """Check the whole run, then repeat the two worlds of its first rounds, unless trials = 0.
 
-    on_step: called after each check, and after each trial of both worlds.
+    thorough: a hundred times the draws of noise and S_t. on_step: called after each check, and after each trial of both
+    worlds.
     """
     begin, target = time.monotonic(), target_of(experiment)
     if rounds > target.rounds:
         raise ValueError(f"--rounds must be at most the {target.rounds} broadcasts of the run, got {rounds}")
-    findings = examine(target, seed, on_step)
+    findings = examine(target, seed, on_step, thorough)
     short, audited = replace(target, rounds=rounds), []
     for repetition in range(repetitions if trials else 0):
         replay = two_world.replay(short, two_world.Canary.of(short, others, seed), trials, seed, repetition, on_step)

@@ -5,10 +5,11 @@ Every fault is the real server with one thing wrong; the same server without fau
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dpfbo.audit import bounds
 from dpfbo.audit.bounds import Verdict
-from dpfbo.audit.faulty import mechanisms, prior_faults, servers
+from dpfbo.audit.faulty import accountants, mechanisms, prior_faults, rare_mechanisms, servers
 from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import CHECKS, examine
 from dpfbo.audit.server.repeated_rounds import CheckResult
@@ -18,6 +19,7 @@ from dpfbo.federated.schedule import Steps
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
+from dpfbo.privacy.accounting import Accountant
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import Budget, EpsilonCurve
 from dpfbo.privacy.ledger import Ledger
@@ -26,6 +28,7 @@ from dpfbo.space.regions import Regions
 TWO_WORLDS = "two worlds"
 N, P, M, ROUNDS, DELTA = 12, 3, 12, 2, 1e-2
 Q, Z, S = 0.5, 1.0, 2.0
+PLD = Pld()
 BUDGET = 2.0  # epsilon, enough for one of the two rounds
 
 
@@ -52,15 +55,22 @@ class Caught:
         return (*found, *([TWO_WORLDS] if self.verdict is not None and not self.verdict.holds else []))
 
 
-def sound(mechanism: SubsampledGaussian | None = None, kind: type[Server] = Server, budget: bool = False) -> Target:
-    """A small server with exactly the claimed noise; weights are concentrated in round 0, uniform in round 1."""
-    accountant = Pld()
+def sound(
+    mechanism: SubsampledGaussian | None = None,
+    kind: type[Server] = Server,
+    budget: bool = False,
+    n_agents: int = N,
+    rounds: int = ROUNDS,
+    accountant: Accountant = PLD,
+) -> Target:
+    """A small server with exactly the claimed noise; weights are concentrated before the last round, uniform in it."""
     curve = EpsilonCurve(accountant, [], DELTA)
     server = kind(
-        N, M, Regions(P, 2), Softmax(Decay(1)), mechanism or SubsampledGaussian(Q, Z, S, "tight"), seeded("faults"),
-        Ledger(), curve, budget=Budget(BUDGET, EpsilonCurve(accountant, [], DELTA), "stop") if budget else None,
+        n_agents, M, Regions(P, 2), Softmax(Decay(rounds - 1)), mechanism or SubsampledGaussian(Q, Z, S, "tight"),
+        seeded("faults"), Ledger(), curve,
+        budget=Budget(BUDGET, EpsilonCurve(accountant, [], DELTA), "stop") if budget else None,
     )  # fmt: skip
-    return Target(server, ROUNDS, accountant, DELTA)
+    return Target(server, rounds, accountant, DELTA)
 
 
 def planted() -> dict[str, Fault]:
@@ -108,10 +118,70 @@ def planted() -> dict[str, Fault]:
         "uncharged on error": ("broadcast although the charge failed", sound(kind=servers.GoesOnUncharged)),
         "budget ignored": ("broadcasts go on beyond the budget", sound(kind=servers.NoBudget, budget=True)),
     }
+    others = of_servers | _rare() | prior_faults.planted()
     return {
         **{name: Fault(words, sound(mechanism)) for name, (words, mechanism) in of_mechanisms.items()},
-        **{name: Fault(words, target) for name, (words, target) in (of_servers | prior_faults.planted()).items()},
+        **{name: Fault(words, target) for name, (words, target) in others.items()},
     }
+
+
+def _rare() -> dict[str, tuple[str, Target]]:
+    """The faults that one agent of many, a later round or many draws bring out."""
+    tight, plain, rare = (Q, Z, S, "tight"), SubsampledGaussian(Q, Z, S, "tight"), rare_mechanisms
+    long, many = partial(sound, rounds=8), partial(sound, n_agents=200, rounds=3)
+    growing = Steps([1.0, 1.0, 1.0, 1.2, 1.2, 1.5])
+    return {
+        "chosen 2 % too often": (
+            "q is 2 % larger than charged", many(rare.ChosenTooOften(*tight, excess=0.02))
+        ),
+        "chosen 5 % too often": ("the same by 5 %, with 12 agents", sound(rare.ChosenTooOften(*tight, excess=0.05))),
+        "one size of many": (
+            "100 of 200 agents chosen, q = 0.5 charged", many(mechanisms.FixedSizeAsPoisson(*tight))
+        ),
+        "noise of an earlier round": (
+            "odd rounds from 3 on repeat the noise of the one two before",
+            long(replace(plain, noise=rare.NoiseOfAnEarlierRound())),
+        ),
+        "S_t of an earlier round": ("the same of the choice", long(rare.ChoiceOfAnEarlierRound(*tight))),
+        "one agent unclipped": ("agent 57 of 200 is not clipped", many(rare.OneAgentUnclipped(*tight))),
+        "later agents doubled": (
+            "agents from 100 on are clipped to 2 S", many(rare.LaterAgentsDoubled(*tight))
+        ),
+        "centred before clipping": (
+            "the mean of all chosen messages is subtracted", sound(rare.CentredBeforeClipping(*tight))
+        ),
+        "bare feature": ("one feature of twelve has no noise", sound(replace(plain, noise=rare.BareFeature()))),
+        "noise truncated": ("none beyond four deviations", sound(replace(plain, noise=rare.TruncatedNoise()))),
+        "noise in single precision": (
+            "its low bits are zero", sound(replace(plain, noise=rare.SingleNoise()))
+        ),
+        "uniforms in single precision": (
+            "noise made of 24 bits", sound(replace(plain, noise=rare.SingleUniforms()))
+        ),
+        "signs of the first region": (
+            "region 1 has the noise of region 0, with random signs",
+            sound(replace(plain, noise=rare.SignsOfTheFirstRegion())),
+        ),
+        "tight as paper later": (
+            "round 2 has noise of the tight sensitivity, effective z_t charged",
+            long(rare.TightAsPaperLater(Q, Z, S, charge="effective")),
+        ),
+        "multiplier of the next round": (
+            "from round 2 on each is charged at the next one's z",
+            long(rare.MultiplierOfTheNextRound(*tight, schedule=growing)),
+        ),
+        "charge of the next round": (
+            "z and sigma of the ledger are the next round's",
+            long(replace(plain, schedule=growing), servers.ChargesTheNextRound),
+        ),
+        "plan reported": ("records have the epsilon of the plan", sound(kind=servers.ReportsThePlan)),
+        "sum kept": ("the checkpoint holds the sum without noise", sound(kind=servers.KeepsTheSum)),
+        "accountant optimistic": ("epsilon 2 % too small", sound(accountant=accountants.Optimistic())),
+        "accountant one round short": ("the last round left out", sound(accountant=accountants.OneRoundShort())),
+        "accountant one-sided": ("one order of the two worlds", sound(accountant=accountants.OneSided())),
+        "accountant of another delta": ("twice the delta", sound(accountant=accountants.AnotherDelta())),
+        "curve one round short": ("records one round behind", sound(accountant=accountants.OptimisticCurve())),
+    }  # fmt: skip
 
 
 def sound_ones() -> dict[str, Target]:

@@ -13,7 +13,7 @@ from dpfbo.audit.release.scores import in_table_order, order_of
 from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.audit.server.target import seeded
 from dpfbo.outsourced.table import Table
-from dpfbo.outsourced.transforms import Transform, Unreleased
+from dpfbo.outsourced.transforms import Transform, Unreleased, within
 from dpfbo.outsourced.transforms.gaussian import GaussianNoise
 from dpfbo.outsourced.transforms.histogram import Histogram
 from dpfbo.privacy.entropy import SystemEntropy
@@ -37,7 +37,8 @@ def examine(transform: Transform, table: Table, seed: int = 0, system: bool = Fa
         releases = [transform.release(table, SystemEntropy() if system else seeded(*label)) for label in labels]
         found = [noise(releases, transform.sigma(table.public))]
         if isinstance(transform, GaussianNoise):
-            found.append(row_order(releases))
+            rows = within(table.rows, table.public)[0] * transform.scale(table)
+            found.append(row_order(releases, rows))
     return tuple(found)
 
 
@@ -49,8 +50,11 @@ def noise(releases: Sequence[Made], sigma: float) -> CheckResult:
     return CheckResult("noise in every entry", least >= _LEAST and most <= _MOST, words, least, _LEAST)
 
 
-def row_order(releases: Sequence[Made]) -> CheckResult:
-    """Each release has an order of its own, uncorrelated with the rows' places in the table and with their values.
+def row_order(releases: Sequence[Made], rows: Tensor) -> CheckResult:
+    """Each release has an order of its own, uncorrelated with the rows' places in the table, values and noise.
+
+    rows: n x d, without noise, in the table's order. The order may not come from the stream of the noise either: noise
+    counts by its numbers, by their sizes, and by the radii that Box and Muller make of half of the uniforms.
 
     Under uniform orders the correlation of a row's place in the release with any other number has mean 0 and
     variance 1 / (n - 1); its sum over the releases is compared with that.
@@ -63,17 +67,29 @@ def row_order(releases: Sequence[Made]) -> CheckResult:
         words = f"{len(releases)} releases of one table in one order"
         words += ", that of the table" * (list(orders[0]) == list(range(n)))
         return CheckResult(name, False, words, math.inf, _ERRORS)
-    columns = [
-        torch.cat([torch.tensor(order, dtype=torch.float64)[:, None], release.values], 1)
-        for order, (release, _) in zip(orders, releases, strict=True)
-    ]
-    summed = torch.stack([_with_place(part) for part in columns]).sum(0)
+    pairs = zip(orders, releases, strict=True)
+    summed = torch.stack([_order_against(order, made.values, rows) for order, (made, _) in pairs]).sum(0)
     worst = float(summed.abs().max()) * math.sqrt((n - 1) / len(releases))
-    words = f"a row's place in the release against that in the table and what is released: {worst:.1f} standard errors"
+    words = f"a row's place against that in the table, what is released and its noise: {worst:.1f} standard errors"
     return CheckResult(name, worst <= _ERRORS, words, worst, _ERRORS)
 
 
-def _with_place(columns: Tensor) -> Tensor:
-    """The correlation of each column with the row number."""
-    place = torch.arange(len(columns), dtype=torch.float64)
-    return torch.corrcoef(torch.cat([place[None], columns.T]))[0, 1:]
+def _order_against(order: Sequence[int], values: Tensor, rows: Tensor) -> Tensor:
+    """The correlations of the rows' places with all else: released values and noise, n x d in the released order."""
+    there = torch.tensor(order)
+    noise, place = values - rows[there], torch.arange(len(rows), dtype=torch.float64)
+    flat = noise.flatten()
+    half = len(flat) // 2
+    some = min(half, len(rows))
+    radii = torch.zeros(len(rows), dtype=torch.float64)
+    radii[:some] = torch.hypot(flat[:some], flat[half : half + some])
+    first = torch.stack([flat[: len(rows)], flat[: len(rows)].abs(), radii], 1)
+    columns = torch.cat([there.double()[:, None], values, noise, noise.abs(), first], 1)
+    found = _with_place(place, columns)
+    back = _with_place(there.argsort().double(), columns[:, 1 + values.shape[1] :])  # the noise at a table row's number
+    return torch.cat([found, back])
+
+
+def _with_place(place: Tensor, columns: Tensor) -> Tensor:
+    """The correlation of each column with the places; 0 for a constant one."""
+    return torch.corrcoef(torch.cat([place[None], columns.T]))[0, 1:].nan_to_num()

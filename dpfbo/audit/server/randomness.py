@@ -22,6 +22,8 @@ _ERROR = 1e-6  # false-alarm probability
 _SIGMAS = 5.5  # standard errors: ten two-sided comparisons together stay below _ERROR
 _NUMBERS = 2500  # noise values in a sample
 _DRAWS = 150  # draws of S_t
+_EXACT_DRAWS = 8  # of S_t, each with messages of every kind
+_ROUNDING = 1e-9  # of sigma
 _EMPTY = 1e-9  # sampling probability at which S_t is empty
 
 
@@ -54,25 +56,19 @@ def _noise(
 
 
 def noise(rounds: RepeatedRounds) -> CheckResult:
-    """In every round and region the release has noise of the claimed standard deviation, whatever was sent.
+    """In every round, region and feature the release has noise of the claimed deviation, whatever was sent.
 
-    The chi-square test of the sum of squares runs on zero messages, long ones along one axis (the other axes hold noise
-    alone), NaN messages, late messages and an empty S_t.
+    The chi-square test of the sum of squares runs on zero messages. Under equal randomness, long messages along one
+    axis (the other axes hold noise alone), NaN messages, late messages and an empty S_t leave the noise as it is;
+    with noise that no seed repeats, the chi-square test runs on these too.
     """
     samples = [(f"round {t}, nobody sends", *sample) for t, sample in _quiet(rounds).items()]
-    target, t = rounds.audited, rounds.examined[0]
-    N, _, M = target.shape
-    loud_messages = _along_one_axis(rounds)
-    if M > 1:
-        loud, sigma = _noise(target, t, loud_messages, f"{rounds.seed}/loud")
-        samples.append((f"round {t}, all send far too much", loud[:, :, 1:], sigma))
-    nan = torch.full((N, M), math.nan, dtype=torch.float64)
-    samples.append((f"round {t}, all send NaN", *_noise(target, t, nan, f"{rounds.seed}/nan")))
-    late = torch.ones(N, dtype=torch.bool)
-    samples.append((f"round {t}, all are late", *_noise(target, t, loud_messages, f"{rounds.seed}/late", late)))
-    if target.mechanism.sampling == "poisson":
-        empty = target.with_mechanism(replace(target.mechanism, sampling_probability=_EMPTY))
-        samples.append((f"round {t}, nobody is in S_t", *_noise(empty, t, loud_messages, f"{rounds.seed}/empty")))
+    if rounds.audited.seedable:
+        found = _whatever_was_sent(rounds)
+        if found is not None:
+            return found
+    else:
+        samples += _sent(rounds)
     worst, words, holds, measured, allowed = -1.0, "", True, 1.0, 1.0
     for name, values, sigma in samples:
         squares = values.square().sum((0, 2)) / sigma**2 if sigma > 0 else torch.full((values.shape[1],), math.nan)
@@ -87,7 +83,72 @@ def noise(rounds: RepeatedRounds) -> CheckResult:
                     f"{name}, region {region}: {ratio:.3f} of the claimed deviation, allowed {low:.3f} to {high:.3f}"
                 )
             holds &= low <= ratio <= high
+    for name, values, sigma in samples if holds else ():
+        found = _of_features(name, values, sigma)
+        if found is not None:
+            return found
     return CheckResult("noise", bool(holds), words, measured, allowed)
+
+
+def _sent(rounds: RepeatedRounds) -> list[tuple[str, Tensor, float]]:
+    """(name, releases, sigma) of messages that are long, NaN or late, and of an empty S_t, each with new randomness."""
+    target, t, samples = rounds.audited, rounds.examined[0], list[tuple[str, Tensor, float]]()
+    N, _, M = target.shape
+    loud_messages = _along_one_axis(rounds)
+    if M > 1:
+        loud, sigma = _noise(target, t, loud_messages, f"{rounds.seed}/loud")
+        samples.append((f"round {t}, all send far too much", loud[:, :, 1:], sigma))
+    nan = torch.full((N, M), math.nan, dtype=torch.float64)
+    samples.append((f"round {t}, all send NaN", *_noise(target, t, nan, f"{rounds.seed}/nan")))
+    late = torch.ones(N, dtype=torch.bool)
+    samples.append((f"round {t}, all are late", *_noise(target, t, loud_messages, f"{rounds.seed}/late", late)))
+    if target.mechanism.sampling == "poisson":
+        empty = target.with_mechanism(replace(target.mechanism, sampling_probability=_EMPTY))
+        samples.append((f"round {t}, nobody is in S_t", *_noise(empty, t, loud_messages, f"{rounds.seed}/empty")))
+    return samples
+
+
+def _whatever_was_sent(rounds: RepeatedRounds) -> CheckResult | None:
+    """The first of the same samples whose noise is not, bit for bit, that of zero vectors under the same seeds."""
+    target, t = rounds.target, rounds.examined[0]
+    N, _, M = target.shape
+    loud, late = _along_one_axis(rounds), torch.ones(N, dtype=torch.bool)
+    empty = target.with_mechanism(replace(target.mechanism, sampling_probability=_EMPTY))
+    nan = torch.full((N, M), math.nan, dtype=torch.float64)
+    sent: dict[str, tuple[Target, Tensor, Tensor | None, int]] = {
+        "all send far too much": (target, loud, None, 1), "all send NaN": (target, nan, None, 0),
+        "all are late": (target, loud, late, 0),
+    }  # fmt: skip
+    if target.mechanism.sampling == "poisson":
+        sent["nobody is in S_t"] = (empty, loud, None, 0)
+    for name, (server, messages, are_late, first) in sent.items():
+        for seed in range(_EXACT_DRAWS):
+            values, ledger = server.run_round(rounds.entropy(seed), t, messages, are_late)
+            if values is None or not ledger.charges:
+                return CheckResult("noise", False, f"round {t}, {name}: no charged broadcast", math.inf, _ROUNDING)
+            gap = values / ledger.charges[0].sigma - rounds.release_once(seed, t) / rounds.charge(t).sigma
+            worst = float(gap[:, first:].abs().nan_to_num(nan=math.inf).max()) if first < M else 0.0
+            if worst > _ROUNDING:
+                words = f"round {t}, {name}: the noise is not that of zero vectors, off by {worst:.2g} sigma"
+                return CheckResult("noise", False, words, worst, _ROUNDING)
+    return None
+
+
+def _of_features(name: str, values: Tensor, sigma: float) -> CheckResult | None:
+    """The number of the release, of all regions and features, whose deviation is not the claimed one; None if none."""
+    draws, _, M = values.shape
+    ratios = (values.square().mean(0) / sigma**2).sqrt().flatten()  # P * M
+    error = _ERROR / 2 / len(ratios)
+    low, high = (math.sqrt(chi2 / draws) for chi2 in (stats.chi2.ppf(error, draws), stats.chi2.isf(error, draws)))
+    for worst, limit in ((int(ratios.argmin()), low), (int(ratios.argmax()), high)):
+        ratio = float(ratios[worst])
+        if not low <= ratio <= high:
+            region, feature = divmod(worst, M)
+            words = (
+                f"{name}, region {region}, feature {feature}: {ratio:.3f} of the claimed deviation, limit {limit:.3f}"
+            )
+            return CheckResult("noise", False, words, ratio, limit)
+    return None
 
 
 def shape(rounds: RepeatedRounds) -> CheckResult:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dpfbo.audit.server.target import LONG_NORM, Target, seeded
 from dpfbo.federated.messages import Messages
+from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Charge
 
 _MOST_DRAWS = 1000  # draws of S_t in search of one with a certain agent
@@ -30,10 +31,11 @@ class RepeatedRounds:
     """Rounds of one target, each under a numbered seed; equal numbers give equal randomness.
 
     audited: the target itself. target: the same, with Gaussian in place of discrete noise, which cannot be repeated.
+    thorough: the statistical checks of whole runs and laws draw as much as an hour allows.
     """
 
-    def __init__(self, target: Target, seed: int = 0) -> None:
-        self.audited, self.target, self.seed = target, target.repeatable, seed
+    def __init__(self, target: Target, seed: int = 0, thorough: bool = False) -> None:
+        self.audited, self.target, self.seed, self.thorough = target, target.repeatable, seed, thorough
         self._charges: dict[int, Charge | None] = {}
         self._released: dict[tuple[int, int, str], Tensor] = {}
         self._members: dict[tuple[int, int, int], Tensor] = {}
@@ -84,7 +86,7 @@ class RepeatedRounds:
 
     def release(self, seed: int, t: int, messages: Messages | None) -> Tensor:
         """The broadcast of one round, P x M. Raises the server's errors."""
-        values, _ = self.target.run_round(seeded("bench", self.seed, seed), t, messages)
+        values, _ = self.target.run_round(self.entropy(seed), t, messages)
         if values is None:
             raise ValueError(f"the server under audit broadcasts nothing in round {t}, although nothing is charged yet")
         return values
@@ -96,11 +98,27 @@ class RepeatedRounds:
             raise ValueError(f"round {t} is not charged")
         return charge
 
+    def is_charged(self, t: int) -> bool:
+        """True if a round is charged, as if it were the first of its run."""
+        return self._charge(t) is not None
+
     def _charge(self, t: int) -> Charge | None:
         if t not in self._charges:
-            _, ledger = self.target.run_round(seeded("bench", self.seed, 0), t, self.zeros())
+            values, ledger = self.target.run_round(self.entropy(0), t, self.zeros())
+            if values is not None:
+                self._released[0, t, ""] = values
             self._charges[t] = ledger.charges[0] if ledger.charges else None
         return self._charges[t]
+
+    def audited_sigma(self, t: int) -> float:
+        """The charged sigma of a round of the target itself."""
+        if self.audited.seedable:
+            return self.charge(t).sigma
+        return self.audited.run_round(SystemEntropy(), t, self.zeros())[1].charges[0].sigma
+
+    def entropy(self, seed: int) -> SeededEntropy:
+        """The randomness of all rounds under this seed."""
+        return seeded("bench", self.seed, seed)
 
     def claimed_sensitivity(self, t: int) -> float:
         """The norm by which one agent may change a round's release: the charged sigma over the charged z."""

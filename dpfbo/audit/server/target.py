@@ -185,6 +185,11 @@ class Target:
         return self.copy(entropy, ledger, inference=True).round(t, messages, late)[0], ledger
 
 
+def without_epsilon() -> EpsilonCurve:
+    """An epsilon curve that computes nothing."""
+    return _NoEpsilon()
+
+
 def seeded(*label: object) -> SeededEntropy:
     """Randomness from a seed that is a hash of the label."""
     words = "/".join(map(str, label)).encode()

@@ -237,6 +237,25 @@ class Sorted(GaussianNoise):
         return reordered(release, private, [private.order[i] for i in places])
 
 
+class _OneStream:
+    """The order's uniforms are those of the noise."""
+
+    reproducible = True
+
+    def __init__(self, real):
+        self.real = real
+
+    def uniform(self, purpose, round, size):
+        return self.real.uniform("noise", round, size)
+
+
+class OrderOfTheNoise(GaussianNoise):
+    """Rows are ordered by the uniforms that the noise is made of."""
+
+    def release(self, table, entropy):
+        return super().release(table, _OneStream(entropy))
+
+
 class TestChecks:
     @pytest.mark.parametrize("n", [3, 200])
     def test_sound_transforms_pass(self, n):
@@ -261,6 +280,7 @@ class TestChecks:
             (InOrder(EPSILON, DELTA), "row order", "in one order, that of the table"),
             (Turned(EPSILON, DELTA), "row order", "in one order"),
             (Sorted(EPSILON, DELTA), "row order", "standard errors"),
+            (OrderOfTheNoise(EPSILON, DELTA), "row order", "standard errors"),
         ],
         ids=lambda t: type(t).__name__ if hasattr(t, "noise") else "",
     )
@@ -270,7 +290,7 @@ class TestChecks:
 
     def test_an_order_that_leaves_rows_out_is_found(self):
         release, private = GaussianNoise(EPSILON, DELTA).release(table(), seeded(0))
-        assert not row_order([(release, private), (release, replace(private, order=[0] * 200))]).holds
+        assert not row_order([(release, private), (release, replace(private, order=[0] * 200))], table().rows).holds
 
 
 class TestOrder:
