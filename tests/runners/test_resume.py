@@ -263,18 +263,38 @@ def other_bytes(ledger):
     ledger.write_text(whole.replace(old, "0" * 64))
 
 
+def as_earlier(change):
+    """Changes a ledger as an earlier version would have written it, without chains."""
+
+    def changed(ledger):
+        lines = map(json.loads, ledger.read_text().splitlines())
+        kept = [{k: v for k, v in line.items() if k not in ("format", "chain")} for line in lines]
+        ledger.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        change(ledger)
+
+    return changed
+
+
+LACKS = "that the checkpoint holds: restore the ledger, or delete the folder"
+TOUCHED = (
+    "line {} does not follow from what is before it (a line was edited, moved, repeated or removed), refusing to rel"
+)
 LOST = {
-    "deleted": lambda p: p.unlink(),
-    "empty": lambda p: p.write_bytes(b""),
-    "cut off": cut_off,
-    "a line": without_a_line,
-    "last line torn": lambda p: p.write_bytes(p.read_bytes()[:-9]),
-    "other bytes": other_bytes,
+    "deleted": (lambda p: p.unlink(), LACKS),
+    "empty": (lambda p: p.write_bytes(b""), LACKS),
+    "cut off": (cut_off, LACKS),
+    "a line": (without_a_line, TOUCHED.format(1)),
+    "a line of an earlier version": (as_earlier(without_a_line), LACKS),
+    "last line": (lambda p: p.write_bytes(b"".join(p.read_bytes().splitlines(keepends=True)[:-1])), LACKS),
+    "last line torn": (lambda p: p.write_bytes(p.read_bytes()[:-9]), LACKS),
+    "other bytes": (other_bytes, TOUCHED.format(3)),
+    "other bytes of an earlier version": (as_earlier(other_bytes), LACKS),
+    "less cost": (lambda p: p.write_text(p.read_text().replace('"z": 1.0', '"z": 100.0', 1)), TOUCHED.format(1)),
 }
 
 
-@pytest.mark.parametrize("lose", LOST.values(), ids=LOST)
-def test_a_ledger_that_lost_something_is_refused(monkeypatch, capsys, tmp_path, lose):
+@pytest.mark.parametrize(("lose", "says"), LOST.values(), ids=LOST)
+def test_a_ledger_that_lost_something_is_refused(monkeypatch, capsys, tmp_path, lose, says):
     cfg = configured(tmp_path)
     interrupted(cfg, 5)
     folder = folder_of(cfg)
@@ -285,7 +305,7 @@ def test_a_ledger_that_lost_something_is_refused(monkeypatch, capsys, tmp_path, 
     assert call(monkeypatch, tmp_path) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ledger ") and error.count("\n") == 1
-    assert "that the checkpoint holds: restore the ledger, or delete the folder" in error
+    assert says in error
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before, "nothing was released or lost"
     with pytest.raises(LedgerError):
         run_configuration(cfg, lambda done: pytest.fail("a round was shown"))
