@@ -50,14 +50,18 @@ class Coordinator:
         if self._journal.events[0] != first:
             self._journal.close()
             raise StateError(f"{folder} is of {self._journal.events[0]}, and this is {first}")
-        self.ledger = Ledger(None if folder is None else folder / _LEDGER)
+        try:
+            self.ledger = Ledger(None if folder is None else folder / _LEDGER)
+            past = self._releases()
+        except BaseException:
+            self._journal.close()
+            raise
         kept = None if folder is None else ReleaseFile(folder / _RELEASE)
         self._closed = {e["round"]: e["agents"] for e in self._journal.events if e["event"] == "close"}
         self._sent = [e["round"] for e in self._journal.events if e["event"] == "sent"]
         self._arrived = {
             e["agent"] for e in self._journal.events if e["event"] == "arrived" and e["round"] == self.round
         }
-        past = self._releases()
         self._server = study.server(self.ledger, kept, past)
 
     @property
@@ -176,7 +180,6 @@ class Coordinator:
             if sent is None or sigma is None:
                 continue
             if not self.ledger.holds(event["round"], sent.values):
-                self._journal.close()
                 raise LedgerError(
                     f"ledger {self.ledger.path} lacks the broadcast of round {event['round']}, which was sent: "
                     "restore the ledger"

@@ -5,10 +5,12 @@ import functools
 import json
 import logging
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -321,6 +323,57 @@ def test_a_ledger_that_cannot_be_read_is_refused(monkeypatch, capsys, tmp_path):
     ledger.write_bytes(b"\0" + ledger.read_bytes()[1:])
     assert call(monkeypatch, tmp_path) == 1
     assert "line 1 cannot be read, refusing to release anything more" in capsys.readouterr().err
+
+
+def edited(change, name="meta"):
+    """Changes the entries, or one array, of the checkpoint's round 3, in a file that is whole."""
+
+    def edit(checkpoint, other):
+        with np.load(checkpoint / "round-00003.npz") as whole:
+            arrays = {n: whole[n] for n in whole.files}
+        if name == "meta":
+            arrays["meta"] = np.array(json.dumps(change(json.loads(arrays["meta"].item()))).encode())
+        else:
+            arrays[name] = change(arrays[name])
+        np.savez(checkpoint / "round-00003.npz", **arrays)
+
+    return edit
+
+
+def of_another_run(pattern):
+    def put(checkpoint, other):
+        for file in other.glob(pattern):
+            shutil.copy(file, checkpoint)
+
+    return put
+
+
+FILES_OF_ANOTHER = {
+    "y": (edited(lambda y: y + 1, "y"), "round-00003.npz was edited, its numbers are not those of its digest"),
+    "broadcast": (edited(lambda v: -v, "broadcast"), "round-00003.npz was edited, its numbers are not those of its"),
+    "newer": (edited(lambda meta: {**meta, "format": 9}), "round-00003.npz is of format 9, and this version reads 2"),
+    "one round": (of_another_run("round-00003.npz"), "round-00003.npz does not follow from the round before it"),
+    "all rounds": (of_another_run("round-*.npz"), "round-00000.npz is of another run (other settings or another seed)"),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), FILES_OF_ANOTHER.values(), ids=FILES_OF_ANOTHER)
+def test_a_checkpoint_that_was_touched_is_refused(monkeypatch, capsys, tmp_path, change, says):
+    cfg, other = configured(tmp_path), configured(tmp_path / "other", "synthetic", "seed=1")
+    interrupted(cfg, 5)
+    interrupted(other, 5)
+    (theirs,) = (tmp_path / "other").rglob("checkpoint")
+    folder = folder_of(cfg)
+    change(folder / "checkpoint", theirs)
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    capsys.readouterr()
+    assert call(monkeypatch, tmp_path) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1 and says in error and "Traceback" not in error
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+    shutil.rmtree(folder / "checkpoint")
+    run_configuration(cfg)
+    assert differences(records(folder), expected("synthetic")) == []
 
 
 @pytest.mark.parametrize("rng", ["seeded", "os"])
