@@ -1,8 +1,10 @@
 """Validation of public settings: one sentence with the name, the rule and the value."""
 
-import math
+import sys
 from collections.abc import Iterable
 from numbers import Integral, Real
+
+LARGEST = sys.float_info.max  # a larger integer is no finite number of 64 bits
 
 
 class SettingError(ValueError):
@@ -33,19 +35,19 @@ def probability(name: str, value: object) -> None:
 
 def real(name: str, value: object) -> None:
     """Raise SettingError unless `value` is a finite number."""
-    if not _is_real(value) or not -math.inf < value < math.inf:  # type: ignore[operator]
+    if not _is_real(value) or not -LARGEST <= value <= LARGEST:  # type: ignore[operator]
         raise SettingError(name, f"must be a finite number, got {value!r}")
 
 
 def positive(name: str, value: object) -> None:
     """Raise SettingError unless `value` is a finite number above 0."""
-    if not _is_real(value) or not 0 < value < math.inf:  # type: ignore[operator]
+    if not _is_real(value) or not 0 < value <= LARGEST:  # type: ignore[operator]
         raise SettingError(name, f"must be a finite number above 0, got {value!r}")
 
 
 def non_negative(name: str, value: object) -> None:
     """Raise SettingError unless `value` is a finite number of at least 0."""
-    if not _is_real(value) or not 0 <= value < math.inf:  # type: ignore[operator]
+    if not _is_real(value) or not 0 <= value <= LARGEST:  # type: ignore[operator]
         raise SettingError(name, f"must be a finite number of at least 0, got {value!r}")
 
 

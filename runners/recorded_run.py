@@ -70,8 +70,9 @@ def record_run(
     if single:
         _check_noise_of_other_lengths(composition, folder)
     labelled = single and folder.path.parent.name != name
+    run = f"{family_hashes(composition.cfg)[0]} {settings.seed}"
     with folder.opened(), folder.failures_kept():
-        checkpoint = Checkpoint(folder.checkpoint_path)
+        checkpoint = Checkpoint(folder.checkpoint_path, run)
         finished.finish_move(folder)
         if not settings.again and (ready := _ready(folder, settings.rounds)) is not None:
             if (folder.path / finished.SUMMARY).exists():

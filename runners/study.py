@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from dpfbo.checkpoint import CheckpointError
 from dpfbo.checks import SettingError
 from dpfbo.files import replace_file
 from dpfbo.privacy.accounting import UnsupportedEvent
@@ -45,7 +46,9 @@ one; --another asks for one more, to be evaluated beside it. A space is a YAML o
 
 Answer = dict[str, Any]  # printed as JSON
 _DESCRIPTION, _SITE = "study.json", "site.json"
-_ERRORS = (SettingError, StateError, WireError, LedgerError, UnsupportedEvent, OSError, ValueError)
+_ERRORS = (
+    SettingError, StateError, WireError, LedgerError, CheckpointError, UnsupportedEvent, OSError, ValueError,
+)  # fmt: skip
 _KEYS = ("space", "n_agents", "algorithm", "noise_multiplier", "delta", "rounds", "n_init", "seed", "rng")
 
 

@@ -2,6 +2,7 @@
 
 from omegaconf.errors import OmegaConfBaseException
 
+from dpfbo.checkpoint import CheckpointError
 from dpfbo.gp.posterior import FactorisationError
 from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.budget import BudgetSpent
@@ -13,5 +14,5 @@ from runners.record.run_folder import ResultsError
 
 USER_ERRORS = (
     ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, BudgetSpent, FactorisationError, EvaluationError,
-    ResultsError, ExecutorError, OmegaConfBaseException, OSError,
+    ResultsError, ExecutorError, CheckpointError, OmegaConfBaseException, OSError,
 )  # fmt: skip

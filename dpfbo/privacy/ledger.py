@@ -2,81 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-import torch
 from torch import Tensor
 
-from dpfbo.files import sync_folder
-from dpfbo.privacy.accounting.events import round_event, round_parameters
+from dpfbo.files import NoFile, open_file, sync_folder
+from dpfbo.privacy.charge import Charge, digest
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.event_prefix import EventPrefix
+from dpfbo.privacy.ledger_lines import LedgerLines, LineFault, chained, read_lines
 from dpfbo.privacy.release import Release
 
 if TYPE_CHECKING:
     import dp_accounting
 
+LARGEST = 1 << 30  # bytes of a ledger that is read
+
 
 class LedgerError(RuntimeError):
     """The ledger cannot be read, or contradicts what is to be released; nothing may be released on top of it."""
-
-
-@dataclass(frozen=True)
-class Charge:
-    """One broadcast.
-
-    q, z: parameters of its event (z = None: not private). sensitivity: None if it is infinite. digest: sha256 of the
-    released numbers. subset: [k, N] where S_t was a subset of fixed size k of N agents. relation: the neighbours that
-    an outsourced release compares; None for a federated one, where the accountant has it, and if nothing is claimed.
-    """
-
-    round: int
-    q: float
-    z: float | None
-    sigma: float
-    sensitivity: float | None
-    digest: str
-    subset: tuple[int, int] | None = None
-    relation: str | None = None
-
-    @staticmethod
-    def of(
-        round: int, event: dp_accounting.DpEvent, sigma: float, sensitivity: float | None, values: Tensor,
-        relation: str | None = None,
-    ) -> Charge:  # fmt: skip
-        """The charge of released numbers `values` at the cost of `event`."""
-        q, z, subset = round_parameters(event)
-        return Charge(round, q, z, sigma, sensitivity, digest(values), subset, relation)
-
-    def event(self) -> dp_accounting.DpEvent:
-        """The event to account for, at its noise multiplier z."""
-        return _event(self.q, self.z, None if self.subset is None else (self.subset[0], self.subset[1]))
-
-    def line(self) -> str:
-        """This charge as JSON, without a relation that is None."""
-        entries = dict(self.__dict__)
-        if self.relation is None:
-            del entries["relation"]
-        return json.dumps(entries)
-
-
-@lru_cache(maxsize=65536, typed=True)
-def _event(q: float, z: float | None, subset: tuple[int, int] | None) -> dp_accounting.DpEvent:
-    """`round_event`, one object for all equal charges: comparing it with itself costs nothing."""
-    return round_event(q, z, subset)
-
-
-def digest(values: Tensor) -> str:
-    """sha256 of a released tensor's float64 bytes."""
-    return hashlib.sha256(values.to(torch.float64).contiguous().numpy().tobytes()).hexdigest()
 
 
 class Ledger:
@@ -90,12 +39,23 @@ class Ledger:
     A charge reads only what the file gained since the last one; a file that shrank, was replaced or was changed without
     growing is read whole. Only this class appends to `charges`.
 
-    Raises LedgerError if an earlier line cannot be read.
+    Every line is checked field by field, and by a digest that is chained to all lines before it
+    (`dpfbo.privacy.ledger_lines`); those of earlier versions have none (`unchained`). Missing lines at the end are
+    found where something else knows of them: a charge that this object made, a checkpoint
+    (`dpfbo.checkpoint.check_charged`), a summary. A ledger that was cut off while nothing else knew of the rest looks
+    whole, and so does one whose whole chain somebody built anew: it finds accidents and edits, not forgers.
+
+    Raises LedgerError if a line cannot be read or was touched, or the path names no file.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = path = None if path is None else Path(path)
-        self.charges: list[Charge] = _read(path) if path is not None and path.exists() else []
+        self.charges: list[Charge] = []
+        self.unchained = 0  # number of lines of earlier versions, without a digest
+        if path is not None and path.exists():
+            with opened(path, "rb") as file:
+                lines = _checked(path, file.read())
+            self.charges, self.unchained = lines.charges, lines.unchained
         self.carried_over = len(self.charges)  # number of charges that earlier runs made in the same file
         self._synced = False  # True when the file and its entry in the folder are on disk
         self._seen: _CompleteLines | None = None
@@ -111,7 +71,7 @@ class Ledger:
         known = entry.digest in self._digests.get(entry.round, ())
         if self.path is not None and not (known and self._synced):
             # a charge that was read may not be on disk yet: its writer may have been killed before it synced
-            self._seen = _append(self.path, None if known else entry.line(), len(self.charges), self._seen)
+            self._seen = _append(self.path, None if known else entry, self.charges, self._seen)
             if not self._synced:
                 sync_folder(self.path.parent)
                 self._synced = True
@@ -154,31 +114,35 @@ def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entrop
         )
 
 
-def _read(path: Path) -> list[Charge]:
-    *lines, tail = path.read_bytes().split(b"\n")
-    charges = []
-    for number, line in enumerate(lines, start=1):
-        charge = _parse(line)
-        if charge is None:
-            raise LedgerError(f"ledger {path} line {number} cannot be read, refusing to release anything more")
-        charges.append(charge)
-    last = _parse(tail)
-    return charges if last is None else [*charges, last]
-
-
-def _parse(line: bytes) -> Charge | None:
-    """The charge of a line; None if the line is incomplete."""
+def opened(path: Path, mode: str) -> BinaryIO:
+    """Open a ledger. Raises LedgerError at once for a FIFO, a device or a folder in its place, or an enormous file."""
     try:
-        return Charge(**json.loads(line))
-    except (ValueError, TypeError, RecursionError):
-        return None
+        file = open_file(path, mode)
+    except NoFile as error:
+        raise LedgerError(f"ledger {error}") from error
+    if (size := os.fstat(file.fileno()).st_size) > LARGEST:
+        file.close()
+        raise LedgerError(f"ledger {path} is none: it has {size} bytes")
+    return file
+
+
+def _checked(path: Path, content: bytes, count: int = 0, tip: str | None = None) -> LedgerLines:
+    """`read_lines`. Raises LedgerError."""
+    try:
+        return read_lines(content, count, tip)
+    except LineFault as fault:
+        raise LedgerError(
+            f"ledger {path} {fault}, refusing to release anything more: restore the file, or see "
+            f"`python -m runners.privacy ledger {path} --verify`, or --repair"
+        ) from fault
 
 
 @dataclass(frozen=True)
 class _CompleteLines:
     """The complete lines at the beginning of a file, as they were after a charge.
 
-    file: device and inode. changed: time of the last change in ns. end: their bytes. last: the last of them.
+    file: device and inode. changed: time of the last change in ns. end: their bytes. last: the last of them. tip: its
+    chain.
     """
 
     file: tuple[int, int]
@@ -186,6 +150,7 @@ class _CompleteLines:
     end: int
     count: int
     last: bytes
+    tip: str
 
     def still_begin(self, file: BinaryIO) -> bool:
         """True if the file has not changed, or if it grew and the last of these lines is where it was."""
@@ -198,29 +163,44 @@ class _CompleteLines:
         return file.read(len(self.last)) == self.last
 
 
-def _append(path: Path, line: str | None, n_before: int, seen: _CompleteLines | None) -> _CompleteLines | None:
-    """Append a line (None: nothing) to at least n_before complete ones, and sync the whole file to disk.
+def _append(
+    path: Path, entry: Charge | None, known: Sequence[Charge], seen: _CompleteLines | None
+) -> _CompleteLines | None:
+    """Append a charge (None: nothing) to a file that must hold `known`, and sync the whole file to disk.
 
     seen: the file after the last call, so that only what it gained is read. Returns it for the next one.
     """
-    with open(path, "ab+") as file:
-        start, count = (seen.end, seen.count) if seen is not None and seen.still_begin(file) else (0, 0)
+    with opened(path, "ab+") as file:
+        again = seen if seen is not None and seen.still_begin(file) else None
+        start, count, tip = (0, 0, None) if again is None else (again.end, again.count, again.tip)
         file.seek(start)
         content = file.read()
-        tail = content[content.rfind(b"\n") + 1 :]
-        whole = _parse(tail) is not None
-        count += content.count(b"\n") + whole
-        if count < n_before:
-            raise LedgerError(f"ledger {path} has lost charges, refusing to release anything more")
-        if tail and not whole:
-            file.truncate(start + len(content) - len(tail))
-        elif tail:
+        ends = content.endswith(b"\n") or not content
+        if count + content.count(b"\n") + (not ends) < len(known):
+            raise _lost(path)
+        lines = _checked(path, content, count, tip)
+        if lines.count < len(known) or (again is None and not _names(known) <= _names(lines.charges)):
+            raise _lost(path)
+        if lines.torn:
+            file.truncate(start + len(content) - len(lines.torn))
+        elif not ends:
             file.write(b"\n")
-        written = b"" if line is None else line.encode() + b"\n"
+        written, tip = (b"", "") if entry is None else chained(entry, lines.tip)
+        if entry is not None:
+            written += b"\n"
         file.write(written)
         file.flush()
         os.fsync(file.fileno())
         if not written:
             return None
         status = os.fstat(file.fileno())
-        return _CompleteLines((status.st_dev, status.st_ino), status.st_mtime_ns, file.tell(), count + 1, written)
+        place = status.st_dev, status.st_ino
+        return _CompleteLines(place, status.st_mtime_ns, file.tell(), lines.count + 1, written, tip)
+
+
+def _names(charges: Sequence[Charge]) -> set[tuple[int, str]]:
+    return {(charge.round, charge.digest) for charge in charges}
+
+
+def _lost(path: Path) -> LedgerError:
+    return LedgerError(f"ledger {path} has lost charges, refusing to release anything more")

@@ -11,7 +11,7 @@ from dpfbo.checkpoint import ReleaseFile
 from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.privacy.accounting import finite_or_none
-from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.protocol import wire
 from dpfbo.protocol.journal import Journal, StateError
 from dpfbo.study.study import Study
@@ -34,7 +34,8 @@ class Coordinator:
     with a study whose rng is `seeded` (a simulation). It holds the agents' messages, which are private, until their
     round is released.
 
-    Raises SettingError for real releases (rng `os`) without a folder, StateError for a folder of another study.
+    Raises SettingError for real releases (rng `os`) without a folder, StateError for a folder of another study,
+    LedgerError for a ledger that was touched or lacks a broadcast that was sent.
     """
 
     def __init__(self, study: Study, folder: str | os.PathLike[str] | None = None) -> None:
@@ -49,15 +50,18 @@ class Coordinator:
         if self._journal.events[0] != first:
             self._journal.close()
             raise StateError(f"{folder} is of {self._journal.events[0]}, and this is {first}")
-        self.ledger = Ledger(None if folder is None else folder / _LEDGER)
+        try:
+            self.ledger = Ledger(None if folder is None else folder / _LEDGER)
+            past = self._releases()
+        except BaseException:
+            self._journal.close()
+            raise
         kept = None if folder is None else ReleaseFile(folder / _RELEASE)
         self._closed = {e["round"]: e["agents"] for e in self._journal.events if e["event"] == "close"}
         self._sent = [e["round"] for e in self._journal.events if e["event"] == "sent"]
         self._arrived = {
             e["agent"] for e in self._journal.events if e["event"] == "arrived" and e["round"] == self.round
         }
-        earlier = [(e["sigma"], self._broadcast(e["round"])) for e in self._journal.events if e["event"] == "sent"]
-        past = [(sent.values, sigma) for sigma, sent in earlier if sent is not None and sigma is not None]
         self._server = study.server(self.ledger, kept, past)
 
     @property
@@ -167,6 +171,21 @@ class Coordinator:
         if all(m is not None for m in messages):
             return torch.stack(messages)  # type: ignore[return-value, arg-type]
         return messages
+
+    def _releases(self) -> list[tuple[Tensor, float]]:
+        """Values and noise of the releases so far. Raises LedgerError if the ledger lacks one of them: it was cut."""
+        found = []
+        for event in self._events("sent"):
+            sent, sigma = self._broadcast(event["round"]), event["sigma"]
+            if sent is None or sigma is None:
+                continue
+            if not self.ledger.holds(event["round"], sent.values):
+                raise LedgerError(
+                    f"ledger {self.ledger.path} lacks the broadcast of round {event['round']}, which was sent: "
+                    "restore the ledger"
+                )
+            found.append((sent.values, sigma))
+        return found
 
     def _events(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self._journal.events if event["event"] == kind]

@@ -5,6 +5,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from dpfbo import checks
 from dpfbo.privacy.accounting import accountant_names, check_delta, default_delta
 from dpfbo.privacy.ledger import LedgerError
 from runners.arguments import Parser, at_least
-from runners.privacy import curves, ledgers, random_projection
+from runners.privacy import curves, ledger_files, ledgers, random_projection
 from runners.privacy.planner import GIVEN, PlannedRun, solved
 from runners.privacy.report import by_accountant, caption, grid, title
 from runners.record.run_folder import ResultsError
@@ -55,7 +56,11 @@ EXAMPLES = {
   python -m runners.privacy plot --agents 29 --rounds 60 --q 0.35 --z 1 --out landmine.png""",
     "ledger": """Examples; the second: all runs on the same data together
   python -m runners.privacy ledger results/single/0a1b2c3d4e5f/0/ledger.jsonl --agents 29
-  python -m runners.privacy ledger results/*/*/*/ledger.jsonl --delta 0.001 --json""",
+  python -m runners.privacy ledger results/*/*/*/ledger.jsonl --delta 0.001 --json
+
+Was a ledger touched? and a damaged one made readable, never at a lower epsilon:
+  python -m runners.privacy ledger results/single/0a1b2c3d4e5f/0 --verify
+  python -m runners.privacy ledger results/single/0a1b2c3d4e5f/0 --repair""",
     "projection": random_projection.EXAMPLE,
     "certificate": """Examples; the second also attacks the server that the run's settings make, for minutes
   python -m runners.privacy certificate results/single/0a1b2c3d4e5f/0
@@ -67,14 +72,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv`; the exit code is 0, 1 for a value that is refused, 130 when interrupted."""
     args = _parser().parse_args(argv)
     try:
-        code: int | None = args.command(args)
+        return args.command(args) or 0
     except (ValueError, LedgerError, ResultsError, OSError) as error:
         say_error(str(error))
         return 1
     except KeyboardInterrupt:
         say_error("interrupted")
         return 130
-    return code or 0
 
 
 def epsilon(args: argparse.Namespace) -> None:
@@ -131,22 +135,46 @@ def plot(args: argparse.Namespace) -> None:
     _say(args, {"files": files, "panels": [panel.as_json() for panel in data], **answer}, lambda: files)
 
 
-def ledger(args: argparse.Namespace) -> None:
-    """Epsilon that runs have spent, from their ledgers, added up."""
+def ledger(args: argparse.Namespace) -> int | None:
+    """Epsilon that runs have spent, from their ledgers, added up; or whether the ledgers are whole."""
+    paths = list(dict.fromkeys(ledger_files.ledger_of(Path(file)) for file in args.files))
+    if args.verify or args.repair:
+        if args.delta is not None or args.agents is not None:
+            raise ValueError("--delta and --agents must be left out with --verify and --repair")
+        return _checked(args, paths, ledger_files.verified if args.verify else ledger_files.repaired)
     if (args.delta is None) == (args.agents is None):
         raise ValueError("one of --delta and --agents must be given, for delta or the N of N^-1.1")
     if args.agents is not None:
         checks.integer("--agents", args.agents, minimum=1)
     delta = args.delta if args.agents is None else default_delta(args.agents)
     check_delta(delta, "--delta")
-    paths = list(dict.fromkeys(Path(file) for file in args.files))
     with _progress("computing"):
         answer = ledgers.added_up(paths, delta)
     words = f"{answer['charges']} broadcasts in {len(paths)} ledger{'s' * (len(paths) > 1)}"
     if answer["repeated"]:
         words += f" ({answer['repeated']} of another ledger's releases, the same to the last bit, count once)"
     note = [f"note: {answer['note']}"] if answer["note"] else []
+    if n := sum(file["unchained"] for file in answer["files"]):
+        note.append(f"note: {n} lines of an earlier version have no chain of digests: edits of them do not show")
     _say(args, answer, lambda: [words, by_accountant(answer), *caption(answer), *note])
+    return None
+
+
+def _checked(
+    args: argparse.Namespace, paths: Sequence[Path], check: Callable[[Path], ledger_files.CheckedLedger]
+) -> int:
+    """Say the outcome of each ledger; the exit code is 1 if one of them is refused."""
+    answers, refused = list[dict[str, Any]](), list[str]()
+    for path in paths:
+        try:
+            answers.append(asdict(check(path)))
+        except (LedgerError, OSError) as error:
+            refused.append(str(error))
+    if answers:
+        _say(args, answers, lambda: [answer["words"] for answer in answers])
+    for said in refused:
+        say_error(said)
+    return 1 if refused else 0
 
 
 def projection(args: argparse.Namespace) -> None:
@@ -243,7 +271,12 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--agents", type=_number, metavar="N", help="agents")
         sub.add_argument("--delta", type=_number, metavar="D", help="default: N^-1.1")
         if command is ledger:
-            sub.add_argument("files", nargs="+", metavar="FILE", help="ledger.jsonl of a run")
+            sub.add_argument("files", nargs="+", metavar="FILE", help="ledger.jsonl of a run, or its folder")
+            what = sub.add_mutually_exclusive_group()
+            what.add_argument("--verify", action="store_true", help="say whether each is whole; exit code 1 if not")
+            what.add_argument(
+                "--repair", action="store_true", help="make a damaged one readable, never at a lower epsilon"
+            )
             continue
         kind, several = (str, ", or several: 0.15,0.25") if command is table else (_number, "")
         sub.add_argument("--rounds", type=kind, metavar="T", help=f"broadcasts{several}")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dpfbo import checks
 from dpfbo.privacy.accounting import in_words
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.accounting.calibrate import SMALLEST_NOISE
@@ -34,14 +33,18 @@ def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
 
     Raises LedgerError for a missing file, a file that is no ledger, or one that cannot be added to the others.
     """
-    files = {str(path): read(path) for path in paths}
+    ledgers = {str(path): opened(path) for path in paths}
+    files = {path: ledger.charges for path, ledger in ledgers.items()}
     everything = [charge for charges in files.values() for charge in charges]
     once: dict[tuple[int, str], Charge] = {}
     for charge in sorted(everything, key=_noise, reverse=True):
         once[charge.round, charge.digest] = charge
     plan = _plan(list(once.values()), delta, _relation(files))
     return {
-        "files": [{"path": path, "charges": len(charges)} for path, charges in files.items()],
+        "files": [
+            {"path": path, "charges": len(ledger.charges), "unchained": ledger.unchained}
+            for path, ledger in ledgers.items()
+        ],
         "charges": len(once),
         "repeated": sum(map(len, files.values())) - len(once),
         **facts(plan),
@@ -81,40 +84,19 @@ def _noise(charge: Charge) -> tuple[float, float]:
     return charge.z or 0.0, -charge.q
 
 
-def read(path: Path) -> list[Charge]:
-    """The charges of one ledger file, all of them checked. Raises LedgerError."""
+def opened(path: Path) -> Ledger:
+    """The ledger of a file, all of its charges such that they can be accounted for. Raises LedgerError."""
     if not path.is_file():
         raise LedgerError(f"ledger {path} is not there, or no file")
     try:
-        charges = Ledger(path).charges
+        ledger = Ledger(path)
+        if not ledger.charges and path.read_bytes().strip():
+            raise LedgerError(f"ledger {path} holds no whole charge: it is none, or was torn in its first line")
     except OSError as error:
         raise LedgerError(f"ledger {path} cannot be read: {error.strerror}") from error
-    if not charges and path.read_bytes().strip():
-        raise LedgerError(f"ledger {path} holds no whole charge: it is none, or was torn in its first line")
-    for number, charge in enumerate(charges, start=1):
-        try:
-            _check(charge)
-        except (ValueError, TypeError) as error:
-            raise LedgerError(f"ledger {path} charge {number} is none: {error}") from error
-    return charges
-
-
-def _check(charge: Charge) -> None:
-    checks.integer("round", charge.round, minimum=0)
-    checks.probability("q", charge.q)
-    if charge.z is not None:
-        checks.real("z", charge.z)
-        if charge.z < SMALLEST_NOISE:
-            raise ValueError(f"z must be null or at least {SMALLEST_NOISE}, got {charge.z!r}")
-    if not isinstance(charge.digest, str):
-        raise ValueError(f"digest must be a text, got {charge.digest!r}")
-    if charge.subset is not None:
-        if not isinstance(charge.subset, list | tuple) or len(charge.subset) != 2:
-            raise ValueError(f"subset must be [k, N], got {charge.subset!r}")
-        checks.integer("k of subset", charge.subset[0], minimum=1)
-        checks.integer("N of subset", charge.subset[1], minimum=charge.subset[0])
-    if charge.relation is not None:
-        if not isinstance(charge.relation, str):
-            raise ValueError(f"relation must be a text, got {charge.relation!r}")
-        if charge.q != 1 or charge.subset is not None:
-            raise ValueError(f"q must be 1 and subset null where there is a relation, got {charge.q!r}")
+    for number, charge in enumerate(ledger.charges, start=1):
+        if charge.z is not None and charge.z < SMALLEST_NOISE:
+            raise LedgerError(
+                f"ledger {path} charge {number} is none: z must be null or at least {SMALLEST_NOISE}, got {charge.z!r}"
+            )
+    return ledger

@@ -3,7 +3,7 @@
 config.yaml     resolved settings
 rounds.parquet  one row for each agent and query
 server.parquet  one row for each broadcast
-ledger.jsonl    every charge, written before its broadcast
+ledger.jsonl    every charge, written before its broadcast; ledger.damaged-<k>.jsonl: before it was repaired
 summary.json    written last: a folder with it is a finished run
 theory.json     written by `runners.theory` for a finished run
 checkpoint/     finished rounds, while the run goes on or after it was interrupted
@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpfbo.files import replace_file, sync_folder
+from dpfbo.files import open_file, replace_file, sync_folder
 
 PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
 _UNDER_LOCK = ("config.yaml", "rounds.parquet", "server.parquet", "summary.json", "progress.json", "rounds.zip")
@@ -136,9 +136,9 @@ class RunFolder:
     def hold_ledger(self) -> BinaryIO:
         """Open the ledger, and lock it until it is closed; waits for a server whose driver was killed.
 
-        Raises ResultsError if another process keeps it.
+        Raises ResultsError if another process keeps it, NoFile if the path names a FIFO, a device or a folder.
         """
-        ledger = open(self.ledger_path, "ab")
+        ledger = open_file(self.ledger_path, "ab+")
         give_up = time.monotonic() + _SERVER_SECONDS
         while True:
             try:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import zipfile
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from dpfbo import files
-from dpfbo.checkpoint import Checkpoint, ReleaseFile, check_charged
+from dpfbo.checkpoint import Checkpoint, CheckpointError, ReleaseFile, check_charged
 from dpfbo.federated import federation
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior
 from dpfbo.federated.mechanism import SubsampledGaussian
@@ -169,8 +170,11 @@ def test_a_gap_ends_what_is_there(tmp_path):
         checkpoint.append(make(t=t))
     path(checkpoint, 2).unlink()
     assert [r.agents.round for r in checkpoint.read()] == [0, 1]
-    checkpoint.append(make("peer", 2))
+    checkpoint.append(make(t=2))
     assert [r.agents.round for r in checkpoint.read()] == [0, 1, 2, 3, 4]
+    checkpoint.append(make("peer", 2))
+    with pytest.raises(CheckpointError, match="round-00003.npz does not follow from the round before it"):
+        checkpoint.read()
     path(checkpoint, 0).unlink()
     assert checkpoint.read() == []
 
@@ -189,7 +193,7 @@ def with_meta(change):
     def damage(file):
         with np.load(file) as whole:
             arrays = {name: whole[name] for name in whole.files}
-        meta = change(json.loads(str(arrays.pop("meta"))))
+        meta = change(json.loads(arrays.pop("meta").item()))
         np.savez(file, meta=np.array(json.dumps(meta)), **arrays)
 
     return damage
@@ -216,17 +220,138 @@ DAMAGE = {
     "not a zip of arrays": lambda f: zipfile.ZipFile(f, "w").close(),
     "an array alone": lambda f: np.save(f.open("wb"), np.zeros(3)),
     "pickle": pickled,
-    "format of tomorrow": with_meta(lambda m: {**m, "format": 2}),
     "no format": with_meta(lambda m: {k: v for k, v in m.items() if k != "format"}),
-    "another round": with_meta(lambda m: {**m, "round": 7}),
-    "unknown broadcast": with_meta(lambda m: {**m, "broadcast": "Postcards"}),
-    "unknown field": with_meta(lambda m: {**m, "server": {**m["server"], "release": {"shape": 3}}}),
     "meta is a list": with_meta(lambda m: [m]),
     "meta is a number": with_meta(lambda m: 3),
     "no meta": no_array("meta"),
-    "no u": no_array("u"),
-    "no broadcast": no_array("broadcast"),
 }
+
+
+def with_array(name, change):
+    """Writes a round file in which one array is changed."""
+
+    def edit(file):
+        with np.load(file) as whole:
+            arrays = {n: whole[n] for n in whole.files}
+        np.savez(file, **{**arrays, name: change(arrays[name])})
+
+    return edit
+
+
+def earlier_format(**changes):
+    """Takes the digests away, as if an earlier version had written the round."""
+    return with_meta(lambda m: {k: v for k, v in m.items() if k not in ("digest", "before")} | {"format": 1} | changes)
+
+
+EDITED = "round-00001.npz was edited, its numbers are not those of its digest: restore it, or delete the checkpoint"
+EDITS = {
+    "y": (with_array("y", lambda y: y + 1), EDITED),
+    "one bit of y": (with_array("y", lambda y: np.nextafter(y, 0)), EDITED),
+    "type of y": (with_array("y", lambda y: y.view(np.int64)), EDITED),
+    "shape of u": (with_array("u", lambda u: u.reshape(-1)), EDITED),
+    "broadcast": (with_array("broadcast", lambda v: v[::-1]), EDITED),
+    "sources": (with_array("source", lambda s: s[::-1]), EDITED),
+    "round": (with_meta(lambda m: {**m, "round": 7}), EDITED),
+    "seconds": (with_meta(lambda m: {**m, "seconds": {}}), EDITED),
+    "kind of broadcast": (with_meta(lambda m: {**m, "broadcast": "Postcards"}), EDITED),
+    "server": (with_meta(lambda m: {**m, "server": {**m["server"], "release": {"shape": 3}}}), EDITED),
+    "epsilon": (with_meta(lambda m: {**m, "server": {**m["server"], "epsilon": 0.1}}), EDITED),
+    "round before": (with_meta(lambda m: {**m, "before": "0" * 64}), EDITED),
+    "no u": (no_array("u"), EDITED),
+    "no broadcast": (no_array("broadcast"), EDITED),
+    "no digest": (with_meta(lambda m: {k: v for k, v in m.items() if k != "digest"}), EDITED),
+    "a number as digest": (with_meta(lambda m: {**m, "digest": 3}), EDITED),
+    "earlier format": (earlier_format(), "round-00001.npz has no digest, and the round before it has one: restore it"),
+    "format of tomorrow": (with_meta(lambda m: {**m, "format": 3}), "is of format 3, and this version reads 2: use a"),
+}
+
+
+@pytest.mark.parametrize(("edit", "says"), EDITS.values(), ids=EDITS)
+def test_a_file_that_was_edited_or_is_of_a_newer_format_is_refused_in_one_sentence(tmp_path, edit, says):
+    checkpoint = Checkpoint(tmp_path)
+    for t in range(4):
+        checkpoint.append(make(t=t))
+    edit(path(checkpoint, 1))
+    for read in (checkpoint.read, lambda: list(checkpoint.rounds(4))):
+        with pytest.raises(CheckpointError, match=re.escape(says)) as refused:
+            read()
+        assert "\n" not in str(refused.value)
+    assert bits(checkpoint.record(0)) == bits(make().agents)
+
+
+RELEASE_EDITS = {
+    "values": with_array("values", lambda v: v + 1),
+    "sigma": with_meta(lambda m: {**m, "release": {**m["release"], "sigma": 0.0}}),
+}
+
+
+@pytest.mark.parametrize("edit", RELEASE_EDITS.values(), ids=RELEASE_EDITS)
+def test_a_kept_release_that_was_edited_is_refused(tmp_path, edit):
+    kept = ReleaseFile(tmp_path / "release.npz")
+    kept.save(0, *release())
+    with_array("values", lambda v: v)(kept.path)
+    assert bits(kept.load(0)) == bits(release()), "written anew with the same numbers"
+    edit(kept.path)
+    with pytest.raises(CheckpointError, match="release.npz was edited"):
+        kept.load(0)
+
+
+def test_rounds_of_other_runs_are_refused(tmp_path):
+    """A file, or all of them, of a run with other settings, another seed, or another course."""
+    one, two = Checkpoint(tmp_path / "one", "a 0"), Checkpoint(tmp_path / "two", "a 1")
+    for t in range(3):
+        one.append(make(t=t))
+        two.append(make(t=t))
+    assert [len(Checkpoint(c.folder, run).read()) for c, run in ((one, "a 0"), (two, "a 1"), (two, None))] == [3] * 3
+    for run in ("a 1", "b 0", ""):
+        with pytest.raises(
+            CheckpointError, match=r"round-00000.npz is of another run \(other settings or another seed"
+        ):
+            Checkpoint(one.folder, run).read()
+    path(one, 1).write_bytes(path(two, 1).read_bytes())
+    with pytest.raises(CheckpointError, match="round-00001.npz does not follow from the round before it"):
+        one.read()
+
+
+def test_a_file_under_the_name_of_another_round_is_refused(tmp_path):
+    checkpoint = Checkpoint(tmp_path)
+    for t in range(3):
+        checkpoint.append(make(t=t))
+    path(checkpoint, 2).replace(path(checkpoint, 1))
+    with pytest.raises(CheckpointError, match="round-00001.npz is of round 2"):
+        checkpoint.read()
+
+
+def test_the_first_round_after_those_of_an_earlier_version_covers_the_last_of_them(tmp_path):
+    checkpoint = Checkpoint(tmp_path)
+    for t in range(3):
+        as_earlier(make("none", t), path(checkpoint, t))
+    checkpoint.append(make("none", 3))
+    assert len(checkpoint.read()) == 4
+    with_array("y", lambda y: y + 1)(path(checkpoint, 2))
+    with pytest.raises(CheckpointError, match="round-00003.npz does not follow from the round before it"):
+        checkpoint.read()
+
+
+def test_a_resumed_run_goes_on_with_the_chain(tmp_path):
+    first = Checkpoint(tmp_path, "a 0")
+    for t in range(2):
+        first.append(make(t=t))
+    again = Checkpoint(tmp_path, "a 0")
+    again.append(make(t=2))
+    assert len(again.read()) == 3
+    path(again, 0).unlink()
+    assert again.read() == []
+
+
+@pytest.mark.parametrize("what", ["fifo", "directory"])
+def test_what_is_no_file_is_refused_at_once(tmp_path, what):
+    checkpoint = Checkpoint(tmp_path)
+    (os.mkfifo if what == "fifo" else os.mkdir)(path(checkpoint, 0))
+    said = "FIFO" if what == "fifo" else what
+    with pytest.raises(OSError, match=f"round-00000.npz is a {said}, not a file") as refused:
+        checkpoint.read()
+    assert isinstance(refused.value, files.NoFile)
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
@@ -307,6 +432,7 @@ def test_a_write_that_is_killed_leaves_what_was_there(tmp_path, where, what):
     assert left.startswith(".")
     assert {name: after[name] for name in before} == before
     assert [bits(r) for r in checkpoint.read()] == [bits(make(t=t)) for t in range(3)]
+    checkpoint.forget_from(1)
     checkpoint.append(make("peer", 1))
     assert bits(checkpoint.read()[1]) == bits(make("peer", 1))
     checkpoint.clear()
@@ -356,7 +482,7 @@ def loose(file):
     """All arrays of a file, read without pickle, and its meta."""
     with np.load(file, allow_pickle=False) as whole:
         arrays = {name: whole[name] for name in whole.files}
-    return arrays, json.loads(str(arrays.pop("meta")))
+    return arrays, json.loads(arrays.pop("meta").item())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -370,7 +496,8 @@ def test_a_file_holds_what_was_done_and_nothing_to_make_noise_from(tmp_path, kin
         inside |= {f"broadcast.{f.name}" for f in dataclasses.fields(SharedPrior) if f.name != "values"}
     assert set(arrays) == inside
     assert all(a.dtype.kind in "fi" for a in arrays.values())
-    assert meta.keys() <= {"format", "round", "seconds", "broadcast", "server"}
+    assert meta.keys() <= {"format", "round", "seconds", "broadcast", "server", "before", "digest"}
+    assert all(re.fullmatch("[0-9a-f]{64}", meta[name]) for name in ("before", "digest"))
     assert meta.get("server", {}).keys() <= {"epsilon", "n_dropped", "release"}
     scalars = {"sigma", "sensitivity", "signal", "noise", "n_chosen", "n_clipped", "n_rejected", "order"}
     assert meta.get("server", {}).get("release", {}).keys() <= scalars
@@ -511,7 +638,7 @@ def test_rounds_whose_broadcasts_are_charged_pass(tmp_path):
     ledger = Ledger(tmp_path / "l")
     for t in (0, 3):
         ledger.charge(charge(t, digest(rounds[t].broadcast.values)))
-    ledger.charge(charge(9, "of an earlier run"))
+    ledger.charge(charge(9, "0" * 64))  # of an earlier run
     check_charged(rounds, ledger)
     check_charged([], Ledger())
 
@@ -521,7 +648,7 @@ def test_a_broadcast_that_is_not_in_the_ledger_is_refused(tmp_path, charged):
     rounds = [make("aggregate", 0), make("public", 1)]
     right = digest(rounds[0].broadcast.values)
     ledger = Ledger(tmp_path / "l")
-    entries = {"nothing": [], "another round": [(2, right)], "other bytes": [(0, right[:-1] + "x"), (1, "a" * 64)]}
+    entries = {"nothing": [], "another round": [(2, right)], "other bytes": [(0, right[::-1]), (1, "a" * 64)]}
     for t, content in entries.get(charged, [(0, right)]):
         ledger.charge(charge(t, content))
     lacking = 1 if charged == "the first only" else 0

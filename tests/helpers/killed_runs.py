@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.privacy.accounting.rdp import Rdp
-from dpfbo.privacy.ledger import Ledger, digest
+from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from runners.compose.composition import Composition
 from runners.compose.identity import setting_hash
 from runners.recorded_run import run_configuration
@@ -68,7 +68,12 @@ class Outcome:
         different = differences(records(folder), expected)
         self.records = not different
         self.notes += [f"{name} differs" for name in different]
-        paid = charged(folder)
+        try:
+            paid = charged(folder)
+        except LedgerError as error:
+            self.notes.append(str(error))
+            self.ledger = False
+            return
         theirs = {(c["round"], c["digest"]) for c in map(json.loads, expected["ledger.jsonl"].splitlines())}
         self.ledger = len(paid) == len(set(paid)) == T and set(paid) == theirs and _sent(folder) == set(range(T))
 

@@ -5,10 +5,12 @@ import functools
 import json
 import logging
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -263,18 +265,38 @@ def other_bytes(ledger):
     ledger.write_text(whole.replace(old, "0" * 64))
 
 
+def as_earlier(change):
+    """Changes a ledger as an earlier version would have written it, without chains."""
+
+    def changed(ledger):
+        lines = map(json.loads, ledger.read_text().splitlines())
+        kept = [{k: v for k, v in line.items() if k not in ("format", "chain")} for line in lines]
+        ledger.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        change(ledger)
+
+    return changed
+
+
+LACKS = "that the checkpoint holds: restore the ledger, or delete the folder"
+TOUCHED = (
+    "line {} does not follow from what is before it (a line was edited, moved, repeated or removed), refusing to rel"
+)
 LOST = {
-    "deleted": lambda p: p.unlink(),
-    "empty": lambda p: p.write_bytes(b""),
-    "cut off": cut_off,
-    "a line": without_a_line,
-    "last line torn": lambda p: p.write_bytes(p.read_bytes()[:-9]),
-    "other bytes": other_bytes,
+    "deleted": (lambda p: p.unlink(), LACKS),
+    "empty": (lambda p: p.write_bytes(b""), LACKS),
+    "cut off": (cut_off, LACKS),
+    "a line": (without_a_line, TOUCHED.format(1)),
+    "a line of an earlier version": (as_earlier(without_a_line), LACKS),
+    "last line": (lambda p: p.write_bytes(b"".join(p.read_bytes().splitlines(keepends=True)[:-1])), LACKS),
+    "last line torn": (lambda p: p.write_bytes(p.read_bytes()[:-9]), LACKS),
+    "other bytes": (other_bytes, TOUCHED.format(3)),
+    "other bytes of an earlier version": (as_earlier(other_bytes), LACKS),
+    "less cost": (lambda p: p.write_text(p.read_text().replace('"z": 1.0', '"z": 100.0', 1)), TOUCHED.format(1)),
 }
 
 
-@pytest.mark.parametrize("lose", LOST.values(), ids=LOST)
-def test_a_ledger_that_lost_something_is_refused(monkeypatch, capsys, tmp_path, lose):
+@pytest.mark.parametrize(("lose", "says"), LOST.values(), ids=LOST)
+def test_a_ledger_that_lost_something_is_refused(monkeypatch, capsys, tmp_path, lose, says):
     cfg = configured(tmp_path)
     interrupted(cfg, 5)
     folder = folder_of(cfg)
@@ -285,7 +307,7 @@ def test_a_ledger_that_lost_something_is_refused(monkeypatch, capsys, tmp_path, 
     assert call(monkeypatch, tmp_path) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: ledger ") and error.count("\n") == 1
-    assert "that the checkpoint holds: restore the ledger, or delete the folder" in error
+    assert says in error
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before, "nothing was released or lost"
     with pytest.raises(LedgerError):
         run_configuration(cfg, lambda done: pytest.fail("a round was shown"))
@@ -301,6 +323,57 @@ def test_a_ledger_that_cannot_be_read_is_refused(monkeypatch, capsys, tmp_path):
     ledger.write_bytes(b"\0" + ledger.read_bytes()[1:])
     assert call(monkeypatch, tmp_path) == 1
     assert "line 1 cannot be read, refusing to release anything more" in capsys.readouterr().err
+
+
+def edited(change, name="meta"):
+    """Changes the entries, or one array, of the checkpoint's round 3, in a file that is whole."""
+
+    def edit(checkpoint, other):
+        with np.load(checkpoint / "round-00003.npz") as whole:
+            arrays = {n: whole[n] for n in whole.files}
+        if name == "meta":
+            arrays["meta"] = np.array(json.dumps(change(json.loads(arrays["meta"].item()))).encode())
+        else:
+            arrays[name] = change(arrays[name])
+        np.savez(checkpoint / "round-00003.npz", **arrays)
+
+    return edit
+
+
+def of_another_run(pattern):
+    def put(checkpoint, other):
+        for file in other.glob(pattern):
+            shutil.copy(file, checkpoint)
+
+    return put
+
+
+FILES_OF_ANOTHER = {
+    "y": (edited(lambda y: y + 1, "y"), "round-00003.npz was edited, its numbers are not those of its digest"),
+    "broadcast": (edited(lambda v: -v, "broadcast"), "round-00003.npz was edited, its numbers are not those of its"),
+    "newer": (edited(lambda meta: {**meta, "format": 9}), "round-00003.npz is of format 9, and this version reads 2"),
+    "one round": (of_another_run("round-00003.npz"), "round-00003.npz does not follow from the round before it"),
+    "all rounds": (of_another_run("round-*.npz"), "round-00000.npz is of another run (other settings or another seed)"),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), FILES_OF_ANOTHER.values(), ids=FILES_OF_ANOTHER)
+def test_a_checkpoint_that_was_touched_is_refused(monkeypatch, capsys, tmp_path, change, says):
+    cfg, other = configured(tmp_path), configured(tmp_path / "other", "synthetic", "seed=1")
+    interrupted(cfg, 5)
+    interrupted(other, 5)
+    (theirs,) = (tmp_path / "other").rglob("checkpoint")
+    folder = folder_of(cfg)
+    change(folder / "checkpoint", theirs)
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    capsys.readouterr()
+    assert call(monkeypatch, tmp_path) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and error.count("\n") == 1 and says in error and "Traceback" not in error
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+    shutil.rmtree(folder / "checkpoint")
+    run_configuration(cfg)
+    assert differences(records(folder), expected("synthetic")) == []
 
 
 @pytest.mark.parametrize("rng", ["seeded", "os"])

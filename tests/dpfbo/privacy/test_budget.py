@@ -14,7 +14,9 @@ OTHERS = [round_event(0.2, 3.0 + t) for t in range(3)]
 
 def charged(ledger, events, first=0):
     for t, event in enumerate(events, start=first):
-        ledger.charge(Charge(t, event.sampling_probability, event.event.noise_multiplier, 1.0, 1.0, f"{first}-{t}"))
+        ledger.charge(
+            Charge(t, event.sampling_probability, event.event.noise_multiplier, 1.0, 1.0, f"{first:032x}{t:032x}")
+        )
     return ledger
 
 

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import re
+from dataclasses import replace
 
 import dp_accounting
 import pytest
@@ -10,10 +12,16 @@ import torch
 
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.ledger import Charge, Ledger, LedgerError, digest
+from dpfbo.privacy.ledger_lines import chained
+
+
+def name(content):
+    """A digest for a text."""
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def charge(round=0, content="a", z=1.0):
-    return Charge(round, 0.35, z, 0.5, 0.5, content)
+    return Charge(round, 0.35, z, 0.5, 0.5, name(content))
 
 
 def test_on_disk_when_charge_returns(tmp_path):
@@ -61,10 +69,12 @@ def test_torn_last_line_is_a_broadcast_that_never_left(tmp_path):
     path = tmp_path / "ledger.jsonl"
     Ledger(path).charge(charge(0))
     whole = path.read_bytes()
-    for cut in range(1, len(whole)):
-        path.write_bytes(whole + whole[:cut])
+    Ledger(path).charge(charge(1))
+    line = path.read_bytes()[len(whole) :]
+    for cut in range(1, len(line)):
+        path.write_bytes(whole + line[:cut])
         ledger = Ledger(path)
-        assert len(ledger.charges) == (2 if cut == len(whole) - 1 else 1)  # 2: only the newline is missing
+        assert len(ledger.charges) == (2 if cut == len(line) - 1 else 1)  # 2: only the newline is missing
         ledger.charge(charge(7, "new"))
         assert [c.round for c in Ledger(path).charges][-1] == 7
         assert len(Ledger(path).charges) == len(ledger.charges)
@@ -182,7 +192,7 @@ def test_what_earlier_runs_charged_stays_in_the_events(tmp_path):
 @pytest.mark.parametrize("z", [None, 1.0, 0.1 + 0.2])
 @pytest.mark.parametrize("sensitivity", [None, 1 / 3, 1e-300])
 def test_numbers_come_back_to_the_last_bit(tmp_path, z, sensitivity):
-    entry = Charge(2**40, 0.1 + 0.2, z, 1 / 7, sensitivity, "f" * 64)
+    entry = Charge(2**40, 0.1 + 0.2, z, 1 / 7, sensitivity, name("f"))
     Ledger(tmp_path / "ledger.jsonl").charge(entry)
     assert Ledger(tmp_path / "ledger.jsonl").charges == [entry]
 
@@ -210,11 +220,13 @@ def test_a_relation_is_written_where_there_is_one_and_read_back(tmp_path):
     assert Ledger(path).charges == [released] and Ledger(path).events() == [round_event(1.0, 2.5)]
 
 
-def test_a_federated_line_is_the_same_to_the_byte_as_before_there_were_relations(tmp_path):
+def test_a_federated_line_is_the_same_to_the_byte_as_before_but_for_its_chain(tmp_path):
     path = tmp_path / "ledger.jsonl"
-    line = '{"round": 3, "q": 0.35, "z": 1.0, "sigma": 0.5, "sensitivity": 0.5, "digest": "a", "subset": null}\n'
+    line = (
+        f'{{"round": 3, "q": 0.35, "z": 1.0, "sigma": 0.5, "sensitivity": 0.5, "digest": "{name("a")}", "subset": null'
+    )
     Ledger(path).charge(charge(3))
-    assert path.read_text() == line
+    assert re.fullmatch(re.escape(line) + ', "format": 1, "chain": "[0-9a-f]{64}"}\n', path.read_text())
     assert Ledger(path).charges == [charge(3)] and charge(3).relation is None
 
 
@@ -298,7 +310,7 @@ def test_a_whole_line_of_another_process_without_its_newline_counts_between_char
     ledger = Ledger(path)
     ledger.charge(charge(0))
     with open(path, "ab") as file:
-        file.write(charge(8, "other").line().encode())
+        file.write(chained(charge(8, "other"), json.loads(path.read_text())["chain"])[0])
     ledger.charge(charge(1))
     ledger.charge(charge(2))
     assert [c.round for c in Ledger(path).charges] == [0, 8, 1, 2]
@@ -370,8 +382,8 @@ def test_events_are_those_of_the_charges_at_any_time(tmp_path):
 def test_other_numbers_of_a_round_are_found():
     ledger, values = Ledger(), torch.ones(2, 3, dtype=torch.float64)
     assert not ledger.holds_others(4, values) and not ledger.holds(4, values)
-    ledger.charge(charge(4, digest(values)))
+    ledger.charge(replace(charge(4), digest=digest(values)))
     assert not ledger.holds_others(4, values) and ledger.holds(4, values)
     assert ledger.holds_others(4, 2 * values) and not ledger.holds_others(3, 2 * values)
-    ledger.charge(charge(4, digest(2 * values)))
+    ledger.charge(replace(charge(4), digest=digest(2 * values)))
     assert ledger.holds_others(4, values)

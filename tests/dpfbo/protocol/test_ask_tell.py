@@ -21,7 +21,7 @@ from dpfbo import (
     StateError,
     WireError,
 )
-from dpfbo.privacy.ledger import Ledger
+from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.problems.custom import Custom
 from dpfbo.protocol.journal import Journal
 from tests.helpers.objectives import tuned
@@ -122,6 +122,26 @@ def test_processes_that_end_between_any_two_calls_lose_nothing(tmp_path, name, s
     assert sum(ends) >= 50
     charges = Ledger(tmp_path / "server" / "ledger.jsonl").charges
     assert [c.round for c in charges] == list(range(study.broadcasts))
+
+
+@pytest.mark.parametrize("damage", ["cut off", "edited", "deleted"])
+def test_a_coordinator_whose_ledger_was_touched_is_refused(tmp_path, damage):
+    world = World(study_of("dp_fts_de"), tmp_path)
+    world.run()
+    world["server"].close()
+    path = tmp_path / "server" / "ledger.jsonl"
+    lines, content = path.read_bytes().splitlines(keepends=True), path.read_bytes()
+    if damage == "deleted":
+        path.unlink()
+    else:
+        path.write_bytes(b"".join(lines[:-1]) if damage == "cut off" else content.replace(b'"z": ', b'"z": 9', 1))
+    t = {"cut off": len(lines) - 1, "deleted": 0}.get(damage)
+    says = "line 1 does not follow" if t is None else f"lacks the broadcast of round {t}, which was sent: restore"
+    for _ in range(2):  # the folder is not kept from the next one
+        with pytest.raises(LedgerError, match=says):
+            Coordinator(world.study, tmp_path / "server")
+    path.write_bytes(content)
+    Coordinator(world.study, tmp_path / "server").close()
 
 
 class Killed(BaseException):

@@ -1,5 +1,7 @@
 """SIGKILLs of agent actor, server actor and driver at any moment; `make soak` does ten times as many."""
 
+import os
+
 import pytest
 
 from dpfbo.privacy.accounting.rdp import Rdp
@@ -100,6 +102,12 @@ def test_a_ledger_has_one_server_at_a_time(tmp_path, monkeypatch):
             RunFolder(tmp_path).hold_ledger()
     monkeypatch.setattr(run_folder.time, "sleep", lambda seconds: first.close())  # its process ends while we wait
     RunFolder(tmp_path).hold_ledger().close()
+
+
+def test_a_fifo_in_the_place_of_a_ledger_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "ledger.jsonl")
+    with pytest.raises(OSError, match="ledger.jsonl is a FIFO, not a file"):
+        RunFolder(tmp_path).hold_ledger()
 
 
 def test_planned_kills_are_as_many_as_asked_for():

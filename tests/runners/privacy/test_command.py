@@ -290,12 +290,12 @@ class TestLedger:
         ("field", "value", "says"),
         [
             ("q", 1.4, "q must lie in (0, 1], got 1.4"),
-            ("z", -1, "z must be null or at least 0.01, got -1"),
-            ("z", "1", "z must be a finite number, got '1'"),
+            ("z", -1, "z must be a finite number above 0, got -1"),
+            ("z", "1", "z must be a finite number above 0, got '1'"),
             ("subset", [3], "subset must be [k, N], got [3]"),
             ("subset", [30, 29], "N of subset must be an integer of at least 30, got 29"),
-            ("digest", 5, "digest must be a text, got 5"),
-            ("relation", ["row"], "relation must be a text, got ['row']"),
+            ("digest", 5, "digest must be 64 hexadecimal digits, got 5"),
+            ("relation", ["row"], "relation must be a text of 1 to 200 letters, got ['row']"),
             ("relation", "row", "q must be 1 and subset null where there is a relation, got 0.35"),
         ],
     )
@@ -303,7 +303,15 @@ class TestLedger:
         path = ledger(tmp_path / "a.jsonl", 2)
         lines = path.read_text().splitlines()
         path.write_text("\n".join([lines[0], json.dumps({**json.loads(lines[1]), field: value})]) + "\n")
-        assert refusal(capsys, "ledger", path, "--delta", "0.01") == f"ledger {path} charge 2 is none: {says}"
+        said = refusal(capsys, "ledger", path, "--delta", "0.01")
+        assert said.startswith(
+            f"ledger {path} line 2 is no charge ({says}), refusing to release anything more: restore"
+        )
+
+    def test_a_charge_without_enough_noise_for_the_accountants_is_refused(self, capsys, tmp_path):
+        path = ledger(tmp_path / "a.jsonl", 2, z=0.005)
+        said = refusal(capsys, "ledger", path, "--delta", "0.01")
+        assert said == f"ledger {path} charge 1 is none: z must be null or at least 0.01, got 0.005"
 
     def test_two_relations_have_no_sum(self, capsys, tmp_path):
         files = ledger(tmp_path / "a.jsonl", 2), ledger(tmp_path / "s.jsonl", 2, subset=(10, 29), seed=1)

@@ -1,0 +1,98 @@
+"""One charge of the privacy ledger: the parameters of a broadcast's event, and the digest of its bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+from dpfbo.privacy.accounting.events import round_event, round_parameters
+
+if TYPE_CHECKING:
+    import dp_accounting
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LONGEST_RELATION = 200  # characters
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One broadcast.
+
+    q, z: parameters of its event (z = None: not private). sensitivity: None if it is infinite. digest: sha256 of the
+    released numbers. subset: [k, N] where S_t was a subset of fixed size k of N agents. relation: the neighbours that
+    an outsourced release compares; None for a federated one, where the accountant has it, and if nothing is claimed.
+
+    Raises SettingError, with the name of the field, for a value that no charge has.
+    """
+
+    round: int
+    q: float
+    z: float | None
+    sigma: float
+    sensitivity: float | None
+    digest: str
+    subset: tuple[int, int] | None = None
+    relation: str | None = None
+
+    def __post_init__(self) -> None:
+        checks.integer("round", self.round, minimum=0)
+        checks.probability("q", self.q)
+        if self.z is not None:
+            checks.positive("z", self.z)
+        checks.non_negative("sigma", self.sigma)
+        if self.sensitivity is not None:
+            checks.non_negative("sensitivity", self.sensitivity)
+        if not isinstance(self.digest, str) or not _DIGEST.fullmatch(self.digest):
+            raise SettingError("digest", f"must be 64 hexadecimal digits, got {_short(self.digest)}")
+        if self.subset is not None:
+            if not isinstance(self.subset, tuple) or len(self.subset) != 2:
+                raise SettingError("subset", f"must be [k, N], got {_short(self.subset)}")
+            checks.integer("k of subset", self.subset[0], minimum=1)
+            checks.integer("N of subset", self.subset[1], minimum=self.subset[0])
+        if self.relation is not None:
+            self._check_relation(self.relation)
+
+    def _check_relation(self, relation: object) -> None:
+        if not isinstance(relation, str) or not relation.isprintable() or not 0 < len(relation) <= _LONGEST_RELATION:
+            raise SettingError(
+                "relation", f"must be a text of 1 to {_LONGEST_RELATION} letters, got {_short(relation)}"
+            )
+        if self.q != 1 or self.subset is not None:
+            raise SettingError("q", f"must be 1 and subset null where there is a relation, got {self.q!r}")
+
+    @staticmethod
+    def of(
+        round: int, event: dp_accounting.DpEvent, sigma: float, sensitivity: float | None, values: Tensor,
+        relation: str | None = None,
+    ) -> Charge:  # fmt: skip
+        """The charge of released numbers `values` at the cost of `event`."""
+        q, z, subset = round_parameters(event)
+        return Charge(round, q, z, sigma, sensitivity, digest(values), subset, relation)
+
+    def event(self) -> dp_accounting.DpEvent:
+        """The event to account for, at its noise multiplier z."""
+        return _event(self.q, self.z, self.subset)
+
+
+@lru_cache(maxsize=65536, typed=True)
+def _event(q: float, z: float | None, subset: tuple[int, int] | None) -> dp_accounting.DpEvent:
+    """`round_event`, one object for all equal charges: comparing it with itself costs nothing."""
+    return round_event(q, z, subset)
+
+
+def digest(values: Tensor) -> str:
+    """sha256 of a released tensor's float64 bytes."""
+    return hashlib.sha256(values.to(torch.float64).contiguous().numpy().tobytes()).hexdigest()
+
+
+def _short(value: object) -> str:
+    text = repr(list(value) if isinstance(value, tuple) else value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
