@@ -3,11 +3,13 @@
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from yaml import YAMLError
 
+from dpfbo.bounded import check_yaml
 from dpfbo.problems import Problem
 from runners.compose.federated import FederatedExperiment, study_of
 from runners.compose.identity import folder_name, label, setting_hash
@@ -51,6 +53,11 @@ class Composition:
     def resolved(self) -> dict[str, Any]:
         """The configuration as a plain tree without interpolations; it is not to be changed."""
         return self._resolved(self.cfg) if self._found else self._given_resolved
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """`resolved` as the run's folder keeps it: what a user allows is no property of a run."""
+        return {key: value for key, value in self.resolved.items() if key != "allow"}
 
     @cached_property
     def setting(self) -> str:
@@ -155,6 +162,7 @@ def _with_space(cfg: DictConfig) -> DictConfig:
     if not isinstance(given, str):
         return cfg
     try:
+        check_yaml(Path(given))
         space = OmegaConf.load(given)
     except (OSError, ValueError, YAMLError) as error:
         raise ValueError(f"problem.space must be parameters, or a YAML file of them, got {given!r}: {error}") from error
