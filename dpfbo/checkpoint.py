@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dpfbo.bounded import npz_arrays
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior
 from dpfbo.files import replace_file
 from dpfbo.outsourced.table import ReleasedTable
@@ -33,12 +34,16 @@ from dpfbo.records import RoundRecord, ServerRecord, packed, unpacked
 from dpfbo.run_result import Round, Sent
 
 _FORMAT = 1
+_MOST_BYTES = 16 * 2**30  # of a round's arrays
 _SENT: dict[str, Callable[..., Sent]] = {
     c.__name__: c for c in (RegionVectors, AgentVectors, Points, ReleasedTable, SharedPrior)
 }
 _VALUES, _FURTHER = "broadcast", "broadcast."  # names of the arrays of a broadcast: its values, its other fields
 # zipfile raises RuntimeError for an archive that is encrypted or of an unknown compression
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+_UNREADABLE = (
+    OSError, ValueError, KeyError, AttributeError, IndexError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
 
 
 class Checkpoint:
@@ -231,8 +236,7 @@ def _round(content: bytes, t: int) -> Round:
 
 
 def _read(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    arrays = npz_arrays(io.BytesIO(content), _MOST_BYTES)
     meta = json.loads(str(arrays.pop("meta")))
     if meta["format"] != _FORMAT:
         raise ValueError(f"the file has format {meta['format']}")
