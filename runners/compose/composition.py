@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from dpfbo.bounded import check_yaml
@@ -32,6 +33,9 @@ class Composition:
     def __init__(self, cfg: DictConfig, setting: str | None = None) -> None:
         """setting: the setting's name, if it is known."""
         self._setting = setting
+        for name in ("problem", "algorithm", "privacy"):
+            if not OmegaConf.is_dict(cfg.get(name)):
+                raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")
         _check_fits(cfg)
         if _holds(OmegaConf.to_container(cfg), "???"):
             raise ValueError(f"{min(OmegaConf.missing_keys(cfg))} must be given")
@@ -96,7 +100,12 @@ class Composition:
 
     @staticmethod
     def _resolved(cfg: DictConfig) -> dict[str, Any]:
-        return OmegaConf.to_container(cfg, resolve=True)  # type: ignore[return-value]
+        try:
+            return OmegaConf.to_container(cfg, resolve=True)  # type: ignore[return-value]
+        except OmegaConfBaseException as error:
+            raise ValueError(
+                f"{error.full_key} does not follow from the settings: {str(error).splitlines()[0]}"
+            ) from error
 
     @cached_property
     def _found(self) -> dict[str, Any]:
