@@ -46,6 +46,7 @@ VARIANTS = ("alpha", "function")  # settings of a problem that make it another o
 
 NOT_A_SETTING = (
     "again",
+    "allow",
     "seed",
     "seeds",
     "scale",

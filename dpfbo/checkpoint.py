@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dpfbo.bounded import npz_arrays
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior
 from dpfbo.files import open_file, replace_file
 from dpfbo.outsourced.table import ReleasedTable
@@ -41,13 +42,17 @@ from dpfbo.run_result import Round, Sent
 
 _FORMAT = 2
 _DIGESTS = 2  # the first format with digests
+_MOST_BYTES = 16 * 2**30  # of a round's arrays
 _SENT: dict[str, Callable[..., Sent]] = {
     c.__name__: c for c in (RegionVectors, AgentVectors, Points, ReleasedTable, SharedPrior)
 }
 _VALUES, _FURTHER = "broadcast", "broadcast."  # names of the arrays of a broadcast: its values, its other fields
 _WAY_OUT = "restore it, or delete the checkpoint, and what was released stays in the ledger"
 # zipfile raises RuntimeError for an archive that is encrypted or of an unknown compression
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+_UNREADABLE = (
+    OSError, ValueError, KeyError, AttributeError, IndexError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
 
 
 class CheckpointError(Exception):
@@ -295,8 +300,7 @@ def _content(path: Path) -> bytes | None:
 
 def _read(content: bytes, path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], str]:
     """The entries and arrays of a file, and its digest. Raises CheckpointError, or one of `_UNREADABLE`."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    arrays = npz_arrays(io.BytesIO(content), _MOST_BYTES)
     if len(arrays) != int.from_bytes(content[-12:-10], "little"):  # as the end of a zip archive counts them
         raise ValueError("the archive has lost files, its directory was damaged")
     meta = json.loads(arrays.pop("meta").item())  # bytes; a text in format 1

@@ -7,7 +7,8 @@
     [project.entry-points."dpfbo.conf"]
     mine = "my_package.conf"                  # a package of YAML files, for the commands
 
-Problems, weightings, servers and noises need no entry: the YAML file names their class.
+Problems, weightings, servers and noises need no entry of their own: the YAML file names their class. The commands run
+classes of packages that have an entry of any kind, and of others only if the user allows it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ class Message(Protocol):
 def entries(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name."""
     return {entry.name: entry for entry in entry_points(group=group)}
+
+
+def packages() -> set[str]:
+    """The names of the packages that have an entry point of any group."""
+    groups = (ACCOUNTANTS, MESSAGES, CONF)
+    return {entry.value.partition(":")[0].partition(".")[0] for group in groups for entry in entries(group).values()}
 
 
 def load(group: str, name: str) -> Any:

@@ -103,7 +103,7 @@ def record_run(
                 result.add(round)
             with deployed(experiment, folder, result) as deployment:
                 tracker.start(
-                    composition.resolved, folder.path, title, group, tags, commit(), before, name, composition.label,
+                    composition.recorded, folder.path, title, group, tags, commit(), before, name, composition.label,
                     folder=folder.path.parents[1],
                 )  # fmt: skip
                 for round in checkpoint.rounds(done):
@@ -120,7 +120,7 @@ def record_run(
             summary = {**summarise(experiment, result, spent, name), **ending}
             if labelled:
                 finished.keep_rounds(folder)
-            folder.write(OmegaConf.to_yaml(composition.resolved), _rounds(experiment, result), server, summary)
+            folder.write(OmegaConf.to_yaml(composition.recorded), _rounds(experiment, result), server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
             folder.keep_traceback(error)

@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
-from runners.compose.configuration import composed
+from runners.compose.configuration import check_command_line
 from runners.compose.overrides import no_setting, one_sentence, unknown_name
 from runners.evidence import replay
 from runners.private_apis import option_names, parse_command_line
@@ -86,9 +86,8 @@ def check_composes(arguments: list[str]) -> None:
         return
     if parsed.multirun:
         check_names(parsed.overrides)
-        return
     try:
-        composed(parsed.overrides)
+        check_command_line(parsed.overrides, bool(parsed.multirun))
     except (HydraException, OmegaConfBaseException, ValueError) as error:
         say_error(one_sentence(str(error)))
         sys.exit(2)

@@ -10,6 +10,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from dpfbo import checks
+from dpfbo.bounded import check_yaml, read_at_most, read_plain
 from dpfbo.checkpoint import CheckpointError
 from dpfbo.checks import SettingError
 from dpfbo.files import replace_file
@@ -49,6 +51,8 @@ _DESCRIPTION, _SITE = "study.json", "site.json"
 _ERRORS = (
     SettingError, StateError, WireError, LedgerError, CheckpointError, UnsupportedEvent, OSError, ValueError,
 )  # fmt: skip
+_MOST_BYTES = 2**28  # of a file that is read
+_INTEGERS = {"n_agents": (1, 10**7), "rounds": (1, 10**5), "n_init": (1, 10**4), "seed": (0, 2**63 - 1)}
 _KEYS = ("space", "n_agents", "algorithm", "noise_multiplier", "delta", "rounds", "n_init", "seed", "rng")
 
 
@@ -65,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _new(args: argparse.Namespace) -> Answer:
+    check_yaml(args.space)
     space = Space(OmegaConf.to_container(OmegaConf.load(args.space)))  # type: ignore[arg-type]
     described = {
         "space": space.to_dict(), "n_agents": args.agents, "algorithm": args.algorithm, "noise_multiplier": 1.0,
@@ -83,9 +88,10 @@ def _new(args: argparse.Namespace) -> Answer:
 def _join(args: argparse.Namespace) -> Answer:
     described = _described(args.study)
     with closing(_agent(args.folder, described, args.agent, not args.minimize)) as agent:
+        privacy = _agreed(agent.study)
         entries = {"study": described, "agent": args.agent, "maximize": not args.minimize}
         replace_file(args.folder / _SITE, lambda file: file.write(json.dumps(entries).encode()), mode=0o600)
-        return {**_site_status(agent), "privacy": _agreed(agent.study)}
+        return {**_site_status(agent), "privacy": privacy}
 
 
 def _ask(agent: Agent, args: argparse.Namespace) -> Answer:
@@ -121,7 +127,7 @@ def _message(agent: Agent, args: argparse.Namespace) -> Answer:
 
 
 def _receive(agent: Agent, args: argparse.Namespace) -> Answer:
-    agent.receive(args.file.read_bytes())
+    agent.receive(_bytes_of(args.file))
     return _site_status(agent)
 
 
@@ -135,8 +141,9 @@ def _best(agent: Agent, args: argparse.Namespace) -> Answer:
 def _host(args: argparse.Namespace) -> Answer:
     described = _described(args.study)
     with closing(Coordinator(_study(described), args.folder)) as coordinator:
+        privacy = _agreed(coordinator.study)
         replace_file(args.folder / _DESCRIPTION, lambda file: file.write(json.dumps(described).encode()))
-        return {**_server_status(coordinator), "privacy": _agreed(coordinator.study)}
+        return {**_server_status(coordinator), "privacy": privacy}
 
 
 def _agreed(study: Study) -> str:
@@ -147,7 +154,7 @@ def _agreed(study: Study) -> str:
 
 
 def _collect(server: Coordinator, args: argparse.Namespace) -> Answer:
-    server.receive(args.agent, args.file.read_bytes())
+    server.receive(args.agent, _bytes_of(args.file))
     return _server_status(server)
 
 
@@ -181,14 +188,37 @@ def _server_status(server: Coordinator) -> Answer:
     }  # fmt: skip
 
 
+def _bytes_of(path: Path) -> bytes:
+    """A message or a broadcast, from a file or a pipe. Raises ValueError if it is too long to be one."""
+    with path.open("rb") as file:
+        return read_at_most(file, _MOST_BYTES)
+
+
 def _described(path: Path) -> dict[str, Any]:
     """The description of a study in its file. Raises StateError for another file."""
     try:
-        described = json.loads(path.read_bytes())
-    except ValueError as error:
+        described = json.loads(read_plain(path, _MOST_BYTES))
+    except (ValueError, RecursionError) as error:
         raise StateError(f"{path} is no description of a study: {error}") from error
     if not isinstance(described, dict) or set(described) != set(_KEYS):
         raise StateError(f"{path} is no description of a study: it must have {', '.join(_KEYS)}")
+    return _checked(described, path)
+
+
+def _checked(described: dict[str, Any], path: Path) -> dict[str, Any]:
+    """A description whose values have their types, and numbers for which there is memory. Raises StateError."""
+    try:
+        for name, (least, most) in _INTEGERS.items():
+            checks.integer(name, described[name], minimum=least)
+            if described[name] > most:
+                raise SettingError(name, f"must be at most {most}, got {described[name]:.3g}")
+        checks.real("noise_multiplier", described["noise_multiplier"])
+        if described["delta"] is not None:
+            checks.real("delta", described["delta"])
+        checks.one_of("algorithm", described["algorithm"], ALGORITHMS)
+        checks.one_of("rng", described["rng"], ("os", "seeded"))
+    except (SettingError, OverflowError) as error:
+        raise StateError(f"{path} is no description of a study: {error}") from error
     return described
 
 
@@ -204,10 +234,17 @@ def _agent(folder: Path, described: dict[str, Any], agent: int, maximize: bool) 
 
 def _opened_site(folder: Path) -> Agent:
     try:
-        entries = json.loads((folder / _SITE).read_bytes())
+        entries = json.loads(read_plain(folder / _SITE, _MOST_BYTES))
     except FileNotFoundError as error:
         raise StateError(f"{folder} is no site's folder: python -m runners.study join makes one") from error
-    return _agent(folder, entries["study"], entries["agent"], entries["maximize"])
+    except (ValueError, RecursionError):
+        entries = None
+    if not isinstance(entries, dict) or set(entries) != {"study", "agent", "maximize"}:
+        raise StateError(f"{folder / _SITE} cannot be read: restore the file")
+    if not isinstance(entries["study"], dict) or set(entries["study"]) != set(_KEYS):
+        raise StateError(f"{folder / _SITE} holds no description of a study: restore the file")
+    study = _checked(entries["study"], folder / _SITE)
+    return _agent(folder, study, entries["agent"], entries["maximize"])
 
 
 def _opened_server(folder: Path) -> Coordinator:

@@ -28,6 +28,7 @@ from tests.helpers.killed_runs import (
     ray_session,
 )
 from tests.helpers.small_runs import undisturbed
+from tests.hostile import fuzz
 
 MOST = 5  # kills in one run
 TREE = "executor.aggregation=tree"
@@ -128,6 +129,7 @@ def main() -> int:
             words = [("yes" if flag else "NO") for flag in (outcome.records, outcome.ledger)]
             line = f"{outcome.kind:<22} {outcome.kills:>5}  {words[0]:<18} {words[1]:<16} {outcome.seconds:>7.1f}  "
             print(line + "; ".join(outcome.notes), file=table, flush=True)
+    print(f"hostile input: {fuzz.soak()} cases", flush=True)
     print("passed" if passed else "FAILED", flush=True)
     return 0 if passed else 1
 

@@ -46,7 +46,9 @@ class Landmine:
             raise SettingError("n_agents", f"must be at most {_FIELDS} for landmine, got {self.n_agents}")
         if self.n_jobs != -1:
             checks.integer("n_jobs", self.n_jobs, minimum=1)
-        load_fields(self._path, self.split_seed)
+        found = len(load_fields(self._path, self.split_seed))
+        if self.n_agents > found:
+            raise SettingError("n_agents", f"must be at most {found}, the fields in {self._path}, got {self.n_agents}")
 
     @cached_property
     def _path(self) -> Path:

@@ -12,8 +12,12 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.clock import PhaseClock
-from dpfbo.federated.broadcast import Broadcast, SharedPrior, averaged
+from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, SharedPrior, averaged
+from dpfbo.federated.controls import RandomServer, SobolServer
+from dpfbo.federated.peer_exchange import PeerExchange
 from dpfbo.federated.population.agents import Agents, AgentsState
+from dpfbo.federated.prior_server import PriorServer
+from dpfbo.federated.server import Server
 from dpfbo.gp import batches
 from dpfbo.protocol import wire
 from dpfbo.protocol.journal import Journal, StateError
@@ -23,6 +27,11 @@ from dpfbo.study.study import Study
 
 Configuration = dict[str, Any] | list[float]
 _JOURNAL = "agent.jsonl"
+_DAMAGED = (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError)  # by a line with other values
+_SENT: dict[type | None, type] = {  # servers, and the class of their broadcasts
+    Server: RegionVectors, PriorServer: SharedPrior, PeerExchange: AgentVectors, RandomServer: Points,
+    SobolServer: Points,
+}  # fmt: skip
 
 
 @dataclass
@@ -95,8 +104,15 @@ class Agent:
         if self._journal.events[0] != who:
             self._journal.close()
             raise StateError(f"{folder} is of {self._journal.events[0]}, and this is {who}")
-        for event in self._journal.events[1:]:
-            self._apply(event)
+        for number, event in enumerate(self._journal.events[1:], start=2):
+            try:
+                self._apply(event)
+            except (StateError, wire.WireError):
+                self._journal.close()
+                raise
+            except _DAMAGED as error:
+                self._journal.close()
+                raise StateError(f"{_JOURNAL} line {number} in {folder} cannot be applied: restore the file") from error
 
     @property
     def round(self) -> int:
@@ -193,10 +209,18 @@ class Agent:
     def receive(self, data: bytes) -> None:
         """Take over a broadcast. One that is known already, or older than the last, changes nothing.
 
-        Raises WireError for other bytes.
+        Raises WireError for other bytes, a round or a kind of broadcast that the study does not have, other shapes, and
+        numbers that are not finite.
         """
         M, N, P = self._agents.message_size, self.study.n_agents, self._agents.regions.P
-        t, _ = wire.read_broadcast(data, self.study.digest, 4 * M * M * max(P, 1) + 8 * M + N * max(M, 8))
+        t, sent = wire.read_broadcast(data, self.study.digest, 4 * M * M * max(P, 1) + 8 * M + N * max(M, 8))
+        if t >= self.study.broadcasts:
+            raise wire.WireError(f"the broadcast is of round {t}, and the study has {self.study.broadcasts} of them")
+        if sent is not None:
+            wire.check_fits(sent, M, N, P, self.study.domain.dimension)
+            kind = _SENT.get(self.study.algorithm.server, type(sent))
+            if not isinstance(sent, kind):
+                raise wire.WireError(f"the study's server sends {kind.__name__}, got {type(sent).__name__}")
         if t > self._received:
             self._journal.keep(_broadcast_file(t), data)
             self._record({"event": "receive", "round": t})

@@ -50,19 +50,37 @@ class Coordinator:
         if self._journal.events[0] != first:
             self._journal.close()
             raise StateError(f"{folder} is of {self._journal.events[0]}, and this is {first}")
+        kept = None if folder is None else ReleaseFile(folder / _RELEASE)
         try:
+            self._read_journal()
             self.ledger = Ledger(None if folder is None else folder / _LEDGER)
             past = self._releases()
         except BaseException:
             self._journal.close()
             raise
-        kept = None if folder is None else ReleaseFile(folder / _RELEASE)
+        self._server = study.server(self.ledger, kept, past)
+
+    def _read_journal(self) -> None:
+        """Take over the events of earlier processes. Raises StateError for damaged ones."""
+        try:
+            self._check_events()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(f"{_JOURNAL} in {self._journal.folder} has events that do not fit: restore the file") from error
+
+    def _check_events(self) -> None:
         self._closed = {e["round"]: e["agents"] for e in self._journal.events if e["event"] == "close"}
         self._sent = [e["round"] for e in self._journal.events if e["event"] == "sent"]
         self._arrived = {
             e["agent"] for e in self._journal.events if e["event"] == "arrived" and e["round"] == self.round
         }
-        self._server = study.server(self.ledger, kept, past)
+        if self._sent != list(range(len(self._sent))):
+            raise ValueError("the rounds must follow each other")
+        for agents in (*self._closed.values(), list(self._arrived)):
+            if not all(type(n) is int and 0 <= n < self.study.n_agents for n in agents):
+                raise ValueError(f"agents must be 0..{self.study.n_agents - 1}")
+        for event in self._journal.events:
+            if event["event"] == "sent" and not isinstance(event["sigma"], float | int | None):
+                raise ValueError("sigma must be a number")
 
     @property
     def round(self) -> int:
@@ -94,7 +112,8 @@ class Coordinator:
     def receive(self, agent: int, data: bytes) -> None:
         """Take an agent's message of the round in progress; the same one again changes nothing.
 
-        agent: who sent it, from the connection and not from the bytes. Raises WireError for bytes that are no message
+        agent: who sent it, from the connection and not from the bytes. A message with a number that is not finite, or
+        beyond 1e100, counts as one that holds nothing: a zero vector. Raises WireError for bytes that are no message
         of this study, StateError for another agent's, for a second one that differs, and for one that is too late.
         """
         round, claimed, _ = wire.read_message(data, self.study.digest, self._size)
@@ -167,7 +186,8 @@ class Coordinator:
         messages: list[Tensor | None] = [None] * self.study.n_agents
         for agent in self._closed[t]:
             data = self._journal.need(_file(t, agent))
-            messages[agent] = wire.read_message(data, self.study.digest, self._size)[2]
+            values = wire.read_message(data, self.study.digest, self._size)[2]
+            messages[agent] = torch.where(values.abs() <= wire.LARGEST, values, torch.nan)
         if all(m is not None for m in messages):
             return torch.stack(messages)  # type: ignore[return-value, arg-type]
         return messages

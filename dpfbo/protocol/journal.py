@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dpfbo.bounded import check_plain, read_plain
 from dpfbo.files import replace_file, sync_folder
+
+_MOST_BYTES = 2**30  # of a message or a broadcast
 
 
 class StateError(RuntimeError):
@@ -51,9 +54,11 @@ class Journal:
         if self.folder is None:
             return self._blobs.get(name)
         try:
-            return (self.folder / name).read_bytes()
+            return read_plain(self.folder / name, _MOST_BYTES)
         except FileNotFoundError:
             return None
+        except ValueError as error:
+            raise StateError(f"{error}: restore it") from error
 
     def need(self, name: str) -> bytes:
         """`kept`, of bytes that must be there. Raises StateError if they are not: somebody deleted the file."""
@@ -76,6 +81,11 @@ class Journal:
 
 def _opened(path: Path) -> BinaryIO:
     """The journal's file, locked, for this user alone."""
+    try:
+        if path.exists():
+            check_plain(path)
+    except ValueError as error:
+        raise StateError(str(error)) from error
     file = open(path, "a+b", opener=lambda p, flags: os.open(p, flags, 0o600))
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

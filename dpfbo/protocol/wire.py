@@ -18,6 +18,7 @@ from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVec
 
 _VERSION = b"DPFBO001"
 _LONGEST_HEADER = 4096  # bytes
+LARGEST = 1e100  # of the numbers of a broadcast, whose squares are then finite
 _BROADCASTS = {c.__name__: c for c in (RegionVectors, AgentVectors, Points, SharedPrior)}
 
 
@@ -85,6 +86,40 @@ def _header(text: bytes) -> tuple[str, str, int, int | None, dict[str, tuple[int
     if not good:
         raise WireError("the header of the bytes cannot be read")
     return kind, study, round, agent, shapes
+
+
+def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int) -> None:
+    """Raise WireError unless a broadcast has the shapes and the numbers that agents can follow.
+
+    M: length of a message. N agents, P sub-regions, D axes. All numbers are finite, but for the norm of a mechanism
+    that clips nothing.
+    """
+    if isinstance(sent, SharedPrior):
+        m = M - 1
+        shapes: dict[str, tuple[int, ...]] = {
+            "values": (1, M), "mean": (m,), "rotation": (m, m), "spectrum": (m,), "noise": (), "alone": (),
+            "clip_norm": (), "gain": (m, sent.gain.shape[-1] if sent.gain.ndim else 0),
+        }  # fmt: skip
+        if sent.gain.numel() == 0 or sent.gain.shape[-1] % m:
+            raise WireError(f"the broadcast must have a gain for each release, got shape {list(sent.gain.shape)}")
+    else:
+        shapes = {"values": (P, M) if isinstance(sent, RegionVectors) else (N, D if isinstance(sent, Points) else M)}
+    for name, shape in shapes.items():
+        values = getattr(sent, name)
+        if tuple(values.shape) != shape:
+            raise WireError(f"the broadcast must have {name} of shape {list(shape)}, got {list(values.shape)}")
+        small = (values.abs() <= LARGEST) | ((values == math.inf) & (name == "clip_norm"))
+        if not small.all():
+            raise WireError(f"the broadcast must have {name} of numbers up to {LARGEST:g}, got others")
+    if isinstance(sent, Points) and not ((sent.values >= 0) & (sent.values <= 1)).all():
+        raise WireError("the broadcast must have points of the unit cube, got others")
+    if isinstance(sent, SharedPrior) and not _is_a_prior(sent):
+        raise WireError("the broadcast must be a prior with rows that are not zero and variances of at least 0")
+
+
+def _is_a_prior(sent: SharedPrior) -> bool:
+    positive = bool(sent.alone > 0 and sent.clip_norm > 0 and sent.noise >= 0)
+    return positive and bool((sent.spectrum >= 0).all() and (sent.rotation.norm(dim=1) > 0).all())
 
 
 def _is_count(value: object) -> bool:

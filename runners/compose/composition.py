@@ -3,11 +3,14 @@
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from dpfbo.bounded import check_yaml
 from dpfbo.problems import Problem
 from runners.compose.federated import FederatedExperiment, study_of
 from runners.compose.identity import folder_name, label, setting_hash
@@ -30,6 +33,9 @@ class Composition:
     def __init__(self, cfg: DictConfig, setting: str | None = None) -> None:
         """setting: the setting's name, if it is known."""
         self._setting = setting
+        for name in ("problem", "algorithm", "privacy"):
+            if not OmegaConf.is_dict(cfg.get(name)):
+                raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")
         _check_fits(cfg)
         if _holds(OmegaConf.to_container(cfg), "???"):
             raise ValueError(f"{min(OmegaConf.missing_keys(cfg))} must be given")
@@ -51,6 +57,11 @@ class Composition:
     def resolved(self) -> dict[str, Any]:
         """The configuration as a plain tree without interpolations; it is not to be changed."""
         return self._resolved(self.cfg) if self._found else self._given_resolved
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """`resolved` as the run's folder keeps it: what a user allows is no property of a run."""
+        return {key: value for key, value in self.resolved.items() if key != "allow"}
 
     @cached_property
     def setting(self) -> str:
@@ -89,7 +100,12 @@ class Composition:
 
     @staticmethod
     def _resolved(cfg: DictConfig) -> dict[str, Any]:
-        return OmegaConf.to_container(cfg, resolve=True)  # type: ignore[return-value]
+        try:
+            return OmegaConf.to_container(cfg, resolve=True)  # type: ignore[return-value]
+        except OmegaConfBaseException as error:
+            raise ValueError(
+                f"{error.full_key} does not follow from the settings: {str(error).splitlines()[0]}"
+            ) from error
 
     @cached_property
     def _found(self) -> dict[str, Any]:
@@ -155,6 +171,7 @@ def _with_space(cfg: DictConfig) -> DictConfig:
     if not isinstance(given, str):
         return cfg
     try:
+        check_yaml(Path(given))
         space = OmegaConf.load(given)
     except (OSError, ValueError, YAMLError) as error:
         raise ValueError(f"problem.space must be parameters, or a YAML file of them, got {given!r}: {error}") from error

@@ -7,6 +7,8 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
+import yaml
+
 from dpfbo import extensions
 
 _RUNNERS = Path(__file__).resolve().parents[1]
@@ -26,9 +28,20 @@ def added_folders() -> list[Path]:
         if not folder.is_dir():
             raise ValueError(f"DPFBO_CONF must name a folder, got {str(folder)!r}")
         for file in folder.rglob("*.yaml"):
+            _check_allows_nothing(file)
             if (CONF / file.relative_to(folder)).exists():
                 raise ValueError(f"{file} has the name of a file of dpfbo's own and would not replace it: rename it")
     return folders
+
+
+def _check_allows_nothing(file: Path) -> None:
+    """Raise ValueError for a file that sets `allow`, which would allow its own `_target_`."""
+    try:
+        content = yaml.safe_load(file.read_text())
+    except (yaml.YAMLError, RecursionError):  # Hydra says more when the file is used
+        return
+    if isinstance(content, dict) and "allow" in content:
+        raise ValueError(f"{file} sets allow, which only a command line may set: remove it from the file")
 
 
 def groups() -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from dpfbo.federated.messages import usual_norm
 from dpfbo.federated.prior.statistics import Statistics
 from runners.compose.conf_folder import CONF, added_folders, groups
+from runners.compose.instantiate import allowed_names, check_targets
 from runners.private_apis import parse_overrides
 
 _PLAIN = re.compile(r"[A-Za-z_][\w./]*=")  # an override that changes a value or chooses an option
@@ -54,6 +55,31 @@ def composing() -> Iterator[None]:
     GlobalHydra.instance().clear()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         yield
+
+
+def check_command_line(overrides: Sequence[str], multirun: bool = False) -> None:
+    """Compose `overrides` once, and look at what Hydra itself would run: launcher, callbacks and loggers.
+
+    Raises HydraException for overrides that do not compose, ValueError for a class that is not allowed. multirun: the
+    overrides without those of several values; what does not compose is left to Hydra.
+    """
+    with composing():
+        try:
+            parsed = parse_overrides(overrides)
+            given = [o.input_line or "" for o in parsed if not (multirun and o.is_sweep_override())]
+            cfg = hydra.compose("config", given, return_hydra_config=True)
+        except HydraException:
+            if multirun:
+                return
+            raise
+    own: Any = OmegaConf.to_container(cfg.hydra)
+    check_targets({"hydra": own}, ["hydra", *allowed_names(cfg.get("allow") or ())])
+    for name in ("job_logging", "hydra_logging"):
+        for parts in (own[name] or {}).values():
+            for part in parts.values() if isinstance(parts, dict) else ():
+                kind = part.get("()", part.get("class", "logging.")) if isinstance(part, dict) else "logging."
+                if "()" in (part if isinstance(part, dict) else ()) or not str(kind).startswith("logging."):
+                    raise ValueError(f"hydra.{name} must use the classes of logging, got {kind!r}")
 
 
 class Composer:

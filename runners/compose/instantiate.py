@@ -1,8 +1,79 @@
-"""Objects and classes from the `_target_` nodes of the configuration."""
+"""Objects and classes from the `_target_` nodes of the configuration, none of which is imported before it is allowed.
 
+A name in a file can stand for any function of any module. So only classes of dpfbo and GPyTorch, what a package with an
+entry point (`dpfbo.extensions`) holds, and what the user names with `allow` are looked at.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import hydra
+
+from dpfbo import extensions
+
+_OWN = ("dpfbo.problems", "dpfbo.federated", "dpfbo.outsourced", "dpfbo.privacy.noise", "gpytorch")
+
+
+def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> None:
+    """Raise ValueError for a `_target_` in a plain tree that is not allowed, or that names no class.
+
+    allow: names of packages or modules. option: the words that would allow one. A name is imported only if it is
+    allowed, and must then lead to a class (of others' packages also a function) that is defined in an allowed package:
+    what a module has imported from elsewhere does not count.
+    """
+    allowed = (*_OWN, *extensions.packages(), *allowed_names(allow))
+    for key, target in _targets(tree, ""):
+        if not isinstance(target, str) or not _begins(target, allowed):
+            package = str(target).partition(".")[0]
+            raise ValueError(
+                f"{key}={target!r} is neither of dpfbo or gpytorch nor of an installed extension, and is not run: "
+                f"{option.format(package)} allows it"
+            )
+        module, _, name = target.rpartition(".")
+        try:
+            found = getattr(import_module(module), name)
+        except Exception as error:  # of a package of others, which may raise anything
+            raise ValueError(f"{key}={target!r} cannot be imported: {error}") from error
+        fits = isinstance(found, type) or (callable(found) and not _begins(target, _OWN))
+        if not fits or not _begins(f"{getattr(found, '__module__', None)}.{name}", allowed):
+            raise ValueError(f"{key}={target!r} must be a class that is defined in an allowed package")
+
+
+def check_function(problem: Mapping[str, Any], allow: object, option: str) -> None:
+    """Raise ValueError if a problem that is read from a results folder calls a function that `allow` does not name."""
+    function = problem.get("function")
+    allowed = (*extensions.packages(), *allowed_names(allow))
+    if function is not None and not (isinstance(function, str) and _begins(function.replace(":", "."), allowed)):
+        module = str(function).partition(":")[0]
+        raise ValueError(
+            f"problem.function={function!r} is named by a file of the results folder, and is not called: "
+            f"{option.format(module)} allows it"
+        )
+
+
+def allowed_names(allow: object) -> tuple[str, ...]:
+    """The names in `allow`, a list or a single one. Raises ValueError for anything else."""
+    names = [allow] if isinstance(allow, str) else list(allow) if isinstance(allow, Sequence) else [None]
+    for name in names:
+        if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"allow must be names of packages or modules, such as allow=[my_package], got {allow!r}")
+    return tuple(names)  # type: ignore[arg-type]
+
+
+def _begins(path: str, names: Iterable[str]) -> bool:
+    return any(f"{path}.".startswith(f"{name}.") for name in names)
+
+
+def _targets(node: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """Yield the key and the value of every `_target_` in a tree."""
+    parts = node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list | tuple) else ()
+    for name, value in parts:
+        inner = f"{key}.{name}" if key else str(name)
+        if name == "_target_":
+            yield inner, value
+        else:
+            yield from _targets(value, inner)
 
 
 def instantiate(node: dict[str, Any]) -> Any:

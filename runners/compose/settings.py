@@ -79,7 +79,8 @@ class OutsourcedAlgorithm:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """The settings of every run. seeds, scale, sweep and launcher belong to a sweep."""
+    """The settings of every run. seeds, scale, sweep and launcher belong to a sweep. allow:
+    packages whose classes may be run, as the user said (`instantiate`)."""
 
     problem: ProblemSettings
     rounds: int
@@ -98,6 +99,7 @@ class RunSettings:
     scale: Any = field(default=None, metadata=OUTSIDE)
     sweep: Any = field(default=None, metadata=OUTSIDE)
     launcher: Any = field(default=None, metadata=OUTSIDE)
+    allow: Any = field(default=(), metadata=OUTSIDE)
 
     def __post_init__(self) -> None:
         checks.integer("seed", self.seed, minimum=0)

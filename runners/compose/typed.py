@@ -13,7 +13,7 @@ from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.modeler import Policy
 from dpfbo.study.algorithm import Algorithm
 from runners.compose.executor_settings import LocalExecutor, RayExecutor
-from runners.compose.instantiate import class_named, instantiate
+from runners.compose.instantiate import check_targets, class_named, instantiate
 from runners.compose.keys import keys
 from runners.compose.privacy_settings import BudgetSettings, MechanismPrivacy, ReleasePrivacy
 from runners.compose.settings import (
@@ -34,8 +34,9 @@ Make = Callable[[Any], Any]
 def typed(resolved: dict[str, Any]) -> Settings:
     """The settings that a resolved configuration describes.
 
-    Raises ValueError, one sentence with the key, for a bad one.
+    No class is imported unless it is allowed. Raises ValueError, one sentence with the key, for a bad setting.
     """
+    check_targets(resolved, resolved.get("allow") or ())
     shared: dict[str, Make] = {
         "problem": _problem, "dropout": _nested(DropoutSettings, "dropout"), "executor": _executor,
         "experiment_name": str,

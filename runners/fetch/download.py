@@ -24,6 +24,7 @@ from runners.fetch.data_files import DataFile
 from runners.fetch.unpack import unpack
 
 CHUNK_BYTES = 1 << 16
+MOST_BYTES = 8 * 2**30  # of a file whose size is not known
 TRANSIENT_STATUS = frozenset({408, 429, 500, 502, 503, 504})
 COLUMNS = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
 
@@ -143,14 +144,17 @@ class Resuming:
             raise _Interrupted(reason) if response.status_code in TRANSIENT_STATUS else self._failed(reason)
         response.raw.enforce_content_length = False  # else urllib3 drops the last bytes of a body that breaks off
         most, length = self.file.bytes, response.headers.get("Content-Length")
+        if length is not None and not length.isdecimal():
+            raise self._failed(f"it says that it has {length!r} bytes")
         with self.part.open("ab" if response.status_code == requests.codes.partial else "wb") as out:
             end = most if length is None else out.tell() + int(length)
             for chunk in response.iter_content(CHUNK_BYTES):
                 out.write(chunk)
                 show(out.tell())
-                if most is not None and out.tell() > most:
+                if out.tell() > (MOST_BYTES if most is None else most):
                     self.part.unlink()
-                    what = f"{self.file.url} sends more than the {most} bytes of {self.file.name}"
+                    bound = f"the {most} bytes of" if most is not None else f"{MOST_BYTES} bytes for"
+                    what = f"{self.file.url} sends more than {bound} {self.file.name}"
                     raise FetchError(f"{what}: the download was deleted")
             if end is not None and out.tell() < end:
                 raise _Interrupted(f"the connection closed after {out.tell()} of {end} bytes")

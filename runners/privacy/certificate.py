@@ -43,7 +43,7 @@ def certificate(folder: Path) -> dict[str, Any]:
     Raises ResultsError if the folder holds no such run, and LedgerError for a ledger that cannot be believed.
     """
     summary = _summary(folder)
-    charges = ledgers.read(folder / "ledger.jsonl")
+    charges = ledgers.opened(folder / "ledger.jsonl").charges
     spent = ledgers.added_up([folder / "ledger.jsonl"], summary["delta"])
     return {
         "run": {key: summary.get(key) for key in (

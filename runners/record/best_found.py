@@ -10,6 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from omegaconf import OmegaConf
 
+from dpfbo.bounded import check_yaml
+
 SUMMARY_AGENTS = 100  # most agents whose best queries a summary lists
 
 
@@ -59,6 +61,7 @@ def as_rows(best: pa.Table) -> list[dict[str, Any]]:
 
 def best_in(folder: Path) -> pa.Table:
     """`best_found` of a finished run in its folder. Raises OSError or ValueError for one without readable files."""
+    check_yaml(folder / "config.yaml")
     cfg = OmegaConf.load(folder / "config.yaml")
     with pq.ParquetFile(folder / "rounds.parquet") as file:
         wanted = [n for n in file.schema_arrow.names if n in ("agent", "round", "y", "x") or n.startswith("x.")]

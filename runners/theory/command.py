@@ -16,6 +16,7 @@ from rich.table import Table
 
 from dpfbo import checks
 from runners.arguments import Parser, add_folder, folders_as_options
+from runners.compose.instantiate import allowed_names
 from runners.record.run_folder import RunFolder
 from runners.record.terminal import say_error
 from runners.sweep.trials import read_plan
@@ -122,6 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
     try:
         checks.positive("--norm-bound", args.norm_bound)
+        allowed_names(args.allow)
         runs = finished(args.results_dir / args.experiment, args.seeds)
         skipped = [run for run in runs if run.skipped]
         done, failed = _compute([run for run in runs if not run.skipped], args)
@@ -144,7 +146,7 @@ def _compute(runs: Sequence[FinishedRun], args: argparse.Namespace) -> tuple[Com
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         for run in bar.track(runs, description="replaying"):
             try:
-                content = terms(read(run.folder, args.data_dir), args.norm_bound)
+                content = terms(read(run.folder, args.data_dir, args.allow), args.norm_bound)
                 _write(RunFolder(run.folder), json.dumps(content, indent=1, allow_nan=False).encode() + b"\n")
             except TheoryError as error:
                 failed.append(str(error))
@@ -200,6 +202,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", choices=("all", "first"), default="all", help="of each setting (default: all)")
     parser.add_argument("--norm-bound", type=float, default=1.0, metavar="B", help="of the objectives (default: 1)")
     parser.add_argument("--json", action="store_true", help="for a program, on standard output")
+    says = "a package or module whose classes or functions a run's config.yaml may name; may be repeated"
+    parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help=says)
     add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
     add_folder(parser, "data_dir", None, "folder of data files (default: where the run found them)")
     args = parser.parse_args(folders_as_options(argv, "results_dir", "data_dir"))

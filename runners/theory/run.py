@@ -1,7 +1,7 @@
 """A finished private run, rebuilt from its files, and its clipped sets, computed again."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor
 from yaml import YAMLError
 
+from dpfbo.bounded import check_yaml
 from dpfbo.federated import theory
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.privacy.entropy import SeededEntropy
@@ -22,8 +23,16 @@ from dpfbo.space.mixed import MixedBox
 from runners.compose.composition import experiment_of, federated
 from runners.compose.configuration import composed
 from runners.compose.federated import FederatedExperiment
+from runners.compose.instantiate import check_function, check_targets
 from runners.compose.old_names import modernised
 from runners.compose.typed import is_outsourced, typed
+
+ALLOW = "--allow {}"  # the option that lets a config.yaml name classes of another package
+
+_UNREADABLE = (
+    OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError, pa.ArrowException, OmegaConfBaseException,
+    YAMLError,
+)  # fmt: skip
 
 
 class TheoryError(RuntimeError):
@@ -67,17 +76,23 @@ class RebuiltRun:
             yield u[:, rows], self.y[:, rows]
 
 
-def read(folder: Path, data_dir: Path | None = None) -> RebuiltRun:
-    """The finished private run in `folder`. data_dir: folder of the problem's data, None for that of the run.
+def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) -> RebuiltRun:
+    """The finished private run in `folder`.
+
+    data_dir: folder of the problem's data, None for that of the run. allow: packages and modules whose classes and
+    functions its config.yaml may name (`compose.instantiate`).
 
     Raises TheoryError if the files do not belong to one private run, or if the data is missing.
     """
     try:
         summary = json.loads((folder / "summary.json").read_bytes())
+        check_yaml(folder / "config.yaml")
         settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
         if data_dir is not None and "data_dir" in settings["problem"]:
             settings["problem"]["data_dir"] = str(data_dir)
-        settings = modernised(settings)
+        settings = {**modernised(settings), "allow": list(allow)}
+        check_targets(settings, allow, ALLOW)
+        check_function(settings["problem"], allow, ALLOW)
         if is_outsourced(settings):
             raise ValueError(f"algorithm={settings['algorithm']['name']} has no agents that send messages")
         e = federated(experiment_of(typed(_completed(settings))))
@@ -88,8 +103,10 @@ def read(folder: Path, data_dir: Path | None = None) -> RebuiltRun:
         if len(queries) != e.problem.n_agents * (e.agents.n_init + e.rounds):
             raise ValueError(f"rounds.parquet has {len(queries)} rows, not those of config.yaml")
         x, y = (_by_agent(queries[name], e) for name in ("x", "y"))
+        if x.shape[2] != e.problem.domain.dimension:
+            raise ValueError(f"rounds.parquet has queries of {x.shape[2]} numbers, not those of config.yaml")
         return RebuiltRun(folder, e, e.mechanism, summary, x, y[..., 0], server)
-    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException, OmegaConfBaseException, YAMLError) as error:
+    except _UNREADABLE as error:
         raise TheoryError(f"{folder} cannot be replayed: {error}") from error
 
 

@@ -107,6 +107,18 @@ def test_the_page_of_files_names_every_column(folder, capsys):
     assert "regret double simulation-only" in said and "epsilon double released" in said
 
 
+def test_the_tests_that_the_threat_model_names_exist():
+    text = (pages.ROOT / "docs/concepts/threat-model.md").read_text()
+    rows = [
+        line for line in text.splitlines() if line.startswith("| ") and not line.endswith((" shown by |", " test |"))
+    ]
+    for row in rows:
+        named = re.search(r"\| `(tests/[\w/]+\.py)::(test_\w+)` \|$", row)
+        assert named, f"a line without a test: {row}"
+        assert f"def {named[2]}(" in (pages.ROOT / named[1]).read_text(), named[0]
+    assert len(rows) >= 25
+
+
 def test_every_public_name_is_in_the_reference():
     text = "".join((pages.ROOT / page).read_text() for page in ALL if "/reference/" in page)
     listed = re.findall(r"^::: (dpfbo[\w.]+)$", text, re.MULTILINE)

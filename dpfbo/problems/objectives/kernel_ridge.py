@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.io import loadmat
 from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from dpfbo.problems.readers.data_files import reading
+from dpfbo.problems.readers.mat_cells import read_cells
 
 _FEATURES = 28  # columns
 _PERCENTAGES = [3, 4]  # columns in percent; the others are 0 or 1
@@ -65,8 +65,9 @@ def load_schools(path: Path, split_seed: int) -> Schools:
     Raises ValueError if the file is not in the published format.
     """
     with reading(path, "is not a school file: it needs the cells 'X' and 'Y'"):
-        data = loadmat(path)
-        pairs = [_checked(x, y) for x, y in zip(data["X"][0], data["Y"][0], strict=True)]
+        pairs = [_checked(x, y) for x, y in zip(*read_cells(path, ("X", "Y")), strict=True)]
+        if not pairs:
+            raise ValueError("there must be a school")
     halves = [train_test_split(x, y, test_size=0.5, random_state=split_seed) for x, y in pairs]
     N, t, v = len(halves), max(len(h[0]) for h in halves), max(len(h[1]) for h in halves)
     within, across = np.full((N, 2, t, t), np.inf), np.full((N, 2, v, t), np.inf)

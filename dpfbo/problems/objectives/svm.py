@@ -8,12 +8,12 @@ from pathlib import Path
 
 import joblib
 import numpy as np
-from scipy.io import loadmat
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
 from dpfbo.problems.readers.data_files import reading
+from dpfbo.problems.readers.mat_cells import read_cells
 
 Field = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -37,9 +37,18 @@ def load_fields(path: Path, split_seed: int) -> list[Field]:
     Raises ValueError if the file is not in the published format.
     """
     with reading(path, "is not a landmine file: it needs the cells 'feature' and 'label'"):
-        data = loadmat(path)
-        pairs = [(x, y.ravel()) for x, y in zip(data["feature"][0], data["label"][0], strict=True)]
+        feature, label = read_cells(path, ("feature", "label"))
+        pairs = [_checked(x, y.ravel()) for x, y in zip(feature, label, strict=True)]
     return [tuple(train_test_split(x, y, test_size=0.5, stratify=y, random_state=split_seed)) for x, y in pairs]  # type: ignore[misc]
+
+
+def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One field's features and labels, or ValueError."""
+    if len(x) != len(y) or not x.shape[1] or not np.isfinite(x).all():
+        raise ValueError(f"a field has finite features and a label of each row, got {x.shape} and {y.shape}")
+    if not np.isin(y, (0, 1)).all() or min(np.sum(y == 0), np.sum(y == 1)) < 2:
+        raise ValueError("a field has the labels 0 and 1, each of them at least twice")
+    return x, y
 
 
 def auc(path: Path, split_seed: int, score: str, fits: Sequence[Fit]) -> list[float]:

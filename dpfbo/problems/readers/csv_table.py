@@ -1,20 +1,27 @@
 """Columns of csv files, plain or compressed."""
 
+import csv
+import io
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from dpfbo.bounded import unpacked
 from dpfbo.problems.readers.data_files import reading
+
+MOST_BYTES = 128 * 2**20  # of a file, unpacked
+MOST_COLUMNS = 10_000
 
 
 def read_columns(path: Path, numbers: tuple[str, ...], text: tuple[str, ...] = ()) -> pd.DataFrame:
     """Some columns of a csv file with a header; a file that does not change is read once.
 
     Columns `numbers` are float64, NaN where a field is empty; columns `text` are strings. Raises ValueError, one
-    sentence with file, column and rule, for a file that is no csv, a row with more fields than the header, a missing or
-    repeated column, or a field of `numbers` that is neither empty nor a finite number.
+    sentence with file, column and rule, for a file that is no csv or unpacks to more than `MOST_BYTES`, a row with more
+    fields than the header, a missing or repeated column, or a field of `numbers` that is neither empty nor a finite
+    number.
     """
     status = path.stat()
     return _read(path, numbers, text, status.st_mtime_ns, status.st_size).copy()
@@ -37,11 +44,17 @@ def _read(path: Path, numbers: tuple[str, ...], text: tuple[str, ...], mtime_ns:
     # All columns, with the header as a row: only then does pandas refuse a row that is too long, wherever it is, and
     # leave the names as they are. In one piece, because it does not check the first row of further pieces.
     with reading(path, "is not a csv file whose rows have as many fields as its header"):
-        fields = pd.read_csv(path, header=None, dtype=str, low_memory=False)
+        content = unpacked(path, MOST_BYTES)
+        columns = len(next(csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")), []))
+        if columns > MOST_COLUMNS:
+            raise ValueError(f"it must have at most {MOST_COLUMNS} columns, got {columns}")
+        fields = pd.read_csv(io.BytesIO(content), header=None, dtype=str, low_memory=False)
     header = fields.iloc[0].fillna("").tolist()
     for name in (*numbers, *text):
         if name not in header:
-            raise ValueError(f"{path} must have a column {name!r}, got {', '.join(header)}")
+            got = ", ".join(header)
+            got = got if got.isprintable() else ascii(got)
+            raise ValueError(f"{path} must have a column {name!r}, got {got if len(got) <= 300 else got[:300] + ' ..'}")
         if header.count(name) > 1:
             raise ValueError(f"{path} must have one column {name!r}, got {header.count(name)}")
     table = pd.DataFrame({name: fields[header.index(name)][1:] for name in (*numbers, *text)}).reset_index(drop=True)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from dpfbo.bounded import check_plain
+
 DATA_DIR_VARIABLE = "DPFBO_DATA"
 DEFAULT_DATA_DIR = "data"
 
@@ -38,6 +40,8 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
     for path in paths:
         if path.is_file():
             return path
+        if path.exists() and not path.is_dir():
+            raise MissingData(f"data file {path} must be a plain file, and is a pipe, a socket or a device")
     fetch = ""
     if fetch_name is not None:
         elsewhere = f" data_dir={shlex.quote(str(root))}" if root != data_root() else ""
@@ -52,11 +56,14 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 def reading(path: Path, otherwise: str) -> Iterator[None]:
     """Turn an error in the block, which reads a file, into a ValueError, `<path> <otherwise> (<why>)`.
 
-    The readers of zip, HDF5 and MATLAB files raise errors of many kinds on damaged bytes.
+    The readers of zip, HDF5 and MATLAB files raise errors of many kinds on damaged bytes. A file that is no plain one,
+    whose reading might never end, is refused before the block.
     """
+    if path.exists():
+        check_plain(path)
     try:
         yield
-    except MemoryError:
-        raise
+    except MemoryError as error:
+        raise ValueError(f"{path} needs more memory than there is") from error
     except Exception as error:
         raise ValueError(f"{path} {otherwise} ({' '.join(str(error).split())})") from error

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import train_test_split
 
+from dpfbo.bounded import member, npz_arrays, opened_zip
 from dpfbo.problems.readers.data_files import reading
 
 ARCHIVE = "har/human+activity+recognition+using+smartphones.zip"
@@ -22,6 +23,8 @@ COMPACT = "har/har_features561.npz"
 FEATURES = 561
 ACTIVITIES = 6
 
+MOST_BYTES = 128 * 2**20  # of each file in the archive, and of the arrays of a compact file
+_MOST_ROWS, _LONGEST_ROW = 100_000, 64 * 2**10  # of a text file; the longest in bytes
 _FOLDER = "UCI HAR Dataset"
 _NESTED = "UCI HAR Dataset.zip"  # the archive of the new UCI site holds that of the old one
 
@@ -89,16 +92,16 @@ def _halves(windows: Windows, subject: int, split_seed: int) -> Halves:
 
 
 def _from_compact(path: Path) -> Windows:
-    with np.load(path) as data:
-        X = data["X_u16"].astype(np.float64) / 65535 * 2 - 1
-        return Windows(X, data["y"].astype(np.int64), data["subject"].astype(np.int64))
+    data = npz_arrays(path, MOST_BYTES, {"X_u16": ("uif", 2), "y": ("iu", 1), "subject": ("iu", 1)})
+    X = data["X_u16"].astype(np.float64) / 65535 * 2 - 1
+    return Windows(X, data["y"].astype(np.int64), data["subject"].astype(np.int64))
 
 
 def _from_archive(path: Path) -> Windows:
-    with zipfile.ZipFile(path) as outer:
+    with opened_zip(path) as outer:
         if _NESTED not in outer.namelist():
             return _from_folder(outer)
-        with zipfile.ZipFile(io.BytesIO(outer.read(_NESTED))) as inner:
+        with opened_zip(io.BytesIO(member(outer, _NESTED, MOST_BYTES))) as inner:
             return _from_folder(inner)
 
 
@@ -111,7 +114,10 @@ def _from_folder(archive: zipfile.ZipFile) -> Windows:
     return Windows(table("X"), activity - 1, subject)
 
 
-def _numbers(archive: zipfile.ZipFile, member: str) -> np.ndarray:
+def _numbers(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     """A text file of numbers between spaces, rows x columns float64."""
-    with archive.open(member) as text:
-        return pd.read_csv(text, sep=r"\s+", header=None, dtype=np.float64).to_numpy()
+    content = member(archive, name, MOST_BYTES)
+    rows = content.count(b"\n")
+    if rows > _MOST_ROWS or max(map(len, io.BytesIO(content)), default=0) > _LONGEST_ROW:
+        raise ValueError(f"{name} must have at most {_MOST_ROWS} rows of {_LONGEST_ROW} bytes, got {rows} rows")
+    return pd.read_csv(io.BytesIO(content), sep=r"\s+", header=None, dtype=np.float64).to_numpy()

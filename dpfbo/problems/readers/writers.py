@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from dpfbo.bounded import npz_arrays
 from dpfbo.checks import SettingError
 from dpfbo.problems.readers.data_files import reading
 from dpfbo.rng import Streams
 
 DIGITS = 10
+MOST_BYTES = 4 * 2**30  # of the images of all writers that are read
+_MOST_CHUNK = 256 * 2**20  # bytes that HDF5 unpacks at once
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,9 @@ def load_mnist_by_writer(path: Path, n_agents: int) -> list[Writer]:
 
     Raises ValueError if the file is another one, or has fewer writers.
     """
-    with reading(path, "is not a file of digits by writer: it needs images, label and writer"), np.load(path) as file:
-        images, labels, writer = (file[key] for key in ("images", "label", "writer"))
+    wanted = {"images": ("biuf", 3), "label": ("biuf", 1), "writer": ("iu", 1)}
+    with reading(path, "is not a file of digits by writer: it needs images, label and writer"):
+        images, labels, writer = npz_arrays(path, MOST_BYTES, wanted).values()
     if images.dtype != np.uint8:
         raise ValueError(f"{path}: images must be uint8, got {images.dtype}")
     if not len(images) == len(labels) == len(writer):
@@ -62,14 +66,40 @@ def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Wr
     found: list[tuple[str, np.ndarray, np.ndarray]] = []
     needs = "is not a federated EMNIST file: it needs examples/<writer>/pixels and label"
     with reading(path, needs), h5py.File(path, "r") as file:
-        examples: Any = file["examples"]
+        examples: Any = _inside(file, "examples", h5py.Group)
+        left = MOST_BYTES
         for i in sorted(examples):
-            if len(found) < n_agents and len(examples[i]["label"]) >= min_images:
-                pixels, labels = examples[i]["pixels"][()], examples[i]["label"][()]
+            group = _inside(examples, i, h5py.Group) if len(found) < n_agents else None
+            if group is not None and len(_numbers(group, "label", left)) >= min_images:
+                stored = _numbers(group, "pixels", left)
+                left -= stored.nbytes
+                pixels, labels = stored[()], _numbers(group, "label", left)[()]
                 found.append((f"writer {i}", 1 - pixels.astype(np.float32), labels.reshape(-1)))
     writers = [_writer(path, name, pixels, labels) for name, pixels, labels in found]
     _check_enough(path, len(writers), n_agents, f" with at least {min_images} images")
     return writers
+
+
+def _inside(group: Any, name: str, kind: type[Any]) -> Any:
+    """A part of an HDF5 group that lies in the same file. Raises ValueError for a link, or a part of another kind."""
+    import h5py
+
+    if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], kind):
+        raise ValueError(f"{group.name}/{name} must be a {kind.__name__.lower()} in the file")
+    return group[name]
+
+
+def _numbers(group: Any, name: str, most: int) -> Any:
+    """A dataset, of which nothing is read yet. Raises ValueError if it is no numbers, or more than `most` bytes."""
+    import h5py
+
+    data = _inside(group, name, h5py.Dataset)
+    if data.dtype.kind not in "biuf" or data.is_virtual or data.external:
+        raise ValueError(f"{data.name} must be numbers in the file, got {data.dtype}")
+    chunk = math.prod(data.chunks or (0,)) * data.dtype.itemsize
+    if not data.ndim or data.nbytes > most or chunk > _MOST_CHUNK:
+        raise ValueError(f"{data.name} must be a list of at most {most} bytes, got shape {data.shape}")
+    return data
 
 
 def load_pseudo_writers(n_agents: int, seed: int) -> list[Writer]:

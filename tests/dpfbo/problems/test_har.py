@@ -108,7 +108,7 @@ FLAWED: dict[str, tuple[str, Callable[[Windows], bytes], str]] = {
     "too few labels": ("a.zip", with_member("test/y_test.txt", "1\n" * 29), "do not match"),
     "two columns of labels": ("a.zip", with_member("test/y_test.txt", "1 2\n" * 30), "dimension"),
     "a seventh activity": ("a.zip", with_member("test/y_test.txt", "7\n" * 30), "activities must be 6"),
-    "no npz": ("a.npz", lambda windows: b"rubbish", "pickle"),
+    "no npz": ("a.npz", lambda windows: b"rubbish", "not a zip"),
     "other arrays": ("a.npz", lambda windows: npz(X=ONE), "X_u16"),
     "too few features": ("a.npz", lambda windows: npz(X_u16=np.zeros((1, 560)), y=ONE, subject=ONE), "561 columns"),
 }

@@ -1,0 +1,148 @@
+"""Files that somebody else made, read as far as a bound in bytes: no pipe, no bomb, nothing that is run."""
+
+import bz2
+import gzip
+import lzma
+import math
+import stat
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import numpy as np
+import yaml
+
+MOST_YAML = 4 * 2**20  # bytes
+MOST_NODES = 100_000
+
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+_COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_NUMBERS = "biufU"  # numpy's letters for booleans, integers, floats and text; objects would be unpickled
+
+
+def check_plain(path: Path) -> None:
+    """Raise ValueError unless `path` is a plain file: a read from a pipe or a device may never end."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"{path} must be a plain file, got {_KINDS.get(stat.S_IFMT(mode), 'a device')}")
+
+
+def read_at_most(file: IO[bytes], most: int) -> bytes:
+    """All bytes of an open file. Raises ValueError if they are more than `most`, of which no more are read."""
+    content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it must hold at most {most} bytes, unpacked")
+    return content
+
+
+def read_plain(path: Path, most: int) -> bytes:
+    """The content of a plain file of at most `most` bytes. Raises ValueError for another one."""
+    check_plain(path)
+    if path.stat().st_size > most:
+        raise ValueError(f"{path} must hold at most {most} bytes, got {path.stat().st_size}")
+    with path.open("rb") as file:
+        return read_at_most(file, most)
+
+
+def unpacked(path: Path, most: int) -> bytes:
+    """The content of a file that may be compressed, as the end of its name says: .gz, .bz2, .xz, or .zip of one file.
+
+    Raises ValueError if it unpacks to more than `most` bytes.
+    """
+    if path.suffix == ".zip":
+        with opened_zip(path) as archive:
+            if len(names := archive.namelist()) != 1:
+                raise ValueError(f"a zip must hold one file, got {len(names)}")
+            return member(archive, names[0], most)
+    if path.suffix in _COMPRESSED:
+        check_plain(path)
+        with _COMPRESSED[path.suffix](path, "rb") as file:
+            return read_at_most(file, most)
+    return read_plain(path, most)
+
+
+def check_yaml(path: Path) -> None:
+    """Raise ValueError for a YAML file with more than `MOST_NODES` values, aliases written out, or nested too deeply.
+
+    A file that is no YAML passes: its reader says more.
+    """
+    try:
+        root = yaml.compose(read_plain(path, MOST_YAML), Loader=yaml.SafeLoader)
+        nodes = 0 if root is None else _nodes(root, {})
+    except yaml.YAMLError:
+        return
+    except RecursionError as error:
+        raise ValueError(f"{path} must not nest its values so deeply, or hold itself") from error
+    if nodes > MOST_NODES:
+        raise ValueError(f"{path} must hold at most {MOST_NODES} values, got {nodes} with its aliases")
+
+
+def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """The number of values in a tree, each alias counted as what it stands for."""
+    if id(node) not in known:
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        flat = [part for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
+        known[id(node)] = 1 + sum(_nodes(part, known) for part in flat)
+    return known[id(node)]
+
+
+def opened_zip(file: Path | IO[bytes]) -> zipfile.ZipFile:
+    """A zip, open for reading. Raises ValueError if a name in it leads out of the archive."""
+    if isinstance(file, Path):
+        check_plain(file)
+    archive = zipfile.ZipFile(file)
+    for name in archive.namelist():
+        path = PurePosixPath(name.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts or ":" in (*path.parts, "")[0]:
+            archive.close()
+            raise ValueError(f"a name in the archive must not lead out of it, got {name!r}")
+    return archive
+
+
+def member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    """A file of a zip. Raises KeyError if there is none, ValueError if it has more than `most` bytes."""
+    with _opened_member(archive, name) as file:
+        if archive.getinfo(name).file_size > most:
+            raise ValueError(f"{name} must hold at most {most} bytes, got {archive.getinfo(name).file_size}")
+        return read_at_most(file, most)
+
+
+def npz_arrays(
+    file: Path | IO[bytes], most: int, wanted: Mapping[str, tuple[str, int]] | None = None
+) -> dict[str, np.ndarray]:
+    """Arrays of an npz file; their shapes and types are checked before a number is read, and nothing is unpickled.
+
+    most: bytes of all together. wanted: by name, numpy's letters of the types that it may have, and its number of
+    dimensions; None for all arrays, of any numbers or text. Raises KeyError or ValueError for another file.
+    """
+    found: dict[str, np.ndarray] = {}
+    with opened_zip(file) as archive:
+        kinds = {name.removesuffix(".npy"): (_NUMBERS, None) for name in archive.namelist()}
+        for name, (kind, ndim) in (kinds if wanted is None else wanted).items():
+            found[name] = _array(archive, name, kind, ndim, most)
+            most -= found[name].nbytes
+    return found
+
+
+def _array(archive: zipfile.ZipFile, name: str, kinds: str, ndim: int | None, most: int) -> np.ndarray:
+    with _opened_member(archive, f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(f"{name} must be an array of format 1.0 or 2.0, got {version}")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    if dtype.kind not in kinds or (ndim is not None and len(shape) != ndim) or min(shape, default=0) < 0:
+        dimensions = "" if ndim is None else f" with {ndim} dimensions"
+        raise ValueError(f"{name} must be numbers of kind {kinds}{dimensions}, got {dtype} of shape {shape}")
+    if math.prod(shape) * dtype.itemsize > most:
+        raise ValueError(f"its arrays must hold at most {most} bytes more, got {name} of shape {shape}")
+    with _opened_member(archive, f"{name}.npy") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _opened_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """A file of a zip, whose decompression can be stopped: that of other methods unpacks a block at a time."""
+    if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name} must be stored or deflated")
+    return archive.open(name)
