@@ -126,13 +126,14 @@ def _with_our_options(arguments: list[str]) -> list[str]:
 
 
 def _replay(arguments: list[str]) -> int:
-    """Repeat a recorded run (`--replay FOLDER`, the only words of the command line); returns the exit code."""
-    name, _, folder = arguments[0].partition("=")
-    words = [folder] if folder else arguments[1:]
-    if name != "--replay" or len(words) != 1 or (folder and arguments[1:]):
-        say_error("--replay FOLDER stands alone: the run is repeated as it was recorded")
+    """Repeat a recorded run (`--replay FOLDER`, and perhaps `allow=PACKAGE`); returns the exit code."""
+    allow = [word.partition("=")[2] for word in arguments if word.startswith("allow=")]
+    words = [word for word in arguments if not word.startswith("allow=")]
+    folder = words[0].partition("=")[2:] if "=" in words[0] else tuple(words[1:])
+    if words[0].partition("=")[0] != "--replay" or len(folder) != 1 or ("=" in words[0] and words[1:]):
+        say_error("--replay FOLDER takes no settings but allow=PACKAGE: the run is repeated as it was recorded")
         return 2
-    return replay.main(Path(words[0]))
+    return replay.main(Path(folder[0]), [name for names in allow for name in names.strip("[]").split(",")])
 
 
 def main() -> None:

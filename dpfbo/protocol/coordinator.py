@@ -65,7 +65,9 @@ class Coordinator:
         try:
             self._check_events()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StateError(f"{_JOURNAL} in {self._journal.folder} has events that do not fit: restore the file") from error
+            raise StateError(
+                f"{_JOURNAL} in {self._journal.folder} has events that do not fit: restore the file"
+            ) from error
 
     def _check_events(self) -> None:
         self._closed = {e["round"]: e["agents"] for e in self._journal.events if e["event"] == "close"}

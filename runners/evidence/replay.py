@@ -3,7 +3,7 @@
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from dpfbo.bounded import check_yaml
 from runners.compose.composition import Composition
 from runners.compose.configuration import composed
+from runners.compose.instantiate import check_function, check_targets
 from runners.compose.old_names import modernised
 from runners.record.environment import commit, environment
 from runners.record.run_folder import ResultsError
@@ -23,13 +25,20 @@ from runners.recorded_run import record_run
 from runners.user_errors import USER_ERRORS
 
 RECORDS = ("rounds.parquet", "server.parquet", "ledger.jsonl")
+ALLOW = "allow={}"  # the word that lets a config.yaml name classes of another package
+_UNREADABLE = (
+    OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError, OmegaConfBaseException, YAMLError,
+)  # fmt: skip
 _ELSEWHERE = ("executor", "tracker", "results_dir", "again", "progress")  # they say where and how a run is made
 
 
-def main(folder: Path) -> int:
-    """Replay the run in a folder and print the comparison; returns 0 if all records are the same, else 1."""
+def main(folder: Path, allow: Sequence[str] = ()) -> int:
+    """Replay the run in a folder and print the comparison; returns 0 if all records are the same, else 1.
+
+    allow: packages and modules whose classes and functions its config.yaml may name.
+    """
     try:
-        cfg, summary = recorded(folder)
+        cfg, summary = recorded(folder, allow, ALLOW)
         if summary["rng"] != "seeded":
             raise ResultsError(f"{folder} cannot be repeated: its noise came from the system and is not kept")
         with tempfile.TemporaryDirectory(prefix="replay") as scratch:
@@ -55,25 +64,31 @@ def main(folder: Path) -> int:
     return 1
 
 
-def recorded(folder: Path) -> tuple[DictConfig, dict[str, Any]]:
+def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfig, dict[str, Any]]:
     """The configuration of a finished run, to be run in this process without a tracker, and its summary.
 
-    Raises ResultsError if there is none.
+    allow, option: see `compose.instantiate.check_targets`. Raises ResultsError if there is none, ValueError if its
+    configuration names what is not allowed.
     """
     if not folder.is_dir():
         raise ResultsError(f"{str(folder)!r} is no folder of a finished run")
     try:
         summary = json.loads((folder / "summary.json").read_bytes())
+        check_yaml(folder / "config.yaml")
         settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
         if not isinstance(summary, dict) or not {"rng", "problem", "algorithm"} <= summary.keys():
             raise ValueError("summary.json is not that of a run")
         settings = modernised(settings)
+        problem = dict(settings["problem"])
     except FileNotFoundError as error:
         raise ResultsError(f"{folder} holds no finished run: {Path(error.filename).name} is missing") from error
-    except (OSError, KeyError, TypeError, ValueError, RecursionError, OmegaConfBaseException, YAMLError) as error:
+    except _UNREADABLE as error:
         raise ResultsError(f"{folder} cannot be read: {error}") from error
+    check_targets(settings, allow, option)
+    check_function(problem, allow, option)
     here = composed(["tracker.wandb.mode=disabled", "progress=false"])
-    return OmegaConf.create({**settings, **{key: here[key] for key in _ELSEWHERE if key in here}}), summary
+    elsewhere = {key: here[key] for key in _ELSEWHERE if key in here}
+    return OmegaConf.create({**settings, **elsewhere, "allow": list(allow)}), summary
 
 
 def differences(recorded: Path, again: Path) -> Iterator[str]:

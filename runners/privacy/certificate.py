@@ -61,12 +61,15 @@ def certificate(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def audited(folder: Path, trials: int, on_step: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def audited(
+    folder: Path, trials: int, on_step: Callable[[], None] = lambda: None, allow: Sequence[str] = ()
+) -> dict[str, Any]:
     """The result of an audit of the server that the run's settings make, as in audit.json.
 
-    trials: runs in each of two worlds; 0 for the checks alone. Raises ValueError for an outsourced release.
+    trials: runs in each of two worlds; 0 for the checks alone. allow: packages and modules whose classes and functions
+    the run's config.yaml may name. Raises ValueError for an outsourced release.
     """
-    experiment = build(recorded(folder)[0])
+    experiment = build(recorded(folder, allow, "--allow {}")[0])
     if isinstance(experiment, OutsourcedExperiment):
         raise ValueError("--audit is for servers of messages: python -m runners.audit attacks outsourced tables")
     found = audit(experiment, 1, trials, 1, 0, "zero", CONFIDENCE, on_step)

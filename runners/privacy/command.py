@@ -195,7 +195,7 @@ def certificate(args: argparse.Namespace) -> int:
     facts = certificates.certificate(args.folder)
     if args.audit is not None:
         with _progress("auditing", len(CHECKS) + args.audit) as done:
-            facts["audit"] = certificates.audited(args.folder, args.audit, done)
+            facts["audit"] = certificates.audited(args.folder, args.audit, done, args.allow)
     files = certificates.write(facts, out)
     _say(args, facts, lambda: [certificates.markdown(facts), *map(str, files)])
     return 0 if certificates.holds(facts) else CHECK_FAILED
@@ -263,6 +263,10 @@ def _parser() -> argparse.ArgumentParser:
         if command is certificate:
             sub.add_argument("folder", type=Path, metavar="FOLDER", help="of the run: results/EXPERIMENT/SETTING/SEED")
             sub.add_argument("--audit", type=_trials, metavar="K", help="audit with K trials (0: its checks alone)")
+            sub.add_argument(
+                "--allow", action="append", default=[], metavar="PACKAGE",
+                help="with --audit: whose classes and functions the run's config.yaml may name; may be repeated",
+            )  # fmt: skip
             sub.add_argument("--out", type=Path, metavar="NAME", help="of NAME.md and NAME.json (default: in FOLDER)")
             continue
         if command is projection:

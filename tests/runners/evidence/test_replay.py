@@ -98,6 +98,13 @@ def test_what_cannot_be_repeated_is_refused(folder, capsys, change, says):
     assert error.startswith("error: ") and says in error
 
 
+def test_a_configuration_that_names_other_code_is_not_run(folder, capsys):
+    config = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(config.replace("dpfbo.problems.synthetic.Synthetic", "subprocess.run"))
+    assert replay.main(folder) == 1
+    assert "'subprocess.run' is neither of dpfbo or gpytorch" in capsys.readouterr().err
+
+
 def test_noise_of_the_system_cannot_be_repeated(tmp_path, capsys):
     folder = ran(tmp_path, *WORLDS["synthetic"], "privacy.rng=os")
     assert replay.main(folder) == 1
@@ -109,5 +116,5 @@ def test_noise_of_the_system_cannot_be_repeated(tmp_path, capsys):
 )
 def test_replay_stands_alone(words):
     process = subprocess.run([sys.executable, "-m", "runners.run", *words], capture_output=True, text=True)
-    assert process.returncode == 2 and "--replay FOLDER stands alone" in process.stderr
+    assert process.returncode == 2 and "--replay FOLDER takes no settings" in process.stderr
     assert "Traceback" not in process.stderr
