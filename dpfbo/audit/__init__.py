@@ -4,8 +4,8 @@ The claim is always the epsilon that an accountant computes from the audited ser
 
 bounds     a lower bound on epsilon, with confidence, from scores
 tradeoff   the trade-off curve that charged events promise
-server/    replays of a federated server: two worlds, deterministic and statistical checks, many canaries in one run;
-           the message path of the private prior, from its agents to its whole broadcast
+server/    replays of a federated server: two worlds, deterministic and statistical checks, whole runs, an independent
+           accountant, many canaries in one run; the message path of the private prior, to its whole broadcast
 release/   a curator's released table: attacks that tell two neighbouring tables apart, reconstruction of rows, checks
-faulty/    servers and mechanisms with one fault each, for an audit of the audit
+faulty/    servers, mechanisms and accountants with one fault each, for an audit of the audit
 """

@@ -58,7 +58,7 @@ def test_no_statistical_check_fails_a_sound_server_under_any_seed(name, seed):
 
 
 def test_an_excess_of_the_choice_is_found_with_the_stated_power():
-    """Of 40 audits, at least 36 find the excess that is found with probability 0.99 (four standard errors)."""
+    """At least 36 of 40 audits find the excess that is found with probability 0.99 (four standard errors)."""
     q, n = faults.Q, faults.N
     excess = excess_found(q, n, choices_needed(q, n))
     target = faults.sound(ChosenTooOften(q, faults.Z, faults.S, "tight", excess=excess))
