@@ -163,7 +163,7 @@ def _said(whole: RepairedLedger) -> list[str]:
     """Each kind of change in words."""
     said = []
     if whole.raised:
-        said.append(f"{_lines(whole.raised)} touched and cost as much as the most expensive one now")
+        said.append(f"{_lines(whole.raised)} touched and now counted as the most expensive one")
     if whole.unreadable:
         said.append(f"{_lines(whole.unreadable)} unreadable and counted as the most expensive one")
     if whole.missing:
