@@ -34,7 +34,7 @@ class Composition:
         """setting: the setting's name, if it is known."""
         self._setting = setting
         for name in ("problem", "algorithm", "privacy"):
-            if not OmegaConf.is_dict(cfg.get(name)):
+            if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
                 raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")
         _check_fits(cfg)
         if _holds(OmegaConf.to_container(cfg), "???"):
