@@ -14,7 +14,7 @@ from dpfbo.federated.server import Server
 from dpfbo.privacy.accounting import REPLACE_ONE, Accountant, sampled_gaussian
 from dpfbo.privacy.accounting.events import round_event, round_parameters
 from dpfbo.privacy.budget import EpsilonCurve
-from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.entropy import Entropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.release import Diagnostics, Release
 
@@ -101,14 +101,15 @@ def reported(rounds: RepeatedRounds) -> CheckResult:
         return CheckResult(name, True, "the first rounds are not charged", 0.0, _SAME)
     first = rounds.charge(0)
     planned = [rounds.charge(t).event() for t in charged]
-    earlier = replace(first, round=-1, z=_EARLIER * (first.z or 0), digest="of an earlier run")
+    earlier = replace(first, z=None if first.z is None else _EARLIER * first.z, digest="0" * 64)
     worst, words = 0.0, ""
-    for held in ((), (earlier,)):
+    # noise of the system adds to what another run charged for the same round; seeded noise would be refused
+    for held, entropy in (((), rounds.entropy(0)), ((earlier,), SystemEntropy())):
         ledger = Ledger()
         for charge in held:
             ledger.charge(charge)
         curve = EpsilonCurve(target.accountant, planned, target.delta)
-        server = _server(target, rounds.entropy(0), ledger, epsilon=curve)
+        server = _server(target, entropy, ledger, epsilon=curve)
         for t in charged:
             _, record, _ = server.round(t, rounds.zeros())
             if record is None:
