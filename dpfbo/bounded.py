@@ -18,7 +18,7 @@ MOST_NODES = 100_000
 
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 _COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_NUMBERS = "biufU"  # numpy's letters for booleans, integers, floats and text; objects would be unpickled
+_NUMBERS = "biufSU"  # numpy's letters for booleans, integers, floats, bytes and text; objects would be unpickled
 
 
 def check_plain(path: Path) -> None:

@@ -14,7 +14,7 @@ from dpfbo.federated.server import Server
 from dpfbo.privacy.accounting import REPLACE_ONE, Accountant, sampled_gaussian
 from dpfbo.privacy.accounting.events import round_event, round_parameters
 from dpfbo.privacy.budget import EpsilonCurve
-from dpfbo.privacy.entropy import Entropy, SystemEntropy
+from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.release import Diagnostics, Release
 
@@ -103,8 +103,9 @@ def reported(rounds: RepeatedRounds) -> CheckResult:
     planned = [rounds.charge(t).event() for t in charged]
     earlier = replace(first, z=None if first.z is None else _EARLIER * first.z, digest="0" * 64)
     worst, words = 0.0, ""
-    # noise of the system adds to what another run charged for the same round; seeded noise would be refused
-    for held, entropy in (((), rounds.entropy(0)), ((earlier,), SystemEntropy())):
+    seeded = rounds.entropy(0)
+    # noise that counts as new adds to what another run charged for the same round; seeded noise would be refused
+    for held, entropy in (((), seeded), ((earlier,), replace(seeded, reproducible=False))):
         ledger = Ledger()
         for charge in held:
             ledger.charge(charge)
