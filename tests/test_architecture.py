@@ -131,7 +131,7 @@ def test_no_test_module_is_imported():
 
 
 @pytest.mark.parametrize("path", files("dpfbo"), ids=lambda p: ".".join(parts_of(p)))
-def test_library_neither_prints_nor_knows_keys_of_the_configuration(path):
+def test_loading_neither_prints_nor_knows_keys_of_the_configuration(path):
     nodes = list(ast.walk(parsed(path)))
     calls = [node.func for node in nodes if isinstance(node, ast.Call)]
     assert "print" not in {ast.unparse(call) for call in calls}

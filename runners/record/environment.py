@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dpfbo.gp.compiled.library import library
+from dpfbo.gp.compiled.loading import library
 
 PACKAGES = (
     "dpfbo",

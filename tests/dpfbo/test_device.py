@@ -24,7 +24,7 @@ from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp import acquisition, hyperparameters, newton, optimize, posterior, profile_likelihood
 from dpfbo.gp import features as gp_features
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.compiled.library import SWITCH
+from dpfbo.gp.compiled.loading import SWITCH
 from dpfbo.gp.design import Design
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, block_features, shared_features

@@ -6,7 +6,7 @@ from dataclasses import astuple, dataclass, fields
 import torch
 from torch import Tensor
 
-from dpfbo.gp.compiled.library import library
+from dpfbo.gp.compiled.loading import library
 from dpfbo.gp.features import FeatureFunction
 
 MOST_AXES = 16

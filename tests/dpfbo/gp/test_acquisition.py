@@ -8,7 +8,7 @@ import torch
 
 from dpfbo.gp import acquisition, optimize
 from dpfbo.gp.acquisition import Acquisition, BoxCandidates
-from dpfbo.gp.compiled.library import library
+from dpfbo.gp.compiled.loading import library
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, derivatives
 from dpfbo.space.domain import Box, Grid
 from dpfbo.space.regions import Regions

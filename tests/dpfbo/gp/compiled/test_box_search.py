@@ -10,7 +10,7 @@ import torch
 from dpfbo.gp import acquisition, newton
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.compiled import box_search
-from dpfbo.gp.compiled.library import SWITCH, library
+from dpfbo.gp.compiled.loading import SWITCH, library
 from dpfbo.gp.features import FeatureFunction, RandomFeatures
 from dpfbo.space.domain import Box
 from dpfbo.space.mixed import Continuous, MixedBox, Whole

@@ -12,8 +12,8 @@ import torch
 
 from dpfbo.checks import SettingError
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.compiled import library as module
-from dpfbo.gp.compiled.library import SWITCH, CannotCompile, cache_folder, library, load
+from dpfbo.gp.compiled import loading as module
+from dpfbo.gp.compiled.loading import SWITCH, CannotCompile, cache_folder, library, load
 from dpfbo.gp.features import FeatureFunction, RandomFeatures
 from dpfbo.space.domain import Box
 from dpfbo.space.regions import Regions
@@ -184,7 +184,7 @@ def test_processes_and_threads_that_start_at_once(fresh):
     """Three processes, each with three threads, build and use the library in an empty folder."""
     program = (
         "from concurrent.futures import ThreadPoolExecutor as Pool\n"
-        "from dpfbo.gp.compiled.library import library\n"
+        "from dpfbo.gp.compiled.loading import library\n"
         "with Pool(3) as pool: found = list(pool.map(lambda k: library(), range(3)))\n"
         "assert found[0] is not None and found[0] is found[2] and found[0].box_search"
     )
