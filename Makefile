@@ -27,9 +27,10 @@ SYNTHETIC := fig2a fig2b fig2c fig2d fig4 fig5 fig6 fig7a fig7b fig12a
 space := $(subst ,, )
 comma := ,
 
-# the paper's synthetic figures at scale=quick: five functions each
+# the paper's synthetic figures at scale=quick: five functions each; `python -m runners.backfill` logs the runs to W&B
 synthetic: $(READY)
-	@$(BIN)/python -m runners.sweep experiment=$(subst $(space),$(comma),$(SYNTHETIC)) results_dir=$(results_dir)
+	@$(BIN)/python -m runners.sweep experiment=$(subst $(space),$(comma),$(SYNTHETIC)) tracker.wandb.mode=disabled \
+		results_dir=$(results_dir)
 	@$(MAKE) --no-print-directory -j 2 synthetic-figures synthetic-report
 
 # both read what the sweep wrote, and neither what the other writes
@@ -38,7 +39,6 @@ synthetic-figures:
 
 synthetic-report:
 	@$(BIN)/python -m analysis.claims $(SYNTHETIC) results_dir=$(results_dir) --keep
-	@$(BIN)/python -m runners.backfill $(SYNTHETIC) results_dir=$(results_dir)
 	@$(BIN)/python -m analysis.report $(SYNTHETIC) results_dir=$(results_dir)
 
 test: $(READY)

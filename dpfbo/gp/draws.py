@@ -18,6 +18,7 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
+from dpfbo.gp.compiled import grid_draw
 from dpfbo.gp.features import FeatureFunction, RandomFeatures
 from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky, sample_weights
@@ -88,8 +89,7 @@ class OwnDraw:
                 return streams.normal(f"own_draw/weights/{octave}", agents[rows], round, size)
 
             index = domain.index_of(x) if index is None else index
-            values = exact_draw_on_grid(domain.line, index, y, hyper, noise, prior, e)
-            return domain.unit_points[values.argmax(1)]
+            return domain.unit_points[exact_maximizers_on_grid(domain.line, index, y, hyper, noise, prior, e)]
         shift = acquisition.shift(domain, streams, "own_draw/starts", round, agents.device)
         found = torch.empty(len(agents), domain.dimension, dtype=x.dtype, device=x.device)
         for r in batches.blocks(len(agents), _TENSORS * x.shape[1] * self.n_features, x.device):
@@ -124,6 +124,26 @@ class OwnDraw:
         return FeatureFunction(features, w[:, None], Regions(1, domain.dimension), hyper.lengthscale)
 
 
+def exact_maximizers_on_grid(
+    grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, prior: Prior, e: Tensor
+) -> Tensor:
+    """The rows in the grid of the maximisers of `exact_draw_on_grid`, n."""
+    if not grid_draw.can(y):
+        return exact_draw_on_grid(grid, index, y, hyper, noise, prior, e).argmax(1)
+    found = torch.empty(len(y), dtype=torch.int64)
+    octaves, rest = _octaves(hyper), y - e
+    for k in octaves.unique().tolist():
+        n = (octaves == k).nonzero()[:, 0]
+        circle, basis = _basis(grid, k)
+        normals = prior(k, n, basis.shape[1])
+        found[n] = grid_draw.maximizers(grid, basis, circle, index[n], rest[n], normals, hyper.select(n), noise[n])
+    if len(failed := (found < 0).nonzero()[:, 0]):  # these need jitter
+        some = (index[failed], y[failed], hyper.select(failed), noise[failed])
+        values = exact_draw_on_grid(grid, *some, lambda k, rows, size: prior(k, failed[rows], size), e[failed])
+        found[failed] = values.argmax(1)
+    return found
+
+
 def exact_draw_on_grid(
     grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, prior: Prior, e: Tensor
 ) -> Tensor:
@@ -139,7 +159,7 @@ def exact_draw_on_grid(
     `len(rows) x size`. Returns n x G.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
-    octave = hyper.lengthscale.log2().ceil().long()
+    octave = _octaves(hyper)
     values = torch.empty(len(y), len(grid), dtype=y.dtype, device=y.device)
     for k in octave.unique().tolist():  # at most 15 octaves lie between the bounds of the fit
         n = (octave == k).nonzero()[:, 0]
@@ -152,6 +172,11 @@ def exact_draw_on_grid(
         update = embedding_bag(index[n], basis, per_sample_weights=v, mode="sum")  # sum_i v_i basis[x_i], n x F
         values[n] = (w + spectrum * update) @ basis.mT
     return values
+
+
+def _octaves(hyper: Hyperparameters) -> Tensor:
+    """k of length-scales in (2^(k - 1), 2^k], n."""
+    return hyper.lengthscale.log2().ceil().long()
 
 
 @lru_cache(maxsize=32)

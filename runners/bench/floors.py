@@ -12,8 +12,8 @@ Counts are of what the algorithm needs, so a phase may have a ratio of 1 only if
 
 message     the agents of S_t alone draw one. Either every agent appends features, a row of the Gram matrix and one of
             its Cholesky factor each round, or the chosen ones compute theirs from the points; the cheaper one counts
-own draw    exact: one row of the factor, Matheron's rule in F harmonics, a product F x G. rff: F fresh features at n
-            points, their Gram matrix and factor, Matheron's rule, the search
+own draw    exact: one row of the factor, Matheron's rule in F harmonics, a product F x G in single precision. rff: F
+            fresh features at n points, their Gram matrix and factor, Matheron's rule, the search
 search      in a box: F features at C points in single precision, one gradient and Hessian at each of R + 1 starts in
             single precision and one more in double
 acquisition the search of the broadcast; on a grid once for all agents
@@ -171,7 +171,7 @@ def own_draw(n: int, shape: RunShape) -> Work:
     if shape.method == "exact":
         F, G = harmonics(shape.lengthscale), shape.G
         rule = Work(flops=n * n + 4 * n * F + 2 * n * n + 3 * F, bytes=_WORD * (n * (D + 1) + n * (n + 1) / 2))
-        return rule + normals(F + n) + Work(flops=2 * F * G + G)
+        return rule + normals(F + n) + Work(flops32=2 * F * G + G, flops=2 * F)
     F = shape.F
     drawn = normals(F * D) + Work(uniforms=F) + features(n, F, D) + Work(flops=n * (n + 1) * F) + factor(n)
     values = Work(flops=shape.G * F * (2 * D + 5), cos=shape.G * F) if shape.G else search(shape, F)
@@ -224,7 +224,7 @@ def memory_mb(shape: RunShape) -> float:
 
 FORMULAS = {
     "message": "min(append features, Gram row, factor row each round + q x draw; q x all of them from the points)",
-    "own_draw": "exact: 2 F G + 4 n F + 3 n^2 flops, F + n normals. rff: n F features, n^2 F + n^3/3, draw, search",
+    "own_draw": "exact: 2 F G flops32, 4 n F + 3 n^2, F + n normals. rff: n F features, n^2 F + n^3/3, draw, search",
     "acquisition": "grid: 2 P M G / N flops; box: C M cos32, (R + 1) M derivatives; prior: 4 M^2 + 4 n M + 2 M G flops",
     "fit": "2 x (3 n^3 flops + n^2 / 2 exp) when a fit is due",
     "gate": "2 M^2 + 6 n M + K (n^3 / 3 + 2 n^2) flops",

@@ -28,7 +28,7 @@ PACKAGES = (
 def environment() -> dict[str, Any]:
     """This process's environment, as JSON: `python`, `packages` (versions), `system`, `processor`, `threads`.
 
-    compiled: there is a compiled search of boxes.
+    compiled: there is compiled code for searches and draws.
     """
     return {
         "python": platform.python_version(),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SIZE, ONE_PANEL_SIZE, DPI = (9.6, 4.0), (6.4, 4.0), 125  # inches, pixels an inch
+SIZE, ONE_PANEL_SIZE, DPI = (9.6, 4.0), (6.4, 4.0), 110  # inches, pixels an inch
 LEFT, RIGHT, TOP, LINE_HEIGHT = 0.95, 0.15, 0.4, 0.165  # inches: margins, and a line below a panel
 LINE = 50  # characters below a panel
 COLOUR = "#555555"  # neutral: in pictures of several methods each has a colour of its own
@@ -65,7 +65,7 @@ def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> P
             _epsilon_axis(panels[1], summary, spent, is_log)
         figure.suptitle(_title(summary), fontsize=11, y=1 - 0.1 / figure.get_figheight(), va="top")
         _set_margins(figure, max(panel.get_xlabel().count("\n") for panel in panels) + 1)
-        figure.savefig(path, dpi=DPI, format="png")
+        figure.savefig(path, dpi=DPI, format="png", pil_kwargs={"compress_level": 1})
     return path
 
 
@@ -127,7 +127,7 @@ def _curve(axes: "Axes", x: np.ndarray, mean: np.ndarray, se: np.ndarray) -> Non
 
 def _metric_axis(axes: "Axes", summary: Mapping[str, Any], mean: np.ndarray, se: np.ndarray) -> None:
     """Make the axis logarithmic where a metric to be minimised stays above 0 and falls by a decade."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     if not (summary["lower_is_better"] and mean.min() > 0 and mean.max() >= DECADE * mean.min()):
         return
@@ -135,12 +135,12 @@ def _metric_axis(axes: "Axes", summary: Mapping[str, Any], mean: np.ndarray, se:
     axes.set_ylim(max((mean - se).min(), mean.min() / 2) / 1.2, (mean + se).max() * 1.2)
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if mean.max() < 1e3 * mean.min() else (1.0,)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_locator(NullLocator())  # ticks are most of a picture's time
 
 
 def _epsilon_axis(axes: "Axes", summary: Mapping[str, Any], spent: np.ndarray, is_log: bool) -> None:
     """Label and scale the axis: linear, with round 0 at 0, or logarithmic, without round 0."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     lines = [
         f"ε spent before the round, {summary['accountant'].upper()} accountant",
@@ -154,7 +154,7 @@ def _epsilon_axis(axes: "Axes", summary: Mapping[str, Any], spent: np.ndarray, i
         axes.set_xlim(first / 1.1, last * 1.1)
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if last < 1e3 * first else (1.0,)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_minor_locator(NullLocator())
         label += "\nround 0, at ε = 0, is left of the axis"
     elif last > 0:
         axes.set_xlim(-0.02 * last, 1.04 * last)

@@ -169,11 +169,6 @@ static void lay_out(const Sizes *sizes, Arena *arena, Memory *memory)
     product->values = piece(arena, rows * width + rows + width, sizeof(float));
 }
 
-static char *allocated(const Arena *arena)
-{
-    return aligned_alloc(64, arena->used);
-}
-
 /* The maximiser of each function, functions x D. frequencies: maps x M x D; phases: maps x M; weights: weighted x P x
    M; lengths: functions; left: a x D1, right: b x D2. Returns 0, or 1 if there is no memory. */
 int box_search(const Sizes *sizes, const Rules *rules, const double *frequencies, const double *phases,

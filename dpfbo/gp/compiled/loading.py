@@ -22,7 +22,7 @@ from dpfbo.checks import SettingError
 logger = logging.getLogger(__name__)
 
 SWITCH = "DPFBO_COMPILED"
-SOURCE = Path(__file__).with_name("box_search.c")
+FOLDER = Path(__file__).parent
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 _SECONDS = 120  # that the compiler may take
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -49,7 +49,7 @@ def _found() -> ctypes.CDLL | None:
     try:
         return load(cache_folder())
     except CannotCompile as error:
-        logger.info("no compiled search, tensor operations do the same: %s", error)
+        logger.info("no compiled library, tensor operations do the same: %s", error)
         return None
 
 
@@ -70,7 +70,7 @@ def load(folder: Path) -> ctypes.CDLL:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_private(folder, stat.S_ISDIR)
-        path = folder / f"search-{hashlib.sha256(facts.encode()).hexdigest()[:32]}.so"
+        path = folder / f"library-{hashlib.sha256(facts.encode()).hexdigest()[:32]}.so"
         if not os.path.lexists(path):
             _build(compiler, path)
         try:
@@ -99,7 +99,7 @@ def _build(compiler: list[str], path: Path) -> None:
     """Build the library under another name first: processes that start at once must not see half of it."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as folder:
         made = Path(folder) / path.name
-        _output([*compiler, *FLAGS, "-o", str(made), str(SOURCE), "-lm"])
+        _output([*compiler, *FLAGS, "-o", str(made), *map(str, sorted(FOLDER.glob("*.c"))), "-lm"])
         made.chmod(0o700)
         made.replace(path)
 
@@ -119,7 +119,7 @@ def _output(command: list[str]) -> str:
 
 def _sources() -> list[str]:
     try:
-        return [path.read_text() for path in sorted(SOURCE.parent.glob("*.[ch]"))]
+        return [path.read_text() for path in sorted(FOLDER.glob("*.[ch]"))]
     except OSError as error:
         raise CannotCompile(str(error)) from error
 

@@ -94,24 +94,6 @@ static void waves(const Map *map, long M, const double *phase, const Half *half,
         }
 }
 
-INLINE void tile(const int height, const int vectors, long K, const float *left, long rows, const float *right,
-                 long width, float *out)
-{
-    Floats total[8][2];
-    for (int i = 0; i < height; i++)
-        for (int v = 0; v < vectors; v++)
-            total[i][v] = (Floats){0};
-    for (long k = 0; k < K; k++, left += rows, right += width)
-        for (int v = 0; v < vectors; v++) {
-            Floats column = *(const Floats *)(right + v * FLOATS);
-            for (int i = 0; i < height; i++)
-                total[i][v] += left[i] * column;
-        }
-    for (int i = 0; i < height; i++)
-        for (int v = 0; v < vectors; v++)
-            *(Floats *)(out + i * width + v * FLOATS) = total[i][v];
-}
-
 /* out_ij = sum_k left_ki right_kj for all rows and the columns from `first` on, below `end`. */
 static void multiply(const Product *product, long M, const float *right, long first, long end, float *out)
 {

@@ -1,5 +1,5 @@
-/* Vectors of 64 bytes, and cosines and sines of many angles at once. The compiler splits vectors where registers are
-   shorter. An angle is given in half turns, t = angle / pi: its reduction to |t| <= 1/2 is then exact. */
+/* Vectors of 64 bytes: products, exponentials, and cosines and sines of many angles at once. The compiler splits vectors
+   where registers are shorter. An angle is given in half turns, t = angle / pi: its reduction to |t| <= 1/2 is exact. */
 
 #ifndef DPFBO_VECTORS_H
 #define DPFBO_VECTORS_H
@@ -12,6 +12,7 @@ enum { DOUBLES = 8, FLOATS = 16 };
 
 typedef double Doubles __attribute__((vector_size(64)));
 typedef float Floats __attribute__((vector_size(64)));
+typedef long long Integers __attribute__((vector_size(64)));
 
 static const double PI = 3.14159265358979323846;
 static const double ROUND = 6755399441055744.0; /* 1.5 2^52: adding and subtracting it rounds to an integer */
@@ -60,6 +61,42 @@ INLINE void cos_and_sin_floats(const double *restrict t, float *restrict cosine,
     }
 }
 
+/* exp(x) for x <= 0, to 2 ulp; 0 below -700. */
+INLINE Doubles exponential(Doubles x)
+{
+    Integers counts = x >= -700.0;
+    x = (Doubles)((Integers)x & counts);
+    Doubles n = (x * 1.4426950408889634 + ROUND) - ROUND;
+    Doubles r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10; /* log 2 in two parts */
+    Doubles total = 1.0 / 6227020800.0 - 0.0 * r;
+    static const double TERMS[] = {1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0, 1.0 / 362880.0, 1.0 / 40320.0,
+                                   1.0 / 5040.0,      1.0 / 720.0,      1.0 / 120.0,     1.0 / 24.0,     1.0 / 6.0,
+                                   0.5,               1.0,              1.0};
+    for (int k = 0; k < 13; k++)
+        total = total * r + TERMS[k];
+    Integers exponent = __builtin_convertvector(n, Integers) + 1023;
+    return (Doubles)((Integers)(total * (Doubles)(exponent << 52)) & counts);
+}
+
+/* out_ij = sum_k left_ki right_kj of `height` rows and `vectors` vectors of columns. */
+INLINE void tile(const int height, const int vectors, long K, const float *left, long rows, const float *right,
+                 long width, float *out)
+{
+    Floats total[8][2];
+    for (int i = 0; i < height; i++)
+        for (int v = 0; v < vectors; v++)
+            total[i][v] = (Floats){0};
+    for (long k = 0; k < K; k++, left += rows, right += width)
+        for (int v = 0; v < vectors; v++) {
+            Floats column = *(const Floats *)(right + v * FLOATS);
+            for (int i = 0; i < height; i++)
+                total[i][v] += left[i] * column;
+        }
+    for (int i = 0; i < height; i++)
+        for (int v = 0; v < vectors; v++)
+            *(Floats *)(out + i * width + v * FLOATS) = total[i][v];
+}
+
 INLINE double sum(Doubles v)
 {
     return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7]));
@@ -82,6 +119,11 @@ INLINE void *piece(Arena *arena, long n, size_t size)
     void *begin = arena->start == NULL ? NULL : arena->start + arena->used;
     arena->used += ((size_t)n * size + 63) / 64 * 64;
     return begin;
+}
+
+static char *allocated(const Arena *arena)
+{
+    return aligned_alloc(64, arena->used);
 }
 
 #endif

@@ -1,0 +1,208 @@
+/* The maximiser of an exact posterior draw on a grid, of one agent after the other (`draws.exact_draw_on_grid`):
+
+       f = f0 + k(grid, x) (K + noise I)^-1 (y - e - f0(x)),    f = basis c,    f0 = basis w
+
+   Values on the whole grid are in single precision; those within their error of the largest are computed again. */
+
+#include <float.h>
+#include <math.h>
+
+#include "vectors.h"
+
+enum { AGENTS = 8 }; /* whose values are one product */
+static const double FAR = 1e9; /* of every point: the padding of K is 0 */
+
+typedef struct {
+    long n, t;      /* agents, observations of each */
+    long G, F;      /* points of the grid; functions of the basis, 1 + 2 J */
+    long width, Fp; /* the same, padded */
+} Sizes;
+
+typedef struct {
+    double *K;          /* t x padded t, by columns: the factor */
+    double *v, *at;     /* padded t */
+    double *spectrum;   /* padded F */
+    double *w, *c;      /* padded F; AGENTS x padded F */
+    float *left;        /* F x AGENTS */
+    float *values;      /* AGENTS x width */
+} Memory;
+
+static void lay_out(const Sizes *sizes, Arena *arena, Memory *memory)
+{
+    const long tp = up_to(sizes->t, DOUBLES);
+    memory->K = piece(arena, sizes->t * tp, sizeof(double));
+    memory->v = piece(arena, tp, sizeof(double));
+    memory->at = piece(arena, tp, sizeof(double));
+    memory->spectrum = piece(arena, sizes->Fp, sizeof(double));
+    memory->w = piece(arena, sizes->Fp, sizeof(double));
+    memory->c = piece(arena, AGENTS * sizes->Fp, sizeof(double));
+    memory->left = piece(arena, sizes->F * AGENTS, sizeof(float));
+    memory->values = piece(arena, AGENTS * sizes->width, sizeof(float));
+}
+
+INLINE double dot(const double *a, const double *b, long n)
+{
+    Doubles total = {0.0};
+    for (long i = 0; i < n; i += DOUBLES)
+        total += *(const Doubles *)(a + i) * *(const Doubles *)(b + i);
+    return sum(total);
+}
+
+/* to += a from, of n numbers. */
+INLINE void add(double a, const double *from, double *to, long n)
+{
+    for (long i = 0; i < n; i += DOUBLES)
+        *(Doubles *)(to + i) += a * *(const Doubles *)(from + i);
+}
+
+/* K + noise I = L L^T of points `at`, in the columns of K; returns 0 if it is not positive definite. */
+static int factorise(const Memory *memory, long t, double length, double variance, double noise)
+{
+    const long tp = up_to(t, DOUBLES);
+    const double slope = -0.5 / (length * length);
+    for (long j = 0; j < t; j++) {
+        double *column = memory->K + j * tp;
+        for (long i = j / DOUBLES * DOUBLES; i < tp; i += DOUBLES) {
+            Doubles apart = *(const Doubles *)(memory->at + i) - memory->at[j];
+            *(Doubles *)(column + i) = variance * exponential(slope * apart * apart);
+        }
+        column[j] += noise;
+    }
+    for (long k = 0; k < t; k++) {
+        double *column = memory->K + k * tp, pivot = column[k];
+        if (!(pivot > 0.0) || pivot > DBL_MAX)
+            return 0;
+        const long from = k / DOUBLES * DOUBLES;
+        const double scale = 1.0 / sqrt(pivot);
+        for (long i = from; i < tp; i += DOUBLES)
+            *(Doubles *)(column + i) *= scale;
+        for (long j = k + 1; j < t; j++)
+            add(-column[j], column + j / DOUBLES * DOUBLES, memory->K + j * tp + j / DOUBLES * DOUBLES,
+                tp - j / DOUBLES * DOUBLES);
+    }
+    return 1;
+}
+
+/* v = (L L^T)^-1 v; the padding of v is 0. */
+static void solve(const double *L, long t, double *v)
+{
+    const long tp = up_to(t, DOUBLES);
+    for (long k = 0; k < t; k++) {
+        const double *column = L + k * tp;
+        const long from = k / DOUBLES * DOUBLES;
+        double found = v[k] / column[k], before[DOUBLES];
+        for (long i = from; i < k; i++)
+            before[i - from] = v[i];
+        add(-found, column + from, v + from, tp - from);
+        for (long i = from; i < k; i++) /* above the diagonal the columns hold no factor */
+            v[i] = before[i - from];
+        v[k] = found;
+    }
+    for (long k = t - 1; k >= 0; k--) {
+        const double *column = L + k * tp;
+        const long next = k / DOUBLES * DOUBLES + DOUBLES;
+        double rest = v[k];
+        for (long i = k + 1; i < next && i < t; i++)
+            rest -= column[i] * v[i];
+        v[k] = (next < tp ? rest - dot(column + next, v + next, tp - next) : rest) / column[k];
+    }
+}
+
+/* The coefficients of f; returns 0 if there are none. index: t; rest: y - e; normals: F. */
+static int coefficients(const Sizes *sizes, Memory *memory, const double *line, const double *basis,
+                        const long *index, const double *rest, const double *normals, double length, double variance,
+                        double noise, double circle, double *c)
+{
+    const long t = sizes->t, F = sizes->F, Fp = sizes->Fp, tp = up_to(t, DOUBLES), J = F / 2;
+    const double turn = 2 * PI * length / circle, height = sqrt(2 * PI) * length / circle * variance;
+    double *spectrum = memory->spectrum, *w = memory->w;
+    for (long j = 0; j <= J; j += DOUBLES) {
+        Doubles order;
+        for (int l = 0; l < DOUBLES; l++)
+            order[l] = turn * (double)(j + l);
+        Doubles a = height * exponential(-0.5 * order * order);
+        for (int l = 0; l < DOUBLES && j + l <= J; l++) {
+            spectrum[j + l] = (j + l ? 2.0 : 1.0) * a[l];
+            if (j + l)
+                spectrum[J + j + l] = 2.0 * a[l];
+        }
+    }
+    for (long j = 0; j < Fp; j++)
+        w[j] = j < F ? sqrt(spectrum[j]) * normals[j] : 0.0;
+    for (long i = 0; i < tp; i++) {
+        memory->at[i] = i < t ? line[index[i]] : FAR;
+        memory->v[i] = i < t ? rest[i] - dot(basis + index[i] * Fp, w, Fp) : 0.0;
+    }
+    if (!factorise(memory, t, length, variance, noise))
+        return 0;
+    solve(memory->K, t, memory->v);
+    double *update = c; /* sum_i v_i basis(x_i) */
+    for (long j = 0; j < Fp; j++)
+        update[j] = 0.0;
+    for (long i = 0; i < t; i++)
+        add(memory->v[i], basis + index[i] * Fp, update, Fp);
+    for (long j = 0; j < Fp; j++)
+        c[j] = j < F ? w[j] + spectrum[j] * update[j] : 0.0;
+    return 1;
+}
+
+/* The first of the largest values on the grid; -1 if they are not finite. values: `width` of them, nearly right. */
+static long maximiser(const Sizes *sizes, const double *basis, const double *c, const float *values)
+{
+    double norm = 0.0, best = -INFINITY;
+    for (long j = 0; j < sizes->F; j++)
+        norm += fabs(c[j]);
+    const double error = (double)(sizes->F + 4) * (double)FLT_EPSILON * norm; /* twice the largest there can be */
+    if (!(error < FLT_MAX))
+        return -1;
+    float largest = -INFINITY;
+    for (long g = 0; g < sizes->G; g++)
+        largest = values[g] > largest ? values[g] : largest;
+    const double enough = (double)largest - error;
+    long found = -1;
+    for (long g = 0; g < sizes->G; g++)
+        if ((double)values[g] >= enough) {
+            double value = dot(basis + g * sizes->Fp, c, sizes->Fp);
+            if (value > best) {
+                best = value;
+                found = g;
+            }
+        }
+    return found;
+}
+
+/* The maximiser of each agent's draw: its row in the grid, or -1 where there is none.
+
+   line: G; basis: G x padded F; columns: F x width, the basis in single precision; index: n x t; rest: n x t, y - e;
+   normals: n x F; hyper: 3 x n, length-scales, variances and noise variances. Paddings are 0. Returns 1 without memory. */
+int grid_draw(const Sizes *sizes, const double *line, const double *basis, const float *columns, const long *index,
+              const double *rest, const double *normals, const double *hyper, double circle, long *out)
+{
+    const long n = sizes->n, t = sizes->t, F = sizes->F, Fp = sizes->Fp, width = sizes->width;
+    Memory memory;
+    Arena arena = {NULL, 0};
+    lay_out(sizes, &arena, &memory);
+    if ((arena.start = allocated(&arena)) == NULL)
+        return 1;
+    arena.used = 0;
+    lay_out(sizes, &arena, &memory);
+    for (long first = 0; first < n; first += AGENTS) {
+        const long many = n - first < AGENTS ? n - first : AGENTS;
+        for (long k = 0; k < AGENTS; k++) {
+            const long a = first + k;
+            double *c = memory.c + k * Fp;
+            if (k < many)
+                out[a] = coefficients(sizes, &memory, line, basis, index + a * t, rest + a * t, normals + a * F,
+                                      hyper[a], hyper[n + a], hyper[2 * n + a], circle, c) - 1;
+            for (long j = 0; j < F; j++)
+                memory.left[j * AGENTS + k] = k < many && out[a] == 0 ? (float)c[j] : 0.0f;
+        }
+        for (long j = 0; j < width; j += 2 * FLOATS)
+            tile(8, 2, F, memory.left, AGENTS, columns + j, width, memory.values + j);
+        for (long k = 0; k < many; k++)
+            if (out[first + k] == 0)
+                out[first + k] = maximiser(sizes, basis, memory.c + k * Fp, memory.values + k * width);
+    }
+    free(arena.start);
+    return 0;
+}
