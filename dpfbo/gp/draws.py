@@ -19,6 +19,7 @@ from dpfbo.checks import SettingError
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.compiled import grid_draw
+from dpfbo.gp.compiled.loading import computes
 from dpfbo.gp.features import FeatureFunction, RandomFeatures
 from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky, sample_weights
@@ -128,7 +129,7 @@ def exact_maximizers_on_grid(
     grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, prior: Prior, e: Tensor
 ) -> Tensor:
     """The rows in the grid of the maximisers of `exact_draw_on_grid`, n."""
-    if not grid_draw.can(y):
+    if not computes(y):
         return exact_draw_on_grid(grid, index, y, hyper, noise, prior, e).argmax(1)
     found = torch.empty(len(y), dtype=torch.int64)
     octaves, rest = _octaves(hyper), y - e

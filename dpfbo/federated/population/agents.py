@@ -20,7 +20,7 @@ from dpfbo.federated.population.state import AgentsState, History, Query, Source
 from dpfbo.federated.prior.later import LaterDesign
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.received import MOST_POINTS, OnGrid, Received
-from dpfbo.federated.prior.transfer import Transfer, chosen_model, own_mean, restricted_likelihood
+from dpfbo.federated.prior.transfer import Transfer, chosen_model, own_likelihood, own_mean
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design
@@ -319,8 +319,7 @@ class Agents:
         found = transfer.log_likelihoods()
         if not (transfer.model.tries("own_gp") and self.own_gp.fitted(self.n_init, state.count)):
             return found
-        L = hyperparameters.gram_cholesky(embedded(self.domain, state.x), state.hyper, state.hyper.noise)
-        own = restricted_likelihood(L / transfer.model.scale, transfer.z)
+        own = own_likelihood(embedded(self.domain, state.x), state.hyper, transfer.z, transfer.model.scale)
         return torch.cat([found, own[:, None]], 1)
 
     def _transfer_queries(self, state: AgentsState, transfer: Transfer, model: Tensor, rows: Tensor, t: int) -> Tensor:

@@ -15,15 +15,20 @@ model without any transfer, in which the prior is `r ~ N(0, alone I)`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.prior.model import PriorModel
-from dpfbo.federated.prior.received import Observed, Received, models
+from dpfbo.federated.prior.received import Observed, ObservedOnGrid, OnGrid, Received, models
 from dpfbo.federated.prior.statistics import added, centred
 from dpfbo.gp import batches
+from dpfbo.gp.compiled import prior_models
+from dpfbo.gp.compiled.loading import computes
+from dpfbo.gp.hyperparameters import gram_cholesky
+from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameters
 from dpfbo.gp.posterior import cholesky
 
 
@@ -33,7 +38,7 @@ class Transfer:
 
     prior: the broadcast. points: where they observed. z: n x t, observations in units of scale; mean: n x M, each
     agent's prior mean, without what its own message told the server; expected: n x t, that mean at its points. models:
-    as `received.models` gives them; factors: for each the Cholesky factors of the observations' covariance, n x t x t.
+    as `received.models` gives them. On a grid with tables, compiled code replaces the factors of all agents.
     """
 
     model: PriorModel
@@ -43,7 +48,6 @@ class Transfer:
     mean: Tensor
     expected: Tensor
     models: tuple[Tensor, Tensor]
-    factors: list[Tensor]
 
     @staticmethod
     def of(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> "Transfer":
@@ -55,12 +59,8 @@ class Transfer:
     def to(model: PriorModel, received: Received, y: Tensor, features: Callable[[int, int], Tensor]) -> "Transfer":
         """The transfer to agents that have received the prior. features: see `Received.observed`."""
         points, expected = received.observed(y.shape[1], features)
-        tried, factors = models(model, received.prior), []
-        for k in range(len(tried[0])):
-            K = points.covariance(k)
-            K.diagonal(dim1=1, dim2=2).add_(received.prior.noise)
-            factors.append(cholesky(K))
-        return Transfer(model, received.prior, points, y / model.scale, received.mean, expected, tried, factors)
+        tried = models(model, received.prior)
+        return Transfer(model, received.prior, points, y / model.scale, received.mean, expected, tried)
 
     @property
     def n_models(self) -> int:
@@ -69,11 +69,34 @@ class Transfer:
 
     def log_likelihoods(self) -> Tensor:
         """Log restricted likelihood of each agent's observations under each of these models, n x K."""
-        shared = self.models[0]
-        found = [
-            restricted_likelihood(L, self.z - s * self.expected) for L, s in zip(self.factors, shared, strict=True)
-        ]
-        return torch.stack(found, 1)
+        return torch.stack([self._log_likelihood(k) for k in range(self.n_models)], 1)
+
+    def _log_likelihood(self, k: int) -> Tensor:
+        residual = self.z - self.models[0][k] * self.expected
+        if self._tables is None:
+            return restricted_likelihood(self._factors[k], residual)
+        table, index = self._tables.covariances[k], self.points.index  # type: ignore[attr-defined]
+        found = prior_models.likelihoods_on_table(table, index, float(self.prior.noise), residual)
+        failed = found.isnan().nonzero()[:, 0]  # these need jitter
+        if len(failed):
+            found[failed] = restricted_likelihood(self._factor(k, failed), residual[failed])
+        return found
+
+    @cached_property
+    def _tables(self) -> OnGrid | None:
+        """The tables, if compiled code computes with them."""
+        return self.points.tables if isinstance(self.points, ObservedOnGrid) and computes(self.z) else None
+
+    @cached_property
+    def _factors(self) -> list[Tensor]:
+        """For each model the Cholesky factors of the observations' covariance, n x t x t."""
+        return [self._factor(k) for k in range(self.n_models)]
+
+    def _factor(self, k: int, rows: Tensor | None = None) -> Tensor:
+        """The factors of model k, of all agents or of some."""
+        K = (self.points if rows is None else self.points.select(rows)).covariance(k)
+        K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
+        return cholesky(K)
 
     def draw(self, rows: Tensor, index: Tensor, w0: Tensor, e: Tensor, c: Tensor) -> Tensor:
         """Posterior draws of r by Matheron's rule, of the agents `rows`: k x M, in units of scale.
@@ -86,17 +109,26 @@ class Transfer:
         points, z, expected = self.points.select(rows), self.z[rows], shared[:, None] * self.expected[rows]
         d = shared[:, None] * self.prior.spectrum + factor[:, None]  # k x M
         own = d.sqrt() * batches.product(w0, self.prior.directions)
-        L = torch.empty(len(rows), *self.factors[0].shape[1:], dtype=z.dtype, device=z.device)
-        for k, factors in enumerate(self.factors):
+        residual = z - expected
+        rest = residual - points.values(own) - self.prior.noise.sqrt() * e
+        solved = torch.empty_like(residual)
+        for k in range(self.n_models):
             of_k = (index == k).nonzero()[:, 0]
-            L[of_k] = factors[rows[of_k]]
-        residual = torch.stack([z - expected, torch.ones_like(z)], -1)
-        r, one = torch.linalg.solve_triangular(L, residual, upper=False).unbind(-1)
-        precision = one.square().sum(1)  # 1' K^-1 1
-        constant = (one * r).sum(1) / precision + c * precision.rsqrt()
-        left = z - constant[:, None] - expected - points.values(own) - self.prior.noise.sqrt() * e
-        solved = torch.cholesky_solve(left.unsqueeze(-1), L).squeeze(-1)
+            if len(of_k):
+                solved[of_k] = self._solved(k, rows[of_k], residual[of_k], rest[of_k], c[of_k])
         return shared[:, None] * self.mean[rows] + own + d * points.sums(solved)
+
+    def _solved(self, k: int, rows: Tensor, residual: Tensor, rest: Tensor, c: Tensor) -> Tensor:
+        """`K^-1 (rest - constant)` of the agents `rows` under model k, with a draw of each one's constant, n x t."""
+        if self._tables is None:
+            return solved_without_constant(self._factors[k][rows], residual, rest, c)
+        table, index = self._tables.covariances[k], self.points.index[rows]  # type: ignore[attr-defined]
+        found = prior_models.solutions_on_table(table, index, float(self.prior.noise), residual, rest, c)
+        failed = found[:, 0].isnan().nonzero()[:, 0]
+        if len(failed):
+            L = self._factor(k, rows[failed])
+            found[failed] = solved_without_constant(L, residual[failed], rest[failed], c[failed])
+        return found
 
     def weights(self, r: Tensor) -> Tensor:
         """The weights `X r`, k x M."""
@@ -143,6 +175,29 @@ def restricted_likelihood(L: Tensor, residual: Tensor) -> Tensor:
     precision = one.square().sum(1)
     quadratic = r.square().sum(1) - (r * one).sum(1).square() / precision
     return -0.5 * (quadratic + precision.log()) - L.diagonal(dim1=1, dim2=2).log().sum(1)
+
+
+def own_likelihood(x: Tensor, hyper: AnyHyperparameters, z: Tensor, scale: float) -> Tensor:
+    """Log restricted likelihoods of agents' own GPs, n. x: n x t x D; z: n x t, observations in units of scale."""
+    if x.shape[2] > 1 or isinstance(hyper, KernelParameters) or not computes(x, z):
+        return restricted_likelihood(gram_cholesky(x, hyper, hyper.noise) / scale, z)
+    scaled = Hyperparameters(hyper.lengthscale, hyper.variance / scale**2, hyper.noise / scale**2)
+    found = prior_models.likelihoods_on_line(x[..., 0], scaled, z)
+    failed = found.isnan().nonzero()[:, 0]
+    if len(failed):
+        some = hyper.select(failed)
+        found[failed] = restricted_likelihood(gram_cholesky(x[failed], some, some.noise) / scale, z[failed])
+    return found
+
+
+def solved_without_constant(L: Tensor, residual: Tensor, rest: Tensor, c: Tensor) -> Tensor:
+    """`K^-1 (rest - m)`, n x t, with m = `1' K^-1 residual / p + c / sqrt(p)` and p = `1' K^-1 1`. L: factors of K."""
+    r, one = torch.linalg.solve_triangular(L, torch.stack([residual, torch.ones_like(rest)], -1), upper=False).unbind(
+        -1
+    )
+    precision = one.square().sum(1)
+    constant = (one * r).sum(1) / precision + c * precision.rsqrt()
+    return torch.cholesky_solve((rest - constant[:, None]).unsqueeze(-1), L).squeeze(-1)
 
 
 def chosen_model(log_likelihoods: Tensor, gate: str, u: Tensor) -> Tensor:

@@ -4,13 +4,9 @@
 
    Values on the whole grid are in single precision; those within their error of the largest are computed again. */
 
-#include <float.h>
-#include <math.h>
-
-#include "vectors.h"
+#include "factor.h"
 
 enum { AGENTS = 8 }; /* whose values are one product */
-static const double FAR = 1e9; /* of every point: the padding of K is 0 */
 
 typedef struct {
     long n, t;      /* agents, observations of each */
@@ -40,77 +36,9 @@ static void lay_out(const Sizes *sizes, Arena *arena, Memory *memory)
     memory->values = piece(arena, AGENTS * sizes->width, sizeof(float));
 }
 
-INLINE double dot(const double *a, const double *b, long n)
-{
-    Doubles total = {0.0};
-    for (long i = 0; i < n; i += DOUBLES)
-        total += *(const Doubles *)(a + i) * *(const Doubles *)(b + i);
-    return sum(total);
-}
-
-/* to += a from, of n numbers. */
-INLINE void add(double a, const double *from, double *to, long n)
-{
-    for (long i = 0; i < n; i += DOUBLES)
-        *(Doubles *)(to + i) += a * *(const Doubles *)(from + i);
-}
-
-/* K + noise I = L L^T of points `at`, in the columns of K; returns 0 if it is not positive definite. */
-static int factorise(const Memory *memory, long t, double length, double variance, double noise)
-{
-    const long tp = up_to(t, DOUBLES);
-    const double slope = -0.5 / (length * length);
-    for (long j = 0; j < t; j++) {
-        double *column = memory->K + j * tp;
-        for (long i = j / DOUBLES * DOUBLES; i < tp; i += DOUBLES) {
-            Doubles apart = *(const Doubles *)(memory->at + i) - memory->at[j];
-            *(Doubles *)(column + i) = variance * exponential(slope * apart * apart);
-        }
-        column[j] += noise;
-    }
-    for (long k = 0; k < t; k++) {
-        double *column = memory->K + k * tp, pivot = column[k];
-        if (!(pivot > 0.0) || pivot > DBL_MAX)
-            return 0;
-        const long from = k / DOUBLES * DOUBLES;
-        const double scale = 1.0 / sqrt(pivot);
-        for (long i = from; i < tp; i += DOUBLES)
-            *(Doubles *)(column + i) *= scale;
-        for (long j = k + 1; j < t; j++)
-            add(-column[j], column + j / DOUBLES * DOUBLES, memory->K + j * tp + j / DOUBLES * DOUBLES,
-                tp - j / DOUBLES * DOUBLES);
-    }
-    return 1;
-}
-
-/* v = (L L^T)^-1 v; the padding of v is 0. */
-static void solve(const double *L, long t, double *v)
-{
-    const long tp = up_to(t, DOUBLES);
-    for (long k = 0; k < t; k++) {
-        const double *column = L + k * tp;
-        const long from = k / DOUBLES * DOUBLES;
-        double found = v[k] / column[k], before[DOUBLES];
-        for (long i = from; i < k; i++)
-            before[i - from] = v[i];
-        add(-found, column + from, v + from, tp - from);
-        for (long i = from; i < k; i++) /* above the diagonal the columns hold no factor */
-            v[i] = before[i - from];
-        v[k] = found;
-    }
-    for (long k = t - 1; k >= 0; k--) {
-        const double *column = L + k * tp;
-        const long next = k / DOUBLES * DOUBLES + DOUBLES;
-        double rest = v[k];
-        for (long i = k + 1; i < next && i < t; i++)
-            rest -= column[i] * v[i];
-        v[k] = (next < tp ? rest - dot(column + next, v + next, tp - next) : rest) / column[k];
-    }
-}
-
 /* The coefficients of f; returns 0 if there are none. index: t; rest: y - e; normals: F. */
 static int coefficients(const Sizes *sizes, Memory *memory, const double *line, const double *basis,
-                        const long *index, const double *rest, const double *normals, double length, double variance,
+                        const int *index, const double *rest, const double *normals, double length, double variance,
                         double noise, double circle, double *c)
 {
     const long t = sizes->t, F = sizes->F, Fp = sizes->Fp, tp = up_to(t, DOUBLES), J = F / 2;
@@ -133,9 +61,13 @@ static int coefficients(const Sizes *sizes, Memory *memory, const double *line, 
         memory->at[i] = i < t ? line[index[i]] : FAR;
         memory->v[i] = i < t ? rest[i] - dot(basis + index[i] * Fp, w, Fp) : 0.0;
     }
-    if (!factorise(memory, t, length, variance, noise))
+    covariance(memory->at, t, length, variance, memory->K);
+    for (long i = 0; i < t; i++)
+        memory->K[i * tp + i] += noise;
+    if (!factorise(memory->K, t))
         return 0;
-    solve(memory->K, t, memory->v);
+    forward(memory->K, t, memory->v);
+    backward(memory->K, t, memory->v);
     double *update = c; /* sum_i v_i basis(x_i) */
     for (long j = 0; j < Fp; j++)
         update[j] = 0.0;
@@ -175,7 +107,7 @@ static long maximiser(const Sizes *sizes, const double *basis, const double *c, 
 
    line: G; basis: G x padded F; columns: F x width, the basis in single precision; index: n x t; rest: n x t, y - e;
    normals: n x F; hyper: 3 x n, length-scales, variances and noise variances. Paddings are 0. Returns 1 without memory. */
-int grid_draw(const Sizes *sizes, const double *line, const double *basis, const float *columns, const long *index,
+int grid_draw(const Sizes *sizes, const double *line, const double *basis, const float *columns, const int *index,
               const double *rest, const double *normals, const double *hyper, double circle, long *out)
 {
     const long n = sizes->n, t = sizes->t, F = sizes->F, Fp = sizes->Fp, width = sizes->width;

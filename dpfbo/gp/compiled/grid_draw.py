@@ -17,11 +17,6 @@ class _GridSizes(ctypes.Structure):
     _fields_ = [(name, ctypes.c_long) for name in ("n", "t", "G", "F", "width", "Fp")]
 
 
-def can(y: Tensor) -> bool:
-    """Tell if there is a library, and the observations are such: some, in float64 on a CPU."""
-    return y.device.type == "cpu" and y.dtype == torch.float64 and y.numel() > 0 and library() is not None
-
-
 def maximizers(
     line: Tensor, basis: Tensor, circle: float, index: Tensor, rest: Tensor, normals: Tensor, hyper: Hyperparameters,
     noise: Tensor,
@@ -41,7 +36,7 @@ def maximizers(
     rows, columns = _padded(basis)
     found = torch.empty(n, dtype=torch.int64)
     numbers = torch.stack([hyper.lengthscale, hyper.variance, noise])
-    parts = (line, rows, columns, index.long(), rest, normals, numbers)
+    parts = (line, rows, columns, index.int(), rest, normals, numbers)
     kept = [part.contiguous() for part in parts]
     before, after = ([ctypes.c_void_p(part.data_ptr()) for part in some] for some in (kept, [found]))
     sizes = _GridSizes(n, t, G, F, columns.shape[1], rows.shape[1])

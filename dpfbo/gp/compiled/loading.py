@@ -17,6 +17,9 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from dpfbo.checks import SettingError
 
 logger = logging.getLogger(__name__)
@@ -42,6 +45,12 @@ def library() -> ctypes.CDLL | None:
         return None
     with _building:  # once in a process, however many threads ask
         return _found()
+
+
+def computes(*numbers: Tensor) -> bool:
+    """Tell if there is a library, and these are numbers for it: some, in float64 on a CPU."""
+    plain = all(x.device.type == "cpu" and x.dtype == torch.float64 and x.numel() > 0 for x in numbers)
+    return plain and library() is not None
 
 
 @cache

@@ -5,7 +5,7 @@ import torch
 
 from dpfbo.gp import draws
 from dpfbo.gp.compiled import grid_draw
-from dpfbo.gp.compiled.loading import SWITCH, library
+from dpfbo.gp.compiled.loading import SWITCH, computes, library
 from dpfbo.gp.draws import exact_draw_on_grid, exact_maximizers_on_grid
 from dpfbo.gp.own_gp import Hyperparameters
 from dpfbo.rng import Streams
@@ -115,7 +115,8 @@ def test_other_numbers_and_no_library_are_left_to_the_tensor_code(called, monkey
     assert sum(called) == 20
     monkeypatch.setenv(SWITCH, "0")
     assert torch.equal(exact_maximizers_on_grid(line, index, y, hyper, noise, prior, e), expected)
-    assert not grid_draw.can(y.float()) and not grid_draw.can(torch.empty(0, 3, dtype=torch.float64))
+    monkeypatch.setenv(SWITCH, "1")
+    assert computes(y) and not computes(y.float()) and not computes(torch.empty(0, 3, dtype=torch.float64))
     assert sum(called) == 20
 
 

@@ -1,0 +1,133 @@
+/* The models of an agent's observations under a shared prior, one agent after the other (`prior.transfer`).
+
+   With K the covariance of a model, noise included, 1 the vector of ones and r the residual:
+
+       log likelihood = -(r' P r + log |K| + log(1' K^-1 1)) / 2,    P = K^-1 - K^-1 1 1' K^-1 / (1' K^-1 1)
+       v = K^-1 (rest - m 1),    m = 1' K^-1 r / (1' K^-1 1) + c / sqrt(1' K^-1 1) */
+
+#include "factor.h"
+
+typedef struct {
+    long n, t; /* agents, observations of each */
+    long G;    /* points of the grid */
+} Sizes;
+
+typedef struct {
+    double *K, *residual, *ones, *v, *at; /* t x padded t; padded t */
+} Memory;
+
+typedef struct {
+    const double *residual; /* n x t */
+    const double *rest, *c; /* n x t and n, for `solved`; else NULL */
+    double *likelihood;     /* n, or NULL; NaN where K is not positive definite */
+    double *solved;         /* n x t, or NULL; its first number is NaN where K is not positive definite */
+} Asked;
+
+static void lay_out(const Sizes *sizes, Arena *arena, Memory *memory)
+{
+    const long tp = up_to(sizes->t, DOUBLES);
+    memory->K = piece(arena, sizes->t * tp, sizeof(double));
+    memory->residual = piece(arena, tp, sizeof(double));
+    memory->ones = piece(arena, tp, sizeof(double));
+    memory->v = piece(arena, tp, sizeof(double));
+    memory->at = piece(arena, tp, sizeof(double));
+}
+
+/* What is asked of agent a, whose covariance is in memory->K. */
+static void answer(const Memory *memory, long a, long t, const Asked *asked)
+{
+    const long tp = up_to(t, DOUBLES);
+    double *const K = memory->K, *const r = memory->residual, *const one = memory->ones, *const v = memory->v;
+    if (!factorise(K, t)) {
+        if (asked->likelihood != NULL)
+            asked->likelihood[a] = NAN;
+        if (asked->solved != NULL)
+            asked->solved[a * t] = NAN;
+        return;
+    }
+    for (long i = 0; i < tp; i++) {
+        r[i] = i < t ? asked->residual[a * t + i] : 0.0;
+        one[i] = i < t ? 1.0 : 0.0;
+    }
+    forward(K, t, r);
+    forward(K, t, one);
+    const double precision = dot(one, one, tp), shared = dot(one, r, tp);
+    if (asked->likelihood != NULL) {
+        double logs = 0.0, product = 1.0;
+        for (long k = 0; k < t; k++) {
+            product *= K[k * tp + k];
+            if (product < 1e-140 || product > 1e140) { /* a factor's diagonal lies far within the square of that */
+                logs += log(product);
+                product = 1.0;
+            }
+        }
+        logs += log(product);
+        asked->likelihood[a] = -0.5 * (dot(r, r, tp) - shared * shared / precision + log(precision)) - logs;
+    }
+    if (asked->solved != NULL) {
+        const double constant = shared / precision + asked->c[a] / sqrt(precision);
+        for (long i = 0; i < tp; i++)
+            v[i] = i < t ? asked->rest[a * t + i] - constant : 0.0;
+        forward(K, t, v);
+        backward(K, t, v);
+        for (long i = 0; i < t; i++)
+            asked->solved[a * t + i] = v[i];
+    }
+}
+
+static int prepared(const Sizes *sizes, Arena *arena, Memory *memory)
+{
+    lay_out(sizes, arena, memory);
+    if ((arena->start = allocated(arena)) == NULL)
+        return 0;
+    arena->used = 0;
+    lay_out(sizes, arena, memory);
+    return 1;
+}
+
+/* Covariances between points of the grid, noise to be added. table: G x G, symmetric; index: n x t. Returns 1 without
+   memory. */
+int table_models(const Sizes *sizes, const double *table, const int *index, double noise, const Asked *asked)
+{
+    const long t = sizes->t, tp = up_to(t, DOUBLES);
+    Memory memory;
+    Arena arena = {NULL, 0};
+    if (!prepared(sizes, &arena, &memory))
+        return 1;
+    for (long a = 0; a < sizes->n; a++) {
+        const int *at = index + a * t;
+        for (long j = 0; j < t; j++) {
+            const double *row = table + (long)at[j] * sizes->G;
+            double *column = memory.K + j * tp;
+            for (long i = j / DOUBLES * DOUBLES; i < t; i++)
+                column[i] = row[at[i]];
+            for (long i = t; i < tp; i++)
+                column[i] = 0.0;
+            column[j] += noise;
+        }
+        answer(&memory, a, t, asked);
+    }
+    free(arena.start);
+    return 0;
+}
+
+/* SE covariances on a line, noise to be added. points: n x t; hyper: 3 x n, length-scales, variances and noise
+   variances. Returns 1 without memory. */
+int line_models(const Sizes *sizes, const double *points, const double *hyper, const Asked *asked)
+{
+    const long n = sizes->n, t = sizes->t, tp = up_to(t, DOUBLES);
+    Memory memory;
+    Arena arena = {NULL, 0};
+    if (!prepared(sizes, &arena, &memory))
+        return 1;
+    for (long a = 0; a < n; a++) {
+        for (long i = 0; i < tp; i++)
+            memory.at[i] = i < t ? points[a * t + i] : FAR;
+        covariance(memory.at, t, hyper[a], hyper[n + a], memory.K);
+        for (long i = 0; i < t; i++)
+            memory.K[i * tp + i] += hyper[2 * n + a];
+        answer(&memory, a, t, asked);
+    }
+    free(arena.start);
+    return 0;
+}
