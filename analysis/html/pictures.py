@@ -47,7 +47,7 @@ def _embedded(drawn: figures.Drawn, experiment: str, groups: Sequence[SettingRun
     """told: whether the claims stand below another picture."""
     large, small = io.BytesIO(), io.BytesIO()
     caption, above = apart(drawn.figure)
-    drawn.figure.savefig(large, format="png", dpi=SCREEN.dpi, bbox_inches=above)
+    drawn.figure.savefig(large, format="png", dpi=SCREEN.dpi, bbox_inches=above, pil_kwargs={"compress_level": 0})
     with Image.open(large) as image:
         palette = image.convert("RGB").quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     palette.save(small, "PNG", optimize=True)

@@ -24,6 +24,7 @@ from runners.compose.overrides import no_setting, one_sentence
 from runners.dashboard.log_experiment import log_sweep
 from runners.record.terminal import say_error
 from runners.sweep import progress_table
+from runners.sweep.garbage import leave_modules_alone
 from runners.sweep.plan import PlannedSetting, SweepPlan, launcher
 from runners.sweep.shared_runs import (
     States,
@@ -85,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     console = Console(stderr=True, highlight=False)
     begin = time.monotonic()
+    leave_modules_alone()
     try:
         if args.cancel:
             if not any(o.partition("=")[0] in ("experiment", "experiment_name") for o in args.overrides):

@@ -41,6 +41,7 @@ from runners.private_apis import shrink_tune_trial
 from runners.record import wandb_service
 from runners.record.run_folder import ResultsError, RunFolder, trial_folder
 from runners.recorded_run import run_configuration
+from runners.sweep.garbage import leave_modules_alone
 from runners.sweep.plan import PlannedSetting, SweepOptions
 from runners.sweep.progress_table import ProgressTable
 from runners.sweep.shared_runs import copy_and_log
@@ -159,6 +160,7 @@ def run_trial(
     with suppress(OSError):  # on another machine that folder may not exist, and need not
         os.chdir(cwd)
     limit_gpu_memory(gpus)
+    leave_modules_alone()
     wandb_service.share()
     number, seed = config["trial"]
     name, text = settings[number]
