@@ -129,7 +129,7 @@ def exact_maximizers_on_grid(
     grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, prior: Prior, e: Tensor
 ) -> Tensor:
     """The rows in the grid of the maximisers of `exact_draw_on_grid`, n."""
-    if not computes(y):
+    if not computes(y, grid):
         return exact_draw_on_grid(grid, index, y, hyper, noise, prior, e).argmax(1)
     found = torch.empty(len(y), dtype=torch.int64)
     octaves, rest = _octaves(hyper), y - e

@@ -21,7 +21,7 @@ typedef struct {
     const double *rest, *c; /* n x t and n, for `solved`; else NULL */
     double *likelihood;     /* n, or NULL; NaN where K is not positive definite */
     double *solved;         /* n x t, or NULL; its first number is NaN where K is not positive definite */
-} Asked;
+} Wanted;
 
 static void lay_out(const Sizes *sizes, Arena *arena, Memory *memory)
 {
@@ -33,26 +33,26 @@ static void lay_out(const Sizes *sizes, Arena *arena, Memory *memory)
     memory->at = piece(arena, tp, sizeof(double));
 }
 
-/* What is asked of agent a, whose covariance is in memory->K. */
-static void answer(const Memory *memory, long a, long t, const Asked *asked)
+/* What is wanted of agent a, whose covariance is in memory->K. */
+static void answer(const Memory *memory, long a, long t, const Wanted *wanted)
 {
     const long tp = up_to(t, DOUBLES);
     double *const K = memory->K, *const r = memory->residual, *const one = memory->ones, *const v = memory->v;
     if (!factorise(K, t)) {
-        if (asked->likelihood != NULL)
-            asked->likelihood[a] = NAN;
-        if (asked->solved != NULL)
-            asked->solved[a * t] = NAN;
+        if (wanted->likelihood != NULL)
+            wanted->likelihood[a] = NAN;
+        if (wanted->solved != NULL)
+            wanted->solved[a * t] = NAN;
         return;
     }
     for (long i = 0; i < tp; i++) {
-        r[i] = i < t ? asked->residual[a * t + i] : 0.0;
+        r[i] = i < t ? wanted->residual[a * t + i] : 0.0;
         one[i] = i < t ? 1.0 : 0.0;
     }
     forward(K, t, r);
     forward(K, t, one);
     const double precision = dot(one, one, tp), shared = dot(one, r, tp);
-    if (asked->likelihood != NULL) {
+    if (wanted->likelihood != NULL) {
         double logs = 0.0, product = 1.0;
         for (long k = 0; k < t; k++) {
             product *= K[k * tp + k];
@@ -62,16 +62,16 @@ static void answer(const Memory *memory, long a, long t, const Asked *asked)
             }
         }
         logs += log(product);
-        asked->likelihood[a] = -0.5 * (dot(r, r, tp) - shared * shared / precision + log(precision)) - logs;
+        wanted->likelihood[a] = -0.5 * (dot(r, r, tp) - shared * shared / precision + log(precision)) - logs;
     }
-    if (asked->solved != NULL) {
-        const double constant = shared / precision + asked->c[a] / sqrt(precision);
+    if (wanted->solved != NULL) {
+        const double constant = shared / precision + wanted->c[a] / sqrt(precision);
         for (long i = 0; i < tp; i++)
-            v[i] = i < t ? asked->rest[a * t + i] - constant : 0.0;
+            v[i] = i < t ? wanted->rest[a * t + i] - constant : 0.0;
         forward(K, t, v);
         backward(K, t, v);
         for (long i = 0; i < t; i++)
-            asked->solved[a * t + i] = v[i];
+            wanted->solved[a * t + i] = v[i];
     }
 }
 
@@ -87,7 +87,7 @@ static int prepared(const Sizes *sizes, Arena *arena, Memory *memory)
 
 /* Covariances between points of the grid, noise to be added. table: G x G, symmetric; index: n x t. Returns 1 without
    memory. */
-int table_models(const Sizes *sizes, const double *table, const int *index, double noise, const Asked *asked)
+int table_models(const Sizes *sizes, const double *table, const int *index, double noise, const Wanted *wanted)
 {
     const long t = sizes->t, tp = up_to(t, DOUBLES);
     Memory memory;
@@ -105,7 +105,7 @@ int table_models(const Sizes *sizes, const double *table, const int *index, doub
                 column[i] = 0.0;
             column[j] += noise;
         }
-        answer(&memory, a, t, asked);
+        answer(&memory, a, t, wanted);
     }
     free(arena.start);
     return 0;
@@ -113,7 +113,7 @@ int table_models(const Sizes *sizes, const double *table, const int *index, doub
 
 /* SE covariances on a line, noise to be added. points: n x t; hyper: 3 x n, length-scales, variances and noise
    variances. Returns 1 without memory. */
-int line_models(const Sizes *sizes, const double *points, const double *hyper, const Asked *asked)
+int line_models(const Sizes *sizes, const double *points, const double *hyper, const Wanted *wanted)
 {
     const long n = sizes->n, t = sizes->t, tp = up_to(t, DOUBLES);
     Memory memory;
@@ -126,7 +126,7 @@ int line_models(const Sizes *sizes, const double *points, const double *hyper, c
         covariance(memory.at, t, hyper[a], hyper[n + a], memory.K);
         for (long i = 0; i < t; i++)
             memory.K[i * tp + i] += hyper[2 * n + a];
-        answer(&memory, a, t, asked);
+        answer(&memory, a, t, wanted);
     }
     free(arena.start);
     return 0;

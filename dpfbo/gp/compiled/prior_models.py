@@ -54,21 +54,21 @@ def likelihoods_on_line(points: Tensor, hyper: Hyperparameters, residual: Tensor
     return found
 
 
-def _of_table(table: Tensor, index: Tensor, noise: float, **asked: Tensor) -> None:
+def _of_table(table: Tensor, index: Tensor, noise: float, **wanted: Tensor) -> None:
     (n, t), G = index.shape, len(table)
     if index.min() < 0 or index.max() >= G:
         raise ValueError(f"index must hold rows of the table, 0 to {G - 1}")
-    assert table.shape == (G, G) and all(len(part) == n for part in asked.values())
+    assert table.shape == (G, G) and all(len(part) == n for part in wanted.values())
     compiled = library().table_models  # type: ignore[union-attr]
-    _call(compiled, _ModelSizes(n, t, G), [table, index.int()], [ctypes.c_double(noise)], **asked)
+    _call(compiled, _ModelSizes(n, t, G), [table, index.int()], [ctypes.c_double(noise)], **wanted)
 
 
 def _call(
-    compiled: Callable[..., int], sizes: _ModelSizes, arrays: list[Tensor], numbers: list[Any], **asked: Tensor
+    compiled: Callable[..., int], sizes: _ModelSizes, arrays: list[Tensor], numbers: list[Any], **wanted: Tensor
 ) -> None:  # fmt: skip
     arrays = [part.contiguous() for part in arrays]
-    asked = {name: part.contiguous() for name, part in asked.items()}
-    structure = _Wanted(**{name: part.data_ptr() for name, part in asked.items()})
+    wanted = {name: part.contiguous() for name, part in wanted.items()}
+    structure = _Wanted(**{name: part.data_ptr() for name, part in wanted.items()})
     pointers = [ctypes.c_void_p(part.data_ptr()) for part in arrays]
     if compiled(ctypes.byref(sizes), *pointers, *numbers, ctypes.byref(structure)):
         raise MemoryError(f"models of {sizes.t} observations")
