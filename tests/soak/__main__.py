@@ -47,14 +47,15 @@ class Progress:
 def killed(kinds: Sequence[Kind], kills: dict[str, int], folder: Path, seed: int, say: Progress) -> Iterator[Outcome]:
     """A row for every kind, as far as it got when it is interrupted."""
     place = Place(folder)
-    yield from _row(MANY_RUNS, [MANY_RUNS.world(place, max(20, MANY * sum(kills.values()) // 1000), seed)], 0, say)
+    many = max(20, MANY * sum(kills.values()) // 1000)
+    yield from _row(MANY_RUNS, (MANY_RUNS.world(place, n, seed) for n in (many,)), 0, say)
     for ray, some in groupby(kinds, key=lambda kind: kind.ray):
         with ray_session() if ray else _no_ray() as place.mark:
             for kind in some:
                 yield from _row(kind, kind.run(place, kills[kind.name], seed), kills[kind.name], say)
 
 
-def _row(kind: Kind, outcomes: Iterator[Outcome] | list[Outcome], planned: int, say: Progress) -> Iterator[Outcome]:
+def _row(kind: Kind, outcomes: Iterator[Outcome], planned: int, say: Progress) -> Iterator[Outcome]:
     row, begin = Outcome(kind.name, records=True, ledger=True, runs=0), time.monotonic()
     watched = Watched()
     try:

@@ -174,8 +174,8 @@ KINDS = (
     Kind("forked driver, rng=os", 80, 0.2, lambda *a: _fork(*a, OS)),
     Kind("forked prior", 50, 0.2, partial(_fork, base=PRIOR, broadcasts=RELEASES)),
     Kind("forked prior, rng=os", 50, 0.2, lambda *a: _fork(*a, OS, base=PRIOR, broadcasts=RELEASES)),
-    Kind("forked curator", 40, 0.2, partial(_fork, base=PROJECTED, broadcasts=1)),
-    Kind("forked curator, rng=os", 40, 0.2, lambda *a: _fork(*a, OS, base=NOISY, broadcasts=1)),
+    Kind("forked curator", 40, 0.1, partial(_fork, base=PROJECTED, broadcasts=1)),
+    Kind("forked curator, rng=os", 40, 0.1, lambda *a: _fork(*a, OS, base=NOISY, broadcasts=1)),
     Kind("local driver", 80, 3.0, _command),
     Kind("local driver, rng=os", 50, 4.0, lambda *a: _command(*a, OS)),
     Kind("private prior", 40, 3.0, partial(_command, base=PRIOR, broadcasts=RELEASES)),
@@ -185,19 +185,19 @@ KINDS = (
     Kind("actors, rng=os", 40, 3.6, lambda *a: _actors("both", *a, OS), ray=True),
     Kind("actors, tree", 40, 3.6, lambda *a: _actors("both", *a, TREE), ray=True),
     Kind(
-        "private prior on Ray", 40, 4.0,
+        "private prior on Ray", 40, 3.0,
         partial(_ray, base=(*PRIOR, *RAY), actors=("the server", *SHARDS), alone=PRIOR), ray=True,
     ),
     Kind(
-        "outsourced on Ray", 40, 4.0,
+        "outsourced on Ray", 40, 3.0,
         partial(_ray, base=(*NOISY, "executor=ray"), actors=("the curator", "the modeler"), alone=NOISY), ray=True,
     ),
     Kind(
         "driver on Ray", 30, 17.0,
         lambda p, n, s: _drivers(p, n, s, *RAY_OF_ITS_OWN, window=15.0, patient=True),
     ),
-    Kind("nodes of a sweep", 20, 12.0, lambda p, n, s: sweeps.nodes(p.fresh(), n, s), most=10),
-    Kind("trials of a sweep", 20, 6.0, lambda p, n, s: sweeps.trials(p.fresh(), n, s), most=10),
+    Kind("nodes of a sweep", 20, 8.0, lambda p, n, s: sweeps.nodes(p.fresh(), n, s), most=10),
+    Kind("trials of a sweep", 20, 8.0, lambda p, n, s: sweeps.trials(p.fresh(), n, s), most=10),
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ _MB = 1e6
 
 @dataclass
 class Report:
-    """What a soak found so far. planned: kills, cases. seconds: in all. interrupted: before its end."""
+    """The findings of a soak so far. planned: kills, cases. seconds: in all. interrupted: before its end."""
 
     planned: tuple[int, int]
     seed: int
