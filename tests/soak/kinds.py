@@ -61,8 +61,8 @@ World = Callable[[Place, int, int], Outcome]  # place, kills, seed
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of kill. kills: of a thousand. seconds: a kill, on two cores. most: kills in one run. ray: True if it
-    needs a Ray of this process.
+    """A kind of kill. kills: of a thousand. seconds: a kill on two cores, its part of the run included, within a factor
+    of two. most: kills in one run. ray: True if it needs a Ray of this process.
     """
 
     name: str

@@ -5,7 +5,9 @@ import time
 
 import pytest
 
-from tests.helpers.killed_runs import Moment
+from dpfbo.privacy.budget import EpsilonCurve
+from dpfbo.privacy.ledger import Ledger
+from tests.helpers.killed_runs import RUN, Moment
 from tests.soak import fuzzing, kinds, report
 from tests.soak.__main__ import main
 from tests.soak.fuzzing import CASES, Fuzzed
@@ -122,6 +124,47 @@ def test_forked_runs_are_killed_and_go_on(tmp_path):
     kind = next(kind for kind in KINDS if kind.name == "forked driver")
     (found,) = kind.run(Place(tmp_path), 2, 0)
     assert found.kills == 2 and found.passed, found
+
+
+def charged_again(monkeypatch):
+    """A ledger that forgets what it holds."""
+    charge = Ledger.charge
+
+    def forgetful(ledger, entry):
+        known, ledger._digests, ledger._synced = ledger._digests, {}, False
+        try:
+            return charge(ledger, entry)
+        finally:
+            ledger._digests = known
+
+    monkeypatch.setattr(Ledger, "charge", forgetful)
+
+
+def charged_never(monkeypatch):
+    """A ledger that leaves out a round."""
+    charge = Ledger.charge
+    monkeypatch.setattr(Ledger, "charge", lambda ledger, entry: entry.round != 7 and charge(ledger, entry))
+
+
+def charged_too_little(monkeypatch):
+    after = EpsilonCurve.after
+    monkeypatch.setattr(EpsilonCurve, "after", lambda curve, events: 0.98 * after(curve, events))
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "counted"),
+    [
+        ("forked driver", charged_again, "double"), ("forked driver", charged_never, "lost tracebacks"),
+        ("forked driver, rng=os", charged_too_little, "under"), ("forked prior, rng=os", charged_again, "double"),
+    ],
+)  # fmt: skip
+def test_a_planted_fault_fails_its_kind(tmp_path, monkeypatch, name, fault, counted):
+    place = Place(tmp_path)
+    place.expected(*RUN)
+    fault(monkeypatch)
+    kind = next(kind for kind in KINDS if kind.name == name)
+    outcome = kind.world(place, 4, 0)
+    assert not outcome.passed and sum(getattr(outcome, number) for number in counted.split()) > 0, outcome
 
 
 @pytest.mark.parametrize(
