@@ -58,7 +58,7 @@ slurm-test: $(READY)
 gpu-test: $(READY)
 	@$(BIN)/python -m pytest -rfEsp -n 0 tests/dpfbo/test_gpu.py tests/runners/executor/test_gpu_share.py
 
-# SIGKILLs of actors and drivers at random moments, ten of each kind: a quarter of an hour and more
+# a thousand SIGKILLs at random moments, and ten thousand cases of hostile input: about an hour
 soak: $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak
 

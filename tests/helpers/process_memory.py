@@ -78,3 +78,9 @@ def _count(memory: np.ndarray, words: np.ndarray, mask: int, likely: np.ndarray)
         windows = memory[at[:, None] + np.arange(_WORD)].view(np.uint64)[:, 0] ^ np.uint64(mask)
         counts += (windows[:, None] == words).sum(0)
     return counts
+
+
+def resident() -> int:
+    """The physical memory of this process in bytes."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import time
+import traceback
 from collections import Counter
 
 import torch
@@ -84,12 +85,15 @@ def played(folder, do):
 class Killer:
     """`call` in a process of its own, which is killed at a random moment; the call is then given again.
 
-    kills: by folder of a site or the server. No call may know whether it was done before.
+    kills: by folder of a site or the server. errors: a file of what all calls said. No call may know whether it was
+    done before.
     """
 
     def __init__(self, folder, seed):
         self.kills = Counter()
         self._answer, self._dice = folder / "answer.json", random.Random(seed)
+        self.errors = folder / "errors"
+        self.errors.touch()
         self._usual = {}  # seconds of a call, by command
 
     def __call__(self, *arguments):
@@ -115,7 +119,12 @@ class Killer:
         code = 1
         try:
             part = self._answer.with_suffix(".part")
-            part.write_text(json.dumps(call(*arguments)))
+            with open(self.errors, "a") as errors, contextlib.redirect_stderr(errors):
+                try:
+                    part.write_text(json.dumps(call(*arguments)))
+                except BaseException:
+                    traceback.print_exc()
+                    raise
             part.rename(self._answer)
             code = 0
         finally:

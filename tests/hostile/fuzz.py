@@ -6,9 +6,12 @@ The cases are the same in every run: Hypothesis draws them without a seed of its
 import gzip
 import json
 import math
+import signal
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ from omegaconf import OmegaConf
 from scipy.io import savemat
 
 from dpfbo import Agent, Coordinator, StateError, WireError
+from dpfbo.checkpoint import Checkpoint, CheckpointError
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.problems.objectives.kernel_ridge import load_schools
 from dpfbo.problems.objectives.svm import load_fields
@@ -37,12 +41,52 @@ from tests.hostile.studies import N_INIT, SPACE, N, sent, study_of
 EXTREME = (b"\xff" * 4, bytes(4), b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f")
 
 
+SECONDS = 60  # the most that a case may take
+DONE: Counter[str] = Counter()  # cases that were run, by kind, failed ones included
+
+
+class Hang(Exception):
+    """A case that did not end within `SECONDS`."""
+
+
 def cases(count: int):
+    """Decorates a test with its number of cases; each is counted, and stopped when it hangs."""
     quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-    return settings(
+    chosen = settings(
         max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=quiet,
         report_multiple_bugs=False,
     )  # fmt: skip
+
+    def decorated(test):
+        check = test.hypothesis.inner_test
+        kind = check.__qualname__.partition(".")[0].replace("_", " ")
+
+        @wraps(check)
+        def one_case(*arguments, **named):
+            DONE[kind] += 1
+            in_time(check, *arguments, **named)
+
+        test.hypothesis.inner_test = one_case
+        return chosen(test)
+
+    return decorated
+
+
+def in_time(check, *arguments, **named):
+    """Call a check. Raises Hang after `SECONDS`; outside of the main thread, which has the signals, it may hang."""
+    if threading.current_thread() is not threading.main_thread():
+        return check(*arguments, **named)
+
+    def late(*_):
+        raise Hang(f"no end within {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        return check(*arguments, **named)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @st.composite
@@ -179,6 +223,52 @@ def ledgers(count: int) -> None:
         check()
 
 
+@cache
+def whole_checkpoint() -> tuple[bytes, ...]:
+    """The files of the three rounds of a checkpoint."""
+    rounds = []
+
+    class Enough(Exception):
+        pass
+
+    def stop(done):
+        if done.agents.round == 2:
+            raise Enough
+
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            run_configuration(compose(*BASE, "rounds=3", "algorithm=dp_fts_de", f"results_dir={name}"), stop)
+        except Enough:
+            rounds = sorted(Path(name).rglob("round-*.npz"))
+        return tuple(path.read_bytes() for path in rounds)
+
+
+def checkpoints(count: int) -> None:
+    """A damaged checkpoint gives the rounds that were kept, to the bit, or fewer, or is refused in one sentence."""
+    whole = whole_checkpoint()
+    assert len(whole) == 3
+
+    @cases(count)
+    @given(data=st.data(), t=st.integers(0, 2))
+    def check(data, t):
+        with tempfile.TemporaryDirectory() as name:
+            for k, content in enumerate(whole):
+                (Path(name) / f"round-{k:05d}.npz").write_bytes(content)
+            expected = Checkpoint(Path(name)).read()
+            (Path(name) / f"round-{t:05d}.npz").write_bytes(data.draw(damaged(whole[t])))
+            try:
+                kept = Checkpoint(Path(name)).read()
+            except CheckpointError as error:
+                one_sentence(error)
+            else:
+                assert len(kept) in (t, 3)
+                for done, known in zip(kept, expected, strict=False):
+                    assert done.agents.round == known.agents.round
+                    assert torch.equal(done.agents.x, known.agents.x) and torch.equal(done.agents.y, known.agents.y)
+
+    check()
+
+
 ANY = st.one_of(
     st.none(), st.booleans(), st.integers(-3, 40), st.just(2**63), st.floats(width=32), st.text(max_size=4),
     st.lists(st.integers(0, 3), max_size=2), st.dictionaries(st.sampled_from(["_target_", "x"]), st.text(max_size=3)),
@@ -235,12 +325,7 @@ def valid_settings(count: int) -> None:
     check()
 
 
-ALL = {"files": files, "messages": messages, "ledgers": ledgers, "invalid settings": invalid_settings}
-
-
-def soak(count: int = 10_000) -> int:
-    """Run `count` cases of each kind, a hundredth of them whole runs; returns the number of cases."""
-    for check in ALL.values():
-        check(count)
-    valid_settings(max(1, count // 100))
-    return len(ALL) * count + max(1, count // 100)
+ALL = {
+    "files": files, "messages": messages, "ledgers": ledgers, "checkpoints": checkpoints,
+    "invalid settings": invalid_settings,
+}  # fmt: skip

@@ -1,6 +1,7 @@
 """The audit finds every planted fault, finds nothing in the real server, and its bounds have teeth."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,6 +87,18 @@ def test_the_page_shows_what_the_checks_find(rows):
     shown = {cells[0]: cells[1:-1] for cells in lines}
     for cells in faults.table({**rows[0], **rows[1]}, words=True):
         assert shown[cells[0]] == cells[1:-1], cells[0]
+
+
+def test_the_table_of_faults_names_checks_that_find_them(rows):
+    """By the audit wherever a number or a charge changes."""
+    table = re.findall(r"^\| .+ \| (.+) \| (yes|no) \| (.+) \| `tests/.+` \|$", PAGE.read_text(), re.MULTILINE)
+    outsourced = Path(__file__).with_name("test_release.py").read_text()
+    for planted, changes, check in table:
+        if planted == "OrderOfTheNoise":
+            assert f'({planted}(EPSILON, DELTA), "{check}"' in outsourced
+        elif changes == "yes" or check != "–":
+            assert check in rows[1][planted].by, planted
+    assert {planted for planted, *_ in table} >= set(faults._rare())
 
 
 @pytest.mark.parametrize("name", BY_THE_BOUND)

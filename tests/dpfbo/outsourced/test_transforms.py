@@ -252,6 +252,32 @@ def test_the_order_of_the_rows_is_secret_and_new(entropy):
     assert stats.chisquare(first).pvalue > 1e-4
 
 
+class Mixed:
+    """Numbers of one source for the order of the rows, and of another for all else."""
+
+    reproducible = True
+
+    def __init__(self, order, others):
+        self.order, self.others = order, others
+
+    def uniform(self, purpose, round, size):
+        return (self.order if purpose == "order" else self.others).uniform(purpose, round, size)
+
+
+def test_the_order_and_the_noise_are_of_different_streams():
+    """The order stays where only the noise changes, changes where the noise stays, and is not sorted by its numbers."""
+    some, transform = table(n=400), GaussianNoise(EPSILON, DELTA)
+    (one, order), (other, same) = (transform.release(some, Mixed(seeded(1), seeded(k))) for k in (2, 3))
+    assert order.order == same.order and not torch.equal(one.values, other.values)
+    third, another = transform.release(some, Mixed(seeded(4), seeded(2)))
+    assert another.order != order.order
+    rows = some.rows * transform.scale(some)
+    noise, noise_too = (r.values - rows[private.order] for r, private in ((one, order), (third, another)))
+    assert torch.allclose(noise, noise_too, atol=1e-9)
+    numbers = seeded(2).uniform("noise", 0, 400)
+    assert abs(stats.spearmanr(order.order, numbers.argsort()).statistic) < 4.5 / math.sqrt(399)
+
+
 @pytest.mark.parametrize("transform", [GaussianNoise, Histogram])
 def test_discrete_noise_is_inflated_and_lies_on_its_grid(transform):
     pytest.importorskip("opendp")

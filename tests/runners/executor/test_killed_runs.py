@@ -153,7 +153,7 @@ def test_the_judge_of_fresh_noise_sees_what_is_wrong(tmp_path):
 
     def judged(observed):
         outcome = Outcome("")
-        outcome.judge_fresh(folder, observed)
+        outcome.judge_fresh(folder, observed, T)
         return outcome.records, outcome.ledger
 
     assert judged(seen) == (True, True)
