@@ -74,7 +74,8 @@ class Outcome:
             self.notes.append(str(error))
             self.ledger = False
             return
-        theirs = {(c["round"], c["digest"]) for c in map(json.loads, expected["ledger.jsonl"].splitlines())}
+        lines = map(json.loads, expected["ledger.jsonl"].splitlines())
+        theirs = {(c["round"], c["digest"]) for c in lines if "digest" in c}
         self.ledger = len(paid) == len(set(paid)) == T and set(paid) == theirs and _sent(folder) == set(range(T))
 
     def judge_fresh(self, folder: Path, observed: set[tuple[int, str]]) -> None:
