@@ -10,18 +10,16 @@ A round file holds queries, broadcast and server record. Everything else follows
 Every file has a sha256 of its content, and that of a round also the digest of the round before it, or of the run where
 there is none. A file that was torn counts as absent, as a round that was lost; one whose numbers were edited, that is
 of another run, or of a newer format is refused. Files of earlier versions (format 1) have no digests; the first later
-one covers the round before it. The digests have no secret: they find accidents and edits, not forgers.
+one covers the round before it. The first round that a process writes also holds a fingerprint of the data and of the
+code of the mechanism (`RunOrigin`), so that no other process goes on with others. The digests have no secret: they find
+accidents and edits, not forgers.
 
 The files hold private data, like rounds.parquet, but no seed, no state of a generator and no noise vector.
 """
 
 import hashlib
-import io
-import json
 import shutil
-import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -30,50 +28,83 @@ from typing import Any
 import numpy as np
 import torch
 
-from dpfbo.bounded import npz_arrays
+from dpfbo.checkpoint_files import (
+    DIGESTS,
+    FORMAT,
+    UNREADABLE,
+    WAY_OUT,
+    CheckpointError,
+    CuratorFile,
+    ReleaseFile,
+    content_of,
+    read_content,
+    release_numbers,
+    release_parts,
+    write_file,
+)
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior
-from dpfbo.files import open_file, replace_file
 from dpfbo.outsourced.table import ReleasedTable
-from dpfbo.outsourced.transforms import Unreleased
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
-from dpfbo.privacy.release import Diagnostics, Release
+from dpfbo.privacy.mechanism_code import changed
 from dpfbo.records import RoundRecord, ServerRecord, packed, unpacked
 from dpfbo.run_result import Round, Sent
 
-_FORMAT = 2
-_DIGESTS = 2  # the first format with digests
-_MOST_BYTES = 16 * 2**30  # of a round's arrays
 _SENT: dict[str, Callable[..., Sent]] = {
     c.__name__: c for c in (RegionVectors, AgentVectors, Points, ReleasedTable, SharedPrior)
 }
 _VALUES, _FURTHER = "broadcast", "broadcast."  # names of the arrays of a broadcast: its values, its other fields
-_WAY_OUT = "restore it, or delete the checkpoint, and what was released stays in the ledger"
-# zipfile raises RuntimeError for an archive that is encrypted or of an unknown compression
-_UNREADABLE = (
-    OSError, ValueError, KeyError, AttributeError, IndexError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile,
-    zlib.error,
-)  # fmt: skip
 
 
-class CheckpointError(Exception):
-    """A file of a checkpoint is whole, and was edited, or is of another run or of a newer format."""
+@dataclass(frozen=True)
+class RunOrigin:
+    """The data and the code of the mechanism that a run is made from; None for what is not known.
+
+    data: `dpfbo.problems.data_fingerprint`. code: `dpfbo.privacy.mechanism_code.code_digests`. any_code: rounds that
+    other code made are gone on with, as a simulation may.
+    """
+
+    data: str | None
+    code: Mapping[str, str] | None
+    any_code: bool = False
+
+    def check(self, kept: "RunOrigin", path: Path) -> None:
+        """Raise CheckpointError if a round in `path` has another origin than this one."""
+        if None not in (self.data, kept.data) and self.data != kept.data:
+            raise CheckpointError(
+                f"{path} was made from other data than there are now: put them back, or start a new run in another "
+                "folder, and both ledgers add up"
+            )
+        if not self.any_code and (files := changed(kept.code, self.code)):
+            raise CheckpointError(
+                f"{path} was made with other code of the mechanism ({files}): finish the run with the version that it "
+                "began with, or start a new run in another folder"
+            )
+
+    @staticmethod
+    def of(entries: Any) -> "RunOrigin":
+        """The origin that a file's entries tell; nothing is known from None. Raises ValueError for others."""
+        data, code = (None, None) if entries is None else (entries["data"], entries["code"])
+        if not (data is None or isinstance(data, str)) or not (code is None or isinstance(code, dict)):
+            raise ValueError("the file has an origin that is none")
+        return RunOrigin(data, None if code is None else {str(name): str(digest) for name, digest in code.items()})
 
 
 class Checkpoint:
     """The finished rounds of one run.
 
-    run: its name, such as a digest of its settings with the seed, which the first round's file is bound to. None: it is
-    not compared.
+    run: its name, such as a digest of its settings with the seed, which the first round's file is bound to. origin: the
+    data and the code of this process. None: it is not compared.
     """
 
-    def __init__(self, folder: Path, run: str | None = None) -> None:
-        self.folder, self._run = folder, run
+    def __init__(self, folder: Path, run: str | None = None, origin: RunOrigin | None = None) -> None:
+        self.folder, self._run, self._origin = folder, run, origin
+        self._told = False  # True once this object has written the origin
         self._last: tuple[int, str] | None = None  # the round that was written last, and its digest
 
     def append(self, done: Round) -> None:
         """Write one more round. The file survives a killed process; after a power cut it may be missing."""
         arrays: dict[str, Any] = packed(done.agents)
-        meta: dict[str, Any] = {"format": _FORMAT, "round": done.agents.round, "seconds": done.seconds}
+        meta: dict[str, Any] = {"format": FORMAT, "round": done.agents.round, "seconds": done.seconds}
         if done.broadcast is not None:
             meta["broadcast"] = type(done.broadcast).__name__
             arrays[_VALUES] = done.broadcast.values.numpy()
@@ -81,19 +112,23 @@ class Checkpoint:
             arrays.update({_FURTHER + name: value.numpy() for name, value in others.items()})
         if done.server is not None and done.diagnostics is not None:
             s, private = done.server, done.diagnostics
-            numbers = _numbers(s.sigma, s.sensitivity, private)
+            numbers = release_numbers(s.sigma, s.sensitivity, private)
             meta["server"] = {"epsilon": s.epsilon, "n_dropped": private.n_dropped, "release": numbers}
         t = done.agents.round
         meta["before"] = self._before(t)
+        if self._origin is not None and not self._told:
+            meta["origin"] = {"data": self._origin.data, "code": self._origin.code}
         self.folder.mkdir(exist_ok=True)
-        self._last = t, _write(self._path(t), meta, arrays, durable=False)
+        self._last = t, write_file(self._path(t), meta, arrays, durable=False)
+        self._told = True
 
     def rounds(self, known: int | None = None) -> Iterator[Round]:
         """Yield rounds 0..k, one in memory at a time, up to the first file that is absent.
 
         known: the number of rounds that were read before; no more are read.
         Raises OSError if a file exists and cannot be opened, or a known one is absent: the cause may be temporary, and
-        the rounds are not lost. Raises CheckpointError for a file that is not the next of this run.
+        the rounds are not lost. Raises CheckpointError for a file that is not the next of this run, or has another
+        origin.
         """
         previous = None
         for t in count() if known is None else range(known):
@@ -103,6 +138,8 @@ class Checkpoint:
                     return
                 raise self._lost(t)
             kept.check_follows(previous, None if self._run is None else _head(self._run), self._path(t))
+            if self._origin is not None:
+                self._origin.check(kept.origin, self._path(t))
             previous = kept
             yield kept.round
 
@@ -119,12 +156,12 @@ class Checkpoint:
 
     def _read(self, t: int) -> "_KeptRound | None":
         """A round; None if its file is absent or unreadable. Raises OSError if it exists and cannot be opened."""
-        content = _content(path := self._path(t))
+        content = content_of(path := self._path(t))
         if content is None:
             return None
         try:
-            return _round(*_read(content, path), t, path)
-        except _UNREADABLE:
+            return _round(*read_content(content, path), t, path)
+        except UNREADABLE:
             return None
 
     def _before(self, t: int) -> str:
@@ -183,67 +220,6 @@ def check_charged(rounds: Iterable[Round], ledger: Ledger) -> None:
             )
 
 
-class CuratorFile:
-    """One release of a curator, on disk before it is charged (a `dpfbo.outsourced.curator.KeptCuratorRelease`)."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def load(self, round: int) -> tuple[Release, Unreleased] | None:
-        """The kept release and its private numbers if it is of this round, else None."""
-        content = _content(self.path)
-        if content is None:
-            return None
-        try:
-            meta, arrays, _ = _read(content, self.path)
-            if meta["round"] != round:
-                return None
-            sigma, sensitivity, private = _parts(meta["release"])
-            return Release(torch.from_numpy(arrays["values"]), sigma, sensitivity), private
-        except _UNREADABLE:
-            return None
-
-    def save(self, round: int, release: Release, private: Unreleased) -> None:
-        """Write a release durably; it replaces the previous one."""
-        self.path.parent.mkdir(exist_ok=True)
-        numbers = _numbers(release.sigma, release.sensitivity, private.diagnostics, private.order)
-        meta = {"format": _FORMAT, "round": round, "release": numbers}
-        _write(self.path, meta, {"values": release.values.numpy()}, durable=True)
-
-
-class ReleaseFile:
-    """The release of the round in progress, in a `CuratorFile` (a `dpfbo.privacy.release.KeptRelease`)."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def load(self, round: int) -> tuple[Release, Diagnostics] | None:
-        """The kept release and its diagnostics without `n_dropped` if it is of this round, else None."""
-        kept = CuratorFile(self.path).load(round)
-        return None if kept is None else (kept[0], kept[1].diagnostics)
-
-    def save(self, round: int, release: Release, diagnostics: Diagnostics) -> None:
-        """Write a release durably; it replaces the previous one."""
-        CuratorFile(self.path).save(round, release, Unreleased(diagnostics))
-
-
-def _numbers(
-    sigma: float, sensitivity: float, private: Diagnostics, order: Sequence[int] | None = None
-) -> dict[str, Any]:
-    """The numbers of one release that a file holds: all but `n_dropped`."""
-    return {
-        "sigma": sigma, "sensitivity": sensitivity, "signal": private.signal, "noise": private.noise,
-        "n_chosen": private.n_chosen, "n_clipped": private.n_clipped, "n_rejected": private.n_rejected, "order": order,
-    }  # fmt: skip
-
-
-def _parts(numbers: dict[str, Any], n_dropped: int = 0) -> tuple[float, float, Unreleased]:
-    """Sigma, sensitivity and private numbers from the dict of `_numbers`. Raises one of `_UNREADABLE`."""
-    numbers = {"order": None, **numbers}
-    sigma, sensitivity, order = (numbers.pop(name) for name in ("sigma", "sensitivity", "order"))
-    return sigma, sensitivity, Unreleased(Diagnostics(**numbers, n_dropped=n_dropped), order)
-
-
 @dataclass(frozen=True)
 class _KeptRound:
     """A round from its file. before: the digest of the round before, as the file has it; None in format 1."""
@@ -251,26 +227,27 @@ class _KeptRound:
     round: Round
     digest: str
     before: str | None
+    origin: RunOrigin
 
     def check_follows(self, previous: "_KeptRound | None", head: str | None, path: Path) -> None:
         """Raise CheckpointError unless the file was written after the previous one, or first in the run of `head`."""
         if self.before is None:
             if previous is not None and previous.before is not None:
-                raise CheckpointError(f"{path} has no digest, and the round before it has one: {_WAY_OUT}")
+                raise CheckpointError(f"{path} has no digest, and the round before it has one: {WAY_OUT}")
         elif previous is None and head is not None and self.before != head:
-            raise CheckpointError(f"{path} is of another run (other settings or another seed): {_WAY_OUT}")
+            raise CheckpointError(f"{path} is of another run (other settings or another seed): {WAY_OUT}")
         elif previous is not None and self.before != previous.digest:
             raise CheckpointError(
                 f"{path} does not follow from the round before it, one of them is of another run or was edited: "
-                f"{_WAY_OUT}"
+                f"{WAY_OUT}"
             )
 
 
 def _round(meta: dict[str, Any], arrays: dict[str, np.ndarray], digest: str, t: int, path: Path) -> _KeptRound:
-    """Round t from the content of its file. Raises CheckpointError, or one of `_UNREADABLE`."""
+    """Round t from the content of its file. Raises CheckpointError, or one of `UNREADABLE`."""
     if meta["round"] != t:
-        if meta["format"] >= _DIGESTS:
-            raise CheckpointError(f"{path} is of round {meta['round']!r}: {_WAY_OUT}")
+        if meta["format"] >= DIGESTS:
+            raise CheckpointError(f"{path} is of round {meta['round']!r}: {WAY_OUT}")
         raise ValueError(f"the file is of round {meta['round']}")
     agents = unpacked(t, arrays)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -283,54 +260,11 @@ def _round(meta: dict[str, Any], arrays: dict[str, np.ndarray], digest: str, t: 
         s = meta["server"]
         if broadcast is None:
             raise ValueError("the file has a server's record and no broadcast")
-        sigma, sensitivity, private = _parts(s["release"], s["n_dropped"])
+        sigma, sensitivity, private = release_parts(s["release"], s["n_dropped"])
         server, diagnostics = ServerRecord(t, s["epsilon"], sigma, sensitivity), private.diagnostics
-    before = meta["before"] if meta["format"] >= _DIGESTS else None
-    return _KeptRound(Round(agents, broadcast, server, diagnostics, meta["seconds"]), digest, before)
-
-
-def _content(path: Path) -> bytes | None:
-    """The bytes of a file, None if it is absent. Raises OSError if it exists and cannot be opened."""
-    try:
-        with open_file(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-
-
-def _read(content: bytes, path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], str]:
-    """The entries and arrays of a file, and its digest. Raises CheckpointError, or one of `_UNREADABLE`."""
-    arrays = npz_arrays(io.BytesIO(content), _MOST_BYTES)
-    if len(arrays) != int.from_bytes(content[-12:-10], "little"):  # as the end of a zip archive counts them
-        raise ValueError("the archive has lost files, its directory was damaged")
-    meta = json.loads(arrays.pop("meta").item())  # bytes; a text in format 1
-    form, said = meta["format"], meta.pop("digest", None)
-    if isinstance(form, bool) or not isinstance(form, int) or form < 1:
-        raise ValueError(f"the file has format {form}")
-    if form > _FORMAT:
-        raise CheckpointError(f"{path} is of format {form}, and this version reads {_FORMAT}: use a newer version")
-    digest = _digest(meta, arrays)
-    if said != digest and (form >= _DIGESTS or said is not None):
-        raise CheckpointError(f"{path} was edited, its numbers are not those of its digest: {_WAY_OUT}")
-    return meta, arrays, digest
-
-
-def _write(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], durable: bool) -> str:
-    """Write a file whole or not at all; returns its digest."""
-    digest = _digest(meta, arrays)
-    content = {"meta": np.array(json.dumps({**meta, "digest": digest}).encode()), **arrays}
-    replace_file(path, lambda file: np.savez(file, **content), durable, mode=0o600)  # type: ignore[arg-type]
-    return digest
-
-
-def _digest(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
-    """sha256 of the entries, and of name, type, shape and bytes of each array."""
-    whole = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        whole.update(f"\n{name} {array.dtype.str} {arrays[name].shape}\n".encode())
-        whole.update(array.data if array.size else b"")
-    return whole.hexdigest()
+    before = meta["before"] if meta["format"] >= DIGESTS else None
+    done = Round(agents, broadcast, server, diagnostics, meta["seconds"])
+    return _KeptRound(done, digest, before, RunOrigin.of(meta.get("origin")))
 
 
 def _head(run: str | None) -> str:

@@ -13,11 +13,15 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from dpfbo import records
-from dpfbo.checkpoint import Checkpoint
+from dpfbo.checkpoint import Checkpoint, RunOrigin
 from dpfbo.privacy.accounting import finite_or_none
+from dpfbo.privacy.coverage import LedgerCoverage
+from dpfbo.privacy.mechanism_code import code_digests
+from dpfbo.problems import data_fingerprint
 from dpfbo.run_result import OnRound, Result, Round
 from runners.compose.composition import Composition, Experiment
 from runners.compose.identity import family_hashes
+from runners.compose.settings import ANY_CODE
 from runners.executor.deployment import Spent
 from runners.executor.place import deployed
 from runners.record import finished, picture
@@ -72,7 +76,7 @@ def record_run(
     labelled = single and folder.path.parent.name != name
     run = f"{family_hashes(composition.cfg)[0]} {settings.seed}"
     with folder.opened(), folder.failures_kept():
-        checkpoint = Checkpoint(folder.checkpoint_path, run)
+        checkpoint = Checkpoint(folder.checkpoint_path, run, _origin(experiment))
         finished.finish_move(folder)
         if not settings.again and (ready := _ready(folder, settings.rounds)) is not None:
             if (folder.path / finished.SUMMARY).exists():
@@ -80,7 +84,7 @@ def record_run(
             return ready
         result = experiment.result()
         result.rounds.read_back = checkpoint.record
-        done, before, broadcasts = resumed(experiment, checkpoint, folder, result)
+        done, before, broadcasts = resumed(experiment, checkpoint, folder, result, _coverage(composition))
         title = f"{experiment.problem.name}-{algorithm}-{name}-{settings.seed}"
         tags = [experiment.problem.name, algorithm]
         facts, noted = _facts(composition), 0.0
@@ -130,6 +134,25 @@ def record_run(
     epsilons += epsilons[-1:] * (experiment.rounds - len(epsilons))  # the broadcasts may stop before the run does
     tracker.finish(summary, lambda path: picture.draw(summary, epsilons, path))
     return summary, folder.path
+
+
+def _origin(experiment: Experiment) -> RunOrigin:
+    """The data and the code from which the run is made. Raises ValueError if real releases are to ignore the code."""
+    settings = experiment.settings
+    if settings.resume == ANY_CODE and not settings.privacy.seeded:
+        raise ValueError(f"resume={ANY_CODE} is for simulations, whose privacy.rng is seeded: leave it out")
+    any_code = settings.resume is not True  # with false no round is gone on with
+    return RunOrigin(data_fingerprint(experiment.problem), code_digests(), any_code)
+
+
+def _coverage(composition: Composition) -> LedgerCoverage:
+    """The first line of the run's ledger. Runs of one family share it, as a longer one goes on.
+
+    That of real releases has no fingerprint of the data: a digest of private data lets others test their guesses of it.
+    """
+    experiment, seeded = composition.experiment, composition.settings.privacy.seeded
+    data, seed = (data_fingerprint(experiment.problem), composition.settings.seed) if seeded else (None, None)
+    return LedgerCoverage(composition.family, seed, data, experiment.plan.relation or None)
 
 
 def _rounds(experiment: Experiment, result: Result) -> Iterator[pa.Table]:

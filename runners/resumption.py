@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dpfbo.checkpoint import Checkpoint, check_charged
 from dpfbo.privacy.accounting import finite_or_none
+from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.run_result import Result, Round
 from runners.compose.composition import Experiment
@@ -31,11 +32,12 @@ class CheckedRounds:
 
 
 def resumed(
-    experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result
+    experiment: Experiment, checkpoint: Checkpoint, folder: RunFolder, result: Result, run: LedgerCoverage
 ) -> tuple[int, float | None, int]:
     """(number of finished rounds, epsilon before the first of them, number of broadcasts of the whole run).
 
-    The rounds are the first ones of the checkpoint, and the ledger holds all of them. Unusual circumstances are logged.
+    The rounds are the first ones of the checkpoint, and the ledger holds all of them; it is that of `run`, and says so
+    from now on if it was empty. Unusual circumstances are logged.
     `result` gets the observations of a round that was the last of a finished run, and now lacks its broadcast.
     """
     settings, seeded = experiment.settings, experiment.settings.privacy.seeded
@@ -43,6 +45,8 @@ def resumed(
     ended = (folder.path / finished.SUMMARY).exists() and summary is not None
     with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext():  # waits for an orphaned server
         ledger = Ledger(folder.ledger_path)
+        if not (seeded and anew and summary is not None):  # it is put aside
+            ledger.check_covers(run)
         finished.check_ledger(folder, len(ledger.charges), seeded)
         kept = _checked(checkpoint, ledger)
         changed = True
@@ -67,6 +71,8 @@ def resumed(
             ledger = Ledger(folder.ledger_path)
         elif ended:
             finished.reopen(folder)
+        if experiment.plan.events:
+            ledger.bind(run)
     if done:
         logger.warning("%s: going on after round %d of %d", folder.path, done - 1, experiment.rounds)
     _say_what_is_unusual(experiment, ledger, kept.releases)

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from dpfbo import checks
 from dpfbo.bounded import check_yaml, read_at_most, read_plain
-from dpfbo.checkpoint import CheckpointError
+from dpfbo.checkpoint_files import CheckpointError
 from dpfbo.checks import SettingError
 from dpfbo.files import replace_file
 from dpfbo.privacy.accounting import UnsupportedEvent

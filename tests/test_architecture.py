@@ -19,7 +19,7 @@ STEPS = {
     "dpfbo": (
         "checks files clock bounded", "extensions", "rng space", "gp privacy", "records", "round_log", "run_result",
         "outsourced", "problems", "federated",
-        "checkpoint", "study", "audit protocol",
+        "checkpoint_files", "checkpoint", "study", "audit protocol",
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",

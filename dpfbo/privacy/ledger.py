@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dpfbo.files import NoFile, open_file, sync_folder
 from dpfbo.privacy.charge import Charge, digest
+from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.event_prefix import EventPrefix
 from dpfbo.privacy.ledger_lines import LedgerLines, LineFault, chained, read_lines
@@ -45,17 +46,20 @@ class Ledger:
     (`dpfbo.checkpoint.check_charged`), a summary. A ledger that was cut off while nothing else knew of the rest looks
     whole, and so does one whose whole chain somebody built anew: it finds accidents and edits, not forgers.
 
+    covers: the run that the ledger is of, as `bind` wrote it; None for an unbound one.
+
     Raises LedgerError if a line cannot be read or was touched, or the path names no file.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = path = None if path is None else Path(path)
         self.charges: list[Charge] = []
+        self.covers: LedgerCoverage | None = None
         self.unchained = 0  # number of lines of earlier versions, without a digest
         if path is not None and path.exists():
             with opened(path, "rb") as file:
                 lines = _checked(path, file.read())
-            self.charges, self.unchained = lines.charges, lines.unchained
+            self.charges, self.covers, self.unchained = lines.charges, lines.covers, lines.unchained
         self.carried_over = len(self.charges)  # number of charges that earlier runs made in the same file
         self._synced = False  # True when the file and its entry in the folder are on disk
         self._seen: _CompleteLines | None = None
@@ -66,12 +70,32 @@ class Ledger:
         self._rounds: list[int] = []  # the rounds of the same charges
         self._in_order = True  # True while these rounds never fall
 
+    def check_covers(self, run: LedgerCoverage) -> None:
+        """Raise LedgerError if this is the ledger of another run. One that is unbound may be of any."""
+        if self.covers is not None and (others := self.covers.differences(run)):
+            raise LedgerError(
+                f"ledger {self.path} is of another run, it has {' and '.join(others)}: restore the one that belongs "
+                "here, or start a new run in another folder, and both ledgers add up"
+            )
+
+    def bind(self, run: LedgerCoverage) -> None:
+        """Say in the first line which run the ledger is of, durably; one that has lines already stays as it is.
+
+        Raises LedgerError if it is of another run.
+        """
+        self.check_covers(run)
+        if self.covers is not None or self.charges:
+            return
+        if self.path is not None:
+            self._seen = _append(self.path, run, self.charges, None, self._seen)
+        self.covers = run
+
     def charge(self, entry: Charge) -> bool:
         """Record a charge durably (written and synced when this returns). False if it was recorded before."""
         known = entry.digest in self._digests.get(entry.round, ())
         if self.path is not None and not (known and self._synced):
             # a charge that was read may not be on disk yet: its writer may have been killed before it synced
-            self._seen = _append(self.path, None if known else entry, self.charges, self._seen)
+            self._seen = _append(self.path, None if known else entry, self.charges, self.covers, self._seen)
             if not self._synced:
                 sync_folder(self.path.parent)
                 self._synced = True
@@ -164,23 +188,31 @@ class _CompleteLines:
 
 
 def _append(
-    path: Path, entry: Charge | None, known: Sequence[Charge], seen: _CompleteLines | None
+    path: Path,
+    entry: Charge | LedgerCoverage | None,
+    known: Sequence[Charge],
+    covers: LedgerCoverage | None,
+    seen: _CompleteLines | None,
 ) -> _CompleteLines | None:
-    """Append a charge (None: nothing) to a file that must hold `known`, and sync the whole file to disk.
+    """Append an entry (None: nothing) to a file that must hold `covers` and `known`, and sync the whole file to disk.
 
     seen: the file after the last call, so that only what it gained is read. Returns it for the next one.
     """
+    expected = len(known) + (covers is not None)  # lines
     with opened(path, "ab+") as file:
         again = seen if seen is not None and seen.still_begin(file) else None
         start, count, tip = (0, 0, None) if again is None else (again.end, again.count, again.tip)
         file.seek(start)
         content = file.read()
         ends = content.endswith(b"\n") or not content
-        if count + content.count(b"\n") + (not ends) < len(known):
+        if count + content.count(b"\n") + (not ends) < expected:
             raise _lost(path)
         lines = _checked(path, content, count, tip)
-        if lines.count < len(known) or (again is None and not _names(known) <= _names(lines.charges)):
+        if lines.count < expected or (again is None and not _names(known) <= _names(lines.charges)):
             raise _lost(path)
+        replaced = again is None and covers not in (None, lines.covers)
+        if replaced or (isinstance(entry, LedgerCoverage) and lines.count):
+            raise LedgerError(f"ledger {path} was written by another process meanwhile: start again")
         if lines.torn:
             file.truncate(start + len(content) - len(lines.torn))
         elif not ends:

@@ -1,5 +1,8 @@
 """The lines of a ledger file, each with a digest that is chained to all lines before it.
 
+The first line says which run the ledger is of (`LedgerCoverage`); ledgers of earlier versions are unbound, they have no
+such line. Every other line is a charge.
+
     chain_k = sha256(chain_{k-1} + entries_k),  chain_0 = sha256("dpfbo ledger", all bytes before the first such line)
 
 entries_k: the JSON text of line k without its chain. Lines of earlier versions have no chain; the first line that has
@@ -17,13 +20,16 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from dpfbo.privacy.charge import Charge
+from dpfbo.privacy.coverage import LedgerCoverage
 
-FORMAT = 1
+FORMAT = 1  # of a charge
+COVERS_FORMAT = 2  # of the line that says which run the ledger is of: earlier versions refuse it
 LONGEST = 1 << 16  # bytes of a line; no charge has so many
 _LONGEST_SAID = 200  # characters of a value's fault
 _START = hashlib.sha256(b"dpfbo ledger\n")
 _FIELDS = {f.name for f in fields(Charge)}
 _NEEDED = _FIELDS - {"subset", "relation"}  # the first version wrote neither for lack of them
+_COVERS = {f.name for f in fields(LedgerCoverage)}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -35,23 +41,25 @@ class LineFault(ValueError):
 class LedgerLines:
     """The whole lines of a part of a file.
 
-    count: the lines up to its end, those before the part included. unchained: the lines of the part without a chain.
-    tip: the last chain; None for a file without lines that have one. torn: bytes of an incomplete last line.
+    covers: the run of the ledger, if the part has that line. count: the lines up to its end, those before the part
+    included. unchained: the lines of the part without a chain. tip: the last chain; None for a file without lines that
+    have one. torn: bytes of an incomplete last line.
     """
 
     charges: list[Charge]
+    covers: LedgerCoverage | None
     count: int
     unchained: int
     tip: str
     torn: bytes
 
 
-def chained(charge: Charge, before: str) -> tuple[bytes, str]:
-    """The line of a charge, without its newline, and its chain. before: the chain of the line before it."""
-    entries = dict(vars(charge))
-    if charge.relation is None:
+def chained(entry: Charge | LedgerCoverage, before: str) -> tuple[bytes, str]:
+    """The line of an entry, without its newline, and its chain. before: the chain of the line before it."""
+    entries, charge = dict(vars(entry)), isinstance(entry, Charge)
+    if charge and entry.relation is None:
         del entries["relation"]
-    text = json.dumps({**entries, "format": FORMAT})
+    text = json.dumps({**entries, "format": FORMAT if charge else COVERS_FORMAT})
     chain = hashlib.sha256((before + text).encode()).hexdigest()
     return f'{text[:-1]}, "chain": "{chain}"}}'.encode(), chain
 
@@ -73,11 +81,15 @@ def read_lines(content: bytes, count: int = 0, tip: str | None = None) -> Ledger
     *lines, tail = content.split(b"\n")
     if count == 0 and content.startswith(_BYTE_ORDER_MARK):
         raise LineFault("line 1 begins with a byte order mark, which an editor has put there")
-    charges, earlier, unchained = list[Charge](), _START.copy(), 0
+    charges, earlier, unchained, covers = list[Charge](), _START.copy(), 0, None
     for number, line in _numbered(lines, tail, count + 1):
         found = entries_of(line, number)
         if found is None:
             raise LineFault(f"line {number} cannot be read")
+        if is_coverage(found):
+            covers = coverage_of(found, number)
+            tip = _followed(line, number, covers, found["chain"], earlier.hexdigest())
+            continue
         charge, chain = charge_of(found, number)
         if chain is None:
             if tip is not None:
@@ -87,8 +99,9 @@ def read_lines(content: bytes, count: int = 0, tip: str | None = None) -> Ledger
         else:
             tip = _followed(line, number, charge, chain, tip or earlier.hexdigest())
         charges.append(charge)
-    torn = tail if len(charges) == len(lines) else b""
-    return LedgerLines(charges, count + len(charges), unchained, tip or earlier.hexdigest(), torn)
+    known = len(charges) + (covers is not None)
+    torn = tail if known == len(lines) else b""
+    return LedgerLines(charges, covers, count + known, unchained, tip or earlier.hexdigest(), torn)
 
 
 def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
@@ -101,9 +114,25 @@ def entries_of(line: bytes, number: int) -> dict[str, Any] | None:
         return None
     if not isinstance(found, dict):
         return None
-    if isinstance(form := found.get("format"), int) and form > FORMAT:
-        raise LineFault(f"line {number} is of format {form}, and this version reads {FORMAT}")
-    return found if _NEEDED <= found.keys() <= {*_FIELDS, "format", "chain"} else None
+    newest = COVERS_FORMAT if is_coverage(found) else FORMAT
+    if isinstance(form := found.get("format"), int) and form > newest:
+        raise LineFault(f"line {number} is of format {form}, and this version reads {newest}")
+    return found if is_coverage(found) or _NEEDED <= found.keys() <= {*_FIELDS, "format", "chain"} else None
+
+
+def is_coverage(found: dict[str, Any]) -> bool:
+    """True for the entries of a line that says which run the ledger is of."""
+    return found.keys() == {*_COVERS, "format", "chain"}
+
+
+def coverage_of(found: dict[str, Any], number: int) -> LedgerCoverage:
+    """The run that a line's entries name, every field checked. Raises LineFault."""
+    if number != 1:
+        raise LineFault(f"line {number} says which run the ledger is of, as line 1 alone may: files were joined")
+    try:
+        return LedgerCoverage(**{name: found[name] for name in _COVERS})
+    except ValueError as error:
+        raise LineFault(f"line {number} names no run ({_said(error)})") from error
 
 
 def charge_of(found: dict[str, Any], number: int) -> tuple[Charge, object]:
@@ -117,10 +146,13 @@ def charge_of(found: dict[str, Any], number: int) -> tuple[Charge, object]:
     try:
         charge = Charge(**values)
     except ValueError as error:
-        said = str(error)
-        said = said if len(said) <= _LONGEST_SAID else f"{said[:_LONGEST_SAID]}.."  # a line may hold anything
-        raise LineFault(f"line {number} is no charge ({said})") from error
+        raise LineFault(f"line {number} is no charge ({_said(error)})") from error
     return charge, found.get("chain") or "" if {"chain", "format"} & found.keys() else None
+
+
+def _said(error: ValueError) -> str:
+    said = str(error)  # a line may hold anything
+    return said if len(said) <= _LONGEST_SAID else f"{said[:_LONGEST_SAID]}.."
 
 
 def _numbered(lines: list[bytes], tail: bytes, first: int) -> Iterator[tuple[int, bytes]]:
@@ -133,9 +165,9 @@ def _numbered(lines: list[bytes], tail: bytes, first: int) -> Iterator[tuple[int
         raise LineFault(f"line {number} cannot be read")
 
 
-def _followed(line: bytes, number: int, charge: Charge, chain: object, before: str) -> str:
+def _followed(line: bytes, number: int, entry: Charge | LedgerCoverage, chain: object, before: str) -> str:
     """The chain of a line. Raises LineFault if it does not follow from the chain `before`."""
-    written, right = chained(charge, before)
+    written, right = chained(entry, before)
     if chain != right:
         raise LineFault(
             f"line {number} does not follow from what is before it (a line was edited, moved, repeated or removed)"

@@ -4,9 +4,20 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dpfbo.privacy.charge import Charge
-from dpfbo.privacy.ledger_lines import LineFault, chain_of_bytes, chained, charge_of, entries_of, read_lines
+from dpfbo.privacy.coverage import LedgerCoverage
+from dpfbo.privacy.ledger_lines import (
+    LineFault,
+    chain_of_bytes,
+    chained,
+    charge_of,
+    coverage_of,
+    entries_of,
+    is_coverage,
+    read_lines,
+)
 
 MOST_MISSING = 1_000_000  # rounds that are filled in
 _ENDS = re.compile(rb"\r\n|\n|\r")
@@ -19,7 +30,8 @@ class RepairedLedger:
 
     charges: those of the new ledger. raised: lines that were touched, or follow one that was; they now cost as much as
     the most expensive line. unreadable: lines that are counted at that cost. missing: rounds
-    without a line, likewise. torn: True if an incomplete last line was left out; its broadcast never left.
+    without a line, likewise. torn: True if an incomplete last line was left out; its broadcast never left. unbound:
+    True if the line that says which run the ledger is of was touched: it is left out.
     """
 
     content: bytes
@@ -28,6 +40,7 @@ class RepairedLedger:
     unreadable: list[int]
     missing: list[int]
     torn: bool
+    unbound: bool
 
 
 @dataclass(frozen=True)
@@ -54,7 +67,8 @@ def repaired(content: bytes) -> RepairedLedger | None:
         return None
     except LineFault:
         pass
-    lines, torn = _found(content.removeprefix(b"\xef\xbb\xbf"))
+    lines, torn, covers = _found(content.removeprefix(b"\xef\xbb\xbf"))
+    run = next(iter(covers)) if len(covers) == 1 else None
     known = [line.charge for line in lines if line.charge is not None] if any(line.intact for line in lines) else []
     charges = list[Charge]()
     names = {(line.charge.round, line.charge.digest) for line in lines if line.charge is not None}
@@ -72,12 +86,13 @@ def repaired(content: bytes) -> RepairedLedger | None:
         digest = hashlib.sha256(b"missing round %d of " % t + content).hexdigest()
         charges.append(worst(_like(known, t, digest), known))
     return RepairedLedger(
-        _written(charges),
+        _written(charges, run),
         charges,
         [line.number for line in lines if line.charge is not None and not line.intact],
         [line.number for line in lines if line.charge is None],
         missing,
         torn,
+        bool(covers) and run is None,
     )
 
 
@@ -100,8 +115,11 @@ def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
     return replace(charge, q=q, z=min(noises), subset=subset)
 
 
-def _found(content: bytes) -> tuple[list[_ReadLine], bool]:
-    """The lines as they are, and True if an incomplete last one was left out."""
+def _found(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | None]]:
+    """The charges as they are, True if an incomplete last one was left out, and the runs that lines name.
+
+    None stands for a run whose line was touched.
+    """
     *parts, tail = _ENDS.split(content)
     try:
         torn = bool(read_lines(tail, count=len(parts), tip="").torn)
@@ -109,9 +127,13 @@ def _found(content: bytes) -> tuple[list[_ReadLine], bool]:
         torn = False
     if tail and not torn:
         parts.append(tail)
-    lines, before, earlier = list[_ReadLine](), None, b""
+    lines, before, earlier, covers = list[_ReadLine](), None, b"", set[LedgerCoverage | None]()
     for number, part in enumerate(parts, start=1):
         found, charge, chain = entries_of(part, number), None, None
+        if _names_a_run(part, found):
+            run, before = _run(found)
+            covers.add(run)
+            continue
         if found is not None:
             try:
                 charge, chain = charge_of(found, number)
@@ -127,7 +149,24 @@ def _found(content: bytes) -> tuple[list[_ReadLine], bool]:
             lines = [replace(line, intact=False) for line in lines]
         lines.append(_ReadLine(number, part, charge, intact))
         before = chain if isinstance(chain, str) else ""
-    return lines, torn
+    return lines, torn, covers
+
+
+def _names_a_run(line: bytes, found: dict[str, Any] | None) -> bool:
+    """True for the line that says which run a ledger is of, or what is left of it: no charge has a setting."""
+    return is_coverage(found) if found is not None else b'"setting"' in line and b'"digest"' not in line
+
+
+def _run(found: dict[str, Any] | None) -> tuple[LedgerCoverage | None, str | None]:
+    """The run of a line's entries, None if it was touched, and the chain of the line."""
+    if found is None:
+        return None, None
+    chain = found["chain"] if isinstance(found["chain"], str) else ""
+    try:
+        run = coverage_of(found, 1)
+    except LineFault:
+        return None, chain
+    return (run if chain == chained(run, chain_of_bytes(b""))[1] else None), chain
 
 
 def _name(line: bytes, round: int) -> tuple[int, str]:
@@ -153,9 +192,10 @@ def _missing(charges: Sequence[Charge]) -> list[int]:
     return [t for t in range(last + 1) if t not in rounds]
 
 
-def _written(charges: Sequence[Charge]) -> bytes:
+def _written(charges: Sequence[Charge], run: LedgerCoverage | None) -> bytes:
     lines, before = list[bytes](), chain_of_bytes(b"")
-    for charge in charges:
-        line, before = chained(charge, before)
+    entries: list[Charge | LedgerCoverage] = [*charges] if run is None else [run, *charges]
+    for entry in entries:
+        line, before = chained(entry, before)
         lines.append(line + b"\n")
     return b"".join(lines)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from dpfbo.problems.readers.data_files import digest_of_files
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain
 
@@ -49,6 +50,18 @@ class Problem(Protocol):
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """The values that the metric uses, n x k: noiseless where they are known, else y itself."""
+
+
+def data_fingerprint(problem: object) -> str | None:
+    """The content of the data that a problem's objectives are made of: `sha256:<64 digits>`, or `generated`.
+
+    It is that of the files in the problem's attribute `data_files` (paths), whatever their names; `generated` where
+    there are none, because settings and seed say everything. None for a problem without that attribute, such as one of
+    another package or `Custom`: nothing is known of its data. Raises OSError or ValueError for a file that cannot be
+    read.
+    """
+    files = getattr(problem, "data_files", None)
+    return None if files is None else digest_of_files(tuple(files))
 
 
 def observation_noise(variance: float, agents: Tensor, k: int, streams: Streams, round: int) -> Tensor:

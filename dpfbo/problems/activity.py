@@ -65,6 +65,10 @@ class Activity:
         return data_file(self.data_dir, _FILES[self.features], None if self.features == "recomputed" else "har")
 
     @property
+    def data_files(self) -> tuple[Path, ...]:
+        return (self._path,)
+
+    @property
     def name(self) -> str:
         return f"activity_{self.found}"
 

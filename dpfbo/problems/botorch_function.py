@@ -5,7 +5,8 @@ import inspect
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -38,6 +39,8 @@ class BotorchFunction:
     dim: D, at most 10, None for the function's own. x is in BoTorch's bounds. Values are computed on the CPU.
     Raises ValueError for a function or a dimension that BoTorch does not have, or if it is not installed.
     """
+
+    data_files: ClassVar[tuple[Path, ...]] = ()  # everything is drawn from the settings
 
     function: str
     dim: int | None = None

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +33,8 @@ class Branin:
     A minimiser stays inside for shifts up to 2, so every agent's optimum is known. Metric: simple regret in
     these units.
     """
+
+    data_files: ClassVar[tuple[Path, ...]] = ()  # everything is drawn from the settings
 
     n_agents: int = 20
     shift: float = 0.5

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
 
 from dpfbo import checks
 from dpfbo.outsourced.table import Prior, Table
@@ -20,6 +22,8 @@ class BraninGrid:
     lengthscales: the modeler's, for the two coordinates. sd is the function's known standard deviation over its domain.
     Metric: simple regret against the best point of the grid, noiseless, in that unit.
     """
+
+    data_files: ClassVar[tuple[Path, ...]] = ()  # everything is drawn from the settings
 
     side_points: int = 100
     lengthscales: Sequence[float] = (2.8, 6.0)

@@ -121,6 +121,10 @@ class Digits:
         except MissingData as error:
             raise MissingData(f"{error}; source=sklearn needs no file") from None
 
+    @property
+    def data_files(self) -> tuple[Path, ...]:
+        return () if self._path is None else (self._path,)
+
     def _writers(self) -> list[Writer]:
         if self._path is None:
             return load_pseudo_writers(self.n_agents, self.split_seed)

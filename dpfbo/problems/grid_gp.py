@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -24,6 +26,8 @@ class GridGP:
     function_seed: seed of the draw (a run's own seed is another). Metric: simple regret, noiseless, in the prior's
     standard deviations.
     """
+
+    data_files: ClassVar[tuple[Path, ...]] = ()  # everything is drawn from the settings
 
     side_points: int = 100
     side: float = 8.0

@@ -54,6 +54,10 @@ class Landmine:
     def _path(self) -> Path:
         return data_file(self.data_dir, "landmine/LandmineData.mat", "landmine")
 
+    @property
+    def data_files(self) -> tuple[Path, ...]:
+        return (self._path,)
+
     @cached_property
     def domain(self) -> Box:
         return Box((1e-4, 0.01), (10.0, 10.0))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import pandas as pd
 import torch
@@ -104,9 +105,13 @@ class Loans:
         values = (profit - self.mean) / self.signal_sd
         return table_of(natural.log(), bounds, tuple(self.lengthscales), values, _BOUNDS, natural)
 
+    @property
+    def data_files(self) -> tuple[Path, ...]:
+        return (candidate_file(self.data_dir, FILE),)
+
     def _drawn(self) -> pd.DataFrame:
         """The loans of the table, in the order of ranks."""
-        path = candidate_file(self.data_dir, FILE)
+        (path,) = self.data_files
         loans = read_columns(path, (*_FEATURES, _PAID), (_STATUS,))
         for name in ("funded_amnt_inv", "int_rate", _PAID):
             refuse(path, name, loans[name].isna(), "a finite number")

@@ -178,6 +178,10 @@ class Property:
         return prices.iloc[lowest(prices["rank"].to_numpy(), self.n_rows, self.name)]
 
     @property
+    def data_files(self) -> tuple[Path, ...]:
+        return (self._file[0],)
+
+    @property
     def _file(self) -> tuple[Path, str]:
         """The csv file, and its column with the price."""
         if self.file is None:

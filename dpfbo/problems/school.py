@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -46,7 +47,11 @@ class School:
 
     @cached_property
     def _schools(self) -> Schools:
-        return load_schools(data_file(self.data_dir, "school/school.mat", "school"), self.split_seed)
+        return load_schools(self.data_files[0], self.split_seed)
+
+    @property
+    def data_files(self) -> tuple[Path, ...]:
+        return (data_file(self.data_dir, "school/school.mat", "school"),)
 
     @cached_property
     def domain(self) -> Box:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -38,6 +40,8 @@ class Synthetic:
     function_seed: seed of the GP draw and the signs (a run's own seed is another). Metric: simple regret of the best
     point so far, noiseless, against the agent's own optimum.
     """
+
+    data_files: ClassVar[tuple[Path, ...]] = ()  # everything is drawn from the settings
 
     n_agents: int = 200
     grid_size: int = 1000

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpfbo.checkpoint import ReleaseFile
+from dpfbo.checkpoint_files import ReleaseFile
 from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.ledger import Ledger, LedgerError
+from dpfbo.privacy.mechanism_code import changed, code_digests
 from dpfbo.protocol import wire
 from dpfbo.protocol.journal import Journal, StateError
 from dpfbo.study.study import Study
@@ -34,14 +35,19 @@ class Coordinator:
     with a study whose rng is `seeded` (a simulation). It holds the agents' messages, which are private, until their
     round is released.
 
-    Raises SettingError for real releases (rng `os`) without a folder, StateError for a folder of another study,
-    LedgerError for a ledger that was touched or lacks a broadcast that was sent.
+    any_code: go on with a folder that other code of the mechanism began; for simulations alone.
+
+    Raises SettingError for real releases (rng `os`) without a folder or with `any_code`, StateError for a folder of
+    another study or one that other code of the mechanism began, LedgerError for a ledger that was touched, is of
+    another study or lacks a broadcast that was sent.
     """
 
-    def __init__(self, study: Study, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, study: Study, folder: str | os.PathLike[str] | None = None, any_code: bool = False) -> None:
         folder = None if folder is None else Path(folder)
         if folder is None and study.rng == "os" and study.algorithm.private:
             raise SettingError("folder", "must be given where releases are real (rng os): the ledger must not be lost")
+        if any_code and study.rng == "os":
+            raise SettingError("any_code", "must be False where releases are real (rng os)")
         self.study, self._size = study, study.agents.message_size
         self._journal = Journal(folder, _JOURNAL)
         first = {"event": "coordinator", "study": study.digest}
@@ -53,8 +59,13 @@ class Coordinator:
         kept = None if folder is None else ReleaseFile(folder / _RELEASE)
         try:
             self._read_journal()
+            self._check_code(any_code)
             self.ledger = Ledger(None if folder is None else folder / _LEDGER)
+            self.ledger.check_covers(study.coverage())
             past = self._releases()
+            self.ledger.bind(study.coverage())
+            if self.ledger.path is not None:
+                self.ledger.path.chmod(0o600)
         except BaseException:
             self._journal.close()
             raise
@@ -83,6 +94,21 @@ class Coordinator:
         for event in self._journal.events:
             if event["event"] == "sent" and not isinstance(event["sigma"], float | int | None):
                 raise ValueError("sigma must be a number")
+            if event["event"] == "code" and not isinstance(event["digests"], dict):
+                raise ValueError("digests must be those of files")
+
+    def _check_code(self, any_code: bool) -> None:
+        """Note the code of the mechanism in the journal, or raise StateError if it was noted otherwise."""
+        now = code_digests()
+        for event in self._events("code"):
+            files = changed(event["digests"], now)
+            if files and not any_code:
+                raise StateError(
+                    f"{self._journal.folder} was begun with other code of the mechanism ({files}): finish the study "
+                    "with that version, or start a new one in another folder"
+                )
+        if now is not None and not self._events("code"):
+            self._journal.append({"event": "code", "digests": now})
 
     @property
     def round(self) -> int:

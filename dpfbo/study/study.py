@@ -23,6 +23,7 @@ from dpfbo.federated.weights import Weighting
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.features import block_features, shared_features
 from dpfbo.privacy.accounting import accountant_named, default_delta, delta_in_words, epsilon_in_words, in_words
+from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan, analysing
@@ -97,6 +98,14 @@ class Study:
         Raises SettingError for a part that has no canonical form, such as an object that is no dataclass.
         """
         return hashlib.sha256(canonical(self).encode()).hexdigest()[:16]
+
+    def coverage(self, data: str | None = None) -> LedgerCoverage:
+        """The first line of this study's ledger (`Ledger.bind`). data: fingerprint of the agents' data, if it is known.
+
+        A ledger of real releases should not hold one: a digest of private data lets others test their guesses of it.
+        """
+        seed = self.seed if self.rng == "seeded" else None
+        return LedgerCoverage(self.digest, seed, data, self.plan.relation or None)
 
     @property
     def simulation(self) -> str:

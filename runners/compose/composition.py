@@ -13,7 +13,7 @@ from yaml import YAMLError
 from dpfbo.bounded import check_yaml
 from dpfbo.problems import Problem
 from runners.compose.federated import FederatedExperiment, study_of
-from runners.compose.identity import folder_name, label, setting_hash
+from runners.compose.identity import family_hashes, folder_name, label, setting_hash
 from runners.compose.instantiate import instantiate
 from runners.compose.keys import MECHANISM, keys
 from runners.compose.outsourced import OutsourcedExperiment
@@ -30,9 +30,9 @@ class Composition:
     UnsupportedEvent for a mechanism that an accountant cannot analyse.
     """
 
-    def __init__(self, cfg: DictConfig, setting: str | None = None) -> None:
-        """setting: the setting's name, if it is known."""
-        self._setting = setting
+    def __init__(self, cfg: DictConfig, setting: str | None = None, family: str | None = None) -> None:
+        """setting, family: the names of the setting and of its family, if they are known."""
+        self._setting, self._family = setting, family
         for name in ("problem", "algorithm", "privacy"):
             if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
                 raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")
@@ -67,6 +67,11 @@ class Composition:
     def setting(self) -> str:
         """The setting's name (`identity`)."""
         return self._setting or setting_hash(self.cfg)
+
+    @cached_property
+    def family(self) -> str:
+        """The name of the setting without its rounds (`identity`)."""
+        return self._family or family_hashes(self.cfg)[0]
 
     @cached_property
     def label(self) -> str:

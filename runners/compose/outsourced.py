@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from dpfbo.checkpoint import Checkpoint, CuratorFile
+from dpfbo.checkpoint import Checkpoint
+from dpfbo.checkpoint_files import CuratorFile
 from dpfbo.outsourced.curator import Curator, KeptCuratorRelease
 from dpfbo.outsourced.loop import Brief, OutsourcedResult, Setup
 from dpfbo.outsourced.modeler import Belief

@@ -21,6 +21,7 @@ from runners.compose.keys import MECHANISM, keys
 from runners.compose.privacy_settings import RELEASE_ACCOUNTANT, MechanismPrivacy, ReleasePrivacy
 
 OUTSIDE = {"setting": False}
+ANY_CODE = "any_code"  # of resume: a simulation goes on with other code of the mechanism than it began with
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class RunSettings:
     experiment_name: str = field(metadata=OUTSIDE)
     results_dir: str = field(metadata=OUTSIDE)
     data_dir: str | None = field(metadata=OUTSIDE)
-    resume: bool = field(metadata=OUTSIDE)
+    resume: bool | str = field(metadata=OUTSIDE)
     again: bool = field(metadata=OUTSIDE)
     progress: bool = field(metadata=OUTSIDE)
     executor: LocalExecutor = field(metadata=OUTSIDE)
@@ -106,7 +107,7 @@ class RunSettings:
         checks.integer("rounds", self.rounds, minimum=1)
         checks.integer("n_init", self.n_init, minimum=1)
         checks.one_of("progress", self.progress, (True, False))
-        checks.one_of("resume", self.resume, (True, False))
+        checks.one_of("resume", self.resume, (True, False, ANY_CODE))
         checks.one_of("again", self.again, (True, False))
         if not self.experiment_name or Path(self.experiment_name).name != self.experiment_name:
             raise SettingError("experiment_name", f"must be a plain folder name, got {self.experiment_name!r}")

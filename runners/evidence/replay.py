@@ -14,6 +14,8 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from dpfbo.bounded import check_yaml
+from dpfbo.files import open_file
+from dpfbo.privacy.ledger import Ledger, LedgerError
 from runners.compose.composition import Composition
 from runners.compose.configuration import composed
 from runners.compose.instantiate import check_function, check_targets
@@ -24,7 +26,8 @@ from runners.record.terminal import RoundProgress, say_error
 from runners.recorded_run import record_run
 from runners.user_errors import USER_ERRORS
 
-RECORDS = ("rounds.parquet", "server.parquet", "ledger.jsonl")
+LEDGER = "ledger.jsonl"
+RECORDS = ("rounds.parquet", "server.parquet", LEDGER)
 ALLOW = "allow={}"  # the word that lets a config.yaml name classes of another package
 _UNREADABLE = (
     OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError, OmegaConfBaseException, YAMLError,
@@ -43,7 +46,7 @@ def main(folder: Path, allow: Sequence[str] = ()) -> int:
             raise ResultsError(f"{folder} cannot be repeated: its noise came from the system and is not kept")
         with tempfile.TemporaryDirectory(prefix="replay") as scratch:
             cfg.results_dir = scratch
-            composition = Composition(cfg)
+            composition = Composition(cfg, family=_family(folder / LEDGER))
             title, rounds = f"replay {summary['problem']} {summary['algorithm']}", composition.settings.rounds
             epsilon = composition.experiment.plan.epsilon_of_nothing
             with RoundProgress(title, rounds, "mean", sys.stderr.isatty(), epsilon) as progress:
@@ -95,9 +98,12 @@ def differences(recorded: Path, again: Path) -> Iterator[str]:
     """A sentence for each record that is not the same in two folders."""
     for name in RECORDS:
         try:
-            first, second = ((folder / name).read_bytes() for folder in (recorded, again))
+            first, second = (_bytes(folder / name) for folder in (recorded, again))
         except OSError as error:
-            yield f"{name} cannot be read: {error.strerror}"
+            yield f"{name} cannot be read: {error.strerror or error}"
+            continue
+        if name == LEDGER and first != second and (said := _of_an_earlier_version(recorded / name, again / name)):
+            yield said
             continue
         if first != second:
             try:
@@ -105,6 +111,31 @@ def differences(recorded: Path, again: Path) -> Iterator[str]:
             except (OSError, pa.ArrowException) as error:
                 where = f"it cannot be read: {error}"
             yield f"{name} differs: {where}"
+
+
+def _family(ledger: Path) -> str | None:
+    """The name of the setting as it was composed; None where the ledger does not say it."""
+    try:
+        known = Ledger(ledger).covers
+    except LedgerError:
+        return None
+    return None if known is None else known.setting
+
+
+def _bytes(path: Path) -> bytes:
+    with open_file(path, "rb") as file:
+        return file.read()
+
+
+def _of_an_earlier_version(recorded: Path, again: Path) -> str | None:
+    """A sentence for a ledger that lacks what later versions write, and whose charges are the same."""
+    try:
+        first, second = Ledger(recorded), Ledger(again)
+    except LedgerError:
+        return None
+    if first.charges == second.charges and first.covers is None:
+        return f"{LEDGER} differs: it is of an earlier version and names no run; the charges are the same"
+    return None
 
 
 def _first_row(recorded: Path, again: Path) -> str:

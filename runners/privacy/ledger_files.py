@@ -5,14 +5,15 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpfbo.checkpoint import Checkpoint, CheckpointError, check_charged
+from dpfbo.checkpoint import Checkpoint, check_charged
+from dpfbo.checkpoint_files import CheckpointError
 from dpfbo.files import replace_file, sync_folder
 from dpfbo.privacy.ledger import Ledger, LedgerError, opened
 from dpfbo.privacy.ledger_lines import LineFault
@@ -27,12 +28,17 @@ LEDGER = "ledger.jsonl"
 
 @dataclass(frozen=True)
 class CheckedLedger:
-    """A ledger that is whole, or was made whole. facts: what was changed, by name. words: the same in a sentence."""
+    """A ledger that is whole, or was made whole.
+
+    covers: the run that it says it is of; None for an unbound one. facts: what was changed, by name. words: the same in
+    a sentence.
+    """
 
     path: str
     charges: int
     unchained: int
     words: str
+    covers: dict[str, Any] | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -59,7 +65,18 @@ def verified(path: Path) -> CheckedLedger:
     if old:
         lines = "all lines are" if old == n else f"the first {old} lines are"
         how = f"{lines} of an earlier version, without a chain of digests, and edits of them do not show"
-    return CheckedLedger(str(path), n, old, f"ledger {path} is whole: {n} charges; {how}")
+    words = f"ledger {path} is whole: {n} charges; {how}; {_covers_in_words(ledger)}"
+    return CheckedLedger(str(path), n, old, words, _covers(ledger))
+
+
+def _covers_in_words(ledger: Ledger) -> str:
+    if ledger.covers is not None:
+        return f"it covers {ledger.covers.words}"
+    return "it is unbound: no line says which run it is of" if ledger.charges else "it covers nothing yet"
+
+
+def _covers(ledger: Ledger) -> dict[str, Any] | None:
+    return None if ledger.covers is None else asdict(ledger.covers)
 
 
 def _check_records(path: Path, ledger: Ledger) -> None:
@@ -67,6 +84,11 @@ def _check_records(path: Path, ledger: Ledger) -> None:
     folder = RunFolder(path.parent)
     summary = _entries(folder.path / "summary.json")
     check_ledger(folder, len(ledger.charges), summary.get("rng", "seeded") == "seeded")
+    if ledger.covers is not None and ledger.covers.seed not in (None, summary.get("seed", ledger.covers.seed)):
+        raise LedgerError(
+            f"ledger {path} is of seed {ledger.covers.seed} and summary.json of seed {summary['seed']}: restore the "
+            "ledger that belongs here"
+        )
     check_charged(Checkpoint(folder.checkpoint_path).rounds(), ledger)
     known = {charge.round for charge in ledger.charges}
     for name, rounds in (("server.parquet", _rows(folder.path)), ("coordinator.jsonl", _sent(folder.path))):
@@ -120,17 +142,19 @@ def repaired(path: Path) -> CheckedLedger:
         if whole is None:
             ledger = Ledger(path)
             n = len(ledger.charges)
-            return CheckedLedger(
-                str(path), n, ledger.unchained, f"ledger {path} is whole, {n} charges: nothing to repair"
-            )
+            words = f"ledger {path} is whole, {n} charges: nothing to repair"
+            return CheckedLedger(str(path), n, ledger.unchained, words, _covers(ledger))
         aside = _put_beside(path, content)
         mode = os.fstat(file.fileno()).st_mode & 0o777
         replace_file(path, lambda new: new.write(whole.content), mode=mode)
-    n = len(Ledger(path).charges)
-    facts = {"raised": whole.raised, "unreadable": whole.unreadable, "missing_rounds": whole.missing,
-             "torn": whole.torn, "original": str(aside)}  # fmt: skip
+    ledger = Ledger(path)
+    n = len(ledger.charges)
+    facts = {
+        "raised": whole.raised, "unreadable": whole.unreadable, "missing_rounds": whole.missing,
+        "unbound": whole.unbound, "torn": whole.torn, "original": str(aside),
+    }  # fmt: skip
     words = f"ledger {path} is repaired, {n} charges: {'; '.join(_said(whole))}; the damaged one is {aside.name}"
-    return CheckedLedger(str(path), n, 0, words, facts)
+    return CheckedLedger(str(path), n, 0, words, _covers(ledger), facts)
 
 
 @contextmanager
@@ -168,6 +192,8 @@ def _said(whole: RepairedLedger) -> list[str]:
         said.append(f"{_lines(whole.unreadable)} unreadable and counted as the most expensive one")
     if whole.missing:
         said.append(f"rounds without a line, {_some(whole.missing)}, were counted likewise")
+    if whole.unbound:
+        said.append("the line that says which run it is of was touched and is left out")
     if whole.torn:
         said.append("an incomplete last line was left out, its broadcast never left")
     return said or ["its line ends were restored"]

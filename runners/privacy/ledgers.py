@@ -90,7 +90,7 @@ def opened(path: Path) -> Ledger:
         raise LedgerError(f"ledger {path} is not there, or no file")
     try:
         ledger = Ledger(path)
-        if not ledger.charges and path.read_bytes().strip():
+        if not ledger.charges and ledger.covers is None and path.read_bytes().strip():
             raise LedgerError(f"ledger {path} holds no whole charge: it is none, or was torn in its first line")
     except OSError as error:
         raise LedgerError(f"ledger {path} cannot be read: {error.strerror}") from error

@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpfbo.files import open_file, replace_file, sync_folder
+from dpfbo.privacy.ledger import Ledger, LedgerError
 
 PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
 _UNDER_LOCK = ("config.yaml", "rounds.parquet", "server.parquet", "summary.json", "progress.json", "rounds.zip")
@@ -205,13 +206,16 @@ class RunFolder:
             if path.name[1:-9] in _UNDER_LOCK:
                 path.unlink(missing_ok=True)
 
-    def _size_of_ledger(self) -> int:
-        return self.ledger_path.stat().st_size if self.ledger_path.exists() else 0
+    def _has_charges(self) -> bool:
+        try:
+            return bool(Ledger(self.ledger_path).charges)
+        except (OSError, LedgerError):
+            return True
 
     def _remove_empty(self, folders: Sequence[Path]) -> None:
-        """Remove an empty ledger that is alone in its folder, then those of `folders` that are empty."""
+        """Remove a ledger without charges that is alone in its folder, then those of `folders` that are empty."""
         names = {path.name for path in self.path.iterdir()}
-        if names <= {"ledger.jsonl", "lineage.json"} and not (names and self._size_of_ledger()):
+        if names <= {"ledger.jsonl", "lineage.json"} and not (names and self._has_charges()):
             for name in names:
                 (self.path / name).unlink()
         for folder in folders:

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from dpfbo import files
-from dpfbo.checkpoint import Checkpoint, CheckpointError, ReleaseFile, check_charged
+from dpfbo.checkpoint import Checkpoint, check_charged
+from dpfbo.checkpoint_files import CheckpointError, ReleaseFile
 from dpfbo.federated import federation
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior
 from dpfbo.federated.mechanism import SubsampledGaussian

@@ -255,8 +255,9 @@ def cut_off(ledger):
 
 
 def without_a_line(ledger):
-    first, *rest = ledger.read_text().splitlines(keepends=True)
-    ledger.write_text("".join(rest))
+    lines = ledger.read_text().splitlines(keepends=True)
+    k = next(k for k, line in enumerate(lines) if '"digest"' in line)
+    ledger.write_text("".join(lines[:k] + lines[k + 1 :]))
 
 
 def other_bytes(ledger):
@@ -269,7 +270,7 @@ def as_earlier(change):
     """Changes a ledger as an earlier version would have written it, without chains."""
 
     def changed(ledger):
-        lines = map(json.loads, ledger.read_text().splitlines())
+        lines = [line for line in map(json.loads, ledger.read_text().splitlines()) if "digest" in line]
         kept = [{k: v for k, v in line.items() if k not in ("format", "chain")} for line in lines]
         ledger.write_text("".join(json.dumps(line) + "\n" for line in kept))
         change(ledger)
@@ -285,13 +286,13 @@ LOST = {
     "deleted": (lambda p: p.unlink(), LACKS),
     "empty": (lambda p: p.write_bytes(b""), LACKS),
     "cut off": (cut_off, LACKS),
-    "a line": (without_a_line, TOUCHED.format(1)),
+    "a line": (without_a_line, TOUCHED.format(2)),
     "a line of an earlier version": (as_earlier(without_a_line), LACKS),
     "last line": (lambda p: p.write_bytes(b"".join(p.read_bytes().splitlines(keepends=True)[:-1])), LACKS),
     "last line torn": (lambda p: p.write_bytes(p.read_bytes()[:-9]), LACKS),
     "other bytes": (other_bytes, TOUCHED.format(3)),
     "other bytes of an earlier version": (as_earlier(other_bytes), LACKS),
-    "less cost": (lambda p: p.write_text(p.read_text().replace('"z": 1.0', '"z": 100.0', 1)), TOUCHED.format(1)),
+    "less cost": (lambda p: p.write_text(p.read_text().replace('"z": 1.0', '"z": 100.0', 1)), TOUCHED.format(2)),
 }
 
 

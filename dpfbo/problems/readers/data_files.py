@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 from dpfbo.bounded import check_plain
 
 DATA_DIR_VARIABLE = "DPFBO_DATA"
 DEFAULT_DATA_DIR = "data"
+GENERATED = "generated"  # in place of a digest: nothing is read
 
 
 class MissingData(FileNotFoundError):
@@ -67,3 +70,24 @@ def reading(path: Path, otherwise: str) -> Iterator[None]:
         raise ValueError(f"{path} needs more memory than there is") from error
     except Exception as error:
         raise ValueError(f"{path} {otherwise} ({' '.join(str(error).split())})") from error
+
+
+def digest_of_files(paths: Sequence[Path]) -> str:
+    """`sha256:` and the digest of the files' contents in this order; `generated` where there are no files.
+
+    A file that does not change is read once, a piece at a time. Raises OSError, or ValueError for one that is no file.
+    """
+    if not paths:
+        return GENERATED
+    whole = hashlib.sha256()
+    for path in paths:
+        check_plain(path)
+        status = path.stat()
+        whole.update(_content_digest(path, status.st_mtime_ns, status.st_size).encode() + b"\n")
+    return f"sha256:{whole.hexdigest()}"
+
+
+@lru_cache(maxsize=64)
+def _content_digest(path: Path, mtime_ns: int, size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -23,6 +23,7 @@ from dpfbo import (
 )
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.problems.custom import Custom
+from dpfbo.protocol import coordinator
 from dpfbo.protocol.journal import Journal
 from tests.helpers.objectives import tuned
 
@@ -135,8 +136,8 @@ def test_a_coordinator_whose_ledger_was_touched_is_refused(tmp_path, damage):
         path.unlink()
     else:
         path.write_bytes(b"".join(lines[:-1]) if damage == "cut off" else content.replace(b'"z": ', b'"z": 9', 1))
-    t = {"cut off": len(lines) - 1, "deleted": 0}.get(damage)
-    says = "line 1 does not follow" if t is None else f"lacks the broadcast of round {t}, which was sent: restore"
+    t = {"cut off": len(lines) - 2, "deleted": 0}.get(damage)
+    says = "line 2 does not follow" if t is None else f"lacks the broadcast of round {t}, which was sent: restore"
     for _ in range(2):  # the folder is not kept from the next one
         with pytest.raises(LedgerError, match=says):
             Coordinator(world.study, tmp_path / "server")
@@ -472,3 +473,20 @@ class TestBytes:
             Coordinator(study_of()).receive(0, data)
         with pytest.raises(WireError, match="the bytes must be a server's broadcast, got a message"):
             Agent(study_of(), 0, SPACE).receive(message)
+
+
+def test_a_coordinator_goes_on_with_its_code_and_its_ledger_alone(tmp_path, monkeypatch):
+    study = study_of("dp_fts_de")
+    Coordinator(study, tmp_path / "a").close()
+    other = {**coordinator.code_digests(), "federated/mechanism.py": "0" * 16}
+    monkeypatch.setattr(coordinator, "code_digests", lambda: other)
+    with pytest.raises(StateError, match=r"begun with other code of the mechanism \(federated/mechanism.py\)"):
+        Coordinator(study, tmp_path / "a")
+    Coordinator(study, tmp_path / "a", any_code=True).close()
+    with pytest.raises(SettingError, match="any_code must be False where releases are real"):
+        Coordinator(replace(study, rng="os"), tmp_path / "b", any_code=True)
+    Coordinator(replace(study, seed=study.seed + 1), tmp_path / "c").close()
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "ledger.jsonl").write_bytes((tmp_path / "c" / "ledger.jsonl").read_bytes())
+    with pytest.raises(LedgerError, match="is of another run"):
+        Coordinator(study, tmp_path / "d")

@@ -65,7 +65,8 @@ class TestVerify:
         for given in (path, tmp_path):
             code, out, err = call(capsys, given, "--verify")
             assert (code, err) == (0, "") and out.count("\n") == 1
-            assert out == f"ledger {path} is whole: 5 charges; no line was edited, moved or removed from the middle\n"
+            whole = f"ledger {path} is whole: 5 charges; no line was edited, moved or removed from the middle; "
+            assert out == f"{whole}it is unbound: no line says which run it is of\n"
         (answer,) = json.loads(call(capsys, path, "--verify", "--json")[1])
         assert (answer["charges"], answer["unchained"]) == (5, 0)
 

@@ -1,0 +1,57 @@
+"""The run that a ledger is of: its setting, seed, data and relation."""
+
+from dataclasses import dataclass
+
+from dpfbo import checks
+from dpfbo.checks import SettingError
+
+_LONGEST = 200  # characters
+_WORDS = {"setting": "another setting", "seed": "another seed", "data": "other data", "relation": "another relation"}
+
+
+@dataclass(frozen=True)
+class LedgerCoverage:
+    """The run whose charges a ledger holds.
+
+    setting: its name, such as a digest of the settings. seed: of the noise; None where the noise is the system's.
+    data: fingerprint of the data (`dpfbo.problems.data_fingerprint`); None if it is not known. relation: the neighbours
+    that its epsilon compares; None if nothing is claimed.
+
+    Raises SettingError, with the name of the field, for a value that it cannot have.
+    """
+
+    setting: str
+    seed: int | None = None
+    data: str | None = None
+    relation: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.seed is not None:
+            checks.integer("seed", self.seed, minimum=0)
+        for name in ("setting", "data", "relation"):
+            value = getattr(self, name)
+            text = isinstance(value, str) and value.isprintable() and 0 < len(value) <= _LONGEST
+            if not text and (value is not None or name == "setting"):
+                raise SettingError(name, f"must be a text of 1 to {_LONGEST} letters, got {str(value)[:_LONGEST]!r}")
+
+    def differences(self, other: "LedgerCoverage") -> list[str]:
+        """`another seed (3, and this is 0)` for each field that is not that of the other; unknown data fit any."""
+        found = []
+        for name, words in _WORDS.items():
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs and (name in ("setting", "seed") or None not in (mine, theirs)):
+                found.append(f"{words} ({_short(mine)}, and this is {_short(theirs)})")
+        return found
+
+    @property
+    def words(self) -> str:
+        """`setting 0a1b2c3d4e5f, seed 0, data sha256:0a1b2c3d4e5f, relation zero-out`."""
+        seed = "noise of the system" if self.seed is None else f"seed {self.seed}"
+        data = "data without a fingerprint" if self.data is None else f"data {_short(self.data)}"
+        relation = "no relation" if self.relation is None else f"relation {self.relation}"
+        return f"setting {_short(self.setting)}, {seed}, {data}, {relation}"
+
+
+def _short(value: object) -> str:
+    text = "none" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:19]}.."

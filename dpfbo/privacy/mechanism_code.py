@@ -1,0 +1,79 @@
+"""The code that determines sampling, clipping, noise and charge, by digests of its source files.
+
+A run that goes on with other code than it began with would mix two mechanisms under one claim. So the checkpoint of a
+run, and the journal of a server, keep these digests, and who goes on compares them (`changed`). They cover this
+package's own files: not the accountants, which are applied to the whole ledger anew each time, and not a message, a
+weighting, a noise or a server of another package.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+
+VERSION = 1  # of the mechanism; to be raised where its law changes and none of the files below does
+
+SOURCES = (
+    "rng.py",
+    "privacy/charge.py",
+    "privacy/entropy.py",
+    "privacy/ledger.py",
+    "privacy/noise.py",
+    "privacy/release.py",
+    "privacy/accounting/analytic_gaussian.py",
+    "privacy/accounting/events.py",
+    "federated/controls.py",
+    "federated/dropout.py",
+    "federated/mechanism.py",
+    "federated/messages.py",
+    "federated/peer_exchange.py",
+    "federated/prior_server.py",
+    "federated/schedule.py",
+    "federated/server.py",
+    "federated/server_parts.py",
+    "federated/prior/statistics.py",
+    "federated/weights/__init__.py",
+    "federated/weights/decay.py",
+    "federated/weights/power.py",
+    "federated/weights/softmax.py",
+    "federated/weights/uniform.py",
+    "outsourced/curator.py",
+    "outsourced/table.py",
+    "outsourced/transforms/__init__.py",
+    "outsourced/transforms/cells.py",
+    "outsourced/transforms/cover.py",
+    "outsourced/transforms/gaussian.py",
+    "outsourced/transforms/histogram.py",
+    "outsourced/transforms/indices.py",
+    "outsourced/transforms/plain.py",
+    "outsourced/transforms/random_projection.py",
+)  # below the folder of this package
+_DIGITS = 16  # hexadecimal, of a file's digest
+_VERSION = "version"
+_SHOWN = 4  # files that a sentence names
+
+
+@cache
+def code_digests() -> dict[str, str] | None:
+    """By file, a digest of its text with line ends as `\\n`, and `version`; None where no source is installed.
+
+    They are those of the files as they are at the first call. Not to be changed.
+    """
+    root, found = resources.files("dpfbo"), {_VERSION: str(VERSION)}
+    for name in SOURCES:
+        try:
+            source = root.joinpath(*name.split("/")).read_bytes()
+        except OSError:
+            return None
+        text = source.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        found[name] = hashlib.sha256(text).hexdigest()[:_DIGITS]
+    return found
+
+
+def changed(before: Mapping[str, str] | None, now: Mapping[str, str] | None) -> str:
+    """The names of the files that differ, in words; empty if none does, or one of the two is not known."""
+    if before is None or now is None or dict(before) == dict(now):
+        return ""
+    names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + rest
