@@ -50,7 +50,7 @@ def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
             summary = json.loads(read_plain(folder.path / name, MOST_RECORD))
             if isinstance(summary["rounds"], int):
                 return summary if summary["rounds"] >= rounds else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
     return None
 
@@ -64,7 +64,7 @@ def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
     for path in (folder.path / SUMMARY, folder.path / BEFORE, *earlier):
         try:
             known = int(json.loads(read_plain(path, MOST_RECORD))["n_charges"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
         if known > n_charges:
             raise ResultsError(
@@ -158,7 +158,7 @@ def relatives(experiment: Path, seed: int, lineage: Lineage) -> list[tuple[Path,
     for path in experiment.glob(f"*/{seed}/{LINEAGE}"):
         try:
             other = Lineage(**json.loads(read_plain(path, MOST_RECORD)))
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise ResultsError(f"{path} cannot be read ({error}): restore it, or delete the folder") from error
         if other.any_noise == lineage.any_noise:
             found.append((path.parent, other))

@@ -279,7 +279,7 @@ def trial_folder(
     if known is not None:
         try:
             made = json.loads(read_plain(known / "summary.json", MOST_RECORD))["rounds"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             made = rounds
         if rounds in (None, made):
             return RunFolder(known)

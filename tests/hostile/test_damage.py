@@ -22,6 +22,7 @@ def made(tmp_path_factory):
         ("ledger", "ledger.jsonl", "a FIFO"), ("ledger --verify", "server.parquet", "truncated"),
         ("ledger --verify", "summary.json", "a FIFO"), ("status", "summary.json", "a FIFO"),
         ("board", "summary.json", "a FIFO"), ("board", "config.yaml", "deep"), ("run", "ledger.jsonl", "CRLF"),
+        ("run", "summary.json", "deep"), ("ledger --verify", "summary.json", "deep"),
     ],
 )  # fmt: skip
 def test_a_damaged_folder_is_read_or_refused_in_a_sentence(made, tmp_path, command, file, kind):
