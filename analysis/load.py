@@ -15,6 +15,7 @@ import yaml
 from analysis.labels import FOLLOW, NAMES, VARIANTS, claimed_epsilon, flat, is_outsourced, labels
 from analysis.labels import label as label
 from analysis.labels import metric_label as metric_label
+from analysis.plain_files import check_plain, plain_bytes, plain_yaml
 from analysis.schema import NOISE, lacking
 
 # settings of algorithm.own_gp that earlier versions did not have, with the value that changes nothing
@@ -79,6 +80,7 @@ class Run:
         """Epsilon of what was released before the query of each round 0..T, by the run's accountant; may be inf."""
         file = self.path / "server.parquet"
         try:
+            check_plain(file)
             released = pd.read_parquet(file, columns=["epsilon"])["epsilon"]
         except (OSError, ValueError, KeyError) as error:
             why = getattr(error, "strerror", None) or (
@@ -238,8 +240,7 @@ def _class_names(node: Any) -> Any:
 
 def _read(folder: Path) -> Run:
     summary = _parsed(folder / "summary.json", json.loads)
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    config = normalised(_parsed(folder / "config.yaml", lambda text: yaml.load(text, loader)))
+    config = normalised(_parsed(folder / "config.yaml", plain_yaml))
     wrong = lacking(summary, config)
     if wrong:
         raise LoadError(f"{folder} was not written by this version ({wrong}): delete it and run it again")
@@ -248,8 +249,8 @@ def _read(folder: Path) -> Run:
 
 def _parsed(file: Path, parse: Callable[[str], Any]) -> Any:
     try:
-        return parse(file.read_text())
-    except (OSError, ValueError, yaml.YAMLError) as error:
+        return parse(plain_bytes(file).decode())
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise LoadError(
             f"{file} cannot be read ({' '.join(str(error).split())}): delete its folder and run it again"
         ) from error

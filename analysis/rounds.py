@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.load import LoadError
+from analysis.plain_files import check_plain, plain_bytes
 
 COLUMNS = ("agent", "round", "region", "source", "x", "y", "best", "regret")
 SOURCES = ("initial", "own", "server", "random", "modeler")  # in a checkpoint sources are indices into this
@@ -74,17 +75,19 @@ class RunFiles:
     def _of_parquet(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         path = self.folder / "rounds.parquet"
         try:
+            check_plain(path)
             with pq.ParquetFile(path) as file:
                 for k in range(file.num_row_groups):
                     yield file.read_row_group(k, columns=list(columns)).select(list(columns))
-        except (OSError, KeyError, pa.ArrowException) as error:
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
             raise LoadError(f"{path} cannot be read ({' '.join(str(error).split())})") from error
 
     def _of_checkpoint(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield rounds up to the first whose file is absent, or was not whole when a process ended."""
         for t in count():
             try:
-                with np.load(self.folder / "checkpoint" / f"round-{t:05d}.npz", allow_pickle=False) as file:
+                check_plain(path := self.folder / "checkpoint" / f"round-{t:05d}.npz")
+                with np.load(path, allow_pickle=False) as file:
                     shape = file["y"].shape
                     data = [_column(name, t, shape, file.__getitem__, set(file.files)) for name in columns]
             except OSError as error:
@@ -122,7 +125,7 @@ def _last_of_each(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
 
 def _object(path: Path) -> dict[str, Any] | None:
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(plain_bytes(path))
     except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None

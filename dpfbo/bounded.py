@@ -14,6 +14,7 @@ import numpy as np
 import yaml
 
 MOST_YAML = 4 * 2**20  # bytes
+MOST_RECORD = 2**30  # bytes of a file of records that is read at once
 MOST_NODES = 100_000
 
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}

@@ -28,8 +28,8 @@ STEPS = {
         "privacy theory status headroom board backfill upload workspace",
     ),
     "analysis": (
-        "arguments labels", "schema", "load", "tables evidence rounds", "claims drawing", "figures agents", "html",
-        "report",
+        "arguments labels plain_files", "schema", "load", "tables evidence rounds", "claims drawing",
+        "figures agents", "html", "report",
     ),
 }  # fmt: skip
 FOREIGN = {

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
+from dpfbo.bounded import check_yaml
 from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.run_folder import RunFolder
 from runners.sweep.trials import Phase, Trial, quantiles_in, state
@@ -106,6 +107,7 @@ def read_object(path: Path) -> dict[str, Any]:
 def limits_in_config(path: Path) -> tuple[float | None, float | None, float | None]:
     """(target epsilon, epsilon and delta of the budget) in a config.yaml; None where there is none to read."""
     try:
+        check_yaml(path)  # the loader would crash on deep nesting
         privacy = yaml.load(_bytes(path), getattr(yaml, "CSafeLoader", yaml.SafeLoader))["privacy"]
         budget = privacy.get("budget") or {}
         return number(privacy.get("epsilon")), number(budget.get("epsilon")), number(budget.get("delta"))

@@ -16,14 +16,21 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
+from dpfbo.bounded import MOST_RECORD, check_plain, check_yaml, read_plain
 from runners.record import picture
 from runners.record import wandb_attempts as attempts
 from runners.record import wandb_layout as layout
 from runners.record.wandb_tracker import WandbTracker
 
 # errors of reading files that are not those of a finished run
-DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, yaml.YAMLError)
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, yaml.YAMLError)
 QUANTILES = {"regret/q10": 0.1, "regret/median": 0.5, "regret/q90": 0.9}  # over the agents
+
+
+def _plain(path: Path) -> Path:
+    """The path of a plain file. Raises ValueError for a pipe, which might never end."""
+    check_plain(path)
+    return path
 
 
 @dataclass(frozen=True)
@@ -34,13 +41,14 @@ class RunOnDisk:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / "summary.json").read_bytes())
+        found: dict[str, Any] = json.loads(read_plain(self.folder / "summary.json", MOST_RECORD))
         return found
 
     @cached_property
     def config(self) -> dict[str, Any]:
+        check_yaml(self.folder / "config.yaml")  # the loader would crash on deep nesting
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        found: dict[str, Any] = yaml.load((self.folder / "config.yaml").read_bytes(), loader)
+        found: dict[str, Any] = yaml.load(read_plain(self.folder / "config.yaml", MOST_RECORD), loader)
         return found
 
     @cached_property
@@ -66,9 +74,9 @@ class RunOnDisk:
 
     def rounds(self) -> Iterator[dict[str, float | None]]:
         """Yield the metrics of each round, as `WandbTracker.log_round` takes them."""
-        table = pq.read_table(self.folder / "rounds.parquet", columns=["round", "agent", "regret"])
+        table = pq.read_table(_plain(self.folder / "rounds.parquet"), columns=["round", "agent", "regret"])
         number, agent, regret = (np.asarray(table[name]) for name in ("round", "agent", "regret"))
-        server = {row.pop("round"): row for row in pq.read_table(self.folder / "server.parquet").to_pylist()}
+        server = {row.pop("round"): row for row in pq.read_table(_plain(self.folder / "server.parquet")).to_pylist()}
         for round, mean in enumerate(self.summary["curve"]["mean"]):
             at = number == round
             last = regret[at].reshape(len(np.unique(agent[at])), -1)[:, -1]  # of each agent's queries in the round
@@ -82,7 +90,7 @@ class RunOnDisk:
 
     def epsilons(self) -> list[float]:
         """After each broadcast and up to the last round, by the run's accountant; inf if there is no finite one."""
-        found = pq.read_table(self.folder / "server.parquet", columns=["epsilon"])["epsilon"].to_pylist()
+        found = pq.read_table(_plain(self.folder / "server.parquet"), columns=["epsilon"])["epsilon"].to_pylist()
         spent = [np.inf if epsilon is None else float(epsilon) for epsilon in found]
         return spent + spent[-1:] * (self.summary["rounds"] - len(spent))
 

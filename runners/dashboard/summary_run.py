@@ -17,6 +17,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from dpfbo.bounded import MOST_RECORD, read_plain
 from dpfbo.files import replace_file
 from runners.dashboard import frontier_picture
 from runners.dashboard.from_files import DAMAGED, RunOnDisk
@@ -121,7 +122,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> Any:
 def _claims(experiment: Path) -> list[dict[str, Any]]:
     """The judged claims about the experiment, as text; none if the file is not there."""
     try:
-        found = json.loads((experiment / CLAIMS).read_bytes())["findings"]
+        found = json.loads(read_plain(experiment / CLAIMS, MOST_RECORD))["findings"]
         names = list(dict.fromkeys(key for claim in found for key in claim))
         return [{name: _text(claim.get(name)) for name in names} for claim in found]
     except FileNotFoundError:
@@ -137,6 +138,6 @@ def _text(value: Any) -> str | None:
 
 def _read(experiment: Path) -> SummaryNote | None:
     try:
-        return SummaryNote(**json.loads((experiment / "wandb" / NOTE).read_bytes()))
+        return SummaryNote(**json.loads(read_plain(experiment / "wandb" / NOTE, MOST_RECORD)))
     except (OSError, ValueError, TypeError):
         return None

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from dpfbo.bounded import check_yaml
+from dpfbo.bounded import MOST_RECORD, check_yaml, read_plain
 from dpfbo.files import open_file
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from runners.compose.composition import Composition
@@ -76,7 +76,7 @@ def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfi
     if not folder.is_dir():
         raise ResultsError(f"{str(folder)!r} is no folder of a finished run")
     try:
-        summary = json.loads((folder / "summary.json").read_bytes())
+        summary = json.loads(read_plain(folder / "summary.json", MOST_RECORD))
         check_yaml(folder / "config.yaml")
         settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
         if not isinstance(summary, dict) or not {"rng", "problem", "algorithm"} <= summary.keys():

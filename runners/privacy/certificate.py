@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpfbo.bounded import MOST_RECORD, read_plain
 from dpfbo.files import replace_file
 from dpfbo.privacy.accounting import delta_in_words, epsilon_in_words, in_words
 from dpfbo.privacy.ledger import Charge
@@ -83,7 +84,7 @@ def _summary(folder: Path) -> dict[str, Any]:
         if not (folder / name).is_file():
             raise ResultsError(f"{folder} holds no finished run: {name} is missing")
     try:
-        summary: dict[str, Any] = json.loads((folder / "summary.json").read_bytes())
+        summary: dict[str, Any] = json.loads(read_plain(folder / "summary.json", MOST_RECORD))
         rng, private, delta = summary["rng"], summary["private"], summary["delta"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise ResultsError(f"{folder / 'summary.json'} cannot be read: {error}") from error

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpfbo.bounded import MOST_RECORD, read_plain
 from dpfbo.checkpoint import Checkpoint, check_charged
 from dpfbo.checkpoint_files import CheckpointError
 from dpfbo.files import replace_file, sync_folder
@@ -100,7 +101,7 @@ def _check_records(path: Path, ledger: Ledger) -> None:
 
 def _entries(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_plain(path, MOST_RECORD))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -118,7 +119,7 @@ def _rows(folder: Path) -> list[int]:
 def _sent(folder: Path) -> list[int]:
     """The rounds that a server has sent with noise, from the whole lines of its journal."""
     try:
-        lines = (folder / "coordinator.jsonl").read_bytes().split(b"\n")[:-1]
+        lines = read_plain(folder / "coordinator.jsonl", MOST_RECORD).split(b"\n")[:-1]
         events = [event for event in map(json.loads, lines) if event["event"] == "sent"]
         return [event["round"] for event in events if event["sigma"] is not None]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -9,8 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
-from dpfbo.bounded import check_yaml
+from dpfbo.bounded import check_plain, check_yaml
 
 SUMMARY_AGENTS = 100  # most agents whose best queries a summary lists
 
@@ -62,7 +64,14 @@ def as_rows(best: pa.Table) -> list[dict[str, Any]]:
 def best_in(folder: Path) -> pa.Table:
     """`best_found` of a finished run in its folder. Raises OSError or ValueError for one without readable files."""
     check_yaml(folder / "config.yaml")
-    cfg = OmegaConf.load(folder / "config.yaml")
+    try:
+        cfg = OmegaConf.load(folder / "config.yaml")
+    except (YAMLError, OmegaConfBaseException, RecursionError) as error:
+        said = " ".join(str(error).split())
+        raise ValueError(
+            f"{folder / 'config.yaml'} cannot be read ({said}): delete its folder and run it again"
+        ) from error
+    check_plain(folder / "rounds.parquet")
     with pq.ParquetFile(folder / "rounds.parquet") as file:
         wanted = [n for n in file.schema_arrow.names if n in ("agent", "round", "y", "x") or n.startswith("x.")]
         tables = (file.read_row_group(k, columns=wanted) for k in range(file.num_row_groups))

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dpfbo.bounded import MOST_RECORD, read_plain
 from dpfbo.files import replace_file, sync_folder
 from runners.record.run_folder import ResultsError, RunFolder
 
@@ -46,10 +47,10 @@ def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
     """
     for name in (SUMMARY, BEFORE):
         try:
-            summary = json.loads((folder.path / name).read_bytes())
+            summary = json.loads(read_plain(folder.path / name, MOST_RECORD))
             if isinstance(summary["rounds"], int):
                 return summary if summary["rounds"] >= rounds else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
     return None
 
@@ -62,8 +63,8 @@ def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
     earlier = [] if seeded else folder.path.glob(f"{EARLIER}/*/{SUMMARY}")
     for path in (folder.path / SUMMARY, folder.path / BEFORE, *earlier):
         try:
-            known = int(json.loads(path.read_bytes())["n_charges"])
-        except (OSError, ValueError, KeyError, TypeError):
+            known = int(json.loads(read_plain(path, MOST_RECORD))["n_charges"])
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             continue
         if known > n_charges:
             raise ResultsError(
@@ -156,8 +157,8 @@ def relatives(experiment: Path, seed: int, lineage: Lineage) -> list[tuple[Path,
     found = []
     for path in experiment.glob(f"*/{seed}/{LINEAGE}"):
         try:
-            other = Lineage(**json.loads(path.read_bytes()))
-        except (OSError, ValueError, TypeError) as error:
+            other = Lineage(**json.loads(read_plain(path, MOST_RECORD)))
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             raise ResultsError(f"{path} cannot be read ({error}): restore it, or delete the folder") from error
         if other.any_noise == lineage.any_noise:
             found.append((path.parent, other))

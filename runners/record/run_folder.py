@@ -28,6 +28,7 @@ from typing import Any, BinaryIO, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpfbo.bounded import MOST_RECORD, read_plain
 from dpfbo.files import open_file, replace_file, sync_folder
 from dpfbo.privacy.ledger import Ledger, LedgerError
 
@@ -178,15 +179,15 @@ class RunFolder:
     def progress(self) -> Progress | None:
         """The progress of a run that is not finished; None if it never began."""
         try:
-            return Progress(**json.loads((self.path / "progress.json").read_bytes()))
+            return Progress(**json.loads(read_plain(self.path / "progress.json", MOST_RECORD)))
         except (OSError, ValueError, TypeError, RecursionError):
             return None
 
     def preemptions(self) -> int:
         """The number of times that the run's process went away, as its sweep noted them."""
         try:
-            return self.preemptions_path.read_bytes().count(b"\n")
-        except OSError:
+            return read_plain(self.preemptions_path, MOST_RECORD).count(b"\n")
+        except (OSError, ValueError):
             return 0
 
     def busy(self) -> bool:
@@ -277,8 +278,8 @@ def trial_folder(
     known = existing(experiment, setting, seed, labelled)
     if known is not None:
         try:
-            made = json.loads((known / "summary.json").read_bytes())["rounds"]
-        except (OSError, ValueError, KeyError, TypeError):
+            made = json.loads(read_plain(known / "summary.json", MOST_RECORD))["rounds"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             made = rounds
         if rounds in (None, made):
             return RunFolder(known)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dpfbo.bounded import MOST_RECORD, read_plain
 from dpfbo.files import replace_file
 
 NOTE = "wandb.json"
@@ -37,7 +38,7 @@ class WandbNote:
 def read_note(run_dir: Path) -> WandbNote | None:
     """The note of a run folder; None if there is none to read."""
     try:
-        return WandbNote(**json.loads((run_dir / NOTE).read_bytes()))
+        return WandbNote(**json.loads(read_plain(run_dir / NOTE, MOST_RECORD)))
     except (OSError, ValueError, TypeError):
         return None
 

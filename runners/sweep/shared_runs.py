@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 from omegaconf import OmegaConf
 
+from dpfbo.bounded import check_yaml
 from runners.compose.conf_folder import CONF
 from runners.dashboard.from_files import DAMAGED
 from runners.dashboard.log_experiment import log_copies
@@ -171,6 +172,7 @@ def copy(source: Path, target: RunFolder) -> None:
     """
     name = target.path.parent.parent.name
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    check_yaml(source / "config.yaml")  # the loader would crash on deep nesting
     config = yaml.load((source / "config.yaml").read_bytes(), loader)
     summary = json.loads((source / "summary.json").read_bytes())
     if summary.get("rng") != "seeded":

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from dpfbo.bounded import MOST_RECORD, read_plain
 from dpfbo.files import replace_file
 from runners.record.run_folder import ResultsError, RunFolder, labelled_folders, trial_folder
 
@@ -210,7 +211,7 @@ def _found(folder: Path) -> Trial:
 def _read_object(path: Path) -> dict[str, Any] | None:
     """A JSON object; None if there is none to read (yet)."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_plain(path, MOST_RECORD))
     except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None

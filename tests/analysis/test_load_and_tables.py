@@ -239,7 +239,7 @@ def test_a_server_of_ones_own_is_named_by_its_class():
 
 def test_a_program_reads_each_run_once(results, tmp_path, monkeypatch, capfd):
     """A program reads each of the three files once, and no epsilon of runs that share nothing."""
-    read_files, real_text, real_parquet = Counter(), Path.read_text, pd.read_parquet
+    read_files, real_text, real_parquet = Counter(), Path.read_bytes, pd.read_parquet
 
     def text(path, *more, **options):
         read_files[path] += path.is_relative_to(results)
@@ -249,7 +249,7 @@ def test_a_program_reads_each_run_once(results, tmp_path, monkeypatch, capfd):
         read_files[path] += 1
         return real_parquet(path, **options)
 
-    monkeypatch.setattr(Path, "read_text", text)
+    monkeypatch.setattr(Path, "read_bytes", text)
     monkeypatch.setattr(pd, "read_parquet", parquet)
     given = ["--results-dir", str(results)]
     for program in (

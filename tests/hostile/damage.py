@@ -53,7 +53,7 @@ CONTENTS: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "list": lambda content, dice: b"[1, 2]\n",
     "null": lambda content, dice: b"null\n",
     "text for a number": lambda content, dice: content.replace(b": 3", b': "x"'),
-    "negative rounds": lambda content, dice: content.replace(b'"round": ', b'"round": -').replace(b"rounds: ", b"rounds: -"),
+    "negative rounds": lambda content, dice: content.replace(b'"round": ', b'"round": -').replace(b"s: ", b"s: -"),
     "repeated": lambda content, dice: content * 2,
     "zip bomb": lambda content, dice: _bomb(),
     "pickle": lambda content, dice: _pickled(),
@@ -141,9 +141,9 @@ def commands(results: Path, run: Path) -> dict[str, Callable[[], int | None]]:
         "certificate": lambda: privacy.main(["certificate", str(run)]),
         "replay": lambda: _run("--replay", str(run)),
         "tables": lambda: tables.main(["single", *where]),
-        "figures": lambda: figures.main(["single", *where]),
+        "figures": lambda: figures.main(["single", "accountant=rdp", *where]),
         "claims": lambda: claims.main(["single", *where]),
-        "report": lambda: report.main(["single", *where]),
+        "report": lambda: report.main(["single", "accountant=rdp", *where]),
         "backfill": backfill,
         "board": board,
     }
@@ -194,7 +194,7 @@ def cases(made: dict[str, Path]) -> Iterator[tuple[str, Path, str]]:
 
 
 def campaign(seed: int, most: int | None = None, only: str | None = None) -> list[tuple[str, str, str, str, str]]:
-    """(command, kind of damage, outcome, state and file, what was said) of every call. most: cases drawn by the seed."""
+    """(command, kind of damage, outcome, state and file, what was said) of every call. most: of so many cases."""
     found = []
     with tempfile.TemporaryDirectory() as name:
         root, dice = Path(name), random.Random(seed)
