@@ -58,9 +58,10 @@ slurm-test: $(READY)
 gpu-test: $(READY)
 	@$(BIN)/python -m pytest -rfEsp -n 0 tests/dpfbo/test_gpu.py tests/runners/executor/test_gpu_share.py
 
-# SIGKILLs of actors and drivers at random moments, ten of each kind: a quarter of an hour and more
+# SIGKILLs of actors and drivers at random moments, ten of each kind: a quarter of an hour and more; then mutants
 soak: $(READY)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants
 
 lint: $(READY)
 	@$(BIN)/ruff check .
