@@ -12,18 +12,18 @@ class MutatedModule:
 
 
 _PRIVACY = "dpfbo/privacy/test_"
+_MECHANISM = "dpfbo/federated/test_mechanism.py"
 MODULES = {
     "mechanism": MutatedModule(
-        ("federated/mechanism",), ("dpfbo/federated/test_mechanism.py", f"{_PRIVACY}noise.py", f"{_PRIVACY}entropy.py")
+        ("federated/mechanism",),
+        (_MECHANISM, "dpfbo/federated/test_weighted_average.py", f"{_PRIVACY}noise.py", f"{_PRIVACY}entropy.py"),
     ),
-    "messages": MutatedModule(("federated/messages",), ("dpfbo/federated/test_mechanism.py",)),
-    "noise": MutatedModule(("privacy/noise",), (f"{_PRIVACY}noise.py", "dpfbo/federated/test_mechanism.py")),
-    "entropy": MutatedModule(
-        ("privacy/entropy",), (f"{_PRIVACY}entropy.py", f"{_PRIVACY}os_entropy.py", "dpfbo/federated/test_mechanism.py")
-    ),
+    "messages": MutatedModule(("federated/messages",), (_MECHANISM, "dpfbo/federated/test_messages.py")),
+    "noise": MutatedModule(("privacy/noise",), (f"{_PRIVACY}noise.py", _MECHANISM)),
+    "entropy": MutatedModule(("privacy/entropy",), (f"{_PRIVACY}entropy.py", f"{_PRIVACY}os_entropy.py", _MECHANISM)),
     "ledger": MutatedModule(
         ("privacy/ledger", "privacy/ledger_lines", "privacy/charge", "privacy/event_prefix"),
-        (f"{_PRIVACY}ledger.py", f"{_PRIVACY}ledger_lines.py", f"{_PRIVACY}budget.py"),
+        tuple(f"{_PRIVACY}{name}.py" for name in ("charge", "ledger", "ledger_lines", "ledger_format", "budget")),
     ),
     "budget": MutatedModule(("privacy/budget",), (f"{_PRIVACY}budget.py", f"{_PRIVACY}plan.py")),
     "plan": MutatedModule(("privacy/plan",), (f"{_PRIVACY}plan.py", f"{_PRIVACY}budget.py")),

@@ -386,6 +386,7 @@ def test_signal_and_noise_add_up_to_the_release():
     mechanism, sent, w = SubsampledGaussian(1.0, 0.5, 2.0), messages(), weights()
     out, private = both(mechanism, sent, w)
     total = w @ clip(sent, 2.0 / math.sqrt(P))[0]
+    assert (out.sigma, out.sensitivity) == (mechanism.sigma(w), mechanism.sensitivity(w))
     assert private.signal == pytest.approx(float(total.norm()))
     assert private.noise == pytest.approx(float((out.values - total).norm()))
     assert private.n_clipped == int((sent.norm(dim=1) > 2.0 / math.sqrt(P)).sum())
