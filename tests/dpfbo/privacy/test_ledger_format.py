@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 
 import pytest
 import torch
@@ -81,7 +82,18 @@ def test_a_file_put_in_the_ledgers_place_is_read_whole_even_of_the_same_size_and
     os.utime(new, ns=(time, time))
     new.replace(path)
     assert path.stat().st_mtime_ns == time
-    with pytest.raises(LedgerError, match="line 1 does not follow"):
+    with pytest.raises(LedgerError, match=f"^ledger {re.escape(str(path))} line 1 does not follow"):
+        ledger.charge(charge(3))
+
+
+def test_a_bad_line_between_charges_has_its_number(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    for t in range(3):
+        ledger.charge(charge(t))
+    with open(path, "ab") as file:
+        file.write(plain(charge(9)))
+    with pytest.raises(LedgerError, match="line 4 has no chain"):
         ledger.charge(charge(3))
 
 

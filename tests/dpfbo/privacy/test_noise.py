@@ -60,6 +60,14 @@ def test_sigma_grows_with_the_rounding_and_the_charge_does_not():
     assert discrete.dp_event(w, 0) == plain.dp_event(w, 0)
 
 
+def test_without_noise_nothing_is_rounded_or_drawn():
+    mechanism = SubsampledGaussian(1.0, 0.0, 100.0, noise=DiscreteGaussian(20))
+    w, sent = torch.full((3, 10), 0.1, dtype=torch.float64), total()[0, :10].view(10, 1) / 3
+    out, private = mechanism.release(sent, w, 1, SeededEntropy(Streams(0)), 0)
+    assert torch.equal(out.values, w @ sent) and (out.sigma, private.noise) == (0.0, 0.0)
+    assert mechanism.sigma(torch.zeros(3, 10, dtype=torch.float64)) == 0.0
+
+
 def test_discrete_noise_has_no_seed():
     with pytest.raises(ValueError, match=r"has no seed: it needs entropy"):
         DiscreteGaussian().add(total(), 1.0, 1.0, SeededEntropy(Streams(0)), 0)

@@ -124,6 +124,13 @@ class TestCalibrate:
         assert self.cost(T=T) <= 2.0 < self.cost(T=T + 1)
         assert p.calibrate_rounds(events_of, 2.0, alike=False) == T
 
+    def test_no_round_gets_less_than_the_smallest_noise(self):
+        """Of all multipliers, which all cost the same, the smallest with z_t >= 0.01 in each round."""
+        p = PrivacyPlan((), DELTA, {"linear": Linear()}, "linear", "")
+        for least, z in ((1.0, 0.01), (0.5, 0.02), (4.0, 0.01)):
+            for guess in (None, 0.01, z):
+                assert p.calibrate_noise(lambda z: range(1), 2.0, least, guess) == z
+
     @pytest.mark.parametrize(("target", "T", "tried"), [(31.5, 63, [64]), (32.0, 64, [64, 128]), (100.25, 200, 3)])
     def test_rounds_that_differ(self, target, T, tried):
         """Half an epsilon a round: 64 rounds are analysed at once, then twice as many."""
