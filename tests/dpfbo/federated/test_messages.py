@@ -39,3 +39,8 @@ def test_accepted_messages_are_in_the_order_asked_for(as_list):
     received, rejected = accept(sent, torch.tensor([3, 4]), 2)  # there is no agent 4
     assert torch.equal(received, torch.stack([ROWS[3], torch.zeros(2, dtype=torch.float64)])) and rejected == 1
     assert accept(sent, torch.tensor([], dtype=torch.long), 2)[0].shape == (0, 2)
+
+
+def test_a_tensor_of_more_dimensions_holds_no_messages():
+    received, rejected = accept(torch.ones(4, 2, 3, dtype=torch.float64), torch.tensor([0, 1]), 2)
+    assert torch.equal(received, torch.zeros(2, 2, dtype=torch.float64)) and rejected == 2
