@@ -32,6 +32,7 @@ MODULES = {
         tuple(f"{_PRIVACY}{name}.py" for name in ("accounting", "many_rounds", "gdp", "fixed_size", "calibrate")),
     ),
 }
+BY_DEFAULT = tuple(name for name in MODULES if name != "accounting")  # whose survivors nobody explained yet
 
 # tests that start another interpreter, where no mutant is, or that take long
 LEFT_OUT = (

@@ -37,6 +37,7 @@ def test_the_first_chain_covers_all_bytes_before_it(tmp_path, n):
     path = tmp_path / "ledger.jsonl"
     before = b"".join(plain(charge(t)) for t in range(n))
     path.write_bytes(before)
+    assert (Ledger().unchained, Ledger(tmp_path / "none").unchained, Ledger(path).unchained) == (0, 0, n)
     Ledger(path).charge(charge(7))
     line = path.read_bytes().splitlines()[-1]
     text = line[: line.index(b', "chain"')] + b"}"

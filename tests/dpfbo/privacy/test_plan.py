@@ -131,7 +131,9 @@ class TestCalibrate:
             for guess in (None, 0.01, z):
                 assert p.calibrate_noise(lambda z: range(1), 2.0, least, guess) == z
 
-    @pytest.mark.parametrize(("target", "T", "tried"), [(31.5, 63, [64]), (32.0, 64, [64, 128]), (100.25, 200, 3)])
+    @pytest.mark.parametrize(
+        ("target", "T", "tried"), [(0.5, 1, [64]), (31.5, 63, [64]), (32.0, 64, [64, 128]), (100.25, 200, 3)]
+    )
     def test_rounds_that_differ(self, target, T, tried):
         """Half an epsilon a round: 64 rounds are analysed at once, then twice as many."""
         asked, p = [], PrivacyPlan((), DELTA, {"linear": Linear()}, "linear", "")
