@@ -16,7 +16,13 @@ _MECHANISM = "dpfbo/federated/test_mechanism.py"
 MODULES = {
     "mechanism": MutatedModule(
         ("federated/mechanism",),
-        (_MECHANISM, "dpfbo/federated/test_weighted_average.py", f"{_PRIVACY}noise.py", f"{_PRIVACY}entropy.py"),
+        (
+            _MECHANISM,
+            "dpfbo/federated/test_mechanism_limits.py",
+            "dpfbo/federated/test_weighted_average.py",
+            f"{_PRIVACY}noise.py",
+            f"{_PRIVACY}entropy.py",
+        ),
     ),
     "messages": MutatedModule(("federated/messages",), (_MECHANISM, "dpfbo/federated/test_messages.py")),
     "noise": MutatedModule(("privacy/noise",), (f"{_PRIVACY}noise.py", _MECHANISM)),
