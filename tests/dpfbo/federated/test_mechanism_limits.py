@@ -20,6 +20,8 @@ def test_the_smallest_probability_and_multiplier_are_taken():
         SubsampledGaussian(0.5, 1.0, 1.0, sampling="roulette")
     with pytest.raises(SettingError, match="got inf in round 0"):
         SubsampledGaussian(0.5, 1e308, 1.0, schedule=Steps([10.0]))
+    with pytest.raises(SettingError, match="got 0.001 in round 0"):
+        SubsampledGaussian(0.5, 1.0, 1.0, schedule=Steps([0.001, 1.0]))
 
 
 @pytest.mark.parametrize(

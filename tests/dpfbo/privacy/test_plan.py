@@ -49,6 +49,7 @@ def test_outsourced_releases_have_the_accountant_of_their_relation():
 def test_accountants_that_can_analyse():
     assert list(analysing(SIX)) == ["moments", "rdp", "pld", "gdp"]
     assert list(analysing(SUBSETS)) == ["fixed_size"]
+    assert list(analysing([round_event(1.0, None)], "fixed_size")) == ["fixed_size"]  # the chosen one's relation counts
     assert analysing([*SIX, *SUBSETS]) == {}
     assert analysing(SIX, "gdp", ["pld", "gdp"]) == {"pld": Pld(), "gdp": Gdp()}
     assert analysing(SIX, "rdp", ["rdp"]) == {"rdp": Rdp()}
