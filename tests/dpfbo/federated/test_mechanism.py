@@ -231,6 +231,27 @@ def test_poisson_choice():
     assert SubsampledGaussian(1.0, 1.0, 2.0).choose(50, ENTROPY, 0).all()
 
 
+class Given:
+    """Entropy of given numbers, that notes what is asked of it."""
+
+    reproducible = True
+
+    def __init__(self, numbers):
+        self.numbers, self.asked = torch.tensor(numbers, dtype=torch.float64), []
+
+    def uniform(self, purpose, round, size):
+        self.asked.append((purpose, round, size))
+        return self.numbers
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed_size"])
+def test_those_with_a_number_below_q_or_the_smallest_are_chosen(sampling):
+    entropy = Given([0.0, 0.5, math.nextafter(0.5, 0.0), 0.75])
+    chosen = SubsampledGaussian(0.5, 1.0, 2.0, sampling=sampling).choose(4, entropy, 7)
+    assert chosen.dtype == torch.bool and chosen.tolist() == [True, False, True, False]
+    assert entropy.asked == [("choice", 7, 4)]
+
+
 def test_choice_and_noise_are_independent_streams():
     first = SubsampledGaussian(0.3, 1.0, 2.0).choose(50, ENTROPY, 0).double()
     noise = release(SubsampledGaussian(0.3, 1.0, 2.0), [None] * 50, weights(n=50)).values.flatten()
@@ -386,6 +407,7 @@ def test_signal_and_noise_add_up_to_the_release():
     mechanism, sent, w = SubsampledGaussian(1.0, 0.5, 2.0), messages(), weights()
     out, private = both(mechanism, sent, w)
     total = w @ clip(sent, 2.0 / math.sqrt(P))[0]
+    assert (out.sigma, out.sensitivity) == (mechanism.sigma(w), mechanism.sensitivity(w))
     assert private.signal == pytest.approx(float(total.norm()))
     assert private.noise == pytest.approx(float((out.values - total).norm()))
     assert private.n_clipped == int((sent.norm(dim=1) > 2.0 / math.sqrt(P)).sum())

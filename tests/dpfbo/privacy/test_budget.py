@@ -100,3 +100,35 @@ def test_along_is_after_for_every_number_of_events():
         for spent in ([], OTHERS, EVENTS[:2]):
             along = list(EpsilonCurve(Rdp(), planned, DELTA).along(spent, EVENTS))
             assert along == [expected([*spent, *EVENTS[: k + 1]]) for k in range(len(EVENTS))]
+
+
+def test_what_was_spent_counts_even_if_the_next_event_is_planned_at_its_place():
+    """The same event is planned for all rounds, and a dearer one was charged before the first."""
+    planned, dear = [EVENTS[5]] * 6, [round_event(0.9, 0.8)]
+    for n in range(1, 6):
+        spent = dear + planned[: n - 1]
+        along = list(EpsilonCurve(Rdp(), planned, DELTA).along(spent, planned[:2]))
+        assert along == [expected([*spent, *planned[:k]]) for k in (1, 2)]
+
+
+@pytest.mark.parametrize("earlier", [[], OTHERS, OTHERS + EVENTS[:1]])
+@pytest.mark.parametrize("planned", [EVENTS, EVENTS[:1], [EVENTS[0]] * 12])
+def test_earlier_charges_cost_one_more_curve_and_no_more(monkeypatch, planned, earlier):
+    """The curve goes on over what is still planned, whatever was charged before the run."""
+    computed = []
+    monkeypatch.setattr("dpfbo.privacy.budget._curve", _counted(computed))
+    curve = EpsilonCurve(Rdp(), planned, DELTA)
+    charged_now = list(earlier)
+    for event in planned:
+        curve.after(charged_now, [event])
+        charged_now.append(event)
+        curve.after(charged_now)
+    assert len(computed) == 1 and len(computed[0]) == len(earlier) + len(planned)
+
+
+def _counted(computed):
+    def curve(accountant, events, delta):
+        computed.append(events)
+        return list(range(len(events)))
+
+    return curve

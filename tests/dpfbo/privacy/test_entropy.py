@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 
 from dpfbo.privacy.entropy import Entropy, SeededEntropy, SystemEntropy, gaussian
+from dpfbo.privacy.noise import Gaussian
 from dpfbo.rng import Streams
 
 SOURCES = [SeededEntropy(Streams(0)), SystemEntropy()]
@@ -77,3 +78,27 @@ def test_gaussian_is_standard_normal(entropy: Entropy) -> None:
     assert stats.kstest(z.flatten().numpy(), "norm").statistic < 3.3 / math.sqrt(n)
     R = torch.corrcoef(z) - torch.eye(199, dtype=torch.float64)
     assert float(R.abs().max()) * math.sqrt(201) < 8  # 2e4 pairs of 201 numbers
+
+
+class Recorded:
+    """Entropy that notes what is asked of it."""
+
+    reproducible = True
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int, int]] = []
+
+    def uniform(self, purpose: str, round: int, size: int) -> torch.Tensor:
+        self.asked.append((purpose, round, size))
+        return SeededEntropy(Streams(3)).uniform(purpose, round, size)
+
+
+@pytest.mark.parametrize(("shape", "size"), [((2, 3), 6), ((5,), 6), ((1,), 2)])
+def test_a_normal_costs_one_uniform_of_its_own_stream(shape: tuple[int, ...], size: int) -> None:
+    entropy = Recorded()
+    drawn = gaussian(entropy, "noise", 7, shape)
+    assert entropy.asked == [("noise", 7, size)]
+    total = torch.ones(shape, dtype=torch.float64)
+    assert torch.equal(Gaussian().add(total, 0.5, 1.0, entropy, 7), total + 0.5 * drawn)
+    assert entropy.asked == 2 * [("noise", 7, size)]
+    assert not torch.equal(gaussian(entropy, "other", 7, shape), drawn)

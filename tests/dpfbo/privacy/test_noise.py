@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
+from dpfbo.checks import SettingError
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.schedule import Constant, PowerSchedule, Steps
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
@@ -59,6 +60,14 @@ def test_sigma_grows_with_the_rounding_and_the_charge_does_not():
     assert discrete.dp_event(w, 0) == plain.dp_event(w, 0)
 
 
+def test_without_noise_nothing_is_rounded_or_drawn():
+    mechanism = SubsampledGaussian(1.0, 0.0, 100.0, noise=DiscreteGaussian(20))
+    w, sent = torch.full((3, 10), 0.1, dtype=torch.float64), total()[0, :10].view(10, 1) / 3
+    out, private = mechanism.release(sent, w, 1, SeededEntropy(Streams(0)), 0)
+    assert torch.equal(out.values, w @ sent) and (out.sigma, private.noise) == (0.0, 0.0)
+    assert mechanism.sigma(torch.zeros(3, 10, dtype=torch.float64)) == 0.0
+
+
 def test_discrete_noise_has_no_seed():
     with pytest.raises(ValueError, match=r"has no seed: it needs entropy"):
         DiscreteGaussian().add(total(), 1.0, 1.0, SeededEntropy(Streams(0)), 0)
@@ -79,16 +88,32 @@ def test_noise_beyond_its_integers_is_refused():
     assert float(drawn.std()) == pytest.approx(2.0**25, rel=0.1)
 
 
-def test_a_huge_sum_is_clamped_before_the_noise():
-    out = DiscreteGaussian(30).add(torch.full((2, 50), 1e300, dtype=torch.float64), 1.0, 1.0, SystemEntropy(), 0)
-    assert torch.isfinite(out).all()
+@pytest.mark.parametrize("huge", [1e300, -1e300])
+def test_a_huge_sum_is_clamped_before_the_noise(huge):
+    """To 2^56 steps of the grid, in both directions: at the ends of 64-bit integers it would have no noise."""
+    out = DiscreteGaussian(30).add(torch.full((2, 50), huge, dtype=torch.float64), 1.0, 1.0, SystemEntropy(), 0)
+    assert (out - math.copysign(2.0**26, huge)).abs().max() < 10
     assert len(out.unique()) > 90
+
+
+def test_the_most_noise_has_2_to_the_56_steps():
+    noise = DiscreteGaussian(30)
+    noise.check(2.0**26, 1.0)
+    with pytest.raises(ValueError, match="would overflow"):
+        noise.check(math.nextafter(2.0**26, math.inf), 1.0)
+
+
+def test_the_inflation_is_that_of_the_guarantee():
+    """`1 + 2 g sqrt(size) / sensitivity`, with g at most 2^-bits of the sensitivity."""
+    assert DiscreteGaussian(20).inflation(64) == 1 + 2 * 2**-20 * 8
+    assert DiscreteGaussian(32).inflation(1) == 1 + 2**-31
 
 
 @pytest.mark.parametrize("bits", [19, 33, 2.5, True, "many"])
 def test_bits_that_are_no_grid(bits):
-    with pytest.raises(ValueError, match=r"bits"):
+    with pytest.raises(SettingError, match="^bits must be") as refused:
         DiscreteGaussian(bits)
+    assert refused.value.name == "bits"
 
 
 def test_schedules():

@@ -30,6 +30,7 @@ def test_epsilon_is_that_of_each_accountant():
         assert epsilon == accountant_named(name).epsilon(SIX, DELTA)
         assert p.epsilons()[name] == pytest.approx(epsilon, abs=1e-6)
     assert p.epsilon(SIX[:2]) == Pld().curve(SIX, DELTA)[1] == p.epsilons(SIX[:2])["pld"]
+    assert p.epsilon() == p.epsilon(SIX) == p.epsilons()["pld"] == pytest.approx(p.totals()["pld"], abs=1e-6)
     assert p.epsilons([]) == {"moments": 0.0, "rdp": 0.0, "pld": 0.0}
     assert (p.relation, p.covers, p.approximations) == ("zero-out", "all of it", [])
 
@@ -48,6 +49,7 @@ def test_outsourced_releases_have_the_accountant_of_their_relation():
 def test_accountants_that_can_analyse():
     assert list(analysing(SIX)) == ["moments", "rdp", "pld", "gdp"]
     assert list(analysing(SUBSETS)) == ["fixed_size"]
+    assert list(analysing([round_event(1.0, None)], "fixed_size")) == ["fixed_size"]  # the chosen one's relation counts
     assert analysing([*SIX, *SUBSETS]) == {}
     assert analysing(SIX, "gdp", ["pld", "gdp"]) == {"pld": Pld(), "gdp": Gdp()}
     assert analysing(SIX, "rdp", ["rdp"]) == {"rdp": Rdp()}
@@ -88,6 +90,18 @@ def test_a_bad_plan_is_one_sentence_in_the_librarys_words(make, name, says):
     assert error.value.rule.startswith(says)
 
 
+class Linear:
+    """Half an epsilon an event."""
+
+    relation, approximation = "any", False
+
+    def curve(self, events, delta):
+        return [0.5 * (k + 1) for k in range(len(events))]
+
+    def epsilon(self, events, delta):
+        return 0.5 * len(events)
+
+
 class TestCalibrate:
     def cost(self, q=0.3, z=1.5, T=6):
         return Rdp().epsilon([round_event(q, z)] * T, DELTA)
@@ -110,6 +124,31 @@ class TestCalibrate:
         T = p.calibrate_rounds(events_of, 2.0)
         assert self.cost(T=T) <= 2.0 < self.cost(T=T + 1)
         assert p.calibrate_rounds(events_of, 2.0, alike=False) == T
+
+    def test_no_round_gets_less_than_the_smallest_noise(self):
+        """Of all multipliers, which all cost the same, the smallest with z_t >= 0.01 in each round."""
+        p = PrivacyPlan((), DELTA, {"linear": Linear()}, "linear", "")
+        for least, z in ((1.0, 0.01), (0.5, 0.02), (4.0, 0.01)):
+            for guess in (None, 0.01, z):
+                assert p.calibrate_noise(lambda z: range(1), 2.0, least, guess) == z
+
+    @pytest.mark.parametrize(
+        ("target", "T", "tried"), [(0.5, 1, [64]), (31.5, 63, [64]), (32.0, 64, [64, 128]), (100.25, 200, 3)]
+    )
+    def test_rounds_that_differ(self, target, T, tried):
+        """Half an epsilon a round: 64 rounds are analysed at once, then twice as many."""
+        asked, p = [], PrivacyPlan((), DELTA, {"linear": Linear()}, "linear", "")
+        assert p.calibrate_rounds(lambda n: asked.append(n) or range(n), target, alike=False) == T
+        assert asked == ([64, 128, 256] if tried == 3 else tried)
+        assert p.calibrate_rounds(range, target) == T
+
+    def test_at_most_a_thousand_different_rounds_are_tried(self):
+        asked, p = [], PrivacyPlan((), DELTA, {"linear": Linear()}, "linear", "")
+        assert p.calibrate_rounds(range, 499.5, alike=False) == 999
+        with pytest.raises(ValueError, match="pays for more than 999 rounds"):
+            p.calibrate_rounds(lambda n: asked.append(n) or range(n), 1e6, alike=False)
+        assert asked == [64, 128, 256, 512, 1000]
+        assert p.calibrate_rounds(range, 1000.0) == 2000  # of one kind as many as are paid for
 
 
 def test_accountants_are_imported_when_they_are_asked_for():

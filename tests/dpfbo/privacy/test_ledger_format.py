@@ -1,0 +1,119 @@
+"""The ledger in detail: its bytes and chains by their formula, first versions, replaced files, noise that is new."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+
+import pytest
+import torch
+
+from dpfbo.privacy.charge import Charge, digest
+from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
+from dpfbo.privacy.ledger import Ledger, LedgerError, check_noise_is_new
+from dpfbo.privacy.ledger_lines import LineFault, chain_of_bytes, chained, read_lines
+from dpfbo.privacy.release import Release
+from dpfbo.rng import Streams
+
+VALUES = torch.ones(2, 3, dtype=torch.float64)
+
+
+def charge(t, **changes):
+    return dataclasses.replace(Charge(t, 0.35, 1.0, 0.5, 0.5, hashlib.sha256(b"%d" % t).hexdigest()), **changes)
+
+
+def plain(entry, *without):
+    """The line of an earlier version."""
+    return json.dumps({name: value for name, value in vars(entry).items() if name not in without}).encode() + b"\n"
+
+
+def hashed(text):
+    return hashlib.sha256(text).hexdigest()
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_the_first_chain_covers_all_bytes_before_it(tmp_path, n):
+    path = tmp_path / "ledger.jsonl"
+    before = b"".join(plain(charge(t)) for t in range(n))
+    path.write_bytes(before)
+    assert (Ledger().unchained, Ledger(tmp_path / "none").unchained, Ledger(path).unchained) == (0, 0, n)
+    Ledger(path).charge(charge(7))
+    line = path.read_bytes().splitlines()[-1]
+    text = line[: line.index(b', "chain"')] + b"}"
+    start = hashed(b"dpfbo ledger\n" + before)
+    assert json.loads(line)["chain"] == hashed(start.encode() + text)
+    assert chain_of_bytes(before) == start
+    found = read_lines(path.read_bytes())
+    assert (found.count, found.unchained, found.torn) == (n + 1, n, b"") and found.tip == json.loads(line)["chain"]
+
+
+def test_lines_of_the_first_version_have_neither_subset_nor_relation(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(plain(charge(0), "subset", "relation"))
+    assert Ledger(path).charges == [charge(0)]
+
+
+@pytest.mark.parametrize("lost", ["chain", "format"])
+def test_a_single_line_is_not_taken_for_one_of_an_earlier_version(lost):
+    entries = json.loads(chained(charge(0), chain_of_bytes(b""))[0])
+    del entries[lost]
+    with pytest.raises(LineFault, match="^line 1 "):
+        read_lines(json.dumps(entries).encode() + b"\n")
+
+
+def test_a_last_line_of_tomorrow_without_its_newline_has_its_number():
+    line, chain = chained(charge(0), chain_of_bytes(b""))
+    second = json.loads(chained(charge(1), chain)[0])
+    tail = json.dumps({**second, "format": 2}).encode()
+    with pytest.raises(LineFault, match="^line 2 is of format 2"):
+        read_lines(line + b"\n" + tail)
+    with pytest.raises(LineFault, match="^line 6 is of format 2"):
+        read_lines(tail, 5, chain)
+
+
+def test_a_file_put_in_the_ledgers_place_is_read_whole_even_of_the_same_size_and_time(tmp_path):
+    """Its first line has another cost; its last one is where it was."""
+    path, new = tmp_path / "ledger.jsonl", tmp_path / "new"
+    ledger = Ledger(path)
+    for t in range(3):
+        ledger.charge(charge(t))
+    time = path.stat().st_mtime_ns
+    new.write_bytes(path.read_bytes().replace(b'"z": 1.0', b'"z": 9.0', 1))
+    os.utime(new, ns=(time, time))
+    new.replace(path)
+    assert path.stat().st_mtime_ns == time
+    with pytest.raises(LedgerError, match=f"^ledger {re.escape(str(path))} line 1 does not follow"):
+        ledger.charge(charge(3))
+
+
+def test_a_bad_line_between_charges_has_its_number(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    for t in range(3):
+        ledger.charge(charge(t))
+    with open(path, "ab") as file:
+        file.write(plain(charge(9)))
+    with pytest.raises(LedgerError, match="line 4 has no chain"):
+        ledger.charge(charge(3))
+
+
+def holding(t, values):
+    ledger = Ledger()
+    ledger.charge(charge(t, digest=digest(values)))
+    return ledger
+
+
+@pytest.mark.parametrize("t", [0, 4])
+def test_seeded_noise_is_not_added_to_other_numbers_of_the_same_round(t):
+    seeded, ledger = SeededEntropy(Streams(0)), holding(t, VALUES)
+    with pytest.raises(LedgerError, match=f"holds another broadcast of round {t} with the same seeded noise"):
+        check_noise_is_new(ledger, t, Release(2 * VALUES, 1.0, 1.0), seeded, True)
+    allowed = [
+        (VALUES, t, seeded, True),
+        (2 * VALUES, t + 1, seeded, True),
+        (2 * VALUES, t, SystemEntropy(), True),
+        (2 * VALUES, t, seeded, False),
+    ]
+    for values, round, entropy, random in allowed:
+        check_noise_is_new(ledger, round, Release(values, 1.0, 1.0), entropy, random)
