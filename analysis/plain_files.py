@@ -1,5 +1,6 @@
 """Files of results that anybody may have made: only a plain file is opened, and no more than a bound of it read."""
 
+import math
 import stat
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import yaml
 
 MOST_BYTES = 256 * 2**20
 _DEEPEST = 100  # values within values
+_MOST_VALUES = 100_000
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BEGIN, _END = (yaml.MappingStartEvent, yaml.SequenceStartEvent), (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
@@ -27,10 +29,27 @@ def plain_bytes(path: Path) -> bytes:
 
 
 def plain_yaml(text: str) -> Any:
-    """The value of a YAML text. Raises ValueError if it is nested so deeply that the reader would crash."""
+    """The value of a YAML text.
+
+    Raises ValueError if it is nested so deeply that the reader would crash, or has more than `_MOST_VALUES` values,
+    each alias counted as what it stands for.
+    """
     depth = 0
     for event in yaml.parse(text, _LOADER):
         depth += isinstance(event, _BEGIN) - isinstance(event, _END)
         if depth > _DEEPEST:
             raise ValueError(f"its values must not be nested more than {_DEEPEST} deep")
+    root = yaml.compose(text, _LOADER)
+    if root is not None and _values(root, {}) > _MOST_VALUES:
+        raise ValueError(f"it must hold at most {_MOST_VALUES} values, each alias counted as what it stands for")
     return yaml.load(text, _LOADER)
+
+
+def _values(node: yaml.Node, known: dict[int, float]) -> float:
+    """The number of values in a tree; infinite for one that holds itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        flat = [part for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
+        known[id(node)] = 1 + sum(_values(part, known) for part in flat)
+    return known[id(node)]

@@ -46,7 +46,8 @@ def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_feature
 
     Unusable: missing (None), not a plain vector of M real numbers, or with an entry that is not finite.
     """
-    complete = len(chosen) == 0 or int(chosen.max()) < len(messages)
+    given = 0 if isinstance(messages, Tensor) and messages.ndim == 0 else len(messages)  # type: ignore[arg-type]
+    complete = len(chosen) == 0 or int(chosen.max()) < given
     if _plain(messages) and messages.ndim == 2 and messages.shape[1] == n_features and complete:
         received = messages.detach()[chosen].double()
     else:

@@ -7,7 +7,6 @@ from typing import Protocol
 
 from torch import Tensor
 
-from dpfbo.problems.readers.data_files import digest_of_files
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain
 
@@ -60,6 +59,8 @@ def data_fingerprint(problem: object) -> str | None:
     another package or `Custom`: nothing is known of its data. Raises OSError or ValueError for a file that cannot be
     read.
     """
+    from dpfbo.problems.readers.data_files import digest_of_files  # processes of agents load no reader
+
     files = getattr(problem, "data_files", None)
     return None if files is None else digest_of_files(tuple(files))
 

@@ -130,9 +130,12 @@ def take_rounds(folder: RunFolder) -> None:
     part.mkdir(mode=0o700)
     try:
         with zipfile.ZipFile(folder.path / ROUNDS) as archive:
-            for name in archive.namelist():
+            for info in archive.infolist():
+                name = info.filename
                 if Path(name).name != name or not name.endswith(".npz"):
                     raise ResultsError(f"{folder.path / ROUNDS} holds {name!r}, which is no round")
+                if info.compress_type != zipfile.ZIP_STORED:  # and so might unpack to anything
+                    raise ResultsError(f"{folder.path / ROUNDS} holds {name!r} compressed, as no run writes it")
                 with (
                     archive.open(name) as round,
                     open(part / name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file,

@@ -30,7 +30,6 @@ import pyarrow.parquet as pq
 
 from dpfbo.bounded import MOST_RECORD, read_plain
 from dpfbo.files import open_file, replace_file, sync_folder
-from dpfbo.privacy.ledger import Ledger, LedgerError
 
 PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
 _UNDER_LOCK = ("config.yaml", "rounds.parquet", "server.parquet", "summary.json", "progress.json", "rounds.zip")
@@ -208,6 +207,8 @@ class RunFolder:
                 path.unlink(missing_ok=True)
 
     def _has_charges(self) -> bool:
+        from dpfbo.privacy.ledger import Ledger, LedgerError  # imports torch, which watching a sweep does without
+
         try:
             return bool(Ledger(self.ledger_path).charges)
         except (OSError, LedgerError):

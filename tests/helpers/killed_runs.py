@@ -257,10 +257,11 @@ class Moment:
     def wait(self, process: Process, folder: Path) -> None:
         if self.at == "start":  # a fast machine would be done with the run
             end = time.monotonic() + self.delay
-            until(lambda: process.poll() is not None or time.monotonic() >= end or _lines(folder / "ledger.jsonl") > 0)
+            ledger = folder / "ledger.jsonl"
+            until(lambda: process.poll() is not None or time.monotonic() >= end or _charges(ledger) > 0)
             return
         if self.at == "charge":
-            until(lambda: process.poll() is not None or _lines(folder / "ledger.jsonl") > self.t)
+            until(lambda: process.poll() is not None or _charges(folder / "ledger.jsonl") > self.t)
         elif self.at == "round":
             done = folder / "checkpoint" / f"round-{self.t:05d}.npz"
             until(lambda: process.poll() is not None or done.exists())
@@ -341,8 +342,8 @@ def kill_drivers(
     return outcome
 
 
-def _lines(path: Path) -> int:
+def _charges(path: Path) -> int:
     try:
-        return path.read_bytes().count(b"\n")
+        return path.read_bytes().count(b'"digest"')
     except FileNotFoundError:
         return 0

@@ -270,6 +270,10 @@ def test_a_damaged_rounds_file_is_one_sentence_and_the_run_stays_finished(tmp_pa
         with pytest.raises(ResultsError, match="rounds.zip .*: more rounds cannot go on there; --again runs all"):
             single(tmp_path, *SMALL, "rounds=4")
         assert finished.summary_of(RunFolder(folder))["rounds"] == 3
+    with zipfile.ZipFile(folder / "rounds.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("round-00000.npz", bytes(2**20))
+    with pytest.raises(ResultsError, match="rounds.zip holds 'round-00000.npz' compressed, as no run writes it: more"):
+        single(tmp_path, *SMALL, "rounds=4")
     (folder / "lineage.json").write_text("{}")
     with pytest.raises(ResultsError, match=r"lineage.json cannot be read"):
         single(tmp_path, *SMALL, "rounds=4")

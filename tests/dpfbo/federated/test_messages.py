@@ -44,3 +44,8 @@ def test_accepted_messages_are_in_the_order_asked_for(as_list):
 def test_a_tensor_of_more_dimensions_holds_no_messages():
     received, rejected = accept(torch.ones(4, 2, 3, dtype=torch.float64), torch.tensor([0, 1]), 2)
     assert torch.equal(received, torch.zeros(2, 2, dtype=torch.float64)) and rejected == 2
+
+
+def test_a_single_number_holds_no_messages():
+    received, rejected = accept(torch.tensor(1.0, dtype=torch.float64), torch.tensor([0, 1]), 2)
+    assert torch.equal(received, torch.zeros(2, 2, dtype=torch.float64)) and rejected == 2

@@ -126,7 +126,7 @@ class TestCalibrate:
         assert p.calibrate_rounds(events_of, 2.0, alike=False) == T
 
     def test_no_round_gets_less_than_the_smallest_noise(self):
-        """Of all multipliers, which all cost the same, the smallest with z_t >= 0.01 in each round."""
+        """All multipliers cost the same: the smallest with z_t >= 0.01 in each round is found."""
         p = PrivacyPlan((), DELTA, {"linear": Linear()}, "linear", "")
         for least, z in ((1.0, 0.01), (0.5, 0.02), (4.0, 0.01)):
             for guess in (None, 0.01, z):
