@@ -25,7 +25,9 @@ MODULES = {
         ),
     ),
     "messages": MutatedModule(("federated/messages",), (_MECHANISM, "dpfbo/federated/test_messages.py")),
-    "noise": MutatedModule(("privacy/noise",), (f"{_PRIVACY}noise.py", _MECHANISM)),
+    "noise": MutatedModule(
+        ("privacy/noise",), (f"{_PRIVACY}noise.py", _MECHANISM, "dpfbo/federated/test_weighted_average.py")
+    ),
     "entropy": MutatedModule(("privacy/entropy",), (f"{_PRIVACY}entropy.py", f"{_PRIVACY}os_entropy.py", _MECHANISM)),
     "ledger": MutatedModule(
         ("privacy/ledger", "privacy/ledger_lines", "privacy/charge", "privacy/event_prefix"),

@@ -10,7 +10,7 @@ from scipy import stats
 from dpfbo.checks import SettingError
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.schedule import Constant, PowerSchedule, Steps
-from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
+from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy, gaussian
 from dpfbo.privacy.noise import DiscreteGaussian, Gaussian
 from dpfbo.rng import Streams
 from runners.compose.composition import build
@@ -151,3 +151,10 @@ def test_schedules():
 def test_bad_settings_are_one_sentence(overrides, says):
     with pytest.raises(ValueError, match=says):
         build(compose(*overrides))
+
+
+def test_gaussian_noise_is_that_of_its_own_stream():
+    """Named `noise`, scaled by sigma and added."""
+    entropy, total = SeededEntropy(Streams(3)), torch.arange(6, dtype=torch.float64).view(2, 3)
+    released = Gaussian().add(total, 0.7, 1.0, entropy, 4)
+    assert torch.equal(released, total + 0.7 * gaussian(entropy, "noise", 4, (2, 3)))
