@@ -1,6 +1,7 @@
 """Mechanisms and noise with one fault each; all other code is inherited from the real ones."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -109,15 +110,16 @@ class FixedSizeAsPoisson(SubsampledGaussian):
         )
 
 
-class _ReplacedSum(SubsampledGaussian):
+class _ReplacedSum(SubsampledGaussian, ABC):
     """A mechanism that passes on `replacement` in place of the real sum."""
 
     def add_up(self, messages: Sent, rows: Tensor, weights: Tensor, n_features: int) -> PartialSum:
         part = super().add_up(messages, rows, weights, n_features)
         return replace(part, total=self.replacement(part.total, messages, rows, weights))
 
+    @abstractmethod
     def replacement(self, total: Tensor, messages: Sent, rows: Tensor, weights: Tensor) -> Tensor:
-        raise NotImplementedError
+        """The value that takes the place of the real one."""
 
 
 class DividesBySubset(_ReplacedSum):
@@ -138,7 +140,7 @@ class PassesNaN(_ReplacedSum):
         return total * math.nan if broken else total
 
 
-class _ReplacedRelease(SubsampledGaussian):
+class _ReplacedRelease(SubsampledGaussian, ABC):
     """A mechanism that releases `replacement` in place of the real values. total: the sum without noise."""
 
     def release(
@@ -155,8 +157,9 @@ class _ReplacedRelease(SubsampledGaussian):
         total = silent.release(messages, weights, n_features, entropy, round, lost)[0].values
         return replace(made, values=self.replacement(made.values, private, total)), private
 
+    @abstractmethod
     def replacement(self, values: Tensor, private: Diagnostics, total: Tensor) -> Tensor:
-        raise NotImplementedError
+        """The value that takes the place of the real one."""
 
 
 class BareWhenEmpty(_ReplacedRelease):

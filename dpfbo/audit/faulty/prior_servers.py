@@ -1,5 +1,6 @@
 """Agents, mechanisms and servers of the private prior with one fault each; all other code is inherited."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -116,7 +117,7 @@ class PoolingShard(Shard):
         super().__init__(problem, PoolingAgents(**_settings(agents)), ids)
 
 
-class _KnowsTheSum(PriorServer):
+class _KnowsTheSum(PriorServer, ABC):
     """A server that broadcasts `replacement` in place of the prior. received: clipped messages, N x (M + 1)."""
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
@@ -126,8 +127,9 @@ class _KnowsTheSum(PriorServer):
         received = _accepted(messages, self.server, self.clip_norm)
         return self.replacement(broadcast, record.sigma, received), record, private
 
+    @abstractmethod
     def replacement(self, broadcast: SharedPrior, sigma: float, received: Tensor) -> SharedPrior:
-        raise NotImplementedError
+        """The value that takes the place of the real one."""
 
 
 class OwnStatisticsInPublic(_KnowsTheSum):

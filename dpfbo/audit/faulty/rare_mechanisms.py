@@ -1,6 +1,7 @@
 """Mechanisms and noise with one fault each that only one agent, a later round or many draws bring out."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -39,7 +40,7 @@ class ChosenTooOften(SubsampledGaussian):
         return entropy.uniform("choice", round, n_agents) < self.sampling_probability * (1 + self.excess)
 
 
-class _OfAgents(SubsampledGaussian):
+class _OfAgents(SubsampledGaussian, ABC):
     """A mechanism that bounds the messages of some agents otherwise."""
 
     def add_up(self, messages: Sent, rows: Tensor, weights: Tensor, n_features: int) -> PartialSum:  # type: ignore[override]
@@ -51,8 +52,9 @@ class _OfAgents(SubsampledGaussian):
         rows: Tensor = self.rows  # type: ignore[attr-defined]
         return self.otherwise(received, clipped, rows[:, None]), n_clipped
 
+    @abstractmethod
     def otherwise(self, received: Tensor, clipped: Tensor, agents: Tensor) -> Tensor:
-        raise NotImplementedError
+        """The value that takes the place of the real one."""
 
 
 class OneAgentUnclipped(_OfAgents):
