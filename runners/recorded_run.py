@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from dpfbo import records
 from dpfbo.checkpoint import Checkpoint, RunOrigin
@@ -20,12 +20,13 @@ from dpfbo.privacy.mechanism_code import code_digests
 from dpfbo.problems import data_fingerprint
 from dpfbo.run_result import OnRound, Result, Round
 from runners.compose.composition import Composition, Experiment
-from runners.compose.identity import family_hashes
+from runners.compose.identity import SettingNames
 from runners.compose.settings import ANY_CODE
 from runners.executor.deployment import Spent
 from runners.executor.place import deployed
 from runners.record import finished, picture
 from runners.record.best_found import SUMMARY_AGENTS, as_rows, best_found
+from runners.record.config_text import config_text
 from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.environment import commit, environment
 from runners.record.finished import Lineage
@@ -41,10 +42,10 @@ _PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
 
 
 def run_configuration(
-    cfg: DictConfig, on_round: OnRound = lambda done: None, setting: str | None = None
+    cfg: DictConfig, on_round: OnRound = lambda done: None, names: SettingNames | None = None
 ) -> tuple[dict[str, Any], Path]:
-    """`record_run` for a composed configuration. setting: its name, if it is known."""
-    return record_run(Composition(cfg, setting), on_round)
+    """`record_run` for a composed configuration. names: those of its setting, if they are known."""
+    return record_run(Composition(cfg, names), on_round)
 
 
 def finished_before(composition: Composition, single: bool = False) -> tuple[dict[str, Any], Path] | None:
@@ -74,7 +75,7 @@ def record_run(
     if single:
         _check_noise_of_other_lengths(composition, folder)
     labelled = single and folder.path.parent.name != name
-    run = f"{family_hashes(composition.cfg)[0]} {settings.seed}"
+    run = f"{composition.names.family} {settings.seed}"
     with folder.opened(), folder.failures_kept():
         checkpoint = Checkpoint(folder.checkpoint_path, run, _origin(experiment))
         finished.finish_move(folder)
@@ -113,7 +114,7 @@ def record_run(
                 for round in checkpoint.rounds(done):
                     show(round)
                 if labelled:
-                    finished.note_lineage(folder, Lineage(*family_hashes(composition.cfg)))
+                    finished.note_lineage(folder, _lineage(composition))
                 deployment.run(keep, broadcasts)
                 spent, placed = deployment.spent(), deployment.placed()
             server = records.server_table(result.server, result.diagnostics)
@@ -124,7 +125,7 @@ def record_run(
             summary = {**summarise(experiment, result, spent, name), **ending}
             if labelled:
                 finished.keep_rounds(folder)
-            folder.write(OmegaConf.to_yaml(composition.recorded), _rounds(experiment, result), server, summary)
+            folder.write(config_text(composition.recorded), _rounds(experiment, result), server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
             folder.keep_traceback(error)
@@ -145,6 +146,10 @@ def _origin(experiment: Experiment) -> RunOrigin:
     return RunOrigin(data_fingerprint(experiment.problem), code_digests(), any_code)
 
 
+def _lineage(composition: Composition) -> Lineage:
+    return Lineage(composition.names.family, composition.names.any_noise)
+
+
 def _coverage(composition: Composition) -> LedgerCoverage:
     """The first line of the run's ledger. Runs of one family share it, as a longer one goes on.
 
@@ -152,7 +157,7 @@ def _coverage(composition: Composition) -> LedgerCoverage:
     """
     experiment, seeded = composition.experiment, composition.settings.privacy.seeded
     data, seed = (data_fingerprint(experiment.problem), composition.settings.seed) if seeded else (None, None)
-    return LedgerCoverage(composition.family, seed, data, experiment.plan.relation or None)
+    return LedgerCoverage(composition.names.family, seed, data, experiment.plan.relation or None)
 
 
 def _rounds(experiment: Experiment, result: Result) -> Iterator[pa.Table]:
@@ -184,7 +189,7 @@ def _folder(composition: Composition, single: bool) -> RunFolder:
         return folder
     if (known := existing(experiment, composition.setting, settings.seed)) is not None:
         return RunFolder(known)
-    lineage = Lineage(*family_hashes(composition.cfg))
+    lineage = _lineage(composition)
     relatives = finished.relatives(experiment, settings.seed, lineage)
     own = experiment / composition.folder_name / str(settings.seed)
     return RunFolder(next((path for path, other in relatives if other.family == lineage.family), own))
@@ -198,7 +203,7 @@ def _check_noise_of_other_lengths(composition: Composition, folder: RunFolder) -
     settings = composition.settings
     if settings.privacy.epsilon is None or folder.path.exists():
         return
-    lineage = Lineage(*family_hashes(composition.cfg))
+    lineage = _lineage(composition)
     for path, _ in finished.relatives(folder.path.parents[1], settings.seed, lineage):
         said = f"{path} is a run of this setting with noise for another number of rounds than {settings.rounds}"
         if not settings.privacy.seeded:

@@ -50,7 +50,7 @@ def _embedded(drawn: figures.Drawn, experiment: str, groups: Sequence[SettingRun
     drawn.figure.savefig(large, format="png", dpi=SCREEN.dpi, bbox_inches=above, pil_kwargs={"compress_level": 0})
     with Image.open(large) as image:
         palette = image.convert("RGB").quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-    palette.save(small, "PNG", optimize=True)
+    palette.save(small, "PNG")  # optimize=True makes it 8 % smaller, in five times the time
     what = spaced(drawn.name.removeprefix(experiment)).strip() or "regret"
     alt = f"{experiment}, {what}: {'; '.join(g.label for g in groups)}."
     return Picture(

@@ -88,7 +88,9 @@ class PrivacyPlan:
         return {name: finite_or_none(epsilon) for name, epsilon in spent.items()}
 
     def totals(self) -> dict[str, float | None]:
-        """Epsilon of all events together by every accountant; faster, since it needs no curve."""
+        """`epsilons` of all planned releases; several times as fast, since it needs no curve."""
+        if not self.events:
+            return dict.fromkeys(self.accountants, self.epsilon_of_nothing)
         totals = {name: accountant.epsilon(self.events, self.delta) for name, accountant in self.accountants.items()}
         return {name: finite_or_none(epsilon) for name, epsilon in totals.items()}
 

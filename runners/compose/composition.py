@@ -13,7 +13,7 @@ from yaml import YAMLError
 from dpfbo.bounded import check_yaml
 from dpfbo.problems import Problem
 from runners.compose.federated import FederatedExperiment, study_of
-from runners.compose.identity import family_hashes, folder_name, label, setting_hash
+from runners.compose.identity import SettingNames, folder_name, label, names_of
 from runners.compose.instantiate import instantiate
 from runners.compose.keys import MECHANISM, keys
 from runners.compose.outsourced import OutsourcedExperiment
@@ -30,9 +30,10 @@ class Composition:
     UnsupportedEvent for a mechanism that an accountant cannot analyse.
     """
 
-    def __init__(self, cfg: DictConfig, setting: str | None = None, family: str | None = None) -> None:
-        """setting, family: the names of the setting and of its family, if they are known."""
-        self._setting, self._family = setting, family
+    def __init__(self, cfg: DictConfig, names: SettingNames | None = None) -> None:
+        """names: those of the setting, if they are known. cfg is not changed, nor to be changed afterwards."""
+        if names is not None:
+            self.names = names
         for name in ("problem", "algorithm", "privacy"):
             if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
                 raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")
@@ -48,6 +49,8 @@ class Composition:
     @cached_property
     def cfg(self) -> DictConfig:
         """The configuration with the found data in place of `auto`, and the calibrated noise multiplier."""
+        if not self._found:
+            return self._given
         cfg = self._given.copy()
         for key, value in self._found.items():
             OmegaConf.update(cfg, key, value)
@@ -64,14 +67,14 @@ class Composition:
         return {key: value for key, value in self.resolved.items() if key != "allow"}
 
     @cached_property
-    def setting(self) -> str:
-        """The setting's name (`identity`)."""
-        return self._setting or setting_hash(self.cfg)
+    def names(self) -> SettingNames:
+        """The names of the setting and of what it belongs to."""
+        return names_of(self.cfg)
 
-    @cached_property
-    def family(self) -> str:
-        """The name of the setting without its rounds (`identity`)."""
-        return self._family or family_hashes(self.cfg)[0]
+    @property
+    def setting(self) -> str:
+        """The setting's name, that of its folder in a sweep."""
+        return self.names.setting
 
     @cached_property
     def label(self) -> str:

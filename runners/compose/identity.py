@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -12,21 +13,36 @@ from runners.compose.settings import ProblemSettings, outside_setting
 from runners.compose.typed import is_outsourced
 
 
-def setting_hash(cfg: DictConfig) -> str:
-    """The name of a setting: the same for all seeds, results folders, executors and trackers, and in all versions.
+@dataclass(frozen=True)
+class SettingNames:
+    """Digests of a setting: the same for all seeds, results folders, executors and trackers, and in all versions.
 
     The privacy settings count only for a private algorithm.
+
+    Attributes:
+        setting: of the whole of it.
+        family: without its rounds.
+        any_noise: without its rounds and its noise multiplier.
     """
-    return _digest(_identity(cfg))
+
+    setting: str
+    family: str
+    any_noise: str
 
 
-def family_hashes(cfg: DictConfig) -> tuple[str, str]:
-    """Digests of a setting without its rounds, and of the same without its noise multiplier."""
+def names_of(cfg: DictConfig) -> SettingNames:
+    """The names of a composed configuration."""
     settings = _identity(cfg)
+    setting = _digest(settings)
     del settings["rounds"]
     family = _digest(settings)
     settings.get("privacy", {}).pop("z", None)
-    return family, _digest(settings)
+    return SettingNames(setting, family, _digest(settings))
+
+
+def setting_hash(cfg: DictConfig) -> str:
+    """The name of a setting, `SettingNames.setting`."""
+    return names_of(cfg).setting
 
 
 def label(resolved: dict[str, Any]) -> str:

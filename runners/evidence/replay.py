@@ -4,6 +4,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dpfbo.files import open_file
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from runners.compose.composition import Composition
 from runners.compose.configuration import composed
+from runners.compose.identity import names_of
 from runners.compose.instantiate import check_function, check_targets
 from runners.compose.old_names import modernised
 from runners.record.environment import commit, environment
@@ -46,7 +48,8 @@ def main(folder: Path, allow: Sequence[str] = ()) -> int:
             raise ResultsError(f"{folder} cannot be repeated: its noise came from the system and is not kept")
         with tempfile.TemporaryDirectory(prefix="replay") as scratch:
             cfg.results_dir = scratch
-            composition = Composition(cfg, family=_family(folder / LEDGER))
+            names = names_of(cfg)
+            composition = Composition(cfg, replace(names, family=_family(folder / LEDGER) or names.family))
             title, rounds = f"replay {summary['problem']} {summary['algorithm']}", composition.settings.rounds
             epsilon = composition.experiment.plan.epsilon_of_nothing
             with RoundProgress(title, rounds, "mean", sys.stderr.isatty(), epsilon) as progress:

@@ -21,6 +21,7 @@ from dpfbo import checks
 from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import Composer, composing
+from runners.compose.identity import SettingNames
 from runners.compose.settings import outside_setting
 from runners.private_apis import parse_overrides
 from runners.sweep.trials import Trial
@@ -46,7 +47,7 @@ class PlannedSetting:
 
     label: str
     overrides: tuple[str, ...]
-    name: str
+    names: SettingNames
     cfg: DictConfig
     rounds: int
     metric: str
@@ -55,6 +56,10 @@ class PlannedSetting:
     relation: str
     epsilon: dict[str, float | None]
     approximations: list[str]
+
+    @property
+    def name(self) -> str:
+        return self.names.setting
 
     @property
     def folder(self) -> Path:
@@ -207,9 +212,9 @@ def _checked(composition: Composition) -> PlannedSetting:
     """The setting without its label, checked by building all parts of a run with one seed."""
     experiment = composition.experiment
     return PlannedSetting(
-        "", (), composition.setting, composition.cfg, experiment.rounds, experiment.problem.metric,
+        "", (), composition.names, composition.cfg, experiment.rounds, experiment.problem.metric,
         experiment.settings.privacy.accountant, experiment.plan.delta, experiment.plan.relation,
-        experiment.plan.epsilons(), experiment.plan.approximations,
+        experiment.plan.totals(), experiment.plan.approximations,
     )  # fmt: skip
 
 

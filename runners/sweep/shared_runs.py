@@ -19,6 +19,7 @@ from dpfbo.bounded import check_yaml
 from runners.compose.conf_folder import CONF
 from runners.dashboard.from_files import DAMAGED
 from runners.dashboard.log_experiment import log_copies
+from runners.record.config_text import config_text
 from runners.record.run_folder import ResultsError, RunFolder
 from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, experiment_folder, plan
 from runners.sweep.trials import FAILURE, Phase, Trial, TrialState, state, write_plan
@@ -179,8 +180,7 @@ def copy(source: Path, target: RunFolder) -> None:
         raise ResultsError(f"{source} is a real run, and its releases happened once")
     files = {file: (source / file).read_bytes() for file in COPIED}
     config["experiment_name"] = summary["experiment"] = name
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    files["config.yaml"] = yaml.dump(config, Dumper=dumper, sort_keys=False, allow_unicode=True).encode()
+    files["config.yaml"] = config_text(config).encode()
     files["summary.json"] = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
     with target.opened():
         shutil.rmtree(target.checkpoint_path, ignore_errors=True)

@@ -4,7 +4,6 @@ The run folders are the truth. Tune only finds a free place for each trial; its 
 a resumed sweep is planned anew from the run folders.
 """
 
-import functools
 import json
 import logging
 import os
@@ -27,14 +26,14 @@ os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # Ctrl-C interrupts the sweep, 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import ray
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from ray import tune
 from ray.exceptions import RayError
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher
 
 from dpfbo.run_result import OnRound, Round
-from runners.compose.identity import setting_hash
+from runners.compose.identity import SettingNames, names_of
 from runners.executor.deployment import limit_gpu_memory
 from runners.executor.ray.cluster import check_reachable
 from runners.private_apis import shrink_tune_trial
@@ -107,7 +106,7 @@ def run_trials(
     """
     numbers = {id(setting): number for number, setting in enumerate({id(s): s for s, _ in todo}.values())}
     settings = {numbers[id(setting)]: setting for setting, _ in todo}
-    texts = [(settings[k].name, OmegaConf.to_yaml(settings[k].cfg)) for k in range(len(settings))]
+    plain: list[Any] = [(settings[k].names, OmegaConf.to_container(settings[k].cfg)) for k in range(len(settings))]
     named = {(numbers[id(setting)], trial.seed): (setting, trial) for setting, trial in todo}
     copies = {key: [str(path) for path in others.get(trial.key, ())] for key, (_, trial) in named.items()}
     listener = _Listener(table, named)
@@ -118,7 +117,7 @@ def run_trials(
         tuner = tune.Tuner(
             tune.with_resources(
                 tune.with_parameters(
-                    run_trial, settings=texts, cwd=str(Path.cwd()), gpus=options.gpus_per_trial, copies=copies
+                    run_trial, settings=plain, cwd=str(Path.cwd()), gpus=options.gpus_per_trial, copies=copies
                 ),
                 tune.PlacementGroupFactory([held]),
             ),
@@ -145,14 +144,14 @@ def run_trials(
 
 
 def run_trial(
-    config: Mapping[str, Any], settings: Sequence[tuple[str, str]], cwd: str, gpus: float = 0.0,
+    config: Mapping[str, Any], settings: Sequence[tuple[SettingNames, dict[str, Any]]], cwd: str, gpus: float = 0.0,
     copies: Mapping[tuple[int, int], Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
     """Run one trial in a worker process.
 
     Args:
         config: `trial`, the number of its setting and its seed.
-        settings: names of the settings, and their configurations as YAML.
+        settings: names of the settings, and their configurations as plain trees.
         cwd: folder of the sweep.
         gpus: share of a GPU, to whose memory the trial is limited.
         copies: by trial, the folders to which it is copied.
@@ -163,9 +162,8 @@ def run_trial(
     leave_modules_alone()
     wandb_service.share()
     number, seed = config["trial"]
-    name, text = settings[number]
-    cfg = _configuration(text).copy()
-    cfg.seed = seed
+    names, plain = settings[number]
+    cfg = OmegaConf.create({**plain, "seed": seed})
     reported = time.monotonic()
 
     def report(done: Round) -> None:
@@ -180,10 +178,10 @@ def run_trial(
         ended = TrialState("failed", error=f"{plan} is not on this node: all nodes need one results_dir")
         return _told(ended)
     with _warnings() as warnings:
-        ended = attempt(cfg, report, name)
+        ended = attempt(cfg, report, names)
         targets = [Path(path) for path in copies.get((number, seed), ())]
         if ended.phase == "done" and targets:
-            copy_and_log(_folder(cfg, name).path, targets, str(cfg.tracker.wandb.mode))
+            copy_and_log(_folder(cfg, names.setting).path, targets, str(cfg.tracker.wandb.mode))
     return _told(ended, warnings)
 
 
@@ -192,24 +190,20 @@ def _told(state: TrialState, warnings: Sequence[tuple[str, str]] = ()) -> dict[s
     return {"told": json.dumps({"state": asdict(state), "warnings": warnings})}
 
 
-@functools.lru_cache(maxsize=64)
-def _configuration(text: str) -> DictConfig:
-    return OmegaConf.create(text)  # type: ignore[return-value]
-
-
-def attempt(cfg: Any, on_round: OnRound, name: str | None = None) -> TrialState:
+def attempt(cfg: Any, on_round: OnRound, names: SettingNames | None = None) -> TrialState:
     """Run a trial in this process, record a failure, and return the final state; raises no Exception.
 
-    name: of its setting, if it is known.
+    names: those of its setting, if they are known.
     """
-    folder = _folder(cfg, name or setting_hash(cfg))
+    names = names or names_of(cfg)
+    folder = _folder(cfg, names.setting)
     give_up = time.monotonic() + (LEASE_SECONDS if folder.preemptions() else BUSY_SECONDS)
     while True:
         try:
             known = state(folder)
             if known.phase != "done":  # another process may have finished it
                 forget_failure(folder)
-                run_configuration(cfg, on_round, name)
+                run_configuration(cfg, on_round, names)
                 known = state(folder)
             return known
         except ResultsError as error:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -31,7 +32,8 @@ def test_epsilon_is_that_of_each_accountant():
         assert p.epsilons()[name] == pytest.approx(epsilon, abs=1e-6)
     assert p.epsilon(SIX[:2]) == Pld().curve(SIX, DELTA)[1] == p.epsilons(SIX[:2])["pld"]
     assert p.epsilon() == p.epsilon(SIX) == p.epsilons()["pld"] == pytest.approx(p.totals()["pld"], abs=1e-6)
-    assert p.epsilons([]) == {"moments": 0.0, "rdp": 0.0, "pld": 0.0}
+    assert p.epsilons([]) == replace(p, events=[]).totals() == {"moments": 0.0, "rdp": 0.0, "pld": 0.0}
+    assert set(replace(p, events=[], epsilon_of_nothing=None).totals().values()) == {None}
     assert (p.relation, p.covers, p.approximations) == ("zero-out", "all of it", [])
 
 

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from analysis import claims
-from runners.compose.identity import setting_hash
+from runners.compose.identity import names_of, setting_hash
 from runners.dashboard import from_files, summary_run
 from runners.dashboard.from_files import RunOnDisk, finished_runs
 from runners.dashboard.log_experiment import log_experiment
@@ -218,7 +218,7 @@ def test_the_process_of_a_trial_copies_and_logs_it_for_other_experiments(own_wan
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file where the folder of the copy should be")
     told = run_trial(
-        {"trial": (0, 1)}, [(setting, OmegaConf.to_yaml(cfg))], str(tmp_path),
+        {"trial": (0, 1)}, [(names_of(cfg), OmegaConf.to_container(cfg))], str(tmp_path),
         copies={(0, 1): [str(path) for path in (sources, blocked, *targets)]},
     )  # fmt: skip
     assert json.loads(told["told"])["state"]["phase"] == "done"

@@ -6,6 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from runners import status
+from runners.compose.identity import names_of
 from runners.record import wandb_service
 from runners.record.run_folder import RunFolder
 from runners.sweep import progress_table
@@ -66,7 +67,7 @@ def test_results_that_a_node_does_not_see_are_a_failure(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(wandb_service, "share", lambda: None)
     cfg = compose("algorithm=ts", "tracker.wandb.mode=disabled", f"results_dir={tmp_path}/absent")
-    told = run_trial({"trial": (0, 3)}, [("name", OmegaConf.to_yaml(cfg))], str(tmp_path))
+    told = run_trial({"trial": (0, 3)}, [(names_of(cfg), OmegaConf.to_container(cfg))], str(tmp_path))
     state = json.loads(told["told"])["state"]
     assert state["phase"] == "failed" and "is not on this node: all nodes need one results_dir" in state["error"]
     assert list(tmp_path.iterdir()) == []
