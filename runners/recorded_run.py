@@ -51,7 +51,7 @@ def run_configuration(
 def finished_before(composition: Composition, single: bool = False) -> tuple[dict[str, Any], Path] | None:
     """The summary and the folder of a run that is finished; None if there is something to do for `record_run`."""
     folder = _folder(composition, single)
-    half_done = (folder.path / finished.SUMMARY).exists() and folder.checkpoint_path.exists()  # killed as it ended
+    half_done = (folder.path / finished.SUMMARY).exists() and folder.untidy()  # killed as it ended
     if composition.settings.again or half_done or any(finished.moving(folder)):
         return None
     return _ready(folder, composition.settings.rounds)
@@ -81,7 +81,8 @@ def record_run(
         finished.finish_move(folder)
         if not settings.again and (ready := _ready(folder, settings.rounds)) is not None:
             if (folder.path / finished.SUMMARY).exists():
-                checkpoint.clear()  # the run was killed while it did that
+                folder.tidy()  # the run was killed while it did that
+                checkpoint.clear()
             return ready
         result = experiment.result()
         result.rounds.read_back = checkpoint.record

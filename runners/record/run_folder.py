@@ -32,6 +32,7 @@ from dpfbo.bounded import MOST_RECORD, read_plain
 from dpfbo.files import open_file, replace_file, sync_folder
 
 PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
+_UNTIL_THE_END = ("progress.json", "failure.json", "summary.before.json")
 _UNDER_LOCK = ("config.yaml", "rounds.parquet", "server.parquet", "summary.json", "progress.json", "rounds.zip")
 _SERVER_SECONDS = 60.0  # seconds until a server without a driver must be gone
 _LOCK_SECONDS = 0.5  # seconds to wait for a process that only tests the lock
@@ -161,8 +162,16 @@ class RunFolder:
         self.replace("rounds.parquet", lambda f: _write_row_groups(rounds, f), private=own)
         self.replace("server.parquet", lambda f: pq.write_table(server, f))
         self.replace("summary.json", lambda f: f.write(text), private=own)
-        for name in ("progress.json", "failure.json", "summary.before.json"):
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove the files that a finished run does not keep; a run that is killed as it ends may not come so far."""
+        for name in _UNTIL_THE_END:
             (self.path / name).unlink(missing_ok=True)
+
+    def untidy(self) -> bool:
+        """True if a finished run was killed before it had removed what it does not keep, its checkpoint included."""
+        return any((self.path / name).exists() for name in (*_UNTIL_THE_END, "checkpoint", ".checkpoint"))
 
     def replace(
         self, name: str, write: Callable[[BinaryIO], object], durable: bool = True, private: bool = False

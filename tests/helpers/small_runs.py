@@ -27,7 +27,7 @@ def records(folder: Path) -> Records:
     """The records of a finished run, to the bit, without the place and the time of its execution."""
     others = {"rounds.zip", "lineage.json", "failures.log"}  # for a longer run, and of an objective that raised
     names = {f.name for f in folder.iterdir()} - others
-    assert names == FILES, "a finished run leaves its records and nothing else"
+    assert names == FILES, f"a finished run leaves its records and nothing else, not {sorted(names ^ FILES)}"
     summary = json.loads((folder / "summary.json").read_bytes())
     for key in _OF_THIS_EXECUTION:
         summary.pop(key, None)

@@ -19,9 +19,10 @@ from dpfbo.privacy.accounting.rdp import Rdp
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.problems.custom import EvaluationError
 from runners import recorded_run, run
+from runners.compose.composition import Composition
 from runners.record import run_folder
 from runners.record.run_folder import RunFolder
-from runners.recorded_run import run_configuration
+from runners.recorded_run import finished_before, run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import (
     BRANIN,
@@ -517,6 +518,30 @@ def test_interrupted_while_the_checkpoint_is_cleared(tmp_path, monkeypatch, left
     folder = folder_of(cfg)
     assert (folder / "summary.json").exists()
     run_configuration(cfg)
+    assert differences(records(folder), expected("synthetic")) == []
+
+
+@pytest.mark.parametrize("step", ["tidy", "clear", "removal"])
+def test_killed_after_its_summary_was_written(tmp_path, monkeypatch, step):
+    """The next start, which has no round to make, removes what the run would have removed."""
+    cfg = configured(tmp_path)
+
+    def stop(*_, **__):
+        raise Stop
+
+    with monkeypatch.context() as broken:
+        if step == "removal":  # the checkpoint has its other name by then
+            broken.setattr("dpfbo.checkpoint.shutil.rmtree", lambda path, ignore_errors=False: ignore_errors or stop())
+        else:
+            broken.setattr(*{"tidy": (RunFolder, "tidy"), "clear": (Checkpoint, "clear")}[step], stop)
+        with pytest.raises(Stop):
+            run_configuration(cfg)
+    folder = folder_of(cfg)
+    assert (folder / "progress.json").exists() == (step == "tidy")
+    assert (folder / ".checkpoint").exists() == (step == "removal")
+    assert finished_before(Composition(cfg)) is None
+    run_configuration(cfg)
+    assert finished_before(Composition(cfg)) is not None
     assert differences(records(folder), expected("synthetic")) == []
 
 
