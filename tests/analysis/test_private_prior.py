@@ -20,7 +20,7 @@ from analysis.evidence.selection import NotRun, first_rounds
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.labels import label, labels
 from analysis.load import LoadError, Run, normalised
-from runners.compose.configuration import composing
+from runners.compose.configuration import Composer, composing
 from runners.sweep.plan import expanded
 
 EXPERIMENTS = sorted({problem.experiment for problem in PROBLEMS})
@@ -39,7 +39,8 @@ def configs(experiment, scale, words=""):
         entries = [*sweep.settings, *sweep.scales[scale].get("also", [])]
         entries = [entry.replace("alpha=0,0.3,0.7,1", "alpha=0.3,1") for entry in entries]
         combinations = [one for entry in entries if words in entry for one in expanded(entry.split())]
-        composed = [hydra.compose("config", [f"experiment={experiment}", *one]) for one in combinations]
+        composer = Composer()
+        composed = [composer.compose([f"experiment={experiment}", *one]) for one in combinations]
         return [OmegaConf.to_container(cfg, resolve=True) for cfg in composed]
 
 

@@ -154,8 +154,8 @@ class ActorKiller:
             else:
                 time.sleep(kill.moment)
             pid = self._kill_now(kill.actor)
-            if kill.again:
-                os.kill(self._successor(kill.actor, pid), signal.SIGKILL)
+            if kill.again and (successor := self._successor(kill.actor, pid)):
+                os.kill(successor, signal.SIGKILL)
                 self.landed += 1
         except BaseException as error:
             self.errors.append(error)
@@ -179,7 +179,7 @@ class ActorKiller:
         return killed[0] if killed else 0
 
     def _successor(self, actor: str, killed: int) -> int:
-        """The process in which a killed actor is being started again."""
+        """The process in which a killed actor is being started again; 0 if the run ended without one."""
         kind = "ServerActor" if actor == "the server" else "AgentActor"
         starting: list[int] = []
 
@@ -188,8 +188,8 @@ class ActorKiller:
             starting[:] = [p for p, t in titles.items() if t.startswith(f"ray::{kind}.start") and p != killed]
             return bool(starting)
 
-        until(born, poll=1e-3)
-        return starting[0]
+        until(lambda: born() or self._ended, poll=1e-3)
+        return starting[0] if starting else 0
 
 
 def kill_actors(
@@ -301,7 +301,7 @@ def kill_drivers(
     cfg = compose(*given)
     path = folder / "single" / Composition(cfg).folder_name / str(cfg.seed)
     observed: set[tuple[int, str]] = set()
-    again = False  # True if a finished round was repeated
+    again = False  # True if a finished round, or run, was repeated
     for moment in [*moments, None]:
         process = start(given, folder / "stderr", mark)
         try:
@@ -319,8 +319,17 @@ def kill_drivers(
         elif code != 0:
             outcome.notes.append(f"exit code {code}: {said[-500:]}")
             return outcome
-        if expected is None and (path / "summary.json").exists():
-            break  # the next start would be another release
+        if expected is None and moment is not None and (path / "summary.json").exists():
+            ended = (path / "ledger.jsonl").read_bytes()  # killed as it ended: the next start only tidies
+            last = start(given, folder / "stderr", mark)
+            try:
+                if last.wait(LIMIT) != 0 or (path / "ledger.jsonl").read_bytes() != ended:
+                    again = True
+                    outcome.notes.append("a finished run released once more")
+            finally:
+                last.kill()
+                last.wait()
+            break
         seen = {
             (r.server.round, digest(r.broadcast.values)) for r in Checkpoint(path / "checkpoint").read() if r.server
         }
