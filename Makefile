@@ -58,8 +58,9 @@ slurm-test: $(READY)
 gpu-test: $(READY)
 	@$(BIN)/python -m pytest -rfEsp -n 0 tests/dpfbo/test_gpu.py tests/runners/executor/test_gpu_share.py
 
-# a thousand SIGKILLs at random moments, ten thousand cases of hostile input, then mutants of the private core: two hours
+# tests that take half a minute each, a thousand SIGKILLs at random moments, ten thousand cases of hostile input, then mutants of the private core: two hours
 soak: $(READY)
+	@$(BIN)/python -m pytest -m slow
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutants
 

@@ -29,6 +29,12 @@ def check_plain(path: Path) -> None:
         raise ValueError(f"{path} must be a plain file, got {_KINDS.get(stat.S_IFMT(mode), 'a device')}")
 
 
+def plain(path: Path) -> Path:
+    """The path, for a reader that opens it itself. Raises ValueError unless it is a plain file."""
+    check_plain(path)
+    return path
+
+
 def read_at_most(file: IO[bytes], most: int) -> bytes:
     """All bytes of an open file. Raises ValueError if they are more than `most`, of which no more are read."""
     content = file.read(most + 1)

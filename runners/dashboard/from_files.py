@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
-from dpfbo.bounded import MOST_RECORD, check_plain, check_yaml, read_plain
+from dpfbo.bounded import MOST_RECORD, check_yaml, plain, read_plain
 from runners.record import picture
 from runners.record import wandb_attempts as attempts
 from runners.record import wandb_layout as layout
@@ -25,12 +25,6 @@ from runners.record.wandb_tracker import WandbTracker
 # errors of reading files that are not those of a finished run
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, yaml.YAMLError)
 QUANTILES = {"regret/q10": 0.1, "regret/median": 0.5, "regret/q90": 0.9}  # over the agents
-
-
-def _plain(path: Path) -> Path:
-    """The path of a plain file. Raises ValueError for a pipe, which might never end."""
-    check_plain(path)
-    return path
 
 
 @dataclass(frozen=True)
@@ -74,9 +68,9 @@ class RunOnDisk:
 
     def rounds(self) -> Iterator[dict[str, float | None]]:
         """Yield the metrics of each round, as `WandbTracker.log_round` takes them."""
-        table = pq.read_table(_plain(self.folder / "rounds.parquet"), columns=["round", "agent", "regret"])
+        table = pq.read_table(plain(self.folder / "rounds.parquet"), columns=["round", "agent", "regret"])
         number, agent, regret = (np.asarray(table[name]) for name in ("round", "agent", "regret"))
-        server = {row.pop("round"): row for row in pq.read_table(_plain(self.folder / "server.parquet")).to_pylist()}
+        server = {row.pop("round"): row for row in pq.read_table(plain(self.folder / "server.parquet")).to_pylist()}
         for round, mean in enumerate(self.summary["curve"]["mean"]):
             at = number == round
             last = regret[at].reshape(len(np.unique(agent[at])), -1)[:, -1]  # of each agent's queries in the round
@@ -90,7 +84,7 @@ class RunOnDisk:
 
     def epsilons(self) -> list[float]:
         """After each broadcast and up to the last round, by the run's accountant; inf if there is no finite one."""
-        found = pq.read_table(_plain(self.folder / "server.parquet"), columns=["epsilon"])["epsilon"].to_pylist()
+        found = pq.read_table(plain(self.folder / "server.parquet"), columns=["epsilon"])["epsilon"].to_pylist()
         spent = [np.inf if epsilon is None else float(epsilon) for epsilon in found]
         return spent + spent[-1:] * (self.summary["rounds"] - len(spent))
 

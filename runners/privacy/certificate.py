@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpfbo.bounded import MOST_RECORD, read_plain
+from dpfbo.bounded import MOST_RECORD, plain, read_plain
 from dpfbo.files import replace_file
 from dpfbo.privacy.accounting import delta_in_words, epsilon_in_words, in_words
 from dpfbo.privacy.ledger import Charge
@@ -143,8 +143,8 @@ def _noise(folder: Path, charges: Sequence[Charge]) -> dict[str, Any]:
     """The check that the noise in server.parquet is that of a charge of its round."""
     name = "the noise of every broadcast is the ledger's"
     try:
-        server = pq.read_table(folder / "server.parquet", columns=["round", "sigma"]).to_pydict()
-    except (OSError, pa.ArrowException) as error:
+        server = pq.read_table(plain(folder / "server.parquet"), columns=["round", "sigma"]).to_pydict()
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise ResultsError(f"{folder / 'server.parquet'} cannot be read: {error}") from error
     charged = {(charge.round, charge.sigma) for charge in charges}
     other = [t for t, sigma in zip(server["round"], server["sigma"], strict=True) if (t, sigma) not in charged]

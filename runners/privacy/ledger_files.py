@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpfbo.bounded import MOST_RECORD, read_plain
+from dpfbo.bounded import MOST_RECORD, plain, read_plain
 from dpfbo.checkpoint import Checkpoint, check_charged
 from dpfbo.checkpoint_files import CheckpointError
 from dpfbo.files import replace_file, sync_folder
@@ -110,9 +110,9 @@ def _entries(path: Path) -> dict[str, Any]:
 def _rows(folder: Path) -> list[int]:
     """The rounds of the broadcasts of a run that has ended."""
     try:
-        found: list[int] = pq.read_table(folder / "server.parquet", columns=["round"])["round"].to_pylist()
+        found: list[int] = pq.read_table(plain(folder / "server.parquet"), columns=["round"])["round"].to_pylist()
         return found
-    except (OSError, KeyError, pa.ArrowException):
+    except (OSError, ValueError, KeyError, pa.ArrowException):
         return []
 
 

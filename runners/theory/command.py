@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dpfbo import checks
+from dpfbo.bounded import MOST_RECORD, read_plain
 from runners.arguments import Parser, add_folder, folders_as_options
 from runners.compose.instantiate import allowed_names
 from runners.record.run_folder import RunFolder
@@ -69,7 +70,7 @@ def finished(experiment: Path, seeds: str) -> list[FinishedRun]:
 
 def _found(summary: Path, labels: dict[str, str]) -> FinishedRun:
     try:
-        s, skipped = json.loads(summary.read_bytes()), None
+        s, skipped = json.loads(read_plain(summary, MOST_RECORD)), None
         if not s["private"]:
             skipped = "it shares nothing, or not privately: nothing is clipped"
         elif s["rng"] == "os":
@@ -78,7 +79,7 @@ def _found(summary: Path, labels: dict[str, str]) -> FinishedRun:
             skipped = "it released nothing"
         label = labels.get(s["setting"], f"{s['algorithm']} {s['setting'][:6]}")
         return FinishedRun(summary.parent, s["setting"], int(s["seed"]), label, s["n_agents"], s["accountant"], skipped)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise TheoryError(f"{summary} cannot be read: {error!r}") from error
 
 

@@ -15,9 +15,11 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor
 from yaml import YAMLError
 
-from dpfbo.bounded import check_yaml
+from dpfbo import checks
+from dpfbo.bounded import MOST_RECORD, check_yaml, plain, read_plain
 from dpfbo.federated import theory
 from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.privacy.accounting import check_delta
 from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.space.mixed import MixedBox
 from runners.compose.composition import experiment_of, federated
@@ -30,8 +32,8 @@ from runners.compose.typed import is_outsourced, typed
 ALLOW = "--allow {}"  # the option that lets a config.yaml name classes of another package
 
 _UNREADABLE = (
-    OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError, pa.ArrowException, OmegaConfBaseException,
-    YAMLError,
+    OSError, KeyError, TypeError, AttributeError, ArithmeticError, ValueError, RecursionError, pa.ArrowException,
+    OmegaConfBaseException, YAMLError,
 )  # fmt: skip
 
 
@@ -76,6 +78,15 @@ class RebuiltRun:
             yield u[:, rows], self.y[:, rows]
 
 
+def _check_numbers(summary: dict[str, Any]) -> None:
+    """Raise ValueError, OverflowError, KeyError or TypeError for a summary without the numbers of `terms`."""
+    checks.non_negative("n_charges of summary.json", summary["n_charges"])
+    check_delta(summary["delta"])
+    for name, epsilon in summary["epsilon"].items():
+        if epsilon is not None:
+            checks.non_negative(f"epsilon by {name} of summary.json", epsilon)
+
+
 def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) -> RebuiltRun:
     """The finished private run in `folder`.
 
@@ -85,7 +96,7 @@ def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) 
     Raises TheoryError if the files do not belong to one private run, or if the data is missing.
     """
     try:
-        summary = json.loads((folder / "summary.json").read_bytes())
+        summary = json.loads(read_plain(folder / "summary.json", MOST_RECORD))
         check_yaml(folder / "config.yaml")
         settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
         if data_dir is not None and "data_dir" in settings["problem"]:
@@ -96,8 +107,8 @@ def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) 
         if is_outsourced(settings):
             raise ValueError(f"algorithm={settings['algorithm']['name']} has no agents that send messages")
         e = federated(experiment_of(typed(_completed(settings))))
-        queries = pq.read_table(folder / "rounds.parquet", columns=["x", "y"])
-        server = pq.read_table(folder / "server.parquet").to_pydict()
+        queries = pq.read_table(plain(folder / "rounds.parquet"), columns=["x", "y"])
+        server = pq.read_table(plain(folder / "server.parquet")).to_pydict()
         if not isinstance(e.mechanism, SubsampledGaussian):
             raise ValueError("it is not private")
         if len(queries) != e.problem.n_agents * (e.agents.n_init + e.rounds):
@@ -105,6 +116,7 @@ def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) 
         x, y = (_by_agent(queries[name], e) for name in ("x", "y"))
         if x.shape[2] != e.problem.domain.dimension:
             raise ValueError(f"rounds.parquet has queries of {x.shape[2]} numbers, not those of config.yaml")
+        _check_numbers(summary)
         return RebuiltRun(folder, e, e.mechanism, summary, x, y[..., 0], server)
     except _UNREADABLE as error:
         raise TheoryError(f"{folder} cannot be replayed: {error}") from error

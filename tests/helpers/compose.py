@@ -5,7 +5,8 @@ from functools import cache
 
 from omegaconf import OmegaConf
 
-from runners.compose.configuration import composed
+from runners.compose.conf_folder import added_folders
+from runners.compose.configuration import Composer, composing
 
 
 def compose(*overrides):
@@ -17,4 +18,10 @@ def compose(*overrides):
     return cfg
 
 
-_composed = cache(lambda overrides: composed(overrides))
+@cache
+def _composed(overrides):
+    with composing():
+        return _composer(tuple(added_folders())).compose(overrides)
+
+
+_composer = cache(lambda folders: Composer())  # files are read once for each choice of groups

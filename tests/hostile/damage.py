@@ -1,8 +1,9 @@
 """python -m tests.hostile.damage --seed 0: run folders damaged in every way, and what each command does with them.
 
-Every file of a finished and of an interrupted run is damaged in every way, and every command that reads folders is
-called on a copy. A call has ended fine, with one sentence, with a traceback, or it hangs. Rounds are numbers that
-commands read, so a damaged file may also be read as if it were whole where no digest covers it.
+Every file of a finished and of an interrupted run, and the plan of a sweep beside them, is damaged in every way, and
+every command that reads folders is called on a copy. A call has ended fine, with one sentence, with a traceback, or it
+hangs. Rounds are numbers that commands read, so a damaged file may also be read as if it were whole where no digest
+covers it.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from runners.compose.composition import Composition
+from runners.sweep.trials import PLAN, Trial, write_plan
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import QUIET, SYNTHETIC, folder_of, interrupted
 
@@ -118,6 +121,8 @@ def commands(results: Path, run: Path) -> dict[str, Callable[[], int | None]]:
     from runners.board.experiment_folder import ExperimentFolder
     from runners.dashboard.from_files import DAMAGED, finished_runs
     from runners.privacy import command as privacy
+    from runners.sweep import command as sweep
+    from runners.theory import command as theory
 
     def board() -> None:
         ExperimentFolder(results / "single").read()
@@ -140,6 +145,8 @@ def commands(results: Path, run: Path) -> dict[str, Callable[[], int | None]]:
         "ledger --repair": lambda: privacy.main(["ledger", str(run), "--repair"]),
         "certificate": lambda: privacy.main(["certificate", str(run)]),
         "replay": lambda: _run("--replay", str(run)),
+        "theory": lambda: theory.main(["single", *where]),
+        "sweep --dry-run": lambda: sweep.main([*SETTINGS, *QUIET, *where, "seeds=0", "--dry-run"]),
         "tables": lambda: tables.main(["single", *where]),
         "figures": lambda: figures.main(["single", "accountant=rdp", *where]),
         "claims": lambda: claims.main(["single", *where]),
@@ -182,13 +189,17 @@ def folders(root: Path) -> dict[str, Path]:
     cfgs = {kind: compose(*SETTINGS, *QUIET, f"results_dir={root / kind}") for kind in ("finished", "interrupted")}
     assert outcome(lambda: _run(*SETTINGS, *QUIET, f"results_dir={root / 'finished'}"))[0] == "fine"
     interrupted(cfgs["interrupted"], 1)
+    for kind, cfg in cfgs.items():
+        names = Composition(cfg).names
+        write_plan(root / kind / "single", [Trial("x", ("seed=0",), names.setting, 0, 3, "simple_regret", "seeded")])
     return {kind: folder_of(cfg) for kind, cfg in cfgs.items()}
 
 
 def cases(made: dict[str, Path]) -> Iterator[tuple[str, Path, str]]:
     """(state, file below the run's folder, kind of damage)."""
     for state, run in made.items():
-        for path in sorted(p.relative_to(run) for p in run.rglob("*") if p.is_file()):
+        own = sorted(p.relative_to(run) for p in run.rglob("*") if p.is_file())
+        for path in [*own, Path("../..") / PLAN]:
             for kind in KINDS:
                 yield state, path, kind
 

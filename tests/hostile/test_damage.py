@@ -22,7 +22,11 @@ def made(tmp_path_factory):
         ("ledger", "ledger.jsonl", "a FIFO"), ("ledger --verify", "server.parquet", "truncated"),
         ("ledger --verify", "summary.json", "a FIFO"), ("status", "summary.json", "a FIFO"),
         ("board", "summary.json", "a FIFO"), ("board", "config.yaml", "deep"), ("run", "ledger.jsonl", "CRLF"),
-        ("run", "summary.json", "deep"), ("ledger --verify", "summary.json", "deep"),
+        ("run", "summary.json", "deep"), ("certificate", "server.parquet", "a FIFO"),
+        ("theory", "rounds.parquet", "a FIFO"),
+        ("ledger --verify", "server.parquet", "a FIFO"), ("status", "../../sweep.json", "deep"),
+        ("sweep --dry-run", "../../sweep.json", "a FIFO"), ("sweep --dry-run", "summary.json", "a FIFO"),
+        ("ledger --verify", "summary.json", "deep"),
     ],
 )  # fmt: skip
 def test_a_damaged_folder_is_read_or_refused_in_a_sentence(made, tmp_path, command, file, kind):

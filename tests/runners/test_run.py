@@ -187,8 +187,6 @@ def test_as_a_command(tmp_path):
     wrong = subprocess.run([*command, "privacy.q=2"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert wrong.returncode == 1
     assert wrong.stderr == "error: privacy.q (sampling_probability) must lie in (0, 1], got 2\n"
-    helped = subprocess.run([*command, "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "privacy.q, .z, .S" in helped.stdout
 
 
 def test_multirun(tmp_path):
@@ -207,7 +205,7 @@ REAL = data_root() / "landmine" / "LandmineData.mat"
 
 @pytest.mark.skipif(not REAL.is_file(), reason="landmine data not there: python -m runners.fetch landmine")
 def test_landmine_end_to_end(tmp_path):
-    cfg = compose("problem=landmine", "rounds=5", "seed=0", *QUIET, f"results_dir={tmp_path}")
+    cfg = compose("problem=landmine", "rounds=3", "seed=0", *QUIET, f"results_dir={tmp_path}")
     summary, folder = run_configuration(cfg)
     assert summary["n_agents"] == 29
     assert summary["metric"] == "one_minus_auc"

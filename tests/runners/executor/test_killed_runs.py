@@ -76,6 +76,7 @@ def test_the_driver_is_killed(tmp_path, expected):
     assert outcome.passed, outcome
 
 
+@pytest.mark.slow
 def test_the_driver_on_ray_is_killed_and_its_orphans_go_away(tmp_path, expected):
     pytest.importorskip("ray")
     (_, moment) = driver_moments(2, 1, 0.0, finish=False)

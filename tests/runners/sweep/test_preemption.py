@@ -16,6 +16,7 @@ from tests.helpers import lost_nodes
 from tests.helpers.compose import compose
 
 
+@pytest.mark.slow
 def test_nodes_that_go_away_fail_no_trial(tmp_path):
     swept = lost_nodes.sweep(tmp_path / "r", seeds=2, kills=1, seed=0)
     assert swept.code == 0 and swept.faults == []
