@@ -30,8 +30,11 @@ MODULES = {
     ),
     "entropy": MutatedModule(("privacy/entropy",), (f"{_PRIVACY}entropy.py", f"{_PRIVACY}os_entropy.py", _MECHANISM)),
     "ledger": MutatedModule(
-        ("privacy/ledger", "privacy/ledger_lines", "privacy/charge", "privacy/event_prefix"),
-        tuple(f"{_PRIVACY}{name}.py" for name in ("charge", "ledger", "ledger_lines", "ledger_format", "budget")),
+        ("privacy/ledger", "privacy/ledger_lines", "privacy/charge", "privacy/coverage", "privacy/event_prefix"),
+        tuple(
+            f"{_PRIVACY}{name}.py"
+            for name in ("charge", "ledger", "ledger_lines", "ledger_format", "coverage", "budget")
+        ),
     ),
     "budget": MutatedModule(("privacy/budget",), (f"{_PRIVACY}budget.py", f"{_PRIVACY}plan.py")),
     "plan": MutatedModule(("privacy/plan",), (f"{_PRIVACY}plan.py", f"{_PRIVACY}budget.py")),

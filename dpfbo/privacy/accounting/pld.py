@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import dp_accounting
@@ -55,7 +55,7 @@ class Pld:
         for first in range(0, len(kinds), step):
             several = kinds[first : first + step]
             if epsilons[-1] < math.inf and all(kind in one for kind in several):
-                total = _composed(total, one, several)
+                total = _composed(total, one, Counter(several))
                 spent = _epsilon(total, delta, first + len(several), at_least=epsilons[-1])
             else:
                 spent = math.inf
@@ -67,10 +67,16 @@ class Pld:
         kinds = [sampled_gaussian(event) for event in events]
         if len(set(kinds)) > MANY_DIFFERENT:
             return _epsilons_of_many(kinds, delta, each=False)[-1]
-        one = _one_round_each(set(kinds))
-        if any(kind not in one for kind in kinds):
-            return math.inf
-        return _epsilon(_composed(None, one, kinds), delta, len(kinds)) if kinds else 0.0
+        return _epsilon_of_all(tuple(Counter(kinds).items()), delta) if kinds else 0.0
+
+
+@lru_cache(maxsize=4096)
+def _epsilon_of_all(times: tuple[tuple[tuple[float, float], int], ...], delta: float) -> float:
+    """Epsilon of rounds of few kinds, each with its number; cached, as a calibration tries the same ones each time."""
+    one = _one_round_each(kind for kind, _ in times)
+    if any(kind not in one for kind, _ in times):
+        return math.inf
+    return _epsilon(_composed(None, one, dict(times)), delta, sum(n for _, n in times))
 
 
 def _epsilons_of_many(kinds: Sequence[tuple[float, float]], delta: float, each: bool) -> list[float]:
@@ -86,10 +92,10 @@ def _epsilons_of_many(kinds: Sequence[tuple[float, float]], delta: float, each: 
 def _composed(
     total: PrivacyLossDistribution | None,
     one: Mapping[tuple[float, float], PrivacyLossDistribution],
-    kinds: Sequence[tuple[float, float]],
+    kinds: Mapping[tuple[float, float], int],
 ) -> PrivacyLossDistribution:
-    """The loss of `total` followed by some rounds (at least one), composed kind by kind."""
-    for kind, times in Counter(kinds).items():
+    """The loss of `total` followed by some rounds (at least one), so many of each kind, composed kind by kind."""
+    for kind, times in kinds.items():
         several = one[kind] if times == 1 else one[kind].self_compose(times)
         total = several if total is None else total.compose(several)
     assert total is not None
