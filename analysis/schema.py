@@ -1,6 +1,6 @@
 """The contents that files of a finished run must have for tables, pictures, claims and the report."""
 
-import math
+import sys
 from typing import Any
 
 from analysis.labels import is_outsourced
@@ -15,6 +15,7 @@ SUMMARY = {
 }  # what summary.json must have
 CONFIG = dict.fromkeys(("algorithm", "privacy", "problem"), "table")
 NOISE = ("z", "q", "S")
+_LARGEST = sys.float_info.max
 
 
 def lacking(summary: Any, config: Any) -> str | None:
@@ -80,5 +81,5 @@ def _lacking(found: Any, needed: dict[str, str], where: str) -> str | None:
 def _is(value: object, kind: str) -> bool:
     if kind in ("number", "integer"):
         kinds = (int,) if kind == "integer" else (int, float)
-        return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, kinds) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
     return isinstance(value, {"text": str, "true or false": bool, "table": dict}[kind])

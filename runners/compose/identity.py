@@ -109,4 +109,7 @@ def _numbers_alike(node: Any) -> Any:
         return {key: _numbers_alike(value) for key, value in node.items()}
     if isinstance(node, list):
         return [_numbers_alike(value) for value in node]
-    return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
+    try:
+        return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
+    except OverflowError as error:
+        raise ValueError(f"a setting must be a number below 1.8e308, got one of {len(str(node))} digits") from error

@@ -23,7 +23,9 @@ from runners.record import wandb_layout as layout
 from runners.record.wandb_tracker import WandbTracker
 
 # errors of reading files that are not those of a finished run
-DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, yaml.YAMLError)
+DAMAGED = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, yaml.YAMLError,
+)  # fmt: skip
 QUANTILES = {"regret/q10": 0.1, "regret/median": 0.5, "regret/q90": 0.9}  # over the agents
 
 

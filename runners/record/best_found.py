@@ -66,6 +66,7 @@ def best_in(folder: Path) -> pa.Table:
     check_yaml(folder / "config.yaml")
     try:
         cfg = OmegaConf.load(folder / "config.yaml")
+        maximize = OmegaConf.select(cfg, "problem.maximize", default=True) is not False
     except (YAMLError, OmegaConfBaseException, RecursionError) as error:
         said = " ".join(str(error).split())
         raise ValueError(
@@ -75,7 +76,7 @@ def best_in(folder: Path) -> pa.Table:
     with pq.ParquetFile(folder / "rounds.parquet") as file:
         wanted = [n for n in file.schema_arrow.names if n in ("agent", "round", "y", "x") or n.startswith("x.")]
         tables = (file.read_row_group(k, columns=wanted) for k in range(file.num_row_groups))
-        return best_found(tables, OmegaConf.select(cfg, "problem.maximize", default=True) is not False)
+        return best_found(tables, maximize)
 
 
 def in_words(best: dict[str, Any]) -> str:

@@ -33,7 +33,9 @@ from dpfbo.files import open_file, replace_file, sync_folder
 
 PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
 _UNTIL_THE_END = ("progress.json", "failure.json", "summary.before.json")
-_UNDER_LOCK = ("config.yaml", "rounds.parquet", "server.parquet", "summary.json", "progress.json", "rounds.zip")
+_UNDER_LOCK = (
+    "config.yaml", "rounds.parquet", "server.parquet", "summary.json", "progress.json", "rounds.zip", "lineage.json",
+)  # fmt: skip
 _SERVER_SECONDS = 60.0  # seconds until a server without a driver must be gone
 _LOCK_SECONDS = 0.5  # seconds to wait for a process that only tests the lock
 

@@ -1,8 +1,8 @@
 """python -m tests.hostile.damage --seed 0: run folders damaged in every way, and what each command does with them.
 
-Every file of a finished and of an interrupted run, and the plan of a sweep beside them, is damaged in every way, and
-every command that reads folders is called on a copy. A call has ended fine, with one sentence, with a traceback, or it
-hangs. Rounds are numbers that commands read, so a damaged file may also be read as if it were whole where no digest
+Every file of a finished, a real and an interrupted run, and the plan of a sweep beside them, is damaged in every way,
+and every command that reads folders is called on a copy. A call has ended fine, with one sentence, with a traceback, or
+it hangs. Rounds are numbers that commands read, so a damaged file may also be read as if it were whole where no digest
 covers it.
 """
 
@@ -27,7 +27,10 @@ from tests.helpers.compose import compose
 from tests.helpers.small_runs import QUIET, SYNTHETIC, folder_of, interrupted
 
 SECONDS = 20  # after which a call hangs
-SETTINGS = (*SYNTHETIC, "rounds=3", "experiment_name=single")
+SETTINGS = (
+    *SYNTHETIC, "rounds=3", "experiment_name=single", "privacy.accountant=pld", "privacy.accountants=[pld,rdp]",
+)  # fmt: skip
+REAL = "privacy.rng=os"
 OUTCOMES = ("fine", "sentence", "traceback", "hang")
 
 
@@ -124,6 +127,10 @@ def commands(results: Path, run: Path) -> dict[str, Callable[[], int | None]]:
     from runners.sweep import command as sweep
     from runners.theory import command as theory
 
+    def claimed() -> int | None:
+        shutil.copytree(results / "single", results / "fig2c", symlinks=True, ignore=lambda *_: ["sweep.json"])
+        return claims.main(["fig2c", *where])
+
     def board() -> None:
         ExperimentFolder(results / "single").read()
 
@@ -148,9 +155,9 @@ def commands(results: Path, run: Path) -> dict[str, Callable[[], int | None]]:
         "theory": lambda: theory.main(["single", *where]),
         "sweep --dry-run": lambda: sweep.main([*SETTINGS, *QUIET, *where, "seeds=0", "--dry-run"]),
         "tables": lambda: tables.main(["single", *where]),
-        "figures": lambda: figures.main(["single", "accountant=rdp", *where]),
-        "claims": lambda: claims.main(["single", *where]),
-        "report": lambda: report.main(["single", "accountant=rdp", *where]),
+        "figures": lambda: figures.main(["single", "--out", str(results / "figures"), *where]),
+        "claims": claimed,
+        "report": lambda: report.main(["single", "--out", str(results / "report.html"), *where]),
         "backfill": backfill,
         "board": board,
     }
@@ -185,13 +192,18 @@ def outcome(call: Callable[[], int | None]) -> tuple[str, str]:
 
 
 def folders(root: Path) -> dict[str, Path]:
-    """A results folder with a finished run, and one with an interrupted run."""
-    cfgs = {kind: compose(*SETTINGS, *QUIET, f"results_dir={root / kind}") for kind in ("finished", "interrupted")}
+    """Results folders with a finished run, a finished run of real noise, and an interrupted run."""
+    cfgs = {
+        kind: compose(*SETTINGS, *more, *QUIET, f"results_dir={root / kind}")
+        for kind, more in (("finished", ()), ("real", (REAL,)), ("interrupted", ()))
+    }
     assert outcome(lambda: _run(*SETTINGS, *QUIET, f"results_dir={root / 'finished'}"))[0] == "fine"
+    assert outcome(lambda: _run(*SETTINGS, REAL, *QUIET, f"results_dir={root / 'real'}"))[0] == "fine"
     interrupted(cfgs["interrupted"], 1)
     for kind, cfg in cfgs.items():
         names = Composition(cfg).names
-        write_plan(root / kind / "single", [Trial("x", ("seed=0",), names.setting, 0, 3, "simple_regret", "seeded")])
+        rng = str(cfg.privacy.rng)
+        write_plan(root / kind / "single", [Trial("x", ("seed=0",), names.setting, 0, 3, "simple_regret", rng)])
     return {kind: folder_of(cfg) for kind, cfg in cfgs.items()}
 
 

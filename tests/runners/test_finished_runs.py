@@ -305,7 +305,7 @@ def test_a_folder_of_an_earlier_version_is_found_again(tmp_path):
 def test_half_written_files_of_a_killed_run_go_when_it_goes_on(tmp_path):
     kill(tmp_path, 2, *SMALL, "rounds=3")
     (folder,) = {path.parent for path in tmp_path.rglob("ledger.jsonl")}
-    left = [folder / f".{name}.x941v5im" for name in ("rounds.parquet", "summary.json", "config.yaml")]
+    left = [folder / f".{name}.x941v5im" for name in ("rounds.parquet", "lineage.json", "config.yaml")]
     for path in left:
         path.write_bytes(b"half")
     (folder / ".mine").touch()
