@@ -39,7 +39,7 @@ class LedgerCoverage:
         found = []
         for name, words in _WORDS.items():
             mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs and (name in ("setting", "seed") or None not in (mine, theirs)):
+            if mine != theirs and (name == "seed" or None not in (mine, theirs)):
                 found.append(f"{words} ({_short(mine)}, and this is {_short(theirs)})")
         return found
 

@@ -87,7 +87,7 @@ class Ledger:
         if self.covers is not None or self.charges:
             return
         if self.path is not None:
-            self._seen = _append(self.path, run, self.charges, None, self._seen)
+            self._seen = _append(self.path, run, self.charges, None, None)
         self.covers = run
 
     def charge(self, entry: Charge) -> bool:

@@ -5,9 +5,11 @@ import json
 
 import pytest
 
+from dpfbo.checks import SettingError
 from dpfbo.privacy import mechanism_code
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger import Charge, Ledger, LedgerError
+from dpfbo.privacy.ledger_lines import _said
 from dpfbo.privacy.ledger_repair import repaired
 from dpfbo.privacy.mechanism_code import SOURCES, changed, code_digests
 
@@ -36,6 +38,54 @@ def test_the_first_line_says_it_and_is_no_charge(tmp_path):
     ledger.bind(RUN)
     assert not ledger.charge(charge(1)) and path.read_bytes() == before
     assert ledger.charge(charge(3)) and Ledger(path).charges[-1] == charge(3)
+
+
+def test_a_ledger_knows_its_run_at_once(tmp_path):
+    for ledger in (Ledger(), Ledger(tmp_path / "ledger.jsonl")):
+        ledger.bind(RUN)
+        assert ledger.covers == RUN
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("seed", -1), ("seed", True), ("setting", ""), ("setting", None), ("setting", "x" * 201), ("data", ""),
+        ("data", "a\nb"), ("data", 3), ("relation", ""), ("relation", "x" * 201),
+    ],
+)  # fmt: skip
+def test_a_value_that_no_run_has_is_refused_by_its_name(field, value):
+    with pytest.raises(SettingError, match=f"^{field} must be "):
+        LedgerCoverage(**{"setting": "s", field: value})
+
+
+def test_the_shortest_and_the_longest_names():
+    run = LedgerCoverage("s", 0, "d" * 200, "r")
+    assert (run.setting, run.seed, run.data, run.relation) == ("s", 0, "d" * 200, "r")
+    assert LedgerCoverage("s" * 40).words.startswith(f"setting {'s' * 40}, noise of the system")
+    assert LedgerCoverage("s" * 41).words.startswith(f"setting {'s' * 19}.., ")
+
+
+def test_a_ledger_that_loses_its_first_line_meanwhile_has_lost_a_line(tmp_path):
+    """Its charges are all there, but those of the other lines may be of any run."""
+    ledger = Ledger(charged(tmp_path / "ledger.jsonl", n=2))
+    ledger.charge(charge(2))
+    charged(tmp_path / "unbound.jsonl", run=None).replace(ledger.path)
+    with pytest.raises(LedgerError, match="has lost charges"):
+        ledger.charge(charge(3))
+
+
+def test_a_ledger_that_becomes_that_of_another_run_meanwhile_is_refused(tmp_path):
+    ledger = Ledger(charged(tmp_path / "ledger.jsonl", n=2))
+    ledger.charge(charge(2))
+    other = LedgerCoverage("f" * 12, 3, RUN.data, RUN.relation)
+    charged(tmp_path / "other.jsonl", run=other).replace(ledger.path)
+    with pytest.raises(LedgerError, match="was written by another process meanwhile"):
+        ledger.charge(charge(3))
+
+
+@pytest.mark.parametrize("length", [200, 201])
+def test_what_a_line_holds_is_quoted_up_to_a_length(length):
+    assert _said(ValueError("x" * length)) == ("x" * 200 + ".." * (length > 200))
 
 
 @pytest.mark.parametrize(
