@@ -34,7 +34,7 @@ def names_of(cfg: DictConfig) -> SettingNames:
     """The names of a composed configuration."""
     settings = _identity(cfg)
     setting = _digest(settings)
-    del settings["rounds"]
+    settings.pop("rounds", None)  # a file may lack it, which whoever runs it is told
     family = _digest(settings)
     settings.get("privacy", {}).pop("z", None)
     return SettingNames(setting, family, _digest(settings))

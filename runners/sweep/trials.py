@@ -25,6 +25,7 @@ PHASES: tuple[Phase, ...] = ("done", "running", "interrupted", "failed", "waitin
 
 PLAN = "sweep.json"
 FAILURE = "failure.json"
+_LONGEST_NAME, _LARGEST_SEED = 200, 10**18  # of a setting's folder
 
 
 @dataclass(frozen=True)
@@ -167,9 +168,17 @@ def read_plan(experiment: Path) -> list[Trial]:
     """The trials of sweep.json; none if it is missing or unreadable, since the run folders are the truth."""
     content = _read_object(experiment / PLAN) or {}
     try:
-        return [Trial(**{**entry, "overrides": tuple(entry["overrides"])}) for entry in content.get("trials", [])]
+        found = [Trial(**{**entry, "overrides": tuple(entry["overrides"])}) for entry in content.get("trials", [])]
     except (TypeError, KeyError):
         return []
+    return found if all(map(_names_a_folder, found)) else []
+
+
+def _names_a_folder(trial: Trial) -> bool:
+    """True if the setting and the seed that a file says are names of folders in that of the experiment."""
+    name, seed = trial.setting, trial.seed
+    plain = isinstance(name, str) and name.isprintable() and 0 < len(name) <= _LONGEST_NAME
+    return plain and "/" not in name and name not in (".", "..") and isinstance(seed, int) and 0 <= seed < _LARGEST_SEED
 
 
 def known_trials(experiment: Path) -> list[Trial]:

@@ -160,6 +160,20 @@ def test_plans_are_merged_and_whole(tmp_path):
         assert read_plan(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("setting", name) for name in ("", "..", "../../other", "a/b", "x" * 201, "a\0", 3, None)]
+    + [("seed", seed) for seed in (-1, 1.5, "0", 10**18)],
+)
+def test_a_plan_that_names_no_folders_is_no_plan(tmp_path, field, value):
+    """A hostile sweep.json leads nobody out of its folder."""
+    write_plan(tmp_path, [trial(0), trial(1)])
+    content = json.loads((tmp_path / "sweep.json").read_text())
+    content["trials"][1][field] = value
+    (tmp_path / "sweep.json").write_text(json.dumps(content))
+    assert read_plan(tmp_path) == []
+
+
 def test_watch_ends_when_nothing_is_left(tmp_path, capsys, monkeypatch):
     experiment = tmp_path / "mine"
     write_plan(experiment, [trial(0)])
