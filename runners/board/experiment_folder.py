@@ -18,7 +18,7 @@ from runners.board.trial_reading import (  # fmt: skip
     read_trial,
 )
 from runners.record.run_folder import RunFolder
-from runners.sweep.trials import PLAN, Trial, known_trials
+from runners.sweep.trials import PLAN, Trial, known_trials, names_no_folders
 
 _SETTLED_SECONDS = 5.0  # after a folder's last change, before a list of its trials is used again
 Stamp = tuple[int, int, int] | None
@@ -103,15 +103,14 @@ class ExperimentFolder:
             self._listed = found if settled else None
 
     def _known_trials(self) -> list[Trial]:
-        """The trials of the folder, without entries of a plan that name no folder in it."""
+        """The trials of the folder, without a plan that names what is no folder in it."""
         try:
-            known = known_trials(self.path)
+            known, wrong = known_trials(self.path), names_no_folders(self.path)
         except (TypeError, ValueError, AttributeError, RecursionError, OSError):
             self.fault = f"{PLAN} cannot be read"
             return []
-        sound = [trial for trial in known if _is_sound(trial)]
-        self.fault = None if len(sound) == len(known) else f"{PLAN} names trials that cannot be in this folder"
-        return sound
+        self.fault = f"{PLAN} names trials that cannot be in this folder" if wrong else None
+        return known
 
     def _reading(self, trial: Trial, folder: RunFolder) -> TrialReading:
         stamp = _stamp(folder.path / "summary.json")
@@ -158,13 +157,6 @@ def _is_experiment(path: Path) -> bool:
     return (path / PLAN).is_file() or any(
         run.name.isdecimal() and any((run / name).exists() for name in files) for run in path.glob("*/*")
     )
-
-
-def _is_sound(trial: Trial) -> bool:
-    """True if the names of a trial are text, and its folder lies within the experiment's."""
-    whole = isinstance(trial.seed, int) and isinstance(trial.setting, str) and isinstance(trial.label, str)
-    rounds = trial.rounds is None or isinstance(trial.rounds, int)
-    return whole and rounds and trial.setting not in ("", ".", "..") and Path(trial.setting).name == trial.setting
 
 
 def _label(pairs: list[tuple[Trial, TrialReading]]) -> str:

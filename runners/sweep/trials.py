@@ -165,20 +165,34 @@ def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
 
 
 def read_plan(experiment: Path) -> list[Trial]:
-    """The trials of sweep.json; none if it is missing or unreadable, since the run folders are the truth."""
+    """The trials of sweep.json; none if it is missing, unreadable or names what is no folder of the experiment.
+
+    The run folders are the truth.
+    """
+    found = _planned(experiment)
+    return found if all(map(_names_a_folder, found)) else []
+
+
+def names_no_folders(experiment: Path) -> bool:
+    """True if sweep.json has trials that cannot be in the experiment's folder, for which `read_plan` leaves all out."""
+    return not all(map(_names_a_folder, _planned(experiment)))
+
+
+def _planned(experiment: Path) -> list[Trial]:
     content = _read_object(experiment / PLAN) or {}
     try:
-        found = [Trial(**{**entry, "overrides": tuple(entry["overrides"])}) for entry in content.get("trials", [])]
+        return [Trial(**{**entry, "overrides": tuple(entry["overrides"])}) for entry in content.get("trials", [])]
     except (TypeError, KeyError):
         return []
-    return found if all(map(_names_a_folder, found)) else []
 
 
 def _names_a_folder(trial: Trial) -> bool:
     """True if the setting and the seed that a file says are names of folders in that of the experiment."""
     name, seed = trial.setting, trial.seed
-    plain = isinstance(name, str) and name.isprintable() and 0 < len(name) <= _LONGEST_NAME
-    return plain and "/" not in name and name not in (".", "..") and isinstance(seed, int) and 0 <= seed < _LARGEST_SEED
+    if not isinstance(name, str) or not isinstance(seed, int) or not isinstance(trial.label, str):
+        return False
+    plain = name.isprintable() and 0 < len(name) <= _LONGEST_NAME and "/" not in name and name not in (".", "..")
+    return plain and 0 <= seed < _LARGEST_SEED and isinstance(trial.rounds, int | None)
 
 
 def known_trials(experiment: Path) -> list[Trial]:

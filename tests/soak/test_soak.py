@@ -122,8 +122,8 @@ def test_memory_that_is_kept_is_seen():
 
 def test_forked_runs_are_killed_and_go_on(tmp_path):
     kind = next(kind for kind in KINDS if kind.name == "forked driver")
-    (found,) = kind.run(Place(tmp_path), 2, 0)
-    assert found.kills == 2 and found.passed, found
+    found = list(kind.run(Place(tmp_path), 2, 0))  # a run may end before its last kill
+    assert sum(one.kills for one in found) >= 2 and all(one.passed for one in found), found
 
 
 def charged_again(monkeypatch):

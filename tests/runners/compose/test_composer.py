@@ -26,7 +26,7 @@ def outcome(compose, overrides):
         return f"{type(error).__name__}: {error}"
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=4, unique=True), min_size=1, max_size=3))
 def test_compositions_are_hydras(sequences):
     with composing():

@@ -70,6 +70,7 @@ def test_resumed_with_other_executors(tmp_path, mark, expected):
     assert differences(records(folder), expected) == []
 
 
+@pytest.mark.slow
 def test_the_driver_is_killed(tmp_path, expected):
     outcome = kill_drivers("local", driver_moments(3, 0, 4.0), tmp_path, expected)
     assert outcome.kills == 3
