@@ -140,9 +140,15 @@ def lower_bound(count: np.ndarray, trials: int, error: float) -> np.ndarray:
 
 
 def _candidates(without: np.ndarray, with_message: np.ndarray) -> np.ndarray:
-    """Quantiles of all scores; no score lies above the largest."""
+    """Middles between neighbours among all scores, at quantiles and between the halves, and the largest score.
+
+    Worlds that do not overlap are then cut in the middle of the gap, far from the scores of either.
+    """
     scores = np.sort(np.concatenate([without, with_message]))
-    return np.unique(scores[np.linspace(0, len(scores) - 1, _THRESHOLDS).astype(int)])
+    last = len(scores) - 1
+    at = np.append(np.linspace(0, last, _THRESHOLDS).astype(int), last // 2)
+    low, high = scores[at], scores[np.minimum(at + 1, last)]
+    return np.unique(np.where(np.isfinite(high), low / 2 + high / 2, low))
 
 
 def _rates(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from scipy.io import savemat
@@ -54,7 +54,7 @@ def cases(count: int):
     quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
     chosen = settings(
         max_examples=count, derandomize=True, database=None, deadline=None, suppress_health_check=quiet,
-        report_multiple_bugs=False,
+        report_multiple_bugs=False, phases=(Phase.generate, Phase.shrink),  # one that traces could not be interrupted
     )  # fmt: skip
 
     def decorated(test):

@@ -130,6 +130,15 @@ def test_perfect_separation_and_no_separation():
     assert verdict(low, np.full(1000, math.inf), claim()).epsilon > 4
 
 
+@pytest.mark.parametrize("n", [40, 1000])
+def test_worlds_that_do_not_overlap_are_cut_in_the_middle(n):
+    """A cut at the largest score of one half is crossed by scores of the other; one in the gap is not."""
+    for seed in range(30):
+        v = verdict(*gaussians(10.0, n, seed), claim())
+        assert all(4 < t.threshold < 6 for t in v.tests)
+        assert all(t.fpr == t.fnr == upper_bound(0, n // 2, 0.05 / 4) for t in v.tests)
+
+
 def test_fit_is_the_gaussian_formula_without_subsampling():
     """The fit is `mu >= Phi^-1(1 - FPR) - Phi^-1(FNR)`, and the sampled family gives the same at q = 1."""
     test = Rates(0.0, 0.2, 0.45)
