@@ -1,5 +1,6 @@
 """Each of the two test processes has one thread, and the modules that take longest begin first."""
 
+import gc
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -37,3 +38,9 @@ LONGEST = (
 def pytest_collection_modifyitems(items):
     place = {module: k for k, module in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(LONGEST)))
+
+
+def pytest_collection_finish():
+    """Leave what was imported for collection out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()
