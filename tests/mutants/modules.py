@@ -13,6 +13,8 @@ class MutatedModule:
 
 _PRIVACY = "dpfbo/privacy/test_"
 _MECHANISM = "dpfbo/federated/test_mechanism.py"
+_ACCOUNTING = f"{_PRIVACY}accounting.py"
+_MANY_ROUNDS = f"{_PRIVACY}many_rounds.py"
 MODULES = {
     "mechanism": MutatedModule(
         ("federated/mechanism",),
@@ -39,16 +41,25 @@ MODULES = {
     "budget": MutatedModule(("privacy/budget",), (f"{_PRIVACY}budget.py", f"{_PRIVACY}plan.py")),
     "plan": MutatedModule(("privacy/plan",), (f"{_PRIVACY}plan.py", f"{_PRIVACY}budget.py")),
     "accounting": MutatedModule(
-        ("privacy/accounting/*",),
-        tuple(f"{_PRIVACY}{name}.py" for name in ("accounting", "many_rounds", "gdp", "fixed_size", "calibrate")),
+        ("privacy/accounting/__init__", "privacy/accounting/events"), (_ACCOUNTING, f"{_PRIVACY}charge.py")
     ),
+    "moments": MutatedModule(("privacy/accounting/moments",), (_ACCOUNTING, _MANY_ROUNDS)),
+    "rdp": MutatedModule(
+        ("privacy/accounting/rdp", "privacy/accounting/poisson_divergences"), (_MANY_ROUNDS, _ACCOUNTING)
+    ),
+    "pld": MutatedModule(("privacy/accounting/pld",), (_ACCOUNTING, _MANY_ROUNDS)),
+    "many_rounds": MutatedModule(("privacy/accounting/many_rounds",), (_MANY_ROUNDS,)),
+    "gdp": MutatedModule(("privacy/accounting/gdp",), (f"{_PRIVACY}gdp.py",)),
+    "fixed_size": MutatedModule(("privacy/accounting/fixed_size",), (f"{_PRIVACY}fixed_size.py",)),
+    "analytic_gaussian": MutatedModule(
+        ("privacy/accounting/analytic_gaussian",), ("dpfbo/outsourced/test_transforms.py", f"{_PRIVACY}plan.py")
+    ),
+    "calibrate": MutatedModule(("privacy/accounting/calibrate",), (f"{_PRIVACY}calibrate.py",)),
 }
-BY_DEFAULT = tuple(name for name in MODULES if name != "accounting")  # whose survivors nobody explained yet
 
 # tests that start another interpreter, where no mutant is, or that take long
 LEFT_OUT = (
     f"{_PRIVACY}os_entropy.py::test_nothing_of_the_noise_stays",
     f"{_PRIVACY}plan.py::test_accountants_are_imported_when_they_are_asked_for",
     f"{_PRIVACY}ledger_lines.py::test_ten_thousand_charges_are_linear",
-    f"{_PRIVACY}many_rounds.py::TestAccountants::test_one_more_different_round_continues_the_curve",
 )

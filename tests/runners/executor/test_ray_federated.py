@@ -97,11 +97,11 @@ def test_cluster_that_is_not_there(monkeypatch, capsys, tmp_path, given, address
 
 
 def test_one_agent_an_actor_all_on_one_gpu(reused, tmp_path):
-    three = [*GRID, "problem.n_agents=3"]
-    _, local = run(tmp_path / "local", *three)
-    summary, folder = run(tmp_path / "ray", *three, *TENTH, "executor.agents_per_actor=1")
+    two = [*GRID, "problem.n_agents=2"]
+    _, local = run(tmp_path / "local", *two)
+    summary, folder = run(tmp_path / "ray", *two, *TENTH, "executor.agents_per_actor=1")
     assert same(local, folder)
-    assert summary["executor"]["shards"] == 3
+    assert summary["executor"]["shards"] == 2
     assert summary["executor"]["num_gpus"] == 0.1
     assert summary["executor"]["devices"] == ["cpu"]
     assert ray.is_initialized()  # the run did not start it
