@@ -74,8 +74,11 @@ class Synthetic:
     @cached_property
     def reference(self) -> Tensor:
         """Each agent's optimum, N."""
-        parts = torch.arange(self.n_agents, device="cpu").split(_BLOCK)
-        return torch.cat([self._values(agents).max(1).values for agents in parts])
+        agents = torch.arange(self.n_agents, device="cpu")
+        found = torch.empty(self.n_agents, dtype=torch.float64, device="cpu")  # results a block would fragment the heap
+        for several, part in zip(agents.split(_BLOCK), found.split(_BLOCK), strict=True):
+            torch.amax(self._values(several), 1, out=part)
+        return found
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         noise = observation_noise(self.noise_variance, agents, x.shape[1], streams, round)
@@ -95,8 +98,11 @@ class Synthetic:
     def _signs(self) -> Tensor:
         """The signs of all perturbations, a bit each: N x (grid_size / 8), on the CPU."""
         streams, agents = Streams(self.function_seed), torch.arange(self.n_agents, device="cpu")
-        parts = (streams.uniform("problem/signs", part, 0, self.grid_size) < 0.5 for part in agents.split(_BLOCK))
-        return torch.cat([torch.from_numpy(np.packbits(part.numpy(), axis=1)) for part in parts])
+        bits = torch.empty(self.n_agents, -(-self.grid_size // 8), dtype=torch.uint8, device="cpu")
+        for several, part in zip(agents.split(_BLOCK), bits.split(_BLOCK), strict=True):
+            signs = streams.uniform("problem/signs", several, 0, self.grid_size) < 0.5
+            part.numpy()[:] = np.packbits(signs.numpy(), axis=1)
+        return bits
 
     def _values(self, agents: Tensor) -> Tensor:
         """Noiseless objectives of some agents, n x grid_size."""
