@@ -6,6 +6,9 @@ READY := $(VENV)/.ready
 RESULTS ?= results
 results_dir ?= $(RESULTS)
 
+# or each process would compile the project anew, half a second
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo synthetic synthetic-figures synthetic-report test docs slurm-test gpu-test soak lint wandb-sync clean
 
 setup: $(READY)
