@@ -13,8 +13,9 @@ class MutatedModule:
 
 _PRIVACY = "dpfbo/privacy/test_"
 _MECHANISM = "dpfbo/federated/test_mechanism.py"
-_ACCOUNTING = f"{_PRIVACY}accounting.py"
-_MANY_ROUNDS = f"{_PRIVACY}many_rounds.py"
+_ACCOUNTANTS = "dpfbo/privacy/accounting/test_"
+_ACCOUNTING = f"{_ACCOUNTANTS}accounting.py"
+_MANY_ROUNDS = f"{_ACCOUNTANTS}many_rounds.py"
 MODULES = {
     "mechanism": MutatedModule(
         ("federated/mechanism",),
@@ -41,7 +42,7 @@ MODULES = {
     "budget": MutatedModule(("privacy/budget",), (f"{_PRIVACY}budget.py", f"{_PRIVACY}plan.py")),
     "plan": MutatedModule(("privacy/plan",), (f"{_PRIVACY}plan.py", f"{_PRIVACY}budget.py")),
     "accounting": MutatedModule(
-        ("privacy/accounting/__init__", "privacy/accounting/events"), (_ACCOUNTING, f"{_PRIVACY}charge.py")
+        ("privacy/accounting/__init__", "privacy/accounting/events"), (f"{_ACCOUNTANTS}events_and_words.py",)
     ),
     "moments": MutatedModule(("privacy/accounting/moments",), (_ACCOUNTING, _MANY_ROUNDS)),
     "rdp": MutatedModule(
@@ -49,12 +50,12 @@ MODULES = {
     ),
     "pld": MutatedModule(("privacy/accounting/pld",), (_ACCOUNTING, _MANY_ROUNDS)),
     "many_rounds": MutatedModule(("privacy/accounting/many_rounds",), (_MANY_ROUNDS,)),
-    "gdp": MutatedModule(("privacy/accounting/gdp",), (f"{_PRIVACY}gdp.py",)),
-    "fixed_size": MutatedModule(("privacy/accounting/fixed_size",), (f"{_PRIVACY}fixed_size.py",)),
+    "gdp": MutatedModule(("privacy/accounting/gdp",), (f"{_ACCOUNTANTS}gdp.py",)),
+    "fixed_size": MutatedModule(("privacy/accounting/fixed_size",), (f"{_ACCOUNTANTS}fixed_size.py",)),
     "analytic_gaussian": MutatedModule(
         ("privacy/accounting/analytic_gaussian",), ("dpfbo/outsourced/test_transforms.py", f"{_PRIVACY}plan.py")
     ),
-    "calibrate": MutatedModule(("privacy/accounting/calibrate",), (f"{_PRIVACY}calibrate.py",)),
+    "calibrate": MutatedModule(("privacy/accounting/calibrate",), (f"{_ACCOUNTANTS}calibrate.py",)),
 }
 
 # tests that start another interpreter, where no mutant is, or that take long
