@@ -42,7 +42,8 @@ MODULES = {
     "budget": MutatedModule(("privacy/budget",), (f"{_PRIVACY}budget.py", f"{_PRIVACY}plan.py")),
     "plan": MutatedModule(("privacy/plan",), (f"{_PRIVACY}plan.py", f"{_PRIVACY}budget.py")),
     "accounting": MutatedModule(
-        ("privacy/accounting/__init__", "privacy/accounting/events"), (f"{_ACCOUNTANTS}events_and_words.py",)
+        ("privacy/accounting/__init__", "privacy/accounting/events"),
+        (f"{_ACCOUNTANTS}events_and_words.py", "dpfbo/test_extensions.py"),
     ),
     "moments": MutatedModule(("privacy/accounting/moments",), (_ACCOUNTING, _MANY_ROUNDS)),
     "rdp": MutatedModule(

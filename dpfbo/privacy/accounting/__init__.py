@@ -100,14 +100,14 @@ def delta_in_words(delta: float) -> str:
 
 def delta_in_symbols(delta: float) -> str:
     """`δ = 0.00294`, for pictures; of a large one also that it is."""
-    return delta_in_words(delta).replace("delta", "δ =", 1).replace("epsilon", "ε")
+    return delta_in_words(delta).replace("delta", "δ =").replace("epsilon", "ε")
 
 
 def epsilon_in_words(epsilon: float | None) -> str:
     """Epsilon with the digits of a table; a real cost is never `0.00`, and `none` stands for no finite one."""
     if epsilon is None or not math.isfinite(epsilon):
         return "none"
-    return "0" if epsilon == 0 else f"{epsilon:.2f}" if epsilon >= _TWO_DECIMALS else f"{epsilon:.2g}"
+    return f"{epsilon:.2f}" if epsilon >= _TWO_DECIMALS else f"{epsilon:.2g}"
 
 
 def check_delta(delta: object, name: str = "delta") -> None:
