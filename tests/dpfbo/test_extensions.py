@@ -8,7 +8,7 @@ import torch
 from dpfbo import extensions
 from dpfbo.checks import SettingError
 from dpfbo.clock import PhaseClock
-from dpfbo.privacy.accounting import accountant_named
+from dpfbo.privacy.accounting import accountant_named, accountant_names
 from tests.helpers.federated_world import world
 from tests.helpers.points import on_domain
 
@@ -57,6 +57,9 @@ def test_what_cannot_be_imported_is_one_sentence(monkeypatch):
         def load(self):
             raise ModuleNotFoundError("No module named 'nowhere'")
 
-    monkeypatch.setattr(extensions, "entries", lambda group: {"mine": Entry()})
+    monkeypatch.setattr(
+        extensions, "entries", lambda group: {"mine": Entry()} if group == extensions.ACCOUNTANTS else {}
+    )
+    assert accountant_names()[-1] == "mine"
     with pytest.raises(SettingError, match="mine of dpfbo.accountants .nowhere:Accountant. cannot be imported"):
         accountant_named("mine")

@@ -54,7 +54,8 @@ MODULES = {
     "gdp": MutatedModule(("privacy/accounting/gdp",), (f"{_ACCOUNTANTS}gdp.py",)),
     "fixed_size": MutatedModule(("privacy/accounting/fixed_size",), (f"{_ACCOUNTANTS}fixed_size.py",)),
     "analytic_gaussian": MutatedModule(
-        ("privacy/accounting/analytic_gaussian",), ("dpfbo/outsourced/test_transforms.py", f"{_PRIVACY}plan.py")
+        ("privacy/accounting/analytic_gaussian",),
+        (f"{_ACCOUNTANTS}events_and_words.py", "dpfbo/outsourced/test_transforms.py", f"{_PRIVACY}plan.py"),
     ),
     "calibrate": MutatedModule(("privacy/accounting/calibrate",), (f"{_ACCOUNTANTS}calibrate.py",)),
 }

@@ -38,7 +38,7 @@ class Gdp:
         check_delta(delta)
         kinds = Counter(map(sampled_gaussian, events))
         terms = [math.log(times) + _log_mu2(*kind) for kind, times in kinds.items()]
-        return _epsilon(float(np.logaddexp.reduce(terms)), delta) if terms else 0.0
+        return _epsilon(float(np.logaddexp.reduce(terms)), delta)  # of no terms: -inf
 
 
 def _log_mu2(q: float, z: float) -> float:

@@ -25,6 +25,7 @@ from dpfbo.privacy.accounting import (
     in_words,
     sampled_gaussian,
 )
+from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.accounting.events import round_event, round_parameters
 
 GAUSSIAN = dp_accounting.GaussianDpEvent(1.5)
@@ -85,6 +86,12 @@ def test_accountants_by_name():
         SettingError, match="^accountant must be one of moments, rdp, pld, gdp, fixed_size.*, got 'mine'"
     ):
         accountant_named("mine")
+
+
+@pytest.mark.parametrize("accountant", [*map(accountant_named, ACCOUNTANTS), AnalyticGaussian("one row")])
+def test_nothing_costs_nothing(accountant):
+    assert accountant.epsilon([], 0.01) == 0.0
+    assert accountant.curve([], 0.01) == []
 
 
 def test_delta_lies_between_0_and_1():

@@ -62,6 +62,12 @@ def test_huge_and_tiny_mu_stay_numbers(q, z, T, delta):
     assert smaller >= epsilon
 
 
+def test_a_mu_too_small_to_square_costs_nothing():
+    rounds = [round_event(1e-60, 1.0)] * 3
+    assert Gdp().epsilon(rounds, 1e-3) == 0.0
+    assert Gdp().curve(rounds, 1e-3) == [0.0] * 3
+
+
 def test_a_mu_beyond_all_numbers_is_no_finite_epsilon():
     assert Gdp().epsilon([round_event(0.5, 0.01)], 0.01) == math.inf
 
