@@ -60,6 +60,9 @@ MODULES = {
     "calibrate": MutatedModule(("privacy/accounting/calibrate",), (f"{_ACCOUNTANTS}calibrate.py",)),
 }
 
+_UNEXPLAINED = ("moments", "rdp", "pld", "many_rounds", "calibrate")  # whose survivors nobody explained yet
+BY_DEFAULT = tuple(name for name in MODULES if name not in _UNEXPLAINED)
+
 # tests that start another interpreter, where no mutant is, or that take long
 LEFT_OUT = (
     f"{_PRIVACY}os_entropy.py::test_nothing_of_the_noise_stays",
