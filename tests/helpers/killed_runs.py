@@ -155,8 +155,7 @@ class ActorKiller:
                 time.sleep(kill.moment)
             pid = self._kill_now(kill.actor)
             if kill.again and (successor := self._successor(kill.actor, pid)):
-                os.kill(successor, signal.SIGKILL)
-                self.landed += 1
+                self.landed += self._end(successor)
         except BaseException as error:
             self.errors.append(error)
 
@@ -166,17 +165,23 @@ class ActorKiller:
 
         def lives() -> bool:
             pid = self._deployment.placements[actor].pid
-            with self._one_at_a_time, suppress(ProcessLookupError):
-                if pid not in self._killed:
-                    os.kill(pid, signal.SIGKILL)
-                    self._killed.add(pid)
-                    killed.append(pid)
+            if self._end(pid):
+                killed.append(pid)
             return bool(killed)
 
         until(lambda: lives() or self._ended, poll=1e-3)  # a killed actor that is not needed has no next process
         self.landed += bool(killed)
         self.late += bool(killed) and self._last >= T - 1
         return killed[0] if killed else 0
+
+    def _end(self, pid: int) -> bool:
+        """Kill a process; False if it is gone, or another thread has killed it: two signals are one death."""
+        with self._one_at_a_time, suppress(ProcessLookupError):
+            if pid not in self._killed:
+                os.kill(pid, signal.SIGKILL)
+                self._killed.add(pid)
+                return True
+        return False
 
     def _successor(self, actor: str, killed: int) -> int:
         """The process in which a killed actor is being started again; 0 if the run ended without one."""
@@ -219,7 +224,10 @@ def kill_actors(
         outcome.ledger &= {d for _, d in killer.observed} <= {d for _, d in paid}
     if not killer.landed - killer.late <= restarts <= killer.landed:
         outcome.records = False
-        outcome.notes.append(f"{restarts} restarts after {killer.landed} kills, {killer.late} of them at the end")
+        excused = summary["executor"].get("preemptions", 0)
+        outcome.notes.append(
+            f"{restarts} restarts and {excused} preemptions after {killer.landed} kills, {killer.late} at the end"
+        )
     outcome.seconds = time.monotonic() - begin
     return outcome
 
