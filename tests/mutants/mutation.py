@@ -64,10 +64,11 @@ def tested_copy(folder: Path, module: MutatedModule) -> Path:
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(ROOT / name, folder / name)
+    options = OPTIONS if module.conftest else (*OPTIONS, "--noconftest")
     settings = SETTINGS.format(
         files=json.dumps([f"dpfbo/{name}.py" for name in module.files]),
         tests=json.dumps([f"tests/{name}" for name in module.tests]),
-        options=json.dumps([*OPTIONS, *(f"--deselect=tests/{name}" for name in LEFT_OUT)]),
+        options=json.dumps([*options, *(f"--deselect=tests/{name}" for name in LEFT_OUT)]),
     )
     with open(folder / "pyproject.toml", "a") as file:
         file.write(settings)

@@ -1,5 +1,6 @@
 """Calibration: the answer costs the target, hardly less and never more; a target out of reach is one sentence."""
 
+import decimal
 import math
 
 import pytest
@@ -15,6 +16,107 @@ from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.accounting.rdp import Rdp
 
 DELTA = 0.01
+
+
+ANSWERS = [1e-2, 0.012345, 0.0999949, 0.5, 0.99999, 1.0, 1.00001, 1.9999, 2.0, 3.14159, 9.9995, 64.001, 1023.9, 9999.4]
+
+
+def up(value, digits=4):
+    """The least number of so many digits that is not below."""
+    with decimal.localcontext(prec=digits, rounding=decimal.ROUND_CEILING):
+        return float(+decimal.Decimal(repr(value)))
+
+
+def down(value, digits=4):
+    with decimal.localcontext(prec=digits, rounding=decimal.ROUND_FLOOR):
+        return float(+decimal.Decimal(repr(value)))
+
+
+class Counted:
+    """A curve of epsilon, and the places where it was asked."""
+
+    def __init__(self, of):
+        self.of, self.asked = of, []
+
+    def __call__(self, value):
+        self.asked.append(value)
+        return self.of(value)
+
+
+@pytest.mark.parametrize("exact", ANSWERS)
+@pytest.mark.parametrize("power", [1, 2])
+def test_noise_is_the_least_of_four_digits(exact, power):
+    epsilon = Counted(lambda z: (exact / z) ** power if z >= exact / 10 else math.inf)
+    assert calibrate.noise_multiplier(epsilon, 1.0) == up(exact)
+    assert len(epsilon.asked) <= 60 and min(epsilon.asked) >= calibrate.SMALLEST_NOISE
+    assert calibrate.is_noise_multiplier(up(exact), epsilon, 1.0)
+
+
+@pytest.mark.parametrize("exact", [1e-6, 1.23456e-5, 0.00099999, 0.012345, 0.0999949, 0.1, 0.10001, 0.5, 0.99999])
+@pytest.mark.parametrize("power", [1, 2])
+def test_sampling_is_the_most_of_four_digits(exact, power):
+    epsilon = Counted(lambda q: (q / exact) ** power)
+    assert calibrate.sampling_probability(epsilon, 1.0) == down(exact)
+    assert len(epsilon.asked) <= 60 and max(epsilon.asked) <= 1.0 and min(epsilon.asked) >= 1e-6
+
+
+@pytest.mark.parametrize("exact", [*range(1, 40), 63, 64, 65, 127, 128, 129, 1000, 4095, 4096, 99_999, 100_000])
+def test_rounds_are_the_most(exact):
+    for curve in (lambda T: T / exact, lambda T: math.sqrt(T / exact), lambda T: 0.5 if exact >= T else math.inf):
+        epsilon = Counted(curve)
+        assert calibrate.rounds(epsilon, 1.0) == exact
+        assert len(epsilon.asked) <= 70 and max(epsilon.asked) <= calibrate.MOST_ROUNDS + 1
+        assert all(isinstance(T, int) for T in epsilon.asked)
+
+
+@pytest.mark.parametrize("least", [0.5, 0.3, 2.0])
+def test_no_round_has_less_noise_than_the_smallest(least):
+    smallest = up(0.01 / least) if least < 1 else 0.01
+    asked = Counted(lambda z: 1e-9)
+    assert calibrate.noise_multiplier(asked, 1.0, least) == smallest == min(asked.asked)
+    assert calibrate.is_noise_multiplier(smallest, asked, 1.0, least)
+    assert not calibrate.is_noise_multiplier(calibrate._next(smallest, down=True), asked, 1.0, least)
+    assert not calibrate.is_noise_multiplier(calibrate._next(smallest, down=False), asked, 1.0, least)
+
+
+def test_a_noise_multiplier_is_recognised_by_two_epsilons():
+    epsilon = Counted(lambda z: 3.14159 / z)
+    assert calibrate.is_noise_multiplier(3.142, epsilon, 1.0) and epsilon.asked == [3.142, 3.141]
+    for z in (3.141, 3.143, 3.1416, 3, 4):
+        assert not calibrate.is_noise_multiplier(z, epsilon, 1.0)
+    for z in (True, "3.142", None, 0.009, 10_010.0, math.nan, math.inf):
+        epsilon.asked.clear()
+        assert not calibrate.is_noise_multiplier(z, epsilon, 1.0) and not epsilon.asked
+    assert calibrate.is_noise_multiplier(3, lambda z: 3 / z, 1.0)  # a whole number is one
+    assert calibrate.is_noise_multiplier(1e4, lambda z: 1e4 / z, 1.0)
+    assert calibrate.is_noise_multiplier(0.01, lambda z: 0.01 / z, 1.0)
+
+
+def test_a_target_that_only_the_most_noise_meets():
+    assert calibrate.noise_multiplier(lambda z: 1e4 / z, 1.0) == 1e4
+    assert calibrate.sampling_probability(lambda q: q / 1e-6, 1.0) == 1e-6
+    with pytest.raises(ValueError, match=r"epsilon 1 cannot be met: noise multiplier 10000 still costs 1\.001"):
+        calibrate.noise_multiplier(lambda z: 1.001e4 / z, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "above", "below"),
+    [
+        (1.0, 1.0, 1.0), (0.0123456, 0.01235, 0.01234), (9999.4, 1e4, 9999.0), (9.9995, 10.0, 9.999),
+        (1.234, 1.234, 1.234), (1.2340000001, 1.234, 1.234), (1.234000002, 1.235, 1.234), (1.2339999999, 1.234, 1.234),
+        (1.2340000009, 1.234, 1.234), (1.2340000011, 1.235, 1.234),
+    ],
+)  # fmt: skip
+def test_rounding_goes_to_the_asked_side(value, above, below):
+    assert (calibrate._rounded(value, up=True), calibrate._rounded(value, up=False)) == (above, below)
+
+
+@pytest.mark.parametrize(
+    ("value", "above", "below"),
+    [(1.0, 1.001, 0.9999), (0.9999, 1, 0.9998), (9.999, 10.0, 9.998), (0.01234, 0.01235, 0.01233), (5.0, 5.001, 4.999)],
+)  # fmt: skip
+def test_the_next_number_of_four_digits(value, above, below):
+    assert (calibrate._next(value, down=False), calibrate._next(value, down=True)) == (above, below)
 
 
 def epsilon(accountant, q, z, T):
