@@ -157,10 +157,10 @@ def _names_a_run(line: bytes, found: dict[str, Any] | None) -> bool:
     return is_coverage(found) if found is not None else b'"setting"' in line and b'"digest"' not in line
 
 
-def _run(found: dict[str, Any] | None) -> tuple[LedgerCoverage | None, str | None]:
-    """The run of a line's entries, None if it was touched, and the chain of the line."""
+def _run(found: dict[str, Any] | None) -> tuple[LedgerCoverage | None, str]:
+    """The run of a line's entries, None if it was touched, and the chain of the line, "" if it has none."""
     if found is None:
-        return None, None
+        return None, ""
     chain = found["chain"] if isinstance(found["chain"], str) else ""
     try:
         run = coverage_of(found, 1)

@@ -6,7 +6,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from tests.mutants.modules import BY_DEFAULT, MODULES
+from tests.mutants.modules import MODULES
 from tests.mutants.mutation import Mutant, mutants_of, tested_copy
 from tests.mutants.verdict import SCORE_HEADER, Explained, score_line
 
@@ -15,9 +15,7 @@ EXPLAINED = Path(__file__).with_name("explained.toml")
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument(
-        "modules", nargs="*", metavar="MODULE", help=f"of {', '.join(MODULES)} (default: {', '.join(BY_DEFAULT)})"
-    )
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"of {', '.join(MODULES)} (default: all)")
     parser.add_argument("--processes", type=int, default=2, help="mutants tested at a time (default 2)")
     arguments = parser.parse_args(argv)
     for name in arguments.modules:
@@ -28,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     explained = Explained.read(tomllib.loads(EXPLAINED.read_text()))
     unexplained: list[Mutant] = []
     print(SCORE_HEADER, flush=True)
-    for name in arguments.modules or BY_DEFAULT:
+    for name in arguments.modules or MODULES:
         with tempfile.TemporaryDirectory(prefix="mutants") as folder:
             mutants = mutants_of(tested_copy(Path(folder), MODULES[name]), arguments.processes)
         print(score_line(name, mutants, explained), flush=True)

@@ -40,6 +40,9 @@ MODULES = {
             for name in ("charge", "ledger", "ledger_lines", "ledger_format", "coverage", "budget")
         ),
     ),
+    "ledger_repair": MutatedModule(
+        ("privacy/ledger_repair",), (f"{_PRIVACY}ledger_repair.py", f"{_PRIVACY}coverage.py"), conftest=False
+    ),
     "budget": MutatedModule(("privacy/budget",), (f"{_PRIVACY}budget.py", f"{_PRIVACY}plan.py")),
     "plan": MutatedModule(("privacy/plan",), (f"{_PRIVACY}plan.py", f"{_PRIVACY}budget.py")),
     "accounting": MutatedModule(
@@ -64,9 +67,6 @@ MODULES = {
     ),
     "calibrate": MutatedModule(("privacy/accounting/calibrate",), (f"{_ACCOUNTANTS}calibrate.py",), conftest=False),
 }
-
-_UNEXPLAINED = ("moments", "rdp", "pld", "many_rounds", "calibrate")  # whose survivors nobody explained yet
-BY_DEFAULT = tuple(name for name in MODULES if name not in _UNEXPLAINED)
 
 # tests that start another interpreter, where no mutant is, or that take long
 LEFT_OUT = (

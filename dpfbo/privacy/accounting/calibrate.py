@@ -94,7 +94,7 @@ def _solved(epsilon_of: EpsilonOf, target: float, bad: float, good: float) -> fl
     """The last value of `DIGITS` digits on the way from good to bad that meets the target."""
     up = good > bad
     answer = _rounded(_searched(epsilon_of, target, bad, good, 0.5 * 10.0**-DIGITS * min(bad, good)), up)
-    while (nearer := _next(answer, down=up)) > 0 and epsilon_of(nearer) <= target:
+    while epsilon_of(nearer := _next(answer, down=up)) <= target:
         answer = nearer
     return answer
 

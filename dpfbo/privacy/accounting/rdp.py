@@ -1,5 +1,6 @@
 """Rényi accountant: dp-accounting's RDP with its tighter conversion."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,13 +48,13 @@ class Rdp:
         divergences = _divergences_of(frozenset(kinds))
         for kind, times in kinds.items():
             total = total + times * divergences[kind]
-        return epsilon_of(ORDERS, total, delta) if events else 0.0
+        return epsilon_of(ORDERS, total, delta)
 
 
 def epsilon_of(orders: Sequence[float], divergences: np.ndarray, delta: float) -> float:
     """The epsilon that Rényi divergences at these orders imply, by the best of the orders; inf if all are infinite."""
     if not np.isfinite(divergences).any():
-        return float("inf")
+        return math.inf
     return float(rdp_privacy_accountant.compute_epsilon(orders, divergences, delta)[0])
 
 

@@ -1,20 +1,14 @@
 """Ledgers that were touched are refused in one sentence, and what stands in a ledger's place never hangs a run."""
 
-import dataclasses
-import hashlib
 import json
 import os
 import time
 
 import pytest
 
-from dpfbo.privacy.ledger import LARGEST, Charge, Ledger, LedgerError
+from dpfbo.privacy.ledger import LARGEST, Ledger, LedgerError
 from dpfbo.privacy.ledger_lines import chained
-
-
-def charge(t, z=1.0, **changes):
-    digest = hashlib.sha256(b"%d" % t).hexdigest()
-    return dataclasses.replace(Charge(t, 0.35, z, 0.5, 0.5, digest), **changes)
+from tests.helpers.ledgers import charge
 
 
 def charged(path, n=5):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.fft
 from scipy.optimize import brentq
 
 from dpfbo.privacy.accounting import many_rounds, pld
@@ -43,6 +44,13 @@ def test_divergences_are_those_of_a_single_kind(add):
     for row, kind in zip(found, kinds, strict=True):
         loss = pld._losses(*kind)[-1 if add else 0]  # the same without sampling
         assert row == pytest.approx(loss.get_delta_for_epsilon(grid), rel=1e-11, abs=1e-15)
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_divergences_stay_probabilities_where_rounding_errors_are_larger(add):
+    q, z = np.array([[0.5], [1.0], [0.01]]), np.array([[0.05], [0.05], [3.0]])
+    found = many_rounds._deltas(np.linspace(-600.0, 600.0, 4001), q, z, add)
+    assert np.all((found >= 0) & (found <= 1))
 
 
 @pytest.mark.parametrize("add", [False, True])
@@ -119,7 +127,8 @@ def test_ends_are_chernoff_s(largest):
 
 
 @pytest.mark.parametrize("each", [True, False])
-def test_the_window_holds_both_ends(each):
+def test_the_window_holds_both_ends(monkeypatch, each):
+    monkeypatch.setattr(scipy.fft, "next_fast_len", lambda n, real: n if real else 0)
     q, z, rounds = np.array([0.3, 0.5]), np.array([1.0, 2.0]), np.array([0, 1, 1, 0, 1])
     losses = many_rounds._Losses.of(q, z, False, 0.01, 1e-10)
     window = many_rounds._Window.of(losses, rounds, 1e-8, each)
@@ -130,13 +139,30 @@ def test_the_window_holds_both_ends(each):
     top = [math.ceil(end / 0.01) for end in up]
     assert window.top.tolist() == top and window.tail == 1e-8
     widest = max(t - math.floor(-end / 0.01) for t, end in zip(top, down, strict=True))
-    assert widest + 2 <= window.n <= 1.1 * (widest + 2)
+    assert window.n == widest + 2
+
+
+def test_rounds_that_lose_nothing_have_a_window_too():
+    losses = many_rounds._Losses(H, np.array([-1, 0, 1]), np.array([[0.0, 1.0, 0.0]]), np.zeros(1), 0.0)
+    with np.errstate(all="raise"):
+        window = many_rounds._Window.of(losses, np.zeros(3, dtype=int), 1e-9, True)
+    assert window.n >= 2 and np.all(window.top >= 0)
+
+
+@pytest.mark.parametrize("add", [False, True])
+def test_a_grid_that_ends_early_loses_no_mass(add):
+    """What lies below its lowest point is rounded up to it; what lies above the highest counts as infinite."""
+    q, z, losses = np.array([[0.3], [0.9]]), np.array([[0.8], [2.0]]), np.array([-0.1, -0.04, 0.0, 0.05, 0.2, 0.3])
+    masses, infinite = many_rounds._connected(losses, q, z, add)
+    assert infinite == pytest.approx(many_rounds._deltas(losses[-1:], q, z, add)[:, 0], rel=1e-12)
+    assert np.all(infinite > 1e-3) and np.all(masses[:, 0] > 1e-3)
+    assert masses.sum(axis=1) + infinite == pytest.approx(1.0, abs=1e-12)
 
 
 class TestEpsilons:
-    """On a circle of 100 points, from masses that are known: the least by bisection of the sum itself."""
+    """On a circle of 101 points, from masses that are known: the least by bisection of the sum itself."""
 
-    N = 100
+    N = 101
 
     def rows(self, seed=0, low=-30, high=40, k=4):
         rng, masses = np.random.default_rng(seed), np.zeros((k, high - low + 1))
@@ -185,9 +211,9 @@ class TestEpsilons:
 
     def test_a_top_below_what_was_reached_keeps_it(self):
         _, _, transforms = self.rows()
-        top = np.array([10, 20, 20, 21])
+        top = np.array([10, 20, 20, 40])
         found = many_rounds._epsilons(transforms, H, self.N, top, np.zeros(4), 1e-9, 1.0)
-        assert found[:3].tolist() == [1.0, 1.0, 1.0]
+        assert found[:3].tolist() == [1.0, 1.0, 1.0] and found[3] > 1.5
 
 
 KINDS = [(0.25, 4 - 0.06 * t) for t in range(20)] + [(1.0, 5.0 + t) for t in range(10)] + [(0.1, 0.5)] * 3
@@ -206,3 +232,71 @@ def test_epsilons_do_not_drift(delta):
     curve = epsilons_of_different_rounds(KINDS, delta, lost, True)
     assert [curve[t - 1] for t in (1, 15, 25, 33)] == pytest.approx(RECORDED[delta], rel=1e-9)
     assert epsilons_of_different_rounds(KINDS, delta, lost, False) == pytest.approx(curve[-1:], rel=1e-9)
+    assert epsilons_of_different_rounds(KINDS[:1], delta, lost, False) == pytest.approx(curve[:1], rel=1e-2)
+
+
+class TestDirections:
+    """Both directions of the relation are computed, on a grid that is made coarser if the circle is too large."""
+
+    @pytest.fixture
+    def made(self, monkeypatch):
+        made, of = [], many_rounds._Losses.of
+
+        def watched(q, z, add, interval, tail):
+            made.append((add, interval, tail))
+            return of(q, z, add, interval, tail)
+
+        monkeypatch.setattr(many_rounds._Losses, "of", watched)
+        return made
+
+    @pytest.mark.parametrize("each", [True, False])
+    @pytest.mark.parametrize(
+        ("kinds", "directions"),
+        [
+            ([(0.3, 1.0), (0.2, 2.0)], [False, True]),
+            ([(1.0, 4.0), (1.0, 5.0)], [False]),
+            ([(1.0, 4.0), (0.2, 2.0)], [False, True]),
+        ],
+    )
+    def test_both_count_unless_no_round_is_sampled(self, monkeypatch, made, kinds, directions, each):
+        results = iter([np.array([1.0, 5.0, 2.0]), np.array([3.0, 2.0, 4.0])])
+        monkeypatch.setattr(many_rounds, "_curve" if each else "_last", lambda *a: next(results)[: 3 if each else 1])
+        found = epsilons_of_different_rounds([*kinds, kinds[0]], 1e-3, np.zeros(3), each)
+        assert found == ([3.0, 5.0, 5.0] if len(directions) == 2 else [1.0, 5.0, 5.0])[: 3 if each else 1]
+        assert [add for add, _, _ in made] == directions
+        interval = 0.02 * math.sqrt(np.mean([(q / z) ** 2 for q, z in [*kinds, kinds[0]]]))
+        for _, *numbers in made:
+            assert numbers == pytest.approx([interval, 0.5e-6 * 1e-3 / 3], rel=1e-12, abs=0)
+
+    def test_a_circle_that_is_too_large_gets_a_coarser_grid(self, monkeypatch, made):
+        kinds, sizes, of = KINDS[-3:], [], many_rounds._Window.of
+
+        def watched(*arguments):
+            window = of(*arguments)
+            sizes.append((window.n, window.tail))
+            return window
+
+        monkeypatch.setattr(many_rounds._Window, "of", watched)
+        usual = epsilons_of_different_rounds(kinds, 1e-5, np.zeros(3), True)
+        (interval, largest), fine = (made[0][1], max(n for n, _ in sizes)), list(made)
+        for limit, doublings in ((largest, 0), (largest - 1, 1), (largest // 3, 2)):
+            made.clear()
+            monkeypatch.setattr(many_rounds, "_MOST_POINTS", limit)
+            found = epsilons_of_different_rounds(kinds, 1e-5, np.zeros(3), True)
+            assert max(i for _, i, _ in made) == pytest.approx(interval * 2**doublings)
+            assert {tail for _, _, tail in made} == {tail for _, _, tail in fine}
+            assert (made == fine) == (doublings == 0) and all(isinstance(add, bool) for add, _, _ in made)
+            assert all(a * (1 - 1e-3) <= b <= 1.2 * a for a, b in zip(usual, found, strict=True)), (usual, found)
+        assert {tail for _, tail in sizes} == {0.5e-6 * 1e-5}
+
+    def test_the_interval_has_a_least(self, made):
+        epsilons_of_different_rounds([(1.0, 1e6), (1.0, 2e6)], 1e-3, np.zeros(2), True)
+        assert made[0][1] == 1e-6
+
+    def test_what_is_lost_from_the_start_leaves_nothing(self):
+        lost = np.array([1e-4, 3e-4, 3e-4])
+        assert epsilons_of_different_rounds(KINDS[:3], 0.9e-4, lost, True) == [math.inf] * 3
+        assert epsilons_of_different_rounds(KINDS[:3], 0.9e-4, lost, False) == [math.inf]
+        curve = epsilons_of_different_rounds(KINDS[:3], 2e-4, lost, True)
+        assert np.isfinite(curve).tolist() == [True, False, False]
+        assert epsilons_of_different_rounds(KINDS[:3], 4e-4, lost, True)[2] < math.inf

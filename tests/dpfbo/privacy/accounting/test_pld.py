@@ -186,7 +186,7 @@ class TestMany:
         assert [a[3] for a in asked] == [True, False]
         for kinds, delta, spent, _ in asked:
             assert [z for _, z in kinds] == pytest.approx([z for _, z in self.KINDS]) and delta == 0.01
-            assert spent == pytest.approx(lost, rel=1e-12)
+            assert spent == pytest.approx(lost, rel=1e-12, abs=0)
         assert Pld().epsilon(events[:3] * 2, 0.01) < math.inf and Pld().curve(events[:3] * 2, 0.01)[-1] < math.inf
         assert len(asked) == 2
 
