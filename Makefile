@@ -61,7 +61,7 @@ slurm-test: $(READY)
 gpu-test: $(READY)
 	@$(BIN)/python -m pytest -rfEsp -n 0 tests/dpfbo/test_gpu.py tests/runners/executor/test_gpu_share.py
 
-# two hours: slow tests, a thousand SIGKILLs at random moments, ten thousand cases of hostile input, mutants
+# some hours: slow tests, a thousand SIGKILLs at random moments, ten thousand cases of hostile input, mutants
 soak: $(READY)
 	@$(BIN)/python -m pytest -m slow
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak

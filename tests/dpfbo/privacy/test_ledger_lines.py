@@ -8,7 +8,7 @@ import pytest
 
 from dpfbo.privacy.ledger import LARGEST, Ledger, LedgerError
 from dpfbo.privacy.ledger_lines import chained
-from tests.helpers.ledgers import charge
+from tests.helpers.charges import charge
 
 
 def charged(path, n=5):

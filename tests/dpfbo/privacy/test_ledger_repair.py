@@ -12,7 +12,7 @@ from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.ledger_lines import LineFault
 from dpfbo.privacy.ledger_repair import repaired, worst
-from tests.helpers.ledgers import ZS, charge, charged, lines_of, rewrite
+from tests.helpers.charges import ZS, charge, charged, lines_of, rewrite
 
 
 def epsilon(charges):
@@ -290,10 +290,16 @@ class TestRunOfALedger:
         assert (whole.content, whole.charges, whole.missing, whole.unbound) == (b"", [], [], True)
 
     def test_a_charge_that_speaks_of_a_setting_is_none(self, lines):
-        """What is left of the line of a run has a setting and no digest; a charge has a digest."""
+        """The rest of the line of a run is no JSON and has a setting, and no digest, which each charge has."""
         whole = repaired(b"".join([*lines[:2], lines[2].replace(b'"q"', b'"setting": "\0"')]))
         assert (whole.unbound, whole.unreadable) == (False, [3])
         whole = repaired(b"".join([*lines[:2], b'{"setting": "0a\n', lines[2]]))
         assert (whole.unbound, whole.unreadable, [c.round for c in whole.charges]) == (True, [], [0, 1])
         whole = repaired(b"".join([*lines[:2], b'{"seed": 3, "rel\n', lines[2]]))
         assert (whole.unbound, whole.unreadable) == (False, [3])
+
+    def test_it_is_known_by_its_entries_however_they_are_written(self, lines):
+        written = lines[0].replace(b'"setting"', rb'"\u0073etting"')
+        whole = repaired(b"".join([written, lines[1], b"garbled\n"]))
+        assert (whole.unbound, whole.unreadable, whole.raised) == (False, [3], [])
+        assert whole.content.startswith(lines[0])

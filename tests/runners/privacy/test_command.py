@@ -24,7 +24,7 @@ from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.ledger import Charge, Ledger
 from runners.privacy import command, curves
 from runners.privacy.planner import PlannedRun
-from tests.helpers.accounting import charged
+from tests.helpers.charges import events_charged
 
 LANDMINE = ["--agents", "29", "--rounds", "60", "--q", "0.35", "--z", "1"]
 SMALL = ["--agents", "20", "--rounds", "3", "--q", "0.5", "--z", "2"]
@@ -87,7 +87,7 @@ class TestEpsilon:
         for T in (1, 5, 6, 7, 20):
             for growth in (0.0, 0.3):
                 plan = PlannedRun(13, T, 0.4, 1.5, charge="effective", regions=3, hold=4, steps=3, growth=growth)
-                expected = charged(13, 3, T, 0.4, 1.5, Decay(4, 3), "effective", schedule=PowerSchedule(growth))
+                expected = events_charged(13, 3, T, 0.4, 1.5, Decay(4, 3), "effective", schedule=PowerSchedule(growth))
                 multipliers = [event.event.noise_multiplier for event in expected]
                 assert [e.event.noise_multiplier for e in plan.events()] == pytest.approx(multipliers, rel=1e-12)
 

@@ -16,7 +16,7 @@ from dpfbo.records import RoundRecord, ServerRecord
 from dpfbo.run_result import Round
 from runners.privacy import command
 from runners.record.run_folder import RunFolder
-from tests.helpers.ledgers import ZS, charge, charged, lines_of, rewrite
+from tests.helpers.charges import ZS, charge, charged, lines_of, rewrite
 
 
 def call(capsys, *argv):

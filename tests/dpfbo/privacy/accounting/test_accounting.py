@@ -19,7 +19,7 @@ from dpfbo.privacy.accounting import UnsupportedEvent, default_delta
 from dpfbo.privacy.accounting.moments import Moments
 from dpfbo.privacy.accounting.pld import Pld, _losses
 from dpfbo.privacy.accounting.rdp import Rdp
-from tests.helpers.accounting import charged
+from tests.helpers.charges import events_charged
 
 ALL = (Moments(), Rdp(), Pld())
 PUBLISHED = list(csv.DictReader(open(Path(__file__).parents[4] / "analysis" / "published" / "privacy_losses.csv")))
@@ -125,7 +125,7 @@ LANDMINE, SYNTHETIC = (29, 4, 60, 0.35), (200, 2, 40, 0.25)
 )
 def test_effective_losses_of_the_paper_s_noise(scheme, z, decay, expected):
     """Epsilons of dp-accounting's PLD at the effective multipliers; they pin the course of the weights too."""
-    events, delta = charged(*scheme, z, decay, "effective"), default_delta(scheme[0])
+    events, delta = events_charged(*scheme, z, decay, "effective"), default_delta(scheme[0])
     assert round(Pld().curve(events, delta)[-1], 2) == expected
     assert round(Pld().epsilon(events, delta), 2) == expected
 
@@ -137,18 +137,18 @@ def test_effective_losses_of_the_paper_s_noise(scheme, z, decay, expected):
 @settings(max_examples=6, deadline=None, derandomize=True)
 def test_effective_is_never_above_nominal_and_tight_has_nothing_to_gain(N, P, q, z, hold, growth):
     scheme, decay, schedule = (N, min(P, N), 8, q), Decay(hold, 4), PowerSchedule(growth)
-    nominal = charged(*scheme, z, decay, "nominal", schedule=schedule)
-    tight = charged(*scheme, z, decay, "effective", "tight", schedule)
+    nominal = events_charged(*scheme, z, decay, "nominal", schedule=schedule)
+    tight = events_charged(*scheme, z, decay, "effective", "tight", schedule)
     multipliers = [e.event.noise_multiplier for e in nominal]
     assert [e.event.noise_multiplier for e in tight] == pytest.approx(multipliers, rel=1e-12)
-    effective = charged(*scheme, z, decay, "effective", schedule=schedule)
+    effective = events_charged(*scheme, z, decay, "effective", schedule=schedule)
     for accountant in (Moments(), Pld()):
         assert accountant.epsilon(effective, 0.01) <= accountant.epsilon(nominal, 0.01) + 2e-9
 
 
 @pytest.mark.parametrize("schedule", [PowerSchedule(0.5), Steps([1.0, 1.3, 0.8])], ids=["power", "steps"])
 def test_schedules_compose_in_any_order_as_dp_accounting_does(schedule):
-    events, delta = charged(29, 4, 6, 0.3, 1.0, Decay(2, 3), "effective", schedule=schedule), 0.01
+    events, delta = events_charged(29, 4, 6, 0.3, 1.0, Decay(2, 3), "effective", schedule=schedule), 0.01
     relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
     rdp = rdp_privacy_accountant.RdpAccountant(neighboring_relation=relation)
     pld = pld_privacy_accountant.PLDAccountant(relation, 1e-3)

@@ -151,7 +151,7 @@ def test_rounds_that_lose_nothing_have_a_window_too():
 
 @pytest.mark.parametrize("add", [False, True])
 def test_a_grid_that_ends_early_loses_no_mass(add):
-    """What lies below its lowest point is rounded up to it; what lies above the highest counts as infinite."""
+    """Losses below the lowest point are rounded up to it; those above the highest count as infinite."""
     q, z, losses = np.array([[0.3], [0.9]]), np.array([[0.8], [2.0]]), np.array([-0.1, -0.04, 0.0, 0.05, 0.2, 0.3])
     masses, infinite = many_rounds._connected(losses, q, z, add)
     assert infinite == pytest.approx(many_rounds._deltas(losses[-1:], q, z, add)[:, 0], rel=1e-12)
