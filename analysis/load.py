@@ -115,6 +115,10 @@ class SettingRuns:
 
     def curve(self) -> pd.DataFrame:
         """Columns `mean` and `se` over the seeds of each run's mean over agents, indexed by round 0..T."""
+        return self._curve.copy()
+
+    @cached_property
+    def _curve(self) -> pd.DataFrame:
         return curves([self]).groupby("round")["mean"].agg(["mean", "sem"]).rename(columns={"sem": "se"})
 
     def at(self, round: int) -> tuple[float, float | None]:

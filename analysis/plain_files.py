@@ -39,10 +39,16 @@ def plain_yaml(text: str) -> Any:
         depth += isinstance(event, _BEGIN) - isinstance(event, _END)
         if depth > _DEEPEST:
             raise ValueError(f"its values must not be nested more than {_DEEPEST} deep")
-    root = yaml.compose(text, _LOADER)
-    if root is not None and _values(root, {}) > _MOST_VALUES:
-        raise ValueError(f"it must hold at most {_MOST_VALUES} values, each alias counted as what it stands for")
-    return yaml.load(text, _LOADER)
+    loader = _LOADER(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        if _values(root, {}) > _MOST_VALUES:
+            raise ValueError(f"it must hold at most {_MOST_VALUES} values, each alias counted as what it stands for")
+        return loader.construct_document(root)
+    finally:
+        loader.dispose()
 
 
 def _values(node: yaml.Node, known: dict[int, float]) -> float:
