@@ -35,7 +35,7 @@ def lacking(summary: Any, config: Any) -> str | None:
         return f"summary.json: epsilon has no {s['accountant']}"
     if not all(value is None or _is(value, "number") for value in s["epsilon"].values()):
         return "summary.json: epsilon has values that are no numbers"
-    if s["private"] and "clip_fraction" not in s:
+    if s["private"] and s["rng"] == "seeded" and "clip_fraction" not in s:
         return "summary.json has no 'clip_fraction'"
     curve = s["curve"].get("mean")
     if not isinstance(curve, list) or len(curve) != s["rounds"] + 1 or not all(_is(y, "number") for y in curve):

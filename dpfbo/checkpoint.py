@@ -5,14 +5,13 @@ A round file holds queries, broadcast and server record. Everything else follows
 
     round-00000.npz ..  written whole or not at all, after the round; an unreadable file counts as absent
     release.npz         `ReleaseFile`: the release of the round in progress, if its noise cannot be drawn again
-    curator.npz         `CuratorFile`: the same for a curator, with the order of its rows
+    curator.npz         the same for a curator, with the order of its rows
 
 Every file has a sha256 of its content, and that of a round also the digest of the round before it, or of the run where
 there is none. A file that was torn counts as absent, as a round that was lost; one whose numbers were edited, that is
-of another run, or of a newer format is refused. Files of earlier versions (format 1) have no digests; the first later
-one covers the round before it. The first round that a process writes also holds a fingerprint of the data and of the
-code of the mechanism (`RunOrigin`), so that no other process goes on with others. The digests have no secret: they find
-accidents and edits, not forgers.
+of another run, or of another format is refused. The first round that a process writes also holds a fingerprint of the
+data and of the code of the mechanism (`RunOrigin`), so that no other process goes on with others. The digests have no
+secret: they find accidents and edits, not forgers.
 
 The files hold private data, like rounds.parquet, but no seed, no state of a generator and no noise vector.
 """
@@ -29,23 +28,20 @@ import numpy as np
 import torch
 
 from dpfbo.checkpoint_files import (
-    DIGESTS,
     FORMAT,
     UNREADABLE,
     WAY_OUT,
     CheckpointError,
-    CuratorFile,
     ReleaseFile,
     content_of,
     read_content,
-    release_numbers,
-    release_parts,
     write_file,
 )
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior
 from dpfbo.outsourced.table import ReleasedTable
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.privacy.mechanism_code import changed
+from dpfbo.privacy.release import Diagnostics
 from dpfbo.records import RoundRecord, ServerRecord, packed, unpacked
 from dpfbo.run_result import Round, Sent
 
@@ -110,10 +106,10 @@ class Checkpoint:
             arrays[_VALUES] = done.broadcast.values.numpy()
             others = {name: value for name, value in vars(done.broadcast).items() if name != "values"}
             arrays.update({_FURTHER + name: value.numpy() for name, value in others.items()})
-        if done.server is not None and done.diagnostics is not None:
-            s, private = done.server, done.diagnostics
-            numbers = release_numbers(s.sigma, s.sensitivity, private)
-            meta["server"] = {"epsilon": s.epsilon, "n_dropped": private.n_dropped, "release": numbers}
+        if done.server is not None:
+            meta["server"] = {name: value for name, value in vars(done.server).items() if name != "round"}
+        if done.diagnostics is not None:  # of a simulation
+            meta["diagnostics"] = vars(done.diagnostics)
         t = done.agents.round
         meta["before"] = self._before(t)
         if self._origin is not None and not self._told:
@@ -200,9 +196,9 @@ class Checkpoint:
         """The file for a release whose noise cannot be drawn again."""
         return ReleaseFile(self.folder / "release.npz")
 
-    def curator_file(self) -> "CuratorFile":
+    def curator_file(self) -> "ReleaseFile":
         """The file for a curator's release, which is needed until the run ends."""
-        return CuratorFile(self.folder / "curator.npz")
+        return ReleaseFile(self.folder / "curator.npz")
 
     def _path(self, t: int) -> Path:
         return self.folder / f"round-{t:05d}.npz"
@@ -222,21 +218,18 @@ def check_charged(rounds: Iterable[Round], ledger: Ledger) -> None:
 
 @dataclass(frozen=True)
 class _KeptRound:
-    """A round from its file. before: the digest of the round before, as the file has it; None in format 1."""
+    """A round from its file. before: the digest of the round before, as the file has it."""
 
     round: Round
     digest: str
-    before: str | None
+    before: str
     origin: RunOrigin
 
     def check_follows(self, previous: "_KeptRound | None", head: str | None, path: Path) -> None:
         """Raise CheckpointError unless the file was written after the previous one, or first in the run of `head`."""
-        if self.before is None:
-            if previous is not None and previous.before is not None:
-                raise CheckpointError(f"{path} has no digest, and the round before it has one: {WAY_OUT}")
-        elif previous is None and head is not None and self.before != head:
+        if previous is None and head is not None and self.before != head:
             raise CheckpointError(f"{path} is of another run (other settings or another seed): {WAY_OUT}")
-        elif previous is not None and self.before != previous.digest:
+        if previous is not None and self.before != previous.digest:
             raise CheckpointError(
                 f"{path} does not follow from the round before it, one of them is of another run or was edited: "
                 f"{WAY_OUT}"
@@ -246,9 +239,7 @@ class _KeptRound:
 def _round(meta: dict[str, Any], arrays: dict[str, np.ndarray], digest: str, t: int, path: Path) -> _KeptRound:
     """Round t from the content of its file. Raises CheckpointError, or one of `UNREADABLE`."""
     if meta["round"] != t:
-        if meta["format"] >= DIGESTS:
-            raise CheckpointError(f"{path} is of round {meta['round']!r}: {WAY_OUT}")
-        raise ValueError(f"the file is of round {meta['round']}")
+        raise CheckpointError(f"{path} is of round {meta['round']!r}: {WAY_OUT}")
     agents = unpacked(t, arrays)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     broadcast = None
@@ -257,14 +248,13 @@ def _round(meta: dict[str, Any], arrays: dict[str, np.ndarray], digest: str, t: 
         broadcast = _SENT[meta["broadcast"]](tensors[_VALUES], **others)
     server, diagnostics = None, None
     if "server" in meta:
-        s = meta["server"]
         if broadcast is None:
             raise ValueError("the file has a server's record and no broadcast")
-        sigma, sensitivity, private = release_parts(s["release"], s["n_dropped"])
-        server, diagnostics = ServerRecord(t, s["epsilon"], sigma, sensitivity), private.diagnostics
-    before = meta["before"] if meta["format"] >= DIGESTS else None
+        server = ServerRecord(t, **meta["server"])
+    if "diagnostics" in meta:
+        diagnostics = Diagnostics(**meta["diagnostics"])
     done = Round(agents, broadcast, server, diagnostics, meta["seconds"])
-    return _KeptRound(done, digest, before, RunOrigin.of(meta.get("origin")))
+    return _KeptRound(done, digest, meta["before"], RunOrigin.of(meta.get("origin")))
 
 
 def _head(run: str | None) -> str:

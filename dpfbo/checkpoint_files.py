@@ -14,11 +14,9 @@ import torch
 
 from dpfbo.bounded import npz_arrays
 from dpfbo.files import open_file, replace_file
-from dpfbo.outsourced.transforms import Unreleased
-from dpfbo.privacy.release import Diagnostics, Release
+from dpfbo.privacy.release import Release
 
-FORMAT = 2
-DIGESTS = 2  # the first format with digests
+FORMAT = 3
 WAY_OUT = "restore it, or delete the checkpoint, and what was released stays in the ledger"
 _MOST_BYTES = 16 * 2**30  # of a file's arrays
 # zipfile raises RuntimeError for an archive that is encrypted or of an unknown compression
@@ -29,17 +27,17 @@ UNREADABLE = (
 
 
 class CheckpointError(Exception):
-    """A file of a checkpoint is whole, and was edited, or is of another run or of a newer format."""
+    """A file of a checkpoint is whole, and was edited, or is of another run or of another format."""
 
 
-class CuratorFile:
-    """One release of a curator, on disk before it is charged (a `dpfbo.outsourced.curator.KeptCuratorRelease`)."""
+class ReleaseFile:
+    """One release of a server or a curator, on disk before it is charged (a `dpfbo.privacy.release.KeptRelease`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def load(self, round: int) -> tuple[Release, Unreleased] | None:
-        """The kept release and its private numbers if it is of this round, else None."""
+    def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
+        """The kept release and the order of its rows if it is of this round, else None."""
         content = content_of(self.path)
         if content is None:
             return None
@@ -47,50 +45,16 @@ class CuratorFile:
             meta, arrays, _ = read_content(content, self.path)
             if meta["round"] != round:
                 return None
-            sigma, sensitivity, private = release_parts(meta["release"])
-            return Release(torch.from_numpy(arrays["values"]), sigma, sensitivity), private
+            release = Release(torch.from_numpy(arrays["values"]), meta["sigma"], meta["sensitivity"])
+            return release, meta["order"]
         except UNREADABLE:
             return None
 
-    def save(self, round: int, release: Release, private: Unreleased) -> None:
+    def save(self, round: int, release: Release, order: Sequence[int] | None = None) -> None:
         """Write a release durably; it replaces the previous one."""
         self.path.parent.mkdir(exist_ok=True)
-        numbers = release_numbers(release.sigma, release.sensitivity, private.diagnostics, private.order)
-        meta = {"format": FORMAT, "round": round, "release": numbers}
-        write_file(self.path, meta, {"values": release.values.numpy()}, durable=True)
-
-
-class ReleaseFile:
-    """The release of the round in progress, in a `CuratorFile` (a `dpfbo.privacy.release.KeptRelease`)."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def load(self, round: int) -> tuple[Release, Diagnostics] | None:
-        """The kept release and its diagnostics without `n_dropped` if it is of this round, else None."""
-        kept = CuratorFile(self.path).load(round)
-        return None if kept is None else (kept[0], kept[1].diagnostics)
-
-    def save(self, round: int, release: Release, diagnostics: Diagnostics) -> None:
-        """Write a release durably; it replaces the previous one."""
-        CuratorFile(self.path).save(round, release, Unreleased(diagnostics))
-
-
-def release_numbers(
-    sigma: float, sensitivity: float, private: Diagnostics, order: Sequence[int] | None = None
-) -> dict[str, Any]:
-    """The numbers of one release that a file holds: all but `n_dropped`."""
-    return {
-        "sigma": sigma, "sensitivity": sensitivity, "signal": private.signal, "noise": private.noise,
-        "n_chosen": private.n_chosen, "n_clipped": private.n_clipped, "n_rejected": private.n_rejected, "order": order,
-    }  # fmt: skip
-
-
-def release_parts(numbers: dict[str, Any], n_dropped: int = 0) -> tuple[float, float, Unreleased]:
-    """Sigma, sensitivity and private numbers from the dict of `_numbers`. Raises one of `UNREADABLE`."""
-    numbers = {"order": None, **numbers}
-    sigma, sensitivity, order = (numbers.pop(name) for name in ("sigma", "sensitivity", "order"))
-    return sigma, sensitivity, Unreleased(Diagnostics(**numbers, n_dropped=n_dropped), order)
+        numbers = {"sigma": release.sigma, "sensitivity": release.sensitivity, "order": order}
+        write_file(self.path, {"format": FORMAT, "round": round, **numbers}, {"values": release.values.numpy()}, True)
 
 
 def content_of(path: Path) -> bytes | None:
@@ -107,14 +71,14 @@ def read_content(content: bytes, path: Path) -> tuple[dict[str, Any], dict[str, 
     arrays = npz_arrays(io.BytesIO(content), _MOST_BYTES)
     if len(arrays) != int.from_bytes(content[-12:-10], "little"):  # as the end of a zip archive counts them
         raise ValueError("the archive has lost files, its directory was damaged")
-    meta = json.loads(arrays.pop("meta").item())  # bytes; a text in format 1
+    meta = json.loads(arrays.pop("meta").item())
     form, said = meta["format"], meta.pop("digest", None)
     if isinstance(form, bool) or not isinstance(form, int) or form < 1:
         raise ValueError(f"the file has format {form}")
-    if form > FORMAT:
-        raise CheckpointError(f"{path} is of format {form}, and this version reads {FORMAT}: use a newer version")
+    if form != FORMAT:
+        raise CheckpointError(f"{path} is of format {form}, and this version reads {FORMAT}: use the one that wrote it")
     digest = _digest(meta, arrays)
-    if said != digest and (form >= DIGESTS or said is not None):
+    if said != digest:
         raise CheckpointError(f"{path} was edited, its numbers are not those of its digest: {WAY_OUT}")
     return meta, arrays, digest
 

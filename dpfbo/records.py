@@ -1,7 +1,8 @@
 """The records of a run, and the schemas of their Parquet files.
 
 Each column is tagged `released` (public by design: broadcast, or derived from public settings) or `simulation-only`
-(an agent's or the server's private knowledge, written because this is a simulation; epsilon does not cover it).
+(an agent's or the server's private knowledge; epsilon does not cover it). Those of the server are written in a
+simulation only: `privacy.rng=os` leaves no file with them.
 """
 
 import json
@@ -260,13 +261,18 @@ def best_queries(records: Iterable[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
     return found
 
 
-def server_row(record: ServerRecord, private: Diagnostics) -> dict[str, float | int | None]:
-    """One row of server.parquet."""
-    return {
+def server_row(record: ServerRecord, private: Diagnostics | None) -> dict[str, float | int | None]:
+    """One row of server.parquet; without private numbers its released columns alone."""
+    released = {
         "round": record.round,
         "epsilon": finite_or_none(record.epsilon),
         "sigma": record.sigma,
         "sensitivity": finite_or_none(record.sensitivity),
+    }
+    if private is None:
+        return released
+    return {
+        **released,
         "snr": private.signal / private.noise if private.noise > 0 else None,
         "clip_fraction": private.n_clipped / private.n_chosen if private.n_chosen else None,
         "n_chosen": private.n_chosen,
@@ -275,7 +281,14 @@ def server_row(record: ServerRecord, private: Diagnostics) -> dict[str, float | 
     }
 
 
-def server_table(records: Sequence[ServerRecord], private: Sequence[Diagnostics]) -> pa.Table:
-    """One row for each broadcast."""
+def server_table(records: Sequence[ServerRecord], private: Sequence[Diagnostics] | None) -> pa.Table:
+    """One row for each broadcast. private: None for real releases, whose table has the released columns alone."""
+    if private is None:
+        return pa.Table.from_pylist([server_row(record, None) for record in records], schema=released(SERVER_SCHEMA))
     rows = [server_row(*pair) for pair in zip(records, private, strict=True)]
     return pa.Table.from_pylist(rows, schema=SERVER_SCHEMA)
+
+
+def released(schema: pa.Schema) -> pa.Schema:
+    """The columns of a schema that are tagged `released`."""
+    return pa.schema([column for column in schema if column.metadata[b"visibility"] == _OUT.encode()])

@@ -22,8 +22,9 @@ class Sent(Protocol):
 class Round:
     """One round of a run.
 
-    broadcast: from the server or the curator; None if it sent nothing. server, diagnostics: its public record and its
-    private numbers; None if nothing was released. seconds: by phase; the slowest shard's where shards work in parallel.
+    broadcast: from the server or the curator; None if it sent nothing. server: its public record; None if nothing was
+    released. diagnostics: its private numbers, in a simulation only. seconds: by phase; the slowest shard's where
+    shards work in parallel.
     """
 
     agents: RoundRecord
@@ -38,8 +39,9 @@ OnRound = Callable[[Round], None]
 
 @dataclass
 class Result:
-    """The finished rounds of a run, and its seconds by phase. server, diagnostics: one entry a release.
+    """The finished rounds of a run, and its seconds by phase.
 
+    server: one entry a release. diagnostics: the same in a simulation, and empty where the noise is not seeded.
     observed: the record of the next round, if its objectives were evaluated by a run that ended with it, so that the
     round lacks its broadcast only.
     """
@@ -52,8 +54,9 @@ class Result:
 
     def add(self, done: Round) -> None:
         self.rounds.append(done.agents)
-        if done.server is not None and done.diagnostics is not None:
+        if done.server is not None:
             self.server.append(done.server)
+        if done.diagnostics is not None:
             self.diagnostics.append(done.diagnostics)
         for phase, seconds in done.seconds.items():
             self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds

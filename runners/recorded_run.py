@@ -118,7 +118,8 @@ def record_run(
                     finished.note_lineage(folder, _lineage(composition))
                 deployment.run(keep, broadcasts)
                 spent, placed = deployment.spent(), deployment.placed()
-            server = records.server_table(result.server, result.diagnostics)
+            private = result.diagnostics if composition.settings.privacy.seeded else None
+            server = records.server_table(result.server, private)
             best = _listed_best(experiment, result)
             ending = {"best": best, "executor": placed, "label": composition.label, "epsilon_before": before}
             if n := folder.preemptions():
@@ -257,8 +258,7 @@ def _facts(composition: Composition) -> dict[str, Any]:
 
 def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -> dict[str, Any]:
     """The contents of summary.json; null stands for "no finite value"."""
-    settings = experiment.settings
-    chosen = sum(d.n_chosen for d in result.diagnostics)
+    settings, counts = experiment.settings, _counts(result) if experiment.settings.privacy.seeded else {}
     mean = [finite_or_none(value) for value in result.rounds.means]  # None: no agent has a value yet
     se = [finite_or_none(value) for value in result.rounds.standard_errors]
     return {
@@ -281,17 +281,25 @@ def summarise(experiment: Experiment, result: Result, spent: Spent, name: str) -
         "epsilon": spent.epsilons,
         "epsilon_covers": experiment.plan.covers,
         **experiment.release_summary,
-        "simulation_only": ["curve", "final", "best", "clip_fraction", "n_rejected", "n_dropped", "release", "seconds"],
+        "simulation_only": ["curve", "final", "best", *counts, "release", "seconds"],
         "rng": settings.privacy.rng,
         "n_charges": spent.n_charges,
-        "clip_fraction": sum(d.n_clipped for d in result.diagnostics) / chosen if chosen else None,
         "normalized": getattr(settings.algorithm, "message_normalize", False),
-        "n_rejected": sum(d.n_rejected for d in result.diagnostics),
-        "n_dropped": sum(d.n_dropped for d in result.diagnostics),
+        **counts,
         "seconds": {**result.seconds, "total": sum(result.seconds.values())},
         "objective_processes": getattr(experiment.problem, "n_jobs", None),
         "commit": commit(),
         "environment": environment(),
+    }
+
+
+def _counts(result: Result) -> dict[str, float | None]:
+    """The server's private counts over all releases of a simulation."""
+    chosen = sum(d.n_chosen for d in result.diagnostics)
+    return {
+        "clip_fraction": sum(d.n_clipped for d in result.diagnostics) / chosen if chosen else None,
+        "n_rejected": sum(d.n_rejected for d in result.diagnostics),
+        "n_dropped": sum(d.n_dropped for d in result.diagnostics),
     }
 
 
@@ -310,7 +318,7 @@ def _metrics(done: Round) -> dict[str, float | None]:
         "regret/mean": done.agents.mean, "regret/q10": low, "regret/median": median, "regret/q90": high,
         **{f"seconds/{phase}": seconds for phase, seconds in done.seconds.items()},
     }  # fmt: skip
-    if done.server is not None and done.diagnostics is not None:
+    if done.server is not None:
         row = records.server_row(done.server, done.diagnostics)
         metrics.update({"epsilon" if k == "epsilon" else f"server/{k}": v for k, v in row.items() if k != "round"})
     return metrics

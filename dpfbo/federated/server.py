@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import dp_accounting
 
 
-# broadcast, public record and private numbers of a round; None where nothing is sent, or nothing released
+# broadcast, public record and private numbers of a round; None where nothing is sent, released, or simulated
 RoundOutput = tuple[Broadcast | None, ServerRecord | None, Diagnostics | None]
 
 
@@ -47,7 +47,7 @@ class Server:
     Guarantee. Everything that `round` returns as a broadcast is a post-processing of the mechanism's joint
     releases, and every release is charged to the ledger, durably, before this method returns it; see the
     mechanism for relation, event and sensitivity. No release is made that would take the ledger over the budget.
-    The `Diagnostics` are private: they are for simulation only.
+    The `Diagnostics` are private: `round` returns them in a simulation only, where the noise is seeded.
 
     message_size: M. weighting: the weights of each round. dropout: messages that never arrive; they count as zero
     vectors, and q, noise and epsilon stay as they are. kept: None where the noise can be drawn again.
@@ -83,22 +83,26 @@ class Server:
         """
         weights = self.weighting(t, self.regions.assign(torch.arange(self.n_agents)), self.regions.P)  # P x N
         event = self.mechanism.dp_event(weights, t)
-        made = self.kept.load(t) if self.kept else None  # of a server killed in this round
-        if not self._affordable(t, event, made[0] if made else None):
+        kept = self.kept.load(t) if self.kept else None  # of a server killed in this round
+        if not self._affordable(t, event, kept[0] if kept else None):
             return None, None, None
-        lost = self.dropout.lost(self.n_agents, t) | (False if late is None else late)
-        if made is None:
+        private = None
+        if kept is None:
+            lost = self.dropout.lost(self.n_agents, t) | (False if late is None else late)
             messages = [None] * self.n_agents if messages is None else messages
-            made = self.mechanism.release(messages, weights, self.message_size, self.entropy, t, lost)
+            release, found = self.mechanism.release(messages, weights, self.message_size, self.entropy, t, lost)
+            if self.entropy.reproducible:
+                private = replace(found, n_dropped=int(lost.sum()))
             if self.kept:
-                self.kept.save(t, *made)
-        release, diagnostics = made
+                self.kept.save(t, release)
+        else:
+            release, _ = kept
         check_noise_is_new(self.ledger, t, release, self.entropy, release.sigma > 0)
         self.ledger.charge(Charge.of(t, event, release.sigma, finite_or_none(release.sensitivity), release.values))
         # a seeded run repeats the later rounds that an earlier run charged; fresh noise adds to all charges
         spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
         record = ServerRecord(t, self.epsilon.after(spent), release.sigma, release.sensitivity)
-        return RegionVectors(release.values), record, replace(diagnostics, n_dropped=int(lost.sum()))
+        return RegionVectors(release.values), record, private
 
     def _affordable(self, t: int, event: dp_accounting.DpEvent, kept: Release | None) -> bool:
         """True if the budget pays for this round; raises BudgetSpent if it does not and `when_spent` is `refuse`."""

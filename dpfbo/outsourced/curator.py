@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from dpfbo.outsourced.table import CandidateProblem, ReleasedTable
-from dpfbo.outsourced.transforms import CandidateRows, Transform, Unreleased
+from dpfbo.outsourced.transforms import CandidateRows, Transform
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.ledger import Charge, Ledger, check_noise_is_new
-from dpfbo.privacy.release import Diagnostics, Release
+from dpfbo.privacy.release import Diagnostics, KeptRelease, Release
 from dpfbo.records import ServerRecord
 from dpfbo.rng import Streams
 
 _CURATOR = torch.zeros(1, dtype=torch.long)  # the curator's number in the streams
 
-# (release, its public record, its private numbers); no record or numbers if the release tells nothing
+# (release, its public record, its private numbers); no record or numbers if the release tells nothing, and no numbers
+# beside noise that is not seeded
 CuratorOutput = tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]
 
 
@@ -33,14 +33,6 @@ class Measured:
     indices: list[int]
     y: list[float]
     rows: list[int]
-
-
-class KeptCuratorRelease(Protocol):
-    """Durable storage like `dpfbo.privacy.release.KeptRelease`, for a curator's release and the order of its rows."""
-
-    def load(self, round: int) -> tuple[Release, Unreleased] | None: ...
-
-    def save(self, round: int, release: Release, unreleased: Unreleased) -> None: ...
 
 
 class Curator:
@@ -62,7 +54,7 @@ class Curator:
         ledger: Ledger,
         epsilon: EpsilonCurve,
         capacity: int,
-        kept: KeptCuratorRelease | None = None,
+        kept: KeptRelease | None = None,
     ) -> None:
         self._table, self._noise = problem.table, problem.noise_variance**0.5
         self._transform, self._streams, self._entropy = transform, streams, entropy
@@ -75,9 +67,9 @@ class Curator:
     def release(self) -> CuratorOutput:
         """The release, charged to round 0; later calls return the same."""
         if self._released is None:
-            release, unreleased = self._kept_or_new()
+            release, order, private = self._kept_or_new()
             # before the charge: this raises for the release of another table
-            rows = self._transform.candidate_rows(release.values, unreleased.order, self._table)
+            rows = self._transform.candidate_rows(release.values, order, self._table)
             event, record, diagnostics = self._transform.event(self._table.public), None, None
             if event is not None:
                 check_noise_is_new(self._ledger, 0, release, self._entropy, self._transform.random)
@@ -85,7 +77,7 @@ class Curator:
                 self._ledger.charge(Charge.of(0, event, release.sigma, sensitivity, release.values, relation))
                 spent = self._ledger.events(up_to_round=0 if self._entropy.reproducible else None)
                 record = ServerRecord(0, self._epsilon.after(spent), release.sigma, release.sensitivity)
-                diagnostics = unreleased.diagnostics
+                diagnostics = private if self._entropy.reproducible else None
             self._candidate_rows = rows
             self._released = ReleasedTable(release.values), record, diagnostics
         return self._released
@@ -95,19 +87,23 @@ class Curator:
 
         Raises ValueError if the release differs from `values`: the data, the code or the file have changed.
         """
-        made = self._kept.load(0) if self._kept else self._transform.release(self._table, self._entropy)
+        made = self._kept.load(0) if self._kept else self._new()[:2]
         if made is None or not torch.equal(made[0].values, values):
             raise ValueError("the release is not repeated as the checkpoint has it: delete the folder to start anew")
-        self._candidate_rows = self._transform.candidate_rows(values, made[1].order, self._table)
+        self._candidate_rows = self._transform.candidate_rows(values, made[1], self._table)
 
-    def _kept_or_new(self) -> tuple[Release, Unreleased]:
-        """The release that a killed curator kept before its charge, or a new one, kept."""
-        made = self._kept.load(0) if self._kept else None
-        if made is None:
-            made = self._transform.release(self._table, self._entropy)
-            if self._kept:
-                self._kept.save(0, *made)
-        return made
+    def _kept_or_new(self) -> tuple[Release, Sequence[int] | None, Diagnostics | None]:
+        """The release that a killed curator kept before its charge, or a new one, kept; with the order of its rows."""
+        if self._kept and (made := self._kept.load(0)) is not None:
+            return *made, None
+        release, order, private = self._new()
+        if self._kept:
+            self._kept.save(0, release, order)
+        return release, order, private
+
+    def _new(self) -> tuple[Release, Sequence[int] | None, Diagnostics]:
+        release, unreleased = self._transform.release(self._table, self._entropy)
+        return release, unreleased.order, unreleased.diagnostics
 
     @property
     def n_candidates(self) -> int:

@@ -1,5 +1,6 @@
 """One release of a server or a curator, and the private numbers that a simulation records beside it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,7 +22,10 @@ class Release:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Private numbers of one release, not covered by epsilon; they are recorded because this is a simulation.
+    """Private numbers of one release, not covered by epsilon.
+
+    The norms of sum and noise together with the public broadcast tell the sum. So servers and curators hand them out
+    in a simulation only, never beside noise of the operating system.
 
     signal, noise: L2 norms of the sum and of the noise. n_chosen: |S_t|. n_clipped: chosen messages longer than the
     clip norm. n_rejected: chosen messages that were missing, of a wrong shape, or not finite, and counted as zero.
@@ -37,11 +41,12 @@ class Diagnostics:
 
 
 class KeptRelease(Protocol):
-    """Durable storage of a release and its diagnostics, from before the charge until the round is over.
+    """Durable storage of a release, from before the charge until the round is over.
 
     A server that is killed in between sends the same bytes after a restart, although its noise cannot be drawn again.
+    order: of a curator's rows, which is secret; None for a server.
     """
 
-    def load(self, round: int) -> tuple[Release, Diagnostics] | None: ...
+    def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None: ...
 
-    def save(self, round: int, release: Release, diagnostics: Diagnostics) -> None: ...
+    def save(self, round: int, release: Release, order: Sequence[int] | None = None) -> None: ...

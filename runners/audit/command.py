@@ -19,7 +19,7 @@ from dpfbo.audit.release import two_tables
 from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import CHECKS
 from runners.arguments import Parser, add_folder, at_least, folders_as_options
-from runners.audit import report, table_release
+from runners.audit import files, report, table_release
 from runners.audit.run import Step, audit
 from runners.compose.composition import build
 from runners.compose.configuration import composed
@@ -46,6 +46,7 @@ Examples
   python -m runners.audit --trials 0                                  the checks alone
   python -m runners.audit --trials 0 --thorough                       the same with a hundred times the draws
   python -m runners.audit --faults                                    planted faults, and what finds each
+  python -m runners.audit --files problem=branin                      every file of a real run, with its objective
   python -m runners.audit transform=random_projection                 an outsourced table: attacks and checks
   python -m runners.audit transform=gaussian problem=grid_gp
 
@@ -59,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
     use_threads(1)  # the tensors are small
     try:
-        return _faults(args) if args.faults else _audit(args)
+        return _faults(args) if args.faults else _files(args) if args.files else _audit(args)
     except KeyboardInterrupt:
         say_error("interrupted")
         return 130
@@ -112,6 +113,20 @@ def _audit_outsourced(experiment: OutsourcedExperiment, args: argparse.Namespace
         print(json.dumps(answer, indent=1))
     else:
         table_release.show(found, files)
+    return NOTHING if found.sound else FOUND
+
+
+def _files(args: argparse.Namespace) -> int:
+    for name, usual in (("trials", None), ("others", "zero"), ("thorough", False), ("move", None), ("repetitions", 1)):
+        if getattr(args, name) != usual:
+            raise ValueError(f"--{name} has no effect on --files, which makes two runs: leave it out")
+    rounds = max(args.rounds, files.ROUNDS)
+    with _progress("two real runs", 2 * (rounds + 1)) as step:
+        found = files.search(table_release.completed(args.overrides), rounds, step)
+    if args.json:
+        print(json.dumps({"sound": found.sound, "files": found.files, "findings": found.findings}, indent=1))
+    else:
+        files.show(found)
     return NOTHING if found.sound else FOUND
 
 
@@ -180,6 +195,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--json", action="store_true", help="print what audit.json holds")
     add("--markdown", action="store_true", help="with --faults: print the table for a page")
     add("--thorough", action="store_true", help="a hundred times the draws of noise and S_t: minutes to an hour")
+    add("--files", action="store_true", help="make two small real runs, and search every file that they leave")
     add("--faults", action="store_true", help="audit the audit: which check finds which planted fault")
     add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
     args = parser.parse_intermixed_args(folders_as_options(argv, "results_dir"))

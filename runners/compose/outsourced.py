@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dpfbo.checkpoint import Checkpoint
-from dpfbo.checkpoint_files import CuratorFile
-from dpfbo.outsourced.curator import Curator, KeptCuratorRelease
+from dpfbo.checkpoint_files import ReleaseFile
+from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.loop import Brief, OutsourcedResult, Setup
 from dpfbo.outsourced.modeler import Belief
 from dpfbo.outsourced.table import CandidateProblem
@@ -16,6 +16,7 @@ from dpfbo.outsourced.transforms import Transform
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan
+from dpfbo.privacy.release import KeptRelease
 from dpfbo.rng import Streams
 from runners.compose.keys import keys
 from runners.compose.privacy_plan import release_plan
@@ -69,18 +70,16 @@ class OutsourcedExperiment:
         """The result of no rounds yet."""
         return OutsourcedResult()
 
-    def kept_release(self, checkpoint: Checkpoint) -> CuratorFile:
+    def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
         """The file for a release that cannot be drawn again."""
         return checkpoint.curator_file()
 
     @property
     def release_summary(self) -> dict[str, Any]:
-        """The entries of summary.json about the release; `release` holds the curator's private facts."""
-        return {
-            "published_claim": self.published_claim,
-            "release": self.transform.private_facts(self.problem.table),
-            "stand_in": self.problem.stand_in,
-        }
+        """The entries of summary.json about the release, with the curator's private facts in a simulation."""
+        seeded = self.settings.privacy.seeded
+        facts = {"release": self.transform.private_facts(self.problem.table)} if seeded else {}
+        return {"published_claim": self.published_claim, "stand_in": self.problem.stand_in, **facts}
 
     @property
     def published_claim(self) -> str | None:
@@ -92,7 +91,7 @@ class OutsourcedExperiment:
         """The arguments of the loop besides curator and modeler."""
         return Setup(self.problem.table, self.streams, self.n_init, self.rounds)
 
-    def curator(self, ledger: Ledger, kept: KeptCuratorRelease | None = None) -> Curator:
+    def curator(self, ledger: Ledger, kept: KeptRelease | None = None) -> Curator:
         """The curator, charging to `ledger`. kept: used where the noise cannot be drawn twice."""
         seeded = self.settings.privacy.seeded
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from dpfbo.bounded import MOST_RECORD, check_yaml, plain, read_plain
+from dpfbo.records import SERVER_SCHEMA, released
 from runners.record import picture
 from runners.record import wandb_attempts as attempts
 from runners.record import wandb_layout as layout
@@ -72,7 +73,9 @@ class RunOnDisk:
         """Yield the metrics of each round, as `WandbTracker.log_round` takes them."""
         table = pq.read_table(plain(self.folder / "rounds.parquet"), columns=["round", "agent", "regret"])
         number, agent, regret = (np.asarray(table[name]) for name in ("round", "agent", "regret"))
-        server = {row.pop("round"): row for row in pq.read_table(plain(self.folder / "server.parquet")).to_pylist()}
+        columns = released(SERVER_SCHEMA).names if self.is_real else None
+        table = pq.read_table(plain(self.folder / "server.parquet"), columns=columns)
+        server = {row.pop("round"): row for row in table.to_pylist()}
         for round, mean in enumerate(self.summary["curve"]["mean"]):
             at = number == round
             last = regret[at].reshape(len(np.unique(agent[at])), -1)[:, -1]  # of each agent's queries in the round

@@ -17,6 +17,7 @@ from dpfbo.bounded import MOST_RECORD, plain, read_plain
 from dpfbo.files import replace_file
 from dpfbo.privacy.accounting import delta_in_words, epsilon_in_words, in_words
 from dpfbo.privacy.ledger import Charge
+from dpfbo.records import SERVER_SCHEMA, released
 from runners.audit.report import as_json
 from runners.audit.run import audit
 from runners.compose.composition import build
@@ -26,7 +27,8 @@ from runners.privacy import ledgers
 from runners.privacy.report import METHODS, RELATIONS
 from runners.record.run_folder import ResultsError
 
-FILES = ("config.yaml", "ledger.jsonl", "server.parquet", "summary.json")
+PUBLIC = ("config.yaml", "ledger.jsonl", "server.parquet")  # a digest of private data would let others test guesses
+FILES = (*PUBLIC, "summary.json")
 NOT_COVERED = (
     "settings that were chosen by looking at private data, and other runs on the same data: their ledgers add up "
     "(python -m runners.privacy ledger)",
@@ -56,7 +58,7 @@ def certificate(folder: Path) -> dict[str, Any]:
         "checks": list(_checks(folder, summary, charges, spent["epsilon"])),
         "audit": None,
         "not_covered": list(NOT_COVERED),
-        "digests": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in FILES},
+        "digests": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in PUBLIC},
         "commit": summary.get("commit"),
         "environment": summary.get("environment"),
     }  # fmt: skip
@@ -120,7 +122,13 @@ def _checks(
         "every broadcast is charged", isinstance(known, int) and known <= len(charges),
         f"{len(charges)} charges in the ledger, {known} in the summary",
     )  # fmt: skip
-    yield _noise(folder, charges)
+    server = _server(folder)
+    yield _noise(server, charges)
+    private = [name for name in server.column_names if name not in released(SERVER_SCHEMA).names]
+    yield found(
+        "the server's record holds released numbers alone", not private,
+        f"delete server.parquet, which tells {', '.join(private)}" if private else "server.parquet",
+    )  # fmt: skip
     said = summary.get("epsilon") or {}
     less = [name for name, value in said.items() if _less(value, epsilon.get(name, value))]
     yield found(
@@ -139,16 +147,22 @@ def _less(said: float | None, ledger: float | None) -> bool:
     return said is not None and (ledger is None or said < ledger * (1 - _SAME))
 
 
-def _noise(folder: Path, charges: Sequence[Charge]) -> dict[str, Any]:
+def _server(folder: Path) -> pa.Table:
+    try:
+        server = pq.read_table(plain(folder / "server.parquet"))
+        server.select(["round", "sigma"])
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise ResultsError(f"{folder / 'server.parquet'} cannot be read: {error}") from error
+    return server
+
+
+def _noise(server: pa.Table, charges: Sequence[Charge]) -> dict[str, Any]:
     """The check that the noise in server.parquet is that of a charge of its round."""
     name = "the noise of every broadcast is the ledger's"
-    try:
-        server = pq.read_table(plain(folder / "server.parquet"), columns=["round", "sigma"]).to_pydict()
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise ResultsError(f"{folder / 'server.parquet'} cannot be read: {error}") from error
     charged = {(charge.round, charge.sigma) for charge in charges}
-    other = [t for t, sigma in zip(server["round"], server["sigma"], strict=True) if (t, sigma) not in charged]
-    words = f"not in round {other[0]}" if other else f"{len(server['round'])} broadcasts"
+    rounds, sigmas = server["round"].to_pylist(), server["sigma"].to_pylist()
+    other = [t for t, sigma in zip(rounds, sigmas, strict=True) if (t, sigma) not in charged]
+    words = f"not in round {other[0]}" if other else f"{len(rounds)} broadcasts"
     return {"check": name, "holds": not other, "words": words}
 
 

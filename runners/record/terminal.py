@@ -87,10 +87,11 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
     if summary.get("stand_in"):
         console.print(f"data: {summary['stand_in']}", highlight=False)
     console.print(epsilon_sentence(summary), highlight=False)
-    if summary["clip_fraction"] is not None and summary["private"] and not outsourced:
-        often = summary["clip_fraction"] > _OFTEN and not summary.get("normalized")
+    clipped = summary.get("clip_fraction")  # of a simulation
+    if clipped is not None and summary["private"] and not outsourced:
+        often = clipped > _OFTEN and not summary.get("normalized")
         advice = ": privacy.S is too small for them, or the objective's scale too large" if often else ""
-        console.print(f"clipped {summary['clip_fraction']:.1%} of the chosen messages{advice}", highlight=False)
+        console.print(f"clipped {clipped:.1%} of the chosen messages{advice}", highlight=False)
     best = summary.get("best")
     if best and not outsourced:
         for one in best[:_SHOWN]:

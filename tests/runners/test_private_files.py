@@ -1,8 +1,10 @@
 """While a run is under way nobody else charges its ledger, and nobody but its owner reads what is private."""
 
 import fcntl
+import json
 import stat
 
+import pyarrow.parquet as pq
 import pytest
 
 from runners.compose.composition import Composition
@@ -67,3 +69,8 @@ def test_private_files_are_their_owners_alone(tmp_path, kind, rng):
     assert during <= PUBLIC | simulated
     after = readable_by_others(folder)
     assert after <= PUBLIC | simulated and "server.parquet" in after
+    columns = set(pq.read_schema(folder / "server.parquet").names)
+    summary = json.loads((folder / "summary.json").read_bytes())
+    private = {"snr", "clip_fraction", "n_chosen", "n_rejected", "n_dropped"}
+    assert columns & private == (private if rng == "seeded" else set())
+    assert bool(summary.keys() & {*private, "release"}) == (rng == "seeded")

@@ -1,5 +1,6 @@
 """Servers with one fault each; all other code is inherited from the real one."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import dp_accounting
@@ -10,7 +11,7 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import Messages
 from dpfbo.federated.server import RoundOutput, Server
 from dpfbo.privacy.ledger import Charge, Ledger
-from dpfbo.privacy.release import Diagnostics, KeptRelease, Release
+from dpfbo.privacy.release import KeptRelease, Release
 
 
 class OneRoundFree(Server):
@@ -94,16 +95,16 @@ class _KeepsTheSum:
     def __init__(self, kept: KeptRelease, server: Server, messages: Messages | None) -> None:
         self.kept, self.server, self.messages = kept, server, messages
 
-    def load(self, round: int) -> tuple[Release, Diagnostics] | None:
+    def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
         return self.kept.load(round)
 
-    def save(self, round: int, release: Release, diagnostics: Diagnostics) -> None:
+    def save(self, round: int, release: Release, order: Sequence[int] | None = None) -> None:
         server, sound = self.server, self.server.mechanism
         assert isinstance(sound, SubsampledGaussian) and self.messages is not None
         weights = server.weighting(round, server.regions.assign(torch.arange(server.n_agents)), server.regions.P)
         bare = replace(sound, noise_multiplier=0.0)
         total, _ = bare.release(self.messages, weights, server.message_size, server.entropy, round)
-        self.kept.save(round, replace(release, values=total.values), diagnostics)
+        self.kept.save(round, replace(release, values=total.values), order)
 
 
 class KeepsTheSum(Server):

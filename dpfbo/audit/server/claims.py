@@ -1,6 +1,7 @@
 """Checks of what is said of epsilon: by the accountant, and by the record of each round; and of what is kept."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -16,7 +17,7 @@ from dpfbo.privacy.accounting.events import round_event, round_parameters
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.privacy.release import Diagnostics, Release
+from dpfbo.privacy.release import Release
 
 MOST_ROUNDS = 100  # of the run, whose epsilon is integrated
 FACTOR = 1.01  # pld over the exact epsilon, at most
@@ -132,13 +133,13 @@ class _InMemory:
     """A kept release in memory."""
 
     def __init__(self) -> None:
-        self.saved: dict[int, tuple[Release, Diagnostics]] = {}
+        self.saved: dict[int, tuple[Release, Sequence[int] | None]] = {}
 
-    def load(self, round: int) -> tuple[Release, Diagnostics] | None:
+    def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
         return self.saved.get(round)
 
-    def save(self, round: int, release: Release, diagnostics: Diagnostics) -> None:
-        self.saved[round] = (release, diagnostics)
+    def save(self, round: int, release: Release, order: Sequence[int] | None = None) -> None:
+        self.saved[round] = (release, order)
 
 
 def kept(rounds: RepeatedRounds) -> CheckResult:

@@ -110,8 +110,8 @@ class AgentActor:
 class ServerActor:
     """The server of a run. It alone chooses S_t, adds the noise and writes the ledger, one process at a time.
 
-    Its rounds return the private diagnostics as a separate object. Ray puts a large object, such as a broadcast, into
-    memory that every process on the node maps, agents included; a small object goes to the driver alone.
+    Its rounds return the private diagnostics of a simulation as a separate object. Ray puts a large object, such as
+    a broadcast, into memory that every process on the node maps, agents included; a small one goes to the driver alone.
     """
 
     def __init__(self, settings: FederatedSettings, folder: str, working_directory: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from dpfbo.checkpoint_files import CuratorFile
+from dpfbo.checkpoint_files import ReleaseFile
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.transforms.cover import Cover
 from dpfbo.outsourced.transforms.gaussian import GaussianNoise
@@ -126,7 +126,7 @@ def test_fresh_noise_is_paid_every_time(tmp_path):
 
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_a_release_that_was_kept_is_sent_after_a_kill_and_paid_once(tmp_path, monkeypatch, where):
-    path, file, charge = tmp_path / "ledger.jsonl", CuratorFile(tmp_path / "kept" / "release.npz"), Ledger.charge
+    path, file, charge = tmp_path / "ledger.jsonl", ReleaseFile(tmp_path / "kept" / "release.npz"), Ledger.charge
 
     def killed(ledger, entry):
         assert file.load(0) is not None, "on disk before it is charged"
@@ -238,7 +238,7 @@ def test_no_more_is_measured_than_was_agreed():
 @pytest.mark.parametrize("transform", ["projection", "gaussian", "histogram"])
 def test_a_release_of_another_table_is_not_sent(tmp_path, transform):
     """A killed curator kept the release, and then the data changed."""
-    file = CuratorFile(tmp_path / "release.npz")
+    file = ReleaseFile(tmp_path / "release.npz")
     curator(TRANSFORMS[transform], rng="os", kept=file).release()
     other = curator(Histogram(3.0, 1e-5, cells=4) if transform == "histogram" else TRANSFORMS[transform],
                     problem=GridGP(side_points=11), rng="os", kept=file, ledger=(ledger := Ledger()))  # fmt: skip
@@ -275,7 +275,7 @@ def test_a_curator_that_goes_on_knows_what_was_released(tmp_path):
     with pytest.raises(ValueError, match="the release is not repeated as the checkpoint has it"):
         curator(TRANSFORMS["histogram"]).resume(table.values + 1)
     with pytest.raises(ValueError, match="the release is not repeated as the checkpoint has it"):
-        curator(rng="os", kept=CuratorFile(tmp_path / "gone.npz")).resume(table.values)
+        curator(rng="os", kept=ReleaseFile(tmp_path / "gone.npz")).resume(table.values)
     assert again.n_candidates == whole.n_candidates
     for t in range(3):
         assert again.measure(t, [t]) == whole.measure(t, [t])

@@ -13,6 +13,7 @@ import torch
 from dpfbo import round_log
 from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.federated.population.shard import Shard
+from runners.audit import files
 from runners.compose.composition import Composition, build
 from runners.executor.deployment import ExecutorError
 from runners.executor.ray import cluster
@@ -176,6 +177,13 @@ def test_a_prior_does_not_depend_on_the_executor(reused, tmp_path, algorithm, pr
         assert summary[key] == expected[key]
     assert set(summary["seconds"]) == set(expected["seconds"])
     assert "server" in set(frames(folder)[0].query("round >= 1")["source"])
+
+
+@pytest.mark.parametrize("algorithm", [["algorithm=dp_fts_de"], ["algorithm=dp_prior", *PRIOR]])
+def test_a_real_run_in_actors_leaves_only_what_follows_from_its_releases(reused, algorithm):
+    found = files.search([*GRID, "n_init=4", *QUIET, *shards(2), *algorithm])
+    assert found.findings == []
+    assert {"server.parquet", "summary.json", "release.npz"} <= {name.rsplit("/")[-1] for name in found.files}
 
 
 GPYTORCH = ["algorithm.own_gp.fit=gpytorch", "algorithm.own_draw.method=gpytorch", "acquisition.n_starts=3"]

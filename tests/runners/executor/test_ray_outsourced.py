@@ -13,6 +13,7 @@ import torch
 from dpfbo.outsourced.loop import LocalModeler
 from dpfbo.outsourced.transforms import NORM, centred, scaled_to_norm
 from dpfbo.privacy.ledger import Ledger, digest
+from runners.audit import files
 from runners.compose.composition import build
 from runners.executor.deployment import ExecutorError
 from runners.executor.ray.modeler import ModelerActor
@@ -85,6 +86,13 @@ def placed(parked, monkeypatch):
 def inside(replayed, function, *arguments):
     """Call a function in the process of the curator's or the modeler's actor; returns its result."""
     return ray.get(replayed.actor.handle.__ray_call__.remote(function, *arguments))
+
+
+@pytest.mark.parametrize("algorithm", ["gaussian_gp_ucb", "histogram_gp_ucb"])
+def test_a_real_run_in_actors_leaves_only_what_follows_from_its_release(parked, algorithm):
+    found = files.search([*SMALL[:2], *QUIET, *RAY, f"algorithm={algorithm}"])
+    assert found.findings == []
+    assert {"server.parquet", "summary.json", "curator.npz"} <= {name.rsplit("/")[-1] for name in found.files}
 
 
 # A search of the memory of two fresh processes.

@@ -41,6 +41,7 @@ def test_the_page_has_what_the_ledger_costs(folder, tmp_path):
     assert failing(folder) == []
     assert facts["epsilon"] == ledgers.added_up([folder / "ledger.jsonl"], facts["delta"])["epsilon"]
     assert [(c["broadcasts"], c["rounds"], c["q"], c["z"]) for c in facts["charges"]] == [(3, [0, 2], 0.5, 1.0)]
+    assert list(facts["digests"]) == ["config.yaml", "ledger.jsonl", "server.parquet"], "files that anybody may read"
     for name, digest in facts["digests"].items():
         assert digest == hashlib.sha256((folder / name).read_bytes()).hexdigest()
     page, data = certificate.write(facts, tmp_path / "filed")
@@ -77,6 +78,12 @@ def test_noise_that_no_charge_has_fails(folder):
     sigma = [value / 2 for value in server["sigma"].to_pylist()]
     pq.write_table(server.set_column(place, server.schema.field("sigma"), [sigma]), folder / "server.parquet")
     assert failing(folder) == ["the noise of every broadcast is the ledger's"]
+
+
+def test_a_record_with_private_numbers_fails(folder):
+    server = pq.read_table(folder / "server.parquet")
+    pq.write_table(server.append_column("snr", [[0.5] * len(server)]), folder / "server.parquet")
+    assert failing(folder) == ["the server's record holds released numbers alone"]
 
 
 def test_a_delta_that_protects_nobody_fails(folder):

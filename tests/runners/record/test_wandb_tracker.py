@@ -561,7 +561,8 @@ def test_executed_run_is_all_there(tmp_path: Path, messages: Callable[[], list[s
     assert [row["regret_vs_epsilon"] for row in logged[:4]] == pytest.approx(summary["curve"]["mean"])
     spent = [0.0, *pq.read_table(folder / "server.parquet")["epsilon"].to_pylist()]
     assert [row["privacy/epsilon"] for row in logged[:4]] == pytest.approx(spent)
-    assert {"regret/median", "server/snr", "server/n_chosen", "server/n_dropped", "seconds/server"} <= set(logged[0])
+    assert {"regret/median", "server/sigma", "server/sensitivity", "seconds/server"} <= set(logged[0])
+    assert not {"server/snr", "server/n_chosen", "server/n_dropped"} & {name for row in logged for name in row}
     final = summary_of(folder)
     assert (final["final_regret"], final["final_epsilon"]) == pytest.approx((summary["final"]["mean"], spent[-1]))
     (figure,) = wandb_folder(folder).glob("files/media/images/figures/*.png")

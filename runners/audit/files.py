@@ -1,0 +1,278 @@
+"""Search every file of a real run for functions of its noise-free sums.
+
+Two runs with noise of the system (privacy.rng=os) release the same numbers, since `FixedRelease` stands in for their
+noise. In the second run many messages are lost, so that sums, subsets and counts differ. What a file tells beside the
+releases is found in three ways:
+
+- by name: no table and no record has a column of the server's private numbers;
+- by value: no number is one of a list of functions of a sum, such as its norm over that of the noise;
+- by comparison: the files of both runs are equal, but for time. A curator's secret order decides which rows are
+  measured, so its files for the owner alone may differ.
+"""
+
+import io
+import json
+import re
+import shutil
+import stat
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from dpfbo.privacy.entropy import Entropy
+from dpfbo.records import SERVER_SCHEMA, released
+from dpfbo.run_result import Round
+from runners.compose.composition import Composition, build
+from runners.compose.configuration import composed
+from runners.compose.outsourced import OutsourcedExperiment
+from runners.compose.settings import FederatedSettings, Settings
+from runners.recorded_run import record_run
+
+ROUNDS = 3
+PRIVATE = set(SERVER_SCHEMA.names) - set(released(SERVER_SCHEMA).names)
+_TIMES = {"seconds", "executor", "digest", "before", "id"}  # entries that differ: digests of rounds cover their seconds
+_SAME, _TOLD = 1e-9, 1e-6  # relative difference of equal numbers, and of a number that a release tells nearly
+_DECIMAL = re.compile(rb"-?\d+\.\d+(?:[eE][-+]?\d+)?")
+_LOST = 0.5  # share of the messages that the second run loses of those that the first one gets
+_TIMED = (".log", ".html", "progress.json", "wandb.json")  # ends of names of files that tell times or random names
+_TRACKER = "wandb"  # folder whose files have names and times of their own
+_DURING = "during"  # folder of the copies from before the last round ends
+
+
+@dataclass(frozen=True)
+class FixedRelease:
+    """A `dpfbo.privacy.noise.Noise` whose release does not depend on the sum: `sigma` times numbers that depend on the
+    round. It notes sum and release in a folder, for the search."""
+
+    notes: str
+
+    def check(self, sigma: float, sensitivity: float) -> None:
+        pass
+
+    def inflation(self, size: int) -> float:
+        return 1.0
+
+    def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
+        values = sigma * np.random.default_rng(round).standard_normal(tuple(total.shape))
+        np.savez(Path(self.notes) / f"{round}.npz", total=total.numpy(), values=values)
+        return torch.from_numpy(values)
+
+
+@dataclass
+class FileSearch:
+    """The files that were searched, by name, with how, and what was found in them, one sentence each."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        return not self.findings
+
+
+class _World(Composition):
+    """A composition whose releases are fixed. The settings on disk are those that were given."""
+
+    def __init__(self, cfg: DictConfig, notes: Path, lossy: bool) -> None:
+        super().__init__(cfg)
+        self._noise, self._lossy = FixedRelease(str(notes)), lossy
+
+    @cached_property
+    def settings(self) -> Settings:
+        s: Any = super().settings
+        if not isinstance(s, FederatedSettings):
+            return replace(s, transform=replace(s.transform, noise=self._noise))
+        kept = 1 - s.dropout.probability
+        lost = 1 - _LOST * kept if self._lossy else s.dropout.probability
+        privacy = replace(s.privacy, noise=self._noise)
+        return replace(s, privacy=privacy, dropout=replace(s.dropout, probability=lost))
+
+
+def search(overrides: Sequence[str], rounds: int = ROUNDS, on_step: Callable[[], None] = lambda: None) -> FileSearch:
+    """Make the two runs of a setting, with its objective, in a temporary folder, and search what they leave.
+
+    on_step: called after each of the `rounds + 1` rounds of both. Raises ValueError if the setting claims no privacy.
+    """
+    with tempfile.TemporaryDirectory(prefix="audit") as scratch:
+        place = Path(scratch)
+        cfg = composed([*overrides, "privacy.rng=os", f"rounds={rounds}", f"results_dir={place / 'results'}"])
+        experiment = build(cfg)
+        if not experiment.private:
+            name = experiment.settings.algorithm.name
+            raise ValueError(f"algorithm={name} claims no privacy: there is nothing to audit")
+        first, second = (_left(cfg, place, lossy, on_step) for lossy in (False, True))
+        secrets = np.union1d(*(_secrets(folder / "notes") for folder in (first, second)))
+        curator = isinstance(experiment, OutsourcedExperiment)
+        return compare(first / "results", second / "results", secrets, secret_order=curator)
+
+
+def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]) -> Path:
+    """A folder with what one run left (`results`), also before its last round ended, and with its sums (`notes`)."""
+    folder, results = place / ("lossy" if lossy else "whole"), place / "results"
+    (folder / "notes").mkdir(parents=True)
+    world = _World(cfg, folder / "notes", lossy)
+
+    def copy(done: Round) -> None:
+        if done.agents.round == world.settings.rounds:
+            shutil.copytree(results, folder / _DURING)
+        on_step()
+
+    record_run(world, copy, single=True)
+    results.rename(folder / "results")
+    (folder / _DURING).rename(folder / "results" / _DURING)
+    return folder
+
+
+def _secrets(notes: Path) -> np.ndarray:
+    """Sizes of functions of the noted sums s and of the noise n = release - s, of whole and of each region, sorted.
+
+    Those that a release tells anyway are left out, as where s is nearly zero.
+    """
+    found, public = list[float](), list[float]()
+    for path in notes.glob("*.npz"):
+        with np.load(path) as noted:
+            total, values = noted["total"], noted["values"]
+        for s, b in [(total, values), *zip(np.atleast_2d(total), np.atleast_2d(values), strict=True)]:
+            if not s.any():
+                continue
+            n = b - s
+            sizes = [np.linalg.norm(s), np.linalg.norm(n), np.abs(s).max(), np.abs(n).max(), s.mean(), s.std()]
+            both = [sizes[0] / sizes[1], sizes[0] / np.linalg.norm(b), (s * b).sum(), (s * b).sum() / sizes[0]]
+            found += [power for size in (*sizes, *both) for power in (size, size**2, 1 / size if size else 0.0)]
+            found += [*s.ravel(), *n.ravel()]
+            public += [*b.ravel()]
+    numbers = np.unique(np.abs(np.array(found)))
+    numbers = numbers[np.isfinite(numbers) & (numbers != np.round(numbers))]  # a whole number is anywhere
+    return numbers[~_among(numbers, np.unique(np.abs(np.array(public))), _TOLD)]
+
+
+def compare(first: Path, second: Path, secrets: np.ndarray, secret_order: bool = False) -> FileSearch:
+    """Search all files of two folders. secrets: sizes of numbers that none may hold, sorted. secret_order: files that
+    their owner alone can read may differ."""
+    found = FileSearch()
+    for path in sorted(p for folder in (first, second) for p in folder.rglob("*") if p.is_file()):
+        name = str(path.relative_to(first if path.is_relative_to(first) else second))
+        other, content = second / name, path.read_bytes()
+        found.findings += [f"{name} has {column!r}" for column in sorted(_names(path.name, content) & PRIVATE)]
+        numbers = _numbers(path.name, content)
+        if (near := _among(numbers, secrets)).any():
+            found.findings.append(f"{name} holds {numbers[near][0]:.12g}, a function of a sum without its noise")
+        found.files.setdefault(name, "searched")
+        if (secret_order and _owners(path)) or _TRACKER in path.parts:
+            continue
+        if not (first / name).is_file() or not other.is_file():
+            found.findings.append(f"{name} is there or not for another reason than the releases")
+            continue
+        left, right = _parts(path.name, content), _parts(path.name, other.read_bytes())
+        if left is None or right is None:
+            continue
+        found.files[name] = "searched and compared"
+        places = sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key))
+        if places:
+            found.findings.append(f"{name} depends on more than the releases: {', '.join(places[:3])}")
+    return found
+
+
+def show(found: FileSearch) -> None:
+    """Print the files, the findings and the verdict."""
+    console = Console(highlight=False)
+    table = Table(title="files of a real run", title_justify="left")
+    for column in ("file", ""):
+        table.add_column(column, overflow="fold")
+    for name, how in found.files.items():
+        table.add_row(name, how)
+    console.print(table)
+    for finding in found.findings:
+        console.print(finding, soft_wrap=True)
+    console.print("nothing found" if found.sound else "the files tell MORE than the releases", highlight=False)
+
+
+def _owners(path: Path) -> bool:
+    return not stat.S_IMODE(path.stat().st_mode) & 0o077
+
+
+def _tables(name: str, content: bytes) -> pa.Table | None:
+    return pq.read_table(io.BytesIO(content)) if name.endswith(".parquet") else None
+
+
+def _members(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
+    if name.endswith((".zip", ".npz")):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            yield from ((member, archive.read(member)) for member in archive.namelist())
+
+
+def _json(name: str, content: bytes) -> Any:
+    """The entries of a JSON file, of lines of JSON, or of the `meta` of a checkpoint's round; None for another file."""
+    if name.endswith(".json"):
+        return json.loads(content)
+    if name.endswith(".jsonl"):
+        return [json.loads(line) for line in content.splitlines()]
+    if name == "meta.npy":
+        return json.loads(np.load(io.BytesIO(content)).item())
+    return None
+
+
+def _flat(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Places and values of a tree, without times."""
+    pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else None
+    if pairs is None:
+        yield place, node
+        return
+    for key, value in pairs:
+        if key not in _TIMES:
+            yield from _flat(value, f"{place}/{key}")
+
+
+def _names(name: str, content: bytes) -> set[str]:
+    """The names of columns and entries."""
+    table, entries = _tables(name, content), _json(name, content)
+    found = set() if table is None else set(table.column_names)
+    found |= {part for place, _ in _flat(entries) for part in place.split("/")} if entries is not None else set()
+    return found.union(*(_names(*member) for member in _members(name, content)))
+
+
+def _numbers(name: str, content: bytes) -> np.ndarray:
+    """Sizes of all numbers: decimals in text, eight bytes at any place, columns of tables."""
+    found = [np.array([float(text) for text in _DECIMAL.findall(content)])]
+    found += [np.frombuffer(content[i : len(content) - (len(content) - i) % 8], dtype="<f8") for i in range(8)]
+    if (table := _tables(name, content)) is not None:
+        columns = (column.combine_chunks() for column in table.columns)
+        plain = (column.flatten() if pa.types.is_list(column.type) else column for column in columns)
+        found += [column.to_numpy(zero_copy_only=False) for column in plain if pa.types.is_floating(column.type)]
+    found += [_numbers(*member) for member in _members(name, content)]
+    sizes = np.abs(np.concatenate([part.astype(float) for part in found]))
+    return sizes[np.isfinite(sizes)]
+
+
+def _among(numbers: np.ndarray, others: np.ndarray, tolerance: float = _SAME) -> np.ndarray:
+    """True for each number that is one of the others, sorted, but for a relative difference."""
+    if not len(others):
+        return np.zeros(len(numbers), dtype=bool)
+    at = np.searchsorted(others, numbers)
+    gaps = (np.abs(others[np.clip(at - k, 0, len(others) - 1)] - numbers) for k in (0, 1))
+    found: np.ndarray = np.minimum(*gaps) <= tolerance * numbers
+    return found & (numbers > 0)
+
+
+def _parts(name: str, content: bytes) -> dict[str, Any] | None:
+    """The content of a file by place, without times; None where it cannot be told from time, as in a log."""
+    if name.endswith((".zip", ".npz")):
+        members = ((member, _parts(member, inner)) for member, inner in _members(name, content))
+        return {f"{member}{place}": value for member, part in members for place, value in (part or {}).items()}
+    if name.endswith(_TIMED):
+        return None
+    entries = _json(name, content)
+    return {"content": content} if entries is None else dict(_flat(entries))
