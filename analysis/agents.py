@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 name = "_".join([*folder.absolute().parts[-3:], "agents"])
                 with mpl.rc_context(SCREEN.rc):
                     picture = spread.figure(run, found)
-                print(*save(picture, found, "", args.out, name), sep="\n")
+                private = run.facts.get("rng") != "seeded"
+                print(*save(picture, found, "", args.out, name, private=private), sep="\n")
         except LoadError as error:
             print(f"error: {error}", file=sys.stderr)
             failed = True

@@ -202,8 +202,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in names:
         try:
             writable(args.out)
-            for drawn in draw_experiment(name, load(args.results_dir, name), args.round, args.accountant, style):
-                paths = save(drawn.figure, drawn.table, drawn.claims, args.out, drawn.name, formats, style)
+            runs = load(args.results_dir, name)
+            private = any(run.real for run in runs)
+            for drawn in draw_experiment(name, runs, args.round, args.accountant, style):
+                paths = save(drawn.figure, drawn.table, drawn.claims, args.out, drawn.name, formats, style, private)
                 print(*paths, sep="\n")
         except (LoadError, OSError) as error:
             said = str(error)

@@ -61,6 +61,11 @@ class Run:
         return self.config["problem"].get("subset_seed") == self.seed
 
     @property
+    def real(self) -> bool:
+        """True for a run about real data, whose records are its owner's alone."""
+        return bool(self.summary["rng"] != "seeded")
+
+    @property
     def outsourced(self) -> bool:
         """True where a curator and a modeler ran it, not a server and agents."""
         return is_outsourced(self.config)

@@ -136,14 +136,14 @@ def _whole(text: str) -> str:
     return unbroken(text).replace("ε ", "ε\u00a0")
 
 
-def write(page: str, path: Path) -> None:
-    """Write the page whole or not at all."""
+def write(page: str, path: Path, private: bool = False) -> None:
+    """Write the page whole or not at all. private: for its owner alone, as the records of real data are."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(page)
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, 0o600 if private else 0o644)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -220,7 +220,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sections = _collect(args.results_dir, experiments(args.results_dir, asked))
         found, not_judged = judged(sections, asked)
         notes = [*(note for s in sections for note in s.notes), *not_judged]
-        write(render(sections, found, notes, datetime.now(UTC)), args.out)
+        private = any(run.real for s in sections for run in s.runs)
+        write(render(sections, found, notes, datetime.now(UTC)), args.out, private)
     except LoadError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

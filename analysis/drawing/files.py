@@ -41,18 +41,19 @@ def writable(folder: Path) -> None:
 
 def save(
     figure: Figure, table: pd.DataFrame, claims: str, out: Path, name: str, formats: Sequence[str] = USUAL,
-    style: PageStyle = SCREEN,
+    style: PageStyle = SCREEN, private: bool = False,
 ) -> list[Path]:  # fmt: skip
     """Write a picture in each format, its numbers as CSV, and title, caption and claims as Markdown.
 
-    Each file is whole or not there. The same data make the same bytes: no file holds a date.
+    Each file is whole or not there. The same data make the same bytes: no file holds a date. private: for the owner
+    alone, as the records of real data are.
     """
     with mpl.rc_context(style.rc):
-        paths = [_whole(out / f"{name}.{kind}", _saved(figure, kind, style.dpi)) for kind in formats]
-    csv = _whole(out / f"{name}.csv", lambda path: table.to_csv(path, index=False, float_format="%.6g"))
+        paths = [_whole(out / f"{name}.{kind}", _saved(figure, kind, style.dpi), private) for kind in formats]
+    csv = _whole(out / f"{name}.csv", lambda path: table.to_csv(path, index=False, float_format="%.6g"), private)
     title, caption = words(figure)
     text = "\n\n".join(filter(None, (f"# {title}", caption, claims))) + "\n"
-    md = _whole(out / f"{name}.md", lambda path: Path(path).write_text(text, encoding="utf-8"))
+    md = _whole(out / f"{name}.md", lambda path: Path(path).write_text(text, encoding="utf-8"), private)
     return [*paths, csv, md]
 
 
@@ -60,13 +61,13 @@ def _saved(figure: Figure, kind: str, dpi: int) -> Callable[[str], object]:
     return lambda path: figure.savefig(path, format=kind, dpi=dpi, metadata=UNDATED[kind])
 
 
-def _whole(path: Path, write: Callable[[str], object]) -> Path:
+def _whole(path: Path, write: Callable[[str], object], private: bool) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
     os.close(descriptor)
     try:
         write(temporary)
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, 0o600 if private else 0o644)
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)

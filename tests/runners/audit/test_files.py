@@ -1,13 +1,14 @@
 """The files of a real run: an attack on private numbers beside a broadcast, and the search that finds them."""
 
 import json
+import stat
 import struct
 from dataclasses import replace
 
 import pytest
 import torch
 
-from analysis import report
+from analysis import figures, report
 from dpfbo import records
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.server import Server
@@ -106,12 +107,16 @@ def test_so_do_tracker_certificate_board_and_report(own_wandb, monkeypatch):  # 
         assert privacy.main(["certificate", str(folder)]) == 0
         assert board.main([str(folder.parents[1]), "--file", str(folder / "board.html")]) == 0
         assert report.main(["single", f"results_dir={results}", "--out", str(folder / "report.html")]) == 0
+        assert figures.main(["single", f"results_dir={results}", "--out", str(folder / "figures")]) == 0
+        made = [folder / "report.html", *(folder / "figures").iterdir()]
+        assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o600}, "they show the agents' own values"
 
     more_files(monkeypatch, write)
     wandb = ["tracker.wandb.mode=offline", "tracker.wandb.show=all"]
     found = files.search([*FAMILIES["dp_fts_de"], "privacy.accountant=pld", "privacy.accountants=[pld]", *wandb])
     assert found.findings == []
-    assert kinds(found) >= {"certificate.json", "certificate.md", "board.html", "report.html", "wandb.json"}
+    pages = {"certificate.json", "certificate.md", "board.html", "report.html", "single_regret_by_epsilon.png"}
+    assert kinds(found) >= {*pages, "wandb.json"}
     assert any(name.endswith(".wandb") for name in kinds(found))
 
 
