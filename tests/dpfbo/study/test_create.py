@@ -10,6 +10,7 @@ import torch
 
 import dpfbo
 from dpfbo import Acquisition, Categorical, Float, Integer, Preset, SettingError, Space
+from dpfbo.federated.schedule import Steps
 from dpfbo.problems.custom import EvaluationError
 from dpfbo.study.presets import ALGORITHMS, algorithm_named, mechanism_for, weights_for
 from runners.compose.composition import Composition
@@ -106,6 +107,16 @@ def test_delta_is_that_of_all_agents(name):
         replace(made, accountant="rdp", delta=delta).multiplier_for(2.0) for delta in (None, 12**-1.1, 8**-1.1)
     )
     assert found == same != other
+
+
+def test_calibration_leaves_every_round_the_smallest_noise():
+    """Of any target, however large: twice 0.01, where a schedule halves the noise of one round."""
+    made = dpfbo.create_study(
+        SPACE, n_agents=12, algorithm="dp_fts_de", epsilon=None, rounds=3, preset=Preset(sampling_probability=1.0)
+    )
+    halved = replace(made.mechanism, schedule=Steps([2.0, 0.5, 1.0]))
+    assert replace(made, accountant="rdp", mechanism=halved).multiplier_for(1e9) == 0.02
+    assert replace(made, accountant="rdp").multiplier_for(1e9) == 0.01
 
 
 def test_real_releases_need_a_ledger_on_disk(tmp_path):

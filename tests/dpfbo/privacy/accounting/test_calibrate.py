@@ -88,6 +88,23 @@ def test_rounds_are_the_most_also_if_the_search_stops_short(monkeypatch, exact):
     assert calibrate.rounds(lambda T: T / (exact + 0.5), 1.0) == exact
 
 
+@pytest.mark.parametrize(("bad", "good"), [(0.5, 1.0), (1.0, 0.5)])
+@pytest.mark.parametrize(("found", "answer"), [(0.25, 0.5), (2.0, 1.0), (0.75, 0.75)])
+def test_a_search_stays_in_its_bracket(monkeypatch, bad, good, found, answer):
+    """Neither asks for an epsilon outside, nor answers with a value there, whatever dp-accounting tries."""
+
+    def beyond(make_accountant, make_event, target, delta, bracket, discrete, tolerance):
+        assert (bracket.endpoint_1, bracket.endpoint_2) == (0.5, 1.0)
+        for value in (0.25, 0.5, 0.75, 1.0, 2.0):
+            make_accountant().compose(make_event(value)).get_epsilon(delta)
+        return found
+
+    monkeypatch.setattr("dp_accounting.calibrate_dp_mechanism", beyond)
+    epsilon = Counted(lambda value: 1 / value)
+    assert calibrate._searched(epsilon, 1.0, bad, good, 1e-3) == answer
+    assert epsilon.asked == [0.5, 0.5, 0.75, 1.0, 1.0]
+
+
 @pytest.mark.parametrize("most", [1, 2, 64, 100])
 def test_as_many_rounds_as_allowed_are_not_refused(most):
     assert calibrate.rounds(lambda T: T / most, 1.0, most) == most
