@@ -68,6 +68,16 @@ def test_no_round_has_less_noise_than_the_smallest(least):
     assert not calibrate.is_noise_multiplier(calibrate._next(smallest, down=False), asked, 1.0, least)
 
 
+@pytest.mark.parametrize("least", [2.0, 1.0, 0.5, 0.3, 0.02, 0.012, 0.01, 0.004])
+@pytest.mark.parametrize("exact", [0.005, 0.02, 0.4, 0.7, 0.9, 1.2, 3.0])
+def test_no_search_goes_below_the_smallest_noise(exact, least):
+    """Wherever the smallest multiplier, 0.01 to 2.5, lies beside 1, at which the search begins, and the answer."""
+    smallest = up(max(0.01, 0.01 / least))
+    epsilon = Counted(lambda z: exact / z)
+    assert calibrate.noise_multiplier(epsilon, 1.0, least) == max(up(exact), smallest)
+    assert min(epsilon.asked) >= smallest
+
+
 def test_a_noise_multiplier_is_recognised_by_two_epsilons():
     epsilon = Counted(lambda z: 3.14159 / z)
     assert calibrate.is_noise_multiplier(3.142, epsilon, 1.0) and epsilon.asked == [3.142, 3.141]
