@@ -223,7 +223,7 @@ def test_later_points_are_new_draws_in_every_round():
 
 
 def test_later_values_leave_the_units_of_sent_ones():
-    """Values are standardised by the initial ones alone, so a message is affine in each later value."""
+    """Values are standardised by the initial ones alone, however large a later one is."""
     own_gp = OwnGP("given", lengthscale=0.1, variance=1.0, noise=0.01, standardize=True)
     problem, agents = prior_world(model=MODEL, own_gp=own_gp)
     ids, clock, s = torch.arange(12), PhaseClock(), MODEL.statistics
