@@ -174,8 +174,7 @@ def test_repeating_a_seeded_run_is_not_charged_again_and_fresh_noise_is():
 def after_an_earlier_run(rng, when_spent=None, prior=False):
     """(server on a ledger with three rounds of an earlier run, its event), with a budget of three and a half rounds."""
     problem, agents = prior_world() if prior else world()[:2]
-    mechanism = SubsampledGaussian(1.0, 2.0, 3.0, "tight") if prior else SubsampledGaussian(0.5, 1.0, 2.0)
-    made = (prior_server_for if prior else server_for)(problem, agents, mechanism)
+    made = (prior_server_for if prior else server_for)(problem, agents, SubsampledGaussian(1.0, 2.0, 3.0, "tight"))
     server = made.server if prior else made
     for t in range(3):
         server.round(t, None)
