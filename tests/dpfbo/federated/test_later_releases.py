@@ -19,8 +19,8 @@ from dpfbo.gp.own_gp import OwnGP
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
+from tests.dpfbo.recorded_streams import RecordedStreams
 from tests.helpers.federated_world import T, prior_server_for, prior_world
-from tests.helpers.recorded_streams import RecordedStreams
 
 N, N_INIT, K, M, LAM = 7, 4, 3, 6, 0.05  # K releases
 MODEL = PriorModel(lengthscales=(0.1,), noise=0.01, releases=K)
@@ -210,7 +210,7 @@ def test_messages_of_a_shard_are_increments():
 
 
 def test_later_points_are_new_draws_in_every_round():
-    """Of one and the same broadcast: other points for each agent and round, from numbers of that round alone."""
+    """One broadcast gives other points for each agent and round, from random numbers of that round alone."""
     problem, agents = prior_world(Branin(n_agents=6), model=MODEL)
     server = prior_server_for(problem, agents, private())
     flat = torch.zeros(1, agents.message_size, dtype=torch.float64)

@@ -16,8 +16,8 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.space.domain import Grid
+from tests.dpfbo.recorded_streams import RecordedStreams
 from tests.helpers.federated_world import T, prior_server_for, prior_world, server_for, world
-from tests.helpers.recorded_streams import RecordedStreams
 
 N, M, P = 12, 30, 2
 MECHANISM = SubsampledGaussian(0.5, 0.3, 5.0)
@@ -123,7 +123,7 @@ def test_all_random_numbers_of_a_round_are_of_that_round(domain, method):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_the_best_so_far_is_the_best_noiseless_value(known):
-    """Of observations that are nearly all noise; of y itself where nothing else is known."""
+    """The observations are nearly all noise; where nothing else is known, y itself counts."""
     problem = Branin(n_agents=N, noise_variance=100.0)
     if not known:
         problem = WithoutTrueValues(n_agents=N, noise_variance=100.0)

@@ -15,7 +15,7 @@ from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameter
 from dpfbo.gp.posterior import FactorisationError
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box, Domain, Grid
-from tests.helpers.recorded_streams import RecordedStreams
+from tests.dpfbo.recorded_streams import RecordedStreams
 
 SQUARE = Box((0.0, 0.0), (1.0, 1.0))
 RQ = OwnGP("gpytorch", kernel={"_target_": "gpytorch.kernels.RQKernel"})

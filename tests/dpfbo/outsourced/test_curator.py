@@ -22,7 +22,7 @@ from dpfbo.privacy.ledger import Charge, Ledger, LedgerError, digest
 from dpfbo.privacy.release import Diagnostics
 from dpfbo.problems.grid_gp import GridGP
 from dpfbo.rng import Streams
-from tests.helpers.recorded_streams import RecordedStreams
+from tests.dpfbo.recorded_streams import RecordedStreams
 
 PROBLEM = GridGP(side_points=12)
 NOISY = GridGP(side_points=12, noise_variance=0.25)

@@ -8,7 +8,7 @@ from dpfbo import Acquisition, Agent, Coordinator, Preset
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.protocol.journal import Journal
 from dpfbo.space.domain import Grid
-from tests.helpers.power_cut import Disk
+from tests.dpfbo.protocol.power_cut import Disk
 
 LINE = Grid(torch.linspace(0, 1, 11, dtype=torch.float64)[:, None], (0.0,), (1.0,))
 N, N_INIT = 2, 2
@@ -82,7 +82,7 @@ def test_an_agent_goes_on_after_a_power_cut(tmp_path, disk):
 
 
 def test_a_coordinator_goes_on_after_a_power_cut(tmp_path, disk):
-    """What was received is not asked for again, and what was charged is released once, in the same bytes."""
+    """Received messages are not asked for again, and a charged release is made once, in the same bytes."""
     messages, folder = [first_message(Agent(STUDY, n)) for n in range(N)], tmp_path / "server"
     server = Coordinator(STUDY, folder)
     for n, message in enumerate(messages):

@@ -110,7 +110,7 @@ def test_delta_is_that_of_all_agents(name):
 
 
 def test_calibration_leaves_every_round_the_smallest_noise():
-    """Of any target, however large: twice 0.01, where a schedule halves the noise of one round."""
+    """However large the target, z is 0.01, and twice that where a schedule halves the noise of one round."""
     made = dpfbo.create_study(
         SPACE, n_agents=12, algorithm="dp_fts_de", epsilon=None, rounds=3, preset=Preset(sampling_probability=1.0)
     )
