@@ -16,13 +16,13 @@ from dpfbo.federated.peer_exchange import PeerExchange
 from dpfbo.federated.population.agents import Source
 from dpfbo.gp.own_gp import OwnGP
 from dpfbo.privacy.accounting.pld import Pld
-from dpfbo.privacy.budget import EpsilonCurve
+from dpfbo.privacy.budget import Budget, BudgetSpent, EpsilonCurve
 from dpfbo.privacy.entropy import SystemEntropy
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.rng import Streams
-from tests.helpers.federated_world import T, server_for, world
+from tests.helpers.federated_world import T, prior_server_for, prior_world, server_for, world
 
 
 def run(mechanism=None, kind="aggregate", ledger=None, **settings):
@@ -169,6 +169,43 @@ def test_repeating_a_seeded_run_is_not_charged_again_and_fresh_noise_is():
     assert len(ledger.charges) == 2 * T
     events = ledger.events()
     assert server.epsilon.after(events) == pytest.approx(Pld().curve(events, 1e-2)[-1])
+
+
+def after_an_earlier_run(rng, when_spent=None, prior=False):
+    """(server on a ledger with three rounds of an earlier run, its event), with a budget of three and a half rounds."""
+    problem, agents = prior_world() if prior else world()[:2]
+    made = (prior_server_for if prior else server_for)(problem, agents, SubsampledGaussian(1.0, 2.0, 3.0, "tight"))
+    server = made.server if prior else made
+    for t in range(3):
+        server.round(t, None)
+    event = server.ledger.events()[0]
+    budget = None
+    if when_spent is not None:
+        epsilons = Pld().curve([event] * 4, 1e-2)
+        limit = (epsilons[2] + epsilons[3]) / 2
+        budget = Budget(limit, EpsilonCurve(Pld(), [event] * T, 1e-2), when_spent)
+    entropy = SystemEntropy() if rng == "os" else server.entropy
+    server = dataclasses.replace(server, entropy=entropy, budget=budget)
+    return (dataclasses.replace(made, server=server) if prior else server), event
+
+
+@pytest.mark.parametrize("prior", [False, True], ids=["sum", "prior"])
+@pytest.mark.parametrize(("rng", "counts"), [("seeded", 1), ("os", 4)])
+def test_with_fresh_noise_later_rounds_of_earlier_runs_count(rng, counts, prior):
+    """A seeded run repeats the later rounds of an earlier one; fresh noise adds to them."""
+    server, event = after_an_earlier_run(rng, prior=prior)
+    _, record, _ = server.round(0, None)
+    assert record.epsilon == pytest.approx(Pld().curve([event] * counts, 1e-2)[-1])
+
+
+def test_with_fresh_noise_later_rounds_of_earlier_runs_count_against_the_budget():
+    server, _ = after_an_earlier_run("seeded", "refuse")
+    assert server.round(0, None)[0] is not None
+    server, _ = after_an_earlier_run("os", "refuse")
+    with pytest.raises(BudgetSpent, match="the broadcast of round 0 would cost more .* with the 3 that are charged"):
+        server.round(0, None)
+    server, _ = after_an_earlier_run("os", "stop")
+    assert server.round(0, None) == (None, None, None) and len(server.ledger.charges) == 3
 
 
 def test_epsilon_of_the_records_is_the_accountants():

@@ -11,13 +11,15 @@ from dpfbo.federated import federation
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.prior.inference import CommonPosterior, Released
-from dpfbo.federated.prior.later import JointSums, joint_posterior
+from dpfbo.federated.prior.later import JointSums, LaterDesign, joint_posterior
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.statistics import Statistics, added, centred
 from dpfbo.federated.prior.transfer import Transfer
+from dpfbo.gp.own_gp import OwnGP
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
+from tests.dpfbo.recorded_streams import RecordedStreams
 from tests.helpers.federated_world import T, prior_server_for, prior_world
 
 N, N_INIT, K, M, LAM = 7, 4, 3, 6, 0.05  # K releases
@@ -205,3 +207,37 @@ def test_messages_of_a_shard_are_increments():
     assert torch.allclose(first.messages, s.messages(agents.features_at(state.points)[:, :4], state.y[:, :4]))
     assert torch.allclose(later.messages, s.later_messages(agents.features_at(state.points), state.y, 4))
     assert torch.equal(agents.messages(state, 1, PhaseClock())[:12], later.messages)
+
+
+def test_later_points_are_new_draws_in_every_round():
+    """One broadcast gives other points for each agent and round, from random numbers of that round alone."""
+    problem, agents = prior_world(Branin(n_agents=6), model=MODEL)
+    server = prior_server_for(problem, agents, private())
+    flat = torch.zeros(1, agents.message_size, dtype=torch.float64)
+    prior, streams = server.infer(flat, 0.5), RecordedStreams(0)
+    design = LaterDesign(agents.features, problem.domain, agents.acquisition, streams)
+    found = torch.stack([design.points(prior, torch.arange(6), t) for t in (1, 2, 3)])
+    assert streams.asked == [(purpose, t) for t in (1, 2, 3) for purpose in ("design/weights", "acquisition")]
+    apart = torch.cdist(found.flatten(0, 1), found.flatten(0, 1)) + torch.eye(18)
+    assert apart.min() > 1e-3
+
+
+def test_later_values_leave_the_units_of_sent_ones():
+    """Values are standardised by the initial ones alone, however large a later one is."""
+    own_gp = OwnGP("given", lengthscale=0.1, variance=1.0, noise=0.01, standardize=True)
+    problem, agents = prior_world(model=MODEL, own_gp=own_gp)
+    ids, clock, s = torch.arange(12), PhaseClock(), MODEL.statistics
+    first, later = normals(12, N_INIT, seed=8), normals(12, 1, seed=9)
+
+    def observed(second):
+        state = agents.initial_state(ids)
+        state = agents.observe(state, agents.design.points(ids), first, clock)
+        state = agents.observe(state, agents.design.points(ids + 12)[:, :1], later, clock)
+        return agents.observe(state, agents.design.points(ids + 24)[:, :1], second, clock)
+
+    low, high = (observed(torch.full((12, 1), y, dtype=torch.float64)) for y in (0.0, 1e3))
+    mean, sd = first.mean(1, keepdim=True), first.std(1, correction=0, keepdim=True)
+    for state in (low, high):
+        Phi, y = agents.features_at(state.points), (state.y - mean) / sd
+        assert torch.allclose(agents.messages(state, 2, clock), s.later_messages(Phi, y, N_INIT))
+        assert torch.allclose(agents._outcomes(state)[:, : N_INIT + 1], y[:, : N_INIT + 1])

@@ -1,6 +1,6 @@
 """Blocks of agents and threads change no number; only the agents that a server chooses make a message."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -11,10 +11,12 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.population import shard as shard_module
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.shard import Shard
+from dpfbo.federated.prior.model import PriorModel
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.space.domain import Grid
+from tests.dpfbo.recorded_streams import RecordedStreams
 from tests.helpers.federated_world import T, prior_server_for, prior_world, server_for, world
 
 N, M, P = 12, 30, 2
@@ -96,6 +98,54 @@ def test_a_run_that_adds_up_where_the_agents_are_is_the_same_run(domain):
     assert [c.digest for c in charged.charges] == [c.digest for c in charged_too.charges] and len(charged.charges) == T
     assert whole.server == summed.server and whole.diagnostics == summed.diagnostics
     assert all(torch.equal(a.x, b.x) for a, b in zip(whole.rounds, summed.rounds, strict=True))
+
+
+@pytest.mark.parametrize(("domain", "method"), [("grid", "exact"), ("grid", "rff"), ("box", "rff"), ("box", "prior")])
+def test_all_random_numbers_of_a_round_are_of_that_round(domain, method):
+    """No draw, shift, coin or noise of an agent repeats in a later round."""
+    streams, problem = RecordedStreams(0), problem_on(domain)
+    if method == "prior":
+        model = PriorModel(lengthscales=(0.1,), noise=0.01, releases=2)
+        _, agents = prior_world(problem, model=model, n_init=3)
+        server = prior_server_for(problem, agents, SubsampledGaussian(1.0, 0.3, 5.0))
+        prior = server.infer(torch.zeros(1, agents.message_size, dtype=torch.float64), 0.5)
+        broadcasts = [prior] * 3
+    else:
+        _, agents, _ = world(problem, P, follow="inverse_sqrt", method=method, M=M)
+        broadcasts = vectors(3)
+    shard = Shard(problem, replace(agents, streams=streams), torch.arange(N))
+    for t, broadcast in enumerate([None, *broadcasts]):
+        streams.asked.clear()
+        shard.step(t, broadcast, send=True)
+        assert ("observation", t) in streams.asked
+        assert {round for _, round in streams.asked} == {t}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_best_so_far_is_the_best_noiseless_value(known):
+    """The observations are nearly all noise; where nothing else is known, y itself counts."""
+    problem = Branin(n_agents=N, noise_variance=100.0)
+    if not known:
+        problem = WithoutTrueValues(n_agents=N, noise_variance=100.0)
+    _, agents, _ = world(problem, P, M=M)
+    shard = Shard(problem, agents, torch.arange(N))
+    records = [shard.step(t, broadcast, send=False).record for t, broadcast in enumerate([None, *vectors(2)])]
+    x, y, best, regret = (torch.cat([getattr(r, name) for r in records], 1) for name in ("x", "y", "best", "regret"))
+    value = Branin.true_value(problem, torch.arange(N), x, y)
+    assert (y - value).abs().amax(1).min() > 5
+    assert torch.equal(best, (value if known else y).cummax(1).values)
+    assert torch.equal(regret, problem.reference[:, None] - best)
+
+
+class WithoutTrueValues(Branin):
+    """Branin whose noiseless values nobody knows."""
+
+    def true_value(self, agents, x, y):
+        return y
+
+    def evaluate(self, agents, x, streams, round):
+        noise = 10 * streams.normal("observation", agents, round, x.shape[1])
+        return Branin.true_value(self, agents, x, noise) + noise
 
 
 def test_an_agent_keeps_its_observations_alone():

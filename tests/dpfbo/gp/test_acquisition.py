@@ -10,6 +10,7 @@ from dpfbo.gp import acquisition, optimize
 from dpfbo.gp.acquisition import Acquisition, BoxCandidates
 from dpfbo.gp.compiled.loading import library
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, derivatives
+from dpfbo.rng import Streams
 from dpfbo.space.domain import Box, Grid
 from dpfbo.space.regions import Regions
 
@@ -323,3 +324,16 @@ def test_derivatives_against_finite_differences():
         up, down = (derivatives(u + s, *problems) for s in (step, -step))
         assert torch.allclose(gradient[:, axis], (up[0] - down[0]) / (2 * h), rtol=0, atol=1e-6)
         assert torch.allclose(hessian[:, axis], (up[1] - down[1]) / (2 * h), rtol=0, atol=1e-4)
+
+
+def test_the_shift_is_new_in_every_round_and_on_every_axis():
+    """And for every purpose and seed; a grid has none."""
+    cpu, box = torch.device("cpu"), Box((0.0,) * 3, (1.0,) * 3)
+    shifts = torch.stack([
+        Acquisition().shift(box, Streams(seed), purpose, t, cpu)
+        for seed in (0, 1) for purpose in ("acquisition", "own_draw/starts") for t in range(6)
+    ])  # fmt: skip
+    assert shifts.shape == (24, 3) and len(shifts.unique()) == shifts.numel()
+    assert ((shifts >= 0) & (shifts < 1)).all()
+    grid = Grid(torch.tensor([[0.0], [1.0]], dtype=torch.float64), (0.0,), (1.0,))
+    assert Acquisition().shift(grid, Streams(0), "acquisition", 1, cpu).shape == (0,)

@@ -15,6 +15,7 @@ from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameter
 from dpfbo.gp.posterior import FactorisationError
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box, Domain, Grid
+from tests.dpfbo.recorded_streams import RecordedStreams
 
 SQUARE = Box((0.0, 0.0), (1.0, 1.0))
 RQ = OwnGP("gpytorch", kernel={"_target_": "gpytorch.kernels.RQKernel"})
@@ -264,3 +265,16 @@ def test_other_methods_do_not_draw_from_other_kernels() -> None:
         OwnDraw("rff").maximizers(torch.arange(2), x, y, hyper, SQUARE, Acquisition(), Streams(3), 1)
     with pytest.raises(ValueError, match=r"method must be gpytorch for own_gp\.kernel=matern52, got 'rff'"):
         OwnDraw("rff").check_against(SQUARE, KINDS["matern52"])
+
+
+@pytest.mark.parametrize("kind", ["matern52", "rq"])
+@pytest.mark.parametrize("domain", [SQUARE, line(9)], ids=["box", "grid"])
+def test_all_random_numbers_are_of_the_round(kind: str, domain: Domain) -> None:
+    """Candidates, starts, features, weights and noise."""
+    streams, D = RecordedStreams(3), domain.dimension
+    hyper = parameters(KINDS.get(kind, RQ), 2)
+    for t in (1, 2, 3):
+        given = replace(draw(hyper, uniforms(2, 4, D), normals(2, 4), round=t), streams=streams)
+        given.maximizers(domain, Acquisition(20, 2), 10)
+        assert streams.asked and {round for _, round in streams.asked} == {t}
+        streams.asked.clear()

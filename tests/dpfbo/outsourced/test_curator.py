@@ -18,10 +18,11 @@ from dpfbo.outsourced.transforms.random_projection import RandomProjection
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
-from dpfbo.privacy.ledger import Ledger, LedgerError, digest
+from dpfbo.privacy.ledger import Charge, Ledger, LedgerError, digest
 from dpfbo.privacy.release import Diagnostics
 from dpfbo.problems.grid_gp import GridGP
 from dpfbo.rng import Streams
+from tests.dpfbo.recorded_streams import RecordedStreams
 
 PROBLEM = GridGP(side_points=12)
 NOISY = GridGP(side_points=12, noise_variance=0.25)
@@ -35,8 +36,10 @@ TRANSFORMS = {
 }
 
 
-def curator(transform=GAUSSIAN, problem=PROBLEM, ledger=None, rng="seeded", kept=None, seed=0, capacity=1000):
-    streams = Streams(seed)
+def curator(
+    transform=GAUSSIAN, problem=PROBLEM, ledger=None, rng="seeded", kept=None, seed=0, capacity=1000, streams=None
+):
+    streams = Streams(seed) if streams is None else streams
     event = transform.event(problem.table.public)
     epsilon = EpsilonCurve(AnalyticGaussian(transform.relation), [] if event is None else [event], 1e-5)
     entropy = SeededEntropy(streams) if rng == "seeded" else SystemEntropy()
@@ -122,6 +125,16 @@ def test_fresh_noise_is_paid_every_time(tmp_path):
     assert len(Ledger(path).charges) == 2
     both = AnalyticGaussian("any").epsilon(Ledger(path).events(), 1e-5)
     assert one.epsilon <= 3.0 < two.epsilon == pytest.approx(both)
+
+
+@pytest.mark.parametrize(("rng", "counts"), [("seeded", 1), ("os", 2)])
+def test_with_fresh_noise_a_charge_of_a_later_round_counts_too(rng, counts):
+    """A seeded run would repeat the later round of an earlier run; fresh noise adds to it."""
+    ledger, event = Ledger(), GAUSSIAN.event(PROBLEM.table.public)
+    earlier = torch.ones(1, dtype=torch.float64)
+    ledger.charge(Charge.of(3, event, 1.0, 1.0, earlier, GAUSSIAN.relation))
+    _, record, _ = curator(ledger=ledger, rng=rng).release()
+    assert record.epsilon == pytest.approx(AnalyticGaussian(GAUSSIAN.relation).epsilon([event] * counts, 1e-5))
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
@@ -265,6 +278,16 @@ def test_noise_of_measurements(transform):
     assert abs(np.mean(off)) < 4.5 * 0.5 / math.sqrt(800)
     assert abs(np.var(off) / 0.25 - 1) < 4.5 * math.sqrt(2 / 800)
     assert len(set(off)) == 800
+
+
+def test_measurements_of_a_round_draw_numbers_of_that_round():
+    streams = RecordedStreams(0)
+    some = curator(TRANSFORMS["cover"], NOISY, streams=streams)
+    some.release()
+    for t in range(4):
+        streams.asked.clear()
+        some.measure(t, [4, 5])
+        assert streams.asked == [("curator/row", t), ("observation", t)]
 
 
 def test_a_curator_that_goes_on_knows_what_was_released(tmp_path):

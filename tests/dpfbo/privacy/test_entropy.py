@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy import stats
@@ -102,3 +103,20 @@ def test_a_normal_costs_one_uniform_of_its_own_stream(shape: tuple[int, ...], si
     assert torch.equal(Gaussian().add(total, 0.5, 1.0, entropy, 7), total + 0.5 * drawn)
     assert entropy.asked == 2 * [("noise", 7, size)]
     assert not torch.equal(gaussian(entropy, "other", 7, shape), drawn)
+
+
+def test_system_entropy_passes_on_every_word_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 65 536 words, in one call and over many, the uniforms are the system's words in order, 53 bits of each."""
+    system, given = np.random.default_rng(0), []
+
+    def urandom(size: int) -> bytes:
+        given.append(system.bytes(size))
+        return given[-1]
+
+    monkeypatch.setattr("os.urandom", urandom)
+    entropy = SystemEntropy()
+    sizes = (3, 70_001, 1, *(9_999,) * 8)
+    numbers = torch.cat([entropy.uniform("noise", 0, size) for size in sizes])
+    words = np.frombuffer(b"".join(given), dtype=np.uint64)
+    assert len(words) == len(numbers) == sum(sizes)
+    assert numbers.tolist() == [(int(word) >> 11) * 2.0**-53 for word in words]

@@ -10,6 +10,7 @@ from scipy import stats
 from dpfbo.checks import SettingError
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.schedule import Constant, PowerSchedule, Steps
+from dpfbo.privacy import noise as noise_module
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy, gaussian
 from dpfbo.privacy.noise import DiscreteGaussian, Gaussian
 from dpfbo.rng import Streams
@@ -158,3 +159,14 @@ def test_gaussian_noise_is_that_of_its_own_stream():
     entropy, total = SeededEntropy(Streams(3)), torch.arange(6, dtype=torch.float64).view(2, 3)
     released = Gaussian().add(total, 0.7, 1.0, entropy, 4)
     assert torch.equal(released, total + 0.7 * gaussian(entropy, "noise", 4, (2, 3)))
+
+
+def test_the_grid_rounds_to_the_nearest_step(monkeypatch):
+    """By at most g / 2, as the guarantee says, and without a bias (4 standard errors of the mean of uniforms)."""
+    monkeypatch.setattr(noise_module, "_discrete_gaussian", lambda centres, scale: centres)
+    g = 2.0**-20
+    exact = 1e-3 * torch.randn(10_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    steps = (DiscreteGaussian(20).add(exact, 1.0, 1.0, SystemEntropy(), 0) - exact) / g
+    assert steps.abs().max() <= 0.5
+    for part in (steps, steps[exact > 0], steps[exact < 0]):
+        assert abs(float(part.mean())) < 4 * (1 / 12 / len(part)) ** 0.5

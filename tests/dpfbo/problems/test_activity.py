@@ -10,6 +10,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from dpfbo.problems import activity
 from dpfbo.problems.activity import Activity
 from dpfbo.problems.objectives.softmax_regression import DataSets, Settings, data_sets, fit, validation_accuracy
 from dpfbo.problems.readers.data_files import MissingData, data_root
@@ -151,6 +152,22 @@ def test_small_batches_are_drawn_anew_in_every_round(data_dir: str) -> None:
     assert torch.equal(values(128, 1), values(128, 1))
     assert not torch.equal(values(128, 1), values(128, 2))
     assert torch.equal(values(512, 1), values(512, 2))
+
+
+def test_every_round_has_an_order_of_its_own(problem: Activity, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training's random numbers, of 4 rounds, 5 agents and 2 points: no two are the same."""
+    orders = []
+
+    def noted(data: DataSets, settings: Settings, epochs: int, order: Tensor) -> tuple[Tensor, Tensor]:
+        orders.append(order)
+        return fit(data, settings, 1, order[:, :, :1])
+
+    monkeypatch.setattr(activity, "fit", noted)
+    for t in range(4):
+        problem.evaluate(torch.arange(SUBJECTS), some_points(problem, 2), STREAMS, t)
+    numbers = torch.stack(orders)
+    assert numbers.shape[:4] == (4, SUBJECTS, 2, 8)
+    assert len(numbers.unique()) == numbers.numel()
 
 
 def test_training_that_diverges_counts_as_all_wrong(problem: Activity) -> None:

@@ -177,3 +177,11 @@ def test_without_botorch_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "botorch.test_functions", None)
     with pytest.raises(ValueError, match="pip install botorch"):
         BotorchFunction("Ackley")
+
+
+def test_every_observation_has_noise_of_its_own():
+    problem, agents = BotorchFunction("Branin", n_agents=4), torch.arange(4)
+    x = points(problem, 4, 2)
+    value = problem.true_value(agents, x, x[..., 0])
+    noise = torch.stack([problem.evaluate(agents, x, Streams(0), t) - value for t in range(8)])
+    assert len((noise.abs() * 1e10).round().unique()) == 8 * 4 * 2

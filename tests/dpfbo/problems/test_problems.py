@@ -2,12 +2,14 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
+from dpfbo.problems import landmine
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.custom import Custom, EvaluationError
 from dpfbo.problems.landmine import Landmine
@@ -202,3 +204,42 @@ def test_landmine_real_file():
         X1, X2, t1, t2 = train_test_split(X, t, test_size=0.5, stratify=t, random_state=0)
         expected = roc_auc_score(t2, SVC(C=C, gamma=gamma).fit(X1, t1).decision_function(X2))
         assert float(y[row, 0]) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "problem", [Synthetic(7, grid_size=50), SyntheticHeterogeneous(7, grid_size=50), Branin(7)], ids=lambda p: p.name
+)
+def test_every_observation_has_noise_of_its_own(problem):
+    """No agent, round or point repeats the noise of another, not even with the other sign."""
+    agents = torch.arange(7)
+    x = points(problem, 7, 2)
+    value = problem.true_value(agents, x, x[..., 0])
+    noise = torch.stack([problem.evaluate(agents, x, Streams(0), t) - value for t in range(8)])
+    assert len((noise.abs() * 1e10).round().unique()) == 8 * 7 * 2
+
+
+def test_landmine_platt_fits_have_seeds_of_their_own(mini_landmine, monkeypatch):
+    problem, seeds = Landmine(score="platt", n_agents=4, data_dir=str(mini_landmine)), []
+
+    def noted(path, split_seed, score, fits, n_jobs):
+        seeds.extend(fit.seed for fit in fits)
+        return np.zeros(len(fits))
+
+    monkeypatch.setattr(landmine, "auc_parallel", noted)
+    for t in range(8):
+        problem.evaluate(torch.arange(4), points(problem, 4, 3), Streams(0), t)
+    assert len(set(seeds)) == len(seeds) == 8 * 4 * 3
+
+
+@pytest.mark.parametrize("kind", [Synthetic, SyntheticHeterogeneous])
+def test_the_optimum_is_over_all_points_of_the_grid(kind):
+    """On grids of two points, where each of them is the best one of some agent."""
+    best = set()
+    for seed in range(8):
+        problem = kind(n_agents=5, grid_size=2, function_seed=seed)
+        everywhere = problem.domain.points.expand(5, -1, -1)
+        values = problem.true_value(torch.arange(5), everywhere, everywhere[..., 0])
+        assert torch.equal(values, problem.values)
+        assert torch.equal(problem.reference, values.max(1).values)
+        best |= set(values.argmax(1).tolist())
+    assert best == {0, 1}

@@ -21,6 +21,7 @@ from dpfbo import (
     StateError,
     WireError,
 )
+from dpfbo.federated.server import Server
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.problems.custom import Custom
 from dpfbo.protocol import coordinator
@@ -33,9 +34,9 @@ FEW = Acquisition(n_candidates=30, n_starts=2)
 SERVED = ("dp_prior", "dp_fts_de", "fts_original", "sobol_server")
 
 
-def study_of(name="dp_prior", rng="seeded", **changes):
+def study_of(name="dp_prior", rng="seeded", epsilon=2.0, **changes):
     made = dpfbo.create_study(
-        SPACE, n_agents=N, algorithm=name, epsilon=2.0, rounds=T, n_init=N_INIT, seed=5, rng=rng, acquisition=FEW
+        SPACE, n_agents=N, algorithm=name, epsilon=epsilon, rounds=T, n_init=N_INIT, seed=5, rng=rng, acquisition=FEW
     )
     return replace(made, **changes)
 
@@ -280,6 +281,58 @@ def test_a_lost_message_is_made_again_and_a_broadcast_may_come_twice():
     world["server"].receive(0, first)  # too late for anything, and known
     with pytest.raises(StateError, match="the message is of round 0, and round 1 is in progress: it counts as lost"):
         world["server"].receive(1, world[1].message())
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_message_of_a_closed_round_changes_nothing(tmp_path, monkeypatch):
+    """A round is closed, on disk, before its release is made: by a process that died, or by one that went on."""
+    study, folder = study_of("dp_fts_de", epsilon=None), tmp_path / "server"
+    agents, whole = World(study), Coordinator(study)
+    for n in range(N):
+        for _ in range(N_INIT):
+            agents.evaluate(n)
+    messages = [agents[n].message() for n in range(N)]
+    server = Coordinator(study, folder)
+    for n in (0, 1, 2):
+        server.receive(n, messages[n])
+        whole.receive(n, messages[n])
+
+    def dies(*arguments):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Server, "round", dies)
+        with pytest.raises(Killed):
+            server.release(missing_ok=True)
+    server.close()
+    server = Coordinator(study, folder)
+    before = contents(folder)
+    for t in (0, 1):  # before the release, and after it
+        with pytest.raises(StateError, match=f"is of round 0, and round {t} is in progress: it counts as lost"):
+            server.receive(3, messages[3])
+        server.receive(0, messages[0])
+        assert contents(folder) == before and server.received == ([0, 1, 2] if t == 0 else [])
+        data = server.release(round=0)
+        assert data == whole.release(round=0, missing_ok=True)
+        before = contents(folder)
+    assert [c.round for c in server.ledger.charges] == [0]
+
+
+def test_a_message_after_the_last_broadcast_changes_nothing(tmp_path):
+    study, folder = study_of("dp_fts_de", epsilon=None, rounds=1), tmp_path / "server"
+    agents, server = World(study), Coordinator(study, folder)
+    for _ in range(N_INIT):
+        agents.evaluate(0)
+    message = agents[0].message()
+    server.receive(0, message)
+    server.release(missing_ok=True)
+    before = contents(folder)
+    with pytest.raises(StateError, match="is of round 1, and round 1 is in progress: it counts as lost"):
+        server.receive(0, message.replace(b'"round": 0', b'"round": 1'))
+    assert server.finished and server.received == [] and contents(folder) == before
 
 
 def test_files_are_for_their_owner_alone(tmp_path):

@@ -2,14 +2,15 @@
 
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pyarrow.parquet as pq
 import pytest
 import torch
 
 import dpfbo
-from dpfbo import Acquisition, Categorical, Float, Integer, SettingError, Space
+from dpfbo import Acquisition, Categorical, Float, Integer, Preset, SettingError, Space
+from dpfbo.federated.schedule import Steps
 from dpfbo.problems.custom import EvaluationError
 from dpfbo.study.presets import ALGORITHMS, algorithm_named, mechanism_for, weights_for
 from runners.compose.composition import Composition
@@ -92,6 +93,30 @@ def test_a_private_run_costs_its_epsilon_and_others_nothing_or_anything():
     assert "epsilon 0.50 at delta 0.139 (large: a chance of 14% that epsilon protects nobody; 0.001 is usual)" in str(
         found("dp_prior", epsilon=0.5)
     )
+
+
+@pytest.mark.parametrize("name", ["dp_fts_de", "dp_prior"])
+def test_delta_is_that_of_all_agents(name):
+    """N^-1.1 exactly, whatever the number of sub-regions; the noise is calibrated to it, too."""
+    made = dpfbo.create_study(
+        SPACE, n_agents=12, algorithm=name, epsilon=None, rounds=2, preset=Preset(P=4, sampling_probability=1.0)
+    )
+    assert (4 if name == "dp_fts_de" else 1) == made.algorithm.P
+    assert made.plan.delta == 12**-1.1
+    found, same, other = (
+        replace(made, accountant="rdp", delta=delta).multiplier_for(2.0) for delta in (None, 12**-1.1, 8**-1.1)
+    )
+    assert found == same != other
+
+
+def test_calibration_leaves_every_round_the_smallest_noise():
+    """However large the target, z is 0.01, and twice that where a schedule halves the noise of one round."""
+    made = dpfbo.create_study(
+        SPACE, n_agents=12, algorithm="dp_fts_de", epsilon=None, rounds=3, preset=Preset(sampling_probability=1.0)
+    )
+    halved = replace(made.mechanism, schedule=Steps([2.0, 0.5, 1.0]))
+    assert replace(made, accountant="rdp", mechanism=halved).multiplier_for(1e9) == 0.02
+    assert replace(made, accountant="rdp").multiplier_for(1e9) == 0.01
 
 
 def test_real_releases_need_a_ledger_on_disk(tmp_path):

@@ -134,6 +134,13 @@ def test_a_problem_is_built_once_for_a_calibrated_run(monkeypatch):
     assert len(built) == 1
 
 
+def test_delta_is_that_of_all_agents():
+    """N^-1.1 exactly, whatever the number of sub-regions, of the study and of the plan that a run reports by."""
+    some = ["algorithm=dp_fts_de", "problem.n_agents=12", "algorithm.P=4", "privacy.q=1", "rounds=2"]
+    experiment = Composition(compose(*some)).experiment
+    assert experiment.plan.delta == experiment.study.plan.delta == 12**-1.1
+
+
 @pytest.mark.parametrize("server", ["{_target_: dpfbo.problems.branin.Branin}", "peer", "3"])
 def test_a_server_is_null_or_a_class_of_servers(server):
     with pytest.raises(ValueError, match="algorithm.server must be null or the class of a server, got"):

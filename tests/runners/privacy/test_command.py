@@ -106,6 +106,11 @@ class TestEpsilon:
         assert got["epsilon"] == {"fixed_size": FixedSize().epsilon([round_event(0.5, 2.0, (10, 20))] * 3, 0.001)}
         assert (got["subset"], got["delta"], got["relation"]) == ([10, 20], 0.001, "replace-one")
 
+    def test_delta_is_that_of_all_agents_whatever_the_regions(self, capsys):
+        for weights in ([], WEIGHTS):
+            one = ["--agents", "20", "--rounds", "1", "--q", "1", "--z", "2", *weights]
+            assert answer(capsys, "epsilon", *one)["delta"] == 20**-1.1
+
     def test_one_agent_has_a_delta_too(self, capsys):
         assert answer(capsys, "epsilon", "--agents", "1", *SMALL[2:])["delta"] == 0.1
 

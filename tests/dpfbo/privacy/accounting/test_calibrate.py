@@ -68,6 +68,16 @@ def test_no_round_has_less_noise_than_the_smallest(least):
     assert not calibrate.is_noise_multiplier(calibrate._next(smallest, down=False), asked, 1.0, least)
 
 
+@pytest.mark.parametrize("least", [2.0, 1.0, 0.5, 0.3, 0.02, 0.012, 0.01, 0.004])
+@pytest.mark.parametrize("exact", [0.005, 0.02, 0.4, 0.7, 0.9, 1.2, 3.0])
+def test_no_search_goes_below_the_smallest_noise(exact, least):
+    """Wherever the smallest multiplier, 0.01 to 2.5, lies beside 1, at which the search begins, and the answer."""
+    smallest = up(max(0.01, 0.01 / least))
+    epsilon = Counted(lambda z: exact / z)
+    assert calibrate.noise_multiplier(epsilon, 1.0, least) == max(up(exact), smallest)
+    assert min(epsilon.asked) >= smallest
+
+
 def test_a_noise_multiplier_is_recognised_by_two_epsilons():
     epsilon = Counted(lambda z: 3.14159 / z)
     assert calibrate.is_noise_multiplier(3.142, epsilon, 1.0) and epsilon.asked == [3.142, 3.141]
@@ -86,6 +96,23 @@ def test_rounds_are_the_most_also_if_the_search_stops_short(monkeypatch, exact):
     monkeypatch.setattr(calibrate, "_searched", lambda epsilon_of, target, bad, good, tolerance: float(good))
     assert calibrate.rounds(lambda T: T / exact, 1.0) == exact
     assert calibrate.rounds(lambda T: T / (exact + 0.5), 1.0) == exact
+
+
+@pytest.mark.parametrize(("bad", "good"), [(0.5, 1.0), (1.0, 0.5)])
+@pytest.mark.parametrize(("found", "answer"), [(0.25, 0.5), (2.0, 1.0), (0.75, 0.75)])
+def test_a_search_stays_in_its_bracket(monkeypatch, bad, good, found, answer):
+    """Neither asks for an epsilon outside, nor answers with a value there, whatever dp-accounting tries."""
+
+    def beyond(make_accountant, make_event, target, delta, bracket, discrete, tolerance):
+        assert (bracket.endpoint_1, bracket.endpoint_2) == (0.5, 1.0)
+        for value in (0.25, 0.5, 0.75, 1.0, 2.0):
+            make_accountant().compose(make_event(value)).get_epsilon(delta)
+        return found
+
+    monkeypatch.setattr("dp_accounting.calibrate_dp_mechanism", beyond)
+    epsilon = Counted(lambda value: 1 / value)
+    assert calibrate._searched(epsilon, 1.0, bad, good, 1e-3) == answer
+    assert epsilon.asked == [0.5, 0.5, 0.75, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("most", [1, 2, 64, 100])
