@@ -274,8 +274,7 @@ def folder(tmp_path_factory):
 def killed(folder):
     """The results of a sweep that was killed half-way, and the output of `status` before."""
     command = [sys.executable, "-m", "runners.sweep", *CUSTOM, "sweep.address=local"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    environment.pop("PYTEST_XDIST_WORKER", None)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
