@@ -28,8 +28,9 @@ OF_DEFAULT_FOLDERS = {
     "quick": ["tests/runners/test_run.py::test_missing_data_says_what_to_run"],
     "slow": ["tests/runners/test_run.py", "tests/runners/test_arguments.py", "tests/runners/compose/test_budget.py"],
 }
+INNOCENT = ["test_environment", "test_deletes_a_folder_of_its_own"]
 OFFENDERS = """
-import os, subprocess, sys
+import os, shutil, subprocess, sys
 from pathlib import Path
 import pytest
 
@@ -42,6 +43,12 @@ def test_environment():
     assert {mark!r} not in str(own) and not os.listdir()
     said = subprocess.run([sys.executable, "-c", "import runners; print(runners.__file__)"], capture_output=True)
     assert said.stdout.decode() == f"{{ROOT}}/runners/__init__.py\\n"
+
+
+def test_deletes_a_folder_of_its_own(monkeypatch, tmp_path):
+    (tmp_path / "own" / "results" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(ROOT)
+    shutil.rmtree(tmp_path / "own")
 
 
 def test_reads():
@@ -129,12 +136,14 @@ def test_tests_of_the_default_folders_do_not_see_the_users(tested):
     assert all(name.startswith("tests/test_offenders.py") for name in outcomes(tested, "(?:ERROR|FAILED)")), tested
 
 
-def test_the_environment_is_not_the_users(tested):
-    assert "tests/test_offenders.py::test_environment" in outcomes(tested, "PASSED"), tested
+@pytest.mark.parametrize("name", INNOCENT)
+def test_the_environment_is_not_the_users_and_own_files_are_free(tested, name):
+    name = f"tests/test_offenders.py::{name}"
+    assert name in outcomes(tested, "PASSED") and name not in outcomes(tested, "ERROR"), tested
 
 
 def test_a_test_that_touches_a_file_of_the_user_fails(tested):
-    offenders = re.findall(r"def (test_\w+)", OFFENDERS)[1:]
+    offenders = [name for name in re.findall(r"def (test_\w+)", OFFENDERS) if name not in INNOCENT]
     assert outcomes(tested, "ERROR") == [f"tests/test_offenders.py::{name}" for name in offenders], tested
     for name in offenders:
         assert re.search(rf"^tests/test_offenders.py::{name} \(call\): \S+ /\S+$", tested, re.MULTILINE), tested

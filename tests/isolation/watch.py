@@ -14,6 +14,7 @@ EVENTS = {  # and how many of their first arguments are paths
     "open": 1, "os.listdir": 1, "os.scandir": 1, "os.mkdir": 1, "os.rename": 2, "os.remove": 1, "os.rmdir": 1,
     "os.link": 2, "os.symlink": 2, "os.truncate": 1, "os.utime": 1, "os.chmod": 1, "os.chown": 1, "sqlite3.connect": 1,
 }  # fmt: skip
+HAVE_FOLDER = EVENTS.keys() - {"open", "os.listdir", "os.scandir", "os.truncate", "sqlite3.connect"}
 _watching = False
 
 
@@ -32,6 +33,8 @@ def _check(event: str, arguments: tuple[Any, ...], places: tuple[str, ...], insi
         if not isinstance(named, (str, bytes, os.PathLike)):
             continue  # a file descriptor
         path = os.fsdecode(named)
+        if not path.startswith(os.sep) and _is_below_a_descriptor(event, arguments):
+            continue  # of a folder that was opened before by its name
         if not path.startswith(os.sep) or ".." in path:
             path = os.path.abspath(path)
         if path in places or path.startswith(inside):
@@ -39,6 +42,11 @@ def _check(event: str, arguments: tuple[Any, ...], places: tuple[str, ...], insi
             with open(os.environ[REPORT], "a") as report:
                 report.write(f"{refusal}\n")
             raise PermissionError(f"the user's own files are not for tests: {refusal}")
+
+
+def _is_below_a_descriptor(event: str, arguments: tuple[Any, ...]) -> bool:
+    """Whether a relative path may not be of the working folder: shutil.rmtree calls os.open(name, dir_fd=...)."""
+    return arguments[1] is None if event == "open" else event in HAVE_FOLDER and arguments[-1] != -1
 
 
 def take_report() -> str:
