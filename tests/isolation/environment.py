@@ -28,15 +28,15 @@ def isolated() -> Iterator[Path]:
     """
     given = dict(os.environ)
     kept = {name: value for name, value in given.items() if not _is_of_the_user(name)}
-    watched = os.pathsep.join(map(str, _watched(given)))
+    data = [os.path.abspath(os.path.expanduser(data))] if (data := given.get("DPFBO_DATA")) else []
+    watched = os.pathsep.join(map(str, _watched(given, data)))
     path = [str(ROOT / "tests" / "isolation" / "startup"), str(ROOT), *filter(None, [given.get("PYTHONPATH")])]
     with tempfile.TemporaryDirectory(prefix="dpfbo-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "home").mkdir()
         own = {"HOME": f"{folder}/home", "RAY_TMPDIR": name, "PYTHONPATH": os.pathsep.join(path)}
         own |= {FOLDER: name, WATCHED: watched, REPORT: f"{name}/report"}
-        if data := given.get("DPFBO_DATA"):
-            own[DATA] = os.path.abspath(os.path.expanduser(data))
+        own |= {DATA: data[0]} if data else {}
         with mock.patch.dict(os.environ, {**kept, **own}, clear=True):
             yield folder
 
@@ -45,13 +45,11 @@ def _is_of_the_user(name: str) -> bool:
     return name in NAMES or name.startswith(PREFIXES) or name.lower().endswith("_proxy")
 
 
-def _watched(given: dict[str, str]) -> Iterator[Path]:
+def _watched(given: dict[str, str], data: list[str]) -> Iterator[Path]:
     """The outputs in the checkout and the user's folders, except those around what tests need."""
     home = Path(given.get("HOME") or Path.home())
     xdg = [Path(value) for name, value in given.items() if name.startswith("XDG_") and name.endswith("_HOME")]
-    needed = [ROOT, Path(sys.prefix), Path(sys.base_prefix), Path(tempfile.gettempdir())]
-    if data := given.get("DPFBO_DATA"):
-        needed.append(Path(os.path.abspath(os.path.expanduser(data))))
+    needed = [ROOT, *map(Path, [sys.prefix, sys.base_prefix, tempfile.gettempdir(), *data])]
     for place in [*(ROOT / name for name in OUTPUTS), *(home / name for name in OF_HOME), *xdg]:
         if not any(path.is_relative_to(place) for path in needed):
             yield place
