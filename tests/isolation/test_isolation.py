@@ -94,7 +94,7 @@ def stamps(*folders):
 
 @pytest.fixture(scope="module", params=["quick", pytest.param("slow", marks=pytest.mark.slow)])
 def tested(request, tmp_path_factory):
-    """What pytest says in a checkout where README's commands have run, of a user who has settings of all kinds."""
+    """The words of pytest in a checkout where README's commands have run, of a user who has settings of all kinds."""
     folder = tmp_path_factory.mktemp("isolation")
     checkout, home = folder / "checkout", folder / MARK
     checkout.mkdir()

@@ -45,7 +45,7 @@ def _check(event: str, arguments: tuple[Any, ...], places: tuple[str, ...], insi
 
 
 def _is_below_a_descriptor(event: str, arguments: tuple[Any, ...]) -> bool:
-    """Whether a relative path may not be of the working folder: shutil.rmtree calls os.open(name, dir_fd=...)."""
+    """True if a relative path may not be of the working folder: shutil.rmtree calls os.open(name, dir_fd=...)."""
     return arguments[1] is None if event == "open" else event in HAVE_FOLDER and arguments[-1] != -1
 
 
