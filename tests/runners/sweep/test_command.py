@@ -280,7 +280,9 @@ def killed(folder):
     )
     experiment, seen, give_up = folder / "results" / "mine", set(), time.monotonic() + 90
     while len(summaries(folder)) < 4:
-        assert time.monotonic() < give_up and process.poll() is None, process.communicate()
+        if time.monotonic() > give_up:
+            process.kill()  # or communicate would wait for it
+        assert process.poll() is None, process.communicate()
         seen.update(state(trial.folder(experiment)).phase for trial in known_trials(experiment))
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
