@@ -1,13 +1,27 @@
-"""Each of the two test processes has one thread, and the modules that take longest begin first."""
+"""Tests run apart from the user's files and settings; with one thread a process, and the longest modules first."""
 
+import contextlib
 import gc
 import os
+import tempfile
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import pytest
 import torch
 
+from tests.isolation.environment import DATA, FOLDER, isolated
+from tests.isolation.watch import REPORT, take_report, watch
+
 torch.set_num_threads(1)
+
+_session = contextlib.ExitStack()
+if FOLDER not in os.environ:  # as it is in the second of two test processes
+    _session.enter_context(isolated())
+_folder = os.environ[FOLDER]
+os.environ[REPORT] = f"{_folder}/report-{os.getpid()}"
+watch()
 
 # An order for speed alone: long ones first, so that neither process is left with one at the end; and those that start
 # actors, which need both cores, beside those that do not.
@@ -44,3 +58,40 @@ def pytest_collection_finish():
     """Leave what was imported for collection out of every later garbage collection."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol():
+    """Run each test in an empty folder, where the defaults `results`, `figures` and `data` are."""
+    with contextlib.chdir(tempfile.mkdtemp(prefix="cwd-", dir=_folder)):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown():
+    try:
+        return (yield)
+    finally:
+        if refused := take_report():
+            pytest.fail(f"a test has touched the user's own files:\n{refused}", pytrace=False)
+
+
+def pytest_unconfigure():
+    _session.close()
+
+
+@pytest.fixture
+def real_data(monkeypatch):
+    """real_data("landmine/LandmineData.mat") is that file below the user's DPFBO_DATA, which is then set.
+
+    Where it is not, the test is skipped.
+    """
+
+    def find(name):
+        folder = os.environ.get(DATA)
+        if folder is None or not (file := Path(folder) / name).is_file():
+            pytest.skip(f"no {name} in the folder DPFBO_DATA ({folder})")
+        monkeypatch.setenv("DPFBO_DATA", folder)
+        return file
+
+    return find

@@ -50,7 +50,7 @@ def _bash(commands, folder):
     site = folder / "site"
     pip = {"PIP_TARGET": str(site), "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0"}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    found = os.pathsep.join([str(folder), str(site), str(ROOT)])
+    found = os.pathsep.join([str(folder), str(site), os.environ["PYTHONPATH"]])
     environment = {**os.environ, **pip, "PATH": path, "PYTHONPATH": found, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands], cwd=folder, env=environment, text=True, capture_output=True

@@ -26,8 +26,6 @@ from tests.helpers.compose import compose
 from tests.helpers.small_runs import BRANIN, QUIET, Records, charged
 from tests.soak.outcome import Outcome
 
-ROOT = Path(__file__).parents[2]
-
 T = 20
 RUN = [*BRANIN, f"rounds={T}"]  # overrides of the killed runs
 RAY = ["executor=ray", "executor.agents_per_actor=3"]
@@ -248,7 +246,7 @@ def command(given: Sequence[str], stderr: Path, mark: str) -> Process:
     with open(stderr, "wb") as errors:
         return subprocess.Popen(
             [sys.executable, "-m", "runners.run", *given],
-            cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=errors,
+            env=environment, stdout=subprocess.DEVNULL, stderr=errors,
         )  # fmt: skip
 
 

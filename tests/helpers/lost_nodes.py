@@ -25,7 +25,6 @@ RUN = [
     f"problem.n_agents={N_AGENTS}", f"n_init={N_INIT}", f"rounds={ROUNDS}", "algorithm.M=10",
     "acquisition.n_candidates=20", "acquisition.n_starts=1", "algorithm=dp_fts", "experiment_name=lost", *QUIET, *FAST,
 ]  # fmt: skip
-ROOT = Path(__file__).parents[2]
 RECORDS = ("rounds.parquet", "server.parquet", "ledger.jsonl")
 
 
@@ -64,7 +63,7 @@ def sweep(folder: Path, seeds: int, kills: int, seed: int) -> Swept:
         place = [f"results_dir={folder}", f"sweep.address='{cluster.address}'", "--json"]
         with open(folder.with_suffix(".json"), "w+") as out, open(folder.with_suffix(".err"), "w") as err:
             process = subprocess.Popen(
-                [sys.executable, "-m", "runners.sweep", *arguments, *place], stdout=out, stderr=err, cwd=ROOT
+                [sys.executable, "-m", "runners.sweep", *arguments, *place], stdout=out, stderr=err
             )
             try:
                 while process.poll() is None:

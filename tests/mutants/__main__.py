@@ -6,6 +6,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
+from tests.isolation.environment import isolated
 from tests.mutants.modules import MODULES
 from tests.mutants.mutation import Mutant, mutants_of, tested_copy
 from tests.mutants.verdict import SCORE_HEADER, Explained, score_line
@@ -39,4 +40,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with isolated():
+        code = main()
+    sys.exit(code)

@@ -17,7 +17,6 @@ from runners import demo
 from runners.compose.identity import setting_hash
 from runners.record.run_folder import RunFolder
 
-ROOT = Path(__file__).parents[2]
 SMALL = [
     "rounds=3", "problem.n_agents=8", "problem.grid_size=50", "n_init=3", "algorithm.M=10",
     "tracker.wandb.mode=disabled",
@@ -158,7 +157,7 @@ def test_interrupted_and_then_finished(tmp_path):
     small = ["rounds=20", *SMALL[1:]]
     arguments = [sys.executable, "-m", "runners.demo", "--results-dir", str(tmp_path), "--seeds", "1", *small]
     listen = partial(signal.signal, signal.SIGINT, signal.default_int_handler)  # a background job ignores it
-    process = subprocess.Popen(arguments, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
     deadline = time.monotonic() + 60
     while not list(tmp_path.rglob("ledger.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -116,7 +116,7 @@ def test_completes_experiments_that_have_results(tmp_path):
 def test_completion_imports_no_program():
     program = "import sys; from runners.completion import main; main(['words', 'dpfbo run ']); print(*sys.modules)"
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "rounds=" in done.stdout
     assert not {"torch", "hydra", "pandas"} & set(done.stdout.splitlines()[-1].split())
 
@@ -133,9 +133,7 @@ def test_prints_the_script_of_a_shell(shell, capsys):
 )
 def test_the_script_works_in_bash(line, reply, tmp_path):
     """Bash replaces the word after the equals sign."""
-    (tmp_path / "dpfbo").write_text(
-        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m runners.dpfbo_command "$@"\n'
-    )
+    (tmp_path / "dpfbo").write_text(f'#!/bin/sh\nexec {sys.executable} -m runners.dpfbo_command "$@"\n')
     (tmp_path / "dpfbo").chmod(0o755)
     ask = (
         f"PATH={tmp_path}:$PATH COMP_LINE='{line}' COMP_POINT={len(line)}\n_dpfbo\nprintf '%s\\n' \"${{COMPREPLY[@]}}\""

@@ -3,20 +3,17 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.problems.readers.data_files import data_root
 from runners.record.terminal import print_summary
 from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import SMALL, call
 
-ROOT = Path(__file__).parents[2]
 QUIET = ["tracker.wandb.mode=disabled", "progress=false"]
 CUSTOM = "problem.function=tests.helpers.objectives"
 SQUARE = ("problem=custom", "problem.lower=[0,0]", "problem.upper=[1,1]")
@@ -179,12 +176,12 @@ def test_privacy_of_a_public_algorithm_is_noted(monkeypatch, capsys, tmp_path):
 def test_as_a_command(tmp_path):
     command = [sys.executable, "-m", "runners.run"]
     settings = [*SMALL, "tracker.wandb.mode=disabled", f"results_dir={tmp_path}"]
-    done = subprocess.run([*command, *settings], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run([*command, *settings], capture_output=True, text=True, check=True)
     assert "epsilon: moments" in done.stdout
     assert "relation zero-out" in done.stdout
     assert "round 6/6" in done.stderr
     assert finished(tmp_path).is_dir()
-    wrong = subprocess.run([*command, "privacy.q=2"], cwd=ROOT, capture_output=True, text=True, check=False)
+    wrong = subprocess.run([*command, "privacy.q=2"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 1
     assert wrong.stderr == "error: privacy.q (sampling_probability) must lie in (0, 1], got 2\n"
 
@@ -192,19 +189,16 @@ def test_as_a_command(tmp_path):
 def test_multirun(tmp_path):
     command = [sys.executable, "-m", "runners.run", "-m", "seed=0,1", *SMALL, *QUIET, f"results_dir={tmp_path}"]
     wrong = [sys.executable, "-m", "runners.run", "-m", "seeed=0,1"]
-    done = subprocess.run(wrong, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(wrong, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "unknown override 'seeed' (did you mean 'seed'?)" in done.stderr
-    subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(ROOT)})
+    subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert sorted(f.parent.name for f in tmp_path.rglob("summary.json")) == ["0", "1"]
     assert {f.name for f in tmp_path.iterdir()} == {"single", "multirun.yaml"}
 
 
-REAL = data_root() / "landmine" / "LandmineData.mat"
-
-
-@pytest.mark.skipif(not REAL.is_file(), reason="landmine data not there: python -m runners.fetch landmine")
-def test_landmine_end_to_end(tmp_path):
+def test_landmine_end_to_end(real_data, tmp_path):
+    real_data("landmine/LandmineData.mat")
     cfg = compose("problem=landmine", "rounds=3", "seed=0", *QUIET, f"results_dir={tmp_path}")
     summary, folder = run_configuration(cfg)
     assert summary["n_agents"] == 29

@@ -4,7 +4,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -39,7 +38,7 @@ tracker.finish({"final": {"mean": 0.25}})
 def half_a_run(folder):
     command = [sys.executable, "-c", PROGRAM, str(folder)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, cwd=Path(__file__).parents[2], **pipes)
+    process = subprocess.Popen(command, **pipes)
     assert process.stdout.readline() == "half\n"
     return process
 

@@ -18,7 +18,6 @@ pytestmark = [
     pytest.mark.slurm,
     pytest.mark.skipif(bool(missing()), reason=f"Slurm is not installed here: {', '.join(missing())} not found"),
 ]
-ROOT = Path(__file__).parents[2]
 SEEDS = 5
 ON_SLURM = ["launcher=slurm", "launcher.nodes=2", "launcher.cpus_per_task=1"]
 
@@ -26,7 +25,7 @@ ON_SLURM = ["launcher=slurm", "launcher.nodes=2", "launcher.cpus_per_task=1"]
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     with slurm(tmp_path_factory.mktemp("slurm")) as environment:
-        yield {**environment, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        yield {**environment, "OMP_NUM_THREADS": "1"}
 
 
 class LoginNode:
@@ -37,7 +36,7 @@ class LoginNode:
         self.experiment = results / "lost"
 
     def call(self, *command, code=0):
-        done = subprocess.run(command, env=self.environment, cwd=ROOT, capture_output=True, text=True)
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True)
         assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
 

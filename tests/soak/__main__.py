@@ -13,13 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stdout
 from itertools import groupby
 from pathlib import Path
 
 import torch
 
 from tests.helpers.killed_runs import ray_session
+from tests.isolation.environment import isolated
 from tests.soak import report as reports
 from tests.soak.fuzzing import fuzzed
 from tests.soak.kinds import KINDS, MANY_RUNS, Kind, Place, shares
@@ -115,6 +116,7 @@ def _soak(report: Report, kinds: Sequence[Kind], arguments: argparse.Namespace) 
     # Ray reports each death on standard output
     with (
         tempfile.TemporaryDirectory(prefix="soak", ignore_cleanup_errors=True) as folder,
+        chdir(folder),
         redirect_stdout(io.StringIO()),
     ):
         rows = killed(kinds, shares(arguments.kills_in_all), Path(folder), arguments.seed, say)
@@ -130,4 +132,6 @@ def _soak(report: Report, kinds: Sequence[Kind], arguments: argparse.Namespace) 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with isolated():
+        code = main()
+    sys.exit(code)

@@ -37,7 +37,7 @@ def trials(folder: Path, kills: int, seed: int) -> Outcome:
     with open(folder / "out", "w+") as out, open(folder / "err", "w+") as err:
         process = subprocess.Popen(
             [sys.executable, "-m", "runners.sweep", *arguments, f"results_dir={folder / 'results'}", "--json"],
-            stdout=out, stderr=err, cwd=lost_nodes.ROOT, env=environment,
+            stdout=out, stderr=err, env=environment,
         )  # fmt: skip
         try:
             while process.poll() is None:

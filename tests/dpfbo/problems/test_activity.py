@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 from dpfbo.problems import activity
 from dpfbo.problems.activity import Activity
 from dpfbo.problems.objectives.softmax_regression import DataSets, Settings, data_sets, fit, validation_accuracy
-from dpfbo.problems.readers.data_files import MissingData, data_root
+from dpfbo.problems.readers.data_files import MissingData
 from dpfbo.problems.readers.har import ARCHIVE, COMPACT, load_subjects
 from dpfbo.rng import Streams
 from runners.compose.composition import build
@@ -238,17 +239,14 @@ def test_the_preset(data_dir: str) -> None:
     assert build(cfg).problem == Activity(n_agents=SUBJECTS, data_dir=data_dir)
 
 
-REAL = data_root() / COMPACT
-
-
-@pytest.mark.skipif(not REAL.is_file(), reason=f"{REAL} not there")
-def test_real_subjects_agree_with_scikit_learn() -> None:
+def test_real_subjects_agree_with_scikit_learn(real_data: Callable[[str], Path]) -> None:
     """Mean validation error of the 30 subjects, same halves: within 1 % of the penalised maximum likelihood."""
+    file = real_data(COMPACT)
     problem, agents, l2 = Activity(features="recomputed"), torch.arange(30), 0.01
     x = torch.tensor([150, np.log10(l2), -1.0], dtype=torch.float64).expand(30, 1, 3)
     errors = 1 - problem.evaluate(agents, x, STREAMS, 0)[:, 0]
     expected = []
-    for s in load_subjects(REAL, 0):
+    for s in load_subjects(file, 0):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # convergence warnings
             model = LogisticRegression(C=1 / (len(s.y_train) * l2), max_iter=50).fit(s.X_train, s.y_train)

@@ -16,7 +16,7 @@ from dpfbo.problems.branin_grid import BraninGrid
 from dpfbo.problems.grid_gp import GridGP
 from dpfbo.problems.loans import FILE, Loans
 from dpfbo.problems.property import SOURCES, Property
-from dpfbo.problems.readers.data_files import MissingData, data_root
+from dpfbo.problems.readers.data_files import MissingData
 from tests.helpers.compose import compose
 
 LOANS = """id,funded_amnt_inv,int_rate,annual_inc,loan_status,total_pymnt_inv
@@ -326,18 +326,8 @@ def test_the_function_is_that_of_the_seed():
     assert torch.equal(configured("grid_gp", "seed=3").table.values, GridGP(function_seed=3).table.values)
 
 
-REAL = data_root()
-needs_loans = pytest.mark.skipif(not (REAL / FILE).is_file(), reason=f"loans not there: {REAL / FILE}")
-PLACES = [
-    pytest.param(
-        name, marks=pytest.mark.skipif(not (REAL / s.file).is_file(), reason=f"property not there: {REAL / s.file}")
-    )
-    for name, s in SOURCES.items()
-]
-
-
-@needs_loans
-def test_real_loans():
+def test_real_loans(real_data):
+    real_data(FILE)
     problem = configured("loans")
     assert len(Loans(n_rows=None).table.rows) == 41126
     table = problem.table
@@ -349,8 +339,9 @@ def test_real_loans():
     assert int(outside.sum()) < 100
 
 
-@pytest.mark.parametrize("source", PLACES)
-def test_real_property(source):
+@pytest.mark.parametrize("source", SOURCES)
+def test_real_property(source, real_data):
+    real_data(SOURCES[source].file)
     problem = configured("property", f"problem.source={source}")
     table = problem.table
     assert table.rows.shape == (2004, 2)

@@ -12,8 +12,7 @@ from dpfbo.problems.readers.data_files import MissingData, data_file, data_root
 
 
 @pytest.fixture(autouse=True)
-def no_data_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("DPFBO_DATA", raising=False)
+def working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 

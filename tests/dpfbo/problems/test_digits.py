@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from dpfbo.problems.digits import Digits
 from dpfbo.problems.objectives import cnn
-from dpfbo.problems.readers.data_files import MissingData, data_root
+from dpfbo.problems.readers.data_files import MissingData
 from dpfbo.rng import Streams
 from runners.compose.composition import Composition, build
 from runners.compose.identity import setting_hash
@@ -207,11 +207,8 @@ def test_preset_is_the_papers():
     assert compose(*overrides, "algorithm=dp_fts").privacy.S == 11
 
 
-REAL = data_root() / "emnist_digits" / "mnist_by_writer_50.npz"
-
-
-@pytest.mark.skipif(not REAL.is_file(), reason="digits by writer not there: python -m runners.fetch emnist")
-def test_a_good_setting_reaches_less_than_a_tenth_for_most_writers():
+def test_a_good_setting_reaches_less_than_a_tenth_for_most_writers(real_data):
+    real_data("emnist_digits/mnist_by_writer_50.npz")
     problem = Digits(source="mnist_by_writer")
     agents = torch.arange(50)
     x = torch.tensor([0.02, 1e-7, 0.02], dtype=torch.float64).expand(50, 1, 3)

@@ -13,7 +13,7 @@ from dpfbo.problems import landmine
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.custom import Custom, EvaluationError
 from dpfbo.problems.landmine import Landmine
-from dpfbo.problems.readers.data_files import MissingData, data_root
+from dpfbo.problems.readers.data_files import MissingData
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.problems.synthetic_heterogeneous import SyntheticHeterogeneous
 from dpfbo.rng import Streams
@@ -188,17 +188,14 @@ def test_landmine_spread_over_processes_is_the_same(mini_landmine):
     assert torch.equal(one.evaluate(agents, x, Streams(0), 1), two.evaluate(agents, x, Streams(0), 1))
 
 
-REAL = data_root() / "landmine" / "LandmineData.mat"
-
-
-@pytest.mark.skipif(not REAL.is_file(), reason="landmine data not there: python -m runners.fetch landmine")
-def test_landmine_real_file():
+def test_landmine_real_file(real_data):
     from scipy.io import loadmat
 
+    file = real_data("landmine/LandmineData.mat")
     problem = Landmine(n_jobs=1)
     agents, x = torch.tensor([0, 28]), torch.tensor([[[1.0, 0.1]], [[5.0, 2.0]]], dtype=torch.float64)
     y = problem.evaluate(agents, x, Streams(0), 0)
-    data = loadmat(REAL)
+    data = loadmat(file)
     for row, (field, (C, gamma)) in enumerate([(0, (1.0, 0.1)), (28, (5.0, 2.0))]):
         X, t = data["feature"][0][field], data["label"][0][field].ravel()
         X1, X2, t1, t2 = train_test_split(X, t, test_size=0.5, stratify=t, random_state=0)

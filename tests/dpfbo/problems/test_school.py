@@ -9,7 +9,7 @@ from scipy.io import loadmat, savemat
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import train_test_split
 
-from dpfbo.problems.readers.data_files import MissingData, data_root
+from dpfbo.problems.readers.data_files import MissingData
 from dpfbo.problems.school import School
 from dpfbo.rng import Streams
 from runners.compose.composition import build
@@ -156,13 +156,9 @@ def test_other_files_are_refused(tmp_path, contents, says):
         School(n_agents=2, data_dir=write(tmp_path, contents))
 
 
-REAL = data_root() / "school" / "school.mat"
-
-
-@pytest.mark.skipif(not REAL.is_file(), reason=f"school data not there: {REAL}")
-def test_real_file():
-    problem = School()
-    assert_as_scikit_learn(problem, loadmat(REAL), [0, 138])
+def test_real_file(real_data):
+    file, problem = real_data("school/school.mat"), School()
+    assert_as_scikit_learn(problem, loadmat(file), [0, 138])
     assert_alike_in_any_company(problem, 139, (1,))
     x = torch.cat([points(1, 4), torch.cartesian_prod(*torch.tensor([[-4.0, 2], [-4, 1], [-4, 1]]).double())[None]], 1)
     nmse = 1 - problem.evaluate(torch.arange(139), x.expand(139, -1, -1), Streams(0), 0)

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -43,7 +42,7 @@ def test_a_run_is_repeated_to_the_byte_and_left_as_it_was(tmp_path, capsys, worl
 def test_a_run_that_was_lengthened_is_repeated_whole(tmp_path):
     for rounds in (2, 4):
         command = [sys.executable, "-m", "runners.run", *WORLDS["synthetic"], f"rounds={rounds}", *QUIET]
-        subprocess.run([*command, f"results_dir={tmp_path}"], check=True, cwd=Path(__file__).parents[3])
+        subprocess.run([*command, f"results_dir={tmp_path}"], check=True)
     (summary,) = tmp_path.rglob("summary.json")
     assert json.loads(summary.read_bytes())["rounds"] == 4
     assert replay.main(summary.parent) == 0

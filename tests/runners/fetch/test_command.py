@@ -41,7 +41,6 @@ def _register(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
         description="random bytes",
         licence="none",
     )
-    monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(command, "DATA_FILES", {"sample": sample})
 
 
@@ -314,8 +313,7 @@ def test_the_list_tells_what_is_there(server: Behaviour, tmp_path: Path, capsys:
 
 def test_without_a_name_the_shipped_entries_are_listed(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "runners.fetch", f"data_dir={tmp_path}"]
-    root = Path(__file__).parents[3]
-    done = subprocess.run(program, cwd=root, capture_output=True, text=True, check=True)
+    done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert all(name in done.stdout for name in ("landmine", "har", "emnist")) and "missing" in done.stdout
 
 

@@ -60,7 +60,6 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
             behaviour.content = content
             checksum, size = hashlib.sha256(content).hexdigest(), DATA_FILES[name].bytes and len(content)
             here = replace(DATA_FILES[name], url=f"{address}/{name}", sha256=checksum, bytes=size)
-            monkeypatch.setenv("no_proxy", "*")
             monkeypatch.setattr(command, "DATA_FILES", {name: here})
             return behaviour
 

@@ -172,5 +172,5 @@ def test_a_picture_does_not_depend_on_those_before_it(tmp_path: Path) -> None:
 def test_neither_a_run_nor_a_picture_needs_pyplot(tmp_path: Path) -> None:
     """A run without a tracker does not import matplotlib at all."""
     command = [sys.executable, "-c", PLAIN, str(tmp_path / "figure.png"), json.dumps(summary())]
-    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -83,7 +82,7 @@ def test_a_killed_process_leaves_a_run_that_the_next_one_finishes(server, tmp_pa
     """W&B sends rows every 15 s, so the test itself puts those of the killed process on the server."""
     folder = tmp_path / "setting" / "0"
     command = [sys.executable, "-c", KILLED_PROGRAM, str(folder)]
-    process = subprocess.Popen(command, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "logged\n"
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -93,7 +92,7 @@ def test_a_killed_process_leaves_a_run_that_the_next_one_finishes(server, tmp_pa
     run.lines["wandb-history.jsonl"] = {k: json.dumps(row) for k, row in enumerate(rows)}
 
     program = KILLED_PROGRAM.replace("range(3)", "range(5)").replace("time.sleep(60)", "tracker.finish({})")
-    subprocess.run([sys.executable, "-c", program, str(folder)], cwd=Path(__file__).parents[3], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program, str(folder)], check=True, timeout=60)
     assert list(server.runs.values()) == [run]
     assert [(row["_step"], row["round"]) for row in run.history] == [(k, k) for k in range(5)]
     assert run.exit_code == 0 and read_note(folder).finished

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -45,8 +44,7 @@ def machine(own_wandb, tmp_path, monkeypatch):  # noqa: F811
 
 def run(tmp_path, *names):
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), *names]
-    root = Path(__file__).parents[3]
-    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def said(process, addresses):

@@ -523,7 +523,7 @@ def test_service_that_dies(tmp_path: Path, messages: Callable[[], list[str]]) ->
 
 def test_disabled_never_imports_wandb(tmp_path: Path) -> None:
     command = [sys.executable, "-c", DISABLED_PROGRAM, str(tmp_path / "result")]
-    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not (tmp_path / "result").exists()
 
@@ -628,10 +628,7 @@ def test_run_is_whole_whatever_fails(
 def test_several_processes_at_once(tmp_path: Path) -> None:
     """As in a sweep, each process makes runs one after another, off the main thread."""
     program = [sys.executable, "-c", WORKER_PROGRAM]
-    workers = [
-        subprocess.Popen([*program, str(tmp_path / name)], cwd=Path(__file__).parents[3], stderr=subprocess.PIPE)
-        for name in ("a", "b")
-    ]
+    workers = [subprocess.Popen([*program, str(tmp_path / name)], stderr=subprocess.PIPE) for name in ("a", "b")]
     assert [worker.communicate(timeout=60)[1] for worker in workers] == [b"", b""]
     folders = sorted(tmp_path.glob("[ab]/*"))
     assert len(folders) == 4

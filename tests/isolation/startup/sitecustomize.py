@@ -1,0 +1,5 @@
+"""Python imports this when it starts: processes that tests start watch the user's files too."""
+
+from tests.isolation.watch import watch
+
+watch()
