@@ -44,7 +44,7 @@ from runners.recorded_run import record_run
 ROUNDS = 3
 PRIVATE = set(SERVER_SCHEMA.names) - set(released(SERVER_SCHEMA).names)
 _TIMES = {"seconds", "executor", "digest", "before", "id"}  # entries that differ: digests of rounds cover their seconds
-_SAME, _TOLD = 1e-9, 1e-6  # relative difference of equal numbers, and of a number that a release tells nearly
+_SAME, _TOLD = 1e-12, 1e-6  # relative difference of equal numbers, and of a number that a release nearly tells
 _DECIMAL = re.compile(rb"-?\d+\.\d+(?:[eE][-+]?\d+)?")
 _LOST = 0.5  # share of the messages that the second run loses of those that the first one gets
 _TIMED = (".log", ".html", "progress.json", "wandb.json")  # ends of names of files that tell times or random names
@@ -55,7 +55,7 @@ _DURING = "during"  # folder of the copies from before the last round ends
 @dataclass(frozen=True)
 class FixedRelease:
     """A `dpfbo.privacy.noise.Noise` whose release does not depend on the sum: `sigma` times numbers that depend on the
-    round. It notes sum and release in a folder, for the search."""
+    round. It notes sum, release and the law of its noise in a folder, for the search."""
 
     notes: str
 
@@ -67,7 +67,8 @@ class FixedRelease:
 
     def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
         values = sigma * np.random.default_rng(round).standard_normal(tuple(total.shape))
-        np.savez(Path(self.notes) / f"{round}.npz", total=total.numpy(), values=values)
+        law = np.array([sigma, sensitivity])
+        np.savez(Path(self.notes) / f"{round}.npz", total=total.numpy(), values=values, law=law)
         return torch.from_numpy(values)
 
 
@@ -139,12 +140,13 @@ def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]
 def _secrets(notes: Path) -> np.ndarray:
     """Sizes of functions of the noted sums s and of the noise n = release - s, of whole and of each region, sorted.
 
-    Those that a release tells anyway are left out, as where s is nearly zero.
+    Those that are public anyway are left out: where s is nearly zero, or one message at the clip norm.
     """
     found, public = list[float](), list[float]()
     for path in notes.glob("*.npz"):
         with np.load(path) as noted:
             total, values = noted["total"], noted["values"]
+            public += noted["law"].tolist()
         for s, b in [(total, values), *zip(np.atleast_2d(total), np.atleast_2d(values), strict=True)]:
             if not s.any():
                 continue
