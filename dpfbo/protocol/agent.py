@@ -88,7 +88,7 @@ class Agent:
             raise checks.SettingError("space", "must have the domain of the study")
         self._sign = 1.0 if maximize else -1.0
         self._agents: Agents = study.agents
-        self._ids = torch.tensor([self.agent])[batches.filled(1, batches.PRODUCTS)]
+        self._ids = torch.full((batches.PRODUCTS,), self.agent, device="cpu")
         self._state: AgentsState = self._agents.initial_state(self._ids)
         self._asked: list[_Asked] = []
         self._told: list[tuple[list[float], float]] = []  # values as they came
@@ -284,7 +284,7 @@ class Agent:
         new = [y for _, y in points if y is not None]
         worst = min(([y for _, y in self._seen] if self._valued else []) + new, default=0.0)
         if new and not self._valued:  # earlier failures stood at 0
-            every = torch.ones(len(self._ids), dtype=torch.bool)
+            every = torch.ones(len(self._ids), dtype=torch.bool, device="cpu")
             self._state.history.replace_values(every, torch.full_like(every, worst, dtype=torch.float64))
             self._seen = [(u, worst) for u, _ in self._seen]
         self._valued = self._valued or bool(new)
@@ -295,8 +295,8 @@ class Agent:
         self._seen += filled
 
     def _append(self, points: Sequence[tuple[list[float], float]]) -> None:
-        u = torch.tensor([[point for point, _ in points]] * len(self._ids), dtype=torch.float64)
-        y = torch.tensor([[value for _, value in points]] * len(self._ids), dtype=torch.float64)
+        u = torch.tensor([[point for point, _ in points]] * len(self._ids), dtype=torch.float64, device="cpu")
+        y = torch.tensor([[value for _, value in points]] * len(self._ids), dtype=torch.float64, device="cpu")
         self._state = self._agents.observe(self._state, u, y, PhaseClock())
 
     def _enlarge(self) -> None:
@@ -344,7 +344,7 @@ class Agent:
         return next((i for i in found if self._asked[i].pending), found[-1] if found else None)
 
     def _configuration(self, u: list[float]) -> Configuration:
-        x = self.study.domain.to_natural(torch.tensor(u, dtype=torch.float64))
+        x = self.study.domain.to_natural(torch.tensor(u, dtype=torch.float64, device="cpu"))
         return x.tolist() if self.space is None else self.space.configuration(x)
 
     def _unit(self, x: Mapping[str, Any] | Sequence[float]) -> list[float]:
@@ -354,7 +354,7 @@ class Agent:
                 raise StateError(f"x must be a list of {self.study.domain.dimension} numbers, got {x!r}")
             natural = self.space.natural(x)
         else:
-            natural = torch.tensor(x, dtype=torch.float64)
+            natural = torch.tensor(x, dtype=torch.float64, device="cpu")
         if natural.shape != (self.study.domain.dimension,):
             raise StateError(f"x must have {self.study.domain.dimension} numbers, got {x!r}")
         return self._in_cube(natural).tolist()

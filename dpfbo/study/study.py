@@ -195,7 +195,7 @@ class Study:
         if not self.algorithm.aggregates:
             return []
         regions = Regions(self.algorithm.P, 1)
-        assignment = regions.assign(torch.arange(self.n_agents))
+        assignment = regions.assign(torch.arange(self.n_agents, device="cpu"))
         step, events = self.step, []
         for t in range(self._planned):
             weights = self.weights(t, assignment, regions.P)

@@ -109,7 +109,7 @@ class Shard:
         """The messages of the agents `ids[rows]`, k x M; rows: k, in increasing order."""
         if self._turn is not None and self._turn.messages is not None:
             return self._turn.messages[rows]
-        edges = torch.tensor([0, *(len(block.ids) for block in self._blocks)]).cumsum(0)
+        edges = torch.tensor([0, *(len(block.ids) for block in self._blocks)], device="cpu").cumsum(0)
         cuts = torch.searchsorted(rows.cpu(), edges).tolist()
         wanted = {
             block: rows[a:b] - int(first)
