@@ -108,7 +108,7 @@ def compose(results_dir: str, n_seeds: int, overrides: Sequence[str] = ()) -> li
             checks.probability("privacy.q", cfg.privacy.q)
             if cfg.algorithm.get("prior") is not None:
                 cfg.privacy.q = 1.0  # overrides are meant for the sampled algorithms
-            checks.integer("rounds", cfg.rounds, minimum=1)
+            checks.integer("rounds", cfg.rounds, minimum=1, maximum=checks.MOST_ROUNDS)
             checks.one_of("privacy.rng (of the demo)", cfg.privacy.rng, ("seeded",))
             cfg.results_dir = results_dir
             composition = Composition(cfg)

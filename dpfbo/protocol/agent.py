@@ -1,6 +1,5 @@
 """An agent that asks what to evaluate next and is told the result, for objectives that no program can call."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -76,8 +75,7 @@ class Agent:
         folder: str | os.PathLike[str] | None = None,
         maximize: bool = True,
     ) -> None:  # fmt: skip
-        checks.integer("agent", agent, minimum=0)
-        checks.one_of("agent", agent, range(study.n_agents))
+        checks.integer("agent", agent, minimum=0, maximum=study.n_agents - 1)
         checks.one_of("maximize", maximize, (True, False))
         self.study, self.agent = study, int(agent)
         given = space if isinstance(space, Space) or space is None else Space(space)
@@ -167,9 +165,12 @@ class Agent:
         another value at a point that was told, or one that is no finite number.
         """
         if failed == (y is not None):
-            raise StateError(f"tell needs a value or failed=True, got y={y!r} and failed={failed!r}")
-        if y is not None and (isinstance(y, bool) or not isinstance(y, Real) or not math.isfinite(y)):
-            raise StateError(f"y must be a finite number, got {y!r}: tell(x, failed=True) is for failed evaluations")
+            raise StateError(f"tell needs a value or failed=True, got y={checks.shown(y)} and failed={failed!r}")
+        if y is not None and (isinstance(y, bool) or not isinstance(y, Real) or not abs(y) <= checks.LARGEST_VALUE):
+            raise StateError(
+                f"y must be a finite number up to {checks.LARGEST_VALUE:g}, got {checks.shown(y)}: "
+                "tell(x, failed=True) is for failed evaluations"
+            )
         value = None if y is None else self._sign * float(y)
         index = self._index(x)
         if index is not None and self._asked[index].pending:
@@ -340,7 +341,8 @@ class Agent:
     def _index(self, x: Mapping[str, Any] | Sequence[float]) -> int | None:
         """The point that was asked for at x, the first one that waits; None if there is none."""
         given = self._configuration(self._unit(x))
-        found = [i for i, a in enumerate(self._asked) if a.configuration in (given, x)]
+        said = dict(x) if isinstance(x, Mapping) else list(x)  # an array's `==` is no truth value
+        found = [i for i, a in enumerate(self._asked) if a.configuration in (given, said)]
         return next((i for i in found if self._asked[i].pending), found[-1] if found else None)
 
     def _configuration(self, u: list[float]) -> Configuration:
@@ -354,7 +356,11 @@ class Agent:
                 raise StateError(f"x must be a list of {self.study.domain.dimension} numbers, got {x!r}")
             natural = self.space.natural(x)
         else:
-            natural = torch.tensor(x, dtype=torch.float64, device="cpu")
+            try:
+                natural = torch.tensor(x, dtype=torch.float64, device="cpu")
+            except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+                wanted = f"a list of {self.study.domain.dimension} numbers" if self.space is None else "a configuration"
+                raise StateError(f"x must be {wanted}, got {checks.shown(x)}") from error
         if natural.shape != (self.study.domain.dimension,):
             raise StateError(f"x must have {self.study.domain.dimension} numbers, got {x!r}")
         return self._in_cube(natural).tolist()

@@ -103,7 +103,7 @@ class Optimization:
 
     def __str__(self) -> str:
         study, plan = self.study, self.study.plan
-        if self.epsilon == 0:
+        if self.epsilon == 0 and not self.ledger.charges:
             cost = "epsilon 0: nothing is sent or released"
         elif self.epsilon is None:
             cost = "epsilon none: what is shared is sent as it is"

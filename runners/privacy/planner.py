@@ -22,8 +22,6 @@ COVERS = (
     "whose ledgers add up, nor what an agent publishes itself"
 )
 GIVEN = ("epsilon", "q", "z", "rounds")  # three of these decide the fourth
-MOST_AGENTS = 10_000_000
-MOST_ROUNDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -52,10 +50,8 @@ class PlannedRun:
     zs: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        checks.integer("--agents", self.agents, minimum=1)
-        checks.integer("--rounds", self.rounds, minimum=1)
-        if self.rounds > MOST_ROUNDS:
-            raise ValueError(f"--rounds must be at most {MOST_ROUNDS}, got {self.rounds}")
+        checks.integer("--agents", self.agents, minimum=1, maximum=checks.MOST_AGENTS)
+        checks.integer("--rounds", self.rounds, minimum=1, maximum=checks.MOST_ROUNDS)
         checks.probability("--q", self.q)
         for z in self.zs or (self.z,):
             _check_multiplier("--zs" if self.zs else "--z", z)
@@ -77,8 +73,6 @@ class PlannedRun:
                 checks.integer(name, value, minimum)
             elif self.weights_matter:
                 raise ValueError(f"{name} must be given with --charge effective and several regions, got none")
-        if self.agents > MOST_AGENTS:
-            raise ValueError(f"--agents must be at most {MOST_AGENTS}, got {self.agents}")
 
     def _check_growth(self) -> None:
         checks.real("--growth", self.growth)

@@ -112,8 +112,8 @@ def epsilon_in_words(epsilon: float | None) -> str:
 
 def check_delta(delta: object, name: str = "delta") -> None:
     """Raise SettingError unless delta lies in (0, 1)."""
-    if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < float(delta) < 1:
-        raise SettingError(name, f"must lie in (0, 1), got {delta!r}")
+    if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < delta < 1:  # type: ignore[operator]
+        raise SettingError(name, f"must lie in (0, 1), got {checks.shown(delta)}")
 
 
 def accounted_multiplier(z: float) -> float:
@@ -142,6 +142,13 @@ def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
         f"moments, rdp, pld and gdp cannot analyse {type(event).__name__} under the {ZERO_OUT} relation: use "
         "sampling=poisson, or accountant=fixed_size with sampling=fixed_size"
     )
+
+
+def kinds_of(events: Sequence[dp_accounting.DpEvent]) -> list[tuple[float, float]]:
+    """`sampled_gaussian` of each event; an event object that is in the list many times is read once."""
+    known = {id(event): event for event in events}
+    kinds = {i: sampled_gaussian(event) for i, event in known.items()}
+    return [kinds[id(event)] for event in events]
 
 
 def finite_or_none(epsilon: float) -> float | None:
