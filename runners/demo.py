@@ -24,7 +24,7 @@ from dpfbo.run_result import Round
 from runners.arguments import Parser, add_folder, folders_as_options
 from runners.compose.composition import Composition
 from runners.compose.configuration import composing
-from runners.compose.overrides import one_sentence
+from runners.compose.overrides import one_sentence, quoted
 from runners.record.run_folder import RunFolder
 from runners.record.terminal import say_error
 from runners.recorded_run import run_configuration
@@ -165,7 +165,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--seeds", type=int, default=3, help="seeds of each setting, each another function (default: 3)"
     )
     parser.add_argument("--fresh", action="store_true", help="delete the demo's finished runs and run them again")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings of every run, such as rounds=20")
+    parser.add_argument(
+        "overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings of every run, such as rounds=20"
+    )
     add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
     args = parser.parse_args(folders_as_options(argv, "results_dir"))
     if args.seeds < 1:

@@ -32,7 +32,7 @@ REPLACE_ONE = "replace-one"  # one agent's messages replaced by any others
 MANY_DIFFERENT = 128  # kinds of round; of more than these, accountants analyse all at once instead of one by one
 _LARGEST_MULTIPLIER = 1e6  # largest z; more noise is accounted for as this much, so that squares stay ordinary numbers
 _LARGE_DELTA, _USUAL_DELTA = 0.01, 0.001  # a delta that is said in words, and one that raises no question
-_TWO_DECIMALS = 0.1  # epsilon from which two decimals are enough
+_DECIMALS = 0.1  # epsilon from which two decimals are enough
 _DIGITS = 8  # significant digits of z
 
 
@@ -103,11 +103,11 @@ def delta_in_symbols(delta: float) -> str:
     return delta_in_words(delta).replace("delta", "δ =").replace("epsilon", "ε")
 
 
-def epsilon_in_words(epsilon: float | None) -> str:
-    """Epsilon with the digits of a table; a real cost is never `0.00`, and `none` stands for no finite one."""
+def epsilon_in_words(epsilon: float | None, decimals: int = 2) -> str:
+    """Epsilon with the decimals of a table, or two digits; a real cost is never `0.00`, and `none` is no finite one."""
     if epsilon is None or not math.isfinite(epsilon):
         return "none"
-    return f"{epsilon:.2f}" if epsilon >= _TWO_DECIMALS else f"{epsilon:.2g}"
+    return f"{epsilon:.{decimals}f}" if epsilon >= _DECIMALS else f"{epsilon:.2g}"
 
 
 def check_delta(delta: object, name: str = "delta") -> None:
