@@ -228,9 +228,8 @@ class Custom:
             said = result[:_SHOWN] if isinstance(result, str) else checks.shown(result)
             raise EvaluationError(f"{self._where(agent, x)} must return a number, got {said}")
         if not abs(value) <= checks.LARGEST_VALUE:
-            raise EvaluationError(
-                f"{self._where(agent, x)} must return a finite number up to {checks.LARGEST_VALUE:g}, got {value}"
-            )
+            wanted = f"number up to {checks.LARGEST_VALUE:g}" if math.isfinite(value) else "finite number"
+            raise EvaluationError(f"{self._where(agent, x)} must return a {wanted}, got {value}")
         return value
 
     def _configuration(self, point: np.ndarray) -> Any:

@@ -167,9 +167,10 @@ class Agent:
         if failed == (y is not None):
             raise StateError(f"tell needs a value or failed=True, got y={checks.shown(y)} and failed={failed!r}")
         if y is not None and (isinstance(y, bool) or not isinstance(y, Real) or not abs(y) <= checks.LARGEST_VALUE):
+            large = isinstance(y, Real) and abs(y) > checks.LARGEST_VALUE and abs(y) != float("inf")
+            wanted = f"number up to {checks.LARGEST_VALUE:g}" if large else "finite number"
             raise StateError(
-                f"y must be a finite number up to {checks.LARGEST_VALUE:g}, got {checks.shown(y)}: "
-                "tell(x, failed=True) is for failed evaluations"
+                f"y must be a {wanted}, got {checks.shown(y)}: tell(x, failed=True) is for failed evaluations"
             )
         value = None if y is None else self._sign * float(y)
         index = self._index(x)

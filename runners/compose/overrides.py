@@ -11,7 +11,7 @@ from runners.compose.configuration import composed
 
 
 def quoted(override: str) -> str:
-    """The override with its value in quotes where Hydra's grammar needs them: for letters beyond ASCII, as in a path."""
+    """The override with its value in quotes where Hydra's grammar needs them: for letters beyond ASCII."""
     key, equals, value = override.partition("=")
     if not equals or value.isascii() or set(value) & set("'\"\\,[]{}()"):
         return override
