@@ -102,7 +102,8 @@ def reason_without_epsilon(summary: Mapping[str, Any], spent: np.ndarray, rounds
     if summary["n_charges"] == 0:
         return "ε = 0: nothing is sent or released"
     if len(spent) != rounds:
-        return f"ε = {epsilon_in_words(float(spent[-1]))}, of {summary['n_charges']} release{'s' * (summary['n_charges'] > 1)}"
+        n = summary["n_charges"]
+        return f"ε = {epsilon_in_words(float(spent[-1]))}, of {n} release{'s' * (n > 1)}"
     if "published_claim" in summary:
         at = delta_in_symbols(summary["delta"])
         return fill(f"ε = {spent[-1]:.3g} at {at}, of one release before the first round", LINE)

@@ -445,6 +445,7 @@ def test_a_problem_whose_squares_are_infinite_is_refused(value: float, monkeypat
         problem.domain, Regions(1, 2), shared_features(20, 2, 0.2, STREAMS.generator("features")), STREAMS, 2, 2, 0.01,
         "always",
     )  # fmt: skip
-    monkeypatch.setattr(Branin, "evaluate", lambda self, ids, x, streams, t: torch.full(x.shape[:2], value))
+    y = torch.full((N, 2), value, dtype=torch.float64)
+    monkeypatch.setattr(Branin, "evaluate", lambda self, ids, x, streams, t: y)
     with pytest.raises(ValueError, match=r"a problem's values must lie within ±1e\+100, got "):
         Shard(problem, agents, IDS).step(0, None, send=False)

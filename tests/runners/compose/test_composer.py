@@ -67,4 +67,4 @@ def test_letters_beyond_ascii_are_quoted_for_hydra(given, quoted_):
 
 
 def test_a_folder_beyond_ascii_composes():
-    assert compose(quoted("results_dir=/tmp/ä")).results_dir == "/tmp/ä"
+    assert compose(quoted("data_dir=/tmp/ä")).data_dir == "/tmp/ä"
