@@ -447,5 +447,5 @@ def test_a_problem_whose_squares_are_infinite_is_refused(value: float, monkeypat
     )  # fmt: skip
     y = torch.full((N, 2), value, dtype=torch.float64)
     monkeypatch.setattr(Branin, "evaluate", lambda self, ids, x, streams, t: y)
-    with pytest.raises(ValueError, match=r"a problem's values must lie within ±1e\+100, got "):
+    with pytest.raises(ValueError, match="a problem's values must have finite squares, got "):
         Shard(problem, agents, IDS).step(0, None, send=False)

@@ -164,7 +164,7 @@ def test_a_program_starts_again_where_the_locale_has_ascii_alone(monkeypatch, en
 def test_a_path_beyond_ascii_in_a_locale_without_it():
     ascii_alone = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     done = subprocess.run(
-        [sys.executable, "-m", "runners.dpfbo_command", "ä"], cwd=ROOT, env=os.environ | ascii_alone, capture_output=True,
-        check=False,
+        [sys.executable, "-m", "runners.dpfbo_command", "ä"], cwd=ROOT, env=os.environ | ascii_alone,
+        capture_output=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2 and "unknown command 'ä'" in done.stderr.decode()
