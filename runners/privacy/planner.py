@@ -162,8 +162,12 @@ def solved(run: PlannedRun, unknown: str, target: float, accountant: str | None)
         return replace(run, z=plan.calibrate_noise(lambda z: replace(run, z=z).events(), target, least))
     if unknown == "q":
         return replace(run, q=plan.calibrate_sampling(lambda q: replace(run, q=q).events(), target))
-    T = plan.calibrate_rounds(lambda T: replace(run, rounds=T).events(), target, alike=not run.growth)
-    return replace(run, rounds=T)
+
+    def events_of(T: int) -> list[dp_accounting.DpEvent]:
+        events = replace(run, rounds=min(T, checks.MOST_ROUNDS)).events()
+        return events + events[-1:] * (T - len(events))  # the search tries one round beyond the limit
+
+    return replace(run, rounds=plan.calibrate_rounds(events_of, target, alike=not run.growth))
 
 
 def _check_multiplier(name: str, z: object) -> None:

@@ -4,7 +4,6 @@ No GPU is needed. Each piece runs on CPU tensors twice: once as it is, and once 
 holds no numbers. Code that forgets a device then mixes the two, which raises, or returns a tensor off the CPU.
 """
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -436,16 +435,3 @@ def test_agents_and_coordinator_stay_on_the_cpu() -> None:
         return torch.tensor([agent.ask()["x"] for agent in agents], device="cpu")  # type: ignore[call-overload]
 
     same_elsewhere(run)
-
-
-@pytest.mark.parametrize("value", [1e308, -math.inf])
-def test_a_problem_whose_squares_are_infinite_is_refused(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = Branin(n_agents=N)
-    agents = Agents(
-        problem.domain, Regions(1, 2), shared_features(20, 2, 0.2, STREAMS.generator("features")), STREAMS, 2, 2, 0.01,
-        "always",
-    )  # fmt: skip
-    y = torch.full((N, 2), value, dtype=torch.float64)
-    monkeypatch.setattr(Branin, "evaluate", lambda self, ids, x, streams, t: y)
-    with pytest.raises(ValueError, match="a problem's values must have finite squares, got "):
-        Shard(problem, agents, IDS).step(0, None, send=False)

@@ -421,7 +421,7 @@ def test_a_wrong_value_is_one_sentence(capsys, option, value, says):
         (["calibrate", "--agents", "29", "--q", "0.35", "--z", "1", "--epsilon", "0.1"],
          "epsilon 0.1 does not pay for one round, which costs"),
         (["calibrate", "--agents", "29", "--q", "0.0001", "--z", "10", "--epsilon", "5"],
-         "epsilon 5 pays for more than 99999 rounds"),
+         "epsilon 5 pays for more than 100000 rounds"),
         (["table", *LANDMINE[:4], "--q", "0.3,1.3", "--z", "1"], "--q must lie in (0, 1], got 1.3"),
         (["table", *LANDMINE[:4], "--q", "0.3,", "--z", "1"], "--q must lie in (0, 1], got ''"),
         (["table", *LANDMINE[:4], "--q", "0.3"], "--z must be given"),
