@@ -8,6 +8,7 @@ LARGEST = sys.float_info.max  # a larger integer is no finite number of 64 bits
 LARGEST_INTEGER = 2**63 - 1  # of 64 bits
 LARGEST_VALUE = 1e100  # of an objective: squares of values, and their sums, are then finite
 MOST_AGENTS, MOST_ROUNDS, MOST_INITIAL = 10**7, 10**5, 10**4  # the last: initial points of an agent
+MOST_DIFFERENT_ROUNDS = 10**4  # of other noise or weights each, which accountants analyse one by one
 MOST_FEATURES = 10**6  # random features
 MOST_WORKERS = 1024  # threads, or processes, of one machine
 _SHOWN = 100  # characters of a value in a sentence

@@ -205,6 +205,11 @@ class Study:
         schedule = step.schedule if isinstance(step, SubsampledGaussian) else Constant()
         level = getattr(self.weights, "level", lambda t: t)
         kinds = [(level(t), schedule(t)) for t in range(self._planned)]
+        if len(set(kinds)) > checks.MOST_DIFFERENT_ROUNDS:
+            most = checks.MOST_DIFFERENT_ROUNDS
+            raise SettingError(
+                "rounds", f"must be at most {most} where noise or weights always change, got {len(kinds)}"
+            )
         for t, kind in enumerate(kinds):
             if kind in made:
                 continue

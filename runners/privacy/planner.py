@@ -76,6 +76,8 @@ class PlannedRun:
 
     def _check_growth(self) -> None:
         checks.real("--growth", self.growth)
+        if self.growth and self.rounds > (most := checks.MOST_DIFFERENT_ROUNDS):
+            raise ValueError(f"--rounds must be at most {most} with --growth, got {self.rounds}")
         if abs(self.growth) > 10:
             raise ValueError(f"--growth must lie in [-10, 10], got {self.growth!r}")
         if self.zs and self.growth:

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,6 +10,7 @@ import torch
 
 import dpfbo
 from dpfbo import Acquisition, Categorical, Float, Integer, SettingError, Space
+from dpfbo.federated.schedule import PowerSchedule
 from dpfbo.problems.custom import EvaluationError
 from dpfbo.study.presets import ALGORITHMS, algorithm_named, mechanism_for, weights_for
 from runners.compose.composition import Composition
@@ -230,3 +231,12 @@ def test_the_events_of_the_most_rounds_are_made_once_for_each_kind():
     for t in (0, 15, 30, 45, 59):
         weights = few.weights(t, few.agents.regions.assign(torch.arange(6)), few.algorithm.P)
         assert few.events[t] == few.step.dp_event(weights, t)
+
+
+def test_many_rounds_of_other_noise_each_are_refused():
+    made = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", epsilon=None, rounds=10_001)
+    changing = replace(made, mechanism=replace(made.mechanism, schedule=PowerSchedule(0.1)))
+    with pytest.raises(
+        SettingError, match="^rounds must be at most 10000 where noise or weights always change, got 10001"
+    ):
+        changing.events  # noqa: B018

@@ -402,6 +402,7 @@ def test_a_wrong_value_is_one_sentence(capsys, option, value, says):
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
+        (["epsilon", *SMALL, "--rounds", "10001", "--growth", "0.1"], "--rounds must be at most 10000 with --growth"),
         (["calibrate", *LANDMINE, "--epsilon", "2"], "three of --epsilon, --q, --z and --rounds must be given, got --"),
         (["calibrate", "--agents", "29", "--q", "0.3", "--z", "1"], "three of --epsilon, --q, --z and --rounds must"),
         (["calibrate", "--agents", "29"], "three of --epsilon, --q, --z and --rounds must be given, got none"),
