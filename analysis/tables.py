@@ -14,6 +14,7 @@ from rich.text import Text
 from analysis.arguments import add_results_dir, results_dir_as_option
 from analysis.labels import large_delta, metric_label, problem_label, variant_in_words
 from analysis.load import LoadError, SettingRuns, by_metric, load, seeds_phrase, settings
+from dpfbo.privacy.accounting import epsilon_in_words as epsilon_words
 
 ROUNDS = (5, 20, 40)  # the table's, with T
 NUMBER_WIDTH = 8  # columns of `0.1234 ±`
@@ -144,7 +145,7 @@ def epsilon_in_words(group: SettingRuns, names: Sequence[str]) -> str:
         return "none (no noise)" if group.private else "none (not private)"
     if group.first.summary["n_charges"] == 0:
         return f"0 (nothing {'released' if group.first.outsourced else 'shared'})"
-    shown = {name: "none" if v is None else f"{v:.2f}" for name, v in zip(known, values, strict=True)}
+    shown = {name: epsilon_words(v) for name, v in zip(known, values, strict=True)}
     return " / ".join(shown.get(name, "–") for name in names)
 
 

@@ -5,6 +5,13 @@ from collections.abc import Iterable
 from numbers import Integral, Real
 
 LARGEST = sys.float_info.max  # a larger integer is no finite number of 64 bits
+LARGEST_INTEGER = 2**63 - 1  # of 64 bits
+LARGEST_VALUE = 1e100  # of an objective: squares of values, and their sums, are then finite
+MOST_AGENTS, MOST_ROUNDS, MOST_INITIAL = 10**7, 10**5, 10**4  # the last: initial points of an agent
+MOST_DIFFERENT_ROUNDS = 10**4  # of other noise or weights each, which accountants analyse one by one
+MOST_FEATURES = 10**6  # random features
+MOST_WORKERS = 1024  # threads, or processes, of one machine
+_SHOWN = 100  # characters of a value in a sentence
 
 
 class SettingError(ValueError):
@@ -21,48 +28,59 @@ class SettingError(ValueError):
         return f"{self.name} {self.rule}"
 
 
-def integer(name: str, value: object, minimum: int) -> None:
-    """Raise SettingError unless `value` is an integer of at least `minimum`."""
+def integer(name: str, value: object, minimum: int, maximum: int = LARGEST_INTEGER) -> None:
+    """Raise SettingError unless `value` is an integer from `minimum` to `maximum`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
-        raise SettingError(name, f"must be an integer of at least {minimum}, got {value!r}")
+        raise SettingError(name, f"must be an integer of at least {minimum}, got {shown(value)}")
+    if value > maximum:  # type: ignore[operator]
+        raise SettingError(name, f"must be at most {maximum}, got {shown(value)}")
 
 
 def probability(name: str, value: object) -> None:
     """Raise SettingError unless `value` lies in (0, 1]."""
     if not _is_real(value) or not 0 < value <= 1:  # type: ignore[operator]
-        raise SettingError(name, f"must lie in (0, 1], got {value!r}")
+        raise SettingError(name, f"must lie in (0, 1], got {shown(value)}")
 
 
 def real(name: str, value: object) -> None:
     """Raise SettingError unless `value` is a finite number."""
     if not _is_real(value) or not -LARGEST <= value <= LARGEST:  # type: ignore[operator]
-        raise SettingError(name, f"must be a finite number, got {value!r}")
+        raise SettingError(name, f"must be a finite number, got {shown(value)}")
 
 
 def positive(name: str, value: object) -> None:
     """Raise SettingError unless `value` is a finite number above 0."""
     if not _is_real(value) or not 0 < value <= LARGEST:  # type: ignore[operator]
-        raise SettingError(name, f"must be a finite number above 0, got {value!r}")
+        raise SettingError(name, f"must be a finite number above 0, got {shown(value)}")
 
 
 def non_negative(name: str, value: object) -> None:
     """Raise SettingError unless `value` is a finite number of at least 0."""
     if not _is_real(value) or not 0 <= value <= LARGEST:  # type: ignore[operator]
-        raise SettingError(name, f"must be a finite number of at least 0, got {value!r}")
+        raise SettingError(name, f"must be a finite number of at least 0, got {shown(value)}")
 
 
 def momentum(name: str, value: object) -> None:
     """Raise SettingError unless `value` lies in [0, 1)."""
     if not _is_real(value) or not 0 <= value < 1:  # type: ignore[operator]
-        raise SettingError(name, f"must lie in [0, 1), got {value!r}")
+        raise SettingError(name, f"must lie in [0, 1), got {shown(value)}")
 
 
 def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
     """Raise SettingError unless `value` is one of `allowed`."""
     allowed = list(allowed)
     if value not in allowed:
-        raise SettingError(name, f"must be one of {', '.join(map(str, allowed))}, got {value!r}")
+        raise SettingError(name, f"must be one of {', '.join(map(str, allowed))}, got {shown(value)}")
 
 
 def _is_real(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def shown(value: object) -> str:
+    """The value as an error names it: its `repr`, cut where it is long, or its type where there is none."""
+    try:
+        text = repr(value)
+    except Exception:  # of an object of the user's, or an integer of too many digits
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}.."

@@ -198,13 +198,13 @@ def _table(records: Sequence[RoundRecord], agents: Tensor) -> pa.Table:
     for r in records:
         n, k = r.y.shape
         columns["agent"].append(agents.repeat_interleave(k))
-        columns["round"].append(torch.full((n * k,), r.round))
+        columns["round"].append(torch.full((n * k,), r.round, device="cpu"))
         for name in ("region", "source", "y", "best", "regret"):
             columns[name].append(getattr(r, name).reshape(-1))
         columns["x"].append(r.x.reshape(n * k, -1))
     arrays = {name: torch.cat(parts).numpy() for name, parts in columns.items()}
     x = arrays["x"]
-    offsets = torch.arange(0, x.size + 1, x.shape[1], dtype=torch.int32).numpy()
+    offsets = torch.arange(0, x.size + 1, x.shape[1], dtype=torch.int32, device="cpu").numpy()
     plain = {name: values for name, values in arrays.items() if name not in ("x", "source")}
     data = {name: pa.array(values).cast(ROUNDS_SCHEMA.field(name).type) for name, values in plain.items()}
     data["x"] = pa.ListArray.from_arrays(offsets, x.reshape(-1))
@@ -251,7 +251,7 @@ def best_queries(records: Iterable[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
     found: tuple[Tensor, Tensor, Tensor] | None = None
     for r in records:
         y, place = r.y.nan_to_num(nan=-torch.inf).max(1)
-        x, t = r.x[torch.arange(len(y)), place], torch.full((len(y),), r.round)
+        x, t = r.x[torch.arange(len(y), device="cpu"), place], torch.full((len(y),), r.round, device="cpu")
         if found is not None:
             better = y > found[2]  # the first of equal ones stays
             x, t = torch.where(better[:, None], x, found[1]), torch.where(better, t, found[0])

@@ -30,7 +30,7 @@ class Streams:
     seed: int
 
     def __post_init__(self) -> None:
-        checks.integer("seed", self.seed, minimum=0)
+        checks.integer("seed", self.seed, minimum=0, maximum=2**256 - 1)
 
     def generator(self, purpose: str, round: int = 0) -> np.random.Generator:
         """A generator for numbers that belong to no agent (shared features, choice of S_t, server noise)."""

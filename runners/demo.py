@@ -24,7 +24,7 @@ from dpfbo.run_result import Round
 from runners.arguments import Parser, add_folder, folders_as_options
 from runners.compose.composition import Composition
 from runners.compose.configuration import composing
-from runners.compose.overrides import one_sentence
+from runners.compose.overrides import one_sentence, quoted
 from runners.record.run_folder import RunFolder
 from runners.record.terminal import say_error
 from runners.recorded_run import run_configuration
@@ -108,7 +108,7 @@ def compose(results_dir: str, n_seeds: int, overrides: Sequence[str] = ()) -> li
             checks.probability("privacy.q", cfg.privacy.q)
             if cfg.algorithm.get("prior") is not None:
                 cfg.privacy.q = 1.0  # overrides are meant for the sampled algorithms
-            checks.integer("rounds", cfg.rounds, minimum=1)
+            checks.integer("rounds", cfg.rounds, minimum=1, maximum=checks.MOST_ROUNDS)
             checks.one_of("privacy.rng (of the demo)", cfg.privacy.rng, ("seeded",))
             cfg.results_dir = results_dir
             composition = Composition(cfg)
@@ -165,7 +165,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--seeds", type=int, default=3, help="seeds of each setting, each another function (default: 3)"
     )
     parser.add_argument("--fresh", action="store_true", help="delete the demo's finished runs and run them again")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings of every run, such as rounds=20")
+    parser.add_argument(
+        "overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings of every run, such as rounds=20"
+    )
     add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
     args = parser.parse_args(folders_as_options(argv, "results_dir"))
     if args.seeds < 1:

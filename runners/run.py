@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import check_command_line
-from runners.compose.overrides import no_setting, one_sentence, unknown_name
+from runners.compose.overrides import no_setting, one_sentence, quoted, unknown_name
 from runners.evidence import replay
 from runners.private_apis import option_names, parse_command_line
 from runners.record.terminal import RoundProgress, print_summary, say_error
@@ -142,7 +142,7 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.INFO)  # they log the placement
     if any(word.partition("=")[0] == "--replay" for word in sys.argv[1:]):
         sys.exit(_replay(sys.argv[1:]))
-    sys.argv[1:] = _with_our_options(sys.argv[1:])
+    sys.argv[1:] = map(quoted, _with_our_options(sys.argv[1:]))
     check_composes(sys.argv[1:])
     run()
 

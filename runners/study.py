@@ -52,7 +52,10 @@ _ERRORS = (
     SettingError, StateError, WireError, LedgerError, CheckpointError, UnsupportedEvent, OSError, ValueError,
 )  # fmt: skip
 _MOST_BYTES = 2**28  # of a file that is read
-_INTEGERS = {"n_agents": (1, 10**7), "rounds": (1, 10**5), "n_init": (1, 10**4), "seed": (0, 2**63 - 1)}
+_INTEGERS = {
+    "n_agents": (1, checks.MOST_AGENTS), "rounds": (1, checks.MOST_ROUNDS), "n_init": (1, checks.MOST_INITIAL),
+    "seed": (0, checks.LARGEST_INTEGER),
+}  # fmt: skip
 _KEYS = ("space", "n_agents", "algorithm", "noise_multiplier", "delta", "rounds", "n_init", "seed", "rng")
 
 
@@ -209,9 +212,7 @@ def _checked(described: dict[str, Any], path: Path) -> dict[str, Any]:
     """A description whose values have their types, and numbers for which there is memory. Raises StateError."""
     try:
         for name, (least, most) in _INTEGERS.items():
-            checks.integer(name, described[name], minimum=least)
-            if described[name] > most:
-                raise SettingError(name, f"must be at most {most}, got {described[name]:.3g}")
+            checks.integer(name, described[name], least, most)
         checks.real("noise_multiplier", described["noise_multiplier"])
         if described["delta"] is not None:
             checks.real("delta", described["delta"])

@@ -36,7 +36,7 @@ class RandomServer:
         return cls(parts.n_agents, parts.domain, parts.streams)
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
-        u = self.streams.uniform("control", torch.arange(self.n_agents), t, self.domain.dimension)
+        u = self.streams.uniform("control", torch.arange(self.n_agents, device="cpu"), t, self.domain.dimension)
         return Points(_on_domain(u, self.domain)), None, None
 
 
@@ -62,7 +62,7 @@ class SobolServer:
         return engine.draw(self.rounds, dtype=torch.float64)
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
-        shift = self.streams.uniform("control", torch.arange(self.n_agents), 0, self.domain.dimension)
+        shift = self.streams.uniform("control", torch.arange(self.n_agents, device="cpu"), 0, self.domain.dimension)
         return Points(_on_domain((self._sequence[t] + shift) % 1, self.domain)), None, None
 
 

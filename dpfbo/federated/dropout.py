@@ -32,4 +32,4 @@ class Dropout:
 
     def lost(self, n_agents: int, round: int) -> Tensor:
         """N booleans, True for the messages of a round that are lost."""
-        return self.streams.uniform("dropout", torch.arange(n_agents), round, 1)[:, 0] < self.probability
+        return self.streams.uniform("dropout", torch.arange(n_agents, device="cpu"), round, 1)[:, 0] < self.probability

@@ -113,7 +113,7 @@ class LocalPopulation:
     @staticmethod
     def of(problem: Problem, agents: Agents, mechanism: Mechanism | None = None, threads: int = 1) -> "LocalPopulation":
         """All agents of the problem, on the CPU. threads: see `Shard`."""
-        return LocalPopulation(Shard(problem, agents, torch.arange(problem.n_agents), threads), mechanism)
+        return LocalPopulation(Shard(problem, agents, torch.arange(problem.n_agents, device="cpu"), threads), mechanism)
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "LocalStep":
         self.shard.take_seconds()

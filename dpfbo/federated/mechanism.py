@@ -170,7 +170,7 @@ class SubsampledGaussian:
         u = entropy.uniform("choice", round, n_agents)
         if self.sampling == "poisson":
             return u < self.sampling_probability
-        chosen = torch.zeros(n_agents, dtype=torch.bool)
+        chosen = torch.zeros(n_agents, dtype=torch.bool, device="cpu")
         chosen[u.argsort()[: self._subset_size(n_agents)]] = True
         return chosen
 
@@ -249,7 +249,7 @@ class WeightedAverage:
     ) -> tuple[Release, Diagnostics]:
         """One round; messages that are missing, not finite or of the wrong shape count as zero."""
         N = weights.shape[1]
-        part, n_lost = _sum(self, messages, torch.arange(N), weights, n_features, lost)
+        part, n_lost = _sum(self, messages, torch.arange(N, device="cpu"), weights, n_features, lost)
         diagnostics = Diagnostics(float(part.total.norm()), 0.0, N, 0, part.n_rejected + n_lost)
         return Release(part.total, 0.0, self.sensitivity(weights)), diagnostics
 

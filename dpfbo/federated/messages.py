@@ -52,7 +52,7 @@ def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_feature
         received = messages.detach()[chosen].double()
     else:
         rows = messages.unbind(0) if _plain(messages) and messages.ndim > 0 else messages
-        received = torch.full((len(chosen), n_features), math.nan, dtype=torch.float64)
+        received = torch.full((len(chosen), n_features), math.nan, dtype=torch.float64, device="cpu")
         for row, n in enumerate(chosen.tolist()):
             message = rows[n] if not isinstance(rows, Tensor) and n < len(rows) else None
             if _plain(message) and message.shape == (n_features,):

@@ -42,7 +42,7 @@ class PeerExchange:
             raise ValueError("the exchange between agents needs the N x M messages of all agents")
         lost = self.dropout.lost(self.n_agents, t) | (False if late is None else late)
         usable = torch.isfinite(messages).all(1) & ~lost
-        agents = torch.arange(self.n_agents)
+        agents = torch.arange(self.n_agents, device="cpu")
         shift = 1 + (self.streams.uniform("peer", agents, t, 1)[:, 0] * (self.n_agents - 1)).long()
         passed_on = torch.where(usable[:, None], messages, 0.0)[(agents + shift) % self.n_agents]
         return AgentVectors(passed_on), None, None

@@ -79,7 +79,7 @@ class PriorServer:
         past = [*(self.past[i] for i in range(t)), (values, sigma)]
         found = self._first(*past[0])
         prior, points = self._broadcast(past[0][0], found), list[Tensor]()
-        agents = torch.arange(self.server.n_agents)
+        agents = torch.arange(self.server.n_agents, device="cpu")
         for i in range(1, len(past)):
             points.append(torch.cat([self.later_points(prior, part, i) for part in agents.split(_AGENTS)]))
             sums = JointSums.of(self._rows(points), found.own)
@@ -113,7 +113,9 @@ class PriorServer:
         sd = (factor * found.own).sqrt()
         spectrum, Q = torch.linalg.eigh(self.model.caution * found.covariance / sd[:, None] / sd)
         inverse = Q.mT / sd  # X^-1
-        alone, norm = (torch.tensor(x, dtype=values.dtype) for x in (most / (share * factor), self.clip_norm))
+        alone, norm = (
+            torch.tensor(x, dtype=values.dtype, device="cpu") for x in (most / (share * factor), self.clip_norm)
+        )
         return SharedPrior(
             values, inverse @ found.mean, (sd[:, None] * Q).contiguous(), spectrum.clamp(min=0), inverse @ found.gain,
             found.noise, alone, norm,
@@ -136,4 +138,4 @@ class PriorServer:
     def _parts(self, later: int) -> Sequence[Tensor]:
         """The agents, so many at once that the features of all their points fit in the memory for them."""
         size = max(1, _BLOCK // ((self.design.n_init + later) * self.features.frequencies.shape[1]))
-        return torch.arange(self.server.n_agents).split(size)
+        return torch.arange(self.server.n_agents, device="cpu").split(size)

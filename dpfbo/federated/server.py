@@ -81,7 +81,9 @@ class Server:
 
         Returns (None, None, None) where the budget is spent and `when_spent` is `stop`.
         """
-        weights = self.weighting(t, self.regions.assign(torch.arange(self.n_agents)), self.regions.P)  # P x N
+        weights = self.weighting(
+            t, self.regions.assign(torch.arange(self.n_agents, device="cpu")), self.regions.P
+        )  # P x N
         event = self.mechanism.dp_event(weights, t)
         kept = self.kept.load(t) if self.kept else None  # of a server killed in this round
         if not self._affordable(t, event, kept[0] if kept else None):

@@ -87,7 +87,7 @@ def agent_errors(gamma: Tensor, norm_bound: float, eps: float, n_features: int, 
 
     gamma: T; norm_bound: B; eps: see `feature_error`; n_features: M; d: N. Returns T x N.
     """
-    t = torch.arange(1, len(gamma) + 1, dtype=gamma.dtype)
+    t = torch.arange(1, len(gamma) + 1, dtype=gamma.dtype, device="cpu")
     by_round = eps * norm_bound * t**2 + norm_bound + math.sqrt(n_features) + gamma.sqrt()
     return by_round[:, None] + d
 
@@ -119,7 +119,7 @@ def replayed_messages(agents: Agents, n_agents: int, history: Iterable[tuple[Ten
 
     history: each round's points (N x k x D, unit cube) and observations (N x k).
     """
-    clock, state = PhaseClock(), agents.initial_state(torch.arange(n_agents))
+    clock, state = PhaseClock(), agents.initial_state(torch.arange(n_agents, device="cpu"))
     for t, (u, y) in enumerate(history):
         state = agents.observe(state, u, y, clock)
         yield agents.messages(state, t, clock)

@@ -26,7 +26,7 @@ class Design:
     kind: str = "uniform"
 
     def __post_init__(self) -> None:
-        checks.integer("n_init", self.n_init, minimum=1)
+        checks.integer("n_init", self.n_init, minimum=1, maximum=checks.MOST_INITIAL)
         checks.one_of("design", self.kind, ("uniform", "sobol"))
 
     def points(self, agents: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ class OwnDraw:
 
     def __post_init__(self) -> None:
         checks.one_of("method", self.method, METHODS)
-        checks.integer("n_features", self.n_features, minimum=1)
+        checks.integer("n_features", self.n_features, minimum=1, maximum=checks.MOST_FEATURES)
 
     def check_against(self, domain: Domain, own_gp: OwnGP = OwnGP()) -> None:
         """Raise SettingError if the domain or the agents' GPs do not allow this kind of draw."""

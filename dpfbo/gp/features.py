@@ -229,7 +229,7 @@ def block_features(
     ones (Yang et al., Quasi-Monte Carlo feature maps, ICML 2014). Raises ValueError if the blocks do not divide M into
     pairs.
     """
-    checks.integer("n_features", n_features, minimum=1)
+    checks.integer("n_features", n_features, minimum=1, maximum=checks.MOST_FEATURES)
     if n_features % (2 * len(lengthscales)):
         raise SettingError(
             "n_features",
@@ -255,7 +255,7 @@ def shared_features(
 
     Raises ValueError for a size or length-scale that is not positive, or an odd M with `paired`.
     """
-    checks.integer("n_features", n_features, minimum=1)
+    checks.integer("n_features", n_features, minimum=1, maximum=checks.MOST_FEATURES)
     checks.positive("lengthscale", lengthscale)
     if paired and n_features % 2:
         raise SettingError("n_features", f"must be even for paired features, got {n_features}")

@@ -18,7 +18,7 @@ from dpfbo.privacy.release import Diagnostics, KeptRelease, Release
 from dpfbo.records import ServerRecord
 from dpfbo.rng import Streams
 
-_CURATOR = torch.zeros(1, dtype=torch.long)  # the curator's number in the streams
+_CURATOR = torch.zeros(1, dtype=torch.long, device="cpu")  # the curator's number in the streams
 
 # (release, its public record, its private numbers); no record or numbers if the release tells nothing, and no numbers
 # beside noise that is not seeded

@@ -81,7 +81,7 @@ def log_likelihood(x: Tensor, y: Tensor, hyper: Fitted) -> float:
     """The likelihood `L` of `fit`, at the best mean for these hyper-parameters."""
     m = _check(x, y, hyper)
     X, Y, unit = _in_start_units(x, y, hyper)
-    theta = torch.tensor([0.0, 0.0, math.log(hyper.noise / hyper.variance)], dtype=torch.float64)
+    theta = torch.tensor([0.0, 0.0, math.log(hyper.noise / hyper.variance)], dtype=torch.float64, device="cpu")
     return profile(theta, X, Y)[0] - m * math.log(unit)
 
 
@@ -97,7 +97,7 @@ def profile(theta: Tensor, x: Tensor, y: Tensor) -> tuple[float, Tensor, float]:
     lengthscales, variance, noise = theta[:-2].exp(), theta[-2].exp(), theta[-1].exp()
     x = x / lengthscales  # m x d
     K = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square_().mul_(-0.5).exp_().mul_(variance)
-    L, info = torch.linalg.cholesky_ex(K + noise * torch.eye(m, dtype=x.dtype))
+    L, info = torch.linalg.cholesky_ex(K + noise * torch.eye(m, dtype=x.dtype, device="cpu"))
     if int(info) != 0:
         return -math.inf, torch.zeros_like(theta), 0.0
     A_inv = torch.cholesky_inverse(L)
@@ -129,5 +129,5 @@ def _check(x: Tensor, y: Tensor, hyper: Fitted) -> int:
 def _in_start_units(x: Tensor, y: Tensor, start: Fitted) -> tuple[Tensor, Tensor, float]:
     """Centred rows in the start's length-scales, outcomes in its standard deviation, and that deviation."""
     unit = math.sqrt(start.variance)
-    X = x.double() / torch.tensor(start.lengthscales, dtype=torch.float64)
+    X = x.double() / torch.tensor(start.lengthscales, dtype=torch.float64, device="cpu")
     return X - X.mean(0), y.double() / unit, unit

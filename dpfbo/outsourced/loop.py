@@ -18,7 +18,7 @@ from dpfbo.records import SOURCES, RoundRecord
 from dpfbo.rng import Streams
 from dpfbo.run_result import OnRound, Result, Round
 
-_MODELER = torch.zeros(1, dtype=torch.long)  # the modeler's number in the streams
+_MODELER = torch.zeros(1, dtype=torch.long, device="cpu")  # the modeler's number in the streams
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,15 @@ def _candidates(t: int, modeler: AnyModeler, setup: Setup, n_candidates: int) ->
 
 def _record(t: int, table: Table, measured: Measured, best_before: float) -> RoundRecord:
     values = table.values[measured.rows]
-    best = torch.cummax(torch.cat([torch.tensor([best_before], dtype=values.dtype), values]), 0).values[1:]
+    best = torch.cummax(torch.cat([torch.tensor([best_before], dtype=values.dtype, device="cpu"), values]), 0).values[
+        1:
+    ]
     rows = table.rows[measured.rows]
-    low, high = (torch.tensor(bound, dtype=rows.dtype) for bound in (table.lower, table.upper))
-    source = torch.full((1, len(rows)), SOURCES.index("modeler" if t else "initial"))
+    low, high = (torch.tensor(bound, dtype=rows.dtype, device="cpu") for bound in (table.lower, table.upper))
+    source = torch.full((1, len(rows)), SOURCES.index("modeler" if t else "initial"), device="cpu")
     return RoundRecord(
-        t, torch.zeros(1, len(rows), dtype=torch.long), source, ((rows - low) / (high - low))[None],
-        table.natural[measured.rows][None], torch.tensor([measured.y], dtype=torch.float64), best[None],
+        t, torch.zeros(1, len(rows), dtype=torch.long, device="cpu"), source, ((rows - low) / (high - low))[None],
+        table.natural[measured.rows][None], torch.tensor([measured.y], dtype=torch.float64, device="cpu"), best[None],
         (float(table.values.max()) - best)[None],
     )  # fmt: skip
 

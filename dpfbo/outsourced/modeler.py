@@ -78,7 +78,7 @@ class Modeler:
         self._indices: list[int] = []
         self._y: list[float] = []
         self._steps = 0
-        self._measured = torch.zeros(len(candidates.points), dtype=torch.long)
+        self._measured = torch.zeros(len(candidates.points), dtype=torch.long, device="cpu")
         self._most = self._limits()
         self._posterior = self._prior() if policy.policy == "gp_ucb" else None
 
@@ -89,7 +89,7 @@ class Modeler:
         barred = None if barred is None or bool(barred.all()) else barred
         self._steps += 1
         if self._posterior is None:
-            free = torch.arange(m) if barred is None else (~barred).nonzero()[:, 0]
+            free = torch.arange(m, device="cpu") if barred is None else (~barred).nonzero()[:, 0]
             return int(free[int(uniform * len(free))])
         width = math.sqrt(beta(self._steps, m, self._policy.delta_ucb))
         score = self._posterior.mean + width * self._posterior.variance.clamp(min=0).sqrt()
@@ -124,9 +124,9 @@ class Modeler:
         """The posterior with hyper-parameters fitted to the measurements at the released points."""
         points, b = self._candidates.points, self._belief
         start = Fitted((b.lengthscale,) * points.shape[1], b.variance, max(b.noise, _SMALLEST_NOISE * b.variance))
-        y = torch.tensor(self._y, dtype=torch.float64)
+        y = torch.tensor(self._y, dtype=torch.float64, device="cpu")
         found = fit(points[self._indices], y, start, ard=False)
-        lengthscales = torch.tensor(found.lengthscales, dtype=points.dtype)
+        lengthscales = torch.tensor(found.lengthscales, dtype=points.dtype, device="cpu")
         kernel = Kernel(found.variance, 0.0, found.noise, found.mean)
         posterior = CandidatePosterior(points / lengthscales, kernel, self._capacity)
         posterior.refit(self._indices, self._y)

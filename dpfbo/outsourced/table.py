@@ -26,7 +26,7 @@ class Public:
     @property
     def radius(self) -> float:
         """The norm of the box's farthest corner, the largest norm of a row inside."""
-        corner = torch.tensor([self.lower, self.upper], dtype=torch.float64).abs().amax(0)
+        corner = torch.tensor([self.lower, self.upper], dtype=torch.float64, device="cpu").abs().amax(0)
         return float(corner.norm())
 
 

@@ -94,7 +94,7 @@ class DiscreteGaussian:
         g = self._grid(sensitivity)
         steps = torch.round(total / g).clamp(-_MOST_STEPS, _MOST_STEPS).long()
         drawn = _discrete_gaussian(steps.flatten().tolist(), sigma / g)
-        return torch.tensor(drawn, dtype=torch.float64).view(total.shape) * g
+        return torch.tensor(drawn, dtype=torch.float64, device="cpu").view(total.shape) * g
 
     def _grid(self, sensitivity: float) -> float:
         return 2.0 ** (math.floor(math.log2(sensitivity)) - self.bits)

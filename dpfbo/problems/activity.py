@@ -51,7 +51,7 @@ class Activity:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
         checks.one_of("scale", self.scale, ("log", "linear"))
         checks.integer("epochs", self.epochs, minimum=1)
         checks.integer("split_seed", self.split_seed, minimum=0)

@@ -54,7 +54,7 @@ class BotorchFunction:
     def __post_init__(self) -> None:
         if self.dim is not None:
             checks.integer("dim", self.dim, minimum=1)
-        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
         checks.non_negative("shift", self.shift)
         checks.non_negative("perturbation", self.perturbation)
         checks.non_negative("noise_variance", self.noise_variance)

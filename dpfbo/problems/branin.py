@@ -45,7 +45,7 @@ class Branin:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
         checks.non_negative("shift", self.shift)
         checks.non_negative("noise_variance", self.noise_variance)
         checks.integer("function_seed", self.function_seed, minimum=0)

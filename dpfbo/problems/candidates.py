@@ -27,8 +27,8 @@ def table_of(
     features: n x d, the GP's inputs; bounds: d pairs (lowest, highest), public; lengthscales: d, in the features'
     units; values: n; natural: n x d, the features in users' units, if they differ.
     """
-    low, high = torch.tensor(bounds, dtype=torch.float64).T
-    unit = torch.tensor(lengthscales, dtype=torch.float64)
+    low, high = torch.tensor(bounds, dtype=torch.float64, device="cpu").T
+    unit = torch.tensor(lengthscales, dtype=torch.float64, device="cpu")
     edge = tuple(((high - low) / 2 / unit).tolist())
     rows = (features - (low + high) / 2) / unit
     return Table(rows, features if natural is None else natural, values, names, tuple(-e for e in edge), edge)
@@ -36,7 +36,7 @@ def table_of(
 
 def square_grid(bounds: Sequence[tuple[float, float]], side_points: int) -> Tensor:
     """A grid over a rectangle, its corners among the points; side_points^2 x 2, the second coordinate fastest."""
-    axes = (torch.linspace(low, high, side_points, dtype=torch.float64) for low, high in bounds)
+    axes = (torch.linspace(low, high, side_points, dtype=torch.float64, device="cpu") for low, high in bounds)
     return torch.cartesian_prod(*axes)
 
 

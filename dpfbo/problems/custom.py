@@ -73,12 +73,12 @@ class Custom:
         checks.one_of("on_failure", self.on_failure, ("stop", "penalty"))
         checks.integer("retries", self.retries, minimum=0)
         if self.n_jobs != -1:
-            checks.integer("n_jobs", self.n_jobs, minimum=1)
+            checks.integer("n_jobs", self.n_jobs, minimum=1, maximum=checks.MOST_WORKERS)
         if self.timeout is not None:
             checks.positive("timeout", self.timeout)
         if self.space is not None and not isinstance(self.space, Space):
             object.__setattr__(self, "space", Space(self.space))
-        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
         if self.optimum is not None and np.size(self.optimum) not in (1, self.n_agents):
             raise SettingError(
                 "optimum", f"needs one value or one for each of {self.n_agents} agents, got {self.optimum}"
@@ -225,10 +225,11 @@ class Custom:
     def _number(self, agent: int, x: Any, result: Any) -> float:
         value = as_number(result)
         if value is None:
-            shown = result if isinstance(result, str) else repr(result)
-            raise EvaluationError(f"{self._where(agent, x)} must return a number, got {shown[:_SHOWN]}")
-        if not math.isfinite(value):
-            raise EvaluationError(f"{self._where(agent, x)} must return a finite number, got {value}")
+            said = result[:_SHOWN] if isinstance(result, str) else checks.shown(result)
+            raise EvaluationError(f"{self._where(agent, x)} must return a number, got {said}")
+        if not abs(value) <= checks.LARGEST_VALUE:
+            wanted = f"number up to {checks.LARGEST_VALUE:g}" if math.isfinite(value) else "finite number"
+            raise EvaluationError(f"{self._where(agent, x)} must return a {wanted}, got {value}")
         return value
 
     def _configuration(self, point: np.ndarray) -> Any:

@@ -73,7 +73,7 @@ class Digits:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
         checks.one_of("source", self.source, SOURCES)
         checks.integer("min_images", self.min_images, minimum=2)
         checks.probability("train_fraction", self.train_fraction)

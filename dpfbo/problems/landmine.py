@@ -40,12 +40,12 @@ class Landmine:
 
     def __post_init__(self) -> None:
         checks.one_of("score", self.score, ("margin", "platt"))
-        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
         checks.integer("split_seed", self.split_seed, minimum=0)
         if self.n_agents > _FIELDS:
             raise SettingError("n_agents", f"must be at most {_FIELDS} for landmine, got {self.n_agents}")
         if self.n_jobs != -1:
-            checks.integer("n_jobs", self.n_jobs, minimum=1)
+            checks.integer("n_jobs", self.n_jobs, minimum=1, maximum=checks.MOST_WORKERS)
         found = len(load_fields(self._path, self.split_seed))
         if self.n_agents > found:
             raise SettingError("n_agents", f"must be at most {found}, the fields in {self._path}, got {self.n_agents}")

@@ -39,7 +39,7 @@ class School:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
         checks.integer("split_seed", self.split_seed, minimum=0)
         found = len(self._schools.train)
         if self.n_agents > found:

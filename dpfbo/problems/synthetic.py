@@ -54,7 +54,7 @@ class Synthetic:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("n_agents", self.n_agents, minimum=1)
+        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
         checks.integer("grid_size", self.grid_size, minimum=2)
         checks.positive("lengthscale", self.lengthscale)
         checks.non_negative("perturbation", self.perturbation)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dpfbo.checks import SettingError
+from dpfbo.checks import SettingError, shown
 
 _function: Callable[[int, Any], Any]  # of a worker
 
@@ -89,7 +89,7 @@ def _call(agent: int, x: Any) -> tuple[str, Any, str]:
     try:
         result = _function(agent, x)
         number = as_number(result)
-        return "returned", repr(result) if number is None else number, ""
+        return "returned", shown(result) if number is None else number, ""
     except (Exception, SystemExit) as error:
         return "raised", f"{type(error).__name__}: {error}", traceback.format_exc()
 
@@ -98,5 +98,5 @@ def as_number(result: Any) -> float | None:
     """A result of an objective as a float, perhaps NaN or infinite; None if it is no number, or a text."""
     try:
         return None if isinstance(result, str) else float(result)
-    except (TypeError, ValueError, OverflowError, RuntimeError):
+    except Exception:  # whatever a class of the user's raises
         return None

@@ -1,6 +1,5 @@
 """An agent that asks what to evaluate next and is told the result, for objectives that no program can call."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -76,8 +75,7 @@ class Agent:
         folder: str | os.PathLike[str] | None = None,
         maximize: bool = True,
     ) -> None:  # fmt: skip
-        checks.integer("agent", agent, minimum=0)
-        checks.one_of("agent", agent, range(study.n_agents))
+        checks.integer("agent", agent, minimum=0, maximum=study.n_agents - 1)
         checks.one_of("maximize", maximize, (True, False))
         self.study, self.agent = study, int(agent)
         given = space if isinstance(space, Space) or space is None else Space(space)
@@ -88,7 +86,7 @@ class Agent:
             raise checks.SettingError("space", "must have the domain of the study")
         self._sign = 1.0 if maximize else -1.0
         self._agents: Agents = study.agents
-        self._ids = torch.tensor([self.agent])[batches.filled(1, batches.PRODUCTS)]
+        self._ids = torch.full((batches.PRODUCTS,), self.agent, device="cpu")
         self._state: AgentsState = self._agents.initial_state(self._ids)
         self._asked: list[_Asked] = []
         self._told: list[tuple[list[float], float]] = []  # values as they came
@@ -167,9 +165,13 @@ class Agent:
         another value at a point that was told, or one that is no finite number.
         """
         if failed == (y is not None):
-            raise StateError(f"tell needs a value or failed=True, got y={y!r} and failed={failed!r}")
-        if y is not None and (isinstance(y, bool) or not isinstance(y, Real) or not math.isfinite(y)):
-            raise StateError(f"y must be a finite number, got {y!r}: tell(x, failed=True) is for failed evaluations")
+            raise StateError(f"tell needs a value or failed=True, got y={checks.shown(y)} and failed={failed!r}")
+        if y is not None and (isinstance(y, bool) or not isinstance(y, Real) or not abs(y) <= checks.LARGEST_VALUE):
+            large = isinstance(y, Real) and abs(y) > checks.LARGEST_VALUE and abs(y) != float("inf")
+            wanted = f"number up to {checks.LARGEST_VALUE:g}" if large else "finite number"
+            raise StateError(
+                f"y must be a {wanted}, got {checks.shown(y)}: tell(x, failed=True) is for failed evaluations"
+            )
         value = None if y is None else self._sign * float(y)
         index = self._index(x)
         if index is not None and self._asked[index].pending:
@@ -284,7 +286,7 @@ class Agent:
         new = [y for _, y in points if y is not None]
         worst = min(([y for _, y in self._seen] if self._valued else []) + new, default=0.0)
         if new and not self._valued:  # earlier failures stood at 0
-            every = torch.ones(len(self._ids), dtype=torch.bool)
+            every = torch.ones(len(self._ids), dtype=torch.bool, device="cpu")
             self._state.history.replace_values(every, torch.full_like(every, worst, dtype=torch.float64))
             self._seen = [(u, worst) for u, _ in self._seen]
         self._valued = self._valued or bool(new)
@@ -295,8 +297,8 @@ class Agent:
         self._seen += filled
 
     def _append(self, points: Sequence[tuple[list[float], float]]) -> None:
-        u = torch.tensor([[point for point, _ in points]] * len(self._ids), dtype=torch.float64)
-        y = torch.tensor([[value for _, value in points]] * len(self._ids), dtype=torch.float64)
+        u = torch.tensor([[point for point, _ in points]] * len(self._ids), dtype=torch.float64, device="cpu")
+        y = torch.tensor([[value for _, value in points]] * len(self._ids), dtype=torch.float64, device="cpu")
         self._state = self._agents.observe(self._state, u, y, PhaseClock())
 
     def _enlarge(self) -> None:
@@ -340,11 +342,12 @@ class Agent:
     def _index(self, x: Mapping[str, Any] | Sequence[float]) -> int | None:
         """The point that was asked for at x, the first one that waits; None if there is none."""
         given = self._configuration(self._unit(x))
-        found = [i for i, a in enumerate(self._asked) if a.configuration in (given, x)]
+        said = dict(x) if isinstance(x, Mapping) else list(x)  # an array's `==` is no truth value
+        found = [i for i, a in enumerate(self._asked) if a.configuration in (given, said)]
         return next((i for i in found if self._asked[i].pending), found[-1] if found else None)
 
     def _configuration(self, u: list[float]) -> Configuration:
-        x = self.study.domain.to_natural(torch.tensor(u, dtype=torch.float64))
+        x = self.study.domain.to_natural(torch.tensor(u, dtype=torch.float64, device="cpu"))
         return x.tolist() if self.space is None else self.space.configuration(x)
 
     def _unit(self, x: Mapping[str, Any] | Sequence[float]) -> list[float]:
@@ -354,7 +357,11 @@ class Agent:
                 raise StateError(f"x must be a list of {self.study.domain.dimension} numbers, got {x!r}")
             natural = self.space.natural(x)
         else:
-            natural = torch.tensor(x, dtype=torch.float64)
+            try:
+                natural = torch.tensor(x, dtype=torch.float64, device="cpu")
+            except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+                wanted = f"a list of {self.study.domain.dimension} numbers" if self.space is None else "a configuration"
+                raise StateError(f"x must be {wanted}, got {checks.shown(x)}") from error
         if natural.shape != (self.study.domain.dimension,):
             raise StateError(f"x must have {self.study.domain.dimension} numbers, got {x!r}")
         return self._in_cube(natural).tolist()

@@ -47,8 +47,8 @@ def create_study(
     domain: Any = space if named is None else named.domain
     if not hasattr(domain, "dimension"):
         raise SettingError("space", f"must be parameters by name, a dpfbo.Space or a domain, got {space!r}")
-    checks.integer("n_agents", n_agents, minimum=1)
-    checks.integer("n_init", n_init, minimum=1)
+    checks.integer("n_agents", n_agents, minimum=1, maximum=checks.MOST_AGENTS)
+    checks.integer("n_init", n_init, minimum=1, maximum=checks.MOST_INITIAL)
     chosen = algorithm if isinstance(algorithm, Algorithm) else algorithm_named(algorithm, preset)
     study = Study(
         domain, n_agents, rounds, n_init, chosen, mechanism_for(chosen, n_init, preset), weights_for(chosen, preset),
@@ -81,7 +81,7 @@ def run_study(
         raise SettingError("ledger", f"must be a dpfbo.Ledger, got {ledger!r}")
     if ledger.path is None and study.rng == "os" and study.algorithm.private:
         raise SettingError("ledger", "must be a dpfbo.Ledger with a path where releases are real (rng os)")
-    checks.integer("threads", threads, minimum=1)
+    checks.integer("threads", threads, minimum=1, maximum=checks.MOST_WORKERS)
     server, population = study.server(ledger), study.population(problem, threads)
     result = run_federated(population, server, study.rounds, on_round, study.result(), study.broadcasts)
     return Optimization(study, problem, result, ledger)

@@ -79,7 +79,7 @@ class Optimization:
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each agent and query, with the columns of rounds.parquet; needs pandas."""
-        table = rounds_table(self.result.rounds, torch.arange(self.study.n_agents), self._space)
+        table = rounds_table(self.result.rounds, torch.arange(self.study.n_agents, device="cpu"), self._space)
         frame: pandas.DataFrame = table.to_pandas()
         return frame
 
@@ -89,7 +89,8 @@ class Optimization:
         from matplotlib.ticker import MaxNLocator
 
         ax = plt.subplots(figsize=(5.5, 3.5), layout="constrained")[1] if ax is None else ax
-        mean, se = torch.tensor(self.curve), torch.tensor([r.standard_error for r in self.result.rounds])
+        errors = [record.standard_error for record in self.result.rounds]
+        mean, se = (torch.tensor(values, device="cpu") for values in (self.curve, errors))
         rounds, a = range(len(mean)), self.study.algorithm.name
         (line,) = ax.plot(
             rounds, mean, label=a if self.epsilon is None else f"{a}, ε = {epsilon_in_words(self.epsilon)}"
@@ -102,7 +103,7 @@ class Optimization:
 
     def __str__(self) -> str:
         study, plan = self.study, self.study.plan
-        if self.epsilon == 0:
+        if self.epsilon == 0 and not self.ledger.charges:
             cost = "epsilon 0: nothing is sent or released"
         elif self.epsilon is None:
             cost = "epsilon none: what is shared is sent as it is"

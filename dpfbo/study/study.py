@@ -17,6 +17,7 @@ from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.federation import FederatedResult, LocalPopulation
 from dpfbo.federated.mechanism import Mechanism, SubsampledGaussian, WeightedAverage
 from dpfbo.federated.population.agents import Agents
+from dpfbo.federated.schedule import Constant
 from dpfbo.federated.server import AnyServer
 from dpfbo.federated.server_parts import ServerParts
 from dpfbo.federated.weights import Weighting
@@ -82,8 +83,8 @@ class Study:
     space: Space | None = None
 
     def __post_init__(self) -> None:
-        checks.integer("n_agents", self.n_agents, minimum=1)
-        checks.integer("rounds", self.rounds, minimum=1)
+        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
+        checks.integer("rounds", self.rounds, minimum=1, maximum=checks.MOST_ROUNDS)
         checks.integer("seed", self.seed, minimum=0)
         checks.one_of("rng", self.rng, ("seeded", "os"))
         if self.space is not None and self.space.domain != self.domain:
@@ -191,18 +192,32 @@ class Study:
 
     @property
     def events(self) -> Events:
-        """The event of each planned broadcast; none if no server adds up messages."""
+        """The event of each planned broadcast, made once for rounds with the same weights and noise multiplier.
+
+        None if no server adds up messages.
+        """
         if not self.algorithm.aggregates:
             return []
         regions = Regions(self.algorithm.P, 1)
-        assignment = regions.assign(torch.arange(self.n_agents))
-        step, events = self.step, []
-        for t in range(self._planned):
+        assignment = regions.assign(torch.arange(self.n_agents, device="cpu"))
+        step = self.step
+        made: dict[object, dp_accounting.DpEvent] = {}
+        schedule = step.schedule if isinstance(step, SubsampledGaussian) else Constant()
+        level = getattr(self.weights, "level", lambda t: t)
+        kinds = [(level(t), schedule(t)) for t in range(self._planned)]
+        if len(set(kinds)) > checks.MOST_DIFFERENT_ROUNDS:
+            most = checks.MOST_DIFFERENT_ROUNDS
+            raise SettingError(
+                "rounds", f"must be at most {most} where noise or weights always change, got {len(kinds)}"
+            )
+        for t, kind in enumerate(kinds):
+            if kind in made:
+                continue
             weights = self.weights(t, assignment, regions.P)
             if isinstance(step, SubsampledGaussian):
                 step.sigma(weights, t)
-            events.append(step.dp_event(weights, t))
-        return events
+            made[kind] = step.dp_event(weights, t)
+        return [made[kind] for kind in kinds]
 
     @property
     def broadcasts(self) -> int:

@@ -24,7 +24,7 @@ from runners.audit.run import Step, audit
 from runners.compose.composition import build
 from runners.compose.configuration import composed
 from runners.compose.outsourced import OutsourcedExperiment
-from runners.compose.overrides import one_sentence
+from runners.compose.overrides import one_sentence, quoted
 from runners.executor.deployment import use_threads
 from runners.record.terminal import say_error
 from runners.user_errors import USER_ERRORS
@@ -178,7 +178,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m runners.audit", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add: Any = parser.add_argument
-    add("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as of python -m runners.run")
+    add("overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings, as of python -m runners.run")
     add("--rounds", type=at_least(1), default=1, metavar="T", help="broadcasts of a replayed run (default: 1)")
     add(
         "--trials",

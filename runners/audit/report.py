@@ -14,7 +14,7 @@ from dpfbo.audit.faulty.faults import TWO_WORLDS, Caught
 from dpfbo.audit.server.examine import CHECKS
 from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.files import replace_file
-from dpfbo.privacy.accounting import delta_in_symbols, delta_in_words, finite_or_none
+from dpfbo.privacy.accounting import delta_in_symbols, delta_in_words, epsilon_in_words, finite_or_none
 from runners.audit import server_picture
 from runners.audit.run import Audit
 
@@ -53,9 +53,8 @@ def _bounds(audit: Audit) -> Table:
     for number, (v, varying) in enumerate(((a.verdict, a.replay.varying) for a in audit.repetitions), start=1):
         fit = "–" if v.fit_epsilon is None else f"{v.fit_epsilon:.3f}"
         words = "holds" if v.holds else "[bold]VIOLATED[/bold]" + _broken_at(v)
-        table.add_row(
-            str(number), f"{v.claim.epsilon:.3f}", f"{v.epsilon:.3f}", fit, words + ", charges vary" * varying
-        )
+        claimed = epsilon_in_words(v.claim.epsilon, 3)
+        table.add_row(str(number), claimed, f"{v.epsilon:.3f}", fit, words + ", charges vary" * varying)
     return table
 
 
@@ -132,7 +131,8 @@ def write(audit: Audit, answer: Mapping[str, Any], folder: Path) -> list[Path]:
         v = first.verdict
         fit = "" if v.fit_epsilon is None else f", {v.fit_epsilon:.3f} by fit"
         title = (
-            f"{audit.name}, {audit.rounds} broadcast{'s' * (audit.rounds > 1)}: claimed ε = {v.claim.epsilon:.3f} "
+            f"{audit.name}, {audit.rounds} broadcast{'s' * (audit.rounds > 1)}: "
+            f"claimed ε = {epsilon_in_words(v.claim.epsilon, 3)} "
             f"({audit.accountant}, {delta_in_symbols(v.claim.delta)}, {v.claim.relation}); "
             f"lower bound {v.epsilon:.3f}{fit} ({v.confidence:.0%})"
         )

@@ -23,7 +23,7 @@ from dpfbo.outsourced.transforms import NORM
 from dpfbo.outsourced.transforms.gaussian import GaussianNoise
 from dpfbo.outsourced.transforms.histogram import Histogram
 from dpfbo.outsourced.transforms.plain import Plain
-from dpfbo.privacy.accounting import delta_in_symbols, delta_in_words, finite_or_none
+from dpfbo.privacy.accounting import delta_in_symbols, delta_in_words, epsilon_in_words, finite_or_none
 from dpfbo.privacy.entropy import SystemEntropy
 from dpfbo.privacy.noise import DiscreteGaussian
 from runners.audit import table_release_picture
@@ -153,7 +153,7 @@ def _told(audit: OutsourcedAudit) -> Shown:
         v = t.verdict
         fit = "–" if v.fit_epsilon is None else f"{v.fit_epsilon:.3f}"
         words = "holds" if t.holds else "[bold]VIOLATED[/bold]"
-        numbers = (f"{t.accuracy:.1%}", f"{v.claim.epsilon:.3f}", f"{v.epsilon:.3f}", fit)
+        numbers = (f"{t.accuracy:.1%}", epsilon_in_words(v.claim.epsilon, 3), f"{v.epsilon:.3f}", fit)
         shown.add_row(t.attack.name, t.attack.words, *numbers, words)
     return shown
 
@@ -174,7 +174,8 @@ def _notes(audit: OutsourcedAudit) -> list[str]:
     most = two_tables.most_shown(claim, v.trials, v.confidence)
     notes = [
         audit.experiment.published_claim
-        or f"claimed: epsilon {claim.epsilon:.3f}, {delta_in_words(claim.delta)}, relation: {claim.relation}",
+        or f"claimed: epsilon {epsilon_in_words(claim.epsilon, 3)}, {delta_in_words(claim.delta)}, "
+        f"relation: {claim.relation}",
         f"bounds: {v.trials} releases of each table, Clopper-Pearson, confidence {v.confidence:.0%} for all of a row; "
         f"without a single error they would show epsilon {most:.2f}",
     ]
@@ -232,7 +233,9 @@ def write(audit: OutsourcedAudit, answer: dict[str, Any], folder: Path) -> list[
     path = folder / "audit.json"
     replace_file(path, lambda file: file.write(text.encode()))
     kind = "published claim" if audit.experiment.published_claim else "claimed"
-    title = f"{audit.title}: {kind} ε = {audit.claim.epsilon:.3f}, {delta_in_symbols(audit.claim.delta)}"
+    title = (
+        f"{audit.title}: {kind} ε = {epsilon_in_words(audit.claim.epsilon, 3)}, {delta_in_symbols(audit.claim.delta)}"
+    )
     told = list({id(t.attack): t for t in reversed(audit.told)}.values())[::-1]  # the first repetition of each
     rebuilt = audit.reconstructions[0] if audit.reconstructions else None
     return [path, table_release_picture.draw(told, rebuilt, title, folder / "audit.png")]

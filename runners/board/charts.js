@@ -115,7 +115,7 @@ const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", 
 function frontierTrace(experiment, setting, ends, order) {
   const { colour, dash } = look(experiment.key, setting.name);
   const { mean, se, n } = setting.final, level = setting.epsilon.spent === 0;
-  const words = `<b>${plain(setting.label)}</b><br>final: ${withError(setting.final)}, mean of ${n} ${n === 1 ? "seed" : "seeds"}<br>ε = ${digits(setting.epsilon.spent)}${level ? ": nothing is released" : ""}`;
+  const words = `<b>${plain(setting.label)}</b><br>final: ${withError(setting.final)}, mean of ${n} ${n === 1 ? "seed" : "seeds"}<br>ε = ${digits(setting.epsilon.spent)}${setting.epsilon.nothing ? ": nothing is released" : ""}`;
   const error = { type: "data", array: [se || 0], visible: se !== null, color: colour, thickness: 1.5, width: 4 + 2 * (order % 4) };
   return {
     x: level ? ends : [setting.epsilon.spent], y: level ? ends.map(() => mean) : [mean], text: level ? ends.map(() => words) : [words],
@@ -140,8 +140,10 @@ function frontier(experiment, panel, settings, others) {
   }
   const notes = ["final metric over the finished seeds ± standard error", ...notesOf(experiment, points)];
   if (grey.length) notes.push("grey: settings that are not drawn elsewhere");
-  const level = ready.filter((s) => s.epsilon.spent === 0).map((s) => s.label);
-  if (level.length) notes.push(`level line: nothing released, ε = 0 (${some(level)})`);
+  const level = ready.filter((s) => s.epsilon.spent === 0);
+  const nothing = level.filter((s) => s.epsilon.nothing).map((s) => s.label), free = level.filter((s) => !s.epsilon.nothing).map((s) => s.label);
+  if (nothing.length) notes.push(`level line: nothing released, ε = 0 (${some(nothing)})`);
+  if (free.length) notes.push(`level line: ε = 0 (${some(free)})`);
   const none = settings.filter((s) => s.final && s.epsilon && (s.epsilon.spent === null || s.epsilon.claim)).map((s) => s.label);
   if (none.length) notes.push(`no finite epsilon, not drawn: ${some(none)}`);
   return { title: "frontier", notes, traces, layout: layout(axis("final ε", logX), axis(panel.metric, panel.lower_is_better && spansDecade(y))) };

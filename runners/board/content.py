@@ -142,6 +142,7 @@ def _epsilon(setting: ReadSetting, facts: TrialFacts, notes: list[dict[str, str]
         notes.append(note)
     return {
         "spent": number(found.value),
+        "nothing": found.value == 0 and facts.private is False,  # a private release may cost 0 at a large delta
         "none": math.isinf(found.value),
         "so_far": found.so_far,
         "target": facts.target if facts.private else None,

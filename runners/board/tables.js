@@ -37,7 +37,7 @@ function epsilonBars(experiment, settings) {
   const sums = spent.some((s) => s.epsilon.real) ? " Each seed of a real release has a ledger of its own: on the same data they add up." : "";
   const sofar = spent.some((s) => s.epsilon.so_far) ? " So far: as the runs last noted it; a ledger may already hold more." : "";
   const infinite = others.filter((s) => s.epsilon.none || s.epsilon.claim).map((s) => s.label);
-  const nothing = others.filter((s) => s.epsilon.spent === 0).map((s) => s.label);
+  const nothing = others.filter((s) => s.epsilon.nothing).map((s) => s.label);
   return [
     el("h3", {}, "Epsilon spent"), el("ul", { class: "bars" }, rows),
     el("p", { class: "notes" }, [...notes.map((note) => `${note}.`), spent.length ? `Largest of a setting's seeds${limited ? "; the mark is the limit" : ""}.${sums}${sofar}` : "",

@@ -18,7 +18,7 @@ class LocalExecutor:
 
     def __post_init__(self) -> None:
         checks.one_of("device", self.device, DEVICES)
-        checks.integer("threads", self.threads, minimum=1)
+        checks.integer("threads", self.threads, minimum=1, maximum=checks.MOST_WORKERS)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,14 @@ from runners.compose.conf_folder import CONF, added_folders, groups
 from runners.compose.configuration import composed
 
 
+def quoted(override: str) -> str:
+    """The override with its value in quotes where Hydra's grammar needs them: for letters beyond ASCII."""
+    key, equals, value = override.partition("=")
+    if not equals or value.isascii() or set(value) & set("'\"\\,[]{}()"):
+        return override
+    return f"{key}='{value}'"
+
+
 def one_sentence(message: str) -> str:
     """Hydra's message about an override, shortened, with the nearest known name."""
     several = re.search(r"Ambiguous value for argument '([^=']+)=", message)

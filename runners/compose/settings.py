@@ -104,8 +104,8 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         checks.integer("seed", self.seed, minimum=0)
-        checks.integer("rounds", self.rounds, minimum=1)
-        checks.integer("n_init", self.n_init, minimum=1)
+        checks.integer("rounds", self.rounds, minimum=1, maximum=checks.MOST_ROUNDS)
+        checks.integer("n_init", self.n_init, minimum=1, maximum=checks.MOST_INITIAL)
         checks.one_of("progress", self.progress, (True, False))
         checks.one_of("resume", self.resume, (True, False, ANY_CODE))
         checks.one_of("again", self.again, (True, False))

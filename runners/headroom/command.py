@@ -25,7 +25,7 @@ from dpfbo.files import replace_file
 from runners.arguments import Parser, add_folder, at_least, folders_as_options
 from runners.compose.composition import Composition
 from runners.compose.configuration import composing
-from runners.compose.overrides import one_sentence
+from runners.compose.overrides import one_sentence, quoted
 from runners.headroom.sharing import Headroom, common_points, headroom, values_at
 from runners.record.terminal import say_error
 from runners.sweep.plan import expanded, parse_seeds
@@ -164,7 +164,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", default="0", help="of synthetic functions, such as 0..19 (default: 0)")
     parser.add_argument("--points", type=at_least(2), default=128, help="at most so many (default: 128)")
     parser.add_argument("--json", action="store_true", help="for a program, on standard output")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="the problem's settings, and n_init")
+    parser.add_argument(
+        "overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="the problem's settings, and n_init"
+    )
     add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
     return parser.parse_intermixed_args(folders_as_options(argv, "results_dir"))
 

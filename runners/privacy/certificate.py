@@ -37,6 +37,8 @@ NOT_COVERED = (
     "mistakes in the program: an audit looks for them, and cannot prove that there is none",
 )
 CONFIDENCE = 0.95  # of the audit's bounds
+_LARGEST_DELTA = 0.01  # a chance of 1 % that epsilon protects nobody
+_PART_OF_ONE_AGENT = 0.7  # of 1 / N; the default N^-1.1 is below it from N = 36 on
 _SAME = 1e-9  # relative difference of two epsilons of the same charges that comes from rounding
 
 
@@ -135,11 +137,18 @@ def _checks(
         "the summary's epsilon is not below the ledger's", not less,
         f"{', '.join(less)} says less than the ledger" if less else "by every accountant",
     )  # fmt: skip
-    delta, n_agents = summary["delta"], summary.get("n_agents") or 1
-    yield found(
-        "delta is small", delta * n_agents < 1,
-        f"delta times the number of agents is {delta * n_agents:.2g}; it should be far below 1",
-    )  # fmt: skip
+    yield _small_delta(summary["delta"], summary.get("n_agents") or 1, found)
+
+
+def _small_delta(delta: float, n_agents: int, found: Callable[[str, bool, str], dict[str, Any]]) -> dict[str, Any]:
+    """The check that delta is a small chance, and clearly below that of a release that names one agent at random."""
+    most = _PART_OF_ONE_AGENT / n_agents
+    holds = delta <= _LARGEST_DELTA and delta <= most
+    words = (
+        f"delta is {delta:.3g}; it should be at most {_LARGEST_DELTA:g}, and at most {_PART_OF_ONE_AGENT:g} / "
+        f"{n_agents} agents = {most:.3g}"
+    )
+    return found("delta is small", holds, words if holds else f"no: {words}")
 
 
 def _less(said: float | None, ledger: float | None) -> bool:

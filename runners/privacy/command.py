@@ -145,7 +145,7 @@ def ledger(args: argparse.Namespace) -> int | None:
     if (args.delta is None) == (args.agents is None):
         raise ValueError("one of --delta and --agents must be given, for delta or the N of N^-1.1")
     if args.agents is not None:
-        checks.integer("--agents", args.agents, minimum=1)
+        checks.integer("--agents", args.agents, minimum=1, maximum=checks.MOST_AGENTS)
     delta = args.delta if args.agents is None else default_delta(args.agents)
     check_delta(delta, "--delta")
     with _progress("computing"):

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpfbo import checks
 from dpfbo.files import replace_file
 from dpfbo.privacy.accounting import delta_in_symbols
 from dpfbo.privacy.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
-from runners.privacy.planner import MOST_ROUNDS, PlannedRun
+from runners.privacy.planner import PlannedRun
 from runners.record import picture
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Panel:
 def grids(run: PlannedRun) -> dict[str, list[float]]:
     """The values of each panel, the given one among them: z and q evenly spaced on a logarithmic axis."""
     n = FEW_POINTS if run.weights_matter or run.growth else POINTS
-    least, longest = SMALLEST_NOISE, MOST_ROUNDS
+    least, longest = SMALLEST_NOISE, checks.MOST_ROUNDS
     if run.growth < 0:  # the last round must keep some noise
         least = min(run.z, least * run.rounds**-run.growth)
         longest = max(run.rounds, int(math.exp(min(20.0, math.log(run.z / SMALLEST_NOISE) / -run.growth))))

@@ -22,8 +22,6 @@ COVERS = (
     "whose ledgers add up, nor what an agent publishes itself"
 )
 GIVEN = ("epsilon", "q", "z", "rounds")  # three of these decide the fourth
-MOST_AGENTS = 10_000_000
-MOST_ROUNDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -52,10 +50,8 @@ class PlannedRun:
     zs: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        checks.integer("--agents", self.agents, minimum=1)
-        checks.integer("--rounds", self.rounds, minimum=1)
-        if self.rounds > MOST_ROUNDS:
-            raise ValueError(f"--rounds must be at most {MOST_ROUNDS}, got {self.rounds}")
+        checks.integer("--agents", self.agents, minimum=1, maximum=checks.MOST_AGENTS)
+        checks.integer("--rounds", self.rounds, minimum=1, maximum=checks.MOST_ROUNDS)
         checks.probability("--q", self.q)
         for z in self.zs or (self.z,):
             _check_multiplier("--zs" if self.zs else "--z", z)
@@ -77,11 +73,11 @@ class PlannedRun:
                 checks.integer(name, value, minimum)
             elif self.weights_matter:
                 raise ValueError(f"{name} must be given with --charge effective and several regions, got none")
-        if self.agents > MOST_AGENTS:
-            raise ValueError(f"--agents must be at most {MOST_AGENTS}, got {self.agents}")
 
     def _check_growth(self) -> None:
         checks.real("--growth", self.growth)
+        if self.growth and self.rounds > (most := checks.MOST_DIFFERENT_ROUNDS):
+            raise ValueError(f"--rounds must be at most {most} with --growth, got {self.rounds}")
         if abs(self.growth) > 10:
             raise ValueError(f"--growth must lie in [-10, 10], got {self.growth!r}")
         if self.zs and self.growth:
@@ -168,8 +164,12 @@ def solved(run: PlannedRun, unknown: str, target: float, accountant: str | None)
         return replace(run, z=plan.calibrate_noise(lambda z: replace(run, z=z).events(), target, least))
     if unknown == "q":
         return replace(run, q=plan.calibrate_sampling(lambda q: replace(run, q=q).events(), target))
-    T = plan.calibrate_rounds(lambda T: replace(run, rounds=T).events(), target, alike=not run.growth)
-    return replace(run, rounds=T)
+
+    def events_of(T: int) -> list[dp_accounting.DpEvent]:
+        events = replace(run, rounds=min(T, checks.MOST_ROUNDS)).events()
+        return events + events[-1:] * (T - len(events))  # the search tries one round beyond the limit
+
+    return replace(run, rounds=plan.calibrate_rounds(events_of, target, alike=not run.growth))
 
 
 def _check_multiplier(name: str, z: object) -> None:

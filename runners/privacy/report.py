@@ -84,4 +84,4 @@ def caption(answer: dict[str, Any]) -> list[str]:
 def _in_words(epsilon: float | None) -> str:
     if epsilon is None:
         return "none"
-    return f"{epsilon:.2f}" if epsilon == 0 or 0.1 <= epsilon < 1e4 else f"{epsilon:.3g}"
+    return f"{epsilon:.2f}" if 0.1 <= epsilon < 1e4 else f"{epsilon:.3g}"

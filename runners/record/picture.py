@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfbo.privacy.accounting import delta_in_symbols, in_words
+from dpfbo.privacy.accounting import delta_in_symbols, epsilon_in_words, in_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,8 +99,11 @@ def reason_without_epsilon(summary: Mapping[str, Any], spent: np.ndarray, rounds
         return "ε: none, the published claim is not a guarantee"
     if summary["epsilon"][summary["accountant"]] is None or not np.isfinite(spent).all():
         return "ε: none, what is shared is not protected by noise"
-    if len(spent) != rounds:
+    if summary["n_charges"] == 0:
         return "ε = 0: nothing is sent or released"
+    if len(spent) != rounds:
+        n = summary["n_charges"]
+        return f"ε = {epsilon_in_words(float(spent[-1]))}, of {n} release{'s' * (n > 1)}"
     if "published_claim" in summary:
         at = delta_in_symbols(summary["delta"])
         return fill(f"ε = {spent[-1]:.3g} at {at}, of one release before the first round", LINE)

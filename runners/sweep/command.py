@@ -20,7 +20,7 @@ from rich.table import Table
 from dpfbo.privacy.accounting import delta_in_words, in_words
 from runners.arguments import Parser
 from runners.compose.conf_folder import groups
-from runners.compose.overrides import no_setting, one_sentence
+from runners.compose.overrides import no_setting, one_sentence, quoted
 from runners.dashboard.log_experiment import log_sweep
 from runners.record.terminal import say_error
 from runners.sweep import progress_table
@@ -341,7 +341,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dry-run", action="store_true", help="list trials and predicted epsilon, run nothing")
     parser.add_argument("--cancel", action="store_true", help="end the Slurm job of the experiment, run nothing")
     parser.add_argument("--json", action="store_true", help="the result for a program, on standard output")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as for runners.run")
+    parser.add_argument("overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings, as for runners.run")
     args = parser.parse_intermixed_args(argv)
     for override in args.overrides:
         if "=" not in override and not override.startswith("~"):

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import dpfbo
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior, moved
 from dpfbo.federated.population.agents import Agents, Source
 from dpfbo.federated.population.shard import Shard
@@ -400,3 +401,37 @@ def test_a_shard_with_a_prior_stays_on_the_device_of_its_ids(name: str, design: 
     same_elsewhere(run)
     if len(ids) > 1 and name == "branin":
         assert sources >= {Source.own, Source.server}  # both kinds of query were tried
+
+
+@pytest.mark.parametrize("name", ["dp_prior", "dp_fts_de", "fts_original", "sobol_server"])
+def test_a_whole_run_stays_on_the_cpu(name: str) -> None:
+    """With the default device of a notebook on another device, as after `torch.set_default_device("cuda")`."""
+
+    def run() -> Any:
+        done = dpfbo.optimize(
+            lambda agent, x: -((x["x"] - 0.3) ** 2), {"x": dpfbo.Float(0, 1)}, 3, name, rounds=2, n_init=2,
+            acquisition=Acquisition(20, 2),
+        )  # fmt: skip
+        assert len(done.to_pandas()) == 12
+        return [(r.x, r.y, r.best) for r in done.result.rounds]
+
+    same_elsewhere(run)
+
+
+def test_agents_and_coordinator_stay_on_the_cpu() -> None:
+    def run() -> Any:
+        study = dpfbo.create_study(
+            {"x": dpfbo.Float(0, 1)}, n_agents=2, algorithm="dp_fts_de_plus", rounds=1, n_init=2, rng="seeded",
+            acquisition=Acquisition(20, 2),
+        )  # fmt: skip
+        agents, coordinator = [dpfbo.Agent(study, n) for n in range(2)], dpfbo.Coordinator(study)
+        for n, agent in enumerate(agents):
+            for y in (1.0, 2.0):
+                agent.tell(agent.ask(), y)
+            coordinator.receive(n, agent.message())
+        sent = coordinator.release()
+        for agent in agents:
+            agent.receive(sent)
+        return torch.tensor([agent.ask()["x"] for agent in agents], device="cpu")  # type: ignore[call-overload]
+
+    same_elsewhere(run)

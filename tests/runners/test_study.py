@@ -85,7 +85,7 @@ def test_results_are_read_from_standard_input_and_failures_are_told(tmp_path, mo
         ),
         (["new", "x.json", "--space", "space.yaml", "--agents", "2", "--epsilon", "-1"], "epsilon must be a finite"),
         (["join", "s", "space.yaml", "--agent", "0"], "space.yaml is no description of a study"),
-        (["join", "s", "study.json", "--agent", "2"], "agent must be one of 0, 1, got 2"),
+        (["join", "s", "study.json", "--agent", "2"], "agent must be at most 1, got 2"),
         (["tell", "site", "{}"], "a result must read"),
         (["tell", "site", "what"], "a result must read"),
         (["message", "site", "m.bin"], "the message of round 0 needs the values of 3 more points"),

@@ -73,8 +73,8 @@ class Agents:
     prior: PriorModel | None = None
 
     def __post_init__(self) -> None:
-        checks.integer("rounds", self.rounds, minimum=1)
-        checks.integer("n_init", self.n_init, minimum=1)
+        checks.integer("rounds", self.rounds, minimum=1, maximum=checks.MOST_ROUNDS)
+        checks.integer("n_init", self.n_init, minimum=1, maximum=checks.MOST_INITIAL)
         checks.positive("message_noise", self.message_noise)
         checks.one_of("message", self.message, [*_MESSAGES, *extensions.entries(extensions.MESSAGES)])
         checks.one_of("message_center", self.message_center, (True, False))

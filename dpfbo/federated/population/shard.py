@@ -50,7 +50,7 @@ class Shard:
     def __init__(
         self, problem: Problem, agents: Agents, ids: Tensor, threads: int = 1, block: int | None = None
     ) -> None:
-        checks.integer("threads", threads, minimum=1)
+        checks.integer("threads", threads, minimum=1, maximum=checks.MOST_WORKERS)
         self._problem, self._agents, self._ids = problem, agents.to(ids.device), ids
         self._threads = threads if self._agents.threads_allowed and ids.device.type == "cpu" else 1
         size = self._block_size(len(ids)) if block is None else block
@@ -109,7 +109,7 @@ class Shard:
         """The messages of the agents `ids[rows]`, k x M; rows: k, in increasing order."""
         if self._turn is not None and self._turn.messages is not None:
             return self._turn.messages[rows]
-        edges = torch.tensor([0, *(len(block.ids) for block in self._blocks)]).cumsum(0)
+        edges = torch.tensor([0, *(len(block.ids) for block in self._blocks)], device="cpu").cumsum(0)
         cuts = torch.searchsorted(rows.cpu(), edges).tolist()
         wanted = {
             block: rows[a:b] - int(first)

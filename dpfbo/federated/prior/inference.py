@@ -94,7 +94,7 @@ class Evidence:
         self.traces = sums.A.diagonal().unflatten(0, (self.blocks, -1)).sum(1)  # tr(A E_j)
         inferred = [] if noise is not None else [_NOISE]
         prior = [_SHARED, _VARIANCE, *[_SPLIT] * (self.blocks - 1), *inferred]
-        self.centre, self.sd = torch.tensor(prior, dtype=torch.float64).T
+        self.centre, self.sd = torch.tensor(prior, dtype=torch.float64, device="cpu").T
 
     def variances(self, theta: Tensor) -> Variances:
         """Hyper-parameters from theta, b x p. A block of J has J times its part: its features have norm 1 / sqrt(J)."""
@@ -150,8 +150,8 @@ def infer(released: Released, sums: DesignSums, noise: float | None = None) -> C
         return value.detach(), gradient, None
 
     start = evidence.centre.repeat(len(_STARTS), 1)
-    start[:, 0] = torch.logit(torch.tensor(_STARTS, dtype=torch.float64))
+    start[:, 0] = torch.logit(torch.tensor(_STARTS, dtype=torch.float64, device="cpu"))
     low, high = ((evidence.centre + side * _BOUND * evidence.sd).expand_as(start) for side in (-1, 1))
-    step = torch.ones(len(start), dtype=torch.float64)
+    step = torch.ones(len(start), dtype=torch.float64, device="cpu")
     theta, value = optimize.minimize(negative, start, low, high, step, _STOPPING)
     return evidence.posterior(theta[value.argmin()])

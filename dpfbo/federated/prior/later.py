@@ -91,7 +91,7 @@ def joint_posterior(first: CommonPosterior, releases: Sequence[Released], sums: 
     AU = [U * a for a, U in bases]  # A_i U_i
     c = first.common[:, None] * torch.cat(AU, 1)  # M x r
     V = torch.cat(AU, 1).T @ c
-    edges = torch.tensor([0] + [len(a) for a, _ in bases]).cumsum(0).tolist()
+    edges = torch.tensor([0] + [len(a) for a, _ in bases], device="cpu").cumsum(0).tolist()
     for i, (a, U) in enumerate(bases):
         rows = slice(edges[i], edges[i + 1])
         for j, (_, W) in enumerate(bases):

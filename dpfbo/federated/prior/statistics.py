@@ -35,7 +35,7 @@ class Statistics:
 
     def kappa(self, n_init: int) -> float:
         """The factor of the scalar `y' H y`. Raises SettingError for a design of one point, which has no contrast."""
-        checks.integer("n_init", n_init, minimum=2)
+        checks.integer("n_init", n_init, minimum=2, maximum=checks.MOST_INITIAL)
         return self.scalar_weight / (n_init - 1) ** 0.5
 
     def usual_norm(self, n_init: int) -> float:

@@ -1,7 +1,8 @@
 """Weights `phi_n^(i)` of distributed exploration, the weight of agent n in region i (paper, Sec. 3.2).
 
 A weighting is called with (round, assignment, P) and returns the `P x N` weights, each row summing to 1 over the
-agents. One file each; its YAML in `conf/weights/` names the class.
+agents. Rounds with the same `level(round)`, where a weighting has one, have the same weights, and so one privacy event;
+of a weighting without it, every round has its own. One file each; its YAML in `conf/weights/` names the class.
 """
 
 from collections.abc import Callable

@@ -21,6 +21,9 @@ class Power:
         checks.positive("c", self.c)
         checks.positive("exponent", self.exponent)
 
+    def level(self, round: int) -> float:
+        return self.decay(round)
+
     def __call__(self, round: int, assignment: Tensor, P: int) -> Tensor:
         c_t = 1 + (self.c - 1) * self.decay(round)
         return normalised(c_t**self.exponent, 1.0, assignment, P)

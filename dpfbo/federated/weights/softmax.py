@@ -23,5 +23,8 @@ class Softmax:
     def __post_init__(self) -> None:
         checks.non_negative("a", self.a)
 
+    def level(self, round: int) -> float:
+        return self.decay(round)
+
     def __call__(self, round: int, assignment: Tensor, P: int) -> Tensor:
         return normalised(1.0, math.exp(-self.a * self.decay(round)), assignment, P)

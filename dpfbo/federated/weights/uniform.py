@@ -11,5 +11,8 @@ from dpfbo.federated.weights import normalised
 class Uniform:
     """`phi_n^(i) = 1 / N` in every round ("DE without weights", paper Fig. 5)."""
 
+    def level(self, round: int) -> float:
+        return 1.0
+
     def __call__(self, round: int, assignment: Tensor, P: int) -> Tensor:
         return normalised(1.0, 1.0, assignment, P)

@@ -73,7 +73,9 @@ class OneRowEach:
         n = len(table.rows)
         if len(values) != n or (order is not None and len(order) != n):
             raise ValueError(f"the release that was kept has {len(values)} rows, and the table {n}: delete the folder")
-        return OneRowEach(torch.arange(n) if order is None else torch.tensor(order, dtype=torch.long))
+        return OneRowEach(
+            torch.arange(n, device="cpu") if order is None else torch.tensor(order, dtype=torch.long, device="cpu")
+        )
 
     def __len__(self) -> int:
         return len(self.order)
@@ -140,6 +142,6 @@ def centred(rows: Tensor) -> Tensor:
 def within(rows: Tensor, public: Public) -> tuple[Tensor, int]:
     """Rows moved to the nearest point of the public box, and the number of rows that moved. The box is convex, so
     that no two rows get farther apart."""
-    low, high = (torch.tensor(bound, dtype=rows.dtype) for bound in (public.lower, public.upper))
+    low, high = (torch.tensor(bound, dtype=rows.dtype, device="cpu") for bound in (public.lower, public.upper))
     moved = rows.clamp(low, high)
     return moved, int((moved != rows).any(1).sum())

@@ -54,30 +54,30 @@ class Cells:
     def widths(self) -> Tensor:
         """The widths of a cell, d."""
         low, high = self._bounds()
-        return (high - low) / torch.tensor(self.shape) * self.scale
+        return (high - low) / torch.tensor(self.shape, device="cpu") * self.scale
 
     def centres(self) -> Tensor:
         """The centres of all cells, cells x d, in the order of their numbers."""
         low, _ = self._bounds()
-        axes = [torch.arange(count, dtype=torch.float64) + 0.5 for count in self.shape]
+        axes = [torch.arange(count, dtype=torch.float64, device="cpu") + 0.5 for count in self.shape]
         return low * self.scale + torch.cartesian_prod(*axes).view(len(self), -1) * self.widths
 
     def of(self, table: Table) -> tuple[Tensor, int]:
         """The cell number of every row, n, and the number of rows outside the box, which count for the nearest cell."""
         rows, n_moved = within(table.rows, self.public)
         low, high = self._bounds()
-        counts = torch.tensor(self.shape)
+        counts = torch.tensor(self.shape, device="cpu")
         axis = ((rows - low) / (high - low) * counts).long().clamp(min=0)
         axis = torch.minimum(axis, counts - 1)
-        number = torch.zeros(len(rows), dtype=torch.long)
+        number = torch.zeros(len(rows), dtype=torch.long, device="cpu")
         for k, count in enumerate(self.shape):
             number = number * count + axis[:, k]
         return number, n_moved
 
     def _bounds(self) -> tuple[Tensor, Tensor]:
         return (
-            torch.tensor(self.public.lower, dtype=torch.float64),
-            torch.tensor(self.public.upper, dtype=torch.float64),
+            torch.tensor(self.public.lower, dtype=torch.float64, device="cpu"),
+            torch.tensor(self.public.upper, dtype=torch.float64, device="cpu"),
         )
 
 
@@ -100,7 +100,7 @@ class CellRows:
         number, _ = grid.of(table)
         order = torch.argsort(number, stable=True)
         ends = torch.cumsum(torch.bincount(number, minlength=len(grid)), 0)
-        starts = torch.cat([torch.zeros(1, dtype=torch.long), ends[:-1]])
+        starts = torch.cat([torch.zeros(1, dtype=torch.long, device="cpu"), ends[:-1]])
         parts = [order[a:b] for a, b in zip(starts[kept].tolist(), ends[kept].tolist(), strict=True)]
         return CellRows(grid.centres()[kept], table.rows * grid.scale, parts)
 

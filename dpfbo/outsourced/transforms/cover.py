@@ -41,7 +41,7 @@ class Cover(Transform):
         return self.grid(table.public).scale
 
     def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
-        zeros = torch.zeros(len(self.grid(table.public)), 1, dtype=torch.float64)
+        zeros = torch.zeros(len(self.grid(table.public)), 1, dtype=torch.float64, device="cpu")
         n = len(table.rows)
         diagnostics = Diagnostics(signal=0.0, noise=0.0, n_chosen=n, n_clipped=0, n_rejected=0)
         return Release(zeros, sigma=0.0, sensitivity=0.0), Unreleased(diagnostics)
@@ -54,4 +54,4 @@ class Cover(Transform):
         return len(self.grid(public))
 
     def candidate_rows(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
-        return CellRows.of(self.grid(table.public), values, torch.arange(len(values)), table)
+        return CellRows.of(self.grid(table.public), values, torch.arange(len(values), device="cpu"), table)

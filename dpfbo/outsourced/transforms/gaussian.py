@@ -75,4 +75,6 @@ class GaussianNoise(Transform):
         return release, Unreleased(diagnostics, order.tolist())
 
     def candidates(self, values: Tensor, public: Public) -> Candidates:
-        return Candidates(values, torch.full((public.dimension,), self.sigma(public) ** 2, dtype=torch.float64))
+        return Candidates(
+            values, torch.full((public.dimension,), self.sigma(public) ** 2, dtype=torch.float64, device="cpu")
+        )

@@ -20,7 +20,7 @@ class Indices(Transform):
 
     def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
         n = len(table.rows)
-        zeros = torch.zeros(n, 1, dtype=torch.float64)
+        zeros = torch.zeros(n, 1, dtype=torch.float64, device="cpu")
         diagnostics = Diagnostics(signal=0.0, noise=0.0, n_chosen=n, n_clipped=0, n_rejected=0)
         return Release(zeros, sigma=0.0, sensitivity=0.0), Unreleased(diagnostics)
 

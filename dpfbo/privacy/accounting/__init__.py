@@ -32,7 +32,7 @@ REPLACE_ONE = "replace-one"  # one agent's messages replaced by any others
 MANY_DIFFERENT = 128  # kinds of round; of more than these, accountants analyse all at once instead of one by one
 _LARGEST_MULTIPLIER = 1e6  # largest z; more noise is accounted for as this much, so that squares stay ordinary numbers
 _LARGE_DELTA, _USUAL_DELTA = 0.01, 0.001  # a delta that is said in words, and one that raises no question
-_TWO_DECIMALS = 0.1  # epsilon from which two decimals are enough
+_DECIMALS = 0.1  # epsilon from which two decimals are enough
 _DIGITS = 8  # significant digits of z
 
 
@@ -103,17 +103,17 @@ def delta_in_symbols(delta: float) -> str:
     return delta_in_words(delta).replace("delta", "δ =").replace("epsilon", "ε")
 
 
-def epsilon_in_words(epsilon: float | None) -> str:
-    """Epsilon with the digits of a table; a real cost is never `0.00`, and `none` stands for no finite one."""
+def epsilon_in_words(epsilon: float | None, decimals: int = 2) -> str:
+    """Epsilon with the decimals of a table, or two digits; a real cost is never `0.00`, and `none` is no finite one."""
     if epsilon is None or not math.isfinite(epsilon):
         return "none"
-    return f"{epsilon:.2f}" if epsilon >= _TWO_DECIMALS else f"{epsilon:.2g}"
+    return f"{epsilon:.{decimals}f}" if epsilon >= _DECIMALS else f"{epsilon:.2g}"
 
 
 def check_delta(delta: object, name: str = "delta") -> None:
     """Raise SettingError unless delta lies in (0, 1)."""
-    if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < float(delta) < 1:
-        raise SettingError(name, f"must lie in (0, 1), got {delta!r}")
+    if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < delta < 1:  # type: ignore[operator]
+        raise SettingError(name, f"must lie in (0, 1), got {checks.shown(delta)}")
 
 
 def accounted_multiplier(z: float) -> float:
@@ -142,6 +142,13 @@ def sampled_gaussian(event: dp_accounting.DpEvent) -> tuple[float, float]:
         f"moments, rdp, pld and gdp cannot analyse {type(event).__name__} under the {ZERO_OUT} relation: use "
         "sampling=poisson, or accountant=fixed_size with sampling=fixed_size"
     )
+
+
+def kinds_of(events: Sequence[dp_accounting.DpEvent]) -> list[tuple[float, float]]:
+    """`sampled_gaussian` of each event; an event object that is in the list many times is read once."""
+    known = {id(event): event for event in events}
+    kinds = {i: sampled_gaussian(event) for i, event in known.items()}
+    return [kinds[id(event)] for event in events]
 
 
 def finite_or_none(epsilon: float) -> float | None:

@@ -15,7 +15,7 @@ from dpfbo import checks
 DIGITS = 4  # significant digits of an answer
 SMALLEST_NOISE, LARGEST_NOISE = 0.01, 1e4  # multipliers that the accountants can handle
 SMALLEST_PROBABILITY = 1e-6
-MOST_ROUNDS = 100_000
+MOST_ROUNDS = checks.MOST_ROUNDS
 _MANY_TARGETS = 100.0  # times the target: the epsilon that stands for any larger one
 
 EpsilonOf = Callable[[float], float]

@@ -9,7 +9,7 @@ from typing import ClassVar
 import dp_accounting
 import numpy as np
 
-from dpfbo.privacy.accounting import ZERO_OUT, check_delta, sampled_gaussian
+from dpfbo.privacy.accounting import ZERO_OUT, check_delta, kinds_of, sampled_gaussian
 
 _LARGEST_LOG_MU2 = 200.0  # log mu^2, beyond which epsilon, about mu^2 / 2, counts as infinite
 
@@ -31,12 +31,12 @@ class Gdp:
 
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
-        terms = np.array([_log_mu2(*sampled_gaussian(event)) for event in events])
+        terms = np.array([_log_mu2(*kind) for kind in kinds_of(events)])
         return [_epsilon(total, delta) for total in np.logaddexp.accumulate(terms).tolist()]
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         check_delta(delta)
-        kinds = Counter(map(sampled_gaussian, events))
+        kinds = Counter(kinds_of(events))
         terms = [math.log(times) + _log_mu2(*kind) for kind, times in kinds.items()]
         return _epsilon(float(np.logaddexp.reduce(terms)), delta)  # of no terms: -inf
 

@@ -1,6 +1,7 @@
 """The moments accountant of the paper (Abadi et al. 2016), integer moments 1 to 32."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -10,7 +11,7 @@ import dp_accounting
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from dpfbo.privacy.accounting import MANY_DIFFERENT, ZERO_OUT, check_delta, sampled_gaussian
+from dpfbo.privacy.accounting import MANY_DIFFERENT, ZERO_OUT, check_delta, kinds_of, sampled_gaussian
 from dpfbo.privacy.accounting.poisson_divergences import poisson_divergences
 
 _MOMENTS = np.arange(1, 33)
@@ -31,7 +32,7 @@ class Moments:
 
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
-        kinds, total, epsilons = [sampled_gaussian(event) for event in events], np.zeros(len(_MOMENTS)), []
+        kinds, total, epsilons = kinds_of(events), np.zeros(len(_MOMENTS)), []
         moments = _log_moments_of(frozenset(kinds))
         for kind in kinds:
             total = total + moments[kind]
@@ -39,7 +40,13 @@ class Moments:
         return epsilons
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
-        return self.curve(events, delta)[-1] if events else 0.0
+        check_delta(delta)
+        if not events:
+            return 0.0
+        times = Counter(kinds_of(events))
+        moments = _log_moments_of(frozenset(times))
+        total = sum(n * moments[kind] for kind, n in times.items())
+        return float(np.min((total + math.log(1 / delta)) / _MOMENTS))
 
 
 @lru_cache(maxsize=8)

@@ -15,7 +15,7 @@ from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPriv
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from dpfbo.privacy.accounting import MANY_DIFFERENT, ZERO_OUT, check_delta, sampled_gaussian
+from dpfbo.privacy.accounting import MANY_DIFFERENT, ZERO_OUT, check_delta, kinds_of, sampled_gaussian
 from dpfbo.privacy.accounting.many_rounds import epsilons_of_different_rounds
 
 _INTERVAL = 1e-3  # largest interval of the discretised loss, which is rounded up
@@ -46,7 +46,7 @@ class Pld:
 
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
-        kinds = [sampled_gaussian(event) for event in events]
+        kinds = kinds_of(events)
         if len(set(kinds)) > MANY_DIFFERENT:
             return _epsilons_of_many(kinds, delta, each=True)
         one, total, epsilons, step = _one_round_each(set(kinds)), None, [0.0], 1
@@ -64,7 +64,7 @@ class Pld:
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         check_delta(delta)
-        kinds = [sampled_gaussian(event) for event in events]
+        kinds = kinds_of(events)
         if len(set(kinds)) > MANY_DIFFERENT:
             return _epsilons_of_many(kinds, delta, each=False)[-1]
         return _epsilon_of_all(tuple(Counter(kinds).items()), delta) if kinds else 0.0

@@ -12,7 +12,7 @@ import numpy as np
 from absl import logging as absl_logging
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from dpfbo.privacy.accounting import MANY_DIFFERENT, ZERO_OUT, check_delta, sampled_gaussian
+from dpfbo.privacy.accounting import MANY_DIFFERENT, ZERO_OUT, check_delta, kinds_of, sampled_gaussian
 from dpfbo.privacy.accounting.poisson_divergences import poisson_divergences
 
 ORDERS = tuple(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
@@ -35,7 +35,7 @@ class Rdp:
 
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
-        kinds, total, epsilons = [sampled_gaussian(event) for event in events], np.zeros(len(ORDERS)), []
+        kinds, total, epsilons = kinds_of(events), np.zeros(len(ORDERS)), []
         divergences = _divergences_of(frozenset(kinds))
         for kind in kinds:
             total = total + divergences[kind]
@@ -44,7 +44,7 @@ class Rdp:
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         check_delta(delta)
-        total, kinds = np.zeros(len(ORDERS)), Counter(map(sampled_gaussian, events))
+        total, kinds = np.zeros(len(ORDERS)), Counter(kinds_of(events))
         divergences = _divergences_of(frozenset(kinds))
         for kind, times in kinds.items():
             total = total + times * divergences[kind]

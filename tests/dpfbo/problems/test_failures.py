@@ -217,3 +217,21 @@ def test_failed_calls_are_repeated_in_processes(tmp_path):
 def test_other_policies_are_refused(settings, sentence):
     with pytest.raises(SettingError, match=sentence):
         Custom(tuned, space=SPACE, **settings)
+
+
+class Odd:
+    """A result that cannot be read or shown."""
+
+    def __float__(self):
+        raise KeyError("lost")
+
+    def __repr__(self):
+        raise KeyError("lost")
+
+
+@pytest.mark.parametrize("more", [{}, {"n_jobs": 2}])
+def test_a_result_that_cannot_be_read_is_a_failed_evaluation(more):
+    y = evaluated(lambda agent, x: Odd() if agent else 1.0, n_agents=2, on_failure="penalty", **more)
+    assert y[1].isnan().all() and (y[0] == 1).all()
+    with pytest.raises(EvaluationError, match="must return a number, got a value of type Odd$"):
+        evaluated(lambda agent, x: Odd(), n_agents=1)

@@ -5,6 +5,7 @@ import random
 import stat
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -435,6 +436,25 @@ class TestCallsThatDoNotFit:
         with pytest.raises(StateError, match="must be a finite number, got|tell needs a value or failed=True"):
             agent.tell(agent.ask(), y)
 
+    @pytest.mark.parametrize("y", [10**400, -1.7e308, 2e100])
+    def test_values_whose_squares_are_infinite(self, agent, y):
+        x = agent.ask()
+        with pytest.raises(StateError, match=r"y must be a number up to 1e\+100, got "):
+            agent.tell(x, y)
+        agent.tell(x, 1e100)
+
+    @pytest.mark.parametrize("x", [None, "abc", 3.0, [None, 1, 2], [10**400, 1, 1], ["a", 1, 2]])
+    def test_points_that_are_none(self, agent, x):
+        with pytest.raises(StateError, match="x must (be a configuration|have 3 numbers), got "):
+            agent.tell(x, 1.0)
+
+    def test_an_array_of_numbers_is_a_point(self):
+        study = dpfbo.create_study(dpfbo.Box((0.0, 0.0), (1.0, 2.0)), n_agents=N, algorithm="ts", rounds=T, n_init=1)
+        agent = Agent(study, 0)
+        agent.ask()
+        with pytest.raises(StateError, match="the initial points are public and come first"):
+            agent.tell(np.array([0.5, 0.5]), 1.0)
+
     def test_points_outside_the_space(self, agent):
         with pytest.raises(SettingError, match="depth must be a whole number from 1 to 12, got 99"):
             agent.tell({"rate": 0.3, "depth": 99, "kind": "a"}, 1.0)
@@ -442,7 +462,7 @@ class TestCallsThatDoNotFit:
             agent.tell([0.1], 1.0)
 
     def test_another_agent_and_another_space(self):
-        with pytest.raises(SettingError, match="agent must be one of .*, got 4"):
+        with pytest.raises(SettingError, match="agent must be at most 3, got 4"):
             Agent(study_of(), 4, SPACE)
         with pytest.raises(SettingError, match="space must be that of the study"):
             Agent(study_of(), 0, {"a": Float(0, 1)})

@@ -10,7 +10,7 @@ import torch
 
 import dpfbo
 from dpfbo import Acquisition, Categorical, Float, Integer, Preset, SettingError, Space
-from dpfbo.federated.schedule import Steps
+from dpfbo.federated.schedule import PowerSchedule, Steps
 from dpfbo.problems.custom import EvaluationError
 from dpfbo.study.presets import ALGORITHMS, algorithm_named, mechanism_for, weights_for
 from runners.compose.composition import Composition
@@ -217,3 +217,50 @@ def test_a_digest_changes_with_every_setting_and_is_the_same_in_every_process():
     program += "n_agents=3, delta=1e-3, rng='seeded', algorithm='ts').digest)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == digests[0]
+
+
+@pytest.mark.parametrize("value", [2**70, 10**9])
+@pytest.mark.parametrize("name", ["rounds", "n_agents", "n_init"])
+def test_sizes_that_no_run_can_have_are_refused_at_once(name, value):
+    with pytest.raises(SettingError, match=f"^{name} must be at most 10+, got {value}$"):
+        found(**{name: value})
+
+
+@pytest.mark.parametrize("settings", [{"n_jobs": 2**70}, {"threads": 2**70}])
+def test_more_workers_than_a_machine_has_are_refused(settings):
+    with pytest.raises(SettingError, match="must be at most 1024, got "):
+        found("ts", **settings)
+
+
+def test_a_tiny_epsilon_is_not_said_to_be_nothing():
+    words = str(found("dp_prior", epsilon=1e-9))  # at this delta the calibrated noise costs no epsilon at all
+    assert "nothing is sent" not in words and "epsilon 0 at delta 0.139" in words
+    assert "epsilon 0: nothing is sent or released" in str(found("ts"))
+
+
+@pytest.mark.parametrize("size", [1.7e308, -1.7e308, 2e100])
+def test_values_whose_squares_are_infinite_are_failed_evaluations(size):
+    with pytest.raises(EvaluationError, match=r"must return a number up to 1e\+100, got "):
+        found("ts", lambda agent, x: size)
+    left_out = found("ts", lambda agent, x: size if agent else tuned(agent, x), on_failure="penalty")
+    assert [best.agent for best in left_out.best()] == [0]
+
+
+def test_the_events_of_the_most_rounds_are_made_once_for_each_kind():
+    made = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", epsilon=None, rounds=100_000)
+    few = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", epsilon=None, rounds=60)
+    events = made.events
+    assert len(events) == 100_000 and len({id(event) for event in events}) < 100
+    assert events[:60] == few.events
+    for t in (0, 15, 30, 45, 59):
+        weights = few.weights(t, few.agents.regions.assign(torch.arange(6)), few.algorithm.P)
+        assert few.events[t] == few.step.dp_event(weights, t)
+
+
+def test_many_rounds_of_other_noise_each_are_refused():
+    made = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", epsilon=None, rounds=10_001)
+    changing = replace(made, mechanism=replace(made.mechanism, schedule=PowerSchedule(0.1)))
+    with pytest.raises(
+        SettingError, match="^rounds must be at most 10000 where noise or weights always change, got 10001"
+    ):
+        changing.events  # noqa: B018

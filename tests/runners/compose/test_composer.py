@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from runners.compose.configuration import Composer, composing
+from runners.compose.overrides import quoted
+from tests.helpers.compose import compose
 
 PIECES = (
     "algorithm=ts", "algorithm=dp_prior", "problem=branin", "weights=uniform", "privacy/schedule=steps", "privacy.z=2",
@@ -47,3 +49,22 @@ def test_files_are_read_once_for_each_choice_of_groups(monkeypatch):
         with pytest.raises(HydraException, match="zz"):
             composer.compose(["algorithm=dp_fts", "privacy.zz=1"])
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "quoted_"),
+    [
+        ("results_dir=/tmp/ä", "results_dir='/tmp/ä'"),
+        ("results_dir=/tmp/a", "results_dir=/tmp/a"),
+        ("results_dir='/tmp/ä'", "results_dir='/tmp/ä'"),
+        ("label=ä,b", "label=ä,b"),
+        ("problem.space={ä: 1}", "problem.space={ä: 1}"),
+        ("ä", "ä"),
+    ],
+)
+def test_letters_beyond_ascii_are_quoted_for_hydra(given, quoted_):
+    assert quoted(given) == quoted_
+
+
+def test_a_folder_beyond_ascii_composes():
+    assert compose(quoted("data_dir=/tmp/ä")).data_dir == "/tmp/ä"

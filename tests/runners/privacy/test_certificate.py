@@ -13,7 +13,15 @@ from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import QUIET, SYNTHETIC
 
-PRIVATE = [*SYNTHETIC, "algorithm=dp_fts_de", "privacy.q=0.5", "privacy.z=1", "rounds=3", "problem.n_agents=12"]
+PRIVATE = [
+    *SYNTHETIC,
+    "algorithm=dp_fts_de",
+    "privacy.q=0.5",
+    "privacy.z=1",
+    "rounds=3",
+    "problem.n_agents=12",
+    "privacy.delta=0.005",
+]
 
 
 def ran(folder, *settings):
@@ -86,9 +94,17 @@ def test_a_record_with_private_numbers_fails(folder):
     assert failing(folder) == ["the server's record holds released numbers alone"]
 
 
-def test_a_delta_that_protects_nobody_fails(folder):
-    change_summary(folder, delta=0.1)
-    assert failing(folder)[-1] == "delta is small"
+@pytest.mark.parametrize(
+    ("delta", "n_agents", "holds"),
+    [(0.1, 12, False), (4**-1.1, 4, False), (29**-1.1, 29, False), (0.0101, 4, False), (0.009, 100, False),
+     (0.01, 4, True), (200**-1.1, 200, True), (0.0069, 100, True)],
+)  # fmt: skip
+def test_a_delta_is_small_if_below_one_percent_and_below_one_agent(folder, delta, n_agents, holds):
+    change_summary(folder, delta=delta, n_agents=n_agents)
+    (check,) = [c for c in certificate.certificate(folder)["checks"] if c["check"] == "delta is small"]
+    assert check["holds"] == holds and check["words"].startswith("no: ") != holds
+    words = f"delta is {delta:.3g}; it should be at most 0.01, and at most 0.7 / {n_agents} agents = "
+    assert check["words"].removeprefix("no: ").startswith(words)
 
 
 @pytest.mark.parametrize(

@@ -369,7 +369,9 @@ def instead(option, value):
         ("--agents", None, "--agents must be given"),
         ("--rounds", "0", "--rounds must be an integer of at least 1, got 0"),
         ("--rounds", "many", "--rounds must be an integer of at least 1, got 'many'"),
-        ("--rounds", "2000000", "--rounds must be at most 1000000, got 2000000"),
+        ("--rounds", "2000000", "--rounds must be at most 100000, got 2000000"),
+        ("--rounds", str(2**70), f"--rounds must be at most 100000, got {2**70}"),
+        ("--agents", str(2**70), f"--agents must be at most 10000000, got {2**70}"),
         ("--rounds", None, "--rounds must be given"),
         ("--q", "0", "--q must lie in (0, 1], got 0"),
         ("--q", "1.4", "--q must lie in (0, 1], got 1.4"),
@@ -405,6 +407,7 @@ def test_a_wrong_value_is_one_sentence(capsys, option, value, says):
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
+        (["epsilon", *SMALL, "--rounds", "10001", "--growth", "0.1"], "--rounds must be at most 10000 with --growth"),
         (["calibrate", *LANDMINE, "--epsilon", "2"], "three of --epsilon, --q, --z and --rounds must be given, got --"),
         (["calibrate", "--agents", "29", "--q", "0.3", "--z", "1"], "three of --epsilon, --q, --z and --rounds must"),
         (["calibrate", "--agents", "29"], "three of --epsilon, --q, --z and --rounds must be given, got none"),

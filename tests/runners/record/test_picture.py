@@ -42,6 +42,7 @@ def summary(**changes: Any) -> dict[str, Any]:
         "epsilon": {"pld": 3.0, "moments": 5.0},
         "delta": 0.0371,
         "relation": "zero-out",
+        "n_charges": 3,
     } | changes
 
 
@@ -99,12 +100,14 @@ def test_a_large_delta_is_in_words_that_stay_inside(drawn: Any, more: dict[str, 
     [
         (None, [math.inf] * 3, "ε: none"),
         (None, [], "ε: none"),  # messages go between agents, without a server
-        (0.0, [], "ε = 0"),
+        (0.0, [], "ε = 0: nothing is sent or released"),
+        (1e-9, [1e-9], "ε = 1e-09, of 1 release"),  # a budget ended the releases
+        (0.0, [0.0], "ε = 0, of 1 release"),
     ],
 )
 def test_one_panel_that_says_why(drawn: Any, epsilon: float | None, epsilons: list[float], words: str) -> None:
-    (axes,) = drawn(summary(epsilon={"pld": epsilon}), epsilons).axes
-    assert words in axes.get_xlabel()
+    (axes,) = drawn(summary(epsilon={"pld": epsilon}, n_charges=len(epsilons)), epsilons).axes
+    assert axes.get_xlabel().partition("\n")[2].startswith(words)
 
 
 @pytest.mark.parametrize(("epsilons", "scale"), [([1.0, 2.0, 3.0], "linear"), ([0.5, 5.0, 50.0], "log")])

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpfbo.checks import SettingError
+from dpfbo.privacy import accounting
 from dpfbo.privacy.accounting import (
     ACCOUNTANTS,
     REPLACE_ONE,
@@ -150,6 +151,13 @@ def test_delta_in_pictures():
     assert delta_in_symbols(0.2) == "δ = 0.2 (large: a chance of 20% that ε protects nobody; 0.001 is usual)"
 
 
+def test_an_event_object_is_read_once(monkeypatch):
+    one, other, read = round_event(0.5, 1.0), round_event(0.5, 2.0), []
+    monkeypatch.setattr(accounting, "sampled_gaussian", lambda event: read.append(event) or sampled_gaussian(event))
+    assert accounting.kinds_of([one, one, other, one]) == [(0.5, 1.0), (0.5, 1.0), (0.5, 2.0), (0.5, 1.0)]
+    assert len(read) == 2
+
+
 def test_relations_in_words():
     assert in_words(ZERO_OUT) == "relation zero-out, user level"
     assert in_words(REPLACE_ONE) == "relation replace-one, user level"
@@ -177,3 +185,7 @@ def test_epsilon_in_files():
 )
 def test_a_real_cost_is_never_written_as_0(epsilon, words):
     assert epsilon_in_words(epsilon) == words
+
+
+def test_epsilon_with_other_decimals():
+    assert [epsilon_in_words(value, 3) for value in (0.5, 0.00012, 1e-9, 0.0)] == ["0.500", "0.00012", "1e-09", "0"]

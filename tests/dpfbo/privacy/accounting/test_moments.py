@@ -42,6 +42,12 @@ def test_moments_add_up_and_the_least_epsilon_counts(delta):
     assert Moments().epsilon([], delta) == 0.0
 
 
+def test_the_last_epsilon_of_the_curve_is_that_of_all_events():
+    events = [round_event(0.3, z) for z in (1.0, 2.0, 1.0, 0.7, 1.0)]
+    assert Moments().epsilon(events, 1e-3) == pytest.approx(Moments().curve(events, 1e-3)[-1], rel=1e-12)
+    assert Moments().epsilon([], 1e-3) == 0
+
+
 def test_events_of_another_kind_are_refused():
     Moments().check(round_event(0.3, 1.0))
     with pytest.raises(ValueError, match="moments, rdp, pld and gdp cannot analyse LaplaceDpEvent"):
