@@ -224,6 +224,13 @@ def large_delta(values: Iterable[float]) -> str:
     return f" (large: a chance of {largest:.0%} that ε protects nobody; 0.001 is usual)" if largest > 0.01 else ""
 
 
+def epsilon_words(epsilon: float | None) -> str:
+    """Epsilon with two decimals, or two digits where it is small: a real cost is never 0.00."""
+    if epsilon is None:
+        return "none"
+    return f"{epsilon:.2f}" if epsilon >= 0.1 else f"{epsilon:.2g}"
+
+
 def joined_by_or(values: Iterable[float]) -> str:
     """`1`, `1 or 2`, or `1, 2 or 4`."""
     texts = [f"{value:.3g}" for value in sorted(set(values))]

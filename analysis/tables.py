@@ -12,9 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.arguments import add_results_dir, results_dir_as_option
-from analysis.labels import large_delta, metric_label, problem_label, variant_in_words
+from analysis.labels import epsilon_words, large_delta, metric_label, problem_label, variant_in_words
 from analysis.load import LoadError, SettingRuns, by_metric, load, seeds_phrase, settings
-from dpfbo.privacy.accounting import epsilon_in_words as epsilon_words
 
 ROUNDS = (5, 20, 40)  # the table's, with T
 NUMBER_WIDTH = 8  # columns of `0.1234 ±`

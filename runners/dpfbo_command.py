@@ -6,8 +6,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runners import use_utf8
-
 
 @dataclass(frozen=True)
 class Command:
@@ -60,8 +58,6 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Hand the command line `argv` to the command that it names; returns its exit code, 2 if there is none."""
-    if argv is None:
-        use_utf8()
     name, *rest = (sys.argv[1:] if argv is None else list(argv)) or [""]
     if name in ("", "-h", "--help"):
         print(_help())

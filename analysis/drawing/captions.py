@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 from analysis.evidence.claim import JudgedClaim
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
-from analysis.labels import NAMES, joined_by_or, large_delta
+from analysis.labels import NAMES, epsilon_words, joined_by_or, large_delta
 from analysis.load import SettingRuns, seeds_phrase
 from analysis.tables import stand_ins
-from dpfbo.privacy.accounting import epsilon_in_words as epsilon_words
 
 SHARING = "Sharing helps: "  # begins every claim about a control, and the heading says as much
 MOST = 6  # claims beside a figure that are told one by one

@@ -1,6 +1,5 @@
 """dpfbo COMMAND runs the same programs, and completes their arguments."""
 
-import os
 import subprocess
 import sys
 import tomllib
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 from hydra._internal.utils import get_args_parser
 
-import runners
 from runners import completion, dpfbo_command
 from runners.completion import HYDRA_OPTIONS, SCRIPTS, candidates
 from runners.dpfbo_command import COMMANDS, DATA_FILES, EXPERIMENTS, SETTINGS
@@ -142,27 +140,3 @@ def test_the_script_works_in_bash(line, reply, tmp_path):
     )
     done = subprocess.run(["bash", "-c", f"{SCRIPTS['bash']}\n{ask}"], capture_output=True, text=True, check=True)
     assert done.stdout.split() == reply
-
-
-@pytest.mark.parametrize(
-    ("encoding", "mode", "again"),
-    [("ascii", None, True), ("ascii", "0", True), ("ascii", "1", False), ("utf-8", None, False)],
-)
-def test_a_program_starts_again_where_the_locale_has_ascii_alone(monkeypatch, encoding, mode, again):
-    started = []
-    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: encoding)
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "runners.best", "ä"])
-    monkeypatch.setattr(os, "execv", lambda program, words: started.append((program, words)))
-    monkeypatch.setenv("PYTHONUTF8", mode or "")
-    runners.use_utf8()
-    assert started == ([(sys.executable, [sys.executable, "-X", "utf8", "-m", "runners.best", "ä"])] if again else [])
-    assert os.environ["PYTHONUTF8"] == ("1" if again else mode or "")
-
-
-def test_a_path_beyond_ascii_in_a_locale_without_it():
-    ascii_alone = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    done = subprocess.run(
-        [sys.executable, "-m", "runners.dpfbo_command", "ä"], cwd=ROOT, env=os.environ | ascii_alone,
-        capture_output=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2 and "unknown command 'ä'" in done.stderr.decode()
