@@ -36,7 +36,7 @@ class CuratorFile:
     """One release of a curator, on disk before it is charged (a `dpfbo.outsourced.curator.KeptCuratorRelease`)."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.absolute()
 
     def load(self, round: int) -> tuple[Release, Unreleased] | None:
         """The kept release and its private numbers if it is of this round, else None."""
@@ -64,7 +64,7 @@ class ReleaseFile:
     """The release of the round in progress, in a `CuratorFile` (a `dpfbo.privacy.release.KeptRelease`)."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.absolute()
 
     def load(self, round: int) -> tuple[Release, Diagnostics] | None:
         """The kept release and its diagnostics without `n_dropped` if it is of this round, else None."""

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from dpfbo.privacy.ledger import LARGEST, Ledger, LedgerError
+from dpfbo.privacy.ledger import Ledger, LedgerError
+from dpfbo.privacy.ledger_file import LARGEST
 from dpfbo.privacy.ledger_lines import chained
 from tests.helpers.charges import charge
 
