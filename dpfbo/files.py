@@ -65,7 +65,7 @@ def locked_file(path: Path, seconds: float) -> BinaryIO:
             if time.monotonic() > give_up:
                 raise
             time.sleep(pause)
-            pause = min(2 * pause, 0.01)
+            pause = min(2 * pause, 0.002)
         except BaseException:
             file.close()
             raise

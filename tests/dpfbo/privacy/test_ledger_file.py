@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import multiprocessing
 import os
 import pickle
 import stat
@@ -15,18 +16,6 @@ from dpfbo.files import is_file_at, locked_file
 from dpfbo.privacy import ledger_file
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger import Charge, Ledger, LedgerError
-
-PROCESS = """
-import os, sys
-from pathlib import Path
-os.fsync = lambda descriptor: None
-from tests.dpfbo.privacy.test_ledger_file import charge_many
-from dpfbo.privacy.ledger import Ledger
-ledger = Ledger(sys.argv[1])
-print(flush=True)
-sys.stdin.readline()
-charge_many(ledger, int(sys.argv[2]), int(sys.argv[3]))
-"""
 
 
 def charge(round, content="a", z=1.0):
@@ -61,19 +50,6 @@ def at_once(*acts):
         raise errors[0]
 
 
-def process(path, worker, n):
-    """A process that has opened the ledger, and charges it after a line on its standard input."""
-    program = [sys.executable, "-c", PROCESS, str(path), str(worker), str(n)]
-    started = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert started.stdout.readline() == b"\n", started.communicate()[1]
-    return started
-
-
-def go(started):
-    _, said = started.communicate(b"\n")
-    assert started.returncode == 0, said.decode()
-
-
 @pytest.fixture
 def quick(monkeypatch):
     """The disk is not waited for; locks are."""
@@ -89,9 +65,14 @@ def test_threads_objects_and_processes_charge_one_file(tmp_path, quick):
     """Of 8 workers three threads share an object, three have their own, and two are processes."""
     path, n = tmp_path / "ledger.jsonl", 200
     shared, own = Ledger(path), [Ledger(path) for _ in range(3)]
-    others = [process(path, worker, n) for worker in (6, 7)]
-    charging = [lambda w=w, one=one: charge_many(one, w, n) for w, one in enumerate([shared] * 3 + own)]
-    at_once(*charging, *(lambda one=one: go(one) for one in others))
+    fork = multiprocessing.get_context("fork")  # a new interpreter would import for seconds
+    processes = [fork.Process(target=charge_many, args=(shared, worker, n)) for worker in (6, 7)]
+    for process in processes:
+        process.start()
+    at_once(*(lambda w=w, one=one: charge_many(one, w, n) for w, one in enumerate([shared] * 3 + own)))
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
     rounds = [c.round for c in Ledger(path).charges]
     assert sorted(rounds) == sorted(
         [1000 * worker + k for worker in range(8) for k in range(n)] + [100_000 + k for k in range(0, n, 20)]
