@@ -68,8 +68,8 @@ def run_study(
     """Run all rounds of a study in this process.
 
     ledger: None for one in memory, enough for a simulation. Several studies may charge one, also at the same time,
-    unless it is bound to one (`ledger.bind(study.coverage())`). on_round: called after every round. threads: on which blocks of agents do their
-    steps; it changes no number.
+    unless it is bound to one (`ledger.bind(study.coverage())`). on_round: called after every round. threads: on which
+    blocks of agents do their steps; it changes no number.
 
     Raises SettingError if the problem has another domain or number of agents, or if real releases (rng `os`) would be
     charged to a ledger in memory, which is lost with the process. Raises LedgerError, before anything is evaluated, for
