@@ -97,9 +97,6 @@ class Ledger:
 
         Raises LedgerError if it is of another run.
         """
-        self.check_covers(run)
-        if self.covers is not None or self._charges:
-            return
         with self.locked():
             self.check_covers(run)
             if self.covers is None and not self._charges:
@@ -190,10 +187,10 @@ class Ledger:
         with file:
             self._read(self.path, file)
 
-    def _read(self, path: Path, file: BinaryIO) -> SeenLines:
-        """Bring this object up to date with its file, and return the file as it is now."""
+    def _read(self, path: Path, file: BinaryIO) -> None:
+        """Bring this object up to date with its file."""
         if self._seen is not None and self._seen.are_all_of(os.fstat(file.fileno())):
-            return self._seen
+            return
         lines, seen = gained(path, file, self._seen, self._charges, self.covers)
         if lines.count == len(lines.charges) + (lines.covers is not None):  # it was read whole
             self._charges, self._digests, self.unchained = [], {}, 0
@@ -202,7 +199,6 @@ class Ledger:
             self._add(entry)
         self.covers, self.unchained = lines.covers or self.covers, self.unchained + lines.unchained
         self._seen, self._synced = seen, False
-        return seen
 
     def _add(self, entry: Charge) -> None:
         self._charges.append(entry)
@@ -210,9 +206,9 @@ class Ledger:
 
     def _append(self, entry: Charge | LedgerCoverage | None) -> None:
         """Append an entry to the locked file (None: nothing), and have the file and its name on disk."""
-        seen = None
-        if self.path is not None and self._file is not None:
-            seen = append(self._file, entry, self._read(self.path, self._file))
+        seen = self._seen
+        if self._file is not None and seen is not None:
+            seen = append(self._file, entry, seen)
         if isinstance(entry, Charge):
             self._add(entry)
         elif entry is not None:

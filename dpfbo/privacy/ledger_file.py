@@ -20,6 +20,7 @@ from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger_lines import LedgerLines, LineFault, chained, read_lines
 
 LARGEST = 1 << 30  # bytes of a ledger that is read
+_LAST = 128  # bytes at the end of a file that are compared; a chain and what is around it has fewer
 _LOCK_SECONDS = 60.0  # seconds to wait for others who charge the file
 
 
@@ -32,7 +33,7 @@ class SeenLines:
     """The whole lines of a file, as they were when it was last read or written.
 
     file: device and inode. changed: time of the last change in ns. size: bytes of the file. end: bytes of its whole
-    lines. last: the last of them. tip: its chain.
+    lines. last: their last bytes, in which is the chain of the last line. tip: that chain.
     """
 
     file: tuple[int, int]
@@ -108,15 +109,15 @@ def gained(
     content = file.read()
     n_known = len(known) + (covers is not None)  # lines
     lost = LedgerError(f"ledger {path} has lost charges, refusing to release anything more")
-    if again is None and content.count(b"\n") + (content != b"" and not content.endswith(b"\n")) < n_known:
+    if again is None and content.count(b"\n") + (not content.endswith(b"\n")) < n_known:
         raise lost
     lines = _checked(path, content, count, tip)
     if again is None and (lines.count < n_known or not _names(known) <= _names(lines.charges)):
         raise lost
     if again is None and covers not in (None, lines.covers):
         raise LedgerError(f"ledger {path} was written by another process meanwhile: start again")
-    whole = content.removesuffix(lines.torn) if lines.torn else content
-    last = whole[whole.rfind(b"\n", 0, -1) + 1 :] if whole or again is None else again.last
+    whole = content[: len(content) - len(lines.torn)]
+    last = ((b"" if again is None else again.last) + whole)[-_LAST:]
     return lines, SeenLines.of(status, start + len(content), start + len(whole), lines.count, last, lines.tip)
 
 
@@ -140,8 +141,8 @@ def append(file: BinaryIO, entry: Charge | LedgerCoverage | None, seen: SeenLine
         with suppress(OSError):
             file.truncate(seen.end)
         raise
-    size, last = seen.end + len(written), line or seen.last.removesuffix(b"\n") + b"\n" * (seen.end > 0)
-    return SeenLines.of(os.fstat(file.fileno()), size, size, seen.count + (entry is not None), last, tip)
+    size, count = seen.end + len(written), seen.count + (entry is not None)
+    return SeenLines.of(os.fstat(file.fileno()), size, size, count, (seen.last + written)[-_LAST:], tip)
 
 
 def _check_size(path: Path, status: os.stat_result) -> None:

@@ -62,7 +62,7 @@ def impatient(monkeypatch):
 
 
 def test_threads_objects_and_processes_charge_one_file(tmp_path, quick):
-    """Of 8 workers three threads share an object, three have their own, and two are processes."""
+    """Three threads share an object, three have one each, and two are processes: eight workers."""
     path, n = tmp_path / "ledger.jsonl", 200
     shared, own = Ledger(path), [Ledger(path) for _ in range(3)]
     fork = multiprocessing.get_context("fork")  # a new interpreter would import for seconds
@@ -125,6 +125,29 @@ def test_a_repaired_ledger_costs_what_its_new_lines_say(tmp_path):
     (tmp_path / "new").replace(ledger.path)
     assert [event.event.noise_multiplier for event in ledger.events()] == [0.5]
     assert not ledger.charge(charge(0, z=2.0)) and ledger.charge(charge(1))
+
+
+def test_a_bound_ledger_that_was_replaced_is_read_once(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.bind(LedgerCoverage("a" * 12, 3, None, None))
+    ledger.charge(charge(0))
+    (tmp_path / "copy").write_bytes(ledger.path.read_bytes())
+    (tmp_path / "copy").replace(ledger.path)
+    assert ledger.charges == [charge(0)] and ledger.charge(charge(1))
+
+
+def test_a_longer_ledger_in_the_place_of_another_is_read_whole(tmp_path):
+    """Its last lines follow from each other, and an earlier one was edited."""
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for t in range(3):
+        ledger.charge(charge(t))
+    before = ledger.path.read_bytes()
+    Ledger(ledger.path).charge(charge(3))
+    (tmp_path / "copy").write_bytes(ledger.path.read_bytes().replace(b'"z": 1.0', b'"z": 9.0', 1))
+    (tmp_path / "copy").replace(ledger.path)
+    assert ledger.path.stat().st_size > len(before)
+    with pytest.raises(LedgerError, match="line 1 does not follow"):
+        ledger.charge(charge(4))
 
 
 def test_a_line_that_another_writes_is_not_cut(tmp_path, impatient):
