@@ -93,7 +93,7 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path, run: str | None = None, origin: RunOrigin | None = None) -> None:
-        self.folder, self._run, self._origin = folder, run, origin
+        self.folder, self._run, self._origin = folder.absolute(), run, origin
         self._told = False  # True once this object has written the origin
         self._last: tuple[int, str] | None = None  # the round that was written last, and its digest
 

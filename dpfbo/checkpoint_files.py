@@ -34,7 +34,7 @@ class ReleaseFile:
     """One release of a server or a curator, on disk before it is charged (a `dpfbo.privacy.release.KeptRelease`)."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path.absolute()
 
     def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
         """The kept release and the order of its rows if it is of this round, else None."""

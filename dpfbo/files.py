@@ -1,11 +1,13 @@
 """Files that appear whole or not at all, and that survive a power cut where they have to."""
 
+import fcntl
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 _KINDS = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
 
@@ -14,22 +16,67 @@ class NoFile(OSError):
     """A folder, a FIFO, a socket or a device is where a file should be."""
 
 
-def open_file(path: Path, mode: str) -> BinaryIO:
-    """Open a file. mode: rb, or ab+ to create it if it is absent.
+def open_file(path: Path, mode: str, buffering: int = -1) -> BinaryIO:
+    """Open a file. mode: rb, or ab+ to create it if it is absent, for its owner alone whatever the umask.
 
     Raises NoFile at once where the path names something else: opening a FIFO would wait for its other end.
     """
     if path.exists():
         _check_is_file(path, path.stat().st_mode)
-    flags = os.O_RDONLY if mode == "rb" else os.O_RDWR | os.O_APPEND | os.O_CREAT
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o666)
+    flags = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, os.O_RDONLY | flags) if mode == "rb" else _appending(path, flags)
     try:
         _check_is_file(path, os.fstat(descriptor).st_mode)  # it may have changed in between
-        file: BinaryIO = open(descriptor, mode)  # type: ignore[assignment]
+        file: BinaryIO = open(descriptor, mode, buffering)  # type: ignore[assignment]
         return file
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def _appending(path: Path, flags: int) -> int:
+    flags |= os.O_RDWR | os.O_APPEND | os.O_CREAT
+    try:
+        descriptor = os.open(path, flags | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return os.open(path, flags, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
+def locked_file(path: Path, seconds: float) -> BinaryIO:
+    """Open a file as `ab+` does, without a buffer, and lock it against other openings until it is closed.
+
+    seconds: how long to wait for another holder. The lock is on the file and not on its name: one that was replaced
+    while we waited is opened anew. It ends with its process, and is no file that a killed process leaves behind.
+
+    Raises BlockingIOError if another holder keeps it, NoFile like `open_file`.
+    """
+    give_up, pause = time.monotonic() + seconds, 0.0005
+    while True:
+        file = open_file(path, "ab+", buffering=0)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_file_at(file, path):
+                return file
+            file.close()
+        except BlockingIOError:
+            file.close()
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, 0.002)
+        except BaseException:
+            file.close()
+            raise
+
+
+def is_file_at(file: IO[Any], path: Path) -> bool:
+    """True if the path still names the open file."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _check_is_file(path: Path, mode: int) -> None:

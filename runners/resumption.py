@@ -43,8 +43,8 @@ def resumed(
     settings, seeded = experiment.settings, experiment.settings.privacy.seeded
     anew, summary = settings.again or not settings.resume, finished.summary_of(folder)
     ended = (folder.path / finished.SUMMARY).exists() and summary is not None
-    with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext():  # waits for an orphaned server
-        ledger = Ledger(folder.ledger_path)
+    with folder.hold_ledger() if folder.ledger_path.exists() else nullcontext() as held:
+        ledger = Ledger(folder.ledger_path, held)  # no orphaned server charges it any more
         if not (seeded and anew and summary is not None):  # it is put aside
             ledger.check_covers(run)
         finished.check_ledger(folder, len(ledger.charges), seeded)
@@ -68,7 +68,7 @@ def resumed(
             aside = finished.put_aside(folder, with_ledger=seeded)
             what = "records and ledger" if seeded else "records, without the ledger, which goes on,"
             logger.warning("the %s of the finished run are in %s now", what, aside)
-            ledger = Ledger(folder.ledger_path)
+            ledger = Ledger(folder.ledger_path, held)
         elif ended:
             finished.reopen(folder)
         if experiment.plan.events:

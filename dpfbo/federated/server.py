@@ -99,10 +99,14 @@ class Server:
                 self.kept.save(t, release)
         else:
             release, _ = kept
-        check_noise_is_new(self.ledger, t, release, self.entropy, release.sigma > 0)
-        self.ledger.charge(Charge.of(t, event, release.sigma, finite_or_none(release.sensitivity), release.values))
-        # a seeded run repeats the later rounds that an earlier run charged; fresh noise adds to all charges
-        spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
+        entry = Charge.of(t, event, release.sigma, finite_or_none(release.sensitivity), release.values)
+        with self.ledger.locked():
+            if not self._affordable(t, event, release):  # another run has charged the ledger meanwhile
+                return None, None, None
+            check_noise_is_new(self.ledger, t, release, self.entropy, release.sigma > 0)
+            self.ledger.charge(entry)
+            # a seeded run repeats the later rounds that an earlier run charged; fresh noise adds to all charges
+            spent = self.ledger.events(up_to_round=t if self.entropy.reproducible else None)
         record = ServerRecord(t, self.epsilon.after(spent), release.sigma, release.sensitivity)
         return RegionVectors(release.values), record, private
 

@@ -72,10 +72,11 @@ class Curator:
             rows = self._transform.candidate_rows(release.values, order, self._table)
             event, record, diagnostics = self._transform.event(self._table.public), None, None
             if event is not None:
-                check_noise_is_new(self._ledger, 0, release, self._entropy, self._transform.random)
                 sensitivity, relation = finite_or_none(release.sensitivity), self._transform.relation or None
-                self._ledger.charge(Charge.of(0, event, release.sigma, sensitivity, release.values, relation))
-                spent = self._ledger.events(up_to_round=0 if self._entropy.reproducible else None)
+                with self._ledger.locked():
+                    check_noise_is_new(self._ledger, 0, release, self._entropy, self._transform.random)
+                    self._ledger.charge(Charge.of(0, event, release.sigma, sensitivity, release.values, relation))
+                    spent = self._ledger.events(up_to_round=0 if self._entropy.reproducible else None)
                 record = ServerRecord(0, self._epsilon.after(spent), release.sigma, release.sensitivity)
                 diagnostics = private if self._entropy.reproducible else None
             self._candidate_rows = rows

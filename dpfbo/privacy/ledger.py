@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import threading
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from torch import Tensor
 
-from dpfbo.files import NoFile, open_file, sync_folder
+from dpfbo.files import sync_folder
 from dpfbo.privacy.charge import Charge, digest
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.event_prefix import EventPrefix
-from dpfbo.privacy.ledger_lines import LedgerLines, LineFault, chained, read_lines
+from dpfbo.privacy.ledger_file import LedgerError, SeenLines, append, gained, open_locked, opened
 from dpfbo.privacy.release import Release
 
 if TYPE_CHECKING:
     import dp_accounting
-
-LARGEST = 1 << 30  # bytes of a ledger that is read
-
-
-class LedgerError(RuntimeError):
-    """The ledger cannot be read, or contradicts what is to be released; nothing may be released on top of it."""
 
 
 class Ledger:
@@ -37,93 +33,190 @@ class Ledger:
     charged, whatever the round. An incomplete last line is ignored: its writing was interrupted, and its broadcast
     never left. A complete one counts, with a newline or without.
 
-    A charge reads only what the file gained since the last one; a file that shrank, was replaced or was changed without
-    growing is read whole. Only this class appends to `charges`.
+    Threads, `Ledger` objects and processes may charge one file side by side: a charge locks the file (`fcntl.flock`)
+    while it reads what others added, appends its line and syncs it. Reading takes no lock and changes nothing.
+    `charges` and `events` follow the file; if it is gone they are those known, and nothing more is charged. Between a
+    check of a budget and the charge others may charge: `locked` makes one step of both.
+
+    A charge reads only what the file gained since it was last read; a file that shrank, was replaced or was changed
+    without growing is read whole.
 
     Every line is checked field by field, and by a digest that is chained to all lines before it
     (`dpfbo.privacy.ledger_lines`); those of earlier versions have none (`unchained`). Missing lines at the end are
-    found where something else knows of them: a charge that this object made, a checkpoint
+    found where something else knows of them: this object, which has read them, a checkpoint
     (`dpfbo.checkpoint.check_charged`), a summary. A ledger that was cut off while nothing else knew of the rest looks
     whole, and so does one whose whole chain somebody built anew: it finds accidents and edits, not forgers.
 
-    covers: the run that the ledger is of, as `bind` wrote it; None for an unbound one.
+    path: made absolute at once, so that a change of the working directory changes no ledger. A new file is its owner's
+    alone, whatever the umask; an existing one keeps its mode. held: the file at `path`, opened and locked by the caller
+    (`dpfbo.files.locked_file`), who keeps it for a whole run. carried_over: the number of charges that the file held
+    when this object first read it; those of others that follow are in `charges` alone. covers: the run that the ledger
+    is of, as `bind` wrote it; None for an unbound one.
 
-    Raises LedgerError if a line cannot be read or was touched, or the path names no file.
+    Raises LedgerError if its folder is missing, a line cannot be read or was touched, or the path names no file.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.path = path = None if path is None else Path(path)
-        self.charges: list[Charge] = []
+    def __init__(self, path: str | os.PathLike[str] | None = None, held: BinaryIO | None = None) -> None:
+        self.path = None if path is None else Path(path).absolute()
         self.covers: LedgerCoverage | None = None
         self.unchained = 0  # number of lines of earlier versions, without a digest
-        if path is not None and path.exists():
-            with opened(path, "rb") as file:
-                lines = _checked(path, file.read())
-            self.charges, self.covers, self.unchained = lines.charges, lines.covers, lines.unchained
-        self.carried_over = len(self.charges)  # number of charges that earlier runs made in the same file
-        self._synced = False  # True when the file and its entry in the folder are on disk
-        self._seen: _CompleteLines | None = None
+        self._charges: list[Charge] = []
         self._digests: dict[int, set[str]] = {}  # by round
-        for known in self.charges:
-            self._digests.setdefault(known.round, set()).add(known.digest)
         self._events: list[dp_accounting.DpEvent] = []  # of the first charges, made when they are asked for
         self._rounds: list[int] = []  # the rounds of the same charges
         self._in_order = True  # True while these rounds never fall
+        self._seen: SeenLines | None = None  # the file as it was last read or written
+        self._synced = False  # True when all charges and the file's entry in its folder are on disk
+        self._held = held
+        self._file: BinaryIO | None = None  # the locked file, within `locked`
+        self._thread_lock, self._process = threading.RLock(), os.getpid()
+        if self.path is not None and not self.path.parent.is_dir():
+            raise LedgerError(f"ledger {self.path} has no folder to be in: create {self.path.parent} first")
+        self._follow()
+        self.carried_over = len(self._charges)
+
+    @property
+    def charges(self) -> list[Charge]:
+        """All charges in the file, in its order."""
+        with self._alone:
+            self._follow()
+            return self._charges
 
     def check_covers(self, run: LedgerCoverage) -> None:
         """Raise LedgerError if this is the ledger of another run. One that is unbound may be of any."""
-        if self.covers is not None and (others := self.covers.differences(run)):
-            raise LedgerError(
-                f"ledger {self.path} is of another run, it has {' and '.join(others)}: restore the one that belongs "
-                "here, or start a new run in another folder, and both ledgers add up"
-            )
+        with self._alone:
+            self._follow()
+            if self.covers is not None and (others := self.covers.differences(run)):
+                raise LedgerError(
+                    f"ledger {self.path} is of another run, it has {' and '.join(others)}: restore the one that "
+                    "belongs here, or start a new run in another folder, and both ledgers add up"
+                )
 
     def bind(self, run: LedgerCoverage) -> None:
         """Say in the first line which run the ledger is of, durably; one that has lines already stays as it is.
 
         Raises LedgerError if it is of another run.
         """
-        self.check_covers(run)
-        if self.covers is not None or self.charges:
-            return
-        if self.path is not None:
-            self._seen = _append(self.path, run, self.charges, None, None)
-        self.covers = run
+        with self.locked():
+            self.check_covers(run)
+            if self.covers is None and not self._charges:
+                self._append(run)
 
     def charge(self, entry: Charge) -> bool:
         """Record a charge durably (written and synced when this returns). False if it was recorded before."""
-        known = entry.digest in self._digests.get(entry.round, ())
-        if self.path is not None and not (known and self._synced):
-            # a charge that was read may not be on disk yet: its writer may have been killed before it synced
-            self._seen = _append(self.path, None if known else entry, self.charges, self.covers, self._seen)
-            if not self._synced:
-                sync_folder(self.path.parent)
-                self._synced = True
-        if known:
-            return False
-        self.charges.append(entry)
-        self._digests.setdefault(entry.round, set()).add(entry.digest)
-        return True
+        with self.locked():
+            known = entry.digest in self._digests.get(entry.round, ())
+            if not (known and self._synced):
+                # a charge that was read may not be on disk yet: its writer may have been killed before it synced
+                self._append(None if known else entry)
+            return not known
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Within this block nobody else charges the ledger, and this object knows all charges.
+
+            with ledger.locked():
+                if budget.allows(ledger.events(), [event]):
+                    ledger.charge(entry)
+
+        It is for one thread, which charges through this object alone. Raises LedgerError if another one keeps the file.
+        """
+        with self._alone:
+            if self.path is None or self._file is not None:
+                yield
+                return
+            file = open_locked(self.path, self._held)
+            try:
+                self._file = file
+                self._read(self.path, file)
+                yield
+            finally:
+                self._file = None
+                if file is not self._held:
+                    fcntl.flock(file, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file open, too
+                    file.close()
 
     def holds(self, round: int, values: Tensor) -> bool:
         """True if these released numbers of a round are charged already."""
-        return round in self._digests and digest(values) in self._digests[round]
+        return digest(values) in self._charged(round)
 
     def holds_others(self, round: int, values: Tensor) -> bool:
         """True if other numbers than these are charged for the round."""
-        return bool(self._digests.get(round, set()) - {digest(values)})
+        return bool(self._charged(round) - {digest(values)})
 
     def events(self, up_to_round: int | None = None) -> Sequence[dp_accounting.DpEvent]:
         """The charged events, those of later rounds than `up_to_round` left out, for an accountant."""
-        for entry in self.charges[len(self._events) :]:
-            self._in_order = self._in_order and (not self._rounds or self._rounds[-1] <= entry.round)
-            self._events.append(entry.event())
-            self._rounds.append(entry.round)
-        if up_to_round is None:
-            return EventPrefix(self._events, len(self._events))
-        if self._in_order:
-            return EventPrefix(self._events, bisect_right(self._rounds, up_to_round))
-        return [event for event, round in zip(self._events, self._rounds, strict=True) if round <= up_to_round]
+        with self._alone:
+            self._follow()
+            for entry in self._charges[len(self._events) :]:
+                self._in_order = self._in_order and (not self._rounds or self._rounds[-1] <= entry.round)
+                self._events.append(entry.event())
+                self._rounds.append(entry.round)
+            if up_to_round is None:
+                return EventPrefix(self._events, len(self._events))
+            if self._in_order:
+                return EventPrefix(self._events, bisect_right(self._rounds, up_to_round))
+            return [event for event, round in zip(self._events, self._rounds, strict=True) if round <= up_to_round]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_thread_lock": None, "_held": None, "_file": None, "_process": None}
+
+    @property
+    def _alone(self) -> threading.RLock:
+        """The lock of this object against other threads."""
+        if self._process != os.getpid():  # a copy, or this is a forked process: lock and file are the other's
+            self._thread_lock, self._held, self._file = threading.RLock(), None, None
+            self._process = os.getpid()
+        return self._thread_lock
+
+    def _charged(self, round: int) -> set[str]:
+        with self._alone:
+            self._follow()
+            return self._digests.get(round, set())
+
+    def _follow(self) -> None:
+        """Take over what others have added to the file; all stays as it is where the file is gone."""
+        if self.path is None or self._file is not None:
+            return
+        try:
+            if self._seen is not None and self._seen.are_all_of(os.stat(self.path)):
+                return
+            file = opened(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        with file:
+            self._read(self.path, file)
+
+    def _read(self, path: Path, file: BinaryIO) -> None:
+        """Bring this object up to date with its file."""
+        if self._seen is not None and self._seen.are_all_of(os.fstat(file.fileno())):
+            return
+        lines, seen = gained(path, file, self._seen, self._charges, self.covers)
+        if lines.count == len(lines.charges) + (lines.covers is not None):  # it was read whole
+            self._charges, self._digests, self.unchained = [], {}, 0
+            self._events, self._rounds, self._in_order = [], [], True
+        for entry in lines.charges:
+            self._add(entry)
+        self.covers, self.unchained = lines.covers or self.covers, self.unchained + lines.unchained
+        self._seen, self._synced = seen, False
+
+    def _add(self, entry: Charge) -> None:
+        self._charges.append(entry)
+        self._digests.setdefault(entry.round, set()).add(entry.digest)
+
+    def _append(self, entry: Charge | LedgerCoverage | None) -> None:
+        """Append an entry to the locked file (None: nothing), and have the file and its name on disk."""
+        seen = self._seen
+        if self._file is not None and seen is not None:
+            seen = append(self._file, entry, seen)
+        if isinstance(entry, Charge):
+            self._add(entry)
+        elif entry is not None:
+            self.covers = entry
+        self._seen = seen
+        if self.path is not None and not self._synced:
+            sync_folder(self.path.parent)
+        self._synced = True
 
 
 def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entropy, random: bool) -> None:
@@ -136,103 +229,3 @@ def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entrop
             f"ledger {ledger.path} holds another broadcast of round {t} with the same seeded noise (other "
             "data, code or settings?): delete the folder to simulate anew, or draw noise from the system (rng=os)"
         )
-
-
-def opened(path: Path, mode: str) -> BinaryIO:
-    """Open a ledger. Raises LedgerError at once for a FIFO, a device or a folder in its place, or an enormous file."""
-    try:
-        file = open_file(path, mode)
-    except NoFile as error:
-        raise LedgerError(f"ledger {error}") from error
-    if (size := os.fstat(file.fileno()).st_size) > LARGEST:
-        file.close()
-        raise LedgerError(f"ledger {path} is none: it has {size} bytes")
-    return file
-
-
-def _checked(path: Path, content: bytes, count: int = 0, tip: str | None = None) -> LedgerLines:
-    """`read_lines`. Raises LedgerError."""
-    try:
-        return read_lines(content, count, tip)
-    except LineFault as fault:
-        raise LedgerError(
-            f"ledger {path} {fault}, refusing to release anything more: restore the file, or see "
-            f"`python -m runners.privacy ledger {path} --verify`, or --repair"
-        ) from fault
-
-
-@dataclass(frozen=True)
-class _CompleteLines:
-    """The complete lines at the beginning of a file, as they were after a charge.
-
-    file: device and inode. changed: time of the last change in ns. end: their bytes. last: the last of them. tip: its
-    chain.
-    """
-
-    file: tuple[int, int]
-    changed: int
-    end: int
-    count: int
-    last: bytes
-    tip: str
-
-    def still_begin(self, file: BinaryIO) -> bool:
-        """True if the file has not changed, or if it grew and the last of these lines is where it was."""
-        status = os.fstat(file.fileno())
-        if (status.st_dev, status.st_ino) != self.file or status.st_size < self.end:
-            return False
-        if status.st_size == self.end:
-            return status.st_mtime_ns == self.changed
-        file.seek(self.end - len(self.last))
-        return file.read(len(self.last)) == self.last
-
-
-def _append(
-    path: Path,
-    entry: Charge | LedgerCoverage | None,
-    known: Sequence[Charge],
-    covers: LedgerCoverage | None,
-    seen: _CompleteLines | None,
-) -> _CompleteLines | None:
-    """Append an entry (None: nothing) to a file that must hold `covers` and `known`, and sync the whole file to disk.
-
-    seen: the file after the last call, so that only what it gained is read. Returns it for the next one.
-    """
-    expected = len(known) + (covers is not None)  # lines
-    with opened(path, "ab+") as file:
-        again = seen if seen is not None and seen.still_begin(file) else None
-        start, count, tip = (0, 0, None) if again is None else (again.end, again.count, again.tip)
-        file.seek(start)
-        content = file.read()
-        ends = content.endswith(b"\n") or not content
-        if count + content.count(b"\n") + (not ends) < expected:
-            raise _lost(path)
-        lines = _checked(path, content, count, tip)
-        if lines.count < expected or (again is None and not _names(known) <= _names(lines.charges)):
-            raise _lost(path)
-        replaced = again is None and covers not in (None, lines.covers)
-        if replaced or (isinstance(entry, LedgerCoverage) and lines.count):
-            raise LedgerError(f"ledger {path} was written by another process meanwhile: start again")
-        if lines.torn:
-            file.truncate(start + len(content) - len(lines.torn))
-        elif not ends:
-            file.write(b"\n")
-        written, tip = (b"", "") if entry is None else chained(entry, lines.tip)
-        if entry is not None:
-            written += b"\n"
-        file.write(written)
-        file.flush()
-        os.fsync(file.fileno())
-        if not written:
-            return None
-        status = os.fstat(file.fileno())
-        place = status.st_dev, status.st_ino
-        return _CompleteLines(place, status.st_mtime_ns, file.tell(), lines.count + 1, written, tip)
-
-
-def _names(charges: Sequence[Charge]) -> set[tuple[int, str]]:
-    return {(charge.round, charge.digest) for charge in charges}
-
-
-def _lost(path: Path) -> LedgerError:
-    return LedgerError(f"ledger {path} has lost charges, refusing to release anything more")

@@ -43,7 +43,7 @@ class Coordinator:
     """
 
     def __init__(self, study: Study, folder: str | os.PathLike[str] | None = None, any_code: bool = False) -> None:
-        folder = None if folder is None else Path(folder)
+        folder = None if folder is None else Path(folder).absolute()
         if folder is None and study.rng == "os" and study.algorithm.private:
             raise SettingError("folder", "must be given where releases are real (rng os): the ledger must not be lost")
         if any_code and study.rng == "os":
@@ -64,8 +64,6 @@ class Coordinator:
             self.ledger.check_covers(study.coverage())
             past = self._releases()
             self.ledger.bind(study.coverage())
-            if self.ledger.path is not None:
-                self.ledger.path.chmod(0o600)
         except BaseException:
             self._journal.close()
             raise

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dpfbo.bounded import check_plain, read_plain
-from dpfbo.files import replace_file, sync_folder
+from dpfbo.files import open_file, replace_file, sync_folder
 
 _MOST_BYTES = 2**30  # of a message or a broadcast
 
@@ -24,12 +24,14 @@ class Journal:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, name: str) -> None:
-        self.folder = folder = None if folder is None else Path(folder)
+        self.folder = folder = None if folder is None else Path(folder).absolute()
         self.events: list[dict[str, Any]] = []
         self._blobs: dict[str, bytes] = {}
         self._file: BinaryIO | None = None
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not folder.is_dir():
+                folder.mkdir(parents=True, exist_ok=True)
+                folder.chmod(0o700)  # whatever the umask
             self._file = _opened(folder / name)
             self.events = _events(self._file, folder / name)
             sync_folder(folder)
@@ -86,7 +88,7 @@ def _opened(path: Path) -> BinaryIO:
             check_plain(path)
     except ValueError as error:
         raise StateError(str(error)) from error
-    file = open(path, "a+b", opener=lambda p, flags: os.open(p, flags, 0o600))
+    file = open_file(path, "ab+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

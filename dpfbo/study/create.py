@@ -67,12 +67,13 @@ def run_study(
 ) -> Optimization:
     """Run all rounds of a study in this process.
 
-    ledger: None for one in memory, enough for a simulation. Several studies may charge one, unless it is bound to one
-    (`ledger.bind(study.coverage())`). on_round: called after every round. threads: on which blocks of agents do their
-    steps; it changes no number.
+    ledger: None for one in memory, enough for a simulation. Several studies may charge one, also at the same time,
+    unless it is bound to one (`ledger.bind(study.coverage())`). on_round: called after every round. threads: on which
+    blocks of agents do their steps; it changes no number.
 
     Raises SettingError if the problem has another domain or number of agents, or if real releases (rng `os`) would be
-    charged to a ledger in memory, which is lost with the process.
+    charged to a ledger in memory, which is lost with the process. Raises LedgerError, before anything is evaluated, for
+    a ledger that cannot be written.
     """
     if problem.domain != study.domain or problem.n_agents != study.n_agents:
         raise SettingError("problem", "must have the domain and the number of agents of the study")
@@ -82,6 +83,9 @@ def run_study(
     if ledger.path is None and study.rng == "os" and study.algorithm.private:
         raise SettingError("ledger", "must be a dpfbo.Ledger with a path where releases are real (rng os)")
     checks.integer("threads", threads, minimum=1, maximum=checks.MOST_WORKERS)
+    if study.algorithm.private:
+        with ledger.locked():  # raises for one that cannot be written, before anything is evaluated
+            pass
     server, population = study.server(ledger), study.population(problem, threads)
     result = run_federated(population, server, study.rounds, on_round, study.result(), study.broadcasts)
     return Optimization(study, problem, result, ledger)

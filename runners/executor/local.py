@@ -1,7 +1,7 @@
 """executor=local: a run in this process."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -44,7 +44,9 @@ class LocalFederation(Local):
     done: FederatedResult
 
     @staticmethod
-    def of(experiment: FederatedExperiment, folder: RunFolder, done: FederatedResult) -> "LocalFederation":
+    def of(
+        experiment: FederatedExperiment, folder: RunFolder, done: FederatedResult, held: BinaryIO
+    ) -> "LocalFederation":
         executor = experiment.settings.executor
         use_threads(executor.threads)
         where = device(executor.device, given_gpu=torch.cuda.is_available())
@@ -52,7 +54,7 @@ class LocalFederation(Local):
         shard = Shard(experiment.problem, experiment.agents, ids, executor.threads)
         shard.restore(done.rounds, done.observed)
         mechanism = experiment.mechanism if experiment.study.algorithm.aggregates else None
-        ledger = Ledger(folder.ledger_path)
+        ledger = Ledger(folder.ledger_path, held)
         checkpoint = Checkpoint(folder.checkpoint_path)
         earlier = experiment.earlier_releases(checkpoint)
         server = experiment.server(ledger, experiment.kept_release(checkpoint), earlier)
@@ -72,9 +74,11 @@ class LocalOutsourced(Local):
     done: OutsourcedResult
 
     @staticmethod
-    def of(experiment: OutsourcedExperiment, folder: RunFolder, done: OutsourcedResult) -> "LocalOutsourced":
+    def of(
+        experiment: OutsourcedExperiment, folder: RunFolder, done: OutsourcedResult, held: BinaryIO
+    ) -> "LocalOutsourced":
         use_threads(experiment.settings.executor.threads)
-        ledger = Ledger(folder.ledger_path)
+        ledger = Ledger(folder.ledger_path, held)
         curator = experiment.curator(ledger, experiment.kept_release(Checkpoint(folder.checkpoint_path)))
         modeler, setup = LocalModeler(experiment.brief()), experiment.setup
         loop.restore(curator, modeler, setup, done)

@@ -20,8 +20,8 @@ def deployed(experiment: Experiment, folder: RunFolder, done: Result) -> Iterato
         with _ray()[experiment.family](experiment, folder, done) as deployment:
             yield deployment
     else:
-        with folder.hold_ledger():
-            yield _LOCAL[experiment.family](experiment, folder, done)
+        with folder.hold_ledger() as held:
+            yield _LOCAL[experiment.family](experiment, folder, done, held)
 
 
 def _ray() -> dict[str, Callable[..., AbstractContextManager[Any]]]:

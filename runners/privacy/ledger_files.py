@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 from dpfbo.bounded import MOST_RECORD, plain, read_plain
 from dpfbo.checkpoint import Checkpoint, check_charged
 from dpfbo.checkpoint_files import CheckpointError
-from dpfbo.files import replace_file, sync_folder
-from dpfbo.privacy.ledger import Ledger, LedgerError, opened
+from dpfbo.files import is_file_at, replace_file
+from dpfbo.privacy.ledger import Ledger, LedgerError
+from dpfbo.privacy.ledger_file import opened
 from dpfbo.privacy.ledger_lines import LineFault
 from dpfbo.privacy.ledger_repair import RepairedLedger
 from dpfbo.privacy.ledger_repair import repaired as whole_of
@@ -145,8 +146,8 @@ def repaired(path: Path) -> CheckedLedger:
             n = len(ledger.charges)
             words = f"ledger {path} is whole, {n} charges: nothing to repair"
             return CheckedLedger(str(path), n, ledger.unchained, words, _covers(ledger))
-        aside = _put_beside(path, content)
         mode = os.fstat(file.fileno()).st_mode & 0o777
+        aside = _put_beside(path, content, mode)
         replace_file(path, lambda new: new.write(whole.content), mode=mode)
     ledger = Ledger(path)
     n = len(ledger.charges)
@@ -161,26 +162,24 @@ def repaired(path: Path) -> CheckedLedger:
 @contextmanager
 def _held(path: Path) -> Iterator[BinaryIO]:
     """Open a ledger that no run writes to, and keep runs from it. Raises LedgerError."""
-    with opened(path, "rb") as file:
+    with opened(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise LedgerError(f"a server is writing to ledger {path}: wait for it") from error
+        if not is_file_at(file, path):
+            raise LedgerError(f"ledger {path} was replaced meanwhile: start again")
         if RunFolder(path.parent).busy():
             raise LedgerError(f"a run is writing to ledger {path}: wait for it")
         yield file
 
 
-def _put_beside(path: Path, content: bytes) -> Path:
+def _put_beside(path: Path, content: bytes, mode: int) -> Path:
     """Keep the damaged file under a name that is free, on disk when this returns."""
     k = 1
     while (aside := path.with_name(f"{path.stem}.damaged-{k}{path.suffix}")).exists():
         k += 1
-    with open(aside, "xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(path.parent)
+    replace_file(aside, lambda new: new.write(content), mode=mode)
     return aside
 
 

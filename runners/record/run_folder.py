@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpfbo.bounded import MOST_RECORD, read_plain
-from dpfbo.files import open_file, replace_file, sync_folder
+from dpfbo.files import is_file_at, locked_file, open_file, replace_file, sync_folder
 
 PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
 _UNTIL_THE_END = ("progress.json", "failure.json", "summary.before.json")
@@ -133,31 +133,25 @@ class RunFolder:
                     ) from error
                 time.sleep(0.05)
                 continue
-            if _is_file_at(lock, self.path / ".lock"):
+            if is_file_at(lock, self.path / ".lock"):
                 return lock
             lock.close()  # its holder removed it between our open and our lock: it locks nothing any more
 
     def hold_ledger(self) -> BinaryIO:
         """Open the ledger, and lock it until it is closed; waits for a server whose driver was killed.
 
-        Raises ResultsError if another process keeps it, NoFile if the path names a FIFO, a device or a folder.
+        A `Ledger` of this process charges it if it is given the file. Raises ResultsError if another process keeps it,
+        NoFile if the path names a FIFO, a device or a folder.
         """
-        ledger = open_file(self.ledger_path, "ab+")
-        give_up = time.monotonic() + _SERVER_SECONDS
-        while True:
-            try:
-                fcntl.flock(ledger, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return ledger
-            except OSError as error:
-                if time.monotonic() > give_up:
-                    ledger.close()
-                    raise ResultsError(f"another server is writing to {self.ledger_path}: wait for it") from error
-                time.sleep(0.1)
+        try:
+            return locked_file(self.ledger_path, _SERVER_SECONDS)
+        except BlockingIOError as error:
+            raise ResultsError(f"another server is writing to {self.ledger_path}: wait for it") from error
 
     def write(self, config: str, rounds: Iterable[pa.Table], server: pa.Table, summary: dict[str, Any]) -> None:
         """Write all files of a finished run, the summary last. rounds: the row groups of rounds.parquet, in order."""
         (self.path / "summary.json").unlink(missing_ok=True)  # an earlier run may have left it
-        self.ledger_path.touch()
+        open_file(self.ledger_path, "ab+").close()
         self.replace("config.yaml", lambda f: f.write(config.encode()))
         own = summary.get("rng") != "seeded"  # about real data
         text = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
@@ -304,14 +298,6 @@ class _WithTraceback(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = getattr(record, "traceback", "")
         return super().format(record) + (f"\n{text.rstrip()}" if text else "")
-
-
-def _is_file_at(file: TextIO, path: Path) -> bool:
-    """True if the path still names the open file."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _make_durable_folder(path: Path) -> None:

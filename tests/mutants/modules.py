@@ -34,10 +34,17 @@ MODULES = {
     ),
     "entropy": MutatedModule(("privacy/entropy",), (f"{_PRIVACY}entropy.py", f"{_PRIVACY}os_entropy.py", _MECHANISM)),
     "ledger": MutatedModule(
-        ("privacy/ledger", "privacy/ledger_lines", "privacy/charge", "privacy/coverage", "privacy/event_prefix"),
+        (
+            "privacy/ledger",
+            "privacy/ledger_file",
+            "privacy/ledger_lines",
+            "privacy/charge",
+            "privacy/coverage",
+            "privacy/event_prefix",
+        ),
         tuple(
             f"{_PRIVACY}{name}.py"
-            for name in ("charge", "ledger", "ledger_lines", "ledger_format", "coverage", "budget")
+            for name in ("charge", "ledger", "ledger_file", "ledger_lines", "ledger_format", "coverage", "budget")
         ),
     ),
     "ledger_repair": MutatedModule(
@@ -72,5 +79,6 @@ MODULES = {
 LEFT_OUT = (
     f"{_PRIVACY}os_entropy.py::test_nothing_of_the_noise_stays",
     f"{_PRIVACY}plan.py::test_accountants_are_imported_when_they_are_asked_for",
+    f"{_PRIVACY}ledger_file.py::test_the_lock_ends_with_a_killed_process",
     f"{_PRIVACY}ledger_lines.py::test_ten_thousand_charges_are_linear",
 )

@@ -12,7 +12,7 @@ from runners.recorded_run import record_run
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import QUIET, SMALL
 
-PUBLIC = {"ledger.jsonl", "config.yaml", "server.parquet", "lineage.json", ".lock"}
+PUBLIC = {"config.yaml", "server.parquet", "lineage.json", ".lock"}
 KINDS = {
     "federated": [*SMALL, "rounds=3"],
     "private prior": [*SMALL, "rounds=3", "algorithm=dp_prior", "privacy.epsilon=1"],

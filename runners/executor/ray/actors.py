@@ -121,9 +121,9 @@ class ServerActor:
         """Open the ledger and build the server on it."""
         enter(self._working_directory, self._settings.executor.threads)
         files = RunFolder(Path(self._folder))
-        self._held = files.hold_ledger()
+        held = files.hold_ledger()
         self._experiment = federated(experiment_of(self._settings))
-        self._ledger = Ledger(files.ledger_path)
+        self._ledger = Ledger(files.ledger_path, held)
         checkpoint = Checkpoint(files.checkpoint_path)
         kept, earlier = self._experiment.kept_release(checkpoint), self._experiment.earlier_releases(checkpoint)
         server = self._experiment.server(self._ledger, kept, earlier)

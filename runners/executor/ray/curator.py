@@ -28,11 +28,11 @@ class CuratorActor:
         """Open the ledger and build the curator on it."""
         enter(self._working_directory, self._settings.executor.threads)
         files = RunFolder(Path(self._folder))
-        self._held = files.hold_ledger()
+        held = files.hold_ledger()
         experiment = experiment_of(self._settings)
         if not isinstance(experiment, OutsourcedExperiment):
             raise ValueError(f"algorithm={self._settings.algorithm.name} has no curator")
-        self._experiment, self._ledger = experiment, Ledger(files.ledger_path)
+        self._experiment, self._ledger = experiment, Ledger(files.ledger_path, held)
         self._curator = experiment.curator(self._ledger, experiment.kept_release(Checkpoint(files.checkpoint_path)))
         return self.placement()
 

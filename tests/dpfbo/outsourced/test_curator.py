@@ -70,7 +70,7 @@ def test_the_charge_is_in_the_file_before_the_release_is_returned(tmp_path, monk
     path, charge, seen = tmp_path / "ledger.jsonl", Ledger.charge, []
 
     def watched(ledger, entry):
-        seen.append(path.exists())
+        seen.append(path.read_text())
         charge(ledger, entry)
         (line,) = path.read_text().splitlines()
         seen.append(json.loads(line))
@@ -78,7 +78,7 @@ def test_the_charge_is_in_the_file_before_the_release_is_returned(tmp_path, monk
     monkeypatch.setattr(Ledger, "charge", watched)
     table, record, _ = curator(ledger=Ledger(path)).release()
     before, line = seen
-    assert before is False
+    assert before == ""
     assert line["digest"] == digest(table.values)
     assert line["round"] == 0 and line["q"] == 1.0
     assert line["z"] == pytest.approx(record.sigma)

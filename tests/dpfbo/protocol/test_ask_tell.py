@@ -1,6 +1,7 @@
 """Agents and coordinator as processes that may end between any two calls: the simulation's points, charged once."""
 
 import json
+import os
 import random
 import stat
 from dataclasses import replace
@@ -345,6 +346,55 @@ def test_files_are_for_their_owner_alone(tmp_path):
     for path in (p for p in tmp_path.rglob("*") if p.suffix in (".bin", ".jsonl")):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     assert stat.S_IMODE((tmp_path / "0").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("umask", [0, 0o777])
+def test_new_files_and_folders_are_their_owners_alone_whatever_the_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        Agent(study_of(), 0, SPACE, tmp_path / "agent").close()
+        Coordinator(study_of(), tmp_path / "server").close()
+    finally:
+        os.umask(before)
+    for folder, names in (("agent", {"agent.jsonl"}), ("server", {"coordinator.jsonl", "ledger.jsonl"})):
+        assert {path.name for path in (tmp_path / folder).iterdir()} == names
+        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o700
+        for name in names:
+            assert stat.S_IMODE((tmp_path / folder / name).stat().st_mode) == 0o600
+
+
+def test_existing_files_keep_their_mode(tmp_path):
+    paths = [tmp_path / "agent" / "agent.jsonl", tmp_path / "s" / "coordinator.jsonl", tmp_path / "s" / "ledger.jsonl"]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        path.chmod(0o640)
+    Agent(study_of(), 0, SPACE, tmp_path / "agent").close()
+    Coordinator(study_of(), tmp_path / "s").close()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in paths] == [0o640] * 3
+
+
+def test_a_relative_folder_is_that_of_the_first_working_directory(tmp_path, monkeypatch):
+    """The working directory changes between any two calls, and all files are in the folders that were named."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    study = study_of("dp_fts_de", rng="os")
+    agents = [Agent(study, n, SPACE, f"site{n}") for n in range(N)]
+    server = Coordinator(study, "server")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for n, agent in enumerate(agents):
+        for _ in range(N_INIT):
+            x = agent.ask()
+            agent.tell(x, tuned(n, x))
+        server.receive(n, agent.message())
+    data = server.release()
+    for agent in agents:
+        agent.receive(data)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert len(Ledger(tmp_path / "server" / "ledger.jsonl").charges) == 1
+    server.close()
+    monkeypatch.chdir(tmp_path)
+    assert Coordinator(study, "server").release(0) == data
 
 
 def test_a_deleted_message_is_one_sentence_and_is_back_once_restored(tmp_path):

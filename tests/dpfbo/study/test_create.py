@@ -1,5 +1,6 @@
 """The Python interface: one call, the same runs as the commands', and one sentence for what cannot be."""
 
+import os
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -11,6 +12,8 @@ import torch
 import dpfbo
 from dpfbo import Acquisition, Categorical, Float, Integer, Preset, SettingError, Space
 from dpfbo.federated.schedule import PowerSchedule, Steps
+from dpfbo.privacy.budget import BudgetSpent
+from dpfbo.privacy.ledger import Charge, LedgerError
 from dpfbo.problems.custom import EvaluationError
 from dpfbo.study.presets import ALGORITHMS, algorithm_named, mechanism_for, weights_for
 from runners.compose.composition import Composition
@@ -126,6 +129,57 @@ def test_real_releases_need_a_ledger_on_disk(tmp_path):
     ledger = dpfbo.Ledger(tmp_path / "ledger.jsonl")
     found(rng="os", ledger=ledger)
     assert len(dpfbo.Ledger(tmp_path / "ledger.jsonl").charges) == 1
+
+
+def test_an_objective_that_changes_the_working_directory_changes_no_ledger(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    ledger = dpfbo.Ledger("ledger.jsonl")
+
+    def wandering(agent, x):
+        os.chdir(tmp_path / "elsewhere")
+        return tuned(agent, x)
+
+    found(f=wandering, rng="os", ledger=ledger)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert dpfbo.Ledger(tmp_path / "ledger.jsonl").carried_over == 1
+
+
+def test_a_ledger_that_cannot_be_written_is_refused_before_an_evaluation(tmp_path):
+    with pytest.raises(LedgerError, match="has no folder to be in: create .*/absent first"):
+        dpfbo.Ledger(tmp_path / "absent" / "ledger.jsonl")
+    (tmp_path / "there").mkdir()
+    ledger, seen = dpfbo.Ledger(tmp_path / "there" / "ledger.jsonl"), []
+    (tmp_path / "there").rmdir()
+    with pytest.raises(LedgerError, match="cannot be written: No such file or directory$"):
+        found(f=lambda agent, x: seen.append(agent) or 0.0, rng="os", ledger=ledger)
+    assert seen == []
+
+
+class ChargedMeanwhile:
+    """Keeps nothing; before a release is charged, another run charges the same ledger."""
+
+    def __init__(self, charge):
+        self.load, self.save = lambda round: None, lambda round, release, private: charge()
+
+
+@pytest.mark.parametrize("when_spent", ["refuse", "stop"])
+@pytest.mark.parametrize("room", [False, True])
+def test_a_charge_of_another_run_since_the_check_of_the_budget_counts(tmp_path, when_spent, room):
+    study = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", rounds=4, n_init=2, acquisition=FEW)
+    path, event = tmp_path / "ledger.jsonl", study.events[0]
+    other = Charge.of(0, event, 1.0, 1.0, torch.ones(2, dtype=torch.float64))
+    plan = study.plan.limited(study.plan.epsilon([event] * (1 + room)), when_spent=when_spent)
+    kept = ChargedMeanwhile(lambda: dpfbo.Ledger(path).charge(other))
+    server = study.server(dpfbo.Ledger(path), kept, plan=plan)
+    if room:
+        assert server.round(0, None)[1].epsilon == pytest.approx(plan.budget.epsilon)
+    elif when_spent == "stop":
+        assert server.round(0, None) == (None, None, None)
+    else:
+        with pytest.raises(BudgetSpent, match="with the 1 that are charged already"):
+            server.round(0, None)
+    assert [c.digest == other.digest for c in dpfbo.Ledger(path).charges] == [True, False][: 1 + room]
 
 
 def test_a_study_composed_from_objects_runs_any_problem():
