@@ -110,6 +110,19 @@ def move_into_place(temporary: Path, path: Path, durable: bool = True) -> None:
         sync_folder(path.parent)
 
 
+def make_folder(path: Path, private: bool = False) -> None:
+    """Create a folder and its parents, with the entry of each on disk; nothing changes if it is there.
+
+    private: a new one is its owner's alone, whatever the umask.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
+    if private and path in missing:
+        path.chmod(0o700)
+    for folder in missing:
+        sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the entries of a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from dpfbo.bounded import check_plain, read_plain
-from dpfbo.files import open_file, replace_file, sync_folder
+from dpfbo.files import make_folder, open_file, replace_file, sync_folder
 
 _MOST_BYTES = 2**30  # of a message or a broadcast
 
@@ -29,9 +29,7 @@ class Journal:
         self._blobs: dict[str, bytes] = {}
         self._file: BinaryIO | None = None
         if folder is not None:
-            if not folder.is_dir():
-                folder.mkdir(parents=True, exist_ok=True)
-                folder.chmod(0o700)  # whatever the umask
+            make_folder(folder, private=True)
             self._file = _opened(folder / name)
             self.events = _events(self._file, folder / name)
             sync_folder(folder)

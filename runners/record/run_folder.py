@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpfbo.bounded import MOST_RECORD, read_plain
-from dpfbo.files import is_file_at, locked_file, open_file, replace_file, sync_folder
+from dpfbo.files import is_file_at, locked_file, make_folder, open_file, replace_file
 
 PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
 _UNTIL_THE_END = ("progress.json", "failure.json", "summary.before.json")
@@ -119,7 +119,7 @@ class RunFolder:
         give_up = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
-                _make_durable_folder(self.path)
+                make_folder(self.path)
                 lock = open(self.path / ".lock", "a")
             except OSError as error:
                 raise ResultsError(f"results folder {self.path} cannot be written: {error.strerror}") from error
@@ -298,11 +298,3 @@ class _WithTraceback(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = getattr(record, "traceback", "")
         return super().format(record) + (f"\n{text.rstrip()}" if text else "")
-
-
-def _make_durable_folder(path: Path) -> None:
-    """Create a folder and its parents, and sync the entry of each to disk."""
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for folder in missing:
-        sync_folder(folder.parent)

@@ -44,6 +44,12 @@ def test_events_and_bytes_are_on_disk_when_a_call_returns(tmp_path, disk):
     journal.close()
 
 
+def test_a_new_folder_is_on_disk_with_its_parents(tmp_path, disk):
+    Journal(tmp_path / "sites" / "a", "events.jsonl").close()
+    for folder, name in ((tmp_path, "sites"), (tmp_path / "sites", "a")):
+        assert name in disk.entries[folder.stat().st_ino]
+
+
 def test_kept_bytes_are_whole_or_not_there_at_any_time(tmp_path, disk):
     journal = Journal(tmp_path / "a", "events.jsonl")
     contents = [b"a" * 100, b"b" * 50, b"c" * 200]
