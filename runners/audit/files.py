@@ -43,7 +43,8 @@ from runners.recorded_run import record_run
 
 ROUNDS = 3
 PRIVATE = set(SERVER_SCHEMA.names) - set(released(SERVER_SCHEMA).names)
-_TIMES = {"seconds", "executor", "digest", "before", "id"}  # entries that differ: digests of rounds cover their seconds
+_TIMES = {"seconds", "executor"}  # entries that differ from run to run
+_OF_TIMES = {"digest", "before"}  # entries of a round in a checkpoint: digests that cover its seconds
 _SAME, _TOLD = 1e-12, 1e-6  # relative difference of equal numbers, and of a number that a release nearly tells
 _DECIMAL = re.compile(rb"-?\d+\.\d+(?:[eE][-+]?\d+)?")
 _LOST = 0.5  # share of the messages that the second run loses of those that the first one gets
@@ -223,7 +224,8 @@ def _json(name: str, content: bytes) -> Any:
     if name.endswith(".jsonl"):
         return [json.loads(line) for line in content.splitlines()]
     if name == "meta.npy":
-        return json.loads(np.load(io.BytesIO(content)).item())
+        entries = json.loads(np.load(io.BytesIO(content)).item())
+        return {key: value for key, value in entries.items() if key not in _OF_TIMES}
     return None
 
 
