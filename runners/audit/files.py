@@ -7,14 +7,13 @@ releases is found in three ways:
 - by name: no table and no record has a column of the server's private numbers;
 - by value: no number is one of a list of functions of a sum, such as its norm over that of the noise;
 - by comparison: the files of both runs are equal, but for time. A curator's secret order decides which rows are
-  measured, so its files for the owner alone may differ.
+  measured, so that files with measurements may differ.
 """
 
 import io
 import json
 import re
 import shutil
-import stat
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -26,13 +25,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
-from dpfbo.privacy.entropy import Entropy
+from dpfbo.audit.fixed_release import FixedRelease
 from dpfbo.records import SERVER_SCHEMA, released
 from dpfbo.run_result import Round
 from runners.compose.composition import Composition, build
@@ -49,28 +46,9 @@ _SAME, _TOLD = 1e-12, 1e-6  # relative difference of equal numbers, and of a num
 _DECIMAL = re.compile(rb"-?\d+\.\d+(?:[eE][-+]?\d+)?")
 _LOST = 0.5  # share of the messages that the second run loses of those that the first one gets
 _TIMED = (".log", ".html", "progress.json", "wandb.json")  # ends of names of files that tell times or random names
+_MEASURED = ("rounds.parquet", "summary.json", ".npz", ".zip")  # ends of names of files with a curator's measurements
 _TRACKER = "wandb"  # folder whose files have names and times of their own
 _DURING = "during"  # folder of the copies from before the last round ends
-
-
-@dataclass(frozen=True)
-class FixedRelease:
-    """A `dpfbo.privacy.noise.Noise` whose release does not depend on the sum: `sigma` times numbers that depend on the
-    round. It notes sum, release and the law of its noise in a folder, for the search."""
-
-    notes: str
-
-    def check(self, sigma: float, sensitivity: float) -> None:
-        pass
-
-    def inflation(self, size: int) -> float:
-        return 1.0
-
-    def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
-        values = sigma * np.random.default_rng(round).standard_normal(tuple(total.shape))
-        law = np.array([sigma, sensitivity])
-        np.savez(Path(self.notes) / f"{round}.npz", total=total.numpy(), values=values, law=law)
-        return torch.from_numpy(values)
 
 
 @dataclass
@@ -163,8 +141,8 @@ def _secrets(notes: Path) -> np.ndarray:
 
 
 def compare(first: Path, second: Path, secrets: np.ndarray, secret_order: bool = False) -> FileSearch:
-    """Search all files of two folders. secrets: sizes of numbers that none may hold, sorted. secret_order: files that
-    their owner alone can read may differ."""
+    """Search all files of two folders. secrets: sizes of numbers that none may hold, sorted. secret_order: files with
+    measurements may differ."""
     found = FileSearch()
     for path in sorted(p for folder in (first, second) for p in folder.rglob("*") if p.is_file()):
         name = str(path.relative_to(first if path.is_relative_to(first) else second))
@@ -174,7 +152,7 @@ def compare(first: Path, second: Path, secrets: np.ndarray, secret_order: bool =
         if (near := _among(numbers, secrets)).any():
             found.findings.append(f"{name} holds {numbers[near][0]:.12g}, a function of a sum without its noise")
         found.files.setdefault(name, "searched")
-        if (secret_order and _owners(path)) or _TRACKER in path.parts:
+        if (secret_order and name.endswith(_MEASURED)) or _TRACKER in path.parts:
             continue
         if not (first / name).is_file() or not other.is_file():
             found.findings.append(f"{name} is there or not for another reason than the releases")
@@ -201,10 +179,6 @@ def show(found: FileSearch) -> None:
     for finding in found.findings:
         console.print(finding, soft_wrap=True)
     console.print("nothing found" if found.sound else "the files tell MORE than the releases", highlight=False)
-
-
-def _owners(path: Path) -> bool:
-    return not stat.S_IMODE(path.stat().st_mode) & 0o077
 
 
 def _tables(name: str, content: bytes) -> pa.Table | None:

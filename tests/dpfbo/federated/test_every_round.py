@@ -38,7 +38,7 @@ class Kept:
     def load(self, round):
         return None
 
-    def save(self, round, release, diagnostics):
+    def save(self, round, release, order=None):
         self.releases[round] = release
 
 

@@ -160,7 +160,7 @@ class ChargedMeanwhile:
     """Keeps nothing; before a release is charged, another run charges the same ledger."""
 
     def __init__(self, charge):
-        self.load, self.save = lambda round: None, lambda round, release, private: charge()
+        self.load, self.save = lambda round: None, lambda round, release: charge()
 
 
 @pytest.mark.parametrize("when_spent", ["refuse", "stop"])

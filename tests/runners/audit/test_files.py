@@ -113,7 +113,8 @@ def test_so_do_tracker_certificate_board_and_report(own_wandb, monkeypatch):  # 
 
     more_files(monkeypatch, write)
     wandb = ["tracker.wandb.mode=offline", "tracker.wandb.show=all"]
-    found = files.search([*FAMILIES["dp_fts_de"], "privacy.accountant=pld", "privacy.accountants=[pld]", *wandb])
+    shown = ["privacy.accountant=pld", "privacy.accountants=[pld]", "privacy.delta=1e-3"]
+    found = files.search([*FAMILIES["dp_fts_de"], *shown, *wandb])
     assert found.findings == []
     pages = {"certificate.json", "certificate.md", "board.html", "report.html", "single_regret_by_epsilon.png"}
     assert kinds(found) >= {*pages, "wandb.json"}
