@@ -32,7 +32,7 @@ LONGEST = (
     "tests/runners/test_run.py",
     "tests/runners/executor/test_ray_federated.py",
     "tests/runners/test_resume.py",
-    "tests/runners/bench/test_plain_loop.py",
+    "tests/isolation/test_isolation.py",
     "tests/analysis/test_private_prior.py",
     "tests/runners/sweep/test_command.py",
     "tests/runners/test_demo.py",
@@ -46,6 +46,11 @@ LONGEST = (
     "tests/dpfbo/study/test_create.py",
     "tests/dpfbo/protocol/test_ask_tell.py",
     "tests/runners/test_study.py",
+    "tests/runners/audit/test_files.py",
+    "tests/test_package.py",
+    "tests/soak/test_soak.py",
+    "tests/dpfbo/problems/test_failures.py",
+    "tests/runners/bench/test_plain_loop.py",
 )
 
 

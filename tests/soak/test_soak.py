@@ -163,8 +163,10 @@ def test_a_planted_fault_fails_its_kind(tmp_path, monkeypatch, name, fault, coun
     place.expected(*RUN)
     fault(monkeypatch)
     kind = next(kind for kind in KINDS if kind.name == name)
-    outcome = kind.world(place, 4, 0)
-    assert not outcome.passed and sum(getattr(outcome, number) for number in counted.split()) > 0, outcome
+    # a run that no kill meets between a charge and the end of its round repeats nothing, and shows no fault
+    outcomes = (kind.world(place, 4, seed) for seed in range(6))
+    outcome = next((found for found in outcomes if not found.passed), None)
+    assert outcome is not None and sum(getattr(outcome, number) for number in counted.split()) > 0, outcome
 
 
 @pytest.mark.parametrize(

@@ -401,7 +401,7 @@ def test_settings_of_the_library_alone_are_refused() -> None:
     ("problem", "algorithm", "overrides", "seeds"),
     [
         ("synthetic", "ts", SMOOTH, 10),
-        ("synthetic", "dp_fts_de", [*SMOOTH, "privacy.z=0.1"], 40),
+        pytest.param("synthetic", "dp_fts_de", [*SMOOTH, "privacy.z=0.1"], 40, marks=pytest.mark.slow),
         ("branin", "dp_fts_de", [*BRANIN, "privacy.z=0.1"], 8),
     ],
 )
