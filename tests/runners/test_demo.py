@@ -153,6 +153,7 @@ def test_usage(arguments, capfd):
     assert "error: " in capfd.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_interrupted_and_then_finished(tmp_path):
     small = ["rounds=20", *SMALL[1:]]
     arguments = [sys.executable, "-m", "runners.demo", "--results-dir", str(tmp_path), "--seeds", "1", *small]

@@ -66,6 +66,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(server, tmp_path, capfd):
     assert "nothing to upload" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_is_not_waited_for(server, tmp_path, monkeypatch, capfd):
     for name in ("GRACE_SECONDS", "LEAVE_SECONDS"):
         monkeypatch.setattr(upload, name, 3.0)

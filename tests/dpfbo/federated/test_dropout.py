@@ -296,7 +296,7 @@ def charged(t):
 '''
 
 
-@pytest.mark.parametrize("aggregation", ["messages", "tree"])
+@pytest.mark.parametrize("aggregation", ["messages", pytest.param("tree", marks=pytest.mark.slow)])
 def test_shard_that_misses_the_deadline(reused, monkeypatch, tmp_path, aggregation):
     """Its records are those of a run in one process that loses the messages of its agents in every round."""
     module = f"slow_{aggregation}"

@@ -39,6 +39,7 @@ def test_a_run_is_repeated_to_the_byte_and_left_as_it_was(tmp_path, capsys, worl
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_run_that_was_lengthened_is_repeated_whole(tmp_path):
     for rounds in (2, 4):
         command = [sys.executable, "-m", "runners.run", *WORLDS["synthetic"], f"rounds={rounds}", *QUIET]

@@ -47,6 +47,7 @@ def test_agents_and_server_are_killed(tmp_path, mark, expected):
     assert outcome.passed, outcome
 
 
+@pytest.mark.slow
 def test_resumed_with_other_executors(tmp_path, mark, expected):
     """A run goes on in two actors after one process, then in one process again."""
 
@@ -84,6 +85,7 @@ def test_the_driver_on_ray_is_killed_and_its_orphans_go_away(tmp_path, expected)
     assert outcome.passed, outcome
 
 
+@pytest.mark.slow
 def test_the_driver_is_killed_and_its_noise_is_never_the_same(tmp_path):
     moments = [Moment("charge", 5), Moment("charge", 12)]  # before the rounds of these charges are kept
     outcome = kill_drivers("local, rng=os", moments, tmp_path, None, "privacy.rng=os")

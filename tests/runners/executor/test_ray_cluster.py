@@ -29,6 +29,7 @@ def cluster(monkeypatch):
         nodes.shutdown()
 
 
+@pytest.mark.slow
 def test_a_run_on_three_nodes_of_which_one_goes_away(cluster, monkeypatch, tmp_path):
     """The records are those of one process; the server stays on the driver's node, which has the ledger."""
     _, local = run(tmp_path / "local", *BOX)

@@ -192,7 +192,7 @@ GPYTORCH = ["algorithm.own_gp.fit=gpytorch", "algorithm.own_draw.method=gpytorch
 @pytest.mark.parametrize(
     ("problem", "kernel", "k"),
     [
-        ("grid", ["algorithm.own_gp.kernel=matern32"], 5),
+        pytest.param("grid", ["algorithm.own_gp.kernel=matern32"], 5, marks=pytest.mark.slow),
         ("box", ["algorithm.own_gp.kernel=matern52", "algorithm.own_gp.ard=true", "algorithm.own_gp.warp=true"], 5),
         ("box", ["algorithm.own_gp.kernel={_target_: gpytorch.kernels.RQKernel}", "algorithm.own_gp.priors=true"], 2),
     ],
