@@ -27,7 +27,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from omegaconf import DictConfig
 from rich.console import Console
-from rich.table import Table
 
 from dpfbo.audit.fixed_release import FixedRelease
 from dpfbo.records import SERVER_SCHEMA, released
@@ -170,15 +169,11 @@ def compare(first: Path, second: Path, secrets: np.ndarray, secret_order: bool =
 def show(found: FileSearch) -> None:
     """Print the files, the findings and the verdict."""
     console = Console(highlight=False)
-    table = Table(title="files of a real run", title_justify="left")
-    for column in ("file", ""):
-        table.add_column(column, overflow="fold")
     for name, how in found.files.items():
-        table.add_row(name, how)
-    console.print(table)
+        console.print(f"{how:<22}{name}", soft_wrap=True, markup=False)
     for finding in found.findings:
-        console.print(finding, soft_wrap=True)
-    console.print("nothing found" if found.sound else "the files tell MORE than the releases", highlight=False)
+        console.print(finding, soft_wrap=True, markup=False)
+    console.print("nothing found" if found.sound else "the files tell MORE than the releases")
 
 
 def _tables(name: str, content: bytes) -> pa.Table | None:
