@@ -20,7 +20,7 @@ from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.schedule import Constant
 from dpfbo.federated.server import AnyServer
 from dpfbo.federated.server_parts import ServerParts
-from dpfbo.federated.weights import Weighting
+from dpfbo.federated.weights import Weighting, level_of
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.features import block_features, shared_features
 from dpfbo.privacy.accounting import accountant_named, default_delta, delta_in_words, epsilon_in_words, in_words
@@ -203,8 +203,7 @@ class Study:
         step = self.step
         made: dict[object, dp_accounting.DpEvent] = {}
         schedule = step.schedule if isinstance(step, SubsampledGaussian) else Constant()
-        level = getattr(self.weights, "level", lambda t: t)
-        kinds = [(level(t), schedule(t)) for t in range(self._planned)]
+        kinds = [(level_of(self.weights, t), schedule(t)) for t in range(self._planned)]
         if len(set(kinds)) > checks.MOST_DIFFERENT_ROUNDS:
             most = checks.MOST_DIFFERENT_ROUNDS
             raise SettingError(

@@ -13,6 +13,16 @@ from torch import Tensor
 Weighting = Callable[[int, Tensor, int], Tensor]
 
 
+def level_of(weighting: Weighting, round: int) -> float:
+    """The level of a round, or the round itself if the class that computes the weights has no `level`.
+
+    A subclass that computes other weights does not inherit the level of its parent.
+    """
+    computing = next((kind for kind in type(weighting).__mro__ if "__call__" in vars(kind)), object)
+    level = vars(computing).get("level")
+    return float(round if level is None else level(weighting, round))
+
+
 def normalised(inside: float, outside: float, assignment: Tensor, P: int) -> Tensor:
     """Weights proportional to `inside` for a region's own agents and `outside` for the rest.
 

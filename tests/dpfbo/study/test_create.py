@@ -12,6 +12,8 @@ import torch
 import dpfbo
 from dpfbo import Acquisition, Categorical, Float, Integer, Preset, SettingError, Space
 from dpfbo.federated.schedule import PowerSchedule, Steps
+from dpfbo.federated.weights.decay import Decay
+from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.ledger import Charge, LedgerError
 from dpfbo.problems.custom import EvaluationError
@@ -154,6 +156,24 @@ def test_a_ledger_that_cannot_be_written_is_refused_before_an_evaluation(tmp_pat
     with pytest.raises(LedgerError, match="cannot be written: No such file or directory$"):
         found(f=lambda agent, x: seen.append(agent) or 0.0, rng="os", ledger=ledger)
     assert seen == []
+
+
+class Alternating(Softmax):
+    """Weights that the level of its parent does not tell."""
+
+    def __call__(self, round, assignment, P):
+        return super().__call__(0 if round % 2 else 10**6, assignment, P)
+
+
+def test_a_weighting_that_changes_its_parents_weights_is_planned_by_its_own():
+    study = dpfbo.create_study(
+        SPACE, n_agents=6, algorithm="dp_fts_de", epsilon=None, rounds=4, n_init=2, acquisition=FEW
+    )
+    mechanism = replace(study.mechanism, calibration="paper", charge="effective")
+    study = replace(study, weights=Alternating(Decay(1, 1)), mechanism=mechanism)
+    assignment = study.agents.regions.assign(torch.arange(6))
+    charged = [mechanism.dp_event(study.weights(t, assignment, study.algorithm.P), t) for t in range(4)]
+    assert list(study.events) == charged and charged[0] != charged[1]
 
 
 class ChargedMeanwhile:

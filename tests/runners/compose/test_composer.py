@@ -54,9 +54,9 @@ def test_files_are_read_once_for_each_choice_of_groups(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "quoted_"),
     [
-        ("results_dir=/tmp/ä", "results_dir='/tmp/ä'"),
-        ("results_dir=/tmp/a", "results_dir=/tmp/a"),
-        ("results_dir='/tmp/ä'", "results_dir='/tmp/ä'"),
+        ("results_dir=runs/ä", "results_dir='runs/ä'"),
+        ("results_dir=runs/a", "results_dir=runs/a"),
+        ("results_dir='runs/ä'", "results_dir='runs/ä'"),
         ("label=ä,b", "label=ä,b"),
         ("problem.space={ä: 1}", "problem.space={ä: 1}"),
         ("ä", "ä"),
@@ -67,4 +67,4 @@ def test_letters_beyond_ascii_are_quoted_for_hydra(given, quoted_):
 
 
 def test_a_folder_beyond_ascii_composes():
-    assert compose(quoted("data_dir=/tmp/ä")).data_dir == "/tmp/ä"
+    assert compose(quoted("data_dir=runs/ä")).data_dir == "runs/ä"
