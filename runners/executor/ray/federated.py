@@ -69,7 +69,8 @@ class RayFederation(RayActors):
             Actor(f"agents {a}..{b - 1}", AgentActor, options, (worker, a, b, here)) for a, b in self.layout.ranges
         ]
         self._parts: dict[str, list[Any]] = {}  # of the rounds, by actor, while actors start
-        self.server_actor = Actor("the server", ServerActor, beside_driver(), (worker, str(folder.path), here))
+        served = (worker, str(folder.path), here)
+        self.server_actor = Actor("the server", ServerActor, beside_driver(), served, opens_ledger=True)
 
     @property
     def has_server(self) -> bool:

@@ -53,7 +53,8 @@ class RayOutsourced(RayActors):
         super().__init__(settings.ray, done)
         self.num_cpus = _modeler_cpus(self.executor)
         options = {"num_cpus": self.num_cpus, "scheduling_strategy": strategy(self.executor.placement)}
-        curator = Actor("the curator", CuratorActor, beside_driver(), (settings, str(folder.path), here))
+        curated = (settings, str(folder.path), here)
+        curator = Actor("the curator", CuratorActor, beside_driver(), curated, opens_ledger=True)
         self.curator = RayCurator(self, curator, ())
         brief = (experiment.brief(), here, self.executor.threads)
         self.modeler = RayModeler(self, Actor("the modeler", ModelerActor, options, ()), brief)

@@ -27,12 +27,13 @@ _REASON_CHARACTERS = 400  # length of Ray's error in our sentence
 
 @dataclass
 class Actor:
-    """One actor of the run. options, arguments: for every placement."""
+    """One actor of the run. options, arguments: for every placement. opens_ledger: if its start does."""
 
     name: str
     cls: Any
     options: dict[str, Any]
     arguments: tuple[Any, ...]
+    opens_ledger: bool = False
     handle: Any = None
     restarts: int = 0
     death: RayError | None = None
@@ -146,18 +147,19 @@ class RayActors(ABC):
         }  # fmt: skip
 
     def _start(self, actors: Sequence[Actor]) -> None:
-        """Create and start actors."""
-        asked = []
+        """Create and start actors. The one that opens the ledger starts last: a refused run leaves no ledger behind."""
         for actor in actors:
             actor.create()
-            asked.append(self._begin(actor))
-        for actor, (first, *others) in zip(actors, asked, strict=True):
-            try:
-                self.placements[actor.name] = self._answer(actor, first)
-                answer(others)
-            except RayError as error:  # dead again: its next call fails, and `heal` counts it
-                logger.debug("the actor of %s died at its start: %s", actor.name, error)
-                ray.kill(actor.handle)
+        for opens_ledger in (False, True):
+            these = [actor for actor in actors if actor.opens_ledger is opens_ledger]
+            asked = [self._begin(actor) for actor in these]
+            for actor, (first, *others) in zip(these, asked, strict=True):
+                try:
+                    self.placements[actor.name] = self._answer(actor, first)
+                    answer(others)
+                except RayError as error:  # dead again: its next call fails, and `heal` counts it
+                    logger.debug("the actor of %s died at its start: %s", actor.name, error)
+                    ray.kill(actor.handle)
 
     def _answer(self, actor: Actor, ref: Any) -> Any:
         """The first answer of an actor, which may have to wait for a place."""

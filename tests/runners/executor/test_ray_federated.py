@@ -353,10 +353,13 @@ def test_bad_settings_are_one_sentence_and_leave_nothing(reused, monkeypatch, ca
 
 
 def test_gpu_that_torch_does_not_see(reused, monkeypatch, capsys, tmp_path):
-    """Ray was told of a GPU, so `auto` means a GPU."""
+    """Ray was told of a GPU, so `auto` means a GPU. The server has not begun yet: it would create a ledger."""
+    begun, begin = [], RayFederation._begin
+    monkeypatch.setattr(RayFederation, "_begin", lambda self, actor: (begun.append(actor.name), begin(self, actor))[1])
     says = "executor.device=auto needs a GPU here and torch sees none"
     auto = ["executor.device=auto", "executor.agents_per_actor=6"]
     refused(monkeypatch, capsys, tmp_path, [*TENTH, *auto], says)
+    assert begun == ["agents 0..5"]
 
 
 @pytest.mark.parametrize(
