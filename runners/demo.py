@@ -111,8 +111,8 @@ def compose(results_dir: str, n_seeds: int, overrides: Sequence[str] = ()) -> li
             checks.integer("rounds", cfg.rounds, minimum=1, maximum=checks.MOST_ROUNDS)
             checks.one_of("privacy.rng (of the demo)", cfg.privacy.rng, ("seeded",))
             cfg.results_dir = results_dir
-            composition = Composition(cfg)
-            name, cfg = composition.setting, composition.cfg  # with the noise multiplier of a target epsilon
+            composition = Composition.of(cfg)
+            name, cfg = composition.names.setting, composition.given  # with the noise multiplier of a target epsilon
             for seed in range(n_seeds):
                 with_seed = cfg.copy()
                 with_seed.seed = seed

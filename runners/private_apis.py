@@ -12,11 +12,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
+    from omegaconf import DictConfig
 
 CHECKED = {"hydra-core": "1.3.8", "ray": "2.60.0", "wandb": "0.31.0"}
 WANDB_UNWANTED = {
@@ -50,6 +51,25 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
 
     parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())
     return parser.parse_overrides(list(overrides))
+
+
+def run_composed(task: Callable[[DictConfig], None], cfg: DictConfig) -> None:
+    """Run a task on a configuration composed with Hydra's own part, as `hydra.main` would. hydra-core 1.3.8.
+
+    Call it while Hydra is initialised. `hydra.main` itself composes, twice.
+    """
+    from hydra._internal.callbacks import Callbacks
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.utils import run_job
+    from hydra.types import HydraContext, RunMode
+
+    cfg.hydra.mode = RunMode.RUN
+    callbacks = Callbacks(cfg)
+    callbacks.on_run_start(config=cfg, config_name="config")
+    context = HydraContext(config_loader=GlobalHydra.instance().config_loader(), callbacks=callbacks)
+    done = run_job(task, cfg, "hydra.run.dir", None, context)
+    callbacks.on_run_end(config=cfg, config_name="config", job_return=done)
+    done.return_value  # raises the error of the task  # noqa: B018
 
 
 def resolve_ray_address(address: str | None) -> str | None:

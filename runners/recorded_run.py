@@ -20,7 +20,6 @@ from dpfbo.privacy.mechanism_code import code_digests
 from dpfbo.problems import data_fingerprint
 from dpfbo.run_result import OnRound, Result, Round
 from runners.compose.composition import Composition, Experiment
-from runners.compose.identity import SettingNames
 from runners.compose.settings import ANY_CODE
 from runners.executor.deployment import Spent
 from runners.executor.place import deployed
@@ -41,11 +40,9 @@ QUANTILES = ("5", "25", "50", "75", "95")  # percent
 _PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
 
 
-def run_configuration(
-    cfg: DictConfig, on_round: OnRound = lambda done: None, names: SettingNames | None = None
-) -> tuple[dict[str, Any], Path]:
-    """`record_run` for a composed configuration. names: those of its setting, if they are known."""
-    return record_run(Composition(cfg, names), on_round)
+def run_configuration(cfg: DictConfig, on_round: OnRound = lambda done: None) -> tuple[dict[str, Any], Path]:
+    """`record_run` for a composed configuration."""
+    return record_run(Composition.of(cfg), on_round)
 
 
 def finished_before(composition: Composition, single: bool = False) -> tuple[dict[str, Any], Path] | None:
@@ -68,7 +65,7 @@ def record_run(
     on_round is called for every round, earlier ones included. Raises before any work starts for bad settings, missing
     data or an unwritable folder; see `Composition`.
     """
-    experiment, settings, name = composition.experiment, composition.settings, composition.setting
+    experiment, settings, name = composition.experiment, composition.settings, composition.names.setting
     tracker = WandbTracker(**asdict(settings.tracker.wandb))
     group, algorithm = settings.experiment_name, settings.algorithm.name
     folder = _folder(composition, single)
@@ -184,12 +181,12 @@ def _folder(composition: Composition, single: bool) -> RunFolder:
     settings = composition.settings
     experiment = Path(settings.results_dir).absolute() / settings.experiment_name
     if not single:
-        folder = trial_folder(experiment, composition.setting, settings.seed, settings.rounds)
-        known = existing(experiment, composition.setting, settings.seed)
+        folder = trial_folder(experiment, composition.names.setting, settings.seed, settings.rounds)
+        known = existing(experiment, composition.names.setting, settings.seed)
         if known is not None and known != folder.path and not settings.privacy.seeded:
             raise ResultsError(f"{known} is this run with other rounds: a second one would add to what that released")
         return folder
-    if (known := existing(experiment, composition.setting, settings.seed)) is not None:
+    if (known := existing(experiment, composition.names.setting, settings.seed)) is not None:
         return RunFolder(known)
     lineage = _lineage(composition)
     relatives = finished.relatives(experiment, settings.seed, lineage)

@@ -12,7 +12,7 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.run_result import Result, Round
 from runners.compose.composition import Experiment
 from runners.compose.privacy_plan import affordable
-from runners.compose.privacy_settings import MechanismPrivacy
+from runners.compose.settings import MechanismPrivacy
 from runners.record import finished
 from runners.record.run_folder import ResultsError, RunFolder
 
@@ -135,7 +135,7 @@ def _say_what_is_unusual(experiment: Experiment, ledger: Ledger, resumed: int) -
     if experiment.private:
         if privacy.seeded:
             logger.info("privacy.rng=seeded: a simulation; whoever knows the seed can remove the noise")
-        if isinstance(privacy, MechanismPrivacy) and privacy.z == 0:
+        if isinstance(privacy, MechanismPrivacy) and privacy.mechanism.noise_multiplier == 0:
             logger.warning("privacy.z=0 adds no noise: there is no finite epsilon")
     if ledger.carried_over > resumed:
         how = "different ones add to epsilon; these releases are real, keep this ledger"

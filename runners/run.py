@@ -9,15 +9,16 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
-from runners.compose.configuration import check_command_line
+from runners.compose.configuration import compose_command_line, composing
 from runners.compose.overrides import no_setting, one_sentence, quoted, unknown_name
 from runners.evidence import replay
-from runners.private_apis import option_names, parse_command_line
+from runners.private_apis import option_names, parse_command_line, run_composed
 from runners.record.terminal import RoundProgress, print_summary, say_error
 from runners.recorded_run import finished_before, record_run
 from runners.user_errors import USER_ERRORS
@@ -28,14 +29,13 @@ _FINISHED = (
 )
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def run(cfg: DictConfig) -> None:
     """Run the composed experiment; exit code 0, 1 for an error, 130 when interrupted."""
     try:
         check_is_a_run(cfg)
         warn_about_ignored_privacy(cfg)
         title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
-        composition = Composition(cfg)
+        composition = Composition.of(cfg)
         ready = finished_before(composition, single=True)
         if ready is None:
             epsilon = composition.experiment.plan.epsilon_of_nothing
@@ -76,23 +76,26 @@ def warn_about_ignored_privacy(cfg: DictConfig) -> None:
         print(f"note: algorithm={cfg.algorithm.name} is not private, {', '.join(given)} has no effect", file=sys.stderr)
 
 
-def check_composes(arguments: list[str]) -> None:
-    """Exit with one sentence if the overrides cannot be composed (Hydra's own report takes several lines)."""
+def start(arguments: list[str]) -> None:
+    """Compose the command line and run it; exit with one sentence if it does not compose (Hydra's report is longer)."""
     for word in filter(_is_no_setting, arguments):
         say_error(no_setting(word))
         sys.exit(2)
-    parsed = parse_command_line(arguments)
-    if parsed.help or parsed.hydra_help or parsed.info or parsed.shell_completion:
-        return
-    if parsed.multirun:
-        check_names(parsed.overrides)
-    try:
-        check_command_line(parsed.overrides, bool(parsed.multirun))
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        say_error(one_sentence(str(error)))
-        sys.exit(2)
-    finally:
-        GlobalHydra.instance().clear()
+    options = parse_command_line(arguments)
+    shows_words = options.help or options.hydra_help or options.info or options.shell_completion
+    if options.multirun:
+        check_names(options.overrides)
+    with composing():
+        try:
+            cfg = None if shows_words else compose_command_line(options.overrides, bool(options.multirun))
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
+            say_error(one_sentence(str(error)))
+            sys.exit(2)
+        if cfg is not None and not (options.multirun or options.cfg or cfg.hydra.mode == RunMode.MULTIRUN):
+            run_composed(run, cfg)
+            return
+    GlobalHydra.instance().clear()
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run)()
 
 
 def _is_no_setting(word: str) -> bool:
@@ -143,8 +146,7 @@ def main() -> None:
     if any(word.partition("=")[0] == "--replay" for word in sys.argv[1:]):
         sys.exit(_replay(sys.argv[1:]))
     sys.argv[1:] = map(quoted, _with_our_options(sys.argv[1:]))
-    check_composes(sys.argv[1:])
-    run()
+    start(sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The federated loop: T rounds of agents, server and broadcast, in one process or in several behind the protocols."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -9,8 +9,7 @@ from torch import Tensor
 
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import Broadcast, averaged
-from dpfbo.federated.mechanism import Mechanism
-from dpfbo.federated.messages import Messages, PartialSum
+from dpfbo.federated.messages import PartialSum, Summation
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.shard import Shard, Turn
 from dpfbo.federated.server import RoundOutput
@@ -39,8 +38,8 @@ class FederatedResult(Result):
 class Step(Protocol):
     """A round that the agents have begun."""
 
-    def messages(self) -> Any:
-        """The messages for the server; None if none were asked for."""
+    def reported_to(self, server: "Aggregator") -> RoundOutput:
+        """The server's answer to the messages of the round, or to None if none were asked for."""
 
     def record(self) -> RoundRecord:
         """All queries of the round; waits for every agent."""
@@ -57,7 +56,7 @@ class Population(Protocol):
 
 
 class Aggregator(Protocol):
-    """A `dpfbo.federated.server.AnyServer`, or a proxy of one; it takes the result of `Step.messages`."""
+    """A `dpfbo.federated.server.AnyServer`, or a proxy of one, for the messages of its own kind of population."""
 
     @property
     def uses_messages(self) -> bool: ...
@@ -83,17 +82,10 @@ def run(
     result = FederatedResult() if result is None else result
     broadcasts = rounds if broadcasts is None else min(broadcasts, rounds)
     for t in range(len(result.rounds), rounds + 1):
-        clock = PhaseClock()
         to = server if t < broadcasts else None  # after the last query nothing is sent or charged
         step = population.step(t, result.broadcast, send=to is not None and to.uses_messages)
-        broadcast, record, diagnostics = None, None, None
-        if to is not None:
-            messages = step.messages()
-            with clock("server"):
-                broadcast, record, diagnostics = to.round(t, messages)
-            if isinstance(messages, ShardMessages):  # making them is the agents' work
-                clock.seconds["server"] -= messages.seconds
-        done = Round(step.record(), broadcast, record, diagnostics, {**step.seconds(), **clock.seconds})
+        answer = (None, None, None) if to is None else step.reported_to(to)
+        done = Round(step.record(), *answer, step.seconds())
         result.add(done)
         on_round(done)
     return result
@@ -103,44 +95,45 @@ def run(
 class LocalPopulation:
     """All agents as one shard in this process.
 
-    mechanism: the server's, if it takes sums; then only the agents that it chooses make a message. None: the server
-    gets the messages of all.
+    sums: True for a server that adds up messages; then only the agents that it chooses make one.
     """
 
     shard: Shard
-    mechanism: Mechanism | None = None
+    sums: bool = False
 
     @staticmethod
-    def of(problem: Problem, agents: Agents, mechanism: Mechanism | None = None, threads: int = 1) -> "LocalPopulation":
+    def of(problem: Problem, agents: Agents, sums: bool = False, threads: int = 1) -> "LocalPopulation":
         """All agents of the problem, on the CPU. threads: see `Shard`."""
-        return LocalPopulation(Shard(problem, agents, torch.arange(problem.n_agents, device="cpu"), threads), mechanism)
+        return LocalPopulation(Shard(problem, agents, torch.arange(problem.n_agents, device="cpu"), threads), sums)
 
     def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "LocalStep":
         self.shard.take_seconds()
-        turn = self.shard.step(t, broadcast, send and self.mechanism is None)
-        return LocalStep(self, turn, send)
+        turn = self.shard.step(t, broadcast, send and not self.sums)
+        return LocalStep(self.shard, turn, ShardMessages(self.shard, t) if send and self.sums else None)
 
 
 @dataclass(frozen=True)
 class LocalStep:
-    """A finished round of `LocalPopulation`."""
+    """A finished round of `LocalPopulation`. to_add_up: the messages that the server has added up, if it does that."""
 
-    population: LocalPopulation
+    shard: Shard
     turn: Turn
-    send: bool
+    to_add_up: "ShardMessages | None"
+    clock: PhaseClock = field(default_factory=PhaseClock)
 
-    def messages(self) -> Messages | None:
-        if not self.send:
-            return None
-        if self.population.mechanism is None:
-            return None if self.turn.messages is None else self.turn.messages.cpu()
-        return ShardMessages(self.population.shard, self.turn.record.round, self.population.mechanism)
+    def reported_to(self, server: Aggregator) -> RoundOutput:
+        sent = None if self.turn.messages is None else self.turn.messages.cpu()
+        with self.clock("server"):
+            answer = server.round(self.turn.record.round, self.to_add_up or sent)
+        if self.to_add_up is not None:  # making messages is the agents' work
+            self.clock.seconds["server"] -= self.to_add_up.seconds
+        return answer
 
     def record(self) -> RoundRecord:
         return self.turn.record
 
     def seconds(self) -> dict[str, float]:
-        return self.population.shard.take_seconds()
+        return {**self.shard.take_seconds(), **self.clock.seconds}
 
 
 @dataclass
@@ -152,11 +145,10 @@ class ShardMessages:
 
     shard: Shard
     round: int
-    mechanism: Mechanism
     seconds: float = 0.0
 
-    def add_up(self, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
+    def add_up(self, summation: Summation, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
         begin = time.perf_counter()
-        part = self.shard.add_up(self.round, chosen, weights[:, chosen], self.mechanism)
+        part = self.shard.add_up(self.round, chosen, weights[:, chosen], summation)
         self.seconds += time.perf_counter() - begin
         return part

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.federated.messages import Contributions, Messages, PartialSum, accept, clip, scale_to
+from dpfbo.federated.messages import Contributions, Messages, PartialSum, Summation, accept, clip, scale_to
 from dpfbo.federated.schedule import Constant, Schedule
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy
@@ -31,18 +31,13 @@ _SMALLEST_PROBABILITY = 1e-12  # smallest q: uniform numbers have 53 bits and wo
 _SMALLEST_MULTIPLIER = 0.01  # smallest z: below it a round costs thousands of epsilon, beyond the accountants
 
 
-class Mechanism(Protocol):
+class Mechanism(Summation, Protocol):
     """Turns the messages of a round into one release."""
 
     def sensitivity(self, weights: Tensor) -> float: ...
 
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
         """The event of one round's release, for an accountant. weights: P x N."""
-
-    def add_up(
-        self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
-    ) -> PartialSum:
-        """The weighted sum of `messages[rows]`, all regions. weights: P x k, those of these rows."""
 
     def release(
         self,
@@ -259,10 +254,8 @@ def _sum(
 ) -> tuple[PartialSum, int]:
     """The weighted sum of the chosen agents' messages, and the number of lost ones, which count as zero vectors."""
     arrived = chosen if lost is None else chosen[~lost[chosen]]
-    if getattr(messages, "mechanism", mechanism) != mechanism:
-        raise ValueError("the agents would bound and add up their messages by another mechanism than the server's")
     if isinstance(messages, Contributions):
-        part = messages.add_up(arrived, weights, n_features)
+        part = messages.add_up(mechanism, arrived, weights, n_features)
     else:
         part = mechanism.add_up(messages, arrived, weights[:, arrived], n_features)
     return part, len(chosen) - len(arrived)

@@ -30,12 +30,21 @@ class PartialSum:
     n_rejected: int
 
 
+class Summation(Protocol):
+    """The part of a mechanism that bounds messages and adds them up."""
+
+    def add_up(
+        self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
+    ) -> PartialSum:
+        """The weighted sum of `messages[rows]`, all regions. weights: P x k, those of these rows."""
+
+
 @runtime_checkable
 class Contributions(Protocol):
-    """Messages that stay with their holders, who clip and add them up; the server gets the P x M sum only."""
+    """Messages that stay with their holders, who bound and add them up; the server gets the P x M sum only."""
 
-    def add_up(self, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
-        """The mechanism's `add_up` over the chosen agents. chosen: k ids; weights: P x N."""
+    def add_up(self, summation: Summation, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
+        """`summation.add_up` over the chosen agents. chosen: k ids; weights: P x N."""
 
 
 Messages = Tensor | Sequence[Tensor | None] | Contributions

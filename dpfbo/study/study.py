@@ -169,7 +169,7 @@ class Study:
 
     def population(self, problem: Problem, threads: int = 1) -> LocalPopulation:
         """All agents in this process. threads: on which blocks of them do their steps."""
-        return LocalPopulation.of(problem, self.agents, self.step if self.algorithm.aggregates else None, threads)
+        return LocalPopulation.of(problem, self.agents, self.algorithm.aggregates, threads)
 
     @cached_property
     def plan(self) -> PrivacyPlan:

@@ -18,9 +18,8 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -31,10 +30,10 @@ from rich.console import Console
 from dpfbo.audit.fixed_release import FixedRelease
 from dpfbo.records import SERVER_SCHEMA, released
 from dpfbo.run_result import Round
-from runners.compose.composition import Composition, build
+from runners.compose.composition import Composition, build, experiment_of
 from runners.compose.configuration import composed
 from runners.compose.outsourced import OutsourcedExperiment
-from runners.compose.settings import FederatedSettings, Settings
+from runners.compose.settings import FederatedSettings
 from runners.recorded_run import record_run
 
 ROUNDS = 3
@@ -62,22 +61,18 @@ class FileSearch:
         return not self.findings
 
 
-class _World(Composition):
-    """A composition whose releases are fixed. The settings on disk are those that were given."""
-
-    def __init__(self, cfg: DictConfig, notes: Path, lossy: bool) -> None:
-        super().__init__(cfg)
-        self._noise, self._lossy = FixedRelease(str(notes)), lossy
-
-    @cached_property
-    def settings(self) -> Settings:
-        s: Any = super().settings
-        if not isinstance(s, FederatedSettings):
-            return replace(s, transform=replace(s.transform, noise=self._noise))
+def _with_fixed_release(composition: Composition, notes: Path, lossy: bool) -> Composition:
+    """The composition with a release that is fixed. The configuration on disk is the one that was given."""
+    s, problem, noise = composition.settings, cast(Any, composition.experiment.problem), FixedRelease(str(notes))
+    changed: Any
+    if isinstance(s, FederatedSettings):
         kept = 1 - s.dropout.probability
-        lost = 1 - _LOST * kept if self._lossy else s.dropout.probability
-        privacy = replace(s.privacy, noise=self._noise)
-        return replace(s, privacy=privacy, dropout=replace(s.dropout, probability=lost))
+        lost = 1 - _LOST * kept if lossy else s.dropout.probability
+        privacy = replace(s.privacy, mechanism=replace(s.privacy.mechanism, noise=noise))
+        changed = replace(s, privacy=privacy, dropout=replace(s.dropout, probability=lost))
+    else:
+        changed = replace(s, transform=replace(cast(Any, s.transform), noise=noise))
+    return replace(composition, settings=changed, experiment=experiment_of(changed, problem))
 
 
 def search(overrides: Sequence[str], rounds: int = ROUNDS, on_step: Callable[[], None] = lambda: None) -> FileSearch:
@@ -102,7 +97,7 @@ def _left(cfg: DictConfig, place: Path, lossy: bool, on_step: Callable[[], None]
     """A folder with what one run left (`results`), also before its last round ended, and with its sums (`notes`)."""
     folder, results = place / ("lossy" if lossy else "whole"), place / "results"
     (folder / "notes").mkdir(parents=True)
-    world = _World(cfg, folder / "notes", lossy)
+    world = _with_fixed_release(Composition.of(cfg), folder / "notes", lossy)
 
     def copy(done: Round) -> None:
         if done.agents.round == world.settings.rounds:

@@ -113,8 +113,7 @@ def _ran(task: RunTask, experiment: FederatedExperiment, server: Any, on_step: O
     T = experiment.rounds
     ids = torch.arange(experiment.problem.n_agents, device=task.device)
     shard = Shard(experiment.problem, experiment.agents, ids, experiment.settings.executor.threads)
-    mechanism = experiment.mechanism if experiment.study.algorithm.aggregates else None
-    population = LocalPopulation(shard, mechanism)
+    population = LocalPopulation(shard, experiment.study.algorithm.aggregates)
     return federation.run(
         population, server, T, lambda done: on_step(done.agents.round, T),
         broadcasts=experiment.settings.algorithm.broadcasts,

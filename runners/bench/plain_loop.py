@@ -159,7 +159,8 @@ def aggregate(
     """Algo. 1 lines 5 to 12: choose, clip, sum, add noise. messages: N x M; weights: P x N. Returns P x M."""
     if not settings.algorithm.private:
         return weights @ messages
-    q, z, S = settings.privacy.q, settings.privacy.z, settings.privacy.S
+    m = settings.privacy.mechanism
+    q, z, S = m.sampling_probability, m.noise_multiplier, m.clip_norm
     C, total = S / np.sqrt(len(weights)), np.zeros((len(weights), messages.shape[1]))
     for n in np.flatnonzero(rng.random(len(messages)) < q):
         clipped = messages[n] * C / max(C, np.linalg.norm(messages[n]))
@@ -277,12 +278,12 @@ def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[flo
 
 def _check(settings: FederatedSettings) -> Softmax:
     """The weighting. Raises ValueError for a setting that the plain loop does not have."""
-    a, p = settings.algorithm, settings.privacy
+    a, p = settings.algorithm, settings.privacy.mechanism
     checks.one_of("algorithm.server", getattr(a.server, "__name__", None), (None, Server.__name__))
     checks.one_of("algorithm.follow", a.follow, FOLLOW)
     checks.one_of("algorithm.paired", a.paired, (False,))
     checks.one_of("algorithm.own_draw.method", a.own_draw.method, ("rff",))
-    checks.one_of("privacy.sensitivity", p.sensitivity, ("paper",))
+    checks.one_of("privacy.sensitivity", p.calibration, ("paper",))
     checks.one_of("privacy.sampling", p.sampling, ("poisson",))
     if not isinstance(settings.weights, Softmax):
         raise ValueError("weights must be softmax for the plain loop")

@@ -1,7 +1,6 @@
 """A composed configuration becomes settings, the setting's name, and the experiment."""
 
-from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ from yaml import YAMLError
 
 from dpfbo.bounded import check_yaml
 from dpfbo.problems import Problem
-from runners.compose.federated import FederatedExperiment, study_of
+from runners.compose.federated import FederatedExperiment
 from runners.compose.identity import SettingNames, folder_name, label, names_of
 from runners.compose.instantiate import instantiate
-from runners.compose.keys import MECHANISM, keys
+from runners.compose.keys import keys
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.compose.settings import FederatedSettings, ProblemSettings, Settings
 from runners.compose.typed import is_outsourced, typed
@@ -23,122 +22,78 @@ from runners.compose.typed import is_outsourced, typed
 Experiment = FederatedExperiment | OutsourcedExperiment
 
 
+@dataclass(frozen=True)
 class Composition:
-    """One configuration with its settings, name, problem and experiment, each made once.
+    """One configuration, checked as a whole. It is made once, by `of`, and never changes.
 
-    Raises ValueError (one sentence) for a bad setting, MissingData for a data file that is not there,
-    UnsupportedEvent for a mechanism that an accountant cannot analyse.
+    Attributes:
+        given: The configuration as Hydra composed it, with two kinds of values filled in: what the problem found in
+            its files for `auto`, and the noise multiplier of a target epsilon.
+        settings: The same as one typed tree.
+        experiment: All parts of the run, made from the settings.
+        names: The names of the setting and of what it belongs to.
     """
 
-    def __init__(self, cfg: DictConfig, names: SettingNames | None = None) -> None:
-        """names: those of the setting, if they are known. cfg is not changed, nor to be changed afterwards."""
-        if names is not None:
-            self.names = names
-        for name in ("problem", "algorithm", "privacy"):
-            if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
-                raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")
-        _check_fits(cfg)
-        if _holds(OmegaConf.to_container(cfg), "???"):
-            raise ValueError(f"{min(OmegaConf.missing_keys(cfg))} must be given")
-        self._given = _with_space(cfg)
+    given: DictConfig
+    settings: Settings
+    experiment: Experiment
+    names: SettingNames
+
+    @staticmethod
+    def of(cfg: DictConfig) -> "Composition":
+        """Check a composed configuration, which is not changed.
+
+        Raises:
+            ValueError: A setting is bad; one sentence with its key.
+            MissingData: A data file is not there.
+            UnsupportedEvent: An accountant cannot analyse the mechanism.
+        """
+        given, settings = checked(cfg)
+        problem = problem_of(settings.problem)
+        filled = {
+            key: problem.found
+            for key, value in settings.problem.node.items()
+            if value == "auto" and hasattr(problem, "found")
+        }
+        settings = replace(settings, problem=replace(settings.problem, node={**settings.problem.node, **filled}))
+        filled = {f"problem.{key}": value for key, value in filled.items()}
+        experiment = experiment_of(settings, problem)
+        epsilon = settings.privacy.epsilon
+        if isinstance(experiment, FederatedExperiment) and experiment.private and epsilon is not None:
+            experiment = experiment.calibrated()
+            z = experiment.study.mechanism.noise_multiplier
+            own = None if OmegaConf.is_interpolation(given.privacy, "z") else given.privacy.z
+            if own not in (None, z):  # the command line may give it, or an earlier calibration
+                raise ValueError(
+                    f"privacy.z must be left out where privacy.epsilon={epsilon!r} says what it is, got {own!r}"
+                )
+            filled["privacy.z"] = z
+        experiment.plan  # noqa: B018
+        if filled:
+            given = given.copy()
+            for key, value in filled.items():
+                OmegaConf.update(given, key, value)
+        return Composition(given, experiment.settings, experiment, names_of(given))
 
     @cached_property
-    def settings(self) -> Settings:
-        return typed(deepcopy(self.resolved)) if self._found else self._first
-
-    @cached_property
-    def cfg(self) -> DictConfig:
-        """The configuration with the found data in place of `auto`, and the calibrated noise multiplier."""
-        if not self._found:
-            return self._given
-        cfg = self._given.copy()
-        for key, value in self._found.items():
-            OmegaConf.update(cfg, key, value)
-        return cfg
-
-    @cached_property
-    def resolved(self) -> dict[str, Any]:
-        """The configuration as a plain tree without interpolations; it is not to be changed."""
-        return self._resolved(self.cfg) if self._found else self._given_resolved
-
-    @property
     def recorded(self) -> dict[str, Any]:
-        """`resolved` as the run's folder keeps it: what a user allows is no property of a run."""
-        return {key: value for key, value in self.resolved.items() if key != "allow"}
-
-    @cached_property
-    def names(self) -> SettingNames:
-        """The names of the setting and of what it belongs to."""
-        return names_of(self.cfg)
-
-    @property
-    def setting(self) -> str:
-        """The setting's name, that of its folder in a sweep."""
-        return self.names.setting
+        """The configuration as a plain tree, as the run's folder keeps it: without `allow`, the user's own decision."""
+        return {key: value for key, value in _resolved(self.given).items() if key != "allow"}
 
     @cached_property
     def label(self) -> str:
         """The setting in a few words."""
-        return label(self.resolved)
+        return label(self.recorded)
 
     @property
     def folder_name(self) -> str:
         """The name of the setting's folder among plain runs."""
-        return folder_name(self.label, self.setting)
-
-    @cached_property
-    def problem(self) -> Problem:
-        return problem_of(self._first.problem)
-
-    @cached_property
-    def experiment(self) -> Experiment:
-        """The experiment, whose plan is computed."""
-        experiment = experiment_of(self.settings, self.problem)
-        experiment.plan  # noqa: B018
-        return experiment
-
-    @cached_property
-    def _first(self) -> Settings:
-        """The settings before `_found`."""
-        return typed(deepcopy(self._given_resolved))
-
-    @cached_property
-    def _given_resolved(self) -> dict[str, Any]:
-        return self._resolved(self._given)
-
-    @staticmethod
-    def _resolved(cfg: DictConfig) -> dict[str, Any]:
-        try:
-            return OmegaConf.to_container(cfg, resolve=True)  # type: ignore[return-value]
-        except OmegaConfBaseException as error:
-            raise ValueError(
-                f"{error.full_key} does not follow from the settings: {str(error).splitlines()[0]}"
-            ) from error
-
-    @cached_property
-    def _found(self) -> dict[str, Any]:
-        """The values, by key, that follow from other settings and from the files on this machine."""
-        plain: dict[str, Any] = OmegaConf.to_container(self._given.problem)  # type: ignore[assignment]
-        auto = [key for key, value in plain.items() if value == "auto"]
-        found = {f"problem.{key}": self.problem.found for key in auto if hasattr(self.problem, "found")}
-        s = self._first
-        if not isinstance(s, FederatedSettings) or not s.algorithm.private or s.privacy.epsilon is None:
-            return found
-        given = None if OmegaConf.is_interpolation(self._given.privacy, "z") else s.privacy.z
-        any_noise = replace(s, privacy=replace(s.privacy, z=1.0))
-        study = study_of(any_noise, self.problem.domain, self.problem.n_agents)
-        with keys("privacy", **MECHANISM):
-            z = study.multiplier_for(s.privacy.epsilon, s.privacy.z)
-        if given is not None and given != z:  # the command line may give it, or an earlier calibration
-            raise ValueError(
-                f"privacy.z must be left out where privacy.epsilon={s.privacy.epsilon!r} says what it is, got {given!r}"
-            )
-        return {**found, "privacy.z": z}
+        return folder_name(self.label, self.names.setting)
 
 
 def build(cfg: DictConfig) -> Experiment:
-    """The experiment of a composed configuration; see `Composition`."""
-    return Composition(cfg).experiment
+    """The experiment of a composed configuration; see `Composition.of`."""
+    return Composition.of(cfg).experiment
 
 
 def problem_of(settings: ProblemSettings) -> Problem:
@@ -162,6 +117,31 @@ def federated(experiment: Experiment) -> FederatedExperiment:
         name = experiment.settings.algorithm.name
         raise ValueError(f"algorithm={name} has no agents and no server that adds up their messages")
     return experiment
+
+
+def problem_in(cfg: DictConfig) -> Problem:
+    """The problem alone of a composed configuration; see `Composition.of`."""
+    return problem_of(checked(cfg)[1].problem)
+
+
+def checked(cfg: DictConfig) -> tuple[DictConfig, Settings]:
+    """The configuration with the content of the file that `problem.space` may name, and its settings."""
+    for name in ("problem", "algorithm", "privacy"):
+        if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
+            raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")
+    _check_fits(cfg)
+    if _holds(OmegaConf.to_container(cfg), "???"):
+        raise ValueError(f"{min(OmegaConf.missing_keys(cfg))} must be given")
+    given = _with_space(cfg)
+    return given, typed(_resolved(given))
+
+
+def _resolved(cfg: DictConfig) -> dict[str, Any]:
+    """A plain tree without interpolations."""
+    try:
+        return OmegaConf.to_container(cfg, resolve=True)  # type: ignore[return-value]
+    except OmegaConfBaseException as error:
+        raise ValueError(f"{error.full_key} does not follow from the settings: {str(error).splitlines()[0]}") from error
 
 
 def _holds(node: Any, word: str) -> bool:

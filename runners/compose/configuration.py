@@ -57,21 +57,24 @@ def composing() -> Iterator[None]:
         yield
 
 
-def check_command_line(overrides: Sequence[str], multirun: bool = False) -> None:
-    """Compose `overrides` once, and look at what Hydra itself would run: launcher, callbacks and loggers.
+def compose_command_line(overrides: Sequence[str], multirun: bool = False) -> DictConfig | None:
+    """The configuration with Hydra's own part, whose launcher, callbacks and loggers are allowed to run.
 
-    Raises HydraException for overrides that do not compose, ValueError for a class that is not allowed. multirun: the
-    overrides without those of several values; what does not compose is left to Hydra.
+    Call it while Hydra is initialised (`composing`). With `multirun` the overrides with several values are left out,
+    and the result is None if the others do not compose, which Hydra then reports.
+
+    Raises:
+        HydraException: The overrides do not compose.
+        ValueError: A class that Hydra would run is not allowed.
     """
-    with composing():
-        try:
-            parsed = parse_overrides(overrides)
-            given = [o.input_line or "" for o in parsed if not (multirun and o.is_sweep_override())]
-            cfg = hydra.compose("config", given, return_hydra_config=True)
-        except HydraException:
-            if multirun:
-                return
-            raise
+    try:
+        parsed = parse_overrides(overrides)
+        given = [o.input_line or "" for o in parsed if not (multirun and o.is_sweep_override())]
+        cfg = hydra.compose("config", given, return_hydra_config=True)
+    except HydraException:
+        if multirun:
+            return None
+        raise
     own: Any = OmegaConf.to_container(cfg.hydra)
     check_targets({"hydra": own}, ["hydra", *allowed_names(cfg.get("allow") or ())])
     for name in ("job_logging", "hydra_logging"):
@@ -80,6 +83,7 @@ def check_command_line(overrides: Sequence[str], multirun: bool = False) -> None
                 kind = part.get("()", part.get("class", "logging.")) if isinstance(part, dict) else "logging."
                 if "()" in (part if isinstance(part, dict) else ()) or not str(kind).startswith("logging."):
                     raise ValueError(f"hydra.{name} must use the classes of logging, got {kind!r}")
+    return cfg
 
 
 class Composer:

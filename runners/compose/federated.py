@@ -1,7 +1,7 @@
 """The study of a run of agents and, perhaps, a server, made from its settings."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from dpfbo.checkpoint import Checkpoint
 from dpfbo.checkpoint_files import ReleaseFile
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.federation import FederatedResult
-from dpfbo.federated.mechanism import Mechanism, SubsampledGaussian
+from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.server import AnyServer
 from dpfbo.federated.weights import Weighting
@@ -22,7 +22,7 @@ from dpfbo.problems import Problem
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain
 from dpfbo.study.study import Study
-from runners.compose.keys import MECHANISM, keys
+from runners.compose.keys import keys
 from runners.compose.privacy_plan import limited
 from runners.compose.settings import FederatedSettings
 
@@ -39,10 +39,24 @@ class FederatedExperiment:
     @staticmethod
     def of(settings: FederatedSettings, problem: Problem) -> "FederatedExperiment":
         """Raises ValueError, one sentence with the key, for settings that do not fit the problem."""
-        study = study_of(settings, problem.domain, problem.n_agents)
+        study = _study_of(settings, problem.domain, problem.n_agents)
         with keys("algorithm", n_features="algorithm.M", method="algorithm.own_draw.method"):
             study.agents  # noqa: B018
         return FederatedExperiment(settings, problem, study)
+
+    def calibrated(self) -> "FederatedExperiment":
+        """The experiment with the noise multiplier of its target epsilon, and itself if it has no target.
+
+        Raises ValueError for a target that no noise meets.
+        """
+        privacy = self.settings.privacy
+        if not self.private or privacy.epsilon is None:
+            return self
+        with keys("privacy"):
+            z = self.study.multiplier_for(privacy.epsilon, privacy.mechanism.noise_multiplier)
+        study = self.study.with_multiplier(z)
+        settings = replace(self.settings, privacy=replace(privacy, mechanism=study.mechanism))
+        return FederatedExperiment(settings, self.problem, study)
 
     @property
     def rounds(self) -> int:
@@ -91,7 +105,7 @@ class FederatedExperiment:
 
         Raises ValueError for settings that cannot be accounted for or cost more than their budget.
         """
-        with keys("privacy", **MECHANISM):
+        with keys("privacy"):
             plan = self.study.plan
         return limited(self.settings, plan)
 
@@ -119,19 +133,25 @@ class FederatedExperiment:
             return self.study.server(ledger, kept, earlier, plan)
 
 
-def study_of(settings: FederatedSettings, domain: Domain, n_agents: int) -> Study:
-    """The study of these settings on a domain. The mechanism is checked even if the algorithm is not private.
-
-    Raises ValueError, one sentence with the key, for a bad setting.
-    """
-    a, p = settings.algorithm, settings.privacy
+def _study_of(settings: FederatedSettings, domain: Domain, n_agents: int) -> Study:
+    """The study of these settings on a domain. Raises ValueError, one sentence with the key, for a bad setting."""
+    privacy = settings.privacy
     with keys("dropout"):
         dropout = Dropout(settings.dropout.probability, Streams(settings.seed))
-    with keys("privacy", **MECHANISM):
-        mechanism = SubsampledGaussian(
-            p.q, p.z, p.S, p.sensitivity, p.sampling, a.message_normalize, p.charge, p.schedule, p.noise
-        )
+    with keys("privacy"):
         return Study(
-            domain, n_agents, settings.rounds, settings.n_init, a, mechanism, settings.weights, settings.acquisition,
-            dropout, settings.seed, p.rng, p.delta, p.accountant, tuple(p.accountants),
-        )  # fmt: skip
+            domain=domain,
+            n_agents=n_agents,
+            rounds=settings.rounds,
+            n_init=settings.n_init,
+            algorithm=settings.algorithm,
+            mechanism=privacy.mechanism,
+            weights=settings.weights,
+            acquisition=settings.acquisition,
+            dropout=dropout,
+            seed=settings.seed,
+            rng=privacy.rng,
+            delta=privacy.delta,
+            accountant=privacy.accountant,
+            accountants=tuple(privacy.accountants),
+        )

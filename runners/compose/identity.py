@@ -8,14 +8,13 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from runners.compose.old_names import as_first_written
 from runners.compose.settings import ProblemSettings, outside_setting
 from runners.compose.typed import is_outsourced
 
 
 @dataclass(frozen=True)
 class SettingNames:
-    """Digests of a setting: the same for all seeds, results folders, executors and trackers, and in all versions.
+    """Digests of a setting: the same for all seeds, results folders, executors and trackers.
 
     The privacy settings count only for a private algorithm.
 
@@ -74,12 +73,12 @@ def folder_name(label: str, setting: str) -> str:
 
 
 def _identity(cfg: DictConfig) -> dict[str, Any]:
-    """The resolved settings that tell one setting from another, as the first version wrote them."""
+    """The resolved settings that tell one setting from another."""
     neutral = OmegaConf.create(OmegaConf.to_container(cfg))
     neutral.seed = "<seed>"  # no seed that a user types: a function_seed equal to the seed is another setting
     resolved: dict[str, Any] = OmegaConf.to_container(neutral, resolve=True)  # type: ignore[assignment]
     outsourced = is_outsourced(resolved)
-    resolved = as_first_written({k: v for k, v in resolved.items() if k not in outside_setting()})
+    resolved = {key: value for key, value in resolved.items() if key not in outside_setting()}
     for key in ProblemSettings.OUTSIDE:
         resolved["problem"].pop(key, None)
     if not resolved["algorithm"]["private"]:

@@ -1,27 +1,41 @@
-"""The user's key, such as `privacy.q`, in errors of the library, which has its own name for the setting."""
+"""The two names of a setting: the key that a user writes, and the word that the library has for it.
 
-from collections.abc import Iterator
+Most words are the last part of their key. `WORDS` holds all others; settings, error messages and the page of names in
+the documentation follow from it.
+"""
+
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from dpfbo.checks import SettingError
 
-MECHANISM = {
-    "sampling_probability": "privacy.q", "noise_multiplier": "privacy.z", "clip_norm": "privacy.S",
-    "calibration": "privacy.sensitivity", "sampling": "privacy.sampling", "charge": "privacy.charge",
-    "normalize": "algorithm.message_normalize", "bits": "privacy.noise.bits",
-}  # fmt: skip
+WORDS = {  # by key
+    "privacy.q": "sampling_probability",
+    "privacy.z": "noise_multiplier",
+    "privacy.S": "clip_norm",
+    "privacy.sensitivity": "calibration",
+    "algorithm.message_normalize": "normalize",
+}
+_KEYS = {word: key for key, word in WORDS.items()}
+
+
+def in_words(node: Mapping[str, Any], group: str) -> dict[str, Any]:
+    """The node at `group` with the library's word for every key."""
+    return {WORDS.get(f"{group}.{name}", name): value for name, value in node.items()}
 
 
 @contextmanager
 def keys(group: str, **others: str) -> Iterator[None]:
-    """Within this block a SettingError becomes a ValueError that names the key.
+    """Name the key in errors of the library: within this block a SettingError becomes a ValueError about the key.
 
-    group: the node whose settings are read; `q` of the group `privacy` is the key `privacy.q`. others: the keys of
-    library names that are not keys of the group.
+    Args:
+        group: The node whose settings are read: `delta` of the group `privacy` is the key `privacy.delta`.
+        **others: Keys, by the library's word, that are in another group.
     """
     try:
         yield
     except SettingError as error:
-        key = others.get(error.name, f"{group}.{error.name}" if group else error.name)
+        key = others.get(error.name) or _KEYS.get(error.name) or ".".join(filter(None, (group, error.name)))
         known_as = "" if error.name in key else f" ({error.name})"
         raise ValueError(f"{key}{known_as} {error.rule}") from error

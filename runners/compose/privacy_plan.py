@@ -9,8 +9,7 @@ from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.plan import PrivacyPlan
 from runners.compose.keys import keys
-from runners.compose.privacy_settings import RELEASE_ACCOUNTANT, BudgetSettings
-from runners.compose.settings import FederatedSettings, OutsourcedSettings
+from runners.compose.settings import RELEASE_ACCOUNTANT, BudgetSettings, FederatedSettings, OutsourcedSettings
 
 if TYPE_CHECKING:
     import dp_accounting

@@ -10,17 +10,19 @@ from typing import Any
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.weights import Weighting
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.outsourced.modeler import Policy
 from dpfbo.outsourced.transforms import Transform
-from dpfbo.privacy.accounting import check_delta
+from dpfbo.privacy.accounting import accountant_names, check_delta
+from dpfbo.privacy.noise import DiscreteGaussian, Noise
 from dpfbo.study.algorithm import Algorithm
-from runners.compose.executor_settings import LocalExecutor, RayExecutor
-from runners.compose.keys import MECHANISM, keys
-from runners.compose.privacy_settings import RELEASE_ACCOUNTANT, MechanismPrivacy, ReleasePrivacy
+from runners.compose.keys import keys
 
 OUTSIDE = {"setting": False}
+DEVICES = ("auto", "cpu", "cuda")
+RELEASE_ACCOUNTANT = "analytic_gaussian"  # of a curator's release
 ANY_CODE = "any_code"  # of resume: a simulation goes on with other code of the mechanism than it began with
 
 
@@ -65,6 +67,111 @@ class TrackerSettings:
     """The trackers that mirror a run."""
 
     wandb: WandbSettings
+
+
+@dataclass(frozen=True)
+class LocalExecutor:
+    """executor=local."""
+
+    name: str
+    device: str
+    threads: int
+
+    def __post_init__(self) -> None:
+        checks.one_of("device", self.device, DEVICES)
+        checks.integer("threads", self.threads, minimum=1, maximum=checks.MOST_WORKERS)
+
+
+@dataclass(frozen=True)
+class RayExecutor(LocalExecutor):
+    """executor=ray. conf/executor/ray.yaml explains the settings."""
+
+    address: str | None
+    agents_per_actor: int | str
+    num_cpus: float | None
+    num_gpus: float
+    placement: str
+    aggregation: str
+    max_restarts: int
+    placement_timeout: float
+    runtime_env: dict[str, Any]
+    init: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.agents_per_actor != "auto":
+            checks.integer("agents_per_actor", self.agents_per_actor, minimum=1)
+        if self.num_cpus is not None:
+            checks.non_negative("num_cpus", self.num_cpus)
+        checks.non_negative("num_gpus", self.num_gpus)
+        checks.one_of("placement", self.placement, ("DEFAULT", "SPREAD"))
+        checks.one_of("aggregation", self.aggregation, ("auto", "messages", "tree"))
+        checks.integer("max_restarts", self.max_restarts, minimum=0)
+        checks.positive("placement_timeout", self.placement_timeout)
+
+
+@dataclass(frozen=True)
+class BudgetSettings:
+    """The limit for all charges of a ledger. epsilon: None for no limit. delta: None for the run's."""
+
+    epsilon: float | None
+    delta: float | None
+    when_spent: str
+
+    def __post_init__(self) -> None:
+        if self.delta is not None:
+            check_delta(self.delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacySettings:
+    """The privacy settings of every run. epsilon: the target, None for none. delta: None for N^-1.1."""
+
+    epsilon: float | None
+    delta: float | None
+    rng: str
+    accountant: str
+    budget: BudgetSettings
+
+    def __post_init__(self) -> None:
+        checks.one_of("rng", self.rng, ("seeded", "os"))
+        if self.epsilon is not None:
+            checks.positive("epsilon", self.epsilon)
+        if self.delta is not None:
+            check_delta(self.delta)
+
+    @property
+    def seeded(self) -> bool:
+        """True if the server's random numbers follow from the seed, as in a simulation."""
+        return self.rng == "seeded"
+
+    def check_noise(self, noise: object) -> None:
+        """Raise ValueError for noise without a seed in a seeded run."""
+        if isinstance(noise, DiscreteGaussian) and self.seeded:
+            raise ValueError(f"privacy/noise=discrete needs privacy.rng=os, got {self.rng!r}: its noise has no seed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasePrivacy(PrivacySettings):
+    """The privacy settings of a curator's release. noise: of the transform that has one."""
+
+    noise: Noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class MechanismPrivacy(PrivacySettings):
+    """The privacy settings of agents and server. accountants: those of the summary, the chosen one among them."""
+
+    mechanism: SubsampledGaussian
+    accountants: list[str]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.accountants, list) or not self.accountants:
+            raise SettingError("accountants", f"must be a list of names, such as [pld,rdp], got {self.accountants!r}")
+        checks.one_of("accountant", self.accountant, self.accountants)
+        for name in self.accountants:
+            checks.one_of("accountants", name, accountant_names())
 
 
 @dataclass(frozen=True)
@@ -132,11 +239,12 @@ class FederatedSettings(RunSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.algorithm.private:
-            self.privacy.check_noise(self.privacy.noise)
+            self.privacy.check_noise(self.privacy.mechanism.noise)
         if self.dropout.deadline is not None:
             self._check_deadline()
-        with keys("algorithm", n_init="n_init", weights="weights", **MECHANISM):
-            self.algorithm.check_run(self.rounds, self.n_init, self.weights, self.privacy.q)
+        with keys("algorithm", n_init="n_init", weights="weights"):
+            q = self.privacy.mechanism.sampling_probability
+            self.algorithm.check_run(self.rounds, self.n_init, self.weights, q)
 
     def _check_deadline(self) -> None:
         deadline, executor = self.dropout.deadline, self.executor

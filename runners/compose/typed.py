@@ -5,6 +5,7 @@ from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 from dpfbo import checks
+from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.draws import OwnDraw
@@ -12,16 +13,19 @@ from dpfbo.gp.own_gp import OwnGP
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.modeler import Policy
 from dpfbo.study.algorithm import Algorithm
-from runners.compose.executor_settings import LocalExecutor, RayExecutor
 from runners.compose.instantiate import check_targets, class_named, instantiate
-from runners.compose.keys import keys
-from runners.compose.privacy_settings import BudgetSettings, MechanismPrivacy, ReleasePrivacy
+from runners.compose.keys import WORDS, in_words, keys
 from runners.compose.settings import (
+    BudgetSettings,
     DropoutSettings,
     FederatedSettings,
+    LocalExecutor,
+    MechanismPrivacy,
     OutsourcedAlgorithm,
     OutsourcedSettings,
     ProblemSettings,
+    RayExecutor,
+    ReleasePrivacy,
     Settings,
     TrackerSettings,
     WandbSettings,
@@ -45,11 +49,13 @@ def typed(resolved: dict[str, Any]) -> Settings:
     if is_outsourced(resolved):
         return section(
             OutsourcedSettings, _known(OutsourcedSettings, resolved), "",
-            **shared, algorithm=_outsourced_algorithm, privacy=_privacy(ReleasePrivacy), transform=_transform,
+            **shared, algorithm=_outsourced_algorithm, transform=_transform,
+            privacy=_nested(ReleasePrivacy, "privacy", budget=_budget, noise=_object("privacy.noise")),
         )  # fmt: skip
     return section(
         FederatedSettings, _known(FederatedSettings, resolved), "",
-        **shared, algorithm=_federated_algorithm, privacy=_privacy(MechanismPrivacy),
+        **shared, algorithm=_federated_algorithm,
+        privacy=_mechanism_privacy(resolved["algorithm"].get("message_normalize", False)),
         weights=_object("weights", hold="weights.decay.hold", steps="weights.decay.steps"),
         acquisition=_nested(Acquisition, "acquisition"),
     )  # fmt: skip
@@ -69,18 +75,23 @@ def is_outsourced(config: Mapping[str, Any]) -> bool:
 
 def section(cls: type[T], node: Any, key: str, **made: Make) -> T:
     """`cls` from the node at `key`. made: by field, the function that makes its value from its node."""
-    if not isinstance(node, dict):
-        *names, last = (f.name for f in fields(cls))  # type: ignore[arg-type]
-        raise ValueError(f"{key} must have {', '.join(names)} and {last}, got {node!r}")
-    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
-    for name in node:
-        checks.one_of(f"a key of {key or 'the configuration'}", name, known)
-    for name, f in known.items():
-        if name not in node and f.default is MISSING and f.default_factory is MISSING:
-            raise ValueError(f"setting {name!r} is missing; --cfg job shows all settings")
+    required = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(cls)}  # type: ignore[arg-type]
+    _check_names(node, key, required)
     values = {name: made[name](value) if name in made else value for name, value in node.items()}
     with keys(key):
         return cls(**values)
+
+
+def _check_names(node: Any, key: str, required: dict[str, bool]) -> None:
+    """Raise ValueError unless the node at `key` has all required names, and no others than these."""
+    if not isinstance(node, dict):
+        *names, last = required
+        raise ValueError(f"{key} must have {', '.join(names)} and {last}, got {node!r}")
+    for name in node:
+        checks.one_of(f"a key of {key or 'the configuration'}", name, required)
+    for name in required:
+        if required[name] and name not in node:
+            raise ValueError(f"setting {name!r} is missing; --cfg job shows all settings")
 
 
 def _nested(cls: type[Any], key: str, **made: Make) -> Make:
@@ -108,11 +119,28 @@ def _executor(node: Any) -> LocalExecutor:
     return section(RayExecutor if name == "ray" else LocalExecutor, node, "executor")
 
 
-def _privacy(cls: type[ReleasePrivacy]) -> Make:
-    return _nested(
-        cls, "privacy", budget=_nested(BudgetSettings, "privacy.budget"), noise=_object("privacy.noise"),
-        schedule=_object("privacy.schedule"),
-    )  # fmt: skip
+def _budget(node: Any) -> BudgetSettings:
+    return section(BudgetSettings, node, "privacy.budget")
+
+
+def _mechanism_privacy(normalize: Any) -> Make:
+    """Make the settings of `privacy`, among whose keys are those of the mechanism. normalize: of its messages."""
+    inner = {f.name for f in fields(SubsampledGaussian)} - {"normalize"}
+    outer = [f.name for f in fields(MechanismPrivacy) if f.name != "mechanism"]
+    key_of = {word: key.removeprefix("privacy.") for key, word in WORDS.items()}
+    names = dict.fromkeys([*(key_of.get(name, name) for name in inner), *outer], True)
+
+    def make(node: Any) -> MechanismPrivacy:
+        _check_names(node, "privacy", names)
+        values = in_words(node, "privacy")
+        for name in ("noise", "schedule"):
+            values[name] = _object(f"privacy.{name}")(values[name])
+        with keys("privacy"):
+            mechanism = SubsampledGaussian(normalize=normalize, **{name: values[name] for name in inner})
+        rest = {name: values[name] for name in outer}
+        return section(MechanismPrivacy, {**rest, "mechanism": mechanism}, "privacy", budget=_budget)
+
+    return make
 
 
 def _federated_algorithm(node: Any) -> Algorithm:

@@ -19,9 +19,7 @@ from dpfbo.files import open_file
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from runners.compose.composition import Composition
 from runners.compose.configuration import composed
-from runners.compose.identity import names_of
 from runners.compose.instantiate import check_function, check_targets
-from runners.compose.old_names import modernised
 from runners.record.environment import commit, environment
 from runners.record.run_folder import ResultsError
 from runners.record.terminal import RoundProgress, say_error
@@ -48,8 +46,7 @@ def main(folder: Path, allow: Sequence[str] = ()) -> int:
             raise ResultsError(f"{folder} cannot be repeated: its noise came from the system and is not kept")
         with tempfile.TemporaryDirectory(prefix="replay") as scratch:
             cfg.results_dir = scratch
-            names = names_of(cfg)
-            composition = Composition(cfg, replace(names, family=_family(folder / LEDGER) or names.family))
+            composition = _named_as_in(folder / LEDGER, Composition.of(cfg))
             title, rounds = f"replay {summary['problem']} {summary['algorithm']}", composition.settings.rounds
             epsilon = composition.experiment.plan.epsilon_of_nothing
             with RoundProgress(title, rounds, "mean", sys.stderr.isatty(), epsilon) as progress:
@@ -70,6 +67,17 @@ def main(folder: Path, allow: Sequence[str] = ()) -> int:
     return 1
 
 
+def _named_as_in(ledger: Path, composition: Composition) -> Composition:
+    """The composition with the name of its family in the ledger, which was made before the seed was filled in."""
+    try:
+        covers = Ledger(ledger).covers
+    except LedgerError:  # the comparison says more
+        return composition
+    if covers is None:
+        return composition
+    return replace(composition, names=replace(composition.names, family=covers.setting))
+
+
 def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfig, dict[str, Any]]:
     """The configuration of a finished run, to be run in this process without a tracker, and its summary.
 
@@ -84,7 +92,6 @@ def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfi
         settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
         if not isinstance(summary, dict) or not {"rng", "problem", "algorithm"} <= summary.keys():
             raise ValueError("summary.json is not that of a run")
-        settings = modernised(settings)
         problem = dict(settings["problem"])
     except FileNotFoundError as error:
         raise ResultsError(f"{folder} holds no finished run: {Path(error.filename).name} is missing") from error
@@ -114,15 +121,6 @@ def differences(recorded: Path, again: Path) -> Iterator[str]:
             except (OSError, pa.ArrowException) as error:
                 where = f"it cannot be read: {error}"
             yield f"{name} differs: {where}"
-
-
-def _family(ledger: Path) -> str | None:
-    """The name of the setting as it was composed; None where the ledger does not say it."""
-    try:
-        known = Ledger(ledger).covers
-    except LedgerError:
-        return None
-    return None if known is None else known.setting
 
 
 def _bytes(path: Path) -> bytes:

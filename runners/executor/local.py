@@ -53,12 +53,13 @@ class LocalFederation(Local):
         ids = torch.arange(experiment.problem.n_agents, device=where)
         shard = Shard(experiment.problem, experiment.agents, ids, executor.threads)
         shard.restore(done.rounds, done.observed)
-        mechanism = experiment.mechanism if experiment.study.algorithm.aggregates else None
         ledger = Ledger(folder.ledger_path, held)
         checkpoint = Checkpoint(folder.checkpoint_path)
         earlier = experiment.earlier_releases(checkpoint)
         server = experiment.server(ledger, experiment.kept_release(checkpoint), earlier)
-        return LocalFederation(experiment, ledger, LocalPopulation(shard, mechanism), server, done)
+        return LocalFederation(
+            experiment, ledger, LocalPopulation(shard, experiment.study.algorithm.aggregates), server, done
+        )
 
     def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
         federation.run(self.population, self.server, self.experiment.rounds, on_round, self.done, broadcasts)

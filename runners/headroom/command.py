@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from dpfbo.files import replace_file
 from runners.arguments import Parser, add_folder, at_least, folders_as_options
-from runners.compose.composition import Composition
+from runners.compose.composition import problem_in
 from runners.compose.configuration import composing
 from runners.compose.overrides import one_sentence, quoted
 from runners.headroom.sharing import Headroom, common_points, headroom, values_at
@@ -79,7 +79,7 @@ def measure(cfg: DictConfig, title: str, seeds: Sequence[int], most: int) -> Pro
     for seed in used:
         with_seed = cfg.copy()
         with_seed.seed = seed
-        problem = Composition(with_seed).problem
+        problem = problem_in(with_seed)
         x = common_points(problem, most)
         found.append(headroom(values_at(problem, x, seed), problem.reference, int(cfg.n_init)))
     return ProblemHeadroom(title, problem.metric, problem.n_agents, int(cfg.n_init), len(x), used, tuple(found))

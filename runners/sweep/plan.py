@@ -21,7 +21,6 @@ from dpfbo import checks
 from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import Composer, composing
-from runners.compose.identity import SettingNames
 from runners.compose.settings import outside_setting
 from runners.private_apis import parse_overrides
 from runners.sweep.trials import Trial
@@ -47,7 +46,7 @@ class PlannedSetting:
 
     label: str
     overrides: tuple[str, ...]
-    names: SettingNames
+    name: str
     cfg: DictConfig
     rounds: int
     metric: str
@@ -56,10 +55,6 @@ class PlannedSetting:
     relation: str
     epsilon: dict[str, float | None]
     approximations: list[str]
-
-    @property
-    def name(self) -> str:
-        return self.names.setting
 
     @property
     def folder(self) -> Path:
@@ -147,10 +142,11 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
             say(f"composing and checking {number} of {len(combinations)}")
             cfg = composer.compose(overrides)
             _adapt(cfg, options, parsed_seeds[0])
-            composition = Composition(cfg)
-            if composition.setting not in found:
-                found[composition.setting] = [], _checked(composition)
-            found[composition.setting][0].append(overrides)
+            composition = Composition.of(cfg)
+            name = composition.names.setting
+            if name not in found:
+                found[name] = [], _checked(composition)
+            found[name][0].append(overrides)
     labels = _labels([group for group, _ in found.values()], [s.cfg.algorithm.name for _, s in found.values()])
     settings = tuple(
         replace(setting, label=label, overrides=group[0])
@@ -212,7 +208,7 @@ def _checked(composition: Composition) -> PlannedSetting:
     """The setting without its label, checked by building all parts of a run with one seed."""
     experiment = composition.experiment
     return PlannedSetting(
-        "", (), composition.names, composition.cfg, experiment.rounds, experiment.problem.metric,
+        "", (), composition.names.setting, composition.given, experiment.rounds, experiment.problem.metric,
         experiment.settings.privacy.accountant, experiment.plan.delta, experiment.plan.relation,
         experiment.plan.totals(), experiment.plan.approximations,
     )  # fmt: skip

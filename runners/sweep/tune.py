@@ -33,7 +33,7 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher
 
 from dpfbo.run_result import OnRound, Round
-from runners.compose.identity import SettingNames, names_of
+from runners.compose.identity import names_of
 from runners.executor.deployment import limit_gpu_memory
 from runners.executor.ray.cluster import check_reachable
 from runners.private_apis import shrink_tune_trial
@@ -106,7 +106,7 @@ def run_trials(
     """
     numbers = {id(setting): number for number, setting in enumerate({id(s): s for s, _ in todo}.values())}
     settings = {numbers[id(setting)]: setting for setting, _ in todo}
-    plain: list[Any] = [(settings[k].names, OmegaConf.to_container(settings[k].cfg)) for k in range(len(settings))]
+    plain: list[Any] = [(settings[k].name, OmegaConf.to_container(settings[k].cfg)) for k in range(len(settings))]
     named = {(numbers[id(setting)], trial.seed): (setting, trial) for setting, trial in todo}
     copies = {key: [str(path) for path in others.get(trial.key, ())] for key, (_, trial) in named.items()}
     listener = _Listener(table, named)
@@ -144,7 +144,7 @@ def run_trials(
 
 
 def run_trial(
-    config: Mapping[str, Any], settings: Sequence[tuple[SettingNames, dict[str, Any]]], cwd: str, gpus: float = 0.0,
+    config: Mapping[str, Any], settings: Sequence[tuple[str, dict[str, Any]]], cwd: str, gpus: float = 0.0,
     copies: Mapping[tuple[int, int], Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
     """Run one trial in a worker process.
@@ -162,7 +162,7 @@ def run_trial(
     leave_modules_alone()
     wandb_service.share()
     number, seed = config["trial"]
-    names, plain = settings[number]
+    name, plain = settings[number]
     cfg = OmegaConf.create({**plain, "seed": seed})
     reported = time.monotonic()
 
@@ -178,10 +178,10 @@ def run_trial(
         ended = TrialState("failed", error=f"{plan} is not on this node: all nodes need one results_dir")
         return _told(ended)
     with _warnings() as warnings:
-        ended = attempt(cfg, report, names)
+        ended = attempt(cfg, report, name)
         targets = [Path(path) for path in copies.get((number, seed), ())]
         if ended.phase == "done" and targets:
-            copy_and_log(_folder(cfg, names.setting).path, targets, str(cfg.tracker.wandb.mode))
+            copy_and_log(_folder(cfg, name).path, targets, str(cfg.tracker.wandb.mode))
     return _told(ended, warnings)
 
 
@@ -190,20 +190,19 @@ def _told(state: TrialState, warnings: Sequence[tuple[str, str]] = ()) -> dict[s
     return {"told": json.dumps({"state": asdict(state), "warnings": warnings})}
 
 
-def attempt(cfg: Any, on_round: OnRound, names: SettingNames | None = None) -> TrialState:
+def attempt(cfg: Any, on_round: OnRound, setting: str | None = None) -> TrialState:
     """Run a trial in this process, record a failure, and return the final state; raises no Exception.
 
-    names: those of its setting, if they are known.
+    setting: its name, if it is known.
     """
-    names = names or names_of(cfg)
-    folder = _folder(cfg, names.setting)
+    folder = _folder(cfg, setting or names_of(cfg).setting)
     give_up = time.monotonic() + (LEASE_SECONDS if folder.preemptions() else BUSY_SECONDS)
     while True:
         try:
             known = state(folder)
             if known.phase != "done":  # another process may have finished it
                 forget_failure(folder)
-                run_configuration(cfg, on_round, names)
+                run_configuration(cfg, on_round)
                 known = state(folder)
             return known
         except ResultsError as error:

@@ -26,7 +26,6 @@ from runners.compose.composition import experiment_of, federated
 from runners.compose.configuration import composed
 from runners.compose.federated import FederatedExperiment
 from runners.compose.instantiate import check_function, check_targets
-from runners.compose.old_names import modernised
 from runners.compose.typed import is_outsourced, typed
 
 ALLOW = "--allow {}"  # the option that lets a config.yaml name classes of another package
@@ -101,7 +100,7 @@ def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) 
         settings: Any = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"))
         if data_dir is not None and "data_dir" in settings["problem"]:
             settings["problem"]["data_dir"] = str(data_dir)
-        settings = {**modernised(settings), "allow": list(allow)}
+        settings = {**settings, "allow": list(allow)}
         check_targets(settings, allow, ALLOW)
         check_function(settings["problem"], allow, ALLOW)
         if is_outsourced(settings):

@@ -100,7 +100,7 @@ def note(e: FederatedExperiment, norm_bound: float) -> str:
         *(["normalised messages"] if a.message_normalize else []),
         *([f"momentum {a.momentum:g}"] if a.momentum else []),
         *(["dropout"] if s.dropout.probability else []),
-        *(["subsets of fixed size"] if s.privacy.sampling != "poisson" else []),
+        *(["subsets of fixed size"] if s.privacy.mechanism.sampling != "poisson" else []),
     ]
     words = (
         "Terms of upper bounds up to constants and logarithms, not predictions: every constant hidden in O~ is 1, "

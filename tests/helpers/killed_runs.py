@@ -305,7 +305,7 @@ def kill_drivers(
     outcome, begin, mark = Outcome(kind), time.monotonic(), uuid.uuid4().hex
     given = [*base, *settings, *QUIET, f"results_dir={folder}"]
     cfg = compose(*given)
-    path = folder / "single" / Composition(cfg).folder_name / str(cfg.seed)
+    path = folder / "single" / Composition.of(cfg).folder_name / str(cfg.seed)
     observed: set[tuple[int, str]] = set()
     again = False  # True if a finished round, or run, was repeated
     for moment in [*moments, None]:

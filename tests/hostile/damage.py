@@ -201,7 +201,7 @@ def folders(root: Path) -> dict[str, Path]:
     assert outcome(lambda: _run(*SETTINGS, REAL, *QUIET, f"results_dir={root / 'real'}"))[0] == "fine"
     interrupted(cfgs["interrupted"], 1)
     for kind, cfg in cfgs.items():
-        names = Composition(cfg).names
+        names = Composition.of(cfg).names
         rng = str(cfg.privacy.rng)
         write_plan(root / kind / "single", [Trial("x", ("seed=0",), names.setting, 0, 3, "simple_regret", rng)])
     return {kind: folder_of(cfg) for kind, cfg in cfgs.items()}

@@ -11,7 +11,7 @@ from dpfbo import extensions
 from dpfbo.bounded import check_yaml
 from runners import backfill, best, run, study
 from runners.compose.composition import Composition
-from runners.compose.configuration import check_command_line, composed
+from runners.compose.configuration import compose_command_line, composed, composing
 from runners.compose.instantiate import check_targets
 from runners.sweep.plan import SweepError, plan
 from runners.theory import command as theory
@@ -66,7 +66,7 @@ def test_no_node_runs_what_is_not_allowed(folder, key, target):
     OmegaConf.update(cfg, key, {"_target_": target, "path": MARK}, merge=key == "problem")
     package = target.partition(".")[0]
     with pytest.raises(ValueError, match=rf"^{key}\._target_='{target}' is neither .* allow=\[{package}\] allows it$"):
-        Composition(cfg).experiment  # noqa: B018
+        Composition.of(cfg).experiment  # noqa: B018
     assert not (folder / MARK).exists() and "evil_module" not in sys.modules
 
 
@@ -104,9 +104,9 @@ def test_an_installed_extension_is_allowed(monkeypatch):
 
 
 def test_allow_is_no_part_of_a_setting_and_is_not_recorded(folder):
-    plain, allowed = (Composition(compose(*TINY, *more)) for more in ([], ["allow=[evil_module]"]))
-    assert plain.setting == allowed.setting and plain.recorded == allowed.recorded
-    assert "allow" not in plain.recorded and plain.resolved["allow"] == []
+    plain, allowed = (Composition.of(compose(*TINY, *more)) for more in ([], ["allow=[evil_module]"]))
+    assert plain.names == allowed.names and plain.recorded == allowed.recorded
+    assert "allow" not in plain.recorded and plain.given["allow"] == []
     assert [s.name for s in plan([*TINY, "allow=[evil_module]"]).settings] == [plain.setting]
 
 
@@ -138,10 +138,11 @@ def test_hydra_runs_nothing_of_a_file_either(folder, monkeypatch, capsys, text, 
     (folder / "conf" / "experiment").mkdir(parents=True)
     monkeypatch.setenv("DPFBO_CONF", str(folder / "conf"))
     (folder / "conf" / "experiment" / "mine.yaml").write_text(f"# @package _global_\n{text}\n")
-    with pytest.raises(ValueError, match=r"is neither of dpfbo or gpytorch|must use the classes of logging"):
-        check_command_line(["experiment=mine", *(["seed=0,1"] if multirun else [])], multirun)
+    refused = pytest.raises(ValueError, match=r"is neither of dpfbo or gpytorch|must use the classes of logging")
+    with refused, composing():
+        compose_command_line(["experiment=mine", *(["seed=0,1"] if multirun else [])], multirun)
     with pytest.raises(SystemExit) as ended:
-        run.check_composes([*(["-m"] if multirun else []), "experiment=mine"])
+        run.start([*(["-m"] if multirun else []), "experiment=mine"])
     assert ended.value.code == 2 and len(capsys.readouterr().err.splitlines()) == 1
     assert not (folder / MARK).exists()
 
@@ -219,7 +220,7 @@ def test_yaml_that_grows_without_end_is_refused(folder, finished, capsys, conten
     assert theory.main(["mine"]) == 1 and best.main([str(copy)]) == 1
     assert study.main(["new", "s.json", "--space", "space.yaml", "--agents", "3"]) == 1
     with pytest.raises(ValueError, match=r"problem.space must be parameters.*(100000 values|must not nest)"):
-        Composition(compose("problem=custom", "problem.function=a:b", "problem.space=space.yaml"))
+        Composition.of(compose("problem=custom", "problem.function=a:b", "problem.space=space.yaml"))
     assert "Traceback" not in capsys.readouterr().err and not (folder / "s.json").exists()
 
 

@@ -25,7 +25,7 @@ CUSTOM = ["problem=custom", "problem.function=tests.helpers.objectives:tuned", S
 
 
 def run(folder, *overrides):
-    return record_run(Composition(compose(*overrides, f"results_dir={folder}")))
+    return record_run(Composition.of(compose(*overrides, f"results_dir={folder}")))
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ KINDS = {
 
 
 def single(folder, *overrides, on_round=lambda done: None):
-    return record_run(Composition(compose(*overrides, *QUIET, f"results_dir={folder}")), on_round, single=True)
+    return record_run(Composition.of(compose(*overrides, *QUIET, f"results_dir={folder}")), on_round, single=True)
 
 
 def contents(folder):
@@ -191,15 +191,15 @@ def test_a_trial_of_a_sweep_is_the_run_that_was_made_by_itself(tmp_path, rng):
     settings = [*SMALL, f"privacy.rng={rng}"]
     cfg = compose(*settings, "rounds=3", *QUIET, f"results_dir={tmp_path}")
     summary, folder = single(tmp_path, *settings, "rounds=3")
-    assert record_run(Composition(cfg)) == (json.loads(json.dumps(summary)), folder)
-    trial = Trial("x", (), Composition(cfg).setting, 0, 3, None)
+    assert record_run(Composition.of(cfg)) == (json.loads(json.dumps(summary)), folder)
+    trial = Trial("x", (), Composition.of(cfg).names.setting, 0, 3, None)
     assert trial.folder(tmp_path / "single").path == folder
     single(tmp_path, *settings, "rounds=5")
     if rng == "os":
         with pytest.raises(ResultsError, match="is this run with other rounds"):
-            record_run(Composition(cfg))
+            record_run(Composition.of(cfg))
     else:
-        assert trial.folder(tmp_path / "single").path == record_run(Composition(cfg))[1] != folder
+        assert trial.folder(tmp_path / "single").path == record_run(Composition.of(cfg))[1] != folder
 
 
 def test_what_is_kept_is_for_its_owner_alone(tmp_path):
@@ -297,7 +297,7 @@ def test_folders_and_status_have_a_label_for_people(tmp_path, capsys):
 
 def test_a_folder_of_an_earlier_version_is_found_again(tmp_path):
     """Earlier versions, and sweeps, name it by the hash alone."""
-    _, unnamed = record_run(Composition(compose(*SMALL, *QUIET, f"results_dir={tmp_path}")))
+    _, unnamed = record_run(Composition.of(compose(*SMALL, *QUIET, f"results_dir={tmp_path}")))
     assert "-" not in unnamed.parent.name
     assert single(tmp_path, *SMALL)[1] == unnamed
 

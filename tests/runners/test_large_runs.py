@@ -90,7 +90,7 @@ def test_interrupted_and_resumed(large, tmp_path, after):
 def test_a_finished_run_goes_on(large, tmp_path):
     def single(rounds):
         cfg = compose(*PROBLEMS["branin"], f"rounds={rounds}", *QUIET, f"results_dir={tmp_path}")
-        return record_run(Composition(cfg), single=True)[1]
+        return record_run(Composition.of(cfg), single=True)[1]
 
     first = single(2)
     assert single(T) == first

@@ -21,7 +21,7 @@ KINDS = {
 
 
 def run(folder, *overrides, on_round=lambda done: None):
-    return record_run(Composition(compose(*overrides, *QUIET, f"results_dir={folder}")), on_round, single=True)
+    return record_run(Composition.of(compose(*overrides, *QUIET, f"results_dir={folder}")), on_round, single=True)
 
 
 def readable_by_others(folder):

@@ -539,9 +539,9 @@ def test_killed_after_its_summary_was_written(tmp_path, monkeypatch, step):
     folder = folder_of(cfg)
     assert (folder / "progress.json").exists() == (step == "tidy")
     assert (folder / ".checkpoint").exists() == (step == "removal")
-    assert finished_before(Composition(cfg)) is None
+    assert finished_before(Composition.of(cfg)) is None
     run_configuration(cfg)
-    assert finished_before(Composition(cfg)) is not None
+    assert finished_before(Composition.of(cfg)) is not None
     assert differences(records(folder), expected("synthetic")) == []
 
 

@@ -29,7 +29,7 @@ class Forked:
                 os.setpgrp()  # an interrupt is for the parent, which ends its children
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 _redirect(stderr)
-                record_run(Composition(cfg), single=True)
+                record_run(Composition.of(cfg), single=True)
                 code = 0
             except BaseException:
                 traceback.print_exc()

@@ -16,8 +16,7 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import Broadcast, SharedPrior, moved
-from dpfbo.federated.mechanism import Mechanism
-from dpfbo.federated.messages import PartialSum
+from dpfbo.federated.messages import PartialSum, Summation
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.block import Block
 from dpfbo.federated.population.state import Query
@@ -89,8 +88,8 @@ class Shard:
             self._turn = replace(self._turn, messages=torch.cat(self._each(lambda block: block.messages(t))))
         return self._turn if send else replace(self._turn, messages=None)
 
-    def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
-        """The mechanism's sum over the agents `ids[rows]` in round t. rows: k, in order; weights: P x k.
+    def add_up(self, t: int, rows: Tensor, weights: Tensor, summation: Summation) -> PartialSum:
+        """`summation.add_up` over the agents `ids[rows]` in round t. rows: k, in order; weights: P x k.
 
         Only these agents make a message. Raises ValueError for another round than the last.
         """
@@ -99,7 +98,7 @@ class Shard:
         M, device = self._agents.message_size, self._ids.device
         rows, weights = rows.to(device), weights.to(device)
         parts = [
-            mechanism.add_up(self.messages(t, some), torch.arange(len(some), device=device), part, M)
+            summation.add_up(self.messages(t, some), torch.arange(len(some), device=device), part, M)
             for some, part in zip(rows.split(_SUMMED), weights.split(_SUMMED, 1), strict=True)
         ]
         total = sum((part.total for part in parts[1:]), parts[0].total)

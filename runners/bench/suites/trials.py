@@ -42,7 +42,7 @@ def _alone(common: list[str], trials: int, on_step: OnStep) -> Callable[[], None
 
     def call() -> None:
         for done, cfg in enumerate(settings):
-            record_run(Composition(cfg))
+            record_run(Composition.of(cfg))
             on_step(done + 1, trials)
 
     return call

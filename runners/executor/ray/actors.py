@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import Broadcast
-from dpfbo.federated.messages import Messages, PartialSum
+from dpfbo.federated.messages import Messages, PartialSum, Summation
 from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.server import RoundOutput
 from dpfbo.privacy.ledger import Ledger
@@ -97,9 +97,9 @@ class AgentActor:
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
         return AgentReport(t, packed(turn.record), self._shard.take_seconds(), failures), sent
 
-    def add_up(self, t: int, rows: Tensor, weights: Tensor) -> PartialSum:
+    def add_up(self, t: int, rows: Tensor, weights: Tensor, summation: Summation) -> PartialSum:
         """The part of these agents in the joint vector (P x M) of round t."""
-        return self._shard.add_up(t, rows, weights, self._experiment.mechanism)
+        return self._shard.add_up(t, rows, weights, summation)
 
     def add_sums(self, counts: Sequence[int], shape: tuple[int, int], *sums: PartialSum) -> PartialSum:
         """The sum of some shards' sums (P x M) over so many messages each, see `ShardSums`."""

@@ -12,8 +12,8 @@ from itertools import pairwise
 import ray
 from ray.exceptions import RayError
 
-from runners.compose.executor_settings import RayExecutor
 from runners.compose.federated import FederatedExperiment
+from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError
 from runners.private_apis import resolve_ray_address
 

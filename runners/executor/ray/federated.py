@@ -17,6 +17,7 @@ import ray
 import torch
 from ray.exceptions import RayError
 
+from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.federation import Aggregator, FederatedResult
@@ -146,6 +147,7 @@ class RayStep:
     reports: list[Any] = field(default_factory=list)
     sent: list[Any] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
+    clock: PhaseClock = field(default_factory=PhaseClock)
     whole: RoundRecord | None = None
 
     def begin(self) -> None:
@@ -155,7 +157,12 @@ class RayStep:
         pairs = [s.handle.step.remote(self.t, self.broadcast, send) for s in shards]
         self.reports, self.sent = [p[0] for p in pairs], [p[1] for p in pairs]
 
-    def messages(self) -> "RayMessages | None":
+    def reported_to(self, server: Aggregator) -> RoundOutput:
+        messages = self._messages()
+        with self.clock("server"):
+            return server.round(self.t, messages)
+
+    def _messages(self) -> "RayMessages | None":
         """The messages that have arrived by the deadline; all of them if there is none."""
         if not self.send:
             return None
@@ -183,7 +190,7 @@ class RayStep:
         return self.whole
 
     def seconds(self) -> dict[str, float]:
-        return self.phases
+        return {**self.phases, **self.clock.seconds}
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from torch import Tensor
 from dpfbo.outsourced.curator import CuratorOutput, Measured
 from dpfbo.outsourced.loop import OutsourcedResult, restore, run
 from dpfbo.run_result import OnRound
-from runners.compose.executor_settings import RayExecutor
 from runners.compose.outsourced import OutsourcedExperiment
+from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError, Spent
 from runners.executor.ray.cluster import connected
 from runners.executor.ray.curator import CuratorActor

@@ -8,7 +8,7 @@ import ray
 import torch
 from torch import Tensor
 
-from dpfbo.federated.messages import PartialSum
+from dpfbo.federated.messages import PartialSum, Summation
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ShardSums:
     shards: Sequence[Any]
     fan_in: int = 16
 
-    def add_up(self, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
+    def add_up(self, summation: Summation, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
         firsts = torch.tensor(self.firsts)
         owner = torch.searchsorted(firsts, chosen, right=True) - 1
         chosen = chosen[owner.argsort(stable=True)]
@@ -41,7 +41,7 @@ class ShardSums:
         shape = (len(weights), n_features)
         sums = []
         for s, ids in zip(shards.tolist(), chosen.split(counts.tolist()), strict=True):
-            asked = self.shards[s].add_up.remote(self.t, ids - firsts[s], weights[:, ids])
+            asked = self.shards[s].add_up.remote(self.t, ids - firsts[s], weights[:, ids], summation)
             sums.append(AskedSum(self.shards[s], asked, len(ids)))
         while len(sums) > self.fan_in:
             sums = [_of_group(sums[i : i + self.fan_in], shape) for i in range(0, len(sums), self.fan_in)]

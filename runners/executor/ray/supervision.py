@@ -13,7 +13,7 @@ from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpfbo.run_result import Result
-from runners.compose.executor_settings import RayExecutor
+from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError
 from runners.executor.ray.process import Placement
 

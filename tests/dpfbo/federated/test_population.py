@@ -89,12 +89,12 @@ def test_only_chosen_agents_make_a_message(block, monkeypatch):
 
 @pytest.mark.parametrize("domain", ["grid", "box"])
 def test_a_run_that_adds_up_where_the_agents_are_is_the_same_run(domain):
-    def run(mechanism):
+    def run(sums):
         problem, agents, _ = world(problem_on(domain), P, M=M)
         server = server_for(problem, agents, MECHANISM, Ledger())
-        return federation.run(federation.LocalPopulation.of(problem, agents, mechanism), server, T), server.ledger
+        return federation.run(federation.LocalPopulation.of(problem, agents, sums), server, T), server.ledger
 
-    (whole, charged), (summed, charged_too) = run(None), run(MECHANISM)
+    (whole, charged), (summed, charged_too) = run(False), run(True)
     assert [c.digest for c in charged.charges] == [c.digest for c in charged_too.charges] and len(charged.charges) == T
     assert whole.server == summed.server and whole.diagnostics == summed.diagnostics
     assert all(torch.equal(a.x, b.x) for a, b in zip(whole.rounds, summed.rounds, strict=True))

@@ -38,18 +38,13 @@ def test_lost_and_unusable_messages_are_counted_together(mechanism):
 
 
 class Held:
-    """Messages that stay with their holders, who would bound them by some mechanism."""
+    """Messages that stay with their holders."""
 
-    def __init__(self, mechanism, sent):
-        self.mechanism, self.sent = mechanism, sent
-
-    def add_up(self, chosen, weights, n_features):
-        return self.mechanism.add_up(self.sent, chosen, weights[:, chosen], n_features)
+    def add_up(self, summation, chosen, weights, n_features):
+        return summation.add_up(SENT, chosen, weights[:, chosen], n_features)
 
 
-def test_holders_of_another_mechanism_are_refused():
-    mechanism, other = SubsampledGaussian(1.0, 0.0, 2.0), SubsampledGaussian(1.0, 0.0, 3.0)
-    held = mechanism.release(Held(mechanism, SENT), WEIGHTS, 2, ENTROPY, 0)[0].values
+def test_holders_add_up_by_the_mechanism_of_the_server():
+    mechanism = SubsampledGaussian(1.0, 0.0, 2.0)
+    held = mechanism.release(Held(), WEIGHTS, 2, ENTROPY, 0)[0].values
     assert torch.equal(held, mechanism.release(SENT, WEIGHTS, 2, ENTROPY, 0)[0].values)
-    with pytest.raises(ValueError, match="by another mechanism than the server's"):
-        mechanism.release(Held(other, SENT), WEIGHTS, 2, ENTROPY, 0)

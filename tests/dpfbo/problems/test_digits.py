@@ -176,8 +176,8 @@ def test_the_source_that_was_found_belongs_to_the_setting(tmp_path):
     write_compact(tmp_path / "emnist_digits" / "mnist_by_writer_50.npz", (20,) * 3)
     overrides = ["problem=digits", "problem.n_agents=3", f"data_dir={tmp_path}", "algorithm=ts"]
     found, named = compose(*overrides), compose(*overrides, "problem.source=mnist_by_writer")
-    assert Composition(found).cfg.problem.source == "mnist_by_writer"
-    assert setting_hash(Composition(found).cfg) == setting_hash(named) != setting_hash(found)
+    assert Composition.of(found).given.problem.source == "mnist_by_writer"
+    assert setting_hash(Composition.of(found).given) == setting_hash(named) != setting_hash(found)
 
 
 @pytest.mark.parametrize(

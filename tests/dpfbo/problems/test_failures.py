@@ -110,7 +110,7 @@ def test_a_run_keeps_the_tracebacks_and_resumes_alike(tmp_path):
     settings = ["problem=custom", "problem.function=tests.helpers.objectives:sometimes", space, "problem.n_agents=6"]
     settings += ["problem.on_failure=penalty", "rounds=4", "n_init=3", "algorithm=ts", "tracker.wandb.mode=disabled"]
     settings += ["acquisition.n_candidates=30", "acquisition.n_starts=1", f"results_dir={tmp_path}"]
-    _, folder = record_run(Composition(compose(*settings)))
+    _, folder = record_run(Composition.of(compose(*settings)))
     ours = found(sometimes, on_failure="penalty").to_pandas()
     assert pq.read_table(folder / "rounds.parquet").to_pandas().equals(ours)
     log = (folder / "failures.log").read_text()
@@ -124,7 +124,7 @@ def test_a_run_that_stops_keeps_the_traceback(tmp_path):
     broken += ["problem.lower=[0]", "problem.upper=[1]", "tracker.wandb.mode=disabled", f"results_dir={tmp_path}"]
     cfg = compose(*broken)
     with pytest.raises(EvaluationError, match="raised RuntimeError: sensor off"):
-        record_run(Composition(cfg))
+        record_run(Composition.of(cfg))
     (log,) = tmp_path.rglob("failures.log")
     assert 'raise RuntimeError("sensor off")' in log.read_text()
 

@@ -42,7 +42,7 @@ def found(algorithm="dp_prior", f=tuned, **settings):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_named_algorithm_is_the_one_of_the_commands(name):
-    settings = Composition(compose(*SAME, f"algorithm={name}")).settings
+    settings = Composition.of(compose(*SAME, f"algorithm={name}")).settings
     algorithm = algorithm_named(name)
     for field in fields(algorithm):
         assert getattr(algorithm, field.name) == getattr(settings.algorithm, field.name), field.name
@@ -56,7 +56,7 @@ def test_a_named_algorithm_is_the_one_of_the_commands(name):
 def test_one_call_makes_the_run_of_the_command(tmp_path, name):
     private = ["privacy.epsilon=2"] if name.startswith("dp_") else []
     overrides = [*SAME, f"algorithm={name}", *private, f"results_dir={tmp_path}"]
-    summary, folder = record_run(Composition(compose(*overrides)))
+    summary, folder = record_run(Composition.of(compose(*overrides)))
     ours = found(name, epsilon=2.0)
     assert ours.to_pandas().equals(pq.read_table(folder / "rounds.parquet").to_pandas())
     assert ours.epsilons == summary["epsilon"]

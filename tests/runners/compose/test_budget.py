@@ -85,7 +85,7 @@ def test_with_stop_a_killed_continuation_ends_where_the_whole_run_does(tmp_path,
 
     def single(folder, rounds, on_round=lambda done: None):
         cfg = compose(*SIX, *stop, f"rounds={rounds}", f"results_dir={folder}")
-        return record_run(Composition(cfg), on_round, single=True)
+        return record_run(Composition.of(cfg), on_round, single=True)
 
     def killed(done):
         if done.agents.round == after:
@@ -178,16 +178,16 @@ def test_broadcasts_end_when_asked(tmp_path, algorithm):
 
 @pytest.mark.parametrize("target", [0.5, 2, 8])
 def test_a_target_epsilon_is_met(target):
-    cfg = Composition(compose(*SIX, f"privacy.epsilon={target}", "privacy.charge=effective")).cfg
+    cfg = Composition.of(compose(*SIX, f"privacy.epsilon={target}", "privacy.charge=effective")).given
     experiment = build(cfg)
     spent = experiment.plan.epsilon()
     assert 0.99 * target <= spent <= target
-    assert setting_hash(Composition(cfg).cfg) == setting_hash(cfg)  # a second time changes nothing
+    assert setting_hash(Composition.of(cfg).given) == setting_hash(cfg)  # a second time changes nothing
 
 
 def test_a_target_with_noise_that_falls_from_round_to_round():
     falling = ["privacy/schedule=power", "privacy.schedule.exponent=-1.5", "rounds=12", "privacy.epsilon=5"]
-    experiment = build(Composition(compose(*SIX, *falling)).cfg)
+    experiment = build(Composition.of(compose(*SIX, *falling)).given)
     assert 4.9 <= experiment.plan.epsilon() <= 5
 
 
@@ -216,4 +216,4 @@ def test_a_run_with_a_target_says_what_it_cost(tmp_path):
 )
 def test_bad_budgets_and_targets_are_one_sentence(overrides, says):
     with pytest.raises(command.USER_ERRORS, match=says):
-        build(Composition(compose(*SIX, *overrides)).cfg)
+        build(Composition.of(compose(*SIX, *overrides)).given)

@@ -154,7 +154,7 @@ def test_a_finished_local_run_goes_on_in_actors(reused, tmp_path, problem):
 
     def single(*overrides):
         cfg = compose(*PROBLEMS[problem], "n_init=4", *QUIET, *overrides, f"results_dir={tmp_path}")
-        return record_run(Composition(cfg), single=True)[1]
+        return record_run(Composition.of(cfg), single=True)[1]
 
     folder = single("rounds=3")
     assert single("rounds=6", *shards(2)) == folder and same(folder, whole)
@@ -294,7 +294,7 @@ def test_rounds_that_are_not_in_memory_reach_actors(reused, monkeypatch, tmp_pat
 
     def single(rounds, *overrides, on_round=lambda done: None):
         cfg = compose(*BOX, "n_init=4", f"rounds={rounds}", *QUIET, *overrides, f"results_dir={tmp_path}")
-        return record_run(Composition(cfg), on_round, single=True)[1]
+        return record_run(Composition.of(cfg), on_round, single=True)[1]
 
     deployments, place = [], RayFederation.place
     monkeypatch.setattr(RayFederation, "place", lambda self: (deployments.append(self), place(self)))
@@ -437,14 +437,14 @@ def test_shard_gives_a_sum_and_no_message(tmp_path):
     experiment = build(compose(*SHORT, *GRID))
     actor._experiment, actor._shard = experiment, Shard(experiment.problem, experiment.agents, torch.arange(6))
     report, sent = actor.step(0, None, True)
-    part = actor.add_up(0, torch.arange(6), numbers(P, 6))
+    part = actor.add_up(0, torch.arange(6), numbers(P, 6), experiment.mechanism)
     assert sent.shape == (6, 20)
     assert actor.step(0, None, False)[1] is None  # a server that gets sums gets no messages
     assert part.total.shape == (P, M)
     assert part.total.untyped_storage().nbytes() == P * M * 8
     assert {f.name for f in fields(part)} == {"total", "n_clipped", "n_rejected"}
     with pytest.raises(ValueError, match="no messages of round 1"):
-        actor.add_up(1, torch.arange(6), numbers(P, 6))
+        actor.add_up(1, torch.arange(6), numbers(P, 6), experiment.mechanism)
 
 
 @pytest.mark.parametrize("problem", ["grid", "box"])

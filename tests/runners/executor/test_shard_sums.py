@@ -25,9 +25,9 @@ class Holder:
     def __init__(self, messages, spoil=lambda part: part):
         self.asked = []
 
-        def add_up(t, rows, weights):
+        def add_up(t, rows, weights, summation):
             self.asked.append((t, rows, weights))
-            return spoil(MECHANISM.add_up(messages, rows, weights, M))
+            return spoil(summation.add_up(messages, rows, weights, M))
 
         def add_sums(counts, shape, *sums):
             self.asked.append((counts, shape))
@@ -54,7 +54,7 @@ def numbers(*shape, seed=0):
 def test_sums_of_shards_are_the_sum(monkeypatch):
     messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.tensor([0, 2, 3, 4, 7, 8])
     shards = holders(monkeypatch, messages)
-    part = ShardSums(5, FIRSTS, shards).add_up(chosen, weights, M)
+    part = ShardSums(5, FIRSTS, shards).add_up(MECHANISM, chosen, weights, M)
     whole = MECHANISM.add_up(messages, chosen, weights[:, chosen], M)
     assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)
     assert (part.n_clipped, part.n_rejected) == (whole.n_clipped, whole.n_rejected)
@@ -67,13 +67,15 @@ def test_sums_of_shards_are_the_sum(monkeypatch):
 
 def test_shard_without_a_chosen_agent_is_not_asked(monkeypatch):
     shards = holders(monkeypatch, numbers(9, M))
-    part = ShardSums(0, FIRSTS, shards).add_up(torch.tensor([1, 4]), numbers(P, 9), M)
+    part = ShardSums(0, FIRSTS, shards).add_up(MECHANISM, torch.tensor([1, 4]), numbers(P, 9), M)
     assert [len(s.asked) for s in shards] == [1, 0, 1]
     assert part.total.shape == (P, M)
 
 
 def test_nobody_chosen_is_a_sum_of_zero(monkeypatch):
-    part = ShardSums(0, FIRSTS, holders(monkeypatch, numbers(9, M))).add_up(torch.arange(0), numbers(P, 9), M)
+    part = ShardSums(0, FIRSTS, holders(monkeypatch, numbers(9, M))).add_up(
+        MECHANISM, torch.arange(0), numbers(P, 9), M
+    )
     assert torch.equal(part.total, torch.zeros(P, M, dtype=torch.float64))
 
 
@@ -90,8 +92,8 @@ def test_nobody_chosen_is_a_sum_of_zero(monkeypatch):
 def test_sum_that_is_unusable_counts_as_zero_and_as_rejected(monkeypatch, total):
     messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.tensor([0, 3, 4, 7, 8])
     shards = holders(monkeypatch, messages, lambda part: PartialSum(total, 3, 0))
-    part = ShardSums(0, FIRSTS, shards).add_up(chosen, weights, M)
-    rest = ShardSums(0, FIRSTS, shards).add_up(chosen[:2], weights, M)
+    part = ShardSums(0, FIRSTS, shards).add_up(MECHANISM, chosen, weights, M)
+    rest = ShardSums(0, FIRSTS, shards).add_up(MECHANISM, chosen[:2], weights, M)
     assert torch.equal(part.total, rest.total)
     assert part.n_rejected == 3
     assert part.n_clipped == rest.n_clipped
@@ -101,7 +103,7 @@ def test_one_entry_that_is_not_finite_is_enough(monkeypatch):
     total = numbers(P, M)
     total[1, 3] = -math.inf
     shards = holders(monkeypatch, numbers(9, M), lambda part: PartialSum(total, 0, 0))
-    part = ShardSums(0, FIRSTS, shards).add_up(torch.tensor([4]), numbers(P, 9), M)
+    part = ShardSums(0, FIRSTS, shards).add_up(MECHANISM, torch.tensor([4]), numbers(P, 9), M)
     assert not part.total.any()
     assert part.n_rejected == 1
 
@@ -118,7 +120,7 @@ def test_nobody_adds_up_more_than_a_group(monkeypatch, k, fan_in):
     messages, weights, seen = numbers(23, M), numbers(P, 23, seed=1), []
     chosen = torch.randperm(23, generator=torch.Generator().manual_seed(k))[:k].sort().values
     shards = one_each(messages)
-    part = ShardSums(5, range(23), shards, fan_in).add_up(chosen, weights, M)
+    part = ShardSums(5, range(23), shards, fan_in).add_up(MECHANISM, chosen, weights, M)
     whole = MECHANISM.add_up(messages, chosen, weights[:, chosen], M)
     assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)
     assert (part.n_clipped, part.n_rejected) == (whole.n_clipped, whole.n_rejected)
@@ -136,7 +138,8 @@ def test_the_order_of_chosen_agents_does_not_matter(monkeypatch):
     monkeypatch.setattr(ray, "get", lambda values: values)
     messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.tensor([8, 0, 5, 3, 1])
     given, ordered = (
-        ShardSums(0, range(9), one_each(messages), 2).add_up(c, weights, M) for c in (chosen, chosen.sort().values)
+        ShardSums(0, range(9), one_each(messages), 2).add_up(MECHANISM, c, weights, M)
+        for c in (chosen, chosen.sort().values)
     )
     assert torch.equal(given.total, ordered.total)
 
@@ -146,7 +149,7 @@ def test_an_unusable_sum_of_a_shard_is_zero_within_its_group(monkeypatch, bad):
     monkeypatch.setattr(ray, "get", lambda values: values)
     messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.arange(9)
     worthless = PartialSum(torch.full((P, M), bad, dtype=torch.float64), 1, 0)
-    part = ShardSums(0, range(9), one_each(messages, 4, lambda sum: worthless), 2).add_up(chosen, weights, M)
+    part = ShardSums(0, range(9), one_each(messages, 4, lambda sum: worthless), 2).add_up(MECHANISM, chosen, weights, M)
     rest = chosen[chosen != 4]
     whole = MECHANISM.add_up(messages, rest, weights[:, rest], M)
     assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)
@@ -160,9 +163,9 @@ def test_an_unusable_sum_of_a_group_rejects_the_group(monkeypatch, spoil):
     messages, weights, chosen = numbers(6, M), numbers(P, 6, seed=1), torch.arange(6)
     shards, sound = one_each(messages), Holder(messages[2:3]).add_sums.remote
     shards[2].add_sums = SimpleNamespace(remote=lambda *given: replace(sound(*given), **spoil))
-    part = ShardSums(0, range(6), shards, 3).add_up(chosen, weights, M)
+    part = ShardSums(0, range(6), shards, 3).add_up(MECHANISM, chosen, weights, M)
     assert part.n_rejected == 0  # groups of three: shards 0 and 3 add up
-    part = ShardSums(0, range(6), shards, 2).add_up(chosen, weights, M)
+    part = ShardSums(0, range(6), shards, 2).add_up(MECHANISM, chosen, weights, M)
     rest = torch.tensor([0, 1, 4, 5])
     whole = MECHANISM.add_up(messages, rest, weights[:, rest], M)
     assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)

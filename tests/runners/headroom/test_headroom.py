@@ -14,7 +14,7 @@ from tests.helpers.compose import compose
 
 def mixed(alpha, seed=0):
     cfg = compose("problem=synthetic_heterogeneous", f"problem.alpha={alpha}", "algorithm=ts", f"seed={seed}")
-    problem = Composition(cfg).problem
+    problem = Composition.of(cfg).experiment.problem
     return problem, values_at(problem, common_points(problem, 500), seed)
 
 
@@ -79,12 +79,12 @@ def test_too_little_is_refused(shape, n_init):
 
 
 def test_points_are_common_and_inside():
-    problem = Composition(compose("problem=branin", "algorithm=ts")).problem
+    problem = Composition.of(compose("problem=branin", "algorithm=ts")).experiment.problem
     x = common_points(problem, 33)
     low, high = torch.tensor(problem.domain.lower), torch.tensor(problem.domain.upper)
     assert x.shape == (33, 2) and ((x >= low) & (x <= high)).all()
     assert values_at(problem, x, 0).shape == (problem.n_agents, 33)
-    grid = Composition(compose("algorithm=ts")).problem
+    grid = Composition.of(compose("algorithm=ts")).experiment.problem
     assert len(common_points(grid, 100)) == 100 and len(common_points(grid, 999)) == 500
 
 
