@@ -231,8 +231,8 @@ class RunSettings:
 class FederatedSettings(RunSettings):
     """A run of agents and, perhaps, a server."""
 
-    algorithm: Algorithm
     privacy: MechanismPrivacy
+    algorithm: Algorithm
     weights: Weighting
     acquisition: Acquisition
 

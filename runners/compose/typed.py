@@ -77,7 +77,8 @@ def section(cls: type[T], node: Any, key: str, **made: Make) -> T:
     """`cls` from the node at `key`. made: by field, the function that makes its value from its node."""
     required = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(cls)}  # type: ignore[arg-type]
     _check_names(node, key, required)
-    values = {name: made[name](value) if name in made else value for name, value in node.items()}
+    given = {name: node[name] for name in required if name in node}
+    values = {name: made[name](value) if name in made else value for name, value in given.items()}
     with keys(key):
         return cls(**values)
 
