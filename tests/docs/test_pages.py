@@ -12,7 +12,7 @@ from tests.docs import pages
 
 ALL = sorted(p.relative_to(pages.ROOT).as_posix() for p in (pages.ROOT / "docs").rglob("*.md"))
 TUTORIALS = ["docs/start.md", *(page for page in ALL if page.startswith("docs/tutorials/"))]
-PROGRAMS = ["docs/concepts/outsourced.md", "docs/guides/python.md", "docs/reference/files.md"]
+PROGRAMS = ["docs/concepts/outsourced.md", "docs/guides/python.md", "docs/index.md", "docs/reference/files.md"]
 
 
 @pytest.fixture
@@ -73,6 +73,11 @@ def test_the_program_of_the_readme_tunes_a_model_at_eight_sites(folder, capsys):
     assert len(text.splitlines()) == 9, "the run, and the best configuration of each site"
     for best in result.best():
         assert set(best.configuration) == {"rate", "depth", "kernel"} and best.value > 0.85
+
+
+def test_the_program_of_the_home_page(folder, capsys):
+    names, _ = pages.run("docs/index.md", folder)
+    assert names["result"].epsilon <= 1 and "epsilon 1.00 at delta 0.001" in capsys.readouterr().out
 
 
 def test_the_programs_of_the_python_page(folder):
