@@ -46,7 +46,7 @@ def sweep(tmp_path):
     finish(folders[0])
     for folder, round in ((folders[1], 2), (folders[2], 3)):
         folder.path.mkdir(parents=True)
-        folder.note_progress(Progress(round, 4, 0.5, None))
+        folder.note_progress(Progress(round, 4, 0.5, None, {}, {}))
     record_failure(folders[3], "sensor off", "Traceback ...")
     with folders[1].opened():
         yield experiment
@@ -67,7 +67,7 @@ def test_a_finished_trial_is_done_whatever_else_lies_there(tmp_path):
     folder = RunFolder(tmp_path / "0")
     finish(folder, epsilon={"pld": None})
     record_failure(folder, "earlier", "")
-    folder.note_progress(Progress(1, 4, 0.5, 0.0))
+    folder.note_progress(Progress(1, 4, 0.5, 0.0, {}, {}))
     with folder.opened():
         assert state(folder).phase == "done"
     assert state(folder).as_json()["epsilon"] is None
@@ -139,7 +139,7 @@ def test_plain_runs_without_a_plan(tmp_path, capsys):
     finish(RunFolder(experiment / "aaaaaabbbbbb" / "0"))
     folder = RunFolder(experiment / "ccccccdddddd" / "7")
     folder.path.mkdir(parents=True)
-    folder.note_progress(Progress(1, 9, 0.5, 0.25))
+    folder.note_progress(Progress(1, 9, 0.5, 0.25, {}, {}))
     (experiment / "ccccccdddddd" / "notes").mkdir()
     found = known_trials(experiment)
     assert [(t.label, t.seed, t.rounds, t.metric) for t in found] == [
