@@ -197,7 +197,7 @@ def test_files_are_checked_when_they_are_read(file, changes, words, results):
     assert said.startswith(f"{path.parent} was not written by this version (") and f"{words}): delete it" in said
 
 
-def test_settings_that_older_runs_lack(tmp_path):
+def test_settings_that_some_runs_lack(tmp_path):
     for setting, more in (("a", {}), ("b", {"local_initialisation": False}), ("c", {"local_initialisation": True})):
         file = write_run(tmp_path, setting, 0, [1.0, 0.5], "dp_fts", True, epsilon=TWO_ROUNDS) / "config.yaml"
         config = yaml.safe_load(file.read_text())
@@ -209,28 +209,18 @@ def test_settings_that_older_runs_lack(tmp_path):
     assert curves.regret_by_iteration(groups).axes
 
 
-# settings that name the classes, before and after servers became classes of their own
-VERSIONS = [
-    ("none", None, "none"),
-    ("aggregate", {"_target_": "dpfbo.federated.server.Server"}, "aggregate"),
-    ("peer", {"_target_": "dpfbo.federated.peer_exchange.PeerExchange"}, "peer"),
-    ("random", {"_target_": "dpfbo.federated.controls.RandomServer"}, "random"),
-    ("sobol", {"_target_": "dpfbo.federated.controls.SobolServer"}, "sobol"),
-    ("curator", {"_target_": "dpfbo.outsourced.curator.Curator"}, "curator"),
-]
-
-
-@pytest.mark.parametrize(("old", "new", "kind"), VERSIONS)
-def test_configurations_of_all_versions_have_one_form(old, new, kind):
-    def config(server, package):
-        weights = {"_target_": f"{package}.uniform.Uniform", "each": [{"_target_": f"{package}.power.Power"}]}
-        return {"algorithm": {"server": server}, "weights": weights, "n_init": 3}
-
-    before = load.normalised(config(old, "dpfbo.weights"))
-    assert before == load.normalised(config(new, "dpfbo.federated.weights"))
-    assert before["algorithm"]["server"] == kind
-    assert before["weights"] == {"_target_": "Uniform", "each": [{"_target_": "Power"}]}
-    assert load.normalised(before) == before
+def test_a_configuration_names_classes_without_their_modules():
+    weights = {
+        "_target_": "dpfbo.federated.weights.uniform.Uniform",
+        "each": [{"_target_": "dpfbo.federated.weights.power.Power"}],
+    }
+    found = load.normalised({"algorithm": {"server": None}, "weights": weights, "n_init": 3})
+    assert found == {
+        "algorithm": {"server": None}, "weights": {"_target_": "Uniform", "each": [{"_target_": "Power"}]}, "n_init": 3
+    }  # fmt: skip
+    assert load.normalised(found) == found
+    server = {"_target_": "dpfbo.federated.peer_exchange.PeerExchange"}
+    assert load.normalised({"algorithm": {"server": server}})["algorithm"]["server"] == "PeerExchange"
 
 
 def test_a_server_of_ones_own_is_named_by_its_class():

@@ -64,7 +64,7 @@ def write(results, algorithm, values, epsilon=None, r=None, aware=True, sigma_mi
             "problem": {"_target_": "x.GridGP", "function_seed": seed, "preset": PRESET, **GRID},
             "transform": transform,
             "algorithm": {
-                "name": algorithm, "server": "curator", "private": private,
+                "name": algorithm, "server": {"_target_": "dpfbo.outsourced.curator.Curator"}, "private": private,
                 "modeler": {"policy": policy, "noise_aware": aware, "repeat": repeat, "fit": "given"},
             },
             "privacy": {"epsilon": epsilon or 3.0042, "delta": 1e-5}, "n_init": 1, "rounds": T,
