@@ -128,7 +128,7 @@ def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | N
         entries = entries_of(part, number)
         chain = None if entries is None else entries.get("chain")
         names_run = _names_a_run(part, entries)
-        entry = _entry(entries, 1 if names_run else number)
+        entry = _entry(entries)
         intact = entry is not None and chain == chained(entry, START if names_run else before)[1]
         if names_run:
             runs.add(entry if intact and isinstance(entry, LedgerCoverage) else None)
@@ -143,9 +143,10 @@ def _names_a_run(line: bytes, entries: dict[str, Any] | None) -> bool:
     return is_coverage(entries) if entries is not None else b'"setting"' in line and b'"digest"' not in line
 
 
-def _entry(entries: dict[str, Any] | None, number: int) -> Charge | LedgerCoverage | None:
+def _entry(entries: dict[str, Any] | None) -> Charge | LedgerCoverage | None:
+    """The charge or the run of a line's entries, wherever it stands; None if there is none."""
     with suppress(LineFault):
-        return None if entries is None else entry_of(entries, number)
+        return None if entries is None else entry_of(entries, number=1)
     return None
 
 

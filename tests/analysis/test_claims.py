@@ -186,7 +186,7 @@ def test_results_that_cannot_be_read_stop_only_their_own_claims(tmp_path, capsys
     write(tmp_path, "fig2a", shifted(spread(), -0.1), server="Server")
     (tmp_path / "fig5" / "x" / "0").mkdir(parents=True)
     (tmp_path / "fig5" / "x" / "0" / "summary.json").write_text("{")
-    assert claims.main(["--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
+    assert claims.main([f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "the claims about fig5 were not judged" in error
     text = (tmp_path / "out" / "claims.md").read_text()
@@ -452,7 +452,7 @@ def results(tmp_path):
 
 def test_command_writes_and_prints(results, tmp_path, capsys):
     out = tmp_path / "figures"
-    assert claims.main(["--results-dir", str(results), "--out", str(out)]) == 0
+    assert claims.main([f"results_dir={results}", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "FTS beats TS" in printed and "Published effects: 1 holds, 0 do not hold" in printed
     assert sorted(path.name for path in out.iterdir()) == ["claims.csv", "claims.md"]
@@ -465,7 +465,7 @@ def test_command_writes_and_prints(results, tmp_path, capsys):
 
 
 def test_json(results, tmp_path, capsys):
-    assert claims.main(["fig2a", "--results-dir", str(results), "--json"]) == 0
+    assert claims.main(["fig2a", f"results_dir={results}", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["summary"][HOLDS] == 1 and {f["experiment"] for f in answer["findings"]} == {"fig2a"}
     assert answer["kinds"]["published effects"][HOLDS] == 1
@@ -474,10 +474,10 @@ def test_json(results, tmp_path, capsys):
 def test_only_a_whole_table_is_written_unasked(results, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments in (["fig2a"], ["--json"]):
-        assert claims.main([*arguments, "--results-dir", str(results)]) == 0
+        assert claims.main([*arguments, f"results_dir={results}"]) == 0
         assert not Path("figures").exists()
-    assert claims.main(["fig2a", "--results-dir", str(results), "--out", "some"]) == 0
-    assert claims.main(["--results-dir", str(results)]) == 0
+    assert claims.main(["fig2a", f"results_dir={results}", "--out", "some"]) == 0
+    assert claims.main([f"results_dir={results}"]) == 0
     sizes = [len((Path(folder) / "claims.csv").read_text().splitlines()) for folder in ("some", "figures")]
     assert sizes[0] < 20 < sizes[1]
 
@@ -488,7 +488,7 @@ def test_only_a_whole_table_is_written_unasked(results, tmp_path, capsys, monkey
 )
 def test_nothing_to_judge(tmp_path, capsys, arguments, words):
     out = tmp_path / "figures"
-    assert claims.main([*arguments, "--results-dir", str(tmp_path), "--out", str(out)]) == 1
+    assert claims.main([*arguments, f"results_dir={tmp_path}", "--out", str(out)]) == 1
     error = capsys.readouterr().err
     assert words in error and error.count("\n") == 1
     assert not out.exists()

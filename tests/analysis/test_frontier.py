@@ -120,7 +120,7 @@ def test_command_draws_picture_and_table(tmp_path, capsys, seeds):
     for folder in (tmp_path / "frontier").glob("*/*"):
         if int(folder.name) >= seeds:
             (folder / "summary.json").unlink()
-    assert figures.main(["frontier", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert figures.main(["frontier", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 0
     files = [tmp_path / "out" / f"frontier.{kind}" for kind in ("png", "pdf", "csv", "md")]
     assert capsys.readouterr().out.split() == [str(file) for file in files]
     with Image.open(files[0]) as image:
@@ -181,7 +181,7 @@ def test_incomplete_results_are_refused_in_one_sentence(tmp_path, capsys):
     write_all(tmp_path, lengthscales=(0.01, 0.3))
     for folder in (tmp_path / "frontier").glob("dp_*0.3/*"):
         (folder / "summary.json").unlink()
-    assert figures.main(["frontier", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
+    assert figures.main(["frontier", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err == (
         "error: synthetic, length-scale 0.3 has no private run at a target epsilon: run python -m runners.sweep "
         "experiment=frontier\n"

@@ -230,6 +230,19 @@ def test_a_last_line_without_its_newline_counts(tmp_path):
     assert whole.raised == [4] and whole.torn is False and [c.round for c in whole.charges] == [0, 1, 2, 4, 3]
 
 
+def test_an_unreadable_last_line_without_its_newline_counts(tmp_path):
+    lines = lines_of(charged(tmp_path / "ledger.jsonl"))
+    whole = repaired(b"".join([*lines[:4], lines[4].replace(b'"q"', b'"\0"').rstrip(b"\n")]))
+    assert (whole.unreadable, whole.torn) == ([5], False) and whole.charges[4] == charge(4)
+
+
+def test_a_single_line_says_what_all_others_cost(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.charge(charge(2, 0.5))
+    whole = repaired(ledger.path.read_bytes() + b"rubbish\n")
+    assert [(c.round, c.z) for c in whole.charges] == [(2, 0.5), (3, 0.5), (0, 0.5), (1, 0.5)]
+
+
 def test_lines_after_one_that_is_no_charge_are_as_they_were(tmp_path):
     path = charged(tmp_path / "ledger.jsonl")
     rewrite(path, 2, z=-1.0)
