@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from analysis.arguments import add_results_dir, results_dir_as_option
+from analysis.arguments import parsed
 from analysis.evidence import paper_real, paper_synthetic, po_gp_ucb, private_prior, verdict_table
 from analysis.evidence.claim import CONTROL, OWN, PAPER, JudgedClaim, StatedClaim
 from analysis.evidence.comparisons import AGREEMENT, BAND, EPSILON, ClaimTest, Contrast, Outcome
@@ -201,8 +201,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument("--keep", action="store_true", help="also write claims.json into each experiment's folder")
-    add_results_dir(parser)
-    return parser.parse_args(results_dir_as_option(argv))
+    return parsed(parser, argv)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.arguments import add_results_dir, results_dir_as_option
+from analysis.arguments import parsed
 from analysis.claims import judge, shown_in
 from analysis.drawing import cost, curves, tradeoff
 from analysis.drawing.captions import ACCOUNTANT, verdicts
@@ -169,8 +169,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--width", metavar="INCHES", help=f"of each picture (default, with one panel or several: {widths})"
     )
-    add_results_dir(parser)
-    args = parser.parse_args(results_dir_as_option(argv))
+    args = parsed(parser, argv)
     if args.all == bool(args.names):
         parser.error("give the names of experiments, or --all")
     return args

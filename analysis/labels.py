@@ -105,7 +105,7 @@ def label(config: dict[str, Any]) -> str:
 
 def is_outsourced(config: dict[str, Any]) -> bool:
     """True where a curator and a modeler run the setting."""
-    return config["algorithm"].get("server") == "curator"
+    return config["algorithm"].get("server") == "Curator"
 
 
 def claimed_epsilon(config: dict[str, Any]) -> float | None:

@@ -18,18 +18,6 @@ from analysis.labels import metric_label as metric_label
 from analysis.plain_files import check_plain, plain_bytes, plain_yaml
 from analysis.schema import NOISE, lacking
 
-# settings of algorithm.own_gp that earlier versions did not have, with the value that changes nothing
-LATER: dict[str, Any] = {"kernel": "rbf", "ard": False, "warp": False, "priors": False, "standardize": False}
-_SERVERS = {
-    "Server": "aggregate",
-    "PeerExchange": "peer",
-    "PriorServer": "prior",
-    "RandomServer": "random",
-    "SobolServer": "sobol",
-    "Curator": "curator",
-    None: "none",
-}  # by class, the kind of server, as configurations named it before they named its class
-
 
 class LoadError(RuntimeError):
     """There is nothing to show; the message is one sentence for the person at the terminal."""
@@ -220,19 +208,11 @@ def _what_to_run(results_dir: Path, experiment: str) -> str:
 
 
 def normalised(config: Any) -> Any:
-    """A configuration of any version in one form.
-
-    Each `_target_` is the name of a class, `algorithm.server` a kind; settings of `LATER` that change nothing are not
-    in it.
-    """
+    """The configuration with the name of a class for each `_target_`, and for `algorithm.server` that of its class."""
     found = _class_names(config)
     algorithm = found.get("algorithm") if isinstance(found, dict) else None
-    if isinstance(algorithm, dict) and "server" in algorithm:
-        server = algorithm["server"]
-        kind = server.get("_target_") if isinstance(server, dict) else server
-        algorithm["server"] = _SERVERS.get(kind, kind)
-    if isinstance(algorithm, dict) and isinstance(own_gp := algorithm.get("own_gp"), dict):
-        algorithm["own_gp"] = {k: v for k, v in own_gp.items() if k not in LATER or v != LATER[k]}
+    if isinstance(algorithm, dict) and isinstance(server := algorithm.get("server"), dict):
+        algorithm["server"] = server.get("_target_")
     return found
 
 

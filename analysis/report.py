@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from analysis.arguments import add_results_dir, results_dir_as_option
+from analysis.arguments import parsed
 from analysis.claims import claims, judge
 from analysis.drawing.files import writable
 from analysis.drawing.page import unbroken
@@ -191,8 +191,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "experiments", metavar="EXPERIMENT", nargs="*", help="folders in the results folder (default: all)"
     )
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="file (default: report.html)")
-    add_results_dir(parser)
-    return parser.parse_args(results_dir_as_option(argv))
+    return parsed(parser, argv)
 
 
 def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:

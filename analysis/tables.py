@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.arguments import add_results_dir, results_dir_as_option
+from analysis.arguments import parsed
 from analysis.labels import epsilon_words, large_delta, metric_label, problem_label, variant_in_words
 from analysis.load import LoadError, SettingRuns, by_metric, load, seeds_phrase, settings
 
@@ -175,8 +175,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--rounds", type=_rounds, help="rounds to show, such as 5,20,40 (the default where all have them)"
     )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    add_results_dir(parser)
-    return parser.parse_args(results_dir_as_option(argv))
+    return parsed(parser, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

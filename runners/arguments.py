@@ -4,7 +4,7 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,13 +12,33 @@ from runners.record.terminal import say_error
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that reports an error in one sentence, with the option that was perhaps meant, and exit code 2.
+    """A parser that also takes folders as `KEY=FOLDER`, anywhere among the words.
 
-    Options are not abbreviated: a part of a name may mean another option in the next version.
+    It reports an error in one sentence, with the option that was perhaps meant, and exit code 2. Options are not
+    abbreviated: a part of a name may mean another option in the next version.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **settings})
+        self._folders: dict[str, Path | None] = {}  # defaults by key
+
+    def add_folder(self, key: str, default: Path | None, help: str) -> None:
+        """Take `KEY=FOLDER`."""
+        self.add_argument_group(f"{key}=FOLDER", help)
+        self._folders[key] = default
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words, found = [], argparse.Namespace() if namespace is None else namespace
+        for word in sys.argv[1:] if args is None else args:
+            key, equals, folder = word.partition("=")
+            if equals and key in self._folders:
+                setattr(found, key, Path(folder))
+            else:
+                words.append(word)
+        for key, default in self._folders.items():
+            if not hasattr(found, key):
+                setattr(found, key, default)
+        return super().parse_known_args(words, found)
 
     def error(self, message: str) -> NoReturn:
         say_error(f"{message}{self._nearest(message)}; see {self.prog} --help")
@@ -40,21 +60,3 @@ def at_least(minimum: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
-
-
-def add_folder(parser: argparse.ArgumentParser, key: str, default: Path | None, help: str) -> None:
-    """Add a folder, `results_dir=FOLDER` after `folders_as_options`; the older `--results-dir FOLDER` still works."""
-    group = parser.add_argument_group(f"{key}=FOLDER", help)
-    group.add_argument(_option(key), type=Path, default=default, help=argparse.SUPPRESS)
-
-
-def folders_as_options(argv: Sequence[str] | None, *keys: str) -> list[str]:
-    """The command line with `KEY=FOLDER` as `--KEY=FOLDER` in front for these keys. argv: None for this process's."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    folders = [word for word in given if word.startswith(tuple(f"{key}=" for key in keys))]
-    others = [word for word in given if word not in folders]
-    return [*(_option(key) + equals + value for key, equals, value in (f.partition("=") for f in folders)), *others]
-
-
-def _option(key: str) -> str:
-    return "--" + key.replace("_", "-")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from runners.arguments import Parser, add_folder, folders_as_options
+from runners.arguments import Parser
 from runners.dashboard.from_files import finished_runs
 from runners.dashboard.log_experiment import LoggedExperiment, log_experiment, on
 from runners.record.terminal import say_error
@@ -82,9 +82,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     where.add_argument("--online", dest="mode", action="store_const", const="online", help="upload at once")
     parser.add_argument("--again", action="store_true", help="also runs that were logged already, as new runs")
     parser.add_argument("--json", action="store_true", help="the counts, for a program")
-    add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
+    parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
     parser.set_defaults(mode="offline")
-    args = parser.parse_args(folders_as_options(argv, "results_dir"))
+    args = parser.parse_args(argv)
     for name in args.experiments:
         if Path(name).name != name:
             parser.error(f"EXPERIMENT must be the name of a folder in {args.results_dir}, got {name!r}")

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from dpfbo import checks
 from dpfbo.privacy.accounting import epsilon_in_words
 from dpfbo.run_result import Round
-from runners.arguments import Parser, add_folder, folders_as_options
+from runners.arguments import Parser
 from runners.compose.composition import Composition
 from runners.compose.configuration import composing
 from runners.compose.overrides import one_sentence, quoted
@@ -168,8 +168,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings of every run, such as rounds=20"
     )
-    add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
-    args = parser.parse_args(folders_as_options(argv, "results_dir"))
+    parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
+    args = parser.parse_args(argv)
     if args.seeds < 1:
         parser.error(f"--seeds must be at least 1, got {args.seeds}")
     for key, option in {"seed": "--seeds", "experiment_name": "results_dir=FOLDER"}.items():

@@ -13,7 +13,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from runners.arguments import Parser, add_folder, folders_as_options
+from runners.arguments import Parser
 from runners.sweep import progress_table, slurm
 from runners.sweep.trials import PHASES, Trial, TrialState, known_trials, states_of
 
@@ -130,8 +130,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one object for each experiment, for a program")
     form.add_argument("--watch", type=float, metavar="SECONDS", help="show it again every so many seconds")
-    add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
-    args = parser.parse_args(folders_as_options(argv, "results_dir"))
+    parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
+    args = parser.parse_args(argv)
     if args.watch is not None and not 0 < args.watch <= 86400:
         parser.error(f"--watch must be a number of seconds above 0, got {args.watch:g}")
     for name in args.experiments:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from runners.arguments import Parser, add_folder, folders_as_options
+from runners.arguments import Parser
 from runners.record.run_folder import RunFolder
 from runners.record.terminal import say_error
 from runners.record.wandb_attempts import NOTE, read_note
@@ -108,8 +108,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
     parser.add_argument("--finished", action="store_true", help="leave out the runs that go on")
-    add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
-    args = parser.parse_args(folders_as_options(argv, "results_dir"))
+    parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
+    args = parser.parse_args(argv)
     if not args.results_dir.is_dir():
         parser.error(f"results_dir must be a folder, got {str(args.results_dir)!r}")
     for name in args.experiments:

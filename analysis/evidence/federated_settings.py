@@ -10,32 +10,32 @@ _PLUS = {
 }  # fmt: skip
 
 
-def _named(words: str, server: str, private: bool, P: int | None, **more: object) -> SettingFilter:
+def _named(words: str, server: str | None, private: bool, P: int | None, **more: object) -> SettingFilter:
     keys = {"algorithm.server": server, "algorithm.private": private, **more}
     return SettingFilter(words, tuple((keys if P is None else {**keys, "algorithm.P": P}).items()))
 
 
 def ts() -> SettingFilter:
     """Local Thompson sampling."""
-    return _named("TS", "none", False, None, **{"algorithm.follow": "never"})
+    return _named("TS", None, False, None, **{"algorithm.follow": "never"})
 
 
 def fts(P: int = 1) -> SettingFilter:
     """FTS (P = 1) or FTS-DE, not private."""
-    return _named("FTS" if P == 1 else f"FTS-DE, P = {P}", "aggregate", False, P)
+    return _named("FTS" if P == 1 else f"FTS-DE, P = {P}", "Server", False, P)
 
 
 def dp(P: int, q: float, z: float, S: float | None = None) -> SettingFilter:
     """DP-FTS (P = 1) or DP-FTS-DE. S: None for whatever the problem's preset says."""
     words = f"{'DP-FTS' if P == 1 else f'DP-FTS-DE, P = {P}'}, q = {q:g}, z = {z:g}"
-    where = _named(words, "aggregate", True, P, **{"privacy.q": q, "privacy.z": z})
+    where = _named(words, "Server", True, P, **{"privacy.q": q, "privacy.z": z})
     return where if S is None else where.but(f", S = {S:g}", {"privacy.S": S})
 
 
 def dp_at(P: int, epsilon: float, plus: bool = False) -> SettingFilter:
     """DP-FTS (P = 1) or DP-FTS-DE, or with `plus` DP-FTS-DE+, with the noise for a target epsilon."""
     name = "DP-FTS" if P == 1 else f"DP-FTS-DE{'+' * plus}, P = {P}"
-    where = _named(f"{name}, ε = {epsilon:g}", "aggregate", True, P, **{"privacy.epsilon": epsilon})
+    where = _named(f"{name}, ε = {epsilon:g}", "Server", True, P, **{"privacy.epsilon": epsilon})
     return where.but("", _PLUS) if plus else where
 
 
@@ -45,14 +45,15 @@ def prior(epsilon: float) -> SettingFilter:
         "algorithm.message": "statistics", "algorithm.follow": "always", "algorithm.broadcasts": 1,
         "algorithm.M": _is_number, "weights._target_": "Uniform", "privacy.S": _is_number, "privacy.epsilon": epsilon,
     }  # fmt: skip
-    return _named(f"private prior, ε = {epsilon:g}", "prior", True, 1, **keys)
+    return _named(f"private prior, ε = {epsilon:g}", "PriorServer", True, 1, **keys)
 
 
 def controls(P: int) -> tuple[SettingFilter, ...]:
     """The server branch replaced by random and by Sobol queries, at the same P: what federation must beat."""
     regions = f", P = {P}" if P > 1 else ""
     return tuple(
-        _named(f"{words} server{regions}", kind, False, P) for kind, words in (("random", "random"), ("sobol", "Sobol"))
+        _named(f"{words} server{regions}", server, False, P)
+        for server, words in (("RandomServer", "random"), ("SobolServer", "Sobol"))
     )
 
 

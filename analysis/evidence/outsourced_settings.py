@@ -62,4 +62,4 @@ def _one_by_one(transform: object) -> bool:
 
 
 def _released(words: str, transform: object, more: dict[str, object]) -> SettingFilter:
-    return SettingFilter(words, tuple({"algorithm.server": "curator", "transform._target_": transform, **more}.items()))
+    return SettingFilter(words, tuple({"algorithm.server": "Curator", "transform._target_": transform, **more}.items()))

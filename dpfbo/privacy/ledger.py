@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """Charges in the order they were made, in a JSON-lines file (or in memory when `path` is None).
+    """Charges in the order in which they were made, in a JSON-lines file, or in memory.
 
     A charge with the same round and digest as an earlier one is not made again: a run that is repeated or resumed with
     the same inputs and seed releases the same bytes, which cost nothing twice. Other bytes are a new release and are
@@ -35,31 +35,36 @@ class Ledger:
 
     Threads, `Ledger` objects and processes may charge one file side by side: a charge locks the file (`fcntl.flock`)
     while it reads what others added, appends its line and syncs it. Reading takes no lock and changes nothing.
-    `charges` and `events` follow the file; if it is gone they are those known, and nothing more is charged. Between a
-    check of a budget and the charge others may charge: `locked` makes one step of both.
+    `charges` and `events` follow the file. If the file is gone, they stay as they are, and nothing more is charged.
+    Between a check of a budget and the charge others may charge: `locked` makes one step of both.
 
-    A charge reads only what the file gained since it was last read; a file that shrank, was replaced or was changed
-    without growing is read whole.
+    A charge reads only the lines that the file gained since it was last read; a file that shrank, was replaced or was
+    changed without growing is read whole.
 
     Every line is checked field by field, and by a digest that is chained to all lines before it
-    (`dpfbo.privacy.ledger_lines`); those of earlier versions have none (`unchained`). Missing lines at the end are
-    found where something else knows of them: this object, which has read them, a checkpoint
-    (`dpfbo.checkpoint.check_charged`), a summary. A ledger that was cut off while nothing else knew of the rest looks
-    whole, and so does one whose whole chain somebody built anew: it finds accidents and edits, not forgers.
+    (`dpfbo.privacy.ledger_lines`). Missing lines at the end are found where something else knows of them: this object,
+    which has read them, a checkpoint (`dpfbo.checkpoint.check_charged`), a summary. A ledger that was cut off while
+    nothing else knew of the rest looks whole, and so does one whose chain somebody rebuilt from its first line.
 
-    path: made absolute at once, so that a change of the working directory changes no ledger. A new file is its owner's
-    alone, whatever the umask; an existing one keeps its mode. held: the file at `path`, opened and locked by the caller
-    (`dpfbo.files.locked_file`), who keeps it for a whole run. carried_over: the number of charges that the file held
-    when this object first read it; those of others that follow are in `charges` alone. covers: the run that the ledger
-    is of, as `bind` wrote it; None for an unbound one.
+    Args:
+        path: made absolute at once, so that a change of the working directory changes no ledger; None for a ledger in
+            memory. A new file is its owner's alone, whatever the umask; an existing one keeps its mode.
+        held: the file at `path`, opened and locked by the caller (`dpfbo.files.locked_file`), who keeps it for a whole
+            run.
 
-    Raises LedgerError if its folder is missing, a line cannot be read or was touched, or the path names no file.
+    Attributes:
+        covers: the run that the ledger is of, as `bind` wrote it; None for an unbound ledger, such as one that several
+            studies share.
+        carried_over: the number of charges that the file held when this object first read it; charges that others add
+            later are in `charges` alone.
+
+    Raises:
+        LedgerError: its folder is missing, a line cannot be read or was touched, or the path names no file.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, held: BinaryIO | None = None) -> None:
         self.path = None if path is None else Path(path).absolute()
         self.covers: LedgerCoverage | None = None
-        self.unchained = 0  # number of lines of earlier versions, without a digest
         self._charges: list[Charge] = []
         self._digests: dict[int, set[str]] = {}  # by round
         self._events: list[dp_accounting.DpEvent] = []  # of the first charges, made when they are asked for
@@ -83,7 +88,7 @@ class Ledger:
             return self._charges
 
     def check_covers(self, run: LedgerCoverage) -> None:
-        """Raise LedgerError if this is the ledger of another run. One that is unbound may be of any."""
+        """Raise LedgerError if this is the ledger of another run. An unbound one may be of any run."""
         with self._alone:
             self._follow()
             if self.covers is not None and (others := self.covers.differences(run)):
@@ -93,9 +98,10 @@ class Ledger:
                 )
 
     def bind(self, run: LedgerCoverage) -> None:
-        """Say in the first line which run the ledger is of, durably; one that has lines already stays as it is.
+        """Name the run in the first line, durably. A ledger that has lines stays as it is.
 
-        Raises LedgerError if it is of another run.
+        Raises:
+            LedgerError: it is the ledger of another run.
         """
         with self.locked():
             self.check_covers(run)
@@ -193,12 +199,11 @@ class Ledger:
             return
         lines, seen = gained(path, file, self._seen, self._charges, self.covers)
         if lines.count == len(lines.charges) + (lines.covers is not None):  # it was read whole
-            self._charges, self._digests, self.unchained = [], {}, 0
+            self._charges, self._digests = [], {}
             self._events, self._rounds, self._in_order = [], [], True
         for entry in lines.charges:
             self._add(entry)
-        self.covers, self.unchained = lines.covers or self.covers, self.unchained + lines.unchained
-        self._seen, self._synced = seen, False
+        self.covers, self._seen, self._synced = lines.covers or self.covers, seen, False
 
     def _add(self, entry: Charge) -> None:
         self._charges.append(entry)

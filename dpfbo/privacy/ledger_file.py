@@ -17,7 +17,7 @@ from typing import BinaryIO
 from dpfbo.files import NoFile, is_file_at, locked_file, open_file
 from dpfbo.privacy.charge import Charge
 from dpfbo.privacy.coverage import LedgerCoverage
-from dpfbo.privacy.ledger_lines import LedgerLines, LineFault, chained, read_lines
+from dpfbo.privacy.ledger_lines import START, LedgerLines, LineFault, chained, read_lines
 
 LARGEST = 1 << 30  # bytes of a ledger that is read
 _LAST = 128  # bytes at the end of a file that are compared; a chain and what is around it has fewer
@@ -104,7 +104,7 @@ def gained(
     status = os.fstat(file.fileno())  # before the content: a change after it is seen the next time
     _check_size(path, status)
     again = seen if seen is not None and seen.still_begin(file, status) else None
-    start, count, tip = (0, 0, None) if again is None else (again.end, again.count, again.tip)
+    start, count, tip = (0, 0, START) if again is None else (again.end, again.count, again.tip)
     file.seek(start)
     content = file.read()
     n_known = len(known) + (covers is not None)  # lines
@@ -150,7 +150,7 @@ def _check_size(path: Path, status: os.stat_result) -> None:
         raise LedgerError(f"ledger {path} is none: it has {status.st_size} bytes")
 
 
-def _checked(path: Path, content: bytes, count: int, tip: str | None) -> LedgerLines:
+def _checked(path: Path, content: bytes, count: int, tip: str) -> LedgerLines:
     """`read_lines`. Raises LedgerError."""
     try:
         return read_lines(content, count, tip)

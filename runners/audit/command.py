@@ -18,7 +18,7 @@ from dpfbo.audit.faulty import faults
 from dpfbo.audit.release import two_tables
 from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import CHECKS
-from runners.arguments import Parser, add_folder, at_least, folders_as_options
+from runners.arguments import Parser, at_least
 from runners.audit import files, report, table_release
 from runners.audit.run import Step, audit
 from runners.compose.composition import build
@@ -197,8 +197,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--thorough", action="store_true", help="a hundred times the draws of noise and S_t: minutes to an hour")
     add("--files", action="store_true", help="make two small real runs, and search every file that they leave")
     add("--faults", action="store_true", help="audit the audit: which check finds which planted fault")
-    add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
-    args = parser.parse_intermixed_args(folders_as_options(argv, "results_dir"))
+    parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
+    args = parser.parse_intermixed_args(argv)
     args.out = args.out or args.results_dir / "audit"
     if args.trials is not None and 0 < args.trials < bounds.FEWEST:
         parser.error(f"argument --trials: must be 0 or at least {bounds.FEWEST}, got {args.trials}")

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from dpfbo.files import replace_file
-from runners.arguments import Parser, add_folder, at_least, folders_as_options
+from runners.arguments import Parser, at_least
 from runners.bench import measured_process, plots, tables
 from runners.bench.bench import Bench, progress
 from runners.bench.machine import MachineFacts, available_gb
@@ -46,10 +46,9 @@ _SHARE = 0.8  # of the available memory that a measurement may allocate unless -
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv`; the exit code is 0, 1 for an error, 2 for bad arguments, 130 when interrupted."""
-    words = folders_as_options(argv, "results_dir")
-    folders = [word for word in words if word.startswith("--results-dir=")]
+    words = sys.argv[1:] if argv is None else argv
     parser = _parser()
-    args = parser.parse_args([*(word for word in words if word not in folders), *folders])  # after the suite's name
+    args = parser.parse_args(sorted(words, key=lambda word: word.startswith("results_dir=")))  # after the suite's name
     try:
         if args.suite == SHOW:
             tables.show(Findings.from_json(args.file.read_text()))
@@ -161,7 +160,7 @@ def _parser() -> Parser:
     return parser
 
 
-def _common_arguments(parser: argparse.ArgumentParser, repeats: int) -> None:
+def _common_arguments(parser: Parser, repeats: int) -> None:
     add = parser.add_argument
     add("--repeats", type=at_least(1), default=repeats, metavar="R",
         help=f"repeats of a measurement, of which the median counts (default: {repeats})")  # fmt: skip
@@ -171,14 +170,14 @@ def _common_arguments(parser: argparse.ArgumentParser, repeats: int) -> None:
     _place_arguments(parser)
 
 
-def _place_arguments(parser: argparse.ArgumentParser) -> None:
+def _place_arguments(parser: Parser) -> None:
     add = parser.add_argument
     add("--seed", type=at_least(0), default=0, help="of everything random (default: 0)")
     add("--threads", type=at_least(1), default=1, metavar="K", help="of torch and NumPy (default: 1)")
     add("--memory", type=at_least(1), metavar="GB",
         help=f"most that a measurement may allocate (default: {100 * _SHARE:.0f} %% of what is free)")  # fmt: skip
     add("--out", type=Path, metavar="FOLDER", help="folder for SUITE.json and SUITE.png (default: results/bench)")
-    add_folder(parser, "results_dir", Path("results"), "results folder, in which bench/ is made (default: results)")
+    parser.add_folder("results_dir", Path("results"), "results folder, in which bench/ is made (default: results)")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ only the seconds of each round are not in them (their sums are). `show: auto` me
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -93,12 +93,6 @@ class RunOnDisk:
         spent = [np.inf if epsilon is None else float(epsilon) for epsilon in found]
         return spent + spent[-1:] * (self.summary["rounds"] - len(spent))
 
-    def epsilon_before(self) -> float | None:
-        """Before the first broadcast. Runs of earlier versions do not say it: nothing was spent, if that is finite."""
-        known: float | None = self.summary["epsilon"][self.summary["accountant"]]
-        before: float | None = self.summary.get("epsilon_before", None if known is None else 0.0)
-        return before
-
 
 def finished_runs(experiment: Path) -> list[RunOnDisk]:
     """The finished runs in the folder of an experiment, in the order of their names."""
@@ -118,7 +112,7 @@ def log_run(run: RunOnDisk, mode: str) -> None:
     name, setting, seed = (str(summary[key]) for key in ("algorithm", "setting", "seed"))
     tracker.start(
         run.config, run.folder, f"{summary['problem']}-{name}-{setting}-{seed}", summary["experiment"],
-        [summary["problem"], name], summary["commit"], run.epsilon_before(), setting, label_of(summary),
+        [summary["problem"], name], summary["commit"], summary["epsilon_before"], setting, summary["label"],
         folder=run.folder.parents[1],
     )  # fmt: skip
     for number, metrics in enumerate(run.rounds()):
@@ -154,8 +148,3 @@ def _picture_of_copy(run: RunOnDisk) -> Path | None:
         except DAMAGED:
             continue
     return None
-
-
-def label_of(summary: Mapping[str, Any]) -> str:
-    """The setting of a run in words; runs of earlier versions have none, and get their problem and method."""
-    return summary.get("label") or f"{summary['problem']}, {summary['algorithm']}"

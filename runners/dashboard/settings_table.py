@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from dpfbo.privacy.accounting import delta_in_words
-from runners.dashboard.from_files import RunOnDisk, label_of
+from runners.dashboard.from_files import RunOnDisk
 from runners.record.wandb_layout import unique_label
 
 
@@ -24,7 +24,7 @@ class SettingResult:
 
     @property
     def label(self) -> str:
-        return unique_label(label_of(self.summary), self.summary["setting"])
+        return unique_label(self.summary["label"], self.summary["setting"])
 
     @property
     def shown(self) -> bool:

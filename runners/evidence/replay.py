@@ -112,9 +112,6 @@ def differences(recorded: Path, again: Path) -> Iterator[str]:
         except OSError as error:
             yield f"{name} cannot be read: {error.strerror or error}"
             continue
-        if name == LEDGER and first != second and (said := _of_an_earlier_version(recorded / name, again / name)):
-            yield said
-            continue
         if first != second:
             try:
                 where = _first_row(recorded / name, again / name) if name.endswith("parquet") else _line(first, second)
@@ -126,17 +123,6 @@ def differences(recorded: Path, again: Path) -> Iterator[str]:
 def _bytes(path: Path) -> bytes:
     with open_file(path, "rb") as file:
         return file.read()
-
-
-def _of_an_earlier_version(recorded: Path, again: Path) -> str | None:
-    """A sentence for a ledger that lacks what later versions write, and whose charges are the same."""
-    try:
-        first, second = Ledger(recorded), Ledger(again)
-    except LedgerError:
-        return None
-    if first.charges == second.charges and first.covers is None:
-        return f"{LEDGER} differs: it is of an earlier version and names no run; the charges are the same"
-    return None
 
 
 def _first_row(recorded: Path, again: Path) -> str:
@@ -165,7 +151,7 @@ def changed_environment(summary: dict[str, Any]) -> Iterator[str]:
     """`torch 2.6.0, here 2.7.1` for whatever differs between the run's environment and this one's."""
     was, now = summary.get("environment"), environment()
     if not isinstance(was, dict):
-        yield "an earlier version of dpfbo, which did not note the environment"
+        yield "an environment that summary.json does not tell"
         return
     for key in now.keys() | was.keys():
         a, b = was.get(key), now.get(key)

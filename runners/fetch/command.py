@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpfbo.problems.readers.data_files import data_root
-from runners.arguments import Parser, add_folder, folders_as_options
+from runners.arguments import Parser
 from runners.fetch.data_files import DATA_FILES, DataFile
 from runners.fetch.download import FetchError, Patience, download, part_of, reason_of
 
@@ -87,8 +87,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--url", help="address to fetch the one NAME from; its checksum stays the same")
     parser.add_argument("--sha256", metavar="HEX", help="checksum of the one NAME instead of the one known here")
     parser.add_argument("--force", action="store_true", help="replace a file whose checksum is wrong or not known")
-    add_folder(parser, "data_dir", None, "data folder (default: DPFBO_DATA, else data)")
-    args = parser.parse_args(folders_as_options(argv, "data_dir"))
+    parser.add_folder("data_dir", None, "data folder (default: DPFBO_DATA, else data)")
+    args = parser.parse_args(argv)
     unknown = [name for name in args.names if name not in DATA_FILES]
     if unknown:
         parser.error(f"unknown name {', '.join(unknown)}: the known names are {', '.join(DATA_FILES)}")

@@ -22,7 +22,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from dpfbo.files import replace_file
-from runners.arguments import Parser, add_folder, at_least, folders_as_options
+from runners.arguments import Parser, at_least
 from runners.compose.composition import problem_in
 from runners.compose.configuration import composing
 from runners.compose.overrides import one_sentence, quoted
@@ -167,8 +167,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="the problem's settings, and n_init"
     )
-    add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
-    return parser.parse_intermixed_args(folders_as_options(argv, "results_dir"))
+    parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
+    return parser.parse_intermixed_args(argv)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from runners.privacy.report import METHODS, RELATIONS
 from runners.record.run_folder import ResultsError
 
 PUBLIC = ("config.yaml", "ledger.jsonl", "server.parquet")  # a digest of private data would let others test guesses
-FILES = (*PUBLIC, "summary.json")
 NOT_COVERED = (
     "settings that were chosen by looking at private data, and other runs on the same data: their ledgers add up "
     "(python -m runners.privacy ledger)",
@@ -50,20 +49,20 @@ def certificate(folder: Path) -> dict[str, Any]:
     summary = _summary(folder)
     charges = ledgers.opened(folder / "ledger.jsonl").charges
     spent = ledgers.added_up([folder / "ledger.jsonl"], summary["delta"])
+    checks = _checks(summary, _server(folder / "server.parquet"), charges, spent["epsilon"])
+    run = ("experiment", "setting", "label", "problem", "algorithm", "n_agents", "rounds", "seed")
     return {
-        "run": {key: summary.get(key) for key in (
-            "experiment", "setting", "label", "problem", "algorithm", "n_agents", "rounds", "seed",
-        )},
+        "run": {key: summary.get(key) for key in run},
         "charges": list(_grouped(charges)),
         "n_charges": len(charges),
         **{key: spent[key] for key in ("epsilon", "approximations", "delta", "relation", "covers")},
-        "checks": list(_checks(folder, summary, charges, spent["epsilon"])),
+        "checks": [{"check": check, "holds": holds, "words": words} for check, holds, words in checks],
         "audit": None,
         "not_covered": list(NOT_COVERED),
         "digests": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in PUBLIC},
         "commit": summary.get("commit"),
         "environment": summary.get("environment"),
-    }  # fmt: skip
+    }
 
 
 def audited(
@@ -77,14 +76,27 @@ def audited(
     experiment = build(recorded(folder, allow, "--allow {}")[0])
     if isinstance(experiment, OutsourcedExperiment):
         raise ValueError("--audit is for servers of messages: python -m runners.audit attacks outsourced tables")
-    found = audit(experiment, 1, trials, 1, 0, "zero", CONFIDENCE, on_step)
-    return as_json(found, [])
+    return as_json(audit(experiment, 1, trials, 1, 0, "zero", CONFIDENCE, on_step), [])
+
+
+def holds(facts: dict[str, Any]) -> bool:
+    """True if all checks hold, and no audit found a fault."""
+    return all(check["holds"] for check in facts["checks"]) and (facts["audit"] is None or facts["audit"]["sound"])
+
+
+def write(facts: dict[str, Any], out: Path) -> list[Path]:
+    """Write the page as `out`.md and its contents as `out`.json, whole or not at all; returns their paths."""
+    contents = {".md": markdown(facts), ".json": json.dumps(facts, indent=1, allow_nan=False) + "\n"}
+    paths = [out.with_name(out.name + suffix) for suffix in contents]
+    for path, text in zip(paths, contents.values(), strict=True):
+        replace_file(path, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
+    return paths
 
 
 def _summary(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise ResultsError(f"a certificate needs the folder of a finished run, got {str(folder)!r}")
-    for name in FILES:
+    for name in (*PUBLIC, "summary.json"):
         if not (folder / name).is_file():
             raise ResultsError(f"{folder} holds no finished run: {name} is missing")
     try:
@@ -99,56 +111,54 @@ def _summary(folder: Path) -> dict[str, Any]:
     return summary
 
 
+def _server(file: Path) -> pa.Table:
+    try:
+        server = pq.read_table(plain(file))
+        server.select(["round", "sigma"])
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        raise ResultsError(f"{file} cannot be read: {error}") from error
+    return server
+
+
 def _grouped(charges: Sequence[Charge]) -> Iterator[dict[str, Any]]:
     """Consecutive charges with the same event and noise, as one entry."""
-    for (q, z, sigma, sensitivity, subset), group in groupby(
-        charges, key=lambda c: (c.q, c.z, c.sigma, c.sensitivity, c.subset)
-    ):
+    names = ("q", "z", "sigma", "sensitivity", "subset")
+    for values, group in groupby(charges, key=lambda charge: [getattr(charge, name) for name in names]):
         rounds = [charge.round for charge in group]
-        yield {
-            "broadcasts": len(rounds), "rounds": [rounds[0], rounds[-1]], "q": q, "z": z, "sigma": sigma,
-            "sensitivity": sensitivity, "subset": None if subset is None else list(subset),
-        }  # fmt: skip
+        yield {"broadcasts": len(rounds), "rounds": [rounds[0], rounds[-1]], **dict(zip(names, values, strict=True))}
 
 
 def _checks(
-    folder: Path, summary: dict[str, Any], charges: Sequence[Charge], epsilon: dict[str, float | None]
-) -> Iterator[dict[str, Any]]:
-    """Comparisons of the run's files with each other, each with `check`, `holds` and `words`."""
-
-    def found(check: str, holds: bool, words: str) -> dict[str, Any]:
-        return {"check": check, "holds": holds, "words": words}
-
+    summary: dict[str, Any], server: pa.Table, charges: Sequence[Charge], epsilon: dict[str, float | None]
+) -> Iterator[tuple[str, bool, str]]:
+    """Comparisons of the run's files with each other: what is checked, whether it holds, and words."""
     known = summary.get("n_charges")
-    yield found(
-        "every broadcast is charged", isinstance(known, int) and known <= len(charges),
-        f"{len(charges)} charges in the ledger, {known} in the summary",
-    )  # fmt: skip
-    server = _server(folder)
-    yield _noise(server, charges)
+    enough = isinstance(known, int) and known <= len(charges)
+    yield "every broadcast is charged", enough, f"{len(charges)} charges in the ledger, {known} in the summary"
+
+    charged = {(charge.round, charge.sigma) for charge in charges}
+    sent = zip(server["round"].to_pylist(), server["sigma"].to_pylist(), strict=True)
+    other = [t for t, sigma in sent if (t, sigma) not in charged]
+    words = f"not in round {other[0]}" if other else f"{len(server)} broadcasts"
+    yield "the noise of every broadcast is the ledger's", not other, words
+
     private = [name for name in server.column_names if name not in released(SERVER_SCHEMA).names]
-    yield found(
-        "the server's record holds released numbers alone", not private,
-        f"delete server.parquet, which tells {', '.join(private)}" if private else "server.parquet",
-    )  # fmt: skip
+    words = f"delete server.parquet, which tells {', '.join(private)}" if private else "server.parquet"
+    yield "the server's record holds released numbers alone", not private, words
+
     said = summary.get("epsilon") or {}
     less = [name for name, value in said.items() if _less(value, epsilon.get(name, value))]
-    yield found(
-        "the summary's epsilon is not below the ledger's", not less,
-        f"{', '.join(less)} says less than the ledger" if less else "by every accountant",
-    )  # fmt: skip
-    yield _small_delta(summary["delta"], summary.get("n_agents") or 1, found)
+    words = f"{', '.join(less)} says less than the ledger" if less else "by every accountant"
+    yield "the summary's epsilon is not below the ledger's", not less, words
 
-
-def _small_delta(delta: float, n_agents: int, found: Callable[[str, bool, str], dict[str, Any]]) -> dict[str, Any]:
-    """The check that delta is a small chance, and clearly below that of a release that names one agent at random."""
-    most = _PART_OF_ONE_AGENT / n_agents
-    holds = delta <= _LARGEST_DELTA and delta <= most
+    delta, n_agents = summary["delta"], summary.get("n_agents") or 1
+    most = _PART_OF_ONE_AGENT / n_agents  # a release that names one agent at random has delta 1 / N
+    small = delta <= min(_LARGEST_DELTA, most)
     words = (
         f"delta is {delta:.3g}; it should be at most {_LARGEST_DELTA:g}, and at most {_PART_OF_ONE_AGENT:g} / "
         f"{n_agents} agents = {most:.3g}"
     )
-    return found("delta is small", holds, words if holds else f"no: {words}")
+    yield "delta is small", small, words if small else f"no: {words}"
 
 
 def _less(said: float | None, ledger: float | None) -> bool:
@@ -156,98 +166,72 @@ def _less(said: float | None, ledger: float | None) -> bool:
     return said is not None and (ledger is None or said < ledger * (1 - _SAME))
 
 
-def _server(folder: Path) -> pa.Table:
-    try:
-        server = pq.read_table(plain(folder / "server.parquet"))
-        server.select(["round", "sigma"])
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        raise ResultsError(f"{folder / 'server.parquet'} cannot be read: {error}") from error
-    return server
-
-
-def _noise(server: pa.Table, charges: Sequence[Charge]) -> dict[str, Any]:
-    """The check that the noise in server.parquet is that of a charge of its round."""
-    name = "the noise of every broadcast is the ledger's"
-    charged = {(charge.round, charge.sigma) for charge in charges}
-    rounds, sigmas = server["round"].to_pylist(), server["sigma"].to_pylist()
-    other = [t for t, sigma in zip(rounds, sigmas, strict=True) if (t, sigma) not in charged]
-    words = f"not in round {other[0]}" if other else f"{len(rounds)} broadcasts"
-    return {"check": name, "holds": not other, "words": words}
-
-
-def holds(facts: dict[str, Any]) -> bool:
-    """True if all checks hold, and no audit found a fault."""
-    return all(check["holds"] for check in facts["checks"]) and (facts["audit"] is None or facts["audit"]["sound"])
-
-
 def markdown(facts: dict[str, Any]) -> str:
     """The page."""
     run, environment = facts["run"], facts["environment"] or {}
     relation = facts["relation"]
     neighbours = f"{relation}: {RELATIONS[relation]}" if relation in RELATIONS else in_words(relation)
-    lines = [
-        "# Privacy certificate", "",
-        f"Run: {run['label'] or run['setting']}, experiment {run['experiment']}, setting {run['setting']}, seed "
-        f"{run['seed']}; {run['n_agents']} agents, {run['rounds']} rounds. The noise came from the operating system "
-        "and was not kept.", "",
-        "## What was released", "",
-        *_table(
-            ("broadcasts", "rounds", "q", "z", "sigma", "sensitivity"),
-            [(c["broadcasts"], "{} to {}".format(*c["rounds"]), c["q"], _value(c["z"]), c["sigma"],
-              _value(c["sensitivity"])) for c in facts["charges"]],
-        ), "",
-        f"{facts['n_charges']} charges in the ledger. q: probability that an agent takes part in a round; z: noise "
-        "over sensitivity; sigma: standard deviation of the noise in each number.", "",
-        "## What it costs", "",
-        *_table(
-            ("accountant", "epsilon", ""),
-            [(name, epsilon_in_words(value), METHODS.get(name, "")) for name, value in facts["epsilon"].items()],
-        ), "",
-        f"At {delta_in_words(facts['delta'])}; neighbours: {neighbours}. Every accountant that is no approximation "
-        "is a guarantee by itself, so the smallest counts.", "",
-        f"It covers {facts['covers']}.", "",
-        "## Checked", "",
-        *_table(("", "", ""), [("holds" if c["holds"] else "FAILS", c["check"], c["words"]) for c in facts["checks"]]),
-        "", _audited(facts["audit"]), "",
-        "## Not covered", "",
-        *(f"- {words}" for words in facts["not_covered"]), "",
-        "## Made with", "",
-        f"commit {facts['commit'] or 'unknown'}; Python {environment.get('python', 'unknown')}; "
-        + ", ".join(f"{name} {version}" for name, version in environment.get("packages", {}).items()), "",
-        *_table(("file", "sha256"), list(facts["digests"].items())), "",
-        "Name, date, signature: ______________________________________________", "",
-    ]  # fmt: skip
-    return "\n".join(lines)
+    columns = ("broadcasts", "rounds", "q", "z", "sigma", "sensitivity")
+    charges = [{**charge, "rounds": "{} to {}".format(*charge["rounds"])} for charge in facts["charges"]]
+    accountants = [(name, epsilon_in_words(e), METHODS.get(name, "")) for name, e in facts["epsilon"].items()]
+    checks = [("holds" if c["holds"] else "FAILS", c["check"], c["words"]) for c in facts["checks"]]
+    not_covered = "\n".join(f"- {words}" for words in facts["not_covered"])
+    versions = ", ".join(f"{name} {version}" for name, version in environment.get("packages", {}).items())
+    return f"""# Privacy certificate
+
+Run: {run["label"] or run["setting"]}, experiment {run["experiment"]}, setting {run["setting"]}, seed {run["seed"]}; \
+{run["n_agents"]} agents, {run["rounds"]} rounds. The noise came from the operating system and was not kept.
+
+## What was released
+
+{_table(columns, [[charge[name] for name in columns] for charge in charges])}
+
+{facts["n_charges"]} charges in the ledger. q: probability that an agent takes part in a round; z: noise over \
+sensitivity; sigma: standard deviation of the noise in each number.
+
+## What it costs
+
+{_table(("accountant", "epsilon", ""), accountants)}
+
+At {delta_in_words(facts["delta"])}; neighbours: {neighbours}. Every accountant that is no approximation is a \
+guarantee by itself, so the smallest counts.
+
+It covers {facts["covers"]}.
+
+## Checked
+
+{_table(("", "", ""), checks)}
+
+{_audit_in_words(facts["audit"])}
+
+## Not covered
+
+{not_covered}
+
+## Made with
+
+commit {facts["commit"] or "unknown"}; Python {environment.get("python", "unknown")}; {versions}
+
+{_table(("file", "sha256"), list(facts["digests"].items()))}
+
+Name, date, signature: ______________________________________________
+"""
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    cells = [[f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *cells)]
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    def shown(cell: object) -> str:
+        return "none" if cell is None else f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+
+    lines = [head, ["---"] * len(head), *([shown(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _value(number: float | None) -> object:
-    return "none" if number is None else number
-
-
-def _audited(audit: dict[str, Any] | None) -> str:
+def _audit_in_words(audit: dict[str, Any] | None) -> str:
     if audit is None:
         return "Not audited: `python -m runners.privacy certificate FOLDER --audit 10000` attacks the setting's server."
-    bounds = [r["bound"] for r in audit["repetitions"]]
     words = f"Audited: {len(audit['checks'])} checks of the setting's server"
-    if bounds:
-        words += (
-            f", and {audit['repetitions'][0]['trials']} trials, which bound epsilon from below by {max(bounds):.3g}"
-        )
+    if repetitions := audit["repetitions"]:
+        bound = max(repetition["bound"] for repetition in repetitions)
+        words += f", and {repetitions[0]['trials']} trials, which bound epsilon from below by {bound:.3g}"
         words += f" after {audit['rounds']} of {audit['broadcasts']} broadcasts"
     return f"{words}: {'nothing found' if audit['sound'] else 'FAULTS FOUND'}."
-
-
-def write(facts: dict[str, Any], out: Path) -> list[Path]:
-    """Write the page as `out`.md and its contents as `out`.json, whole or not at all; returns their paths."""
-    contents = {".md": markdown(facts), ".json": json.dumps(facts, indent=1, allow_nan=False) + "\n"}
-    paths = []
-    for suffix, text in contents.items():
-        path = out.with_name(out.name + suffix)
-        replace_file(path, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
-        paths.append(path)
-    return paths

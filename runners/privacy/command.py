@@ -5,7 +5,6 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from dpfbo import checks
 from dpfbo.privacy.accounting import accountant_names, check_delta, default_delta
 from dpfbo.privacy.ledger import LedgerError
 from runners.arguments import Parser, at_least
-from runners.privacy import curves, ledger_files, ledgers, random_projection
+from runners.privacy import curves, ledgers, random_projection
 from runners.privacy.planner import GIVEN, PlannedRun, solved
 from runners.privacy.report import by_accountant, caption, grid, title
 from runners.record.run_folder import ResultsError
@@ -86,7 +85,7 @@ def epsilon(args: argparse.Namespace) -> None:
     run = _planned(args)
     with _progress("computing"):
         answer = run.answer()
-    _say(args, answer, lambda: [title(answer), by_accountant(answer), *caption(answer)])
+    _show(args, answer, lambda: [title(answer), by_accountant(answer), *caption(answer)])
 
 
 def calibrate(args: argparse.Namespace) -> None:
@@ -95,7 +94,7 @@ def calibrate(args: argparse.Namespace) -> None:
     if len(given) != 3:
         said = ", ".join(f"--{name}" for name in given) or "none"
         raise ValueError(f"three of --epsilon, --q, --z and --rounds must be given, got {said}")
-    unknown = next(name for name in GIVEN if name not in given)
+    (unknown,) = set(GIVEN) - set(given)
     run = _planned(args, **({} if unknown == "epsilon" else {unknown: 1}))
     name = run.plan(args.accountant).chosen
     with _progress("searching"):
@@ -108,40 +107,40 @@ def calibrate(args: argparse.Namespace) -> None:
     words = f"{unknown} = {found:.6g}"
     if unknown != "epsilon":
         words += f": the {most[unknown]} at which {name} says at most epsilon {args.epsilon:g}"
-    _say(args, answer, lambda: [words, "", title(answer), by_accountant(answer), *caption(answer)])
+    _show(args, answer, lambda: [words, "", title(answer), by_accountant(answer), *caption(answer)])
 
 
 def table(args: argparse.Namespace) -> None:
     """Epsilon of many settings."""
-    lists = {name: _several(name, getattr(args, name)) for name in ("q", "z", "rounds")}
-    runs = [_planned(args, q=q, z=z, rounds=T) for q, z, T in itertools.product(*lists.values())]
+    names = ("q", "z", "rounds")
+    values = itertools.product(*(_numbers(name, getattr(args, name)) for name in names))
+    runs = [_planned(args, **dict(zip(names, some, strict=True))) for some in values]
+    answers = []
     with _progress("computing", len(runs)) as done:
-        answers = []
         for run in runs:
             answers.append(run.answer())
             done()
-    _say(args, answers, lambda: [grid(answers), *caption(answers[0])])
+    _show(args, answers, lambda: [grid(answers), *caption(answers[0])])
 
 
 def plot(args: argparse.Namespace) -> None:
     """A picture of epsilon against z, q and T."""
-    run, out = _planned(args), Path(args.out)
-    curves.check_writable(out)
-    n = sum(len(values) for values in curves.grids(run).values())
-    with _progress("computing", n) as done:
-        data = curves.panels(run, done)
+    run = _planned(args)
+    curves.check_writable(args.out)
+    with _progress("computing", sum(map(len, curves.grids(run).values()))) as done:
+        panels = curves.panels(run, done)
     answer = run.answer()
-    files = [str(path) for path in curves.draw(data, run, answer["relation"], out)]
-    _say(args, {"files": files, "panels": [panel.as_json() for panel in data], **answer}, lambda: files)
+    files = [str(path) for path in curves.draw(panels, run, answer["relation"], args.out)]
+    _show(args, {"files": files, "panels": [panel.as_json() for panel in panels], **answer}, lambda: files)
 
 
 def ledger(args: argparse.Namespace) -> int | None:
     """Epsilon that runs have spent, from their ledgers, added up; or whether the ledgers are whole."""
-    paths = list(dict.fromkeys(ledger_files.ledger_of(Path(file)) for file in args.files))
+    paths = list(dict.fromkeys(map(ledgers.ledger_of, args.files)))
     if args.verify or args.repair:
         if args.delta is not None or args.agents is not None:
             raise ValueError("--delta and --agents must be left out with --verify and --repair")
-        return _checked(args, paths, ledger_files.verified if args.verify else ledger_files.repaired)
+        return _each_ledger(args, paths, ledgers.verified if args.verify else ledgers.repaired)
     if (args.delta is None) == (args.agents is None):
         raise ValueError("one of --delta and --agents must be given, for delta or the N of N^-1.1")
     if args.agents is not None:
@@ -154,36 +153,30 @@ def ledger(args: argparse.Namespace) -> int | None:
     if answer["repeated"]:
         words += f" ({answer['repeated']} of another ledger's releases, the same to the last bit, count once)"
     note = [f"note: {answer['note']}"] if answer["note"] else []
-    if n := sum(file["unchained"] for file in answer["files"]):
-        note.append(f"note: {n} lines of an earlier version have no chain of digests: edits of them do not show")
-    _say(args, answer, lambda: [words, by_accountant(answer), *caption(answer), *note])
+    _show(args, answer, lambda: [words, by_accountant(answer), *caption(answer), *note])
     return None
 
 
-def _checked(
-    args: argparse.Namespace, paths: Sequence[Path], check: Callable[[Path], ledger_files.CheckedLedger]
-) -> int:
-    """Say the outcome of each ledger; the exit code is 1 if one of them is refused."""
+def _each_ledger(args: argparse.Namespace, paths: Sequence[Path], outcome_of: Callable[[Path], dict[str, Any]]) -> int:
+    """Show the outcome for each ledger; the exit code is 1 if one of them is refused."""
     answers, refused = list[dict[str, Any]](), list[str]()
     for path in paths:
         try:
-            answers.append(asdict(check(path)))
+            answers.append(outcome_of(path))
         except (LedgerError, OSError) as error:
             refused.append(str(error))
     if answers:
-        _say(args, answers, lambda: [answer["words"] for answer in answers])
-    for said in refused:
-        say_error(said)
+        _show(args, answers, lambda: [answer["words"] for answer in answers])
+    for sentence in refused:
+        say_error(sentence)
     return 1 if refused else 0
 
 
 def projection(args: argparse.Namespace) -> None:
     """PO-GP-UCB: the largest r of a random projection with sigma_min >= w."""
-    epsilons = None if args.epsilon is None else _several("epsilon", args.epsilon)
-    answer = random_projection.projection(
-        args.sigma_min, args.problem, args.overrides, epsilons, args.delta, args.r_max
-    )
-    _say(args, answer, lambda: random_projection.shown(answer))
+    epsilons = None if args.epsilon is None else _numbers("epsilon", args.epsilon)
+    answer = random_projection.projection(args, epsilons)
+    _show(args, answer, lambda: random_projection.shown(answer))
 
 
 def certificate(args: argparse.Namespace) -> int:
@@ -191,23 +184,22 @@ def certificate(args: argparse.Namespace) -> int:
     from dpfbo.audit.server.examine import CHECKS
     from runners.privacy import certificate as certificates  # it composes settings: the other commands need not wait
 
-    out = args.out or args.folder / "certificate"
     facts = certificates.certificate(args.folder)
     if args.audit is not None:
         with _progress("auditing", len(CHECKS) + args.audit) as done:
             facts["audit"] = certificates.audited(args.folder, args.audit, done, args.allow)
-    files = certificates.write(facts, out)
-    _say(args, facts, lambda: [certificates.markdown(facts), *map(str, files)])
+    files = certificates.write(facts, args.out or args.folder / "certificate")
+    _show(args, facts, lambda: [certificates.markdown(facts), *map(str, files)])
     return 0 if certificates.holds(facts) else CHECK_FAILED
 
 
 def _planned(args: argparse.Namespace, **instead: Any) -> PlannedRun:
     """The run of the command line, with some of its values replaced."""
-    values = {name: getattr(args, name) for name in PlannedRun.__dataclass_fields__ if hasattr(args, name)} | instead
-    if values.get("zs") is not None:
+    values = {name: getattr(args, name, None) for name in PlannedRun.__dataclass_fields__} | instead
+    if values["zs"] is not None:
         if values["z"] is not None:
             raise ValueError(f"--z must be left out where --zs gives the noise of each round, got {values['z']!r}")
-        values["zs"], values["z"] = tuple(_several("zs", values["zs"])), 1.0
+        values["zs"], values["z"] = tuple(_numbers("zs", values["zs"])), 1.0
     for name in ("agents", "rounds", "q", "z"):
         if values[name] is None:
             raise ValueError(f"--{name} must be given")
@@ -224,18 +216,19 @@ def _number(text: str) -> float | str:
     return text
 
 
-def _several(name: str, text: str | None) -> list[Any]:
+def _numbers(name: str, text: str | None) -> list[Any]:
     if text is None:
         raise ValueError(f"--{name} must be given")
     return [_number(part) for part in text.split(",")]
 
 
-def _say(args: argparse.Namespace, answer: object, shown: Callable[[], Sequence[str | Table]]) -> None:
+def _show(args: argparse.Namespace, answer: object, parts: Callable[[], Sequence[str | Table]]) -> None:
+    """Print the answer as JSON, or its parts for people."""
     if args.json:
         print(json.dumps(answer, indent=1))
         return
     console = Console(highlight=False)
-    for part in shown():
+    for part in parts():
         console.print(part, markup=False, soft_wrap=isinstance(part, str) and not console.is_terminal)
 
 
@@ -250,57 +243,71 @@ def _progress(what: str, total: int | None = None) -> Iterator[Callable[[], None
 
 
 def _parser() -> argparse.ArgumentParser:
-    looks: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False}
+    looks: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = Parser(prog="python -m runners.privacy", description=HELP, **looks)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in (epsilon, calibrate, table, plot, ledger, projection, certificate):
-        name = command.__name__
-        sub = commands.add_parser(
-            name, help=command.__doc__, description=command.__doc__, epilog=EXAMPLES[name], **looks
-        )
+        name, words = command.__name__, command.__doc__
+        sub = commands.add_parser(name, help=words, description=words, epilog=EXAMPLES[name], **looks)
         sub.set_defaults(command=command)
         sub.add_argument("--json", action="store_true", help="the answer for a program, on standard output")
         if command is certificate:
-            sub.add_argument("folder", type=Path, metavar="FOLDER", help="of the run: results/EXPERIMENT/SETTING/SEED")
-            sub.add_argument("--audit", type=_trials, metavar="K", help="audit with K trials (0: its checks alone)")
-            sub.add_argument(
-                "--allow", action="append", default=[], metavar="PACKAGE",
-                help="with --audit: whose classes and functions the run's config.yaml may name; may be repeated",
-            )  # fmt: skip
-            sub.add_argument("--out", type=Path, metavar="NAME", help="of NAME.md and NAME.json (default: in FOLDER)")
-            continue
-        if command is projection:
+            _certificate_options(sub)
+        elif command is projection:
             random_projection.add_options(sub, _number)
-            continue
-        sub.add_argument("--agents", type=_number, metavar="N", help="agents")
-        sub.add_argument("--delta", type=_number, metavar="D", help="default: N^-1.1")
-        if command is ledger:
-            sub.add_argument("files", nargs="+", metavar="FILE", help="ledger.jsonl of a run, or its folder")
-            what = sub.add_mutually_exclusive_group()
-            what.add_argument("--verify", action="store_true", help="say whether each is whole; exit code 1 if not")
-            what.add_argument(
-                "--repair", action="store_true", help="make a damaged one readable, never at a lower epsilon"
-            )
-            continue
-        kind, several = (str, ", or several: 0.15,0.25") if command is table else (_number, "")
-        sub.add_argument("--rounds", type=kind, metavar="T", help=f"broadcasts{several}")
-        sub.add_argument("--q", type=kind, metavar="Q", help=f"sampling probability{several}")
-        sub.add_argument("--z", type=kind, metavar="Z", help=f"noise multiplier{several}")
-        if command is epsilon:
-            sub.add_argument(
-                "--zs", metavar="Z0,Z1,..", help="instead of --z: of each round; the last of all later ones"
-            )
-        if command is calibrate:
-            sub.add_argument("--epsilon", type=_number, metavar="E", help="what all rounds may cost")
-            sub.add_argument(
-                "--accountant",
-                metavar="NAME",
-                help=f"to plan by: {', '.join(accountant_names())} (default: pld, if it applies)",
-            )
-        if command is plot:
-            sub.add_argument("--out", default="epsilon.png", metavar="FILE", help="PNG and PDF (default: epsilon.png)")
-        _scheme_options(sub)
+        else:
+            _option(sub, "agents", "N", "agents")
+            _option(sub, "delta", "D", "default: N^-1.1")
+            _ledger_options(sub) if command is ledger else _plan_options(sub, name)
     return parser
+
+
+def _option(
+    parser: argparse._ActionsContainer, name: str, metavar: str, help: str, kind: Callable[[str], Any] = _number,
+    default: object = None,
+) -> None:  # fmt: skip
+    parser.add_argument(f"--{name}", type=kind, metavar=metavar, default=default, help=help)
+
+
+def _certificate_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of the run: results/EXPERIMENT/SETTING/SEED")
+    _option(parser, "audit", "K", "audit with K trials (0: its checks alone)", _trials)
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="PACKAGE",
+        help="with --audit: whose classes and functions the run's config.yaml may name; may be repeated",
+    )  # fmt: skip
+    _option(parser, "out", "NAME", "of NAME.md and NAME.json (default: in FOLDER)", Path)
+
+
+def _ledger_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="ledger.jsonl of a run, or its folder")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--verify", action="store_true", help="say whether each is whole; exit code 1 if not")
+    what.add_argument("--repair", action="store_true", help="make a damaged one readable, never at a lower epsilon")
+
+
+def _plan_options(parser: argparse.ArgumentParser, command: str) -> None:
+    kind, several = (str, ", or several: 0.15,0.25") if command == "table" else (_number, "")
+    _option(parser, "rounds", "T", f"broadcasts{several}", kind)
+    _option(parser, "q", "Q", f"sampling probability{several}", kind)
+    _option(parser, "z", "Z", f"noise multiplier{several}", kind)
+    if command == "epsilon":
+        _option(parser, "zs", "Z0,Z1,..", "instead of --z: of each round; the last of all later ones", str)
+    if command == "calibrate":
+        _option(parser, "epsilon", "E", "what all rounds may cost")
+        names = ", ".join(accountant_names())
+        _option(parser, "accountant", "NAME", f"to plan by: {names} (default: pld, if it applies)", str)
+    if command == "plot":
+        _option(parser, "out", "FILE", "PNG and PDF (default: epsilon.png)", Path, Path("epsilon.png"))
+    scheme = parser.add_argument_group("scheme", "as the settings privacy.* and weights.* of a run")
+    _option(scheme, "sampling", "NAME", "poisson (default) or fixed_size", str)
+    _option(scheme, "growth", "EXP", "z_t = z (t + 1)^EXP (default: 0)")
+    _option(scheme, "charge", "NAME", "nominal (default): z; or effective", str)
+    _option(scheme, "sensitivity", "NAME", "of the noise: paper (default) or tight; for effective", str)
+    _option(scheme, "regions", "P", "sub-regions (default: 1); for effective")
+    _option(scheme, "a", "A", "softmax weights: a (default: 15)")
+    _option(scheme, "hold", "ROUNDS", "softmax weights: rounds before a_t falls")
+    _option(scheme, "steps", "ROUNDS", "softmax weights: rounds in which a_t falls to 1")
 
 
 def _trials(text: str) -> int:
@@ -311,21 +318,3 @@ def _trials(text: str) -> int:
     if 0 < value < bounds.FEWEST:
         raise argparse.ArgumentTypeError(f"must be 0 or at least {bounds.FEWEST}, got {text!r}")
     return value
-
-
-def _scheme_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("scheme", "as the settings privacy.* and weights.* of a run")
-    group.add_argument("--sampling", default="poisson", metavar="NAME", help="poisson (default) or fixed_size")
-    group.add_argument("--growth", type=_number, default=0.0, metavar="EXP", help="z_t = z (t + 1)^EXP (default: 0)")
-    group.add_argument("--charge", default="nominal", metavar="NAME", help="nominal (default): z; or effective")
-    group.add_argument(
-        "--sensitivity", default="paper", metavar="NAME", help="of the noise: paper (default) or tight; for effective"
-    )
-    group.add_argument(
-        "--regions", type=_number, default=1, metavar="P", help="sub-regions (default: 1); for effective"
-    )
-    group.add_argument("--a", type=_number, default=15.0, metavar="A", help="softmax weights: a (default: 15)")
-    group.add_argument("--hold", type=_number, metavar="ROUNDS", help="softmax weights: rounds before a_t falls")
-    group.add_argument(
-        "--steps", type=_number, metavar="ROUNDS", help="softmax weights: rounds in which a_t falls to 1"
-    )

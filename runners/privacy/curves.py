@@ -1,11 +1,11 @@
 """The picture of a planned run: epsilon against noise, sampling probability and rounds, by several accountants."""
 
-import functools
 import math
 import tempfile
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from runners.record import picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 FORMATS = (".png", ".pdf")
 SIZE, DPI = (10.4, 4.3), 200  # inches, pixels an inch
@@ -60,35 +61,37 @@ def grids(run: PlannedRun) -> dict[str, list[float]]:
     q = _around(run.q, run.q / 8, min(1.0, 8 * run.q), n)
     if run.sampling == "fixed_size":  # a subset is a whole number of agents
         q = sorted({run.q, *(max(1, round(value * run.agents)) / run.agents for value in q)})
-    return {
-        "z": _around(run.z, max(run.z / 4, least), min(4 * run.z, LARGEST_NOISE), n),
-        "q": q,
-        "rounds": sorted({run.rounds, *rounds}),
-    }
+    z = _around(run.z, max(run.z / 4, least), min(4 * run.z, LARGEST_NOISE), n)
+    return {"z": z, "q": q, "rounds": sorted({run.rounds, *rounds})}
+
+
+def _around(given: float, low: float, high: float, n: int) -> list[float]:
+    """Values from low to high through the given one, n logarithmic steps on either side."""
+    below, above = np.geomspace(low, given, n + 1)[:-1], np.geomspace(given, high, n + 1)[1:]
+    return [*(below if low < given else []), given, *(above if high > given else [])]
 
 
 def panels(run: PlannedRun, done: Callable[[], None] = lambda: None) -> list[Panel]:
     """Epsilon along each grid. done: called after each point."""
     by = {name: accountant for name, accountant in run.plan().accountants.items() if not accountant.approximation}
-    result = []
+    found = []
     for setting, values in grids(run).items():
-        epsilon: dict[str, list[float]] = {name: [] for name in by}
+        panel = Panel(setting, getattr(run, setting), values, {name: [] for name in by})
         for value in values:
             events = _changed(run, setting, value).events()
             for name, accountant in by.items():
-                epsilon[name].append(accountant.epsilon(events, run.delta_used))
+                panel.epsilon[name].append(accountant.epsilon(events, run.delta_used))
             done()
-        result.append(Panel(setting, getattr(run, setting), values, epsilon))
-    return result
+        found.append(panel)
+    return found
 
 
 def _changed(run: PlannedRun, setting: str, value: float) -> PlannedRun:
-    if setting == "rounds":
-        return replace(run, rounds=int(value))
-    return replace(run, q=value) if setting == "q" else replace(run, z=value)
+    changes: dict[str, Any] = {setting: int(value) if setting == "rounds" else value}
+    return replace(run, **changes)
 
 
-def draw(data: list[Panel], run: PlannedRun, relation: str, out: Path) -> list[Path]:
+def draw(data: Sequence[Panel], run: PlannedRun, relation: str, out: Path) -> list[Path]:
     """Write the picture as PNG and PDF, each whole or not at all; returns both paths. out: with or without a suffix."""
     # imported here, because no other command needs matplotlib; without pyplot, which may need a display
     from matplotlib import rc_context
@@ -100,14 +103,49 @@ def draw(data: list[Panel], run: PlannedRun, relation: str, out: Path) -> list[P
         FigureCanvasAgg(figure)
         axes = figure.subplots(1, len(data), sharey=True)
         figure.subplots_adjust(left=0.065, right=0.985, top=0.86, bottom=0.235, wspace=0.08)
+        settings = {"z": f"z = {run.z:g}", "q": f"q = {run.q:g}", "rounds": f"T = {run.rounds}"}
         for axis, panel in zip(axes, data, strict=True):
-            _panel(axis, panel)
-            axis.set_title(_others(run, panel.name), fontsize=10)
-        _epsilon_axis(axes[0], data)
+            _draw_panel(axis, panel)
+            axis.set_title(", ".join(text for name, text in settings.items() if name != panel.name), fontsize=10)
+        _scale_epsilon(axes[0], [v for panel in data for values in panel.epsilon.values() for v in values])
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="upper center", ncols=len(labels), bbox_to_anchor=(0.525, 1.0))
         figure.text(0.065, 0.02, textwrap.fill(caption(run, relation), 145), fontsize=8.5, color="#444444")
         return _saved(figure, out)
+
+
+def _draw_panel(axis: "Axes", panel: Panel) -> None:
+    axis.axvline(panel.given, color="#888888", linestyle=":", linewidth=1.2)
+    at = panel.values.index(panel.given)
+    for name, values in panel.epsilon.items():
+        colour, line, marker = LOOKS[name]
+        axis.plot(
+            panel.values, [v if 0 < v < math.inf else math.nan for v in values], label=f"{name}: ε = {values[at]:.4g}",
+            color=colour, linestyle=line, marker=marker, markevery=[at], markersize=5,
+        )  # fmt: skip
+    axis.set_xlabel(LABELS[panel.name])
+    if panel.name != "rounds":
+        axis.set_xscale("log")
+        _plain_ticks(axis.xaxis, (1.0, 2.0, 5.0))
+
+
+def _scale_epsilon(axis: "Axes", values: Sequence[float]) -> None:
+    shown = [v for v in values if 0 < v < math.inf]
+    high = 1.3 * max(shown, default=DECADE)
+    low = min([high / DECADE, *(v / 1.3 for v in shown)])
+    axis.set_yscale("log")
+    axis.set_ylim(max(low, high / 1e5), high)
+    axis.set_ylabel("privacy loss ε")
+    _plain_ticks(axis.yaxis, (1.0, 2.0, 5.0) if high / low < 1e3 else (1.0,))
+
+
+def _plain_ticks(axis: "Axis", multiples: Sequence[float]) -> None:
+    """Label a logarithmic axis with plain numbers, at these multiples of powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=multiples))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def caption(run: PlannedRun, relation: str) -> str:
@@ -133,55 +171,9 @@ def check_writable(out: Path) -> None:
         raise ValueError(f"--out must be where a file can be written, got {str(out)!r}: {error.strerror}") from error
 
 
-def _around(given: float, low: float, high: float, n: int) -> list[float]:
-    """Values from low to high through the given one, n logarithmic steps on either side."""
-    below, above = np.geomspace(low, given, n + 1)[:-1], np.geomspace(given, high, n + 1)[1:]
-    return [*(below if low < given else []), given, *(above if high > given else [])]
-
-
-def _panel(axis: "Axes", panel: Panel) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axis.axvline(panel.given, color="#888888", linestyle=":", linewidth=1.2)
-    for name, values in panel.epsilon.items():
-        colour, line, marker = LOOKS[name]
-        shown = [v if 0 < v < math.inf else math.nan for v in values]
-        at = panel.values.index(panel.given)
-        axis.plot(
-            panel.values, shown, label=f"{name}: ε = {values[at]:.4g}", color=colour, linestyle=line, marker=marker,
-            markevery=[at], markersize=5,
-        )  # fmt: skip
-    axis.set_xlabel(LABELS[panel.name])
-    if panel.name != "rounds":
-        axis.set_xscale("log")
-        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _epsilon_axis(axis: "Axes", data: list[Panel]) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    values = [v for panel in data for vs in panel.epsilon.values() for v in vs if 0 < v < math.inf]
-    high = 1.3 * max(values, default=DECADE)
-    low = min([high / DECADE, *(v / 1.3 for v in values)])
-    axis.set_yscale("log")
-    axis.set_ylim(max(low, high / 1e5), high)
-    axis.set_ylabel("privacy loss ε")
-    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < 1e3 else (1.0,)))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _others(run: PlannedRun, name: str) -> str:
-    """The settings that a panel holds fixed."""
-    texts = {"z": f"z = {run.z:g}", "q": f"q = {run.q:g}", "rounds": f"T = {run.rounds}"}
-    return ", ".join(text for key, text in texts.items() if key != name)
-
-
 def _saved(figure: Any, out: Path) -> list[Path]:
     base = out.with_suffix("") if out.suffix in FORMATS else out
     paths = [base.with_name(base.name + suffix) for suffix in FORMATS]
     for path in paths:
-        replace_file(path, functools.partial(figure.savefig, dpi=DPI, format=path.suffix[1:]))
+        replace_file(path, partial(figure.savefig, dpi=DPI, format=path.suffix[1:]))
     return paths

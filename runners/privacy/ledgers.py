@@ -1,16 +1,33 @@
-"""Ledgers of one or several runs on the same data, added up."""
+"""Ledger files on disk: added up over runs on the same data, verified beside the records of their run, repaired."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpfbo.bounded import MOST_RECORD, plain, read_plain
+from dpfbo.checkpoint import Checkpoint, check_charged
+from dpfbo.checkpoint_files import CheckpointError
+from dpfbo.files import locked_file, replace_file
+from dpfbo.privacy import ledger_file, ledger_repair
 from dpfbo.privacy.accounting import in_words
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.accounting.calibrate import SMALLEST_NOISE
 from dpfbo.privacy.ledger import Charge, Ledger, LedgerError
+from dpfbo.privacy.ledger_lines import LineFault
+from dpfbo.privacy.ledger_repair import RepairedLedger
 from dpfbo.privacy.plan import PrivacyPlan, analysing
 from runners.privacy.report import facts
+from runners.record.finished import check_ledger
+from runners.record.run_folder import ResultsError, RunFolder
 
+LEDGER = "ledger.jsonl"
 NO_RELATION = "none of tables (messages of agents, or a release without a claim)"
 COVERS = (
     "the broadcasts in these ledgers; not settings chosen by comparing runs on the same private data, nor runs whose "
@@ -24,64 +41,14 @@ SEVERAL = (
     "several ledgers add up if their runs drew their noise independently; runs with one seed and privacy.rng=seeded "
     "share their noise, and then no epsilon covers them together (a ledger does not say how its noise was drawn)"
 )
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowException)
 
 
-def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
-    """Epsilon of all charges in these files by every accountant that applies.
-
-    Charges of one release (same round, same digest) count once, with the least noise that any of them states.
-
-    Raises LedgerError for a missing file, a file that is no ledger, or one that cannot be added to the others.
-    """
-    ledgers = {str(path): opened(path) for path in paths}
-    files = {path: ledger.charges for path, ledger in ledgers.items()}
-    everything = [charge for charges in files.values() for charge in charges]
-    once: dict[tuple[int, str], Charge] = {}
-    for charge in sorted(everything, key=_noise, reverse=True):
-        once[charge.round, charge.digest] = charge
-    plan = _plan(list(once.values()), delta, _relation(files))
-    return {
-        "files": [
-            {"path": path, "charges": len(ledger.charges), "unchained": ledger.unchained}
-            for path, ledger in ledgers.items()
-        ],
-        "charges": len(once),
-        "repeated": sum(map(len, files.values())) - len(once),
-        **facts(plan),
-        "covers": plan.covers,
-        "note": SEVERAL if len(files) > 1 else None,
-    }
-
-
-def _relation(files: dict[str, list[Charge]]) -> str | None:
-    """The relation of all charges, None for the federated family. Raises LedgerError if they have no common one."""
-    everything = [charge for charges in files.values() for charge in charges]
-    relations = {charge.relation: path for path, charges in files.items() for charge in charges}
-    if len(relations) > 1:
-        said = "; ".join(f"{path}: {NO_RELATION if r is None else in_words(r)}" for r, path in relations.items())
-        raise LedgerError(f"ledgers must have one relation to be added up, got {said}")
-    relation = next(iter(relations), None)
-    if relation is None and not analysing([charge.event() for charge in everything]):
-        raise LedgerError(
-            f"{', '.join(files)}: some charges are of Poisson sampling and some of subsets of a fixed size, "
-            "and no accountant covers both under one relation"
-        )
-    return relation
-
-
-def _plan(charges: Sequence[Charge], delta: float, relation: str | None) -> PrivacyPlan:
-    """The charges as a privacy plan. relation: None for the federated family."""
-    events = [charge.event() for charge in charges]
-    if relation is not None:
-        by = AnalyticGaussian(relation)
-        return PrivacyPlan(events, delta, {"analytic_gaussian": by}, "analytic_gaussian", COVERS_RELEASES)
-    able = analysing(events)
-    return PrivacyPlan(events, delta, able, next(iter(able)), COVERS)
-
-
-def _noise(charge: Charge) -> tuple[float, float]:
-    """The sort key of a charge: it rises with the noise multiplier, then falls with the sampling probability."""
-    return charge.z or 0.0, -charge.q
+def ledger_of(path: Path) -> Path:
+    """The ledger of a run's or a server's folder; a path that is no folder stays."""
+    if not path.is_dir():
+        return path
+    return next((p for p in (path / LEDGER, path / "server" / LEDGER) if p.exists()), path / LEDGER)
 
 
 def opened(path: Path) -> Ledger:
@@ -100,3 +67,170 @@ def opened(path: Path) -> Ledger:
                 f"ledger {path} charge {number} is none: z must be null or at least {SMALLEST_NOISE}, got {charge.z!r}"
             )
     return ledger
+
+
+def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
+    """Epsilon of all charges in these files by every accountant that applies.
+
+    Charges of one release (same round, same digest) count once, with the least noise that any of them states.
+
+    Raises LedgerError for a missing file, a file that is no ledger, or one that cannot be added to the others.
+    """
+    files = {str(path): opened(path).charges for path in paths}
+    once: dict[tuple[int, str], Charge] = {}
+    for charge in sorted(chain.from_iterable(files.values()), key=lambda c: (c.z or 0.0, -c.q), reverse=True):
+        once[charge.round, charge.digest] = charge
+    plan = _plan(files, list(once.values()), delta)
+    return {
+        "files": [{"path": path, "charges": len(charges)} for path, charges in files.items()],
+        "charges": len(once),
+        "repeated": sum(map(len, files.values())) - len(once),
+        **facts(plan),
+        "covers": plan.covers,
+        "note": SEVERAL if len(files) > 1 else None,
+    }
+
+
+def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: float) -> PrivacyPlan:
+    """The charges as a privacy plan. Raises LedgerError if those of the files have no common relation."""
+    relations = {charge.relation: path for path, found in files.items() for charge in found}
+    if len(relations) > 1:
+        said = "; ".join(f"{path}: {NO_RELATION if r is None else in_words(r)}" for r, path in relations.items())
+        raise LedgerError(f"ledgers must have one relation to be added up, got {said}")
+    events, relation = [charge.event() for charge in charges], next(iter(relations), None)
+    if relation is not None:
+        name = "analytic_gaussian"
+        return PrivacyPlan(events, delta, {name: AnalyticGaussian(relation)}, name, COVERS_RELEASES)
+    able = analysing(events)
+    if not able:
+        raise LedgerError(
+            f"{', '.join(files)}: some charges are of Poisson sampling and some of subsets of a fixed size, "
+            "and no accountant covers both under one relation"
+        )
+    return PrivacyPlan(events, delta, able, next(iter(able)), COVERS)
+
+
+def verified(path: Path) -> dict[str, Any]:
+    """Facts about a ledger that is whole, by its own lines and by the records beside it; `words` tells them.
+
+    Records are a checkpoint, summaries and server.parquet of a run, and the journal of a server. Raises LedgerError.
+    """
+    ledger = opened(path)
+    if path.name == LEDGER:
+        try:
+            _check_records(path, ledger)
+        except (ResultsError, CheckpointError) as error:
+            raise LedgerError(str(error)) from error
+    if ledger.covers is not None:
+        covers = f"it covers {ledger.covers.words}"
+    else:
+        covers = "it is unbound: no line says which run it is of" if ledger.charges else "it covers nothing yet"
+    words = f"is whole: {len(ledger.charges)} charges; no line was edited, moved or removed from the middle; {covers}"
+    return _described(path, ledger, words)
+
+
+def _described(path: Path, ledger: Ledger, words: str, changes: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A ledger that is whole, or was made whole. words: after its name. changes: what a repair did to it."""
+    return {
+        "path": str(path), "charges": len(ledger.charges), "words": f"ledger {path} {words}",
+        "covers": None if ledger.covers is None else asdict(ledger.covers), "facts": changes or {},
+    }  # fmt: skip
+
+
+def _check_records(path: Path, ledger: Ledger) -> None:
+    """Raise LedgerError or ResultsError if a record in the ledger's folder tells of a broadcast that it lacks."""
+    folder, summary = RunFolder(path.parent), dict[str, Any]()
+    with suppress(*_UNREADABLE):
+        summary = dict(json.loads(read_plain(folder.path / "summary.json", MOST_RECORD)))
+    check_ledger(folder, len(ledger.charges), summary.get("rng", "seeded") == "seeded")
+    if ledger.covers is not None and ledger.covers.seed not in (None, summary.get("seed", ledger.covers.seed)):
+        raise LedgerError(
+            f"ledger {path} is of seed {ledger.covers.seed} and summary.json of seed {summary['seed']}: restore the "
+            "ledger that belongs here"
+        )
+    check_charged(Checkpoint(folder.checkpoint_path).rounds(), ledger)
+    known = {charge.round for charge in ledger.charges}
+    for name, rounds in _broadcasts(folder.path):
+        if lacking := sorted(set(rounds) - known):
+            raise LedgerError(
+                f"ledger {path} lacks the broadcast of round {lacking[0]} that {name} tells of: restore the ledger"
+            )
+
+
+def _broadcasts(folder: Path) -> Iterator[tuple[str, list[int]]]:
+    """The rounds that were broadcast, as each record that can be read tells them."""
+    with suppress(*_UNREADABLE):
+        table = pq.read_table(plain(folder / "server.parquet"), columns=["round"])
+        yield "server.parquet", table["round"].to_pylist()
+    with suppress(*_UNREADABLE):
+        lines = read_plain(folder / "coordinator.jsonl", MOST_RECORD).split(b"\n")[:-1]
+        sent = [event for event in map(json.loads, lines) if event["event"] == "sent"]
+        yield "coordinator.jsonl", [event["round"] for event in sent if event["sigma"] is not None]
+
+
+def repaired(path: Path) -> dict[str, Any]:
+    """Facts about a whole ledger in the place of a damaged one, which is kept beside it under a new name.
+
+    The charges and their costs are those of `dpfbo.privacy.ledger_repair`. A whole ledger stays as it is. Raises
+    LedgerError if no intact line says what the damaged ones cost, or a run is writing to the ledger.
+    """
+    if not path.is_file():
+        raise LedgerError(f"ledger {path} is not there, or no file")
+    with _kept_from_runs(path):
+        with ledger_file.opened(path) as file:
+            content = file.read()
+        try:
+            whole = ledger_repair.repaired(content)
+        except LineFault as fault:
+            raise LedgerError(f"ledger {path} {fault}") from fault
+        if whole is None:
+            ledger = Ledger(path)
+            return _described(path, ledger, f"is whole, {len(ledger.charges)} charges: nothing to repair")
+        mode, k = path.stat().st_mode & 0o777, 1
+        while (aside := path.with_name(f"{path.stem}.damaged-{k}{path.suffix}")).exists():
+            k += 1
+        replace_file(aside, lambda new: new.write(content), mode=mode)
+        replace_file(path, lambda new: new.write(whole.content), mode=mode)
+    changes = {
+        "raised": whole.raised, "unreadable": whole.unreadable, "missing_rounds": whole.missing,
+        "unbound": whole.unbound, "torn": whole.torn, "original": str(aside),
+    }  # fmt: skip
+    words = f"is repaired, {len(whole.charges)} charges: {'; '.join(_changes(whole))}; the damaged one is {aside.name}"
+    return _described(path, Ledger(path), words, changes)
+
+
+@contextmanager
+def _kept_from_runs(path: Path) -> Iterator[None]:
+    """Within this block no run writes to the ledger. Raises LedgerError if one does."""
+    try:
+        lock = locked_file(path, 0)
+    except BlockingIOError as error:
+        raise LedgerError(f"a server is writing to ledger {path}: wait for it") from error
+    with lock:
+        if RunFolder(path.parent).busy():
+            raise LedgerError(f"a run is writing to ledger {path}: wait for it")
+        yield
+
+
+def _changes(whole: RepairedLedger) -> list[str]:
+    """Each kind of change in words."""
+    said = []
+    if whole.raised:
+        said.append(f"{_lines(whole.raised)} touched and now counted as the most expensive one")
+    if whole.unreadable:
+        said.append(f"{_lines(whole.unreadable)} unreadable and counted as the most expensive one")
+    if whole.missing:
+        said.append(f"rounds without a line, {_some(whole.missing)}, were counted likewise")
+    if whole.unbound:
+        said.append("the line that says which run it is of was touched and is left out")
+    if whole.torn:
+        said.append("an incomplete last line was left out, its broadcast never left")
+    return said or ["its line ends were restored"]
+
+
+def _lines(numbers: list[int]) -> str:
+    return f"line{'s' * (len(numbers) > 1)} {_some(numbers)} {'were' if len(numbers) > 1 else 'was'}"
+
+
+def _some(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers[:5])) + (f", .. ({len(numbers)})" if len(numbers) > 5 else "")

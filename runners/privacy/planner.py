@@ -8,10 +8,11 @@ import torch
 
 from dpfbo import checks
 from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.schedule import Constant, PowerSchedule, Schedule, Steps
+from dpfbo.federated.schedule import PowerSchedule, Steps
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
-from dpfbo.privacy.accounting import accountant_names, calibrate, check_delta, default_delta
+from dpfbo.privacy.accounting import accountant_names, check_delta, default_delta
+from dpfbo.privacy.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
 from dpfbo.privacy.accounting.events import round_parameters
 from dpfbo.privacy.plan import PrivacyPlan, analysing
 from dpfbo.space.regions import Regions
@@ -54,7 +55,10 @@ class PlannedRun:
         checks.integer("--rounds", self.rounds, minimum=1, maximum=checks.MOST_ROUNDS)
         checks.probability("--q", self.q)
         for z in self.zs or (self.z,):
-            _check_multiplier("--zs" if self.zs else "--z", z)
+            name = "--zs" if self.zs else "--z"
+            checks.real(name, z)
+            if not SMALLEST_NOISE <= z <= LARGEST_NOISE:
+                raise ValueError(f"{name} must lie in [{SMALLEST_NOISE:g}, {LARGEST_NOISE:g}], got {z!r}")
         if self.delta is not None:
             check_delta(self.delta, "--delta")
         checks.one_of("--sampling", self.sampling, ("poisson", "fixed_size"))
@@ -76,15 +80,17 @@ class PlannedRun:
 
     def _check_growth(self) -> None:
         checks.real("--growth", self.growth)
-        if self.growth and self.rounds > (most := checks.MOST_DIFFERENT_ROUNDS):
+        if not self.growth:
+            return
+        if self.rounds > (most := checks.MOST_DIFFERENT_ROUNDS):
             raise ValueError(f"--rounds must be at most {most} with --growth, got {self.rounds}")
         if abs(self.growth) > 10:
             raise ValueError(f"--growth must lie in [-10, 10], got {self.growth!r}")
-        if self.zs and self.growth:
+        if self.zs:
             raise ValueError(f"--growth must be left out where --zs gives the noise of each round, got {self.growth!r}")
-        if (last := self.z * self.rounds**self.growth) < calibrate.SMALLEST_NOISE and not self.zs:
+        if (last := self.z * self.rounds**self.growth) < SMALLEST_NOISE:
             raise ValueError(
-                f"--growth must leave every round a noise multiplier of at least {calibrate.SMALLEST_NOISE}, got "
+                f"--growth must leave every round a noise multiplier of at least {SMALLEST_NOISE}, got "
                 f"{self.growth!r} and {last:.3g} in the last round"
             )
 
@@ -97,32 +103,20 @@ class PlannedRun:
     def delta_used(self) -> float:
         return default_delta(self.agents) if self.delta is None else self.delta
 
-    @property
-    def mechanism(self) -> SubsampledGaussian:
-        schedule: Schedule = PowerSchedule(self.growth) if self.growth else Constant()
-        if self.zs:
-            schedule = Steps([z / self.zs[0] for z in self.zs])
-        z = self.zs[0] if self.zs else self.z
-        return SubsampledGaussian(
-            self.q, z, 1.0, self.sensitivity, self.sampling, charge=self.charge, schedule=schedule
-        )  # fmt: skip
-
     def events(self) -> list[dp_accounting.DpEvent]:
         """The privacy event of each broadcast."""
         changing = max(1, len(self.zs))
         if self.weights_matter:
             changing = max(changing, (self.hold or 0) + (self.steps or 0))  # the weights are uniform after these rounds
-        changing = self.rounds if self.growth else min(changing, self.rounds)
-        mechanism = self.mechanism
-        events = [mechanism.dp_event(self._weights(t), t) for t in range(changing)]
-        return events + events[-1:] * (self.rounds - changing)
+        events = self._first_events(self.rounds if self.growth else min(changing, self.rounds))
+        return events + events[-1:] * (self.rounds - len(events))
 
     def plan(self, accountant: str | None = None) -> PrivacyPlan:
         """The privacy plan by the named accountant; by default pld, or fixed_size for subsets of fixed size.
 
         Raises ValueError for an accountant that cannot analyse the rounds.
         """
-        able = analysing([self.mechanism.dp_event(self._weights(0), 0)])
+        able = analysing(self._first_events(1))
         if accountant is None:
             accountant = "pld" if "pld" in able else next(iter(able))
         checks.one_of("--accountant", accountant, accountant_names())
@@ -136,13 +130,20 @@ class PlannedRun:
     def answer(self) -> dict[str, Any]:
         """Epsilon by every accountant that applies, with the settings, delta and relation."""
         plan = self.plan()
-        _, _, subset = round_parameters(plan.events[0])
+        _, multipliers, subsets = zip(*map(round_parameters, plan.events), strict=True)
         return {
             "agents": self.agents, "rounds": self.rounds, "q": self.q, "z": list(self.zs) or self.z,
-            "growth": self.growth, "sampling": self.sampling, "subset": subset, "sensitivity": self.sensitivity,
-            "charge": self.charge, "charged_multipliers": [round_parameters(event)[1] for event in plan.events],
-            **facts(plan), "covers": plan.covers,
+            "growth": self.growth, "sampling": self.sampling, "subset": subsets[0], "sensitivity": self.sensitivity,
+            "charge": self.charge, "charged_multipliers": list(multipliers), **facts(plan), "covers": plan.covers,
         }  # fmt: skip
+
+    def _first_events(self, count: int) -> list[dp_accounting.DpEvent]:
+        z = self.zs[0] if self.zs else self.z
+        schedule = Steps([later / z for later in self.zs]) if self.zs else PowerSchedule(self.growth)
+        mechanism = SubsampledGaussian(
+            self.q, z, 1.0, self.sensitivity, self.sampling, charge=self.charge, schedule=schedule
+        )
+        return [mechanism.dp_event(self._weights(t), t) for t in range(count)]
 
     def _weights(self, t: int) -> torch.Tensor:
         """The weights of round t, P x N; a view of a single 1 if the charge does not depend on them."""
@@ -170,10 +171,3 @@ def solved(run: PlannedRun, unknown: str, target: float, accountant: str | None)
         return events + events[-1:] * (T - len(events))  # the search tries one round beyond the limit
 
     return replace(run, rounds=plan.calibrate_rounds(events_of, target, alike=not run.growth))
-
-
-def _check_multiplier(name: str, z: object) -> None:
-    checks.real(name, z)
-    if not calibrate.SMALLEST_NOISE <= z <= calibrate.LARGEST_NOISE:  # type: ignore[operator]
-        low, high = calibrate.SMALLEST_NOISE, calibrate.LARGEST_NOISE
-        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {z!r}")

@@ -27,52 +27,45 @@ _MOST_ROWS = 1_000  # rows printed
 
 def add_options(parser: argparse.ArgumentParser, number: Callable[[str], Any]) -> None:
     """Add the options of the command. number: the type of numeric options."""
-    parser.add_argument(
-        "--sigma-min", type=number, metavar="S", help="least singular value of the scaled, centred rows"
-    )
-    parser.add_argument(
-        "--problem", metavar="NAME", help="instead: a problem with a table, whose sigma_min is computed"
-    )
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings of the problem: problem.side=8")
-    parser.add_argument(
-        "--epsilon", metavar="E", help="of the published claim, or several: 1,3 (default: the problem's)"
-    )
-    parser.add_argument("--delta", type=number, metavar="D", help=f"default: the problem's, else {DELTA:g}")
-    parser.add_argument(
-        "--r-max", type=number, default=20, metavar="R", help=f"rows of the table, at most {_MOST_ROWS} (default: 20)"
-    )
+    option = parser.add_argument
+    option("--sigma-min", type=number, metavar="S", help="least singular value of the scaled, centred rows")
+    option("--problem", metavar="NAME", help="instead: a problem with a table, whose sigma_min is computed")
+    option("overrides", nargs="*", metavar="KEY=VALUE", help="settings of the problem: problem.side=8")
+    option("--epsilon", metavar="E", help="of the published claim, or several: 1,3 (default: the problem's)")
+    option("--delta", type=number, metavar="D", help=f"default: the problem's, else {DELTA:g}")
+    rows = f"rows of the table, at most {_MOST_ROWS} (default: 20)"
+    option("--r-max", type=number, default=20, metavar="R", help=rows)
 
 
-def projection(
-    sigma_min: float | None, problem: str | None, overrides: Sequence[str], epsilons: Sequence[float] | None,
-    delta: float | None, r_max: int,
-) -> dict[str, Any]:  # fmt: skip
-    """The largest r of each epsilon, and w(r) beside sigma_min for r up to r_max.
+def projection(args: argparse.Namespace, epsilons: Sequence[float] | None) -> dict[str, Any]:
+    """The largest r of each epsilon, and w(r) beside sigma_min for r up to `--r-max`.
 
-    Raises ValueError for a value outside its range, or unless one of sigma_min and problem is given.
+    Raises ValueError for a value outside its range, or unless one of `--sigma-min` and `--problem` is given.
     """
-    if (sigma_min is None) == (problem is None):
+    if (args.sigma_min is None) == (args.problem is None):
         raise ValueError("one of --sigma-min and --problem must be given")
-    checks.integer("--r-max", r_max, minimum=1)
-    if r_max > _MOST_ROWS:
-        raise ValueError(f"--r-max must be at most {_MOST_ROWS}, got {r_max}")
+    checks.integer("--r-max", args.r_max, minimum=1, maximum=_MOST_ROWS)
     for epsilon in epsilons or ():
         checks.positive("--epsilon", epsilon)
-    if delta is not None:
-        check_delta(delta, "--delta")
-    if problem is not None:
-        least, usual_epsilon, usual_delta = _of_problem(problem, overrides)
-    elif overrides:
-        raise ValueError(f"settings need --problem, got {overrides[0]!r}")
+    if args.delta is not None:
+        check_delta(args.delta, "--delta")
+    if args.problem is not None:
+        sigma_min, usual_epsilon, usual_delta = _of_problem(args.problem, args.overrides)
+    elif args.overrides:
+        raise ValueError(f"settings need --problem, got {args.overrides[0]!r}")
     elif not epsilons:
         raise ValueError("--epsilon must be given where --problem is not")
     else:
-        checks.non_negative("--sigma-min", sigma_min)
-        least, usual_epsilon, usual_delta = float(sigma_min), 0.0, DELTA  # type: ignore[arg-type]
-    delta = usual_delta if delta is None else delta
-    claims = [_claim(least, epsilon, delta, r_max) for epsilon in epsilons or [usual_epsilon]]
+        checks.non_negative("--sigma-min", args.sigma_min)
+        sigma_min, usual_epsilon, usual_delta = float(args.sigma_min), 0.0, DELTA
+    delta = usual_delta if args.delta is None else args.delta
+    claims = []
+    for epsilon in epsilons or [usual_epsilon]:
+        thresholds = [threshold(r, epsilon, delta) for r in range(1, args.r_max + 1)]
+        rows = [{"r": r, "w": w, "reached": sigma_min >= w} for r, w in enumerate(thresholds, start=1)]
+        claims.append({"epsilon": epsilon, "largest_r": largest_r(sigma_min, epsilon, delta), "rows": rows})
     return {
-        "sigma_min": least, "problem": problem, "overrides": list(overrides), "delta": delta, "claims": claims,
+        "sigma_min": sigma_min, "problem": args.problem, "overrides": args.overrides, "delta": delta, "claims": claims,
         "notes": list(NOTES),
     }  # fmt: skip
 
@@ -94,22 +87,15 @@ def shown(answer: dict[str, Any]) -> list[str | Table]:
     origin = "" if answer["problem"] is None else f" of problem={answer['problem']}"
     table = Table(title=f"w(r) at {delta_in_words(answer['delta'])}, and sigma_min = {answer['sigma_min']:.5g}{origin}")
     table.add_column("r", justify="right")
+    sentences = []
     for claim in answer["claims"]:
-        table.add_column(f"claimed epsilon {claim['epsilon']:.4g}", justify="right")
+        name = f"epsilon {claim['epsilon']:.4g}"
+        table.add_column(f"claimed {name}", justify="right")
+        sentences.append(f"{name}: largest r with sigma_min >= w is {claim['largest_r'] or 'none'}")
     for row in zip(*(claim["rows"] for claim in answer["claims"]), strict=True):
         cells = (f"{one['w']:.1f} {'reached' if one['reached'] else 'raised '}" for one in row)
         table.add_row(str(row[0]["r"]), *cells)
-    found = [
-        f"epsilon {claim['epsilon']:.4g}: largest r with sigma_min >= w is {claim['largest_r'] or 'none'}"
-        for claim in answer["claims"]
-    ]
-    return [table, *found, *(f"note: {note}" for note in answer["notes"])]
-
-
-def _claim(sigma_min: float, epsilon: float, delta: float, r_max: int) -> dict[str, Any]:
-    thresholds = [threshold(r, epsilon, delta) for r in range(1, r_max + 1)]
-    rows = [{"r": r, "w": w, "reached": sigma_min >= w} for r, w in enumerate(thresholds, start=1)]
-    return {"epsilon": epsilon, "largest_r": largest_r(sigma_min, epsilon, delta), "rows": rows}
+    return [table, *sentences, *(f"note: {note}" for note in answer["notes"])]
 
 
 def _of_problem(name: str, overrides: Sequence[str]) -> tuple[float, float, float]:

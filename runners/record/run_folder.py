@@ -20,7 +20,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
@@ -49,16 +49,15 @@ class Progress:
     """The last finished round of a run, of how many, and its mean metric. epsilon: None if there is no finite one.
 
     facts: entries of the summary that are known before the run ends, and the limits `target_epsilon` and
-    `budget_epsilon`. curve: lists `round`, `mean` and `epsilon` of the rounds that `curve_points` shows. Files of
-    earlier versions have neither.
+    `budget_epsilon`. curve: lists `round`, `mean` and `epsilon` of the rounds that `curve_points` shows.
     """
 
     round: int
     rounds: int
     mean: float
     epsilon: float | None
-    facts: dict[str, Any] = field(default_factory=dict)
-    curve: dict[str, list[Any]] = field(default_factory=dict)
+    facts: dict[str, Any]
+    curve: dict[str, list[Any]]
 
 
 class RunFolder:

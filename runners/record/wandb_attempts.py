@@ -13,7 +13,7 @@ import hashlib
 import json
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -57,7 +57,8 @@ def id_of_attempt(run_dir: Path, mode: str) -> str:
 
 def not_uploaded(run_dir: Path, folder: Path) -> list[Path]:
     """The offline attempts of a run in `folder` that were not uploaded."""
-    return [attempt for attempt in _attempts(run_dir, folder) if not any(attempt.glob("*.synced"))]
+    attempts = folder.glob(f"wandb/offline-run-*-{_prefix(run_dir)}*")
+    return [attempt for attempt in attempts if not any(attempt.glob("*.synced"))]
 
 
 def delete(attempts: Iterable[Path]) -> None:
@@ -70,11 +71,6 @@ def was_logged(run_dir: Path, rounds: int) -> bool:
     """True if W&B has all rounds of the finished run in this folder."""
     note = read_note(run_dir)
     return note is not None and note.finished and note.rounds == rounds
-
-
-def _attempts(run_dir: Path, folder: Path) -> Iterator[Path]:
-    yield from folder.glob(f"wandb/offline-run-*-{_prefix(run_dir)}*")
-    yield from run_dir.glob("wandb/offline-run-*")  # of earlier versions
 
 
 def _prefix(run_dir: Path) -> str:

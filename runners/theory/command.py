@@ -16,7 +16,7 @@ from rich.table import Table
 
 from dpfbo import checks
 from dpfbo.bounded import MOST_RECORD, read_plain
-from runners.arguments import Parser, add_folder, folders_as_options
+from runners.arguments import Parser
 from runners.compose.instantiate import allowed_names
 from runners.record.run_folder import RunFolder
 from runners.record.terminal import say_error
@@ -205,9 +205,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="for a program, on standard output")
     says = "a package or module whose classes or functions a run's config.yaml may name; may be repeated"
     parser.add_argument("--allow", action="append", default=[], metavar="PACKAGE", help=says)
-    add_folder(parser, "results_dir", Path("results"), "results folder (default: results)")
-    add_folder(parser, "data_dir", None, "folder of data files (default: where the run found them)")
-    args = parser.parse_args(folders_as_options(argv, "results_dir", "data_dir"))
+    parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
+    parser.add_folder("data_dir", None, "folder of data files (default: where the run found them)")
+    args = parser.parse_args(argv)
     if Path(args.experiment).name != args.experiment:
         parser.error(f"EXPERIMENT must be the name of a folder in {args.results_dir}, got {args.experiment!r}")
     return args

@@ -105,7 +105,7 @@ def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) 
         check_function(settings["problem"], allow, ALLOW)
         if is_outsourced(settings):
             raise ValueError(f"algorithm={settings['algorithm']['name']} has no agents that send messages")
-        e = federated(experiment_of(typed(_completed(settings))))
+        e = federated(experiment_of(typed({**settings, **_placement()})))
         queries = pq.read_table(plain(folder / "rounds.parquet"), columns=["x", "y"])
         server = pq.read_table(plain(folder / "server.parquet")).to_pydict()
         if not isinstance(e.mechanism, SubsampledGaussian):
@@ -121,16 +121,11 @@ def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) 
         raise TheoryError(f"{folder} cannot be replayed: {error}") from error
 
 
-def _completed(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run; settings that its version did not have yet get their defaults."""
-    default = _defaults()
-    groups = {name: {**default[name], **settings[name]} for name in ("algorithm", "privacy", "dropout")}
-    return {**default, **settings, **groups, **{name: default[name] for name in ("executor", "tracker")}}
-
-
 @cache
-def _defaults() -> dict[str, Any]:
-    return OmegaConf.to_container(composed(), resolve=True)  # type: ignore[return-value]
+def _placement() -> dict[str, Any]:
+    """The settings `executor` and `tracker` of this process, in place of those that the run had."""
+    here: Any = OmegaConf.to_container(composed(), resolve=True)
+    return {name: here[name] for name in ("executor", "tracker")}
 
 
 def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:

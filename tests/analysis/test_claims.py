@@ -21,7 +21,7 @@ from analysis.evidence.selection import LATE, OVERALL, Case, Unclear
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.load import Run, load, normalised
 from tests.helpers.compose import compose
-from tests.helpers.result_folders import judged
+from tests.helpers.result_folders import judged, server_node
 
 SIZES = {"synthetic": (200, 40, "simple_regret"), "landmine": (29, 60, "one_minus_auc")}
 PRESET = {
@@ -31,7 +31,7 @@ PRESET = {
 names = (f"setting{k}" for k in itertools.count())
 
 
-def write(results, experiment, values, server="none", P=1, q=None, z=None, S=None, problem="synthetic", changes=None,
+def write(results, experiment, values, server=None, P=1, q=None, z=None, S=None, problem="synthetic", changes=None,
           **summary):  # fmt: skip
     """Write finished runs of a setting. values: of flat curves, by seed; changes: settings by dotted name."""
     name, private = next(names), q is not None
@@ -42,8 +42,8 @@ def write(results, experiment, values, server="none", P=1, q=None, z=None, S=Non
         config = {
             "problem": {"n_agents": N, "preset": PRESET},
             "algorithm": {
-                "name": "x", "server": server, "private": private, "P": P, "M": 50, "lengthscale": 0.03,
-                "follow": "never" if server == "none" else "inverse_sqrt", "message": "sample",
+                "name": "x", "server": server_node(server), "private": private, "P": P, "M": 50, "lengthscale": 0.03,
+                "follow": "never" if server is None else "inverse_sqrt", "message": "sample",
                 "own_draw": {"method": "exact"},
             },
             "weights": {"_target_": "dpfbo.federated.weights.softmax.Softmax", "a": 15.0, "decay": {"hold": 5}},
@@ -90,7 +90,7 @@ def test_an_effect_is_found_seed_by_seed(tmp_path, gain, expected):
     """Functions differ by 0.3, the gain is 0.05: only paired seeds show it."""
     base = spread()
     write(tmp_path, "fig2a", base)
-    write(tmp_path, "fig2a", shifted(base, -gain), server="aggregate")
+    write(tmp_path, "fig2a", shifted(base, -gain), server="Server")
     found = verdict(tmp_path, "fig2a.fts_beats_ts")
     assert found.verdict == expected
     assert found.units == "10 functions"
@@ -101,7 +101,7 @@ def test_an_effect_is_found_seed_by_seed(tmp_path, gain, expected):
 def test_without_pairs_nothing_is_decided(tmp_path):
     base = spread(20)
     write(tmp_path, "fig2a", {seed: base[seed] for seed in range(10)})
-    write(tmp_path, "fig2a", {seed: base[seed] - 9 for seed in range(10, 20)}, server="aggregate")
+    write(tmp_path, "fig2a", {seed: base[seed] - 9 for seed in range(10, 20)}, server="Server")
     found = verdict(tmp_path, "fig2a.fts_beats_ts")
     assert (found.verdict, found.ours, found.standard_errors) == (OPEN, "no seed in common", None)
 
@@ -110,7 +110,7 @@ def test_one_function_decides_nothing_however_often_it_is_started(tmp_path):
     base = {seed: 1.0 + 0.001 * seed for seed in range(10)}
     one = {"problem.function_seed": 7}
     write(tmp_path, "fig2a", base, changes=one)
-    write(tmp_path, "fig2a", shifted(base, -0.5), server="aggregate", changes=one)
+    write(tmp_path, "fig2a", shifted(base, -0.5), server="Server", changes=one)
     found = verdict(tmp_path, "fig2a.fts_beats_ts")
     assert (found.verdict, found.units, found.standard_errors) == (OPEN, "1 function", None)
 
@@ -126,7 +126,7 @@ def test_what_is_not_there_was_not_run(tmp_path):
 def test_runs_of_another_size_or_with_other_settings_do_not_count(tmp_path):
     base = spread()
     write(tmp_path, "fig2a", base, rounds=39, curve={"mean": [1.0] * 40})
-    write(tmp_path, "fig2a", base, server="aggregate", changes={"algorithm.M": 100})
+    write(tmp_path, "fig2a", base, server="Server", changes={"algorithm.M": 100})
     assert {f.verdict for f in judged(tmp_path, "fig2a")} == {NOT_RUN}
 
 
@@ -154,7 +154,7 @@ def runs_found(results, case, where, experiment="fig2a"):
 
 @pytest.mark.parametrize(("P", "S", "count"), [(1, 8, 2), (2, 11, 2), (1, 11, 0)])
 def test_without_a_clip_norm_the_preset_s_is_meant(tmp_path, P, S, count):
-    write(tmp_path, "fig2a", spread(2), server="aggregate", P=P, q=0.25, z=1, S=S)
+    write(tmp_path, "fig2a", spread(2), server="Server", P=P, q=0.25, z=1, S=S)
     assert runs_found(tmp_path, paper_synthetic.SYNTHETIC, dp(P, 0.25, 1)) == count
     assert runs_found(tmp_path, paper_synthetic.SYNTHETIC, dp(P, 0.25, 1, S)) == 2
 
@@ -173,8 +173,8 @@ def test_a_claim_that_could_be_about_two_settings_is_not_decided_and_the_others_
     base = spread()
     for acquisition in ("a", "b"):
         write(tmp_path, "fig2a", base, changes={"acquisition": acquisition})
-    write(tmp_path, "fig2a", shifted(base, 0.1), server="aggregate")
-    write(tmp_path, "fig2a", base, server="aggregate", P=2)
+    write(tmp_path, "fig2a", shifted(base, 0.1), server="Server")
+    write(tmp_path, "fig2a", base, server="Server", P=2)
     found = verdict(tmp_path, "fig2a.fts_beats_ts")
     assert (found.verdict, found.standard_errors) == (OPEN, None)
     assert found.ours.startswith("two settings could be meant: setting") and found.ours.endswith("are all TS")
@@ -183,10 +183,10 @@ def test_a_claim_that_could_be_about_two_settings_is_not_decided_and_the_others_
 
 def test_results_that_cannot_be_read_stop_only_their_own_claims(tmp_path, capsys):
     write(tmp_path, "fig2a", spread())
-    write(tmp_path, "fig2a", shifted(spread(), -0.1), server="aggregate")
+    write(tmp_path, "fig2a", shifted(spread(), -0.1), server="Server")
     (tmp_path / "fig5" / "x" / "0").mkdir(parents=True)
     (tmp_path / "fig5" / "x" / "0" / "summary.json").write_text("{")
-    assert claims.main(["--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
+    assert claims.main([f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "the claims about fig5 were not judged" in error
     text = (tmp_path / "out" / "claims.md").read_text()
@@ -195,18 +195,18 @@ def test_results_that_cannot_be_read_stop_only_their_own_claims(tmp_path, capsys
 
 
 def test_a_run_without_the_number_decides_nothing(tmp_path):
-    private = dict(server="aggregate", P=2, q=0.25, z=1, S=11)
+    private = dict(server="Server", P=2, q=0.25, z=1, S=11)
     write(tmp_path, "fig2c", spread(2), **private, epsilon={"moments": None})
     found = verdict(tmp_path, "fig2c.epsilon_q0.25_z1")
     assert (found.verdict, found.ours) == (OPEN, "a run without a finite ε of the moments accountant")
-    write(tmp_path, "fig4", spread(2), server="aggregate", q=0.25, z=1, S=8, clip_fraction=None)
+    write(tmp_path, "fig4", spread(2), server="Server", q=0.25, z=1, S=8, clip_fraction=None)
     found = verdict(tmp_path, "fig4.clipped")
     assert found.verdict == OPEN and found.ours.startswith("a run without what is compared: setting")
 
 
 def test_variants_are_told_apart(tmp_path):
     """Fig. 5 and 12: the standard setting is not one of its variants, though all are DP-FTS-DE at the same privacy."""
-    base, private = spread(), dict(server="aggregate", P=2, q=0.25, z=1, S=11)
+    base, private = spread(), dict(server="Server", P=2, q=0.25, z=1, S=11)
     variants = {
         "fig5.weights": {"weights": {"_target_": "dpfbo.federated.weights.uniform.Uniform"}},
         "fig5.initialisation": {"algorithm.local_initialisation": False},
@@ -220,14 +220,14 @@ def test_variants_are_told_apart(tmp_path):
 
 
 def test_every_control_that_was_run_must_be_beaten(tmp_path):
-    base, private = spread(), dict(server="aggregate", P=2, q=0.25, z=1, S=11)
+    base, private = spread(), dict(server="Server", P=2, q=0.25, z=1, S=11)
     write(tmp_path, "fig4", base, **private)
-    write(tmp_path, "fig4", shifted(base, 0.1, seed=3), server="sobol", P=2)
-    write(tmp_path, "fig4", shifted(base, -9.0), server="random", P=1)  # another P is no control
+    write(tmp_path, "fig4", shifted(base, 0.1, seed=3), server="SobolServer", P=2)
+    write(tmp_path, "fig4", shifted(base, -9.0), server="RandomServer", P=1)  # another P is no control
     found = verdict(tmp_path, "fig4.control_dp_fts_de")
     assert (found.verdict, found.source, found.kind) == (NOT_RUN, "control", "control")
     assert "no finished run of random server, P = 2" in found.ours
-    write(tmp_path, "fig4", shifted(base, 0.0), server="random", P=2)
+    write(tmp_path, "fig4", shifted(base, 0.0), server="RandomServer", P=2)
     found = verdict(tmp_path, "fig4.control_dp_fts_de")
     assert found.verdict == OPEN and abs(found.standard_errors) < 3 and "Sobol" in found.ours
 
@@ -235,10 +235,10 @@ def test_every_control_that_was_run_must_be_beaten(tmp_path):
 @pytest.mark.parametrize(("seeds", "by", "units"), [(4, 9.0, "10 functions"), (5, 0.02, "5 functions")])
 def test_a_sobol_server_counts_from_half_of_the_units_on(tmp_path, seeds, by, units):
     """The printed number belongs to the comparison that decides."""
-    base, private = spread(), dict(server="aggregate", P=2, q=0.25, z=1, S=11)
+    base, private = spread(), dict(server="Server", P=2, q=0.25, z=1, S=11)
     write(tmp_path, "fig4", base, **private)
-    write(tmp_path, "fig4", shifted(base, 0.1), server="random", P=2)
-    write(tmp_path, "fig4", shifted(dict(list(base.items())[:seeds]), -by), server="sobol", P=2)
+    write(tmp_path, "fig4", shifted(base, 0.1), server="RandomServer", P=2)
+    write(tmp_path, "fig4", shifted(dict(list(base.items())[:seeds]), -by), server="SobolServer", P=2)
     found = verdict(tmp_path, "fig4.control_dp_fts_de")
     assert found.units == units
     left_out = "Sobol server, P = 2 left out, run on 4 of 10 functions" in found.ours
@@ -247,15 +247,15 @@ def test_a_sobol_server_counts_from_half_of_the_units_on(tmp_path, seeds, by, un
 
 
 def test_one_unit_with_a_control_has_no_error(tmp_path):
-    write(tmp_path, "fig4", {0: 1.0}, server="aggregate", P=2, q=0.25, z=1, S=11)
-    write(tmp_path, "fig4", {0: 2.0}, server="random", P=2)
+    write(tmp_path, "fig4", {0: 1.0}, server="Server", P=2, q=0.25, z=1, S=11)
+    write(tmp_path, "fig4", {0: 2.0}, server="RandomServer", P=2)
     found = verdict(tmp_path, "fig4.control_dp_fts_de")
     assert (found.verdict, found.standard_errors, found.units) == (OPEN, None, "1 function")
 
 
 def test_equal_differences_decide_nothing_and_say_so(tmp_path):
     write(tmp_path, "fig2a", {0: 1.0, 1: 2.0, 2: 4.0})
-    write(tmp_path, "fig2a", {0: 1.5, 1: 2.5, 2: 4.5}, server="aggregate")
+    write(tmp_path, "fig2a", {0: 1.5, 1: 2.5, 2: 4.5}, server="Server")
     found = verdict(tmp_path, "fig2a.fts_beats_ts")
     assert (found.verdict, found.standard_errors) == (OPEN, None)
     assert found.ours.startswith("−0.5, all differences equal")
@@ -263,8 +263,8 @@ def test_equal_differences_decide_nothing_and_say_so(tmp_path):
 
 def test_mirrored_claims_of_paper_and_reimplementation(tmp_path):
     base = spread()
-    write(tmp_path, "fig4", base, server="aggregate", P=1, q=0.25, z=1, S=8)
-    write(tmp_path, "fig4", shifted(base, 0.1), server="aggregate", P=2, q=0.25, z=1, S=11)
+    write(tmp_path, "fig4", base, server="Server", P=1, q=0.25, z=1, S=8)
+    write(tmp_path, "fig4", shifted(base, 0.1), server="Server", P=2, q=0.25, z=1, S=11)
     helps, hurts = verdict(tmp_path, "fig4.de_helps"), verdict(tmp_path, "fig4.de_hurts")
     assert (helps.verdict, helps.source) == (FAILS, "paper")
     assert (hurts.verdict, hurts.source) == (HOLDS, "reimplementation")
@@ -282,14 +282,14 @@ def test_what_is_asked_twice_counts_once(tmp_path):
     def asked():
         return dict(verdict_table.kinds(judged(tmp_path, "fig4", "fig5")))["controls: sharing against blind servers"]
 
-    private, blind = dict(server="aggregate", P=2, q=0.25, z=1, S=11, setting="a"), dict(server="random", P=2)
+    private, blind = dict(server="Server", P=2, q=0.25, z=1, S=11, setting="a"), dict(server="RandomServer", P=2)
     for experiment in ("fig4", "fig5"):
         write(tmp_path, experiment, spread(), **private)
         write(tmp_path, experiment, shifted(spread(), 0.1), **blind, setting="b")
         assert asked() == {HOLDS: 1, FAILS: 0, OPEN: 0, NOT_RUN: 3}
     notes = verdict_table.notes(judged(tmp_path, "fig4", "fig5"))
     assert notes[0].startswith("1 claim asks what another") and notes[1].startswith("Chance. ")
-    write(tmp_path, "fig5", shifted(spread(), 0.0, seed=2), server="sobol", P=2)
+    write(tmp_path, "fig5", shifted(spread(), 0.0, seed=2), server="SobolServer", P=2)
     assert asked() == {HOLDS: 0, FAILS: 0, OPEN: 1, NOT_RUN: 3}
     assert verdict(tmp_path, "fig4.control_dp_fts_de").verdict == HOLDS
 
@@ -308,20 +308,20 @@ def test_every_finding_has_its_kind(tmp_path):
 def test_a_trend_needs_all_its_settings(tmp_path):
     base = spread()
     for q, by in ((0.5, 0.0), (0.25, 0.05)):
-        write(tmp_path, "fig2c", shifted(base, by, seed=int(100 * q)), server="aggregate", P=2, q=q, z=1, S=11)
+        write(tmp_path, "fig2c", shifted(base, by, seed=int(100 * q)), server="Server", P=2, q=q, z=1, S=11)
     assert verdict(tmp_path, "fig2c.larger_q").verdict == NOT_RUN
-    write(tmp_path, "fig2c", shifted(base, 0.1), server="aggregate", P=2, q=0.15, z=1, S=11)
+    write(tmp_path, "fig2c", shifted(base, 0.1), server="Server", P=2, q=0.15, z=1, S=11)
     found = verdict(tmp_path, "fig2c.larger_q")
     assert found.verdict == HOLDS and found.ours.startswith("0.0499 ±")
     assert found.claim.endswith("; slope per step of mean regret over rounds 1 to 40")
 
 
 def test_printed_epsilons(tmp_path):
-    write(tmp_path, "fig2c", spread(2), server="aggregate", P=2, q=0.25, z=1, S=11)
+    write(tmp_path, "fig2c", spread(2), server="Server", P=2, q=0.25, z=1, S=11)
     found = verdict(tmp_path, "fig2c.epsilon_q0.25_z1")
     assert (found.verdict, found.published, found.ours, found.units) == (HOLDS, "9.91", "9.91", "exact")
     wrong = {"epsilon": {"moments": 5.94}}
-    write(tmp_path, "fig2c", spread(2), server="aggregate", P=2, q=0.15, z=1, S=11, **wrong)
+    write(tmp_path, "fig2c", spread(2), server="Server", P=2, q=0.15, z=1, S=11, **wrong)
     assert verdict(tmp_path, "fig2c.epsilon_q0.15_z1").verdict == FAILS
 
 
@@ -330,9 +330,11 @@ def test_published_curve_and_effect(tmp_path):
     published = [mean.value for _, mean in published_numbers.landmine_curve("TS")]  # after 0, 10, .., 60 rounds
     curve = np.interp(range(61), range(0, 70, 10), published)
     noise = np.random.default_rng(0).normal(0, 0.002, (2, 12))
-    for (k, server, P), seed in itertools.product(((0, "none", 1), (1, "aggregate", 4)), range(12)):
+    for (k, server, P), seed in itertools.product(((0, None, 1), (1, "Server", 4)), range(12)):
         one = {"mean": list(curve + noise[k, seed])}
-        write(tmp_path, "fig3_landmine_platt", {seed: 0.0}, server, P, problem="landmine", curve=one, setting=server)
+        write(
+            tmp_path, "fig3_landmine_platt", {seed: 0.0}, server, P, problem="landmine", curve=one, setting=str(server)
+        )
     found = verdict(tmp_path, "fig3_landmine_platt.curve_ts")
     assert (found.verdict, found.units) == (HOLDS, "12 seeds, same data")
     assert -3 < found.standard_errors <= 0
@@ -348,17 +350,17 @@ def runs_of(tmp_path, *settings, **summaries):
 
 def test_no_difference(tmp_path):
     base = spread()
-    runs = runs_of(tmp_path, (base, {}), (shifted(base, 0.0), {"server": "aggregate"}))
+    runs = runs_of(tmp_path, (base, {}), (shifted(base, 0.0), {"server": "Server"}))
     for margin, expected in ((0.1, HOLDS), (0.001, OPEN)):
         assert Equivalent(fts(), ts(), margin, OVERALL).outcome(runs).verdict == expected
-    far = runs_of(tmp_path, (shifted(base, 0.5), {"server": "aggregate", "P": 2}))
+    far = runs_of(tmp_path, (shifted(base, 0.5), {"server": "Server", "P": 2}))
     assert Equivalent(fts(2), ts(), 0.1, OVERALL).outcome(far).verdict == FAILS
 
 
 def test_no_worse_prints_the_difference(tmp_path):
     """A loss of 0.01 of 1 lies within the margin of 5 %."""
     base = spread()
-    runs = runs_of(tmp_path, (base, {}), (shifted(base, 0.01), {"server": "aggregate"}))
+    runs = runs_of(tmp_path, (base, {}), (shifted(base, 0.01), {"server": "Server"}))
     outcome = NoWorse(fts(), ts(), 0.05, OVERALL).outcome(runs)
     assert outcome.verdict == HOLDS and outcome.ours.startswith("−0.0") and outcome.standard_errors > 3
     assert NoWorse(fts(), ts(), 0.001, OVERALL).outcome(runs).verdict != HOLDS
@@ -366,7 +368,7 @@ def test_no_worse_prints_the_difference(tmp_path):
 
 
 def test_identical_runs_are_not_called_level(tmp_path):
-    runs = runs_of(tmp_path, (spread(), {}), (spread(), {"server": "aggregate"}))
+    runs = runs_of(tmp_path, (spread(), {}), (spread(), {"server": "Server"}))
     outcome = Equivalent(fts(), ts(), 0.1, OVERALL).outcome(runs)
     assert (outcome.verdict, outcome.ours) == (OPEN, "0, all values equal")
 
@@ -382,7 +384,7 @@ def test_cost_is_a_ratio(tmp_path):
         for seed in range(5):
             seconds = {"total": 10.0 + factor * (1 + seed + 0.01 * seed * P), "objective": 10.0}
             write(
-                tmp_path, "made_up", {seed: 1.0}, "aggregate", P, 0.35, 1, 22, "landmine", seconds=seconds,
+                tmp_path, "made_up", {seed: 1.0}, "Server", P, 0.35, 1, 22, "landmine", seconds=seconds,
                 setting=f"cost{P}",
             )  # fmt: skip
     runs = load(tmp_path, "made_up")
@@ -390,7 +392,7 @@ def test_cost_is_a_ratio(tmp_path):
     for ratio, expected in ((1.24, HOLDS), (1.05, FAILS)):
         outcome = CheaperThan(four, one, ratio, paper_real.SECONDS).outcome(runs)
         assert outcome.verdict == expected and outcome.ours.startswith("1.1")
-    write(tmp_path, "made_up", {0: 1.0}, "aggregate", 2, 0.35, 1, 22, "landmine", seconds={"total": 1, "objective": 1})
+    write(tmp_path, "made_up", {0: 1.0}, "Server", 2, 0.35, 1, 22, "landmine", seconds={"total": 1, "objective": 1})
     with pytest.raises(Unclear, match="a cost of 0"):
         CheaperThan(dp(2, 0.35, 1, 22), one, 1.24, paper_real.SECONDS).outcome(load(tmp_path, "made_up"))
 
@@ -444,13 +446,13 @@ def test_claims_know_the_settings_of_the_experiments(experiment):
 def results(tmp_path):
     base = spread()
     write(tmp_path / "results", "fig2a", base)
-    write(tmp_path / "results", "fig2a", shifted(base, -0.1), server="aggregate")
+    write(tmp_path / "results", "fig2a", shifted(base, -0.1), server="Server")
     return tmp_path / "results"
 
 
 def test_command_writes_and_prints(results, tmp_path, capsys):
     out = tmp_path / "figures"
-    assert claims.main(["--results-dir", str(results), "--out", str(out)]) == 0
+    assert claims.main([f"results_dir={results}", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "FTS beats TS" in printed and "Published effects: 1 holds, 0 do not hold" in printed
     assert sorted(path.name for path in out.iterdir()) == ["claims.csv", "claims.md"]
@@ -463,7 +465,7 @@ def test_command_writes_and_prints(results, tmp_path, capsys):
 
 
 def test_json(results, tmp_path, capsys):
-    assert claims.main(["fig2a", "--results-dir", str(results), "--json"]) == 0
+    assert claims.main(["fig2a", f"results_dir={results}", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["summary"][HOLDS] == 1 and {f["experiment"] for f in answer["findings"]} == {"fig2a"}
     assert answer["kinds"]["published effects"][HOLDS] == 1
@@ -472,10 +474,10 @@ def test_json(results, tmp_path, capsys):
 def test_only_a_whole_table_is_written_unasked(results, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments in (["fig2a"], ["--json"]):
-        assert claims.main([*arguments, "--results-dir", str(results)]) == 0
+        assert claims.main([*arguments, f"results_dir={results}"]) == 0
         assert not Path("figures").exists()
-    assert claims.main(["fig2a", "--results-dir", str(results), "--out", "some"]) == 0
-    assert claims.main(["--results-dir", str(results)]) == 0
+    assert claims.main(["fig2a", f"results_dir={results}", "--out", "some"]) == 0
+    assert claims.main([f"results_dir={results}"]) == 0
     sizes = [len((Path(folder) / "claims.csv").read_text().splitlines()) for folder in ("some", "figures")]
     assert sizes[0] < 20 < sizes[1]
 
@@ -486,7 +488,7 @@ def test_only_a_whole_table_is_written_unasked(results, tmp_path, capsys, monkey
 )
 def test_nothing_to_judge(tmp_path, capsys, arguments, words):
     out = tmp_path / "figures"
-    assert claims.main([*arguments, "--results-dir", str(tmp_path), "--out", str(out)]) == 1
+    assert claims.main([*arguments, f"results_dir={tmp_path}", "--out", str(out)]) == 1
     error = capsys.readouterr().err
     assert words in error and error.count("\n") == 1
     assert not out.exists()

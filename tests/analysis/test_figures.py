@@ -80,7 +80,7 @@ def test_different_metrics_share_no_axis(tmp_path, small):
     write_run(tmp_path, "c", 0, [1.0, 0.5], "fts")
     runs = load.by_metric(load.load(tmp_path, "made_up"))
     assert sorted([run.setting for run in group] for group in runs) == [["a", "c"], ["b"]]
-    assert figures.main(["made_up", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert figures.main(["made_up", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 0
     assert sorted(path.name for path in (tmp_path / "out").glob("*.png")) == [
         f"made_up_{problem}_7_simple_regret_regret_by_iteration.png" for problem in ("branin", "synthetic")
     ]  # nothing is private
@@ -88,7 +88,7 @@ def test_different_metrics_share_no_axis(tmp_path, small):
 
 def test_figure_files(results, tmp_path, capfd):
     out = tmp_path / "out" / "deep"
-    assert figures.main(["made_up", "--results-dir", str(results), "--out", str(out)]) == 0
+    assert figures.main(["made_up", f"results_dir={results}", "--out", str(out)]) == 0
     printed = [Path(line) for line in capfd.readouterr().out.splitlines()]
     assert sorted(printed) == sorted(out.iterdir())  # no temporary file is left
     assert {path.name for path in printed} == {
@@ -106,10 +106,10 @@ def test_figure_files(results, tmp_path, capfd):
 def test_an_experiment_of_several_parts_is_drawn_by_its_name(tmp_path, small):
     for name in ("few_a", "few_b", "fewer"):
         write_run(tmp_path, "a", 0, [1.0, 0.5], experiment=name)
-    assert figures.main(["few", "fewer", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert figures.main(["few", "fewer", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 0
     drawn = {path.name.partition("_regret")[0] for path in (tmp_path / "out").glob("*.png")}
     assert drawn == {"few_a", "few_b", "fewer"}
-    assert figures.main(["few", "nothing", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
+    assert figures.main(["few", "nothing", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 1
 
 
 def test_failed_picture_leaves_the_old_one(results, tmp_path, monkeypatch, capfd):
@@ -122,7 +122,7 @@ def test_failed_picture_leaves_the_old_one(results, tmp_path, monkeypatch, capfd
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(page.Figure, "savefig", fail)
-    assert figures.main(["made_up", "--results-dir", str(results), "--out", str(old.parent)]) == 1
+    assert figures.main(["made_up", f"results_dir={results}", "--out", str(old.parent)]) == 1
     assert "No space left" in capfd.readouterr().err
     assert [path.read_text() for path in old.parent.iterdir()] == ["old"]
 
@@ -182,7 +182,7 @@ def test_epsilon_of_another_accountant_is_not_drawn(tmp_path, capfd):
     write_run(tmp_path, "a", 0, [1.0, 0.5, 0.4], "dp_fts", True, epsilon=TWO_ROUNDS, spent=[1.9, 2.5], accountant="rdp")
     (axes,) = tradeoff.regret_by_epsilon(read(tmp_path), 2).axes
     assert [line.get_xdata().tolist() for line in axes.lines if len(line.get_xdata()) > 1] == []
-    arguments = ["made_up", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]
+    arguments = ["made_up", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]
     assert figures.main([*arguments, "--round", "1"]) == 1
     assert "pld epsilon at the end only" in capfd.readouterr().err
     write_run(
@@ -257,7 +257,7 @@ def test_settings_look_different_without_colour():
 
 
 def test_numbers_behind_the_pictures(results, tmp_path, small):
-    arguments = ["made_up", "--results-dir", str(results), "--out", str(tmp_path / "out")]
+    arguments = ["made_up", f"results_dir={results}", "--out", str(tmp_path / "out")]
     assert figures.main(arguments) == 0
     lines = pd.read_csv(tmp_path / "out" / "made_up_regret_by_iteration.csv")
     assert list(lines.columns) == ["setting", "source", "round", "mean", "se", "seeds"]
@@ -408,7 +408,7 @@ def test_a_formula_in_a_name_is_drawn_as_it_is(tmp_path, small):
         tmp_path, "a", 0, [1.0, 0.5, 0.4], "$\\frac{$", True, epsilon=TWO_ROUNDS, spent=[1, 2], problem="a$^b$",
         metric="$\\x$",
     )  # fmt: skip
-    assert figures.main(["made_up", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert figures.main(["made_up", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 0
     assert len(list((tmp_path / "out").iterdir())) == 6
 
 
@@ -446,7 +446,7 @@ def test_many_points_at_one_epsilon_stay_together(tmp_path):
 def test_what_cannot_be_written_is_said_before_drawing(results, monkeypatch, capfd):
     (results / "file").write_text("")
     monkeypatch.setattr(figures, "draw_experiment", None)
-    assert figures.main(["made_up", "--results-dir", str(results), "--out", str(results / "file" / "out")]) == 1
+    assert figures.main(["made_up", f"results_dir={results}", "--out", str(results / "file" / "out")]) == 1
     err = capfd.readouterr().err
     assert "file is a file; give another place with --out" in err and err.count("\n") == 1
 
@@ -456,14 +456,14 @@ def test_all_experiments(results, tmp_path, small, capfd):
     write_run(results, "x", 0, [1.0, 0.5], experiment="broken")
     (results / "broken" / "x" / "0" / "summary.json").write_text("{")
     out = tmp_path / "out"
-    arguments = ["--results-dir", str(results), "--out", str(out)]
+    arguments = [f"results_dir={results}", "--out", str(out)]
     assert figures.main(["--all", *arguments]) == 1
     said = capfd.readouterr()
     assert said.err.startswith("error: broken: ") and said.err.count("\n") == 1
     assert {path.name.split("_regret")[0] for path in out.iterdir()} == {"another", "made_up"}
     assert figures.main(["another", "another", *arguments]) == 0
     assert len(capfd.readouterr().out.splitlines()) == 3  # once
-    assert figures.main(["--all", "--results-dir", str(tmp_path / "none")]) == 1
+    assert figures.main(["--all", f"results_dir={tmp_path / 'none'}"]) == 1
     assert "no finished run" in capfd.readouterr().err
     for wrong in (["--all", "another"], []):
         with pytest.raises(SystemExit) as stop:
@@ -483,7 +483,7 @@ def test_cost_of_a_query(tmp_path, small):
     assert rows["message"].ratio == pytest.approx((1.3, 0.1))
     assert rows["message"].cost[0] == pytest.approx((5.0, 0.0))  # .07 s over 7 agents and 2 rounds
     assert rows["all but the objective"].ratio[0] == pytest.approx((5.2 / 5 + 5.4 / 5) / 2)
-    assert figures.main(["cost", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert figures.main(["cost", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 0
     frame = pd.read_csv(tmp_path / "out" / "cost_seconds_per_query.csv")
     assert frame[frame["phase"] == "message"]["ratio"].tolist()[1] == pytest.approx(1.3)
     assert "published ratio 1.24" in legend(cost.seconds_per_query(groups))
@@ -518,7 +518,7 @@ def test_nothing_is_cut_off_in_any_style(style, width, fig3, tmp_path):
 def test_a_paper_has_its_words_beside_the_picture(results, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(figures, "judge", lambda runs: [finding("FTS beats TS", 5.12, "holds")])
     out = tmp_path / "out"
-    arguments = ["made_up", "--results-dir", str(results), "--out", str(out)]
+    arguments = ["made_up", f"results_dir={results}", "--out", str(out)]
     assert figures.main([*arguments, "--style", "paper", "--format", "pdf,svg", "--width", "3.25"]) == 0
     names = {f"made_up_regret_by_{x}.{kind}" for x in ("iteration", "epsilon") for kind in ("pdf", "svg", "csv", "md")}
     assert {path.name for path in out.iterdir()} == names
@@ -540,7 +540,7 @@ def test_a_paper_has_its_words_beside_the_picture(results, tmp_path, monkeypatch
 
 def test_files_are_equal_byte_for_byte_and_fonts_are_embedded(results, tmp_path):
     for name in ("first", "second"):
-        arguments = ["made_up", "--results-dir", str(results), "--out", str(tmp_path / name), "--style", "paper"]
+        arguments = ["made_up", f"results_dir={results}", "--out", str(tmp_path / name), "--style", "paper"]
         assert figures.main([*arguments, "--format", "png,pdf,svg"]) == 0
     first, second = (sorted((tmp_path / name).iterdir()) for name in ("first", "second"))
     assert len(first) == 10
@@ -566,7 +566,7 @@ def test_files_are_equal_byte_for_byte_and_fonts_are_embedded(results, tmp_path)
     ],
 )
 def test_wrong_options_are_one_sentence(options, sentence, results, tmp_path, capfd):
-    arguments = ["made_up", "--results-dir", str(results), "--out", str(tmp_path / "out")]
+    arguments = ["made_up", f"results_dir={results}", "--out", str(tmp_path / "out")]
     assert figures.main([*arguments, *options]) == 1
     assert capfd.readouterr().err == f"error: {sentence}\n"
     assert not (tmp_path / "out").exists()

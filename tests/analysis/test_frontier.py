@@ -15,24 +15,31 @@ from analysis.drawing.page import words
 from analysis.drawing.page_style import PAPER, SCREEN, TALK
 from analysis.load import LoadError
 from tests.helpers.pictures import overlapping
+from tests.helpers.result_folders import server_node
 
 TARGETS = (0.5, 1.0, 4.0)
 
 
 def write_run(
-    results, setting, seed, curve, algorithm, target=None, P=1, server="aggregate", lengthscale=0.03, spent=None
+    results, setting, seed, curve, algorithm, target=None, P=1, server="Server", lengthscale=0.03, spent=None
 ):
     """Write the folder of a finished run. spent: epsilon of a private run, by default a little below its target."""
     private = algorithm.startswith("dp_")
     folder = results / "frontier" / setting / str(seed)
     folder.mkdir(parents=True)
     config = {
-        "algorithm": {"name": algorithm, "private": private, "P": P, "server": server, "lengthscale": lengthscale},
+        "algorithm": {
+            "name": algorithm,
+            "private": private,
+            "P": P,
+            "server": server_node(server),
+            "lengthscale": lengthscale,
+        },
         "privacy": {"epsilon": target, "z": 2.0, "q": 0.25, "S": 8},
         "problem": {"n_agents": 7, "function_seed": seed},
         "seed": seed,
     }
-    epsilon = (0.995 * target if spent is None else spent) if target else (None if server == "aggregate" else 0.0)
+    epsilon = (0.995 * target if spent is None else spent) if target else (None if server == "Server" else 0.0)
     summary = {
         "experiment": "frontier", "setting": setting, "problem": "synthetic", "algorithm": algorithm, "seed": seed,
         "n_agents": 7, "rounds": len(curve) - 1, "metric": "simple_regret", "lower_is_better": True,
@@ -48,7 +55,7 @@ def write_run(
 def write_all(results, lengthscales=(0.03,)):
     """Two private algorithms at three targets, the control and FTS-DE; three seeds each."""
     for seed in range(3):
-        write_run(results, "rrr", seed, [0.9, 0.5, 0.3], "random_server", P=2, server="random")
+        write_run(results, "rrr", seed, [0.9, 0.5, 0.3], "random_server", P=2, server="RandomServer")
         for l in lengthscales:
             write_run(results, f"fff{l}", seed, [0.9, 0.2, 0.1], "fts_de", P=2, lengthscale=l)
             for i, target in enumerate(TARGETS):
@@ -113,7 +120,7 @@ def test_command_draws_picture_and_table(tmp_path, capsys, seeds):
     for folder in (tmp_path / "frontier").glob("*/*"):
         if int(folder.name) >= seeds:
             (folder / "summary.json").unlink()
-    assert figures.main(["frontier", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    assert figures.main(["frontier", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 0
     files = [tmp_path / "out" / f"frontier.{kind}" for kind in ("png", "pdf", "csv", "md")]
     assert capsys.readouterr().out.split() == [str(file) for file in files]
     with Image.open(files[0]) as image:
@@ -174,7 +181,7 @@ def test_incomplete_results_are_refused_in_one_sentence(tmp_path, capsys):
     write_all(tmp_path, lengthscales=(0.01, 0.3))
     for folder in (tmp_path / "frontier").glob("dp_*0.3/*"):
         (folder / "summary.json").unlink()
-    assert figures.main(["frontier", "--results-dir", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
+    assert figures.main(["frontier", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err == (
         "error: synthetic, length-scale 0.3 has no private run at a target epsilon: run python -m runners.sweep "
         "experiment=frontier\n"

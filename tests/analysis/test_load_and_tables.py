@@ -90,7 +90,7 @@ def test_seeds_phrase(tmp_path):
 
 
 def test_table_numbers(results, capfd):
-    assert tables.main(["made_up", "--results-dir", str(results), "--rounds", "1,2", "--json"]) == 0
+    assert tables.main(["made_up", f"results_dir={results}", "--rounds", "1,2", "--json"]) == 0
     ts, fts_de, private = json.loads(capfd.readouterr().out)
     assert ts["regret"]["1"] == pytest.approx({"mean": 0.5, "se": 0.1 / math.sqrt(3)})
     assert private["regret"]["2"] == pytest.approx({"mean": 0.6, "se": 2 * math.sqrt(0.07 / 3)})
@@ -101,7 +101,7 @@ def test_table_numbers(results, capfd):
 
 
 def test_table_as_printed(results, capfd):
-    assert tables.main(["made_up", "--results-dir", str(results), "--rounds", "2"]) == 0
+    assert tables.main(["made_up", f"results_dir={results}", "--rounds", "2"]) == 0
     out = capfd.readouterr().out
     rows = {line.split("  ")[0].strip(): line for line in out.splitlines()}
     assert "0.3000 ± 0.1528" in rows["TS"] and "0 (nothing shared)" in rows["TS"]
@@ -116,7 +116,7 @@ def test_table_as_printed(results, capfd):
 
 def test_one_seed_has_no_error(tmp_path, capfd):
     write_run(tmp_path, "a", 0, [0.5, 0.25])
-    assert tables.main(["made_up", "--results-dir", str(tmp_path)]) == 0
+    assert tables.main(["made_up", f"results_dir={tmp_path}"]) == 0
     out = capfd.readouterr().out
     assert "0.2500" in out and "±" not in out and "mean of 1 seed" in out
     assert read(tmp_path)[0].at(1) == (0.25, None)
@@ -160,7 +160,7 @@ def test_broadcasts_that_stop_keep_their_epsilon(tmp_path):
 )
 def test_nothing_to_show(module, name, more, words, results, monkeypatch, capfd):
     monkeypatch.chdir(results)
-    assert module.main([name, "--results-dir", str(results), *more]) == 1
+    assert module.main([name, f"results_dir={results}", *more]) == 1
     out, err = capfd.readouterr()
     assert words in err and err.startswith("error: ") and err.count("\n") == 1 and out == ""
     assert not (results / "figures").exists()
@@ -170,7 +170,7 @@ def test_nothing_to_show(module, name, more, words, results, monkeypatch, capfd)
 def test_damaged_file(file, content, results, capfd):
     path = results / "made_up" / "aaa" / "1" / file
     path.write_text(content)
-    assert tables.main(["made_up", "--results-dir", str(results)]) == 1
+    assert tables.main(["made_up", f"results_dir={results}"]) == 1
     err = capfd.readouterr().err
     assert str(path.parent) in err and "run it again" in err and err.startswith("error: ") and err.count("\n") == 1
 
@@ -197,7 +197,7 @@ def test_files_are_checked_when_they_are_read(file, changes, words, results):
     assert said.startswith(f"{path.parent} was not written by this version (") and f"{words}): delete it" in said
 
 
-def test_settings_that_older_runs_lack(tmp_path):
+def test_settings_that_some_runs_lack(tmp_path):
     for setting, more in (("a", {}), ("b", {"local_initialisation": False}), ("c", {"local_initialisation": True})):
         file = write_run(tmp_path, setting, 0, [1.0, 0.5], "dp_fts", True, epsilon=TWO_ROUNDS) / "config.yaml"
         config = yaml.safe_load(file.read_text())
@@ -209,28 +209,18 @@ def test_settings_that_older_runs_lack(tmp_path):
     assert curves.regret_by_iteration(groups).axes
 
 
-# settings that name the classes, before and after servers became classes of their own
-VERSIONS = [
-    ("none", None, "none"),
-    ("aggregate", {"_target_": "dpfbo.federated.server.Server"}, "aggregate"),
-    ("peer", {"_target_": "dpfbo.federated.peer_exchange.PeerExchange"}, "peer"),
-    ("random", {"_target_": "dpfbo.federated.controls.RandomServer"}, "random"),
-    ("sobol", {"_target_": "dpfbo.federated.controls.SobolServer"}, "sobol"),
-    ("curator", {"_target_": "dpfbo.outsourced.curator.Curator"}, "curator"),
-]
-
-
-@pytest.mark.parametrize(("old", "new", "kind"), VERSIONS)
-def test_configurations_of_all_versions_have_one_form(old, new, kind):
-    def config(server, package):
-        weights = {"_target_": f"{package}.uniform.Uniform", "each": [{"_target_": f"{package}.power.Power"}]}
-        return {"algorithm": {"server": server}, "weights": weights, "n_init": 3}
-
-    before = load.normalised(config(old, "dpfbo.weights"))
-    assert before == load.normalised(config(new, "dpfbo.federated.weights"))
-    assert before["algorithm"]["server"] == kind
-    assert before["weights"] == {"_target_": "Uniform", "each": [{"_target_": "Power"}]}
-    assert load.normalised(before) == before
+def test_a_configuration_names_classes_without_their_modules():
+    weights = {
+        "_target_": "dpfbo.federated.weights.uniform.Uniform",
+        "each": [{"_target_": "dpfbo.federated.weights.power.Power"}],
+    }
+    found = load.normalised({"algorithm": {"server": None}, "weights": weights, "n_init": 3})
+    assert found == {
+        "algorithm": {"server": None}, "weights": {"_target_": "Uniform", "each": [{"_target_": "Power"}]}, "n_init": 3
+    }  # fmt: skip
+    assert load.normalised(found) == found
+    server = {"_target_": "dpfbo.federated.peer_exchange.PeerExchange"}
+    assert load.normalised({"algorithm": {"server": server}})["algorithm"]["server"] == "PeerExchange"
 
 
 def test_a_server_of_ones_own_is_named_by_its_class():
@@ -251,7 +241,7 @@ def test_a_program_reads_each_run_once(results, tmp_path, monkeypatch, capfd):
 
     monkeypatch.setattr(Path, "read_bytes", text)
     monkeypatch.setattr(pd, "read_parquet", parquet)
-    given = ["--results-dir", str(results)]
+    given = [f"results_dir={results}"]
     for program in (
         lambda: tables.main(["made_up", *given]),
         lambda: figures.main(["made_up", *given, "--out", str(tmp_path / "f")]),
@@ -273,14 +263,14 @@ def test_server_file_that_is_not_there(results):
 def test_labels_are_no_markup_and_long_ones_leave_room(tmp_path, monkeypatch, capfd):
     monkeypatch.setenv("COLUMNS", "80")
     write_run(tmp_path, "a", 0, [0.5, 0.25], "[/red]" + "long" * 40)
-    assert tables.main(["made_up", "--results-dir", str(tmp_path)]) == 0
+    assert tables.main(["made_up", f"results_dir={tmp_path}"]) == 0
     out = capfd.readouterr().out
     assert "[/red]long" in out and "0.2500" in out and "0 (nothing shared)" in out
     assert "".join(line.split()[0] for line in out.splitlines() if "long" in line) == "[/red]" + "long" * 40
 
 
 def test_refused_rounds(results, capfd):
-    arguments = ["made_up", "--results-dir", str(results)]
+    arguments = ["made_up", f"results_dir={results}"]
     assert tables.main([*arguments, "--rounds", "1,3"]) == 1
     assert "round 3 is not in the results of made_up: 0 to 2 are" in capfd.readouterr().err
     assert figures.main([*arguments, "--out", str(results / "out"), "--round", "3"]) == 1

@@ -64,7 +64,7 @@ def write(results, algorithm, values, epsilon=None, r=None, aware=True, sigma_mi
             "problem": {"_target_": "x.GridGP", "function_seed": seed, "preset": PRESET, **GRID},
             "transform": transform,
             "algorithm": {
-                "name": algorithm, "server": "curator", "private": private,
+                "name": algorithm, "server": {"_target_": "dpfbo.outsourced.curator.Curator"}, "private": private,
                 "modeler": {"policy": policy, "noise_aware": aware, "repeat": repeat, "fit": "given"},
             },
             "privacy": {"epsilon": epsilon or 3.0042, "delta": 1e-5}, "n_init": 1, "rounds": T,
@@ -334,7 +334,7 @@ def test_each_page_tells_what_is_drawn_on_it(results):
 
 
 def test_an_accountant_that_no_run_has_is_refused(results, tmp_path, capsys):
-    argv = ["po_synthetic", "--results-dir", str(results), "--out", str(tmp_path / "figures")]
+    argv = ["po_synthetic", f"results_dir={results}", "--out", str(tmp_path / "figures")]
     assert figures.main([*argv, "--accountant", "foo"]) == 1
     assert "accountant must be one that the runs have (analytic_gaussian), got 'foo'" in capsys.readouterr().err
     assert not (tmp_path / "figures").exists()
@@ -376,17 +376,17 @@ def test_missing_settings_leave_pictures_out(settings, pictures, tmp_path):
 
 
 def test_tables_and_report_give_the_claim_in_place_of_an_epsilon(results, tmp_path, monkeypatch, capsys):
-    assert tables.main(["po_synthetic", "--results-dir", str(results), "--json"]) == 0
+    assert tables.main(["po_synthetic", f"results_dir={results}", "--json"]) == 0
     rows = {row["label"]: row for row in json.loads(capsys.readouterr().out)}
     assert REASON in rows["PO-GP-UCB, r = 10, claimed ε = 3.00"]["published_claim"]
     assert rows["GP-UCB"]["published_claim"] is None
-    assert tables.main(["po_synthetic", "--results-dir", str(results)]) == 0
+    assert tables.main(["po_synthetic", f"results_dir={results}"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "claimed 3.00, no guarantee" in printed and "one curator and one modeler" in printed
     assert printed.count(f"claimed ε: published, {REASON}") == 1
     assert "relation one row moved or one row replaced; it covers" in printed
     monkeypatch.setattr(pictures.figures, "draw_experiment", lambda *_: [])
-    assert report.main(["po_synthetic", "--results-dir", str(results), "--out", str(tmp_path / "r.html")]) == 0
+    assert report.main(["po_synthetic", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 0
     page = (tmp_path / "r.html").read_text()
     assert page.count("<td>claimed 3.00, no guarantee</td>") == len(MEANS)
     assert f"Claimed ε: published, {REASON.replace('>', '&gt;')}." in page
@@ -495,7 +495,7 @@ def test_equal_runs_decide_nothing_and_count_once(tmp_path):
 
 def test_tables_of_what_is_claimed_alone_guarantee_nothing(tmp_path, capsys):
     write(tmp_path, "po_gp_ucb", {0: 0.1, 1: 0.2}, 3.0042, 10)
-    assert tables.main(["po_synthetic", "--results-dir", str(tmp_path)]) == 0
+    assert tables.main(["po_synthetic", f"results_dir={tmp_path}"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert f"claimed ε: published, {REASON}" in printed
     assert "it covers" not in printed and "ε at δ" not in printed

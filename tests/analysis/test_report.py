@@ -136,7 +136,7 @@ def made(results, tmp_path_factory):
         )
         patch.setattr(report, "judge", fabricated)
         patch.setattr(report_pictures.figures, "judge", fabricated)
-        code = report.main(["--results-dir", str(results), "--out", str(file)])
+        code = report.main([f"results_dir={results}", "--out", str(file)])
     return file.read_text(encoding="utf-8"), code
 
 
@@ -268,14 +268,14 @@ def test_broken_run_is_said_in_the_report_and_on_stderr(results, made, page, und
     assert made[1] == 1
     said = "fig4 is left out, with the claims about it: "
     assert page.words.count(said) == 2  # above, and in its section
-    assert report.main(["fig4", "--results-dir", str(results), "--out", str(tmp_path / "r.html")]) == 1
+    assert report.main(["fig4", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 1
     streams = capsys.readouterr()
     assert f"error: {said}" in streams.err
     assert streams.out == f"{tmp_path / 'r.html'}\n"
 
 
 def test_only_what_is_named(results, undrawn, tmp_path):
-    assert report.main(["fig10x", "--results-dir", str(results), "--out", str(tmp_path / "r.html")]) == 0
+    assert report.main(["fig10x", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 0
     page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
     assert "There is no claim about these experiments." in page.words
     assert f"All runs are of git commit {'b' * 12} , with changes that were not committed." in page.words
@@ -291,7 +291,7 @@ def test_what_cannot_be_drawn_or_judged_is_said(results, monkeypatch, tmp_path, 
 
     monkeypatch.setattr(report_pictures.figures, "draw_experiment", no_picture)
     monkeypatch.setattr(report, "judge", not_judged)
-    assert report.main(["fig2c", "--results-dir", str(results), "--out", str(tmp_path / "r.html")]) == 1
+    assert report.main(["fig2c", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 1
     page, err = Page((tmp_path / "r.html").read_text(encoding="utf-8")), capsys.readouterr().err
     for note in ("fig2c cannot be drawn: no space", "the claims about fig2c are left out: two settings could be meant"):
         assert note in page.words
@@ -304,7 +304,7 @@ def test_whatever_drawing_trips_over_is_said(results, monkeypatch, tmp_path, cap
         raise ValueError("unbalanced $")
 
     monkeypatch.setattr(report_pictures.figures, "draw_experiment", broken)
-    assert report.main(["fig10x", "--results-dir", str(results), "--out", str(tmp_path / "r.html")]) == 1
+    assert report.main(["fig10x", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 1
     assert "error: fig10x cannot be drawn: ValueError: unbalanced $" in capsys.readouterr().err
 
 
@@ -313,7 +313,7 @@ def test_runs_of_another_version_are_said(undrawn, tmp_path, capsys):
     summary = json.loads((folder / "summary.json").read_text())
     del summary["relation"]
     (folder / "summary.json").write_text(json.dumps(summary))
-    assert report.main(["--results-dir", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 1
+    assert report.main([f"results_dir={tmp_path}", "--out", str(tmp_path / "r.html")]) == 1
     assert (
         f"x is left out, with the claims about it: {folder} was not written by this version (summary.json has no "
         in capsys.readouterr().err
@@ -323,19 +323,19 @@ def test_runs_of_another_version_are_said(undrawn, tmp_path, capsys):
 def test_theory_that_cannot_be_read_is_said(undrawn, tmp_path, capsys):
     folder = write_run(tmp_path, "x", "aaa", 0, "dp_fts", private=True)
     (folder / "theory.json").write_text("[]")
-    assert report.main(["--results-dir", str(tmp_path), "--out", str(tmp_path / "r.html")]) == 1
+    assert report.main([f"results_dir={tmp_path}", "--out", str(tmp_path / "r.html")]) == 1
     assert f"the bounds of x are left out: {folder / 'theory.json'} cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--results-dir", "{empty}"], "no finished run in {empty}"),
+        (["results_dir={empty}"], "no finished run in {empty}"),
         (
-            ["fig99", "--results-dir", "{results}"],
+            ["fig99", "results_dir={results}"],
             "no finished run of 'fig99' in {results} (there are results of fig10x, fig2c",
         ),
-        (["--results-dir", "{results}", "--out", "{empty}"], "--out must be a file, and {empty} is a folder"),
+        (["results_dir={results}", "--out", "{empty}"], "--out must be a file, and {empty} is a folder"),
     ],
 )
 def test_nothing_to_write_is_one_sentence(results, tmp_path, monkeypatch, capsys, arguments, sentence):
@@ -354,7 +354,7 @@ def test_a_report_is_replaced_whole_or_kept(results, undrawn, tmp_path, monkeypa
     file = tmp_path / "r.html"
     file.write_text("old")
     monkeypatch.setattr(report.os, "replace", full)
-    assert report.main(["fig2c", "--results-dir", str(results), "--out", str(file)]) == 1
+    assert report.main(["fig2c", f"results_dir={results}", "--out", str(file)]) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
     assert file.read_text() == "old"
 

@@ -13,6 +13,11 @@ CURVES = {0: [0.8, 0.4, 0.2], 1: [0.9, 0.5, 0.1], 2: [0.7, 0.6, 0.6]}
 TWO_ROUNDS = {"moments": 3.0, "rdp": 2.5, "pld": 2.0}
 
 
+def server_node(name):
+    """The entry `algorithm.server` of a config.yaml. name: of the class; None for agents that work alone."""
+    return None if name is None else {"_target_": f"some.module.{name}"}
+
+
 def write_run(
     results, setting, seed, curve, algorithm="ts", private=False, P=1, z=1.0, q=0.25, S=8, epsilon=None, spent=(),
     experiment="made_up", problem="synthetic", function_seed="seed", accountant="pld", lower_is_better=True,

@@ -137,7 +137,7 @@ def commands(results: Path, run: Path) -> dict[str, Callable[[], int | None]]:
     def backfill() -> int:
         for found in finished_runs(results / "single"):
             try:
-                list(found.rounds()), found.epsilons(), found.epsilon_before()
+                list(found.rounds()), found.epsilons(), found.summary["epsilon_before"]
             except DAMAGED:
                 return 1
         return 0

@@ -95,7 +95,7 @@ def test_unfinished_run_goes_on_without_a_second_charge(copy, capfd):
 
 def test_more_seeds_add_runs(copy):
     before = stamps(copy)
-    assert demo.main(["--results-dir", str(copy), "--seeds", "2", *SMALL]) == 0
+    assert demo.main([f"results_dir={copy}", "--seeds", "2", *SMALL]) == 0
     after = stamps(copy)
     assert len(after) == 14
     assert {path: after[path] for path in before} == before
@@ -156,7 +156,7 @@ def test_usage(arguments, capfd):
 @pytest.mark.slow
 def test_interrupted_and_then_finished(tmp_path):
     small = ["rounds=20", *SMALL[1:]]
-    arguments = [sys.executable, "-m", "runners.demo", "--results-dir", str(tmp_path), "--seeds", "1", *small]
+    arguments = [sys.executable, "-m", "runners.demo", f"results_dir={tmp_path}", "--seeds", "1", *small]
     listen = partial(signal.signal, signal.SIGINT, signal.default_int_handler)  # a background job ignores it
     process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
     deadline = time.monotonic() + 60
@@ -168,16 +168,16 @@ def test_interrupted_and_then_finished(tmp_path):
     assert err.splitlines()[-1].startswith("error: interrupted")
     assert "Traceback" not in err
     assert len(stamps(tmp_path)) < 7
-    assert demo.main(["--results-dir", str(tmp_path), "--seeds", "1", *small]) == 0
+    assert demo.main([f"results_dir={tmp_path}", "--seeds", "1", *small]) == 0
     assert len(stamps(tmp_path)) == 7
 
 
 def test_feeds_table_and_figures(finished, tmp_path, capfd):
-    assert tables.main(["demo", "--results-dir", str(finished), "--json"]) == 0
+    assert tables.main(["demo", f"results_dir={finished}", "--json"]) == 0
     rows = json.loads(capfd.readouterr().out)
     assert [row["label"] for row in rows] == [
         "TS", "FTS-DE, P = 2", "DP-FTS, z = 2", "DP-FTS, z = 1", "DP-FTS-DE, P = 2, z = 2", "DP-FTS-DE, P = 2, z = 1",
         "private prior, ε = 1",
     ]  # fmt: skip
-    assert figures.main(["demo", "--results-dir", str(finished), "--out", str(tmp_path / "figures")]) == 0
+    assert figures.main(["demo", f"results_dir={finished}", "--out", str(tmp_path / "figures")]) == 0
     assert len(list((tmp_path / "figures").iterdir())) == 8

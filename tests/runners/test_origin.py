@@ -11,6 +11,7 @@ from dpfbo.checkpoint_files import CheckpointError
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.privacy.mechanism_code import code_digests
 from runners import recorded_run
+from runners.privacy import command
 from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import QUIET, SYNTHETIC, call, folder_of, interrupted, records
@@ -97,15 +98,22 @@ def test_the_ledger_of_another_run_is_refused(tmp_path, other, says):
     assert (folder_of(cfg) / "ledger.jsonl").read_bytes() == before
 
 
-def test_a_checkpoint_and_a_ledger_of_an_earlier_version_go_on(monkeypatch, tmp_path):
-    monkeypatch.setattr(recorded_run, "_origin", lambda experiment: None)
-    monkeypatch.setattr(Ledger, "bind", lambda self, run: None)
+def test_the_first_round_of_each_process_says_the_origin(tmp_path):
     cfg = configured(tmp_path)
     interrupted(cfg, 1)
-    monkeypatch.undo()
-    assert "origin" not in json.loads(np.load(folder_of(cfg) / "checkpoint/round-00000.npz")["meta"].item())
     interrupted(cfg, 2)
     origins = [kept.origin for kept in map(Checkpoint(folder_of(cfg) / "checkpoint")._read, range(3))]
-    assert [o.data for o in origins] == [None, None, "generated"], "the first round of each process says it"
-    _, folder = run_configuration(cfg)
-    assert Ledger(folder / "ledger.jsonl").covers is None and len(Ledger(folder / "ledger.jsonl").charges) == 4
+    assert [o.data for o in origins] == ["generated", None, "generated"]
+
+
+def test_a_repaired_ledger_that_lost_its_first_line_goes_on(tmp_path, capsys):
+    cfg = configured(tmp_path)
+    interrupted(cfg, 1)
+    path = folder_of(cfg) / "ledger.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"seed": 0', b'"seed": 1', 1))
+    with pytest.raises(LedgerError, match="line 1 does not follow"):
+        run_configuration(cfg)
+    assert command.main(["ledger", str(path), "--repair"]) == 0
+    assert "the line that says which run it is of was touched and is left out" in capsys.readouterr().out
+    run_configuration(cfg)
+    assert Ledger(path).covers is None and len(Ledger(path).charges) == 4

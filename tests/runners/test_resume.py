@@ -17,6 +17,7 @@ import pytest
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.privacy.accounting.rdp import Rdp
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
+from dpfbo.privacy.ledger_lines import START, chained, entries_of, entry_of
 from dpfbo.problems.custom import EvaluationError
 from runners import recorded_run, run
 from runners.compose.composition import Composition
@@ -267,14 +268,16 @@ def other_bytes(ledger):
     ledger.write_text(whole.replace(old, "0" * 64))
 
 
-def as_earlier(change):
-    """Changes a ledger as an earlier version would have written it, without chains."""
+def chained_anew(change):
+    """Changes a ledger and rebuilds its whole chain, so that its own lines show nothing."""
 
     def changed(ledger):
-        lines = [line for line in map(json.loads, ledger.read_text().splitlines()) if "digest" in line]
-        kept = [{k: v for k, v in line.items() if k not in ("format", "chain")} for line in lines]
-        ledger.write_text("".join(json.dumps(line) + "\n" for line in kept))
         change(ledger)
+        lines, before = [], START
+        for number, line in enumerate(ledger.read_bytes().splitlines(), start=1):
+            line, before = chained(entry_of(entries_of(line, number), number), before)
+            lines.append(line + b"\n")
+        ledger.write_bytes(b"".join(lines))
 
     return changed
 
@@ -288,11 +291,11 @@ LOST = {
     "empty": (lambda p: p.write_bytes(b""), LACKS),
     "cut off": (cut_off, LACKS),
     "a line": (without_a_line, TOUCHED.format(2)),
-    "a line of an earlier version": (as_earlier(without_a_line), LACKS),
+    "a line, all others chained anew": (chained_anew(without_a_line), LACKS),
     "last line": (lambda p: p.write_bytes(b"".join(p.read_bytes().splitlines(keepends=True)[:-1])), LACKS),
     "last line torn": (lambda p: p.write_bytes(p.read_bytes()[:-9]), LACKS),
     "other bytes": (other_bytes, TOUCHED.format(3)),
-    "other bytes of an earlier version": (as_earlier(other_bytes), LACKS),
+    "other bytes, chained anew": (chained_anew(other_bytes), LACKS),
     "less cost": (lambda p: p.write_text(p.read_text().replace('"z": 1.0', '"z": 100.0', 1)), TOUCHED.format(2)),
 }
 

@@ -46,7 +46,7 @@ def sweep(tmp_path):
     finish(folders[0])
     for folder, round in ((folders[1], 2), (folders[2], 3)):
         folder.path.mkdir(parents=True)
-        folder.note_progress(Progress(round, 4, 0.5, None))
+        folder.note_progress(Progress(round, 4, 0.5, None, {}, {}))
     record_failure(folders[3], "sensor off", "Traceback ...")
     with folders[1].opened():
         yield experiment
@@ -67,7 +67,7 @@ def test_a_finished_trial_is_done_whatever_else_lies_there(tmp_path):
     folder = RunFolder(tmp_path / "0")
     finish(folder, epsilon={"pld": None})
     record_failure(folder, "earlier", "")
-    folder.note_progress(Progress(1, 4, 0.5, 0.0))
+    folder.note_progress(Progress(1, 4, 0.5, 0.0, {}, {}))
     with folder.opened():
         assert state(folder).phase == "done"
     assert state(folder).as_json()["epsilon"] is None
@@ -78,7 +78,7 @@ def test_a_finished_trial_is_done_whatever_else_lies_there(tmp_path):
 
 
 def test_table_and_errors(sweep, capsys):
-    assert status.main(["mine", "--results-dir", str(sweep.parent)]) == 0
+    assert status.main(["mine", f"results_dir={sweep.parent}"]) == 0
     out = capsys.readouterr().out
     assert "mine: 1 of 5 done, 1 running, 1 interrupted, 1 failed, 1 waiting" in out
     assert "2 / 4" in out
@@ -89,7 +89,7 @@ def test_table_and_errors(sweep, capsys):
 
 
 def test_json(sweep, capsys):
-    assert status.main(["--json", "--results-dir", str(sweep.parent)]) == 0
+    assert status.main(["--json", f"results_dir={sweep.parent}"]) == 0
     (report,) = json.loads(capsys.readouterr().out)
     assert report["experiment"] == "mine"
     assert report["counts"] == dict.fromkeys(PHASES, 1)
@@ -105,10 +105,10 @@ def test_quantiles_of_runs_of_many_agents(tmp_path, capsys):
         final = {"mean": 0.25, "quantiles": {"5": low, "50": 0.2, "95": 0.625}}
         finish(RunFolder(experiment / "aaaaaabbbbbb" / str(seed)), final=final)
     finish(RunFolder(experiment / "ccccccdddddd" / "0"))
-    assert status.main(["mine", "--results-dir", str(tmp_path)]) == 0
+    assert status.main(["mine", f"results_dir={tmp_path}"]) == 0
     out = capsys.readouterr().out
     assert "of the agents" in out and "5, 50, 95 %" in out and "0.02 0.2 0.625" in " ".join(out.split())
-    assert status.main(["mine", "--json", "--results-dir", str(tmp_path)]) == 0
+    assert status.main(["mine", "--json", f"results_dir={tmp_path}"]) == 0
     trials = json.loads(capsys.readouterr().out)[0]["trials"]
     assert [t["quantiles"] for t in trials] == [
         {"5": 0.01, "50": 0.2, "95": 0.625},
@@ -120,9 +120,9 @@ def test_quantiles_of_runs_of_many_agents(tmp_path, capsys):
 
 
 def test_unknown_experiment_is_one_sentence(sweep, capsys, tmp_path):
-    assert status.main(["other", "--results-dir", str(sweep.parent)]) == 1
+    assert status.main(["other", f"results_dir={sweep.parent}"]) == 1
     assert capsys.readouterr().err == f"error: no trial of 'other' in {sweep.parent} (there are results of mine)\n"
-    assert status.main(["--results-dir", str(tmp_path / "nowhere")]) == 1
+    assert status.main([f"results_dir={tmp_path / 'nowhere'}"]) == 1
     assert capsys.readouterr().err.startswith("error: there are no results in ")
 
 
@@ -139,13 +139,13 @@ def test_plain_runs_without_a_plan(tmp_path, capsys):
     finish(RunFolder(experiment / "aaaaaabbbbbb" / "0"))
     folder = RunFolder(experiment / "ccccccdddddd" / "7")
     folder.path.mkdir(parents=True)
-    folder.note_progress(Progress(1, 9, 0.5, 0.25))
+    folder.note_progress(Progress(1, 9, 0.5, 0.25, {}, {}))
     (experiment / "ccccccdddddd" / "notes").mkdir()
     found = known_trials(experiment)
     assert [(t.label, t.seed, t.rounds, t.metric) for t in found] == [
         ("branin ts aaaaaa", 0, 4, "simple_regret"), ("cccccc", 7, 9, None),
     ]  # fmt: skip
-    assert status.main(["--results-dir", str(tmp_path)]) == 0
+    assert status.main([f"results_dir={tmp_path}"]) == 0
     assert "single: 1 of 2 done, 1 interrupted" in capsys.readouterr().out
 
 
@@ -178,7 +178,7 @@ def test_watch_ends_when_nothing_is_left(tmp_path, capsys, monkeypatch):
     experiment = tmp_path / "mine"
     write_plan(experiment, [trial(0)])
     monkeypatch.setattr(time, "sleep", lambda seconds: finish(trial(0).folder(experiment)))
-    assert status.main(["mine", "--watch", "5", "--results-dir", str(tmp_path)]) == 0
+    assert status.main(["mine", "--watch", "5", f"results_dir={tmp_path}"]) == 0
     assert "mine: 1 of 1 done" in capsys.readouterr().out
 
 

@@ -183,7 +183,7 @@ def _sharing_in_words(runs: Sequence[Run]) -> str:
 
 def _sends_queries(run: Run) -> bool:
     """True where a server sends queries that it found with the shared features, whose length-scale then counts."""
-    return run.config["algorithm"].get("server", "aggregate") in ("aggregate", "peer")
+    return run.config["algorithm"].get("server") in ("Server", "PeerExchange")
 
 
 def _target(run: Run) -> float | None:

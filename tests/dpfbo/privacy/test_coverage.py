@@ -9,7 +9,6 @@ from dpfbo.checks import SettingError
 from dpfbo.privacy import mechanism_code
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger import Charge, Ledger, LedgerError
-from dpfbo.privacy.ledger_lines import _said
 from dpfbo.privacy.ledger_repair import repaired
 from dpfbo.privacy.mechanism_code import SOURCES, changed, code_digests
 
@@ -83,9 +82,13 @@ def test_a_ledger_that_becomes_that_of_another_run_meanwhile_is_refused(tmp_path
         ledger.charge(charge(3))
 
 
-@pytest.mark.parametrize("length", [200, 201])
-def test_what_a_line_holds_is_quoted_up_to_a_length(length):
-    assert _said(ValueError("x" * length)) == ("x" * 200 + ".." * (length > 200))
+@pytest.mark.parametrize("setting", ["x" * 5_000, ["a\n"] * 5_000, "\0" * 5_000])
+def test_a_line_that_holds_anything_is_refused_in_one_short_sentence(tmp_path, setting):
+    path = charged(tmp_path / "ledger.jsonl")
+    path.write_bytes(b"".join(touched(path.read_bytes().splitlines(keepends=True), setting=setting)))
+    with pytest.raises(LedgerError, match="line 1 names no run") as error:
+        Ledger(path)
+    assert len(str(error.value)) < 1500 and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_unknown_data_fit_any(tmp_path):
     Ledger(path).bind(LedgerCoverage(RUN.setting, 3, None, RUN.relation))
 
 
-def test_a_ledger_of_an_earlier_version_stays_unbound(tmp_path):
+def test_a_ledger_that_several_studies_share_stays_unbound(tmp_path):
     path = charged(tmp_path / "ledger.jsonl", run=None)
     before = path.read_bytes()
     Ledger(path).bind(RUN)

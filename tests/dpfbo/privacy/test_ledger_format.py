@@ -1,4 +1,4 @@
-"""The ledger in detail: its bytes and chains by their formula, first versions, replaced files, noise that is new."""
+"""The ledger in detail: its bytes and chains by their formula, lines without a chain, replaced files, new noise."""
 
 import dataclasses
 import hashlib
@@ -12,7 +12,8 @@ import torch
 from dpfbo.privacy.charge import Charge, digest
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger, LedgerError, check_noise_is_new
-from dpfbo.privacy.ledger_lines import LineFault, chain_of_bytes, chained, read_lines
+from dpfbo.privacy.ledger_lines import START, LineFault, chained, read_lines
+from dpfbo.privacy.ledger_repair import repaired
 from dpfbo.privacy.release import Release
 from dpfbo.rng import Streams
 
@@ -23,47 +24,48 @@ def charge(t, **changes):
     return dataclasses.replace(Charge(t, 0.35, 1.0, 0.5, 0.5, hashlib.sha256(b"%d" % t).hexdigest()), **changes)
 
 
-def plain(entry, *without):
-    """The line of an earlier version."""
-    return json.dumps({name: value for name, value in vars(entry).items() if name not in without}).encode() + b"\n"
+def unchained(entry):
+    """A line that somebody put in by hand."""
+    return json.dumps(vars(entry)).encode() + b"\n"
 
 
 def hashed(text):
     return hashlib.sha256(text).hexdigest()
 
 
-@pytest.mark.parametrize("n", [0, 2])
-def test_the_first_chain_covers_all_bytes_before_it(tmp_path, n):
-    path = tmp_path / "ledger.jsonl"
-    before = b"".join(plain(charge(t)) for t in range(n))
-    path.write_bytes(before)
-    assert (Ledger().unchained, Ledger(tmp_path / "none").unchained, Ledger(path).unchained) == (0, 0, n)
-    Ledger(path).charge(charge(7))
-    line = path.read_bytes().splitlines()[-1]
-    text = line[: line.index(b', "chain"')] + b"}"
-    start = hashed(b"dpfbo ledger\n" + before)
-    assert json.loads(line)["chain"] == hashed(start.encode() + text)
-    assert chain_of_bytes(before) == start
-    found = read_lines(path.read_bytes())
-    assert (found.count, found.unchained, found.torn) == (n + 1, n, b"") and found.tip == json.loads(line)["chain"]
+def test_chains_by_their_formula(tmp_path):
+    ledger, before = Ledger(tmp_path / "ledger.jsonl"), hashed(b"dpfbo ledger\n")
+    assert before == START
+    for k in range(3):
+        ledger.charge(charge(k))
+        line = ledger.path.read_bytes().splitlines()[-1]
+        text = line[: line.index(b', "chain"')] + b"}"
+        before = hashed(before.encode() + text)
+        assert json.loads(line)["chain"] == before
+        found = read_lines(ledger.path.read_bytes())
+        assert (found.count, found.tip, found.torn, found.covers) == (k + 1, before, b"", None)
 
 
-def test_lines_of_the_first_version_have_neither_subset_nor_relation(tmp_path):
+@pytest.mark.parametrize("end", [b"\n", b""])
+def test_a_file_whose_lines_have_no_chain_is_refused(tmp_path, end):
     path = tmp_path / "ledger.jsonl"
-    path.write_bytes(plain(charge(0), "subset", "relation"))
-    assert Ledger(path).charges == [charge(0)]
+    path.write_bytes(b"".join(map(unchained, map(charge, range(2)))).rstrip(b"\n") + end)
+    with pytest.raises(LedgerError, match="line 1 has no chain: somebody put or edited it, refusing to release any"):
+        Ledger(path)
+    with pytest.raises(LineFault, match="no intact line"):
+        repaired(path.read_bytes())
 
 
 @pytest.mark.parametrize("lost", ["chain", "format"])
-def test_a_single_line_is_not_taken_for_one_of_an_earlier_version(lost):
-    entries = json.loads(chained(charge(0), chain_of_bytes(b""))[0])
+def test_a_line_without_chain_or_format_is_refused(lost):
+    entries = json.loads(chained(charge(0), START)[0])
     del entries[lost]
     with pytest.raises(LineFault, match="^line 1 "):
         read_lines(json.dumps(entries).encode() + b"\n")
 
 
 def test_a_last_line_of_tomorrow_without_its_newline_has_its_number():
-    line, chain = chained(charge(0), chain_of_bytes(b""))
+    line, chain = chained(charge(0), START)
     second = json.loads(chained(charge(1), chain)[0])
     tail = json.dumps({**second, "format": 2}).encode()
     with pytest.raises(LineFault, match="^line 2 is of format 2"):
@@ -93,7 +95,7 @@ def test_a_bad_line_between_charges_has_its_number(tmp_path):
     for t in range(3):
         ledger.charge(charge(t))
     with open(path, "ab") as file:
-        file.write(plain(charge(9)))
+        file.write(unchained(charge(9)))
     with pytest.raises(LedgerError, match="line 4 has no chain"):
         ledger.charge(charge(3))
 

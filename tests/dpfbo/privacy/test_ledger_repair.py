@@ -12,7 +12,7 @@ from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.ledger_lines import LineFault
 from dpfbo.privacy.ledger_repair import repaired, worst
-from tests.helpers.charges import ZS, charge, charged, lines_of, rewrite
+from tests.helpers.charges import charge, charged, lines_of, rewrite
 
 
 def epsilon(charges):
@@ -52,12 +52,6 @@ def test_changed_line_ends_are_restored_at_no_cost(tmp_path, end):
     for content in (before.replace(b"\n", end), b"\xef\xbb\xbf" + before.replace(b"\n", end)):
         whole = repaired(content)
         assert whole.content == before and (whole.raised, whole.unreadable, whole.missing) == ([], [], [])
-
-
-def test_lines_of_an_earlier_version_justify_a_cost(tmp_path):
-    lines = [json.dumps(vars(charge(t, z))).encode() + b"\n" for t, z in enumerate(ZS)]
-    whole = repaired(b"".join([*lines[:2], b"{}\n", *lines[3:]]))
-    assert whole.unreadable == [3] and [c.z for c in whole.charges] == [2.0, 1.0, 1.0, 3.0, 2.5]
 
 
 def test_charges_of_several_kinds_have_no_order(tmp_path):
@@ -150,8 +144,6 @@ def test_the_largest_probability_and_the_smallest_multiplier_may_be_of_two_lines
     assert worst(charge(9, 1.0, q=0.9), [charge(0)]) == charge(9, 1.0, q=0.9)
     for z, others in ((None, [charge(0)]), (1.0, [charge(0), charge(1, None)])):
         assert worst(charge(9, z), others) == charge(9, None, q=1.0)
-    with pytest.raises(LineFault, match="no intact line"):
-        worst(charge(9), [])
 
 
 def test_subsets_of_one_population_are_ordered_by_their_size():
@@ -184,8 +176,11 @@ def test_a_line_that_cannot_be_read_has_the_name_that_is_seen_in_it_unless_anoth
 
 
 def test_so_many_rounds_may_be_missing_and_no_more(tmp_path, monkeypatch):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for t in (0, 5):
+        ledger.charge(charge(t))
+    lines = lines_of(ledger.path)
     monkeypatch.setattr(ledger_repair, "MOST_MISSING", 4)
-    lines = [json.dumps(vars(charge(t))).encode() + b"\n" for t in (0, 5)]  # of an earlier version
     assert repaired(b"".join([lines[0], b"\0\n", lines[1]])).missing == [2, 3, 4]
     monkeypatch.setattr(ledger_repair, "MOST_MISSING", 3)
     assert repaired(b"".join([lines[0], b"\0\n", lines[1]])).missing == [2, 3, 4]
@@ -194,15 +189,13 @@ def test_so_many_rounds_may_be_missing_and_no_more(tmp_path, monkeypatch):
         repaired(b"".join([lines[0], b"\0\n", lines[1]]))
 
 
-def test_an_edit_before_the_first_chain_touches_all_lines_before_it(tmp_path):
-    path = tmp_path / "ledger.jsonl"
-    path.write_bytes(b"".join(json.dumps(vars(charge(t))).encode() + b"\n" for t in range(2)))
-    for t in (2, 3):
-        Ledger(path).charge(charge(t, 2.0))
-    rewrite(path, 0, z=50.0)
-    whole = repaired(path.read_bytes())
-    assert whole.raised == [1, 2, 3] and whole.unreadable == []
-    assert [c.z for c in whole.charges] == [1.0, 1.0, 1.0, 2.0]
+def test_an_expensive_line_that_lost_its_chain_keeps_its_cost(tmp_path):
+    path = charged(tmp_path / "ledger.jsonl", [2.0, 0.5, 1.5])
+    lines = lines_of(path)
+    entries = {name: value for name, value in json.loads(lines[1]).items() if name not in ("format", "chain")}
+    whole = repaired(b"".join([lines[0], json.dumps(entries).encode() + b"\n", lines[2]]))
+    assert (whole.raised, whole.unreadable) == ([2, 3], [])
+    assert whole.charges == [charge(0, 2.0), charge(1, 0.5), charge(2, 0.5)]
 
 
 def test_readable_lines_none_of_which_is_intact_say_nothing(tmp_path):
@@ -212,14 +205,11 @@ def test_readable_lines_none_of_which_is_intact_say_nothing(tmp_path):
         repaired(path.read_bytes())
 
 
-def earlier(*rounds):
-    """Lines of an earlier version, without chains."""
-    return [json.dumps(vars(charge(t))).encode() + b"\n" for t in rounds]
-
-
-def test_a_first_line_that_cannot_be_read_is_of_round_0():
-    whole = repaired(b"".join([b"rubbish\n", *earlier(1, 2)]))
-    assert [c.round for c in whole.charges] == [0, 1, 2] and whole.missing == []
+def test_a_first_line_that_cannot_be_read_is_of_round_0(tmp_path):
+    lines = lines_of(charged(tmp_path / "ledger.jsonl"))
+    whole = repaired(b"".join([b"rubbish\n", *lines[1:]]))
+    assert [c.round for c in whole.charges] == [0, 1, 2, 3, 4] and whole.missing == []
+    assert (whole.raised, whole.unreadable) == ([2], [1])
 
 
 def test_the_same_damage_gets_the_same_digests(tmp_path):
@@ -238,8 +228,19 @@ def test_a_last_line_without_its_newline_counts(tmp_path):
     assert whole.charges[3:] == [charge(3, 1.0), charge(4, 2.5)] and not whole.torn
     whole = repaired(b"".join([*lines[:2], b"rubbish\n", lines[4].rstrip(b"\n")]))
     assert whole.raised == [4] and whole.torn is False and [c.round for c in whole.charges] == [0, 1, 2, 4, 3]
-    whole = repaired(b"".join([b"rubbish\n", *earlier(1), earlier(2)[0].rstrip(b"\n")]))
-    assert [c.round for c in whole.charges] == [0, 1, 2] and not whole.torn
+
+
+def test_an_unreadable_last_line_without_its_newline_counts(tmp_path):
+    lines = lines_of(charged(tmp_path / "ledger.jsonl"))
+    whole = repaired(b"".join([*lines[:4], lines[4].replace(b'"q"', b'"\0"').rstrip(b"\n")]))
+    assert (whole.unreadable, whole.torn) == ([5], False) and whole.charges[4] == charge(4)
+
+
+def test_a_single_line_says_what_all_others_cost(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.charge(charge(2, 0.5))
+    whole = repaired(ledger.path.read_bytes() + b"rubbish\n")
+    assert [(c.round, c.z) for c in whole.charges] == [(2, 0.5), (3, 0.5), (0, 0.5), (1, 0.5)]
 
 
 def test_lines_after_one_that_is_no_charge_are_as_they_were(tmp_path):
@@ -248,16 +249,6 @@ def test_lines_after_one_that_is_no_charge_are_as_they_were(tmp_path):
     whole = repaired(path.read_bytes())
     assert (whole.raised, whole.unreadable) == ([], [3])
     assert [c.z for c in whole.charges] == [2.0, 1.0, 1.0, 3.0, 2.5]
-
-
-def test_whole_lines_of_an_earlier_version_stay_as_the_next_chain_has_them(tmp_path):
-    path = tmp_path / "ledger.jsonl"
-    path.write_bytes(b"".join(earlier(0, 1, 2)))
-    for t in (3, 4):
-        Ledger(path).charge(charge(t, 2.0))
-    whole = repaired(path.read_bytes() + b"rubbish\n")
-    assert (whole.raised, whole.unreadable) == ([], [6])
-    assert whole.charges[:5] == [charge(0), charge(1), charge(2), charge(3, 2.0), charge(4, 2.0)]
 
 
 class TestRunOfALedger:

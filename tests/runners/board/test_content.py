@@ -14,8 +14,8 @@ from runners.board.board_data import BoardData
 from runners.board.content import experiment_content
 from runners.board.experiment_folder import ExperimentFolder
 from runners.record.curve_points import MOST_POINTS, epsilon_before, shown_rounds
-from runners.record.run_folder import RunFolder
-from runners.sweep.trials import record_failure, write_plan
+from runners.record.run_folder import Progress, RunFolder
+from runners.sweep.trials import record_failure
 from tests.helpers.board_folders import BEST, begin, change, finish, plan, write
 
 
@@ -234,17 +234,17 @@ def test_damaged_files_beside_the_summary(tmp_path):
     progress = RunFolder(tmp_path / "mine" / "bbb" / "0").path
     progress.mkdir(parents=True)
     for text in (
-        '{"round": "x", "rounds": 2, "mean": 1, "epsilon": 0}',
-        '{"round": 7, "rounds": 2, "mean": 1, "epsilon": 0}',
+        '{"round": "x", "rounds": 2, "mean": 1, "epsilon": 0, "facts": {}, "curve": {}}',
+        '{"round": 7, "rounds": 2, "mean": 1, "epsilon": 0, "facts": {}, "curve": {}}',
     ):
         (progress / "progress.json").write_text(text)
         assert content(tmp_path)["faults"][-1]["words"] == "progress.json has no rounds"
 
 
-def test_a_progress_of_an_earlier_version_is_read_and_hidden(tmp_path):
+def test_a_progress_without_facts_is_read_and_hidden(tmp_path):
     """It does not say that it is a simulation, and hides the simulations that would be averaged with it."""
     folder = begin(tmp_path, "aaa", 0, [0.5, 0.4])
-    (folder.path / "progress.json").write_text('{"round": 1, "rounds": 2, "mean": 0.4, "epsilon": 1.5}')
+    folder.note_progress(Progress(1, 2, 0.4, 1.5, {}, {}))
     found = by_name(content(tmp_path))["aaa"]
     assert (found["at"], found["so_far"], found["epsilon"]["spent"]) == ([1, 1], None, 1.5)
     finish(tmp_path, "aaa", 1, [0.8, 0.4, 0.2])
@@ -345,14 +345,6 @@ def test_only_some_of_many_settings_are_listed_and_drawn(tmp_path):
     assert {s["label"] for s in content(tmp_path, find="TING 24")["settings"] if not s["curve"]} >= {
         f"setting 24{k}" for k in range(10)
     }
-
-
-def test_write_plan_keeps_rng(tmp_path):
-    write_plan(tmp_path, [])
-    (tmp_path / "sweep.json").write_text(
-        '{"trials": [{"label": "x", "overrides": [], "setting": "a", "seed": 0, "rounds": 1, "metric": "m"}]}'
-    )
-    assert [setting.name for setting in ExperimentFolder(tmp_path).read()] == ["a"], "a plan of an earlier version"
 
 
 def test_runs_of_other_lengths_are_settings_of_their_own(tmp_path):

@@ -58,7 +58,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _fetch(root: Path, *options: str) -> int:
-    return main(["sample", "--data-dir", str(root), *options], patience=QUICK)
+    return main(["sample", f"data_dir={root}", *options], patience=QUICK)
 
 
 def _error(capsys: pytest.CaptureFixture[str]) -> str:
@@ -289,7 +289,7 @@ def test_wrong_usage_is_code_2_and_fetches_nothing(
     server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str], argv: list[str], reason: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        main([*argv, "--data-dir", str(tmp_path)])
+        main([*argv, f"data_dir={tmp_path}"])
     assert caught.value.code == 2
     assert reason in capsys.readouterr().err
     assert server.asked == []
@@ -297,7 +297,7 @@ def test_wrong_usage_is_code_2_and_fetches_nothing(
 
 def test_the_list_tells_what_is_there(server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def state() -> str:
-        assert main(["--json", "--data-dir", str(tmp_path)]) == 0
+        assert main(["--json", f"data_dir={tmp_path}"]) == 0
         (row,) = json.loads(capsys.readouterr().out)
         assert row["name"] == "sample" and row["bytes"] == len(CONTENT)
         return str(row["state"])

@@ -67,7 +67,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 
 def run(root: Path, *arguments: str) -> int:
-    return main([*arguments, "--data-dir", str(root)], patience=QUICK)
+    return main([*arguments, f"data_dir={root}"], patience=QUICK)
 
 
 def folder_of(root: Path, name: str) -> list[str]:

@@ -216,7 +216,7 @@ def test_dry_run_tells_all_and_leaves_nothing(tmp_path, monkeypatch, capsys):
     run_configuration(OmegaConf.create(sweep.settings[0].config(0)))
     record_failure(folders[1], "sensor off", "")
     folders[2].path.mkdir(parents=True)
-    folders[2].note_progress(Progress(7, 9, 0.5, 0.1))
+    folders[2].note_progress(Progress(7, 9, 0.5, 0.1, {}, {}))
     before = sorted(tmp_path.rglob("*"))
     assert command.main([*sweeps, "--dry-run"]) == 0
     out = capsys.readouterr().out

@@ -99,7 +99,7 @@ def test_begun_trials_go_on_where_they_were_begun_and_busy_folders_do_not_lose_t
     begun, busy = (next(t for s, t in sweeps[1].trials if s.label.startswith(name)) for name in ("ts", "random_server"))
     folder = begun.folder(sweeps[1].folder)
     folder.path.mkdir(parents=True)
-    folder.note_progress(Progress(0, 2, 0.5, 0.0))
+    folder.note_progress(Progress(0, 2, 0.5, 0.0, {}, {}))
     states = [{trial.key: state(trial.folder(sweep.folder)) for _, trial in sweep.trials} for sweep in sweeps]
     planned, known = distinct_trials(sweeps, states)
     assert planned[begun.key][0].folder == sweeps[1].folder

@@ -154,7 +154,7 @@ class TestCommand:
 
     def test_file_and_answer(self, runs, capsys):
         results, seen = runs
-        (row,) = self.answer(capsys, "grid", "--results-dir", results)["runs"]
+        (row,) = self.answer(capsys, "grid", f"results_dir={results}")["runs"]
         content = json.loads(only(results, "grid", "theory.json").read_text())
         assert [entry["round"] for entry in content["rounds"]] == [1, 2, 3, 4, 5]
         assert all(set(entry) == {"round", *content["columns"]} for entry in content["rounds"])
@@ -170,7 +170,7 @@ class TestCommand:
 
     def test_psi_has_the_noise_of_the_paper(self, runs, capsys):
         results, _ = runs
-        self.answer(capsys, "grid", "--results-dir", results)
+        self.answer(capsys, "grid", f"results_dir={results}")
         content = json.loads(only(results, "grid", "theory.json").read_text())
         first = content["rounds"][0]
         run = read(only(results, "grid", "summary.json").parent)
@@ -183,7 +183,7 @@ class TestCommand:
     def test_regret_is_the_recorded_one(self, runs, capsys):
         """After one round the cumulative regret is the agents' mean distance to their optimum, without noise."""
         results, _ = runs
-        self.answer(capsys, "grid", "--results-dir", results)
+        self.answer(capsys, "grid", f"results_dir={results}")
         content = json.loads(only(results, "grid", "theory.json").read_text())
         run = read(only(results, "grid", "summary.json").parent)
         table = pd.read_parquet(only(results, "grid", "rounds.parquet"))
@@ -194,9 +194,9 @@ class TestCommand:
 
     def test_table_says_that_these_are_bounds_and_what_was_skipped(self, runs, capsys):
         results, _ = runs
-        assert command.main(["box", "--results-dir", str(results), "--seeds", "first"]) == 0
+        assert command.main(["box", f"results_dir={results}", "--seeds", "first"]) == 0
         assert "upper bounds up to constants" in capsys.readouterr().out
-        assert command.main(["alone", "--results-dir", str(results)]) == 0
+        assert command.main(["alone", f"results_dir={results}"]) == 0
         assert "skipped" in (out := capsys.readouterr().out) and "nothing is clipped" in out
 
     def refusal(self, capsys, *argv):
@@ -207,8 +207,8 @@ class TestCommand:
 
     def test_refusals(self, runs, capsys, tmp_path):
         results, _ = runs
-        assert "no finished run of 'other'" in self.refusal(capsys, "other", "--results-dir", results)
-        words = self.refusal(capsys, "grid", "--results-dir", results, "--norm-bound", "-1")
+        assert "no finished run of 'other'" in self.refusal(capsys, "other", f"results_dir={results}")
+        words = self.refusal(capsys, "grid", f"results_dir={results}", "--norm-bound", "-1")
         assert "--norm-bound must be a finite number above 0, got -1.0" in words
 
     def test_a_run_of_other_numbers_is_refused_and_nothing_is_written(self, runs, capsys, tmp_path):
@@ -222,10 +222,10 @@ class TestCommand:
         column = server.schema.get_field_index("clip_fraction")
         nobody = pa.array([0.0] * len(server), pa.float64())
         pq.write_table(server.set_column(column, "clip_fraction", nobody), copy / "server.parquet")
-        assert "cannot be replayed: round" in self.refusal(capsys, "box", "--results-dir", tmp_path)
+        assert "cannot be replayed: round" in self.refusal(capsys, "box", f"results_dir={tmp_path}")
         assert not list(tmp_path.rglob("*theory.json*"))
         (copy / "rounds.parquet").write_bytes(b"torn")
-        assert "cannot be replayed" in self.refusal(capsys, "box", "--results-dir", tmp_path)
+        assert "cannot be replayed" in self.refusal(capsys, "box", f"results_dir={tmp_path}")
 
     def test_one_torn_run_does_not_stop_the_others_and_real_releases_are_left_alone(self, runs, capsys, tmp_path):
         results, _ = runs
@@ -235,7 +235,7 @@ class TestCommand:
         (tmp_path / "grid" / "setting" / "0" / "rounds.parquet").write_bytes(b"torn")
         real = tmp_path / "grid" / "setting" / "2" / "summary.json"
         real.write_text(json.dumps({**json.loads(real.read_text()), "rng": "os"}))
-        assert command.main(["grid", "--results-dir", str(tmp_path)]) == 1
+        assert command.main(["grid", f"results_dir={tmp_path}"]) == 1
         shown = capsys.readouterr()
         assert "cannot be replayed" in shown.err and "its releases are real" in shown.out
         assert [path.parent.name for path in tmp_path.rglob("theory.json")] == ["1"]

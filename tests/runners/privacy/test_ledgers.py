@@ -10,6 +10,7 @@ import torch
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import RegionVectors
+from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.privacy.release import Diagnostics
 from dpfbo.records import RoundRecord, ServerRecord
@@ -35,20 +36,24 @@ class TestVerify:
             whole = f"ledger {path} is whole: 5 charges; no line was edited, moved or removed from the middle; "
             assert out == f"{whole}it is unbound: no line says which run it is of\n"
         (answer,) = json.loads(call(capsys, path, "--verify", "--json")[1])
-        assert (answer["charges"], answer["unchained"]) == (5, 0)
+        assert (answer["charges"], answer["covers"]) == (5, None)
 
-    @pytest.mark.parametrize("n", [5, 2])
-    def test_lines_of_an_earlier_version_are_said_to_be_unchained(self, capsys, tmp_path, n):
+    def test_lines_without_a_chain_are_refused_in_one_sentence(self, capsys, tmp_path):
         path = tmp_path / "ledger.jsonl"
-        path.write_text("".join(json.dumps(vars(charge(t))) + "\n" for t in range(n)))
-        for t in range(n, 5):
-            Ledger(path).charge(charge(t))
-        code, out, _ = call(capsys, path, "--verify")
-        words = "all lines are" if n == 5 else "the first 2 lines are"
-        assert code == 0
-        assert f"5 charges; {words} of an earlier version, without a chain of digests, and edits of them do not" in out
-        code, out, _ = call(capsys, path, "--delta", "0.01")
-        assert code == 0 and f"note: {n} lines of an earlier version have no chain of digests" in " ".join(out.split())
+        path.write_text("".join(json.dumps(vars(charge(t))) + "\n" for t in range(2)))
+        for what in (["--verify"], ["--delta", "0.01"]):
+            code, out, err = call(capsys, path, *what)
+            assert (code, out) == (1, "") and err.count("\n") == 1
+            assert f"ledger {path} line 1 has no chain: somebody put or edited it, refusing" in err
+        assert "has no intact line" in call(capsys, path, "--repair")[2]
+
+    def test_a_ledger_says_which_run_it_covers(self, capsys, tmp_path):
+        ledger = Ledger(tmp_path / "{0}.jsonl")
+        ledger.bind(LedgerCoverage("{mine}", 3, "generated", "zero-out"))
+        words = "it covers setting {mine}, seed 3, data generated, relation zero-out"
+        assert call(capsys, ledger.path, "--verify")[1].endswith(f"; {words}\n")
+        (answer,) = json.loads(call(capsys, ledger.path, "--verify", "--json")[1])
+        assert answer["covers"] == vars(ledger.covers) and answer["facts"] == {}
 
     def test_an_edited_one_is_refused_beside_whole_ones(self, capsys, tmp_path):
         whole, bad = charged(tmp_path / "a.jsonl"), charged(tmp_path / "b.jsonl")
