@@ -151,7 +151,7 @@ class Ledger:
         return bool(self._charged(round) - {digest(values)})
 
     def events(self, up_to_round: int | None = None) -> Sequence[dp_accounting.DpEvent]:
-        """The charged events, those of later rounds than `up_to_round` left out, for an accountant."""
+        """The charged events, without those of rounds after `up_to_round`, for an accountant."""
         with self._alone:
             self._follow()
             for entry in self._charges[len(self._events) :]:
@@ -181,7 +181,7 @@ class Ledger:
             return self._digests.get(round, set())
 
     def _follow(self) -> None:
-        """Take over what others have added to the file; all stays as it is where the file is gone."""
+        """Read what others have added to the file. If the file is gone, everything stays as it is."""
         if self.path is None or self._file is not None:
             return
         try:
@@ -210,7 +210,7 @@ class Ledger:
         self._digests.setdefault(entry.round, set()).add(entry.digest)
 
     def _append(self, entry: Charge | LedgerCoverage | None) -> None:
-        """Append an entry to the locked file (None: nothing), and have the file and its name on disk."""
+        """Append an entry (None: nothing) to the locked file, and sync the file and its folder to disk."""
         seen = self._seen
         if self._file is not None and seen is not None:
             seen = append(self._file, entry, seen)

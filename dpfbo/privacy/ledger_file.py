@@ -33,7 +33,7 @@ class SeenLines:
     """The whole lines of a file, as they were when it was last read or written.
 
     file: device and inode. changed: time of the last change in ns. size: bytes of the file. end: bytes of its whole
-    lines. last: their last bytes, in which is the chain of the last line. tip: that chain.
+    lines. count: number of these lines. last: their last bytes, which hold the chain of the last line. tip: that chain.
     """
 
     file: tuple[int, int]
@@ -46,6 +46,7 @@ class SeenLines:
 
     @staticmethod
     def of(status: os.stat_result, size: int, end: int, count: int, last: bytes, tip: str) -> SeenLines:
+        """Combine the status of a file with what was read of it."""
         return SeenLines((status.st_dev, status.st_ino), status.st_mtime_ns, size, end, count, last, tip)
 
     def are_all_of(self, status: os.stat_result) -> bool:
@@ -97,9 +98,10 @@ def open_locked(path: Path, held: BinaryIO | None) -> BinaryIO:
 def gained(
     path: Path, file: BinaryIO, seen: SeenLines | None, known: Sequence[Charge], covers: LedgerCoverage | None
 ) -> tuple[LedgerLines, SeenLines]:
-    """The lines that a file gained since it was `seen`, and the file now; all of its lines if it did not just grow.
+    """Read the lines that a file gained since it was `seen`, or all of its lines if it did more than grow.
 
-    known, covers: what it had. Raises LedgerError if a line is missing or cannot be read.
+    known, covers: the charges and the run that were read before. Returns the lines, and the file as it is now. Raises
+    LedgerError if a line is missing or cannot be read.
     """
     status = os.fstat(file.fileno())  # before the content: a change after it is seen the next time
     _check_size(path, status)
@@ -122,10 +124,10 @@ def gained(
 
 
 def append(file: BinaryIO, entry: Charge | LedgerCoverage | None, seen: SeenLines) -> SeenLines:
-    """Append an entry (None: nothing) to a locked file, and sync all of it to disk; the file as it is then.
+    """Append an entry (None: nothing) to a locked file, and sync all of it to disk; returns the file as it is then.
 
-    If that fails, the file is as it was before. The bytes of a failed sync may never reach the disk, though reading
-    shows them: they must not pass for a charge.
+    If that fails, the file is as it was before: the bytes of a failed sync may never reach the disk, though reading
+    shows them, and must not pass for a charge.
     """
     line, tip = (b"", seen.tip) if entry is None else chained(entry, seen.tip)
     line += b"\n" if entry is not None else b""

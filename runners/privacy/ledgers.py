@@ -52,7 +52,7 @@ def ledger_of(path: Path) -> Path:
 
 
 def opened(path: Path) -> Ledger:
-    """The ledger of a file, all of its charges such that they can be accounted for. Raises LedgerError."""
+    """The ledger of a file. Raises LedgerError if it is damaged, or has a charge that no accountant can analyse."""
     if not path.is_file():
         raise LedgerError(f"ledger {path} is not there, or no file")
     try:
@@ -111,9 +111,10 @@ def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: floa
 
 
 def verified(path: Path) -> dict[str, Any]:
-    """Facts about a ledger that is whole, by its own lines and by the records beside it; `words` tells them.
+    """Check a ledger by its own lines and by the records beside it; returns facts about it, in `words` as a sentence.
 
-    Records are a checkpoint, summaries and server.parquet of a run, and the journal of a server. Raises LedgerError.
+    Records are a checkpoint, summaries and server.parquet of a run, and the journal of a server. Raises LedgerError for
+    a ledger that is not whole, or lacks a broadcast that a record tells of.
     """
     ledger = opened(path)
     if path.name == LEDGER:
@@ -130,7 +131,7 @@ def verified(path: Path) -> dict[str, Any]:
 
 
 def _described(path: Path, ledger: Ledger, words: str, changes: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A ledger that is whole, or was made whole. words: after its name. changes: what a repair did to it."""
+    """Facts about a whole ledger. words: the sentence about it, after its name. changes: what a repair did to it."""
     return {
         "path": str(path), "charges": len(ledger.charges), "words": f"ledger {path} {words}",
         "covers": None if ledger.covers is None else asdict(ledger.covers), "facts": changes or {},
@@ -169,7 +170,7 @@ def _broadcasts(folder: Path) -> Iterator[tuple[str, list[int]]]:
 
 
 def repaired(path: Path) -> dict[str, Any]:
-    """Facts about a whole ledger in the place of a damaged one, which is kept beside it under a new name.
+    """Put a whole ledger in the place of a damaged one, which is kept beside it under a new name; returns facts.
 
     The charges and their costs are those of `dpfbo.privacy.ledger_repair`. A whole ledger stays as it is. Raises
     LedgerError if no intact line says what the damaged ones cost, or a run is writing to the ledger.
@@ -201,7 +202,7 @@ def repaired(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def _kept_from_runs(path: Path) -> Iterator[None]:
-    """Within this block no run writes to the ledger. Raises LedgerError if one does."""
+    """Keep runs from writing to the ledger within this block. Raises LedgerError if one is writing to it."""
     try:
         lock = locked_file(path, 0)
     except BlockingIOError as error:
