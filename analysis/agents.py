@@ -18,6 +18,7 @@ from analysis.drawing.files import save, writable
 from analysis.drawing.page_style import SCREEN
 from analysis.load import LoadError
 from analysis.rounds import RunFiles
+from dpfbo.formats.summary import PERCENT
 
 MOST_LINES = 12  # rounds in the table on the terminal; the CSV file has all
 
@@ -49,7 +50,7 @@ def in_words(run: RunFiles, found: pd.DataFrame) -> str:
     rows = np.unique(np.linspace(0, len(found) - 1, min(MOST_LINES, len(found))).round().astype(int))
     facts, state = run.facts, "" if run.finished else ", not finished"
     names = [str(facts[key]) for key in ("problem", "algorithm", "metric") if isinstance(facts.get(key), str)]
-    shown = found.iloc[rows].rename(columns={f"q{p:02d}": f"{p} %" for p in spread.PERCENT})
+    shown = found.iloc[rows].rename(columns={f"q{p:02d}": f"{p} %" for p in PERCENT})
     text = shown.to_string(index=False, float_format=lambda value: f"{value:.4g}")
     return f"{run.folder}{state}: {' · '.join(names)}\n{text}"
 

@@ -1,11 +1,16 @@
-"""The command-line argument that all programs of analysis share."""
+"""The command line and the exit code that all programs of analysis share."""
 
 import argparse
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ParamSpec
+
+from analysis.load import LoadError
 
 _KEY = "results_dir"
+P = ParamSpec("P")
 
 
 def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -16,3 +21,19 @@ def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpa
     args = parser.parse_args([word for word in words if word not in folders])
     args.results_dir = Path(folders[-1].removeprefix(f"{_KEY}=") if folders else "results")
     return args
+
+
+def exit_code(main: Callable[P, int]) -> Callable[P, int]:
+    """Make a program print a LoadError in one line and end with 1, or end with 130 after Ctrl-C."""
+
+    @functools.wraps(main)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            return main(*args, **kwargs)
+        except LoadError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            return 130
+
+    return guarded

@@ -10,13 +10,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from analysis.arguments import parsed
+from analysis.arguments import exit_code, parsed
 from analysis.evidence import paper_real, paper_synthetic, po_gp_ucb, private_prior, verdict_table
 from analysis.evidence.claim import CONTROL, OWN, PAPER, JudgedClaim, StatedClaim
 from analysis.evidence.comparisons import AGREEMENT, BAND, EPSILON, ClaimTest, Contrast, Outcome
 from analysis.evidence.selection import Case, NotRun, Unclear, named_in
 from analysis.evidence.verdicts import NOT_RUN, OPEN
-from analysis.load import LoadError, Run, load, with_parts
+from analysis.load import LoadError, Run, finished_experiments, load, with_parts
+from dpfbo.formats.files import replace_text
 
 HELP = """A verdict on every claim of the paper, and on findings of a reimplementation, from the runs that are there.
 
@@ -33,9 +34,10 @@ Exit code: 0, 1 where there are no results (nothing is written) or some cannot b
 def read(results_dir: Path, experiments: Iterable[str]) -> dict[str, Sequence[Run] | LoadError]:
     """The finished runs of experiments, or why they cannot be read."""
     found: dict[str, Sequence[Run] | LoadError] = {}
+    finished = finished_experiments(results_dir)
     for name in experiments:
         try:
-            found[name] = load(results_dir, name) if any((results_dir / name).glob("*/*/summary.json")) else []
+            found[name] = load(results_dir, name) if name in finished else []
         except LoadError as error:
             found[name] = error
     return found
@@ -63,7 +65,7 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
 def claims(experiments: Iterable[str] | None = None) -> list[StatedClaim]:
     """The list, or what it has on some experiments."""
     lists = (paper_synthetic.claims(), paper_real.claims(), private_prior.claims(), po_gp_ucb.claims())
-    known = sorted((claim for one in lists for claim in one), key=_figure_number)
+    known = sorted((claim for one in lists for claim in one), key=lambda claim: figure_number(claim.experiment))
     return known if experiments is None else [c for c in known if c.experiment in set(experiments)]
 
 
@@ -73,9 +75,9 @@ def shown_in(found: Sequence[JudgedClaim], runs: Sequence[Run]) -> list[JudgedCl
     return [f for f in found if all(any(where.matches(run) for run in runs) for where in named_in(tests[f.id]))]
 
 
-def _figure_number(claim: StatedClaim) -> float:
+def figure_number(experiment: str) -> float:
     """The number of a figure of the paper; experiments that are no figure come last."""
-    match = re.match(r"fig(\d+)", claim.experiment)
+    match = re.match(r"fig(\d+)", experiment)
     return int(match[1]) if match else math.inf
 
 
@@ -128,6 +130,7 @@ def _judged(claim: StatedClaim, outcome: Outcome, repeats: str, reverse_of: str)
     )  # fmt: skip
 
 
+@exit_code
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table, and write it if it is whole or a folder is named.
 
@@ -135,20 +138,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     args = _parse(argv)
     out = args.out or (None if args.experiments or args.json else Path("figures"))
+    runs = read(args.results_dir, _checked(args))
+    found = judge(runs)
     try:
-        runs = read(args.results_dir, _checked(args))
-        found = judge(runs)
         paths = [] if out is None else verdict_table.write(found, out)
         paths += _keep(found, args.results_dir) if args.keep else []
-        if args.json:
-            print(json.dumps(_as_json(found), indent=1, ensure_ascii=False))
-        else:
-            verdict_table.show(found, paths)
-    except (LoadError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    except OSError as error:
+        raise LoadError(str(error)) from error
+    if args.json:
+        print(json.dumps(_as_json(found), indent=1, ensure_ascii=False))
+    else:
+        verdict_table.show(found, paths)
     unread = {name: why for name, why in runs.items() if isinstance(why, LoadError)}
     for name, why in unread.items():
         print(f"error: the claims about {name} were not judged: {why}", file=sys.stderr)
@@ -157,14 +157,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _keep(found: Sequence[JudgedClaim], results_dir: Path) -> list[Path]:
     """Write claims.json into the folder of each experiment that has runs; returns the files."""
-    experiments = dict.fromkeys(judged.experiment for judged in found)
     written = []
-    for name in (name for name in experiments if (results_dir / name).is_dir()):
-        content = _as_json([judged for judged in found if judged.experiment == name])
-        written.append(results_dir / name / "claims.json")
-        part = written[-1].with_suffix(".part")
-        part.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        part.replace(written[-1])
+    for name in dict.fromkeys(judged.experiment for judged in found):
+        if (results_dir / name).is_dir():
+            content = _as_json([judged for judged in found if judged.experiment == name])
+            written.append(results_dir / name / "claims.json")
+            replace_text(written[-1], json.dumps(content, indent=1, ensure_ascii=False) + "\n", durable=False)
     return written
 
 
@@ -185,7 +183,7 @@ def _checked(args: argparse.Namespace) -> list[str]:
         if name not in names:
             raise LoadError(f"there is no claim about {name!r}: there are claims about {', '.join(names)}")
     asked = wanted or names
-    if not any(any((args.results_dir / name).glob("*/*/summary.json")) for name in asked):
+    if not set(asked).intersection(finished_experiments(args.results_dir)):
         of = f"of {', '.join(asked)} " if args.experiments else ""
         raise LoadError(f"no finished run {of}in {args.results_dir}: run python -m runners.sweep experiment={asked[0]}")
     return [name for name in names if name in asked]

@@ -17,7 +17,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.arguments import parsed
+from analysis.arguments import exit_code, parsed
 from analysis.claims import judge, shown_in
 from analysis.drawing import cost, curves, tradeoff
 from analysis.drawing.captions import ACCOUNTANT, verdicts
@@ -27,7 +27,7 @@ from analysis.drawing.outsourced import release_by_columns, release_by_epsilon, 
 from analysis.drawing.page_style import SCREEN, STYLES, PageStyle
 from analysis.evidence.claim import JudgedClaim
 from analysis.labels import VARIANTS, joined_by_or, value_in_words
-from analysis.load import LoadError, Run, SettingRuns, by_metric, load, settings, with_parts
+from analysis.load import LoadError, Run, SettingRuns, by_metric, finished_experiments, load, settings, with_parts
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,43 @@ class Drawn:
     claims: str = ""
 
 
-def draw(
-    groups: Sequence[SettingRuns], prefix: str, t: int | None, accountant: str = ACCOUNTANT, claims: str = "",
-    style: PageStyle = SCREEN,
-) -> list[Drawn]:  # fmt: skip
+def draw_experiment(
+    name: str, runs: Sequence[Run], t: int | None = None, accountant: str | None = None, style: PageStyle = SCREEN
+) -> list[Drawn]:
+    """All figures of an experiment, given its runs.
+
+    accountant: of the epsilons of federated runs; None: `ACCOUNTANT`.
+    With several problems or metrics in it, no picture has claims: which of them each is about, findings do not say.
+    Raises LoadError where there is nothing to draw, or no run has the accountant.
+    """
+    with mpl.rc_context(style.rc):  # figures of their own, without pyplot: no display, nothing to close
+        federated, by_axis = [run for run in runs if not run.outsourced], by_metric(runs)
+        judged = judge({name: runs}) if len(by_axis) == 1 else []
+        claims = verdicts(judged)
+        if points.has_targets(federated):
+            n = len({run.setting for run in runs if run.outsourced})
+            aside = f"Not in the picture: {n} outsourced setting{'s' * (n > 1)}." if n else ""
+            return [_by_target(name, federated, t, aside, claims, style)]
+        tables = [settings(group) for group in by_axis]
+        if accountant is not None and len(federated) < len(runs):
+            tradeoff.check_accountant([group for groups in tables for group in groups], accountant)
+        drawn = []
+        for groups in tables:
+            prefix = name if len(tables) == 1 else f"{name}_{slug(groups)}"
+            if name == cost.EXPERIMENT:
+                picture = cost.seconds_per_query(groups, style)
+                drawn.append(Drawn(f"{prefix}_seconds_per_query", picture, cost.table(groups), claims))
+            elif groups[0].first.outsourced:
+                drawn += _outsourced(groups, prefix, _checked(groups, t), judged, style)
+            else:
+                drawn += _federated(groups, prefix, _checked(groups, t), accountant or ACCOUNTANT, claims, style)
+        return drawn
+
+
+def _federated(
+    groups: Sequence[SettingRuns], prefix: str, t: int, accountant: str, claims: str, style: PageStyle
+) -> list[Drawn]:
     """Regret of settings that share a metric, against epsilon too if one is private. claims: about all of them."""
-    t = _checked(groups, t)
     picture = curves.regret_by_iteration(groups, accountant, style)
     lines = Drawn(f"{prefix}_regret_by_iteration", picture, curves.table(groups), claims)
     if not any(group.private for group in groups):
@@ -54,9 +85,7 @@ def draw(
     return [lines, Drawn(f"{prefix}_regret_by_epsilon", points, tradeoff.table(groups, t, accountant), claims)]
 
 
-def draw_targets(
-    name: str, runs: Sequence[Run], t: int | None, aside: str = "", claims: str = "", style: PageStyle = SCREEN
-) -> Drawn:
+def _by_target(name: str, runs: Sequence[Run], t: int | None, aside: str, claims: str, style: PageStyle) -> Drawn:
     """Regret against the target epsilons; where these were run for several numbers of rounds, for each of them.
 
     t: the last round to count, or of these numbers the one to draw. aside: the end of the caption.
@@ -72,19 +101,18 @@ def draw_targets(
     return Drawn(name, frontier.figure_by_length(by_length, aside, style), table, claims)
 
 
-def draw_outsourced(
-    groups: Sequence[SettingRuns], prefix: str, t: int | None, judged: Sequence[JudgedClaim] = (),
-    style: PageStyle = SCREEN,
-) -> list[Drawn]:  # fmt: skip
+def _outsourced(
+    groups: Sequence[SettingRuns], prefix: str, t: int, judged: Sequence[JudgedClaim], style: PageStyle
+) -> list[Drawn]:
     """Regret of outsourced settings by iteration, against epsilon and against r, each with the claims about it."""
-    t = _checked(groups, t)
     at_t = release_by_epsilon.table(groups, t)
     pages = [(page, curves.table(groups)) for page in release_by_iteration.by_iteration(groups, style)]
     if any(g.private or g.first.claimed_epsilon is not None for g in groups):
         pages.append((release_by_epsilon.by_epsilon(groups, t, style), at_t))
     if (by_r := release_by_columns.by_columns(groups, t, style)) is not None:
         pages.append((by_r, at_t))
-    return [Drawn(f"{prefix}_{page.name}", page.figure, table, _about(judged, page.settings)) for page, table in pages]
+    claims = [verdicts(shown_in(judged, [group.first for group in page.settings])) for page, _ in pages]
+    return [Drawn(f"{prefix}_{p.name}", p.figure, table, c) for (p, table), c in zip(pages, claims, strict=True)]
 
 
 def _checked(groups: Sequence[SettingRuns], t: int | None) -> int:
@@ -95,56 +123,12 @@ def _checked(groups: Sequence[SettingRuns], t: int | None) -> int:
     return t or last
 
 
-def draw_experiment(
-    name: str, runs: Sequence[Run], t: int | None = None, accountant: str | None = None, style: PageStyle = SCREEN
-) -> list[Drawn]:
-    """All figures of an experiment, given its runs.
-
-    accountant: of the epsilons of federated runs; None: `ACCOUNTANT`.
-    With several problems or metrics in it, no picture has claims: which of them each is about, findings do not say.
-    Raises LoadError where there is nothing to draw, or no run has the accountant.
-    """
-    with mpl.rc_context(style.rc):  # figures of their own, without pyplot: no display, nothing to close
-        federated = [run for run in runs if not run.outsourced]
-        if points.has_targets(federated):
-            n = len({run.setting for run in runs if run.outsourced})
-            aside = f"Not in the picture: {n} outsourced setting{'s' * (n > 1)}." if n else ""
-            claims = verdicts(judge({name: runs})) if len(by_metric(runs)) == 1 else ""
-            return [draw_targets(name, federated, t, aside, claims, style)]
-        tables = [settings(group) for group in by_metric(runs)]
-        judged = judge({name: runs}) if len(tables) == 1 else []
-        claims = verdicts(judged)
-        if accountant is not None and any(run.outsourced for run in runs):
-            tradeoff.check_accountant([group for groups in tables for group in groups], accountant)
-        drawn = []
-        for groups in tables:
-            prefix = name if len(tables) == 1 else f"{name}_{slug(groups)}"
-            if name == cost.EXPERIMENT:
-                picture = cost.seconds_per_query(groups, style)
-                drawn.append(Drawn(f"{prefix}_seconds_per_query", picture, cost.table(groups), claims))
-            elif groups[0].first.outsourced:
-                drawn += draw_outsourced(groups, prefix, t, judged, style)
-            else:
-                drawn += draw(groups, prefix, t, accountant or ACCOUNTANT, claims, style)
-        return drawn
-
-
-def _about(found: Sequence[JudgedClaim], groups: Sequence[SettingRuns]) -> str:
-    """The claims whose settings are all on a page."""
-    return verdicts(shown_in(found, [group.first for group in groups]))
-
-
 def slug(groups: Sequence[SettingRuns]) -> str:
     """Tells the files of several problems or metrics in one experiment apart."""
     s = groups[0].first.summary
     problem = groups[0].first.config["problem"]
     variant = [value_in_words(problem[key]) for key in ("score", *VARIANTS) if problem.get(key) is not None]
     return "_".join(map(str, (s["problem"], s["n_agents"], s["metric"], *variant)))
-
-
-def experiments(results_dir: Path) -> list[str]:
-    """Those with a finished run."""
-    return sorted({path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")})
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -186,18 +170,18 @@ def _style(name: str, width: str | None) -> PageStyle:
     return STYLES[name].of_width(inches)
 
 
+@exit_code
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the pictures and print their paths; the exit code is 0, or 1 when an experiment could not be drawn."""
     args = _parse(argv)
     try:
         style, formats = _style(args.style, args.width), checked_formats(args.format)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    names = experiments(args.results_dir) if args.all else with_parts(args.results_dir, args.names)
-    failed = not names
-    if failed:
-        print(f"error: no finished run in {args.results_dir}: run python -m runners.demo", file=sys.stderr)
+        raise LoadError(str(error)) from error
+    names = finished_experiments(args.results_dir) if args.all else with_parts(args.results_dir, args.names)
+    if not names:
+        raise LoadError(f"no finished run in {args.results_dir}: run python -m runners.demo")
+    failed = False
     for name in names:
         try:
             writable(args.out)
@@ -209,13 +193,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (LoadError, OSError) as error:
             said = str(error)
             if isinstance(error, OSError):
-                said = (
-                    f"nothing can be written to {args.out} ({error.strerror or error}): give another place with --out"
-                )
+                why = error.strerror or error
+                said = f"nothing can be written to {args.out} ({why}): give another place with --out"
             print(f"error: {said}" if len(names) == 1 else f"error: {name}: {said}", file=sys.stderr)
             failed = True
-        except KeyboardInterrupt:
-            return 130
     return int(failed)
 
 

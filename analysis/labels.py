@@ -1,7 +1,9 @@
-"""Settings, metrics and keys of the configuration in words."""
+"""Settings and keys of the configuration in words."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
+
+from dpfbo.formats.summary import is_outsourced
 
 NAMES = {
     "ts": "TS",
@@ -23,7 +25,7 @@ NAMES = {
     "random_rows": "random rows",
 }
 
-PROBLEMS = {
+_PROBLEMS = {
     "grid_gp": "GP grid",
     "branin_grid": "Branin-Hoo grid",
     "loans": "loans (LendingClub)",
@@ -44,25 +46,10 @@ AWARE: dict[Any, str] = {True: "noise-aware", False: "unaware"}  # of the noise 
 
 VARIANTS = ("alpha", "function")  # settings of a problem that make it another one
 
-NOT_A_SETTING = (
-    "again",
-    "allow",
-    "seed",
-    "seeds",
-    "scale",
-    "sweep",
-    "launcher",
-    "results_dir",
-    "data_dir",
-    "problem.data_dir",
-    "experiment_name",
-    "progress",
-    "resume",
-    "executor",
-    "tracker",
-    "problem.preset",
-    "problem.n_jobs",
-)
+NOT_A_SETTING = {
+    "again", "allow", "seed", "seeds", "scale", "sweep", "launcher", "results_dir", "data_dir", "problem.data_dir",
+    "experiment_name", "progress", "resume", "executor", "tracker", "problem.preset", "problem.n_jobs",
+}  # fmt: skip
 
 _VALUES: dict[str, dict[Any, str]] = {
     "algorithm.follow": FOLLOW,
@@ -103,11 +90,6 @@ def label(config: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def is_outsourced(config: dict[str, Any]) -> bool:
-    """True where a curator and a modeler run the setting."""
-    return config["algorithm"].get("server") == "Curator"
-
-
 def claimed_epsilon(config: dict[str, Any]) -> float | None:
     """The epsilon of an outsourced setting whose release has one without a guarantee; None for others."""
     return None if config["algorithm"]["private"] else config["transform"].get("epsilon")
@@ -134,39 +116,32 @@ def adds_noise(config: dict[str, Any]) -> bool:
 def labels(configs: Sequence[dict[str, Any]], flats: Sequence[dict[str, Any]], hashes: Sequence[str]) -> list[str]:
     """One label for each setting; settings that would share one are told apart by what differs between them."""
     short = [label(config) for config in configs]
-    result = []
-    flats = [_without_calibrated(one) for one in flats]
-    for i, text in enumerate(short):
+    # A noise multiplier that was calibrated to a target epsilon follows from it, and tells no settings apart.
+    flats = [{k: v for k, v in f.items() if k != "privacy.z" or f.get("privacy.epsilon") is None} for f in flats]
+    found = []
+    for text, own in zip(short, flats, strict=True):
         keys = telling([flat for flat, other in zip(flats, short, strict=True) if other == text])
-        result.append(", ".join([text, *(in_words(key, flats[i][key]) for key in keys if key in flats[i])]))
-    return [
-        text if result.count(text) == 1 else f"{text}, {name[:6]}" for text, name in zip(result, hashes, strict=True)
-    ]
-
-
-def _without_calibrated(flat: dict[str, Any]) -> dict[str, Any]:
-    """The settings without a noise multiplier that follows from a target epsilon and tells nothing of its own."""
-    return {k: v for k, v in flat.items() if k != "privacy.z" or flat.get("privacy.epsilon") is None}
+        found.append(", ".join([text, *(in_words(key, own[key]) for key in keys if key in own)]))
+    return [text if found.count(text) == 1 else f"{text}, {name[:6]}" for text, name in zip(found, hashes, strict=True)]
 
 
 def flat(config: dict[str, Any], own_function: bool) -> dict[str, Any]:
     """The settings by dotted name, without those that do not belong to a setting or have no effect."""
-    ignored = NOT_A_SETTING if config["algorithm"]["private"] else (*NOT_A_SETTING, "privacy")
-    found: dict[str, Any] = {}
+    ignored = {*NOT_A_SETTING, *(() if config["algorithm"]["private"] else ("privacy",))}
+    if own_function:
+        ignored.add("problem.function_seed")
+    if config["problem"].get("subset_seed") == config.get("seed"):
+        ignored.add("problem.subset_seed")
+    return dict(_by_dotted_name(config, "", ignored))
 
-    def walk(node: dict[str, Any], prefix: str) -> None:
-        for key, value in node.items():
-            name = f"{prefix}{key}"
-            follows = name == "problem.subset_seed" and value == config.get("seed")
-            if name in ignored or follows or (name == "problem.function_seed" and own_function):
-                continue
-            if isinstance(value, dict):
-                walk(value, f"{name}.")
-            else:
-                found[name] = str(value) if isinstance(value, list) else value
 
-    walk(config, "")
-    return found
+def _by_dotted_name(node: dict[str, Any], prefix: str, ignored: Collection[str]) -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        name = f"{prefix}{key}"
+        if name not in ignored and isinstance(value, dict):
+            yield from _by_dotted_name(value, f"{name}.", ignored)
+        elif name not in ignored:
+            yield name, str(value) if isinstance(value, list) else value
 
 
 def telling(flats: Sequence[dict[str, Any]]) -> list[str]:
@@ -201,14 +176,9 @@ def value_in_words(value: object) -> str:
     return value.rsplit(".", 1)[-1] if isinstance(value, str) else str(value)
 
 
-def metric_label(metric: str) -> str:
-    """The metric in words."""
-    return {"one_minus_auc": "1 − AUC", "nmse": "normalised MSE"}.get(metric, metric.replace("_", " "))
-
-
 def problem_label(problem: str) -> str:
     """The problem in words."""
-    return PROBLEMS.get(problem, problem.replace("_", " "))
+    return _PROBLEMS.get(problem, problem.replace("_", " "))
 
 
 def variant_in_words(problem: dict[str, Any]) -> str:
@@ -216,19 +186,6 @@ def variant_in_words(problem: dict[str, Any]) -> str:
     known = {key: problem[key] for key in VARIANTS if problem.get(key) is not None}
     words = (value_in_words(v) if key == "function" else in_words(f"problem.{key}", v) for key, v in known.items())
     return "".join(f", {text}" for text in words)
-
-
-def large_delta(values: Iterable[float]) -> str:
-    """The warning that follows a delta above .01, with its space before; nothing for smaller ones."""
-    largest = max(values, default=0.0)
-    return f" (large: a chance of {largest:.0%} that ε protects nobody; 0.001 is usual)" if largest > 0.01 else ""
-
-
-def epsilon_words(epsilon: float | None) -> str:
-    """Epsilon with two decimals, or two digits where it is small: a real cost is never 0.00."""
-    if epsilon is None:
-        return "none"
-    return f"{epsilon:.2f}" if epsilon >= 0.1 else f"{epsilon:.2g}"
 
 
 def joined_by_or(values: Iterable[float]) -> str:

@@ -12,11 +12,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from analysis.labels import FOLLOW, NAMES, VARIANTS, claimed_epsilon, flat, is_outsourced, labels
-from analysis.labels import label as label
-from analysis.labels import metric_label as metric_label
-from analysis.plain_files import check_plain, plain_bytes, plain_yaml
-from analysis.schema import NOISE, lacking
+from analysis.labels import FOLLOW, NAMES, VARIANTS, claimed_epsilon, flat, labels
+from dpfbo.formats.bounded import plain, read_plain, read_yaml
+from dpfbo.formats.summary import NOISE, is_outsourced, lacking
 
 
 class LoadError(RuntimeError):
@@ -65,21 +63,14 @@ class Run:
 
     @property
     def flat(self) -> dict[str, Any]:
-        """The settings of the run by dotted name, without those that tell no setting apart."""
+        """The settings of the run by dotted name, without those by which no two settings differ."""
         return flat(self.config, self.own_function)
 
     @cached_property
     def epsilon_spent(self) -> list[float]:
         """Epsilon of what was released before the query of each round 0..T, by the run's accountant; may be inf."""
         file = self.path / "server.parquet"
-        try:
-            check_plain(file)
-            released = pd.read_parquet(file, columns=["epsilon"])["epsilon"]
-        except (OSError, ValueError, KeyError) as error:
-            why = getattr(error, "strerror", None) or (
-                "not there" if not file.exists() else " ".join(str(error).split())
-            )
-            raise LoadError(f"{file} cannot be read ({why}): delete its folder and run it again") from error
+        released = _read(file, lambda: pd.read_parquet(plain(file), columns=["epsilon"])["epsilon"])
         if released.empty:
             return [0.0] * len(self.curve)
         spent = [0.0, *released.astype(float).fillna(float("inf"))]
@@ -108,11 +99,8 @@ class SettingRuns:
 
     def curve(self) -> pd.DataFrame:
         """Columns `mean` and `se` over the seeds of each run's mean over agents, indexed by round 0..T."""
-        return self._curve.copy()
-
-    @cached_property
-    def _curve(self) -> pd.DataFrame:
-        return curves([self]).groupby("round")["mean"].agg(["mean", "sem"]).rename(columns={"sem": "se"})
+        values = pd.concat([pd.Series(run.curve) for run in self.runs]).rename_axis("round")
+        return values.groupby(level="round").agg(["mean", "sem"]).rename(columns={"sem": "se"})
 
     def at(self, round: int) -> tuple[float, float | None]:
         """Mean and standard error (None with one seed) after a round."""
@@ -138,17 +126,24 @@ def load(results_dir: Path, experiment: str) -> list[Run]:
         raise LoadError(f"the experiment must be the name of a folder in {results_dir}, got {experiment!r}")
     folders = sorted(path.parent for path in (results_dir / experiment).glob("*/*/summary.json"))
     if not folders:
-        raise LoadError(_what_to_run(results_dir, experiment))
-    return sorted((_read(folder) for folder in folders), key=lambda run: (run.setting, run.seed))
+        command = "runners.demo" if experiment == "demo" else f"runners.run experiment_name={experiment}"
+        known = ", ".join(finished_experiments(results_dir))
+        others = f" (there are results of {known})" if known else ""
+        raise LoadError(f"no finished run of {experiment!r} in {results_dir}{others}: run python -m {command}")
+    return sorted((_run(folder) for folder in folders), key=lambda run: (run.setting, run.seed))
+
+
+def finished_experiments(results_dir: Path) -> list[str]:
+    """The names of the experiments with a finished run."""
+    return sorted({path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")})
 
 
 def with_parts(results_dir: Path, names: Iterable[str]) -> list[str]:
     """The experiments; one without finished runs, such as `few`, stands for its parts, such as `few_school`."""
-    finished = {path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")}
-    found: list[str] = []
+    finished, found = finished_experiments(results_dir), list[str]()
     for name in names:
-        parts = sorted(other for other in finished if other.startswith(f"{name}_"))
-        found += parts if parts and name not in finished else [name]
+        parts = [] if name in finished else [other for other in finished if other.startswith(f"{name}_")]
+        found += parts or [name]
     return list(dict.fromkeys(found))
 
 
@@ -156,9 +151,8 @@ def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
     """Runs in groups that may share an axis: the same problem with the same number of agents, the same metric."""
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
-        s = run.summary
         variant = (run.config["problem"].get(key) for key in ("score", *VARIANTS))
-        key = (s["problem"], s["metric"], s["n_agents"], *variant)
+        key = (*(run.summary[key] for key in ("problem", "metric", "n_agents")), *variant)
         groups.setdefault(key, []).append(run)
     return list(groups.values())
 
@@ -172,39 +166,40 @@ def settings(runs: Sequence[Run]) -> list[SettingRuns]:
     by_hash: dict[str, list[Run]] = {}
     for run in runs:
         by_hash.setdefault(run.setting, []).append(run)
-    groups = list(by_hash.values())
-    firsts = [group[0] for group in groups]
+    firsts = [group[0] for group in by_hash.values()]
     named = labels([run.config for run in firsts], [run.flat for run in firsts], [run.setting for run in firsts])
-    found = [SettingRuns(name, tuple(group)) for name, group in zip(named, groups, strict=True)]
+    found = [SettingRuns(name, tuple(group)) for name, group in zip(named, by_hash.values(), strict=True)]
     return sorted(found, key=lambda setting: (*_order(setting.runs), setting.label))
 
 
-def curves(groups: Iterable[SettingRuns]) -> pd.DataFrame:
-    """One row for each setting, seed and round: `setting` (label), `seed`, `round`, `mean` over the agents."""
-    frames = [
-        pd.DataFrame({"setting": g.label, "seed": run.seed, "round": range(len(run.curve)), "mean": run.curve})
-        for g in groups
-        for run in g.runs
-    ]
-    return pd.concat(frames, ignore_index=True)
+def _order(group: Sequence[Run]) -> tuple[Any, ...]:
+    config, names = group[0].config, list(NAMES)
+    a = config["algorithm"]
+    rank = names.index(a["name"]) if a["name"] in names else len(names)
+    if group[0].outsourced:
+        transform, aware = config["transform"], a["modeler"]["noise_aware"]
+        return rank, a["name"], not aware, [transform.get("epsilon") or 0.0, transform.get("r") or 0]
+    noise = [_spent(group), *(config["privacy"][key] for key in NOISE)] if a["private"] else []
+    follow = list(FOLLOW).index(a["follow"]) if a.get("follow") in FOLLOW else -1
+    return rank, a["name"], a["P"], noise, follow
+
+
+def _spent(group: Sequence[Run]) -> float:
+    """The epsilon of a setting by its own accountant, the largest over the seeds, to the digits that tables show."""
+    values = [run.summary["epsilon"][run.summary["accountant"]] for run in group]
+    return math.inf if None in values else round(max(values), 6)
 
 
 def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
     """The units that the standard errors are over: `3 seeds, each another function`."""
     counts = sorted({len(g.runs) for g in groups})
     phrase = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
-    if counts[-1] > 1 and all(run.own_function for g in groups for run in g.runs):
+    runs = [run for g in groups for run in g.runs] if counts[-1] > 1 else []
+    if runs and all(run.own_function for run in runs):
         phrase += ", each another function"
-    elif counts[-1] > 1 and all(run.own_sample for g in groups for run in g.runs):
+    elif runs and all(run.own_sample for run in runs):
         phrase += ", each another sample of one file"
     return phrase
-
-
-def _what_to_run(results_dir: Path, experiment: str) -> str:
-    command = "runners.demo" if experiment == "demo" else f"runners.run experiment_name={experiment}"
-    finished = sorted({path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")})
-    others = f" (there are results of {', '.join(finished)})" if finished else ""
-    return f"no finished run of {experiment!r} in {results_dir}{others}: run python -m {command}"
 
 
 def normalised(config: Any) -> Any:
@@ -227,38 +222,22 @@ def _class_names(node: Any) -> Any:
     return named
 
 
-def _read(folder: Path) -> Run:
-    summary = _parsed(folder / "summary.json", json.loads)
-    config = normalised(_parsed(folder / "config.yaml", plain_yaml))
-    wrong = lacking(summary, config)
-    if wrong:
+def _run(folder: Path) -> Run:
+    files = folder / "summary.json", folder / "config.yaml"
+    summary = _read(files[0], lambda: json.loads(read_plain(files[0]).decode()))
+    config = normalised(_read(files[1], lambda: read_yaml(files[1])))
+    if wrong := lacking(summary, config):
         raise LoadError(f"{folder} was not written by this version ({wrong}): delete it and run it again")
     return Run(summary["setting"], summary["seed"], config, summary, folder)
 
 
-def _parsed(file: Path, parse: Callable[[str], Any]) -> Any:
+def _read(file: Path, content: Callable[[], Any]) -> Any:
     try:
-        return parse(plain_bytes(file).decode())
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise LoadError(
-            f"{file} cannot be read ({' '.join(str(error).split())}): delete its folder and run it again"
-        ) from error
+        return content()
+    except (OSError, ValueError, KeyError, RecursionError, yaml.YAMLError) as error:
+        raise LoadError(f"{file} cannot be read ({why(file, error)}): delete its folder and run it again") from error
 
 
-def _spent(group: Sequence[Run]) -> float:
-    """The epsilon of a setting by its own accountant, the largest over the seeds, to the digits that tables show."""
-    values = [run.summary["epsilon"][run.summary["accountant"]] for run in group]
-    return math.inf if None in values else round(max(values), 6)
-
-
-def _order(group: Sequence[Run]) -> tuple[Any, ...]:
-    config = group[0].config
-    a = config["algorithm"]
-    names = list(NAMES)
-    rank = names.index(a["name"]) if a["name"] in names else len(names)
-    if group[0].outsourced:
-        transform, aware = config["transform"], a["modeler"]["noise_aware"]
-        return rank, a["name"], not aware, [transform.get("epsilon") or 0.0, transform.get("r") or 0]
-    noise = [_spent(group), *(config["privacy"][key] for key in NOISE)] if a["private"] else []
-    follow = list(FOLLOW).index(a["follow"]) if a.get("follow") in FOLLOW else -1
-    return rank, a["name"], a["P"], noise, follow
+def why(file: Path, error: Exception) -> str:
+    """The reason of an error that came from reading a file, in one line without the file's name."""
+    return getattr(error, "strerror", None) or " ".join(str(error).removeprefix(f"{file} ").split())

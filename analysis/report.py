@@ -3,9 +3,7 @@
 import argparse
 import os
 import platform
-import re
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +13,10 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import Progress
 
-from analysis.arguments import parsed
-from analysis.claims import claims, judge
+from analysis.arguments import exit_code, parsed
+from analysis.claims import claims, figure_number, judge
 from analysis.drawing.files import writable
 from analysis.drawing.page import unbroken
 from analysis.evidence import verdict_table
@@ -26,7 +24,8 @@ from analysis.evidence.claim import JudgedClaim
 from analysis.evidence.verdicts import NOT_RUN
 from analysis.html import privacy as report_privacy
 from analysis.html.sections import Section, section
-from analysis.load import LoadError, with_parts
+from analysis.load import LoadError, Run, finished_experiments, with_parts
+from dpfbo.formats.files import replace_text
 
 TEMPLATE = Path(__file__).parent / "html" / "report.html.j2"
 SHIPPED = ("demo", "school")  # experiments of this package that no published claim is about
@@ -40,17 +39,12 @@ experiment that it cannot be read or drawn; 2 for unknown options."""
 
 
 def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
-    """The experiments with finished runs, all or the named ones: first the user's own.
-
-    The others follow in the order of the paper.
+    """The experiments with finished runs, all or the named ones: the user's own, then the others as in the paper.
 
     Raises LoadError if there is none, or a named one is missing.
     """
     claimed = {claim.experiment for claim in claims()}
-    found = sorted(
-        {path.parts[-4] for path in results_dir.glob("*/*/*/summary.json")},
-        key=lambda name: (name in claimed or name in SHIPPED, _as_in_paper(name)),
-    )
+    found = sorted(finished_experiments(results_dir), key=lambda n: (n in claimed or n in SHIPPED, figure_number(n), n))
     if not found:
         raise LoadError(f"no finished run in {results_dir}: run python -m runners.sweep experiment=NAME")
     for name in names:
@@ -77,11 +71,10 @@ def judged(sections: Sequence[Section], names: Sequence[str]) -> tuple[list[Judg
 
 @dataclass(frozen=True)
 class ExperimentClaims:
-    """The claims about one experiment. kinds: the counts of those that were judged."""
+    """The claims about one experiment."""
 
     experiment: str
     findings: tuple[JudgedClaim, ...]
-    kinds: Sequence[tuple[str, dict[str, int]]]
 
     @property
     def figures(self) -> str:
@@ -89,19 +82,20 @@ class ExperimentClaims:
 
     @property
     def judged(self) -> list[JudgedClaim]:
-        return _judged_of(self.findings)
+        return [f for f in self.findings if f.verdict != NOT_RUN]
 
     @property
     def not_run(self) -> list[JudgedClaim]:
         return [f for f in self.findings if f.verdict == NOT_RUN]
 
     @property
+    def kinds(self) -> Sequence[tuple[str, dict[str, int]]]:
+        """The counts of those that were judged."""
+        return verdict_table.kinds(self.judged)
+
+    @property
     def run(self) -> bool:
         return bool(self.judged)
-
-
-def _judged_of(found: Sequence[JudgedClaim]) -> list[JudgedClaim]:
-    return [f for f in found if f.verdict != NOT_RUN]
 
 
 def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Sequence[str], made: datetime) -> str:
@@ -111,22 +105,23 @@ def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Seq
     by_experiment: dict[str, list[JudgedClaim]] = {}
     for claim in found:
         by_experiment.setdefault(claim.experiment, []).append(claim)
-    about = [ExperimentClaims(k, tuple(v), verdict_table.kinds(_judged_of(v))) for k, v in by_experiment.items()]
-    private = [(s.experiment, s.private) for s in sections if s.private]
+    about = {name: ExperimentClaims(name, tuple(findings)) for name, findings in by_experiment.items()}
+    known = [f for f in found if f.verdict != NOT_RUN]
+    runs = [run for s in sections for run in s.runs]
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         made=made.strftime("%Y-%m-%d %H:%M UTC"),
         sections=sections,
         anchors={s.experiment: s.anchor for s in sections},
         notes=notes,
-        commits=_commits(sections),
-        kinds=verdict_table.kinds(_judged_of(found)),
+        commits=_commits(runs),
+        kinds=verdict_table.kinds(known),
         rule=verdict_table.RULE,
-        remarks=verdict_table.notes(_judged_of(found)),
-        claims={one.experiment: one for one in about},
-        not_run=[one for one in about if one.not_run],
-        privacy=report_privacy.table(private),
-        covers=sorted({run.summary["epsilon_covers"] for s in sections for run in s.runs if run.summary["private"]}),
-        executors=_executors(sections),
+        remarks=verdict_table.notes(known),
+        claims=about,
+        not_run=[one for one in about.values() if one.not_run],
+        privacy=report_privacy.table([(s.experiment, s.private) for s in sections if s.private]),
+        covers=sorted({run.summary["epsilon_covers"] for run in runs if run.summary["private"]}),
+        executors=Counter(map(_executor, runs)).most_common(),
         machine=_machine(),
     )
 
@@ -136,41 +131,16 @@ def _whole(text: str) -> str:
     return unbroken(text).replace("ε ", "ε\u00a0")
 
 
-def write(page: str, path: Path, private: bool = False) -> None:
-    """Write the page whole or not at all. private: for its owner alone, as the records of real data are."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(page)
-        os.chmod(temporary, 0o600 if private else 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _as_in_paper(name: str) -> tuple[bool, tuple[tuple[int, int | str], ...]]:
-    """fig2c before fig10, and what is no figure last."""
-    parts = re.findall(r"\d+|\D+", name)
-    return not name.startswith("fig"), tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts)
-
-
-def _commits(sections: Sequence[Section]) -> list[tuple[str, bool, int]]:
+def _commits(runs: Sequence[Run]) -> list[tuple[str, bool, int]]:
     """Commit (12 characters, empty if not recorded), whether there were changes beside it, number of runs."""
-    counts = Counter(run.summary.get("commit") or "" for s in sections for run in s.runs)
+    counts = Counter(run.summary.get("commit") or "" for run in runs)
     return [(name.rstrip("+")[:12], name.endswith("+"), n) for name, n in counts.most_common()]
 
 
-def _executors(sections: Sequence[Section]) -> list[tuple[str, int]]:
-    """The executors that computed the agents, and the number of runs of each."""
-    found: Counter[str] = Counter()
-    for s in sections:
-        for run in s.runs:
-            executor = run.config.get("executor", {})
-            parts = [str(executor.get("name", "not recorded")), str(executor.get("device", ""))]
-            found[", ".join(filter(None, parts))] += 1
-    return found.most_common()
+def _executor(run: Run) -> str:
+    """The executor that computed the agents, and its device."""
+    executor = run.config.get("executor", {})
+    return ", ".join(filter(None, (str(executor.get("name", "not recorded")), str(executor.get("device", "")))))
 
 
 def _machine() -> list[tuple[str, str]]:
@@ -197,41 +167,29 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:
     """Read and draw, with a bar on stderr."""
     console = Console(file=sys.stderr)  # held: what figures say goes elsewhere meanwhile
-    columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}")
-    progress = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
-    with progress:
-        task, sections = progress.add_task("", total=len(names)), []
-        for name in names:
-            progress.update(task, description=name.replace("[", r"\["))
-            sections.append(section(results_dir, name))
-            progress.advance(task)
-    return sections
+    with Progress(console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as progress:
+        return [section(results_dir, name) for name in progress.track(names, description="experiments")]
 
 
+@exit_code
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report and print its path; the exit code is 0, or 1 when something or all is missing."""
     args = _parse(argv)
+    if args.out.is_dir():
+        raise LoadError(f"--out must be a file, and {args.out} is a folder")
+    writable(args.out.parent)
+    asked = with_parts(args.results_dir, args.experiments)
+    sections = _collect(args.results_dir, experiments(args.results_dir, asked))
+    found, not_judged = judged(sections, asked)
+    notes = [*(note for s in sections for note in s.notes), *not_judged]
+    private = any(run.real for s in sections for run in s.runs)
+    page = render(sections, found, notes, datetime.now(UTC))
     try:
-        if args.out.is_dir():
-            raise LoadError(f"--out must be a file, and {args.out} is a folder")
-        writable(args.out.parent)
-        asked = with_parts(args.results_dir, args.experiments)
-        sections = _collect(args.results_dir, experiments(args.results_dir, asked))
-        found, not_judged = judged(sections, asked)
-        notes = [*(note for s in sections for note in s.notes), *not_judged]
-        private = any(run.real for s in sections for run in s.runs)
-        write(render(sections, found, notes, datetime.now(UTC)), args.out, private)
-    except LoadError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(args.out, page, durable=False, mode=0o600 if private else 0o644)
     except OSError as error:
-        print(
-            f"error: {args.out} cannot be written ({error.strerror or error}): give another file with --out",
-            file=sys.stderr,
-        )
-        return 1
-    except KeyboardInterrupt:
-        return 130
+        why = error.strerror or error
+        raise LoadError(f"{args.out} cannot be written ({why}): give another file with --out") from error
     for note in notes:
         print(f"error: {note}", file=sys.stderr)
     print(args.out)

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.arguments import parsed
-from analysis.labels import epsilon_words, large_delta, metric_label, problem_label, variant_in_words
+from analysis.arguments import exit_code, parsed
+from analysis.labels import problem_label, variant_in_words
 from analysis.load import LoadError, SettingRuns, by_metric, load, seeds_phrase, settings
+from dpfbo.formats.words import epsilon_in_words, large_delta, metric_in_words
 
 ROUNDS = (5, 20, 40)  # the table's, with T
 NUMBER_WIDTH = 8  # columns of `0.1234 ±`
@@ -61,7 +62,7 @@ def table(groups: Sequence[SettingRuns], rounds: Sequence[int], width: int = WID
     better = "lower is better" if s["lower_is_better"] else "higher is better"
     problem = problem_label(s["problem"]) if groups[0].first.outsourced else s["problem"]
     problem += variant_in_words(groups[0].first.config["problem"])
-    of = f"{metric_label(s['metric'])} ({better}) on {problem}, {participants(groups)}"
+    of = f"{metric_in_words(s['metric'])} ({better}) on {problem}, {participants(groups)}"
     result = Table(
         title=Text(f"{s['experiment']}: {of}"),
         title_justify="left",
@@ -72,7 +73,7 @@ def table(groups: Sequence[SettingRuns], rounds: Sequence[int], width: int = WID
     names = accountants(groups)
     rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
     heading = "ε " + " / ".join(f"{name} (≈)" if name in rough else name for name in names)
-    epsilons = [epsilon_in_words(g, names) for g in groups]
+    epsilons = [epsilons_in_words(g, names) for g in groups]
     regrets = [[_with_error(row["regret"][str(t)]) for t in rounds] for row in rows(groups, rounds)]
     room = width - NAME_WIDTH - max(map(len, [heading, *epsilons])) - 2
     longest = max(len(text) for texts in regrets for text in texts)
@@ -134,7 +135,7 @@ def accountants(groups: Sequence[SettingRuns]) -> list[str]:
     return list(dict.fromkeys(name for g in groups for name in g.first.summary["epsilon"]))
 
 
-def epsilon_in_words(group: SettingRuns, names: Sequence[str]) -> str:
+def epsilons_in_words(group: SettingRuns, names: Sequence[str]) -> str:
     """Epsilon by each of the accountants (– for one that does not apply), or why there is only one answer."""
     known = group.first.summary["epsilon"]
     values = [group.epsilon(name) for name in known]
@@ -144,15 +145,12 @@ def epsilon_in_words(group: SettingRuns, names: Sequence[str]) -> str:
         return "none (no noise)" if group.private else "none (not private)"
     if group.first.summary["n_charges"] == 0:
         return f"0 (nothing {'released' if group.first.outsourced else 'shared'})"
-    shown = {name: epsilon_words(v) for name, v in zip(known, values, strict=True)}
+    shown = {name: epsilon_in_words(v) for name, v in zip(known, values, strict=True)}
     return " / ".join(shown.get(name, "–") for name in names)
 
 
 def _cell(group: SettingRuns, t: int) -> dict[str, float | None] | None:
-    if t > group.rounds:
-        return None
-    mean, se = group.at(t)
-    return {"mean": mean, "se": se}
+    return None if t > group.rounds else dict(zip(("mean", "se"), group.at(t), strict=True))
 
 
 def _with_error(cell: dict[str, float | None] | None) -> str:
@@ -178,29 +176,24 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parsed(parser, argv)
 
 
+@exit_code
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the tables; the exit code is 0, or 1 when there is nothing to show."""
     args = _parse(argv)
-    try:
-        tables = [settings(runs) for runs in by_metric(load(args.results_dir, args.name))]
-        rounds = [args.rounds or default_rounds(groups) for groups in tables]
-        for groups, shown in zip(tables, rounds, strict=True):
-            check_rounds(groups, shown)
-        if args.json:
-            print(json.dumps([row for g, t in zip(tables, rounds, strict=True) for row in rows(g, t)], indent=2))
-            return 0
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=max(WIDTH, console.width))
-        for groups, shown in zip(tables, rounds, strict=True):
-            console.print(table(groups, shown, console.width))
-            for line in caption(groups):
-                console.print(line, highlight=False, markup=False)
-    except LoadError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    found = [settings(runs) for runs in by_metric(load(args.results_dir, args.name))]
+    shown = [(groups, args.rounds or default_rounds(groups)) for groups in found]
+    for groups, rounds in shown:
+        check_rounds(groups, rounds)
+    if args.json:
+        print(json.dumps([row for groups, rounds in shown for row in rows(groups, rounds)], indent=2))
+        return 0
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=max(WIDTH, console.width))
+    for groups, rounds in shown:
+        console.print(table(groups, rounds, console.width))
+        for line in caption(groups):
+            console.print(line, highlight=False, markup=False)
     return 0
 
 

@@ -18,30 +18,20 @@ The files hold private data, like rounds.parquet, but no seed, no state of a gen
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from dpfbo.checkpoint_files import (
-    FORMAT,
-    UNREADABLE,
-    WAY_OUT,
-    CheckpointError,
-    ReleaseFile,
-    content_of,
-    read_content,
-    write_file,
-)
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior
+from dpfbo.formats.checkpoint_file import WAY_OUT, CheckpointError, FileContent, read_file, round_path, write_file
 from dpfbo.outsourced.table import ReleasedTable
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.privacy.mechanism_code import changed
-from dpfbo.privacy.release import Diagnostics
+from dpfbo.privacy.release import Diagnostics, Release
 from dpfbo.records import RoundRecord, ServerRecord, packed, unpacked
 from dpfbo.run_result import Round, Sent
 
@@ -55,8 +45,8 @@ _VALUES, _FURTHER = "broadcast", "broadcast."  # names of the arrays of a broadc
 class RunOrigin:
     """The data and the code of the mechanism that a run is made from; None for what is not known.
 
-    data: `dpfbo.problems.data_fingerprint`. code: `dpfbo.privacy.mechanism_code.code_digests`. any_code: rounds that
-    other code made are gone on with, as a simulation may.
+    data: `dpfbo.problems.data_fingerprint`. code: `dpfbo.privacy.mechanism_code.code_digests`. any_code: a run may go
+    on with rounds that other code made, as a simulation may.
     """
 
     data: str | None
@@ -78,11 +68,35 @@ class RunOrigin:
 
     @staticmethod
     def of(entries: Any) -> "RunOrigin":
-        """The origin that a file's entries tell; nothing is known from None. Raises ValueError for others."""
+        """The origin in a file's entries; nothing is known from None. Raises ValueError for entries of other types."""
         data, code = (None, None) if entries is None else (entries["data"], entries["code"])
-        if not (data is None or isinstance(data, str)) or not (code is None or isinstance(code, dict)):
+        if not isinstance(data, str | None) or not isinstance(code, dict | None):
             raise ValueError("the file has an origin that is none")
         return RunOrigin(data, None if code is None else {str(name): str(digest) for name, digest in code.items()})
+
+
+class ReleaseFile:
+    """One release of a server or a curator, on disk before it is charged (a `dpfbo.privacy.release.KeptRelease`)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    def load(self, round: int) -> tuple[Release, Sequence[int] | None] | None:
+        """The kept release and the order of its rows if it is of this round, else None."""
+
+        def parse(file: FileContent) -> tuple[Release, Sequence[int] | None] | None:
+            if file.meta["round"] != round:
+                return None
+            values = torch.from_numpy(file.arrays["values"])
+            return Release(values, file.meta["sigma"], file.meta["sensitivity"]), file.meta["order"]
+
+        return read_file(self.path, parse)
+
+    def save(self, round: int, release: Release, order: Sequence[int] | None = None) -> None:
+        """Write a release durably; it replaces the previous one."""
+        self.path.parent.mkdir(exist_ok=True)
+        meta = {"round": round, "sigma": release.sigma, "sensitivity": release.sensitivity, "order": order}
+        write_file(self.path, meta, {"values": release.values.numpy()}, durable=True)
 
 
 class Checkpoint:
@@ -99,8 +113,8 @@ class Checkpoint:
 
     def append(self, done: Round) -> None:
         """Write one more round. The file survives a killed process; after a power cut it may be missing."""
-        arrays: dict[str, Any] = packed(done.agents)
-        meta: dict[str, Any] = {"format": FORMAT, "round": done.agents.round, "seconds": done.seconds}
+        t, arrays = done.agents.round, packed(done.agents)
+        meta: dict[str, Any] = {"round": t, "seconds": done.seconds}
         if done.broadcast is not None:
             meta["broadcast"] = type(done.broadcast).__name__
             arrays[_VALUES] = done.broadcast.values.numpy()
@@ -110,12 +124,11 @@ class Checkpoint:
             meta["server"] = {name: value for name, value in vars(done.server).items() if name != "round"}
         if done.diagnostics is not None:  # of a simulation
             meta["diagnostics"] = vars(done.diagnostics)
-        t = done.agents.round
         meta["before"] = self._before(t)
         if self._origin is not None and not self._told:
             meta["origin"] = {"data": self._origin.data, "code": self._origin.code}
         self.folder.mkdir(exist_ok=True)
-        self._last = t, write_file(self._path(t), meta, arrays, durable=False)
+        self._last = t, write_file(round_path(self.folder, t), meta, arrays, durable=False)
         self._told = True
 
     def rounds(self, known: int | None = None) -> Iterator[Round]:
@@ -126,17 +139,20 @@ class Checkpoint:
         the rounds are not lost. Raises CheckpointError for a file that is not the next of this run, or has another
         origin.
         """
-        previous = None
+        before = None if self._run is None else _head(self._run)
         for t in count() if known is None else range(known):
-            kept = self._read(t)
+            kept = self._read(t) if known is None else self._read_known(t)
             if kept is None:
-                if known is None:
-                    return
-                raise self._lost(t)
-            kept.check_follows(previous, None if self._run is None else _head(self._run), self._path(t))
+                return
+            path = round_path(self.folder, t)
+            if before not in (None, kept.before):
+                fault = "is of another run (other settings or another seed)"
+                if t > 0:
+                    fault = "does not follow from the round before it, one of them is of another run or was edited"
+                raise CheckpointError(f"{path} {fault}: {WAY_OUT}")
             if self._origin is not None:
-                self._origin.check(kept.origin, self._path(t))
-            previous = kept
+                self._origin.check(kept.origin, path)
+            before = kept.digest
             yield kept.round
 
     def read(self) -> list[Round]:
@@ -145,20 +161,18 @@ class Checkpoint:
 
     def record(self, t: int) -> RoundRecord:
         """The queries of a round that was read or written before. Raises OSError if its file cannot be read."""
-        kept = self._read(t)
-        if kept is None:
-            raise self._lost(t)
-        return kept.round.agents
+        return self._read_known(t).round.agents
 
     def _read(self, t: int) -> "_KeptRound | None":
         """A round; None if its file is absent or unreadable. Raises OSError if it exists and cannot be opened."""
-        content = content_of(path := self._path(t))
-        if content is None:
-            return None
-        try:
-            return _round(*read_content(content, path), t, path)
-        except UNREADABLE:
-            return None
+        path = round_path(self.folder, t)
+        return read_file(path, lambda file: _KeptRound.of(file, t, path))
+
+    def _read_known(self, t: int) -> "_KeptRound":
+        if (kept := self._read(t)) is not None:
+            return kept
+        path = round_path(self.folder, t)
+        raise OSError(f"{path} was there before and cannot be read any more: restore it, or start again")
 
     def _before(self, t: int) -> str:
         """The digest that binds round t to the round before it, or to the run."""
@@ -168,9 +182,6 @@ class Checkpoint:
             kept = self._read(t - 1)
             self._last = t - 1, "" if kept is None else kept.digest
         return self._last[1]
-
-    def _lost(self, t: int) -> OSError:
-        return OSError(f"{self._path(t)} was there before and cannot be read any more: restore it, or start again")
 
     def forget_from(self, t: int, released: int | None = None) -> None:
         """Delete the files of rounds t and later, which follow a gap, and a kept release of another round.
@@ -192,16 +203,13 @@ class Checkpoint:
             self.folder.rename(old)
             shutil.rmtree(old)
 
-    def release_file(self) -> "ReleaseFile":
+    def release_file(self) -> ReleaseFile:
         """The file for a release whose noise cannot be drawn again."""
         return ReleaseFile(self.folder / "release.npz")
 
-    def curator_file(self) -> "ReleaseFile":
+    def curator_file(self) -> ReleaseFile:
         """The file for a curator's release, which is needed until the run ends."""
         return ReleaseFile(self.folder / "curator.npz")
-
-    def _path(self, t: int) -> Path:
-        return self.folder / f"round-{t:05d}.npz"
 
 
 def check_charged(rounds: Iterable[Round], ledger: Ledger) -> None:
@@ -225,36 +233,22 @@ class _KeptRound:
     before: str
     origin: RunOrigin
 
-    def check_follows(self, previous: "_KeptRound | None", head: str | None, path: Path) -> None:
-        """Raise CheckpointError unless the file was written after the previous one, or first in the run of `head`."""
-        if previous is None and head is not None and self.before != head:
-            raise CheckpointError(f"{path} is of another run (other settings or another seed): {WAY_OUT}")
-        if previous is not None and self.before != previous.digest:
-            raise CheckpointError(
-                f"{path} does not follow from the round before it, one of them is of another run or was edited: "
-                f"{WAY_OUT}"
-            )
-
-
-def _round(meta: dict[str, Any], arrays: dict[str, np.ndarray], digest: str, t: int, path: Path) -> _KeptRound:
-    """Round t from the content of its file. Raises CheckpointError, or one of `UNREADABLE`."""
-    if meta["round"] != t:
-        raise CheckpointError(f"{path} is of round {meta['round']!r}: {WAY_OUT}")
-    agents = unpacked(t, arrays)
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    broadcast = None
-    if "broadcast" in meta:
-        others = {name.removeprefix(_FURTHER): tensors[name] for name in tensors if name.startswith(_FURTHER)}
-        broadcast = _SENT[meta["broadcast"]](tensors[_VALUES], **others)
-    server, diagnostics = None, None
-    if "server" in meta:
-        if broadcast is None:
+    @staticmethod
+    def of(file: FileContent, t: int, path: Path) -> "_KeptRound":
+        """Round t from its file. Raises CheckpointError, or an error that `read_file` expects of unreadable files."""
+        meta, tensors = file.meta, {name: torch.from_numpy(array) for name, array in file.arrays.items()}
+        if meta["round"] != t:
+            raise CheckpointError(f"{path} is of round {meta['round']!r}: {WAY_OUT}")
+        broadcast = None
+        if "broadcast" in meta:
+            others = {name.removeprefix(_FURTHER): tensors[name] for name in tensors if name.startswith(_FURTHER)}
+            broadcast = _SENT[meta["broadcast"]](tensors[_VALUES], **others)
+        if "server" in meta and broadcast is None:
             raise ValueError("the file has a server's record and no broadcast")
-        server = ServerRecord(t, **meta["server"])
-    if "diagnostics" in meta:
-        diagnostics = Diagnostics(**meta["diagnostics"])
-    done = Round(agents, broadcast, server, diagnostics, meta["seconds"])
-    return _KeptRound(done, digest, meta["before"], RunOrigin.of(meta.get("origin")))
+        server = ServerRecord(t, **meta["server"]) if "server" in meta else None
+        diagnostics = Diagnostics(**meta["diagnostics"]) if "diagnostics" in meta else None
+        done = Round(unpacked(t, file.arrays), broadcast, server, diagnostics, meta["seconds"])
+        return _KeptRound(done, file.digest, meta["before"], RunOrigin.of(meta.get("origin")))
 
 
 def _head(run: str | None) -> str:

@@ -14,7 +14,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from dpfbo.files import replace_file
+from dpfbo.formats.files import replace_file
 from runners.arguments import Parser
 from runners.record.best_found import as_rows, best_in
 from runners.record.finished import EARLIER

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from threadpoolctl import threadpool_limits
 
 from dpfbo import checks
-from dpfbo.privacy.accounting import epsilon_in_words
+from dpfbo.formats.words import epsilon_in_words
 from dpfbo.run_result import Round
 from runners.arguments import Parser
 from runners.compose.composition import Composition

@@ -14,6 +14,8 @@ from omegaconf import DictConfig
 
 from dpfbo import records
 from dpfbo.checkpoint import Checkpoint, RunOrigin
+from dpfbo.formats.round_metrics import QUANTILES, regret_metrics, server_metrics
+from dpfbo.formats.summary import PERCENT
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.mechanism_code import code_digests
@@ -36,7 +38,6 @@ from runners.resumption import resumed
 logger = logging.getLogger(__name__)
 
 MANY_AGENTS = 1000  # of more, the summary tells quantiles of the final metric
-QUANTILES = ("5", "25", "50", "75", "95")  # percent
 _PROGRESS_SECONDS = 1.0  # seconds between two writes of progress.json
 
 
@@ -305,17 +306,13 @@ def _spread(result: Result) -> dict[str, Any]:
     last = result.rounds[-1]
     if len(last.y) <= MANY_AGENTS or math.isnan(last.mean):
         return {}
-    return {"quantiles": dict(zip(QUANTILES, last.quantiles([int(p) / 100 for p in QUANTILES]), strict=True))}
+    return {"quantiles": dict(zip(map(str, PERCENT), last.quantiles([p / 100 for p in PERCENT]), strict=True))}
 
 
 def _metrics(done: Round) -> dict[str, float | None]:
     """The metrics of one round, for a tracker."""
-    low, median, high = done.agents.quantiles([0.1, 0.5, 0.9])
-    metrics: dict[str, float | None] = {
-        "regret/mean": done.agents.mean, "regret/q10": low, "regret/median": median, "regret/q90": high,
-        **{f"seconds/{phase}": seconds for phase, seconds in done.seconds.items()},
-    }  # fmt: skip
+    metrics = regret_metrics(done.agents.mean, done.agents.quantiles([*QUANTILES.values()]))
+    metrics |= {f"seconds/{phase}": seconds for phase, seconds in done.seconds.items()}
     if done.server is not None:
-        row = records.server_row(done.server, done.diagnostics)
-        metrics.update({"epsilon" if k == "epsilon" else f"server/{k}": v for k, v in row.items() if k != "round"})
+        metrics |= server_metrics(records.server_row(done.server, done.diagnostics))
     return metrics

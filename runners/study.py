@@ -11,10 +11,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from dpfbo import checks
-from dpfbo.bounded import check_yaml, read_at_most, read_plain
-from dpfbo.checkpoint_files import CheckpointError
 from dpfbo.checks import SettingError
-from dpfbo.files import replace_file
+from dpfbo.formats.bounded import check_yaml, read_at_most, read_plain
+from dpfbo.formats.checkpoint_file import CheckpointError
+from dpfbo.formats.files import replace_file
 from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.ledger import LedgerError
 from dpfbo.protocol.agent import Agent

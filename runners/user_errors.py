@@ -2,7 +2,7 @@
 
 from omegaconf.errors import OmegaConfBaseException
 
-from dpfbo.checkpoint_files import CheckpointError
+from dpfbo.formats.checkpoint_file import CheckpointError
 from dpfbo.gp.posterior import FactorisationError
 from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.budget import BudgetSpent

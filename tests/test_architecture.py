@@ -3,6 +3,8 @@
 import ast
 import io
 import re
+import subprocess
+import sys
 import tokenize
 from collections import Counter
 from functools import cache
@@ -17,9 +19,9 @@ PACKAGES = ("dpfbo", "runners", "analysis")
 # Rooms from the lowest: a room may import those of earlier steps, and none beside it.
 STEPS = {
     "dpfbo": (
-        "checks files clock bounded", "extensions", "rng space", "gp privacy", "records", "round_log", "run_result",
+        "checks formats clock", "extensions", "rng space", "gp privacy", "records", "round_log", "run_result",
         "outsourced", "problems", "federated",
-        "checkpoint_files", "checkpoint", "study", "audit protocol",
+        "checkpoint", "study", "audit protocol",
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",
@@ -28,7 +30,7 @@ STEPS = {
         "privacy theory status headroom board backfill upload workspace",
     ),
     "analysis": (
-        "arguments labels plain_files", "schema", "load", "tables evidence rounds", "claims drawing",
+        "labels", "load", "arguments evidence rounds", "tables claims", "drawing",
         "figures agents", "html", "report",
     ),
 }  # fmt: skip
@@ -37,6 +39,7 @@ FOREIGN = {
     "runners": {"analysis"},
     "analysis": {"dpfbo", "runners", "hydra", "wandb", "ray", "torch"},
 }
+FORMATS = "dpfbo.formats"  # the room of dpfbo that analysis may import; it knows no other
 MOST_FILES = {**dict.fromkeys(PACKAGES, 15), "tests": 20}  # in one folder, without __init__.py
 HYDRA_KEY = re.compile(r"\b(privacy|algorithm|problem|executor|tracker|transform|sweep)\.[a-z_]+")
 NO_SENTENCE = re.compile(r"(Of|What|How|Whether|Where)\b")
@@ -122,7 +125,25 @@ def test_imports_lead_downward(package):
 def test_layers(package):
     """Analysis reads files, runners compose and record, the library knows neither."""
     foreign = FOREIGN[package]
-    check_none(f"{p}: {n}" for p in files(package) for n in imports(p) if n.split(".")[0] in foreign)
+    names = ((p, n) for p in files(package) for n in imports(p) if not n.startswith(f"{FORMATS}."))
+    check_none(f"{p}: {n}" for p, n in names if n.split(".")[0] in foreign)
+
+
+def test_formats_know_nothing_of_the_rest():
+    names = ((p, n) for p in files("dpfbo/formats") for n in imports(p) if n.startswith("dpfbo"))
+    check_none(f"{p}: {n}" for p, n in names if not n.startswith(f"{FORMATS}."))
+
+
+def test_analysis_and_formats_load_neither_torch_nor_the_library():
+    """Importing every module of both loads no other room of the library, and none of its heavy dependencies."""
+    paths = [*files("dpfbo/formats"), *files("analysis")]
+    modules = [".".join(parts_of(path)).removesuffix(".__init__") for path in paths]
+    code = f"import importlib, sys; [importlib.import_module(name) for name in {modules}]; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    heavy = {"torch", "gpytorch", "linear_operator", "dp_accounting", "sklearn"}
+    check_none(name for name in loaded if name.split(".")[0] in heavy | {"runners"})
+    check_none(n for n in loaded if n.startswith("dpfbo.") and not f"{n}.".startswith(f"{FORMATS}."))
 
 
 def test_no_test_module_is_imported():

@@ -9,8 +9,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from analysis.drawing.looks import plain
 from analysis.drawing.page import text_width
-from analysis.labels import metric_label, problem_label, variant_in_words
+from analysis.labels import problem_label, variant_in_words
 from analysis.load import SettingRuns
+from dpfbo.formats.words import metric_in_words
 
 LOGARITHMIC_FROM = 4.0  # ratio of the largest to the smallest value
 
@@ -18,7 +19,7 @@ LOGARITHMIC_FROM = 4.0  # ratio of the largest to the smallest value
 def title(groups: Sequence[SettingRuns], what: str) -> str:
     """`1 − AUC by iteration: landmine problem, platt score`; of outsourced settings without the word problem."""
     s, score = groups[0].first.summary, groups[0].first.config["problem"].get("score")
-    metric = metric_label(s["metric"])
+    metric = metric_in_words(s["metric"])
     of = problem_label(s["problem"]) + ("" if groups[0].first.outsourced else " problem")
     of += variant_in_words(groups[0].first.config["problem"]) + (f", {score} score" if score else "")
     return f"{metric[0].upper()}{metric[1:]} {what}: {of}"
@@ -52,7 +53,7 @@ def span(groups: Sequence[SettingRuns], values: np.ndarray, headroom: float, lat
 def metric_axis(axes: Axes, groups: Sequence[SettingRuns], shown: Span) -> None:
     """Set the vertical axis."""
     of = "units of σ_y" if groups[0].first.outsourced else "mean over agents"
-    label_metric(axes, metric_label(groups[0].first.summary["metric"]), f" ({of})")
+    label_metric(axes, metric_in_words(groups[0].first.summary["metric"]), f" ({of})")
     if shown.logarithmic:
         axes.set_yscale("log", nonpositive="clip")
         axes.set_ylim(shown.low, shown.high)

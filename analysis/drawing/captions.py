@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from analysis.evidence.claim import JudgedClaim
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
-from analysis.labels import NAMES, epsilon_words, joined_by_or, large_delta
+from analysis.labels import NAMES, joined_by_or
 from analysis.load import SettingRuns, seeds_phrase
 from analysis.tables import stand_ins
+from dpfbo.formats.words import epsilon_in_words, large_delta
 
 SHARING = "Sharing helps: "  # begins every claim about a control, and the heading says as much
 MOST = 6  # claims beside a figure that are told one by one
@@ -79,7 +80,7 @@ def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: 
         return label
     if epsilon is None:
         return f"{label} (no finite ε)"
-    number = epsilon_words(epsilon)
+    number = epsilon_in_words(epsilon)
     name, target = accountant_of(group, wanted), group.first.config["privacy"].get("epsilon")
     by = "" if name == wanted else f"{accountant_in_words(name)} accountant, {group.first.summary['relation']}"
     if by:

@@ -15,11 +15,12 @@ from analysis.drawing.curves import X_LABEL
 from analysis.drawing.looks import ONE_RUN
 from analysis.drawing.page import PanelHead, page
 from analysis.drawing.page_style import SCREEN, PageStyle
-from analysis.labels import metric_label, problem_label
+from analysis.labels import problem_label
 from analysis.load import LoadError
 from analysis.rounds import RunFiles
+from dpfbo.formats.summary import PERCENT
+from dpfbo.formats.words import metric_in_words
 
-PERCENT = (5, 25, 50, 75, 95)
 BANDS = ((5, 95, 0.14), (25, 75, 0.26))  # percent, percent, opacity
 
 
@@ -39,7 +40,7 @@ def table(run: RunFiles) -> pd.DataFrame:
 def figure(run: RunFiles, found: pd.DataFrame, style: PageStyle = SCREEN) -> Figure:
     """The picture of `table`."""
     facts, values = run.facts, found[[f"q{p:02d}" for p in PERCENT]].to_numpy()
-    words = metric_label(str(facts.get("metric") or "metric"))
+    words = metric_in_words(str(facts.get("metric") or "metric"))
     entries = [
         Line2D([], [], color=ONE_RUN, label="median"),
         *(

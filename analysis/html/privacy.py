@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.html.text_table import RowGroup, TextTable, epsilon
-from analysis.labels import large_delta
 from analysis.load import SettingRuns
+from dpfbo.formats.words import large_delta
 
 PUBLISHED = Path(__file__).parent.parent / "published" / "privacy_losses.csv"
 COLUMNS = ("setting", "q", "z")  # always in the table

@@ -11,8 +11,9 @@ from analysis.html import privacy as report_privacy
 from analysis.html.bounds import Bounds, bounds
 from analysis.html.pictures import Picture, pictures
 from analysis.html.text_table import RowGroup, TextTable, epsilon, number, ranges, with_error
-from analysis.labels import joined_by_or, large_delta, metric_label, problem_label, value_in_words, variant_in_words
+from analysis.labels import joined_by_or, problem_label, value_in_words, variant_in_words
 from analysis.load import LoadError, Run, SettingRuns, by_metric, load, seeds_phrase, settings
+from dpfbo.formats.words import large_delta, metric_in_words
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def _read(results_dir: Path, experiment: str) -> tuple[Section, list[SettingRuns
 def _title(groups: Sequence[SettingRuns]) -> str:
     s = groups[0].first.summary
     problem = problem_label(s["problem"]) + variant_in_words(groups[0].first.config["problem"])
-    return f"{metric_label(s['metric'])} on {problem}, {tables.participants(groups)}"
+    return f"{metric_in_words(s['metric'])} on {problem}, {tables.participants(groups)}"
 
 
 def _seeds(groups: Sequence[SettingRuns]) -> str:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from dpfbo.clock import PhaseClock
+from dpfbo.formats.record_tables import Source
 from dpfbo.outsourced.curator import CuratorOutput, Measured
 from dpfbo.outsourced.modeler import Belief, Modeler, Policy
 from dpfbo.outsourced.table import Public, ReleasedTable, Table
 from dpfbo.outsourced.transforms import Transform
-from dpfbo.records import SOURCES, RoundRecord
+from dpfbo.records import RoundRecord
 from dpfbo.rng import Streams
 from dpfbo.run_result import OnRound, Result, Round
 
@@ -152,7 +153,7 @@ def _record(t: int, table: Table, measured: Measured, best_before: float) -> Rou
     ]
     rows = table.rows[measured.rows]
     low, high = (torch.tensor(bound, dtype=rows.dtype, device="cpu") for bound in (table.lower, table.upper))
-    source = torch.full((1, len(rows)), SOURCES.index("modeler" if t else "initial"), device="cpu")
+    source = torch.full((1, len(rows)), int(Source.modeler if t else Source.initial), device="cpu")
     return RoundRecord(
         t, torch.zeros(1, len(rows), dtype=torch.long, device="cpu"), source, ((rows - low) / (high - low))[None],
         table.natural[measured.rows][None], torch.tensor([measured.y], dtype=torch.float64, device="cpu"), best[None],

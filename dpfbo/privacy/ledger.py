@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from torch import Tensor
 
-from dpfbo.files import sync_folder
+from dpfbo.formats.files import sync_folder
 from dpfbo.privacy.charge import Charge, digest
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.entropy import Entropy
@@ -49,7 +49,7 @@ class Ledger:
     Args:
         path: made absolute at once, so that a change of the working directory changes no ledger; None for a ledger in
             memory. A new file is its owner's alone, whatever the umask; an existing one keeps its mode.
-        held: the file at `path`, opened and locked by the caller (`dpfbo.files.locked_file`), who keeps it for a whole
+        held: the file at `path`, opened and locked by the caller (`locked_file`), who keeps it for a whole
             run.
 
     Attributes:

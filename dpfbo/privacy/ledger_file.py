@@ -1,7 +1,7 @@
 """The file of a ledger on disk: opened, locked, read as far as it is new, and appended to.
 
 The lock is `flock` on the file itself. It needs no second file, ends with the process that has it, and is the one that
-a whole run holds (`dpfbo.files.locked_file`). Only who has it writes, so that an incomplete last line is seen under it
+a whole run holds (`locked_file`). Only who has it writes, so that an incomplete last line is seen under it
 after a write was interrupted, and never while one goes on. Readers take no lock, and change nothing.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from dpfbo.files import NoFile, is_file_at, locked_file, open_file
+from dpfbo.formats.files import NoFile, is_file_at, locked_file, open_file
 from dpfbo.privacy.charge import Charge
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger_lines import START, LedgerLines, LineFault, chained, read_lines

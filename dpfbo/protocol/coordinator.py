@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpfbo.checkpoint_files import ReleaseFile
+from dpfbo.checkpoint import ReleaseFile
 from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import Broadcast
 from dpfbo.privacy.accounting import finite_or_none

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dpfbo.bounded import check_plain, read_plain
-from dpfbo.files import make_folder, open_file, replace_file, sync_folder
+from dpfbo.formats.bounded import read_plain
+from dpfbo.formats.files import NoFile, make_folder, open_file, replace_file, sync_folder
 
 _MOST_BYTES = 2**30  # of a message or a broadcast
 
@@ -82,11 +82,9 @@ class Journal:
 def _opened(path: Path) -> BinaryIO:
     """The journal's file, locked, for this user alone."""
     try:
-        if path.exists():
-            check_plain(path)
-    except ValueError as error:
+        file = open_file(path, "ab+")
+    except NoFile as error:
         raise StateError(str(error)) from error
-    file = open_file(path, "ab+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

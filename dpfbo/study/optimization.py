@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dpfbo.federated.federation import FederatedResult
-from dpfbo.privacy.accounting import delta_in_words, epsilon_in_words
+from dpfbo.formats.words import delta_in_words, epsilon_in_words
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems import Problem
 from dpfbo.records import best_queries, rounds_table

@@ -21,9 +21,10 @@ from dpfbo.federated.schedule import Constant
 from dpfbo.federated.server import AnyServer
 from dpfbo.federated.server_parts import ServerParts
 from dpfbo.federated.weights import Weighting, level_of
+from dpfbo.formats.words import delta_in_words, epsilon_in_words, neighbours
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.features import block_features, shared_features
-from dpfbo.privacy.accounting import accountant_named, default_delta, delta_in_words, epsilon_in_words, in_words
+from dpfbo.privacy.accounting import accountant_named, default_delta
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
@@ -123,7 +124,7 @@ class Study:
             return "epsilon none: the algorithm is not private, what is shared is sent as it is"
         plan = self.plan
         return (
-            f"epsilon {epsilon_in_words(plan.epsilon())} at {delta_in_words(plan.delta)}, {in_words(plan.relation)}, "
+            f"epsilon {epsilon_in_words(plan.epsilon())} at {delta_in_words(plan.delta)}, {neighbours(plan.relation)}, "
             f"by {plan.chosen}{self.simulation}"
         )
 

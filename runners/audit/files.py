@@ -28,7 +28,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from dpfbo.audit.fixed_release import FixedRelease
-from dpfbo.records import SERVER_SCHEMA, released
+from dpfbo.formats.record_tables import SERVER_SCHEMA, released
 from dpfbo.run_result import Round
 from runners.compose.composition import Composition, build, experiment_of
 from runners.compose.configuration import composed

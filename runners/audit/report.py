@@ -13,8 +13,9 @@ from dpfbo.audit.faulty import faults
 from dpfbo.audit.faulty.faults import TWO_WORLDS, Caught
 from dpfbo.audit.server.examine import CHECKS
 from dpfbo.audit.server.repeated_rounds import CheckResult
-from dpfbo.files import replace_file
-from dpfbo.privacy.accounting import delta_in_symbols, delta_in_words, epsilon_in_words, finite_or_none
+from dpfbo.formats.files import replace_file
+from dpfbo.formats.words import delta_in_symbols, delta_in_words, epsilon_in_words
+from dpfbo.privacy.accounting import finite_or_none
 from runners.audit import server_picture
 from runners.audit.run import Audit
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from dpfbo.audit.bounds import Verdict
 from dpfbo.audit.server.two_world import Replay
-from dpfbo.files import replace_file
+from dpfbo.formats.files import replace_file
 from runners.record import picture
 
 SIZE, DPI = (10.2, 4.6), 150  # inches, pixels an inch

@@ -18,12 +18,13 @@ from dpfbo.audit.release.scores import in_table_order
 from dpfbo.audit.release.two_tables import Attack, AttackResult
 from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.audit.server.target import seeded
-from dpfbo.files import replace_file
+from dpfbo.formats.files import replace_file
+from dpfbo.formats.words import delta_in_symbols, delta_in_words, epsilon_in_words
 from dpfbo.outsourced.transforms import NORM
 from dpfbo.outsourced.transforms.gaussian import GaussianNoise
 from dpfbo.outsourced.transforms.histogram import Histogram
 from dpfbo.outsourced.transforms.plain import Plain
-from dpfbo.privacy.accounting import delta_in_symbols, delta_in_words, epsilon_in_words, finite_or_none
+from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.entropy import SystemEntropy
 from dpfbo.privacy.noise import DiscreteGaussian
 from runners.audit import table_release_picture

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from dpfbo.audit.release.reconstruction import Reconstruction
 from dpfbo.audit.release.two_tables import AttackResult
-from dpfbo.files import replace_file
+from dpfbo.formats.files import replace_file
 from runners.audit.server_picture import BINS, CLAIM, DPI, LOOK, TITLE, WITH, WITHOUT
 
 PANEL = (5.0, 4.5)  # inches

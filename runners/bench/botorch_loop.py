@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from dpfbo.clock import PhaseClock
+from dpfbo.formats.record_tables import Source
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.own_gp import BOUNDS, OwnGP
-from dpfbo.records import SOURCES, RoundRecord
+from dpfbo.records import RoundRecord
 from dpfbo.space.domain import Grid, embedded
 from runners.bench.measured_process import BenchError, OnStep
 from runners.compose.federated import FederatedExperiment
@@ -48,7 +49,7 @@ def run(experiment: FederatedExperiment, records: Sequence[RoundRecord], on_step
             if own.due(n):
                 with clock("fit"):
                     hyper = torch.stack([_fitted(x[i, :n], y[i, :n], own) for i in range(len(y))])
-            chosen = (records[t].source[:, 0] == SOURCES.index("own")).nonzero()[:, 0]
+            chosen = (records[t].source[:, 0] == Source.own).nonzero()[:, 0]
             with clock("own_draw"):
                 if isinstance(domain, Grid):
                     for rows in chosen.split(_BLOCK) if len(chosen) else ():

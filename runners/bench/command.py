@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from dpfbo.files import replace_file
+from dpfbo.formats.files import replace_file
 from runners.arguments import Parser, at_least
 from runners.bench import measured_process, plots, tables
 from runners.bench.bench import Bench, progress

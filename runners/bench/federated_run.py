@@ -11,8 +11,9 @@ import torch
 from dpfbo.federated import federation
 from dpfbo.federated.federation import FederatedResult, LocalPopulation
 from dpfbo.federated.population.shard import Shard
+from dpfbo.formats.record_tables import Source
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.records import SOURCES, RoundRecord
+from dpfbo.records import RoundRecord
 from dpfbo.space.domain import Grid, embedded_dimension
 from runners.bench import plain_loop
 from runners.bench.floors import RunShape, memory_mb, of_run
@@ -189,7 +190,7 @@ def shape_of(experiment: FederatedExperiment, rounds: Sequence[RoundRecord]) -> 
     models = 0 if prior is None else len(prior.residuals) + prior.tries("features") + prior.tries("own_gp")
 
     def share(name: str) -> list[float]:
-        index = SOURCES.index(name)
+        index = Source[name]
         found = [float((record.source == index).double().mean()) for record in rounds]
         return found or [0.0] * (T + 1)
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpfbo.files import replace_file
+from dpfbo.formats.files import replace_file
 from runners.arguments import Parser
 from runners.board import page
 from runners.board.board_data import BoardData

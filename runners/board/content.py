@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from dpfbo.privacy.accounting import delta_in_words, in_words
+from dpfbo.formats.words import METHODS, delta_in_words, metric_in_words, neighbours
 from runners.board.experiment_folder import ExperimentFolder, ReadSetting
 from runners.board.setting_curve import MeanOverSeeds, curve, facts_of, final, so_far, spent, spread
 from runners.board.trial_reading import BoardPhase, TrialFacts, number
-from runners.record.picture import metric_in_words
-from runners.sweep.progress_table import ACCOUNTANT_NAMES
 from runners.sweep.trials import PHASES, seeds_in_words
 
 DRAWN = 20  # settings that are drawn unless others are chosen
@@ -157,8 +155,8 @@ def _epsilon(setting: ReadSetting, facts: TrialFacts, notes: list[dict[str, str]
 def _note(facts: TrialFacts) -> dict[str, str] | None:
     if facts.accountant is None or facts.delta is None or facts.relation is None:
         return None
-    name, at = ACCOUNTANT_NAMES.get(facts.accountant, facts.accountant), delta_in_words(facts.delta)
-    return {"accountant": name, "delta": at, "relation": in_words(facts.relation)}
+    name, at = METHODS.get(facts.accountant, facts.accountant), delta_in_words(facts.delta)
+    return {"accountant": name, "delta": at, "relation": neighbours(facts.relation)}
 
 
 def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
-from dpfbo.bounded import check_yaml
+from dpfbo.formats.bounded import check_yaml
 from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.run_folder import RunFolder
 from runners.sweep.trials import Phase, Trial, quantiles_in, state

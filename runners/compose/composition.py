@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from dpfbo.bounded import check_yaml
+from dpfbo.formats.bounded import check_yaml
 from dpfbo.problems import Problem
 from runners.compose.federated import FederatedExperiment
 from runners.compose.identity import SettingNames, folder_name, label, names_of

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from dpfbo.checkpoint import Checkpoint
-from dpfbo.checkpoint_files import ReleaseFile
+from dpfbo.checkpoint import Checkpoint, ReleaseFile
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.federation import FederatedResult
 from dpfbo.federated.mechanism import Mechanism

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-from dpfbo.checkpoint import Checkpoint
-from dpfbo.checkpoint_files import ReleaseFile
+from dpfbo.checkpoint import Checkpoint, ReleaseFile
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.loop import Brief, OutsourcedResult, Setup
 from dpfbo.outsourced.modeler import Belief

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
-from dpfbo.bounded import MOST_RECORD, check_yaml, plain, read_plain
-from dpfbo.records import SERVER_SCHEMA, released
+from dpfbo.formats.bounded import MOST_RECORD, check_yaml, plain, read_plain
+from dpfbo.formats.record_tables import SERVER_SCHEMA, released
+from dpfbo.formats.round_metrics import QUANTILES, regret_metrics, server_metrics
 from runners.record import picture
 from runners.record import wandb_attempts as attempts
 from runners.record import wandb_layout as layout
@@ -27,7 +28,6 @@ from runners.record.wandb_tracker import WandbTracker
 DAMAGED = (
     OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, yaml.YAMLError,
 )  # fmt: skip
-QUANTILES = {"regret/q10": 0.1, "regret/median": 0.5, "regret/q90": 0.9}  # over the agents
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,8 @@ class RunOnDisk:
             at = number == round
             last = regret[at].reshape(len(np.unique(agent[at])), -1)[:, -1]  # of each agent's queries in the round
             known = last[~np.isnan(last)]
-            row: dict[str, float | None] = {"regret/mean": mean}
-            if len(known):
-                row |= {name: float(np.quantile(known, level)) for name, level in QUANTILES.items()}
-            for key, value in server.get(round, {}).items():
-                row["epsilon" if key == "epsilon" else f"server/{key}"] = value
-            yield row
+            quantiles = [float(np.quantile(known, level)) for level in QUANTILES.values()] if len(known) else []
+            yield regret_metrics(mean, quantiles) | server_metrics(server.get(round, {}))
 
     def epsilons(self) -> list[float]:
         """After each broadcast and up to the last round, by the run's accountant; inf if there is no finite one."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dpfbo.privacy.accounting import delta_in_symbols, in_words
+from dpfbo.formats.words import delta_in_symbols, metric_in_words, neighbours
 from runners.dashboard.settings_table import SettingResult
-from runners.record.picture import DECADE, DPI, LOOK, metric_in_words
+from runners.record.picture import DECADE, DPI, LOOK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +73,7 @@ def _of_epsilon(results: Sequence[SettingResult]) -> str:
     by = " or ".join(dict.fromkeys(str(r.summary["accountant"]).upper() for r in results))
     deltas = list(dict.fromkeys(r.summary["delta"] for r in results))
     at = delta_in_symbols(deltas[0]) if len(deltas) == 1 else "δ: see the table of settings"
-    relations = " or ".join(dict.fromkeys(in_words(r.summary["relation"]) for r in results if r.summary["relation"]))
+    relations = " or ".join(dict.fromkeys(neighbours(r.summary["relation"]) for r in results if r.summary["relation"]))
     without = sum(r.epsilon(r.summary["accountant"]) is None for r in results)
     lines = [f"final ε of one run, {by} accountant", at, relations]
     lines += [f"{without} without a finite ε: only on the left"] if without else []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from dpfbo.privacy.accounting import delta_in_words
+from dpfbo.formats.words import delta_in_words
 from runners.dashboard.from_files import RunOnDisk
 from runners.record.wandb_layout import unique_label
 

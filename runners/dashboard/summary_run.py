@@ -17,8 +17,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dpfbo.bounded import MOST_RECORD, read_plain
-from dpfbo.files import replace_file
+from dpfbo.formats.bounded import MOST_RECORD, read_plain
+from dpfbo.formats.files import replace_file
 from runners.dashboard import frontier_picture
 from runners.dashboard.from_files import DAMAGED, RunOnDisk
 from runners.dashboard.settings_table import SettingResult, results_of, table

@@ -14,8 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from dpfbo.bounded import MOST_RECORD, check_yaml, read_plain
-from dpfbo.files import open_file
+from dpfbo.formats.bounded import MOST_RECORD, check_yaml, read_plain
+from dpfbo.formats.files import open_file
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from runners.compose.composition import Composition
 from runners.compose.configuration import composed

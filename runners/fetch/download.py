@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from dpfbo import checks
-from dpfbo.files import move_into_place
+from dpfbo.formats.files import move_into_place
 from runners.fetch.data_files import DataFile
 from runners.fetch.unpack import unpack
 

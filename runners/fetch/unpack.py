@@ -5,7 +5,7 @@ import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
 
-from dpfbo.files import replace_file
+from dpfbo.formats.files import replace_file
 
 MOST_BYTES = 16 * 2**30  # of an archive, unpacked
 

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from dpfbo.files import replace_file
+from dpfbo.formats.files import replace_file
 from runners.arguments import Parser, at_least
 from runners.compose.composition import problem_in
 from runners.compose.configuration import composing

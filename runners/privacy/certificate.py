@@ -13,18 +13,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpfbo.bounded import MOST_RECORD, plain, read_plain
-from dpfbo.files import replace_file
-from dpfbo.privacy.accounting import delta_in_words, epsilon_in_words, in_words
+from dpfbo.formats.bounded import MOST_RECORD, plain, read_plain
+from dpfbo.formats.files import replace_file
+from dpfbo.formats.record_tables import SERVER_SCHEMA, released
+from dpfbo.formats.words import METHODS, RELATIONS, delta_in_words, epsilon_in_words, neighbours
 from dpfbo.privacy.ledger import Charge
-from dpfbo.records import SERVER_SCHEMA, released
 from runners.audit.report import as_json
 from runners.audit.run import audit
 from runners.compose.composition import build
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.evidence.replay import recorded
 from runners.privacy import ledgers
-from runners.privacy.report import METHODS, RELATIONS
 from runners.record.run_folder import ResultsError
 
 PUBLIC = ("config.yaml", "ledger.jsonl", "server.parquet")  # a digest of private data would let others test guesses
@@ -170,7 +169,7 @@ def markdown(facts: dict[str, Any]) -> str:
     """The page."""
     run, environment = facts["run"], facts["environment"] or {}
     relation = facts["relation"]
-    neighbours = f"{relation}: {RELATIONS[relation]}" if relation in RELATIONS else in_words(relation)
+    compared = f"{relation}: {RELATIONS[relation]}" if relation in RELATIONS else neighbours(relation)
     columns = ("broadcasts", "rounds", "q", "z", "sigma", "sensitivity")
     charges = [{**charge, "rounds": "{} to {}".format(*charge["rounds"])} for charge in facts["charges"]]
     accountants = [(name, epsilon_in_words(e), METHODS.get(name, "")) for name, e in facts["epsilon"].items()]
@@ -193,7 +192,7 @@ sensitivity; sigma: standard deviation of the noise in each number.
 
 {_table(("accountant", "epsilon", ""), accountants)}
 
-At {delta_in_words(facts["delta"])}; neighbours: {neighbours}. Every accountant that is no approximation is a \
+At {delta_in_words(facts["delta"])}; neighbours: {compared}. Every accountant that is no approximation is a \
 guarantee by itself, so the smallest counts.
 
 It covers {facts["covers"]}.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpfbo import checks
-from dpfbo.files import replace_file
-from dpfbo.privacy.accounting import delta_in_symbols
+from dpfbo.formats.files import replace_file
+from dpfbo.formats.words import delta_in_symbols
 from dpfbo.privacy.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
 from runners.privacy.planner import PlannedRun
 from runners.record import picture

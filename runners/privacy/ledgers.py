@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpfbo.bounded import MOST_RECORD, plain, read_plain
 from dpfbo.checkpoint import Checkpoint, check_charged
-from dpfbo.checkpoint_files import CheckpointError
-from dpfbo.files import locked_file, replace_file
+from dpfbo.formats.bounded import MOST_RECORD, plain, read_plain
+from dpfbo.formats.checkpoint_file import CheckpointError
+from dpfbo.formats.files import locked_file, replace_file
+from dpfbo.formats.words import neighbours
 from dpfbo.privacy import ledger_file, ledger_repair
-from dpfbo.privacy.accounting import in_words
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
 from dpfbo.privacy.accounting.calibrate import SMALLEST_NOISE
 from dpfbo.privacy.ledger import Charge, Ledger, LedgerError
@@ -95,7 +95,7 @@ def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: floa
     """The charges as a privacy plan. Raises LedgerError if those of the files have no common relation."""
     relations = {charge.relation: path for path, found in files.items() for charge in found}
     if len(relations) > 1:
-        said = "; ".join(f"{path}: {NO_RELATION if r is None else in_words(r)}" for r, path in relations.items())
+        said = "; ".join(f"{path}: {NO_RELATION if r is None else neighbours(r)}" for r, path in relations.items())
         raise LedgerError(f"ledgers must have one relation to be added up, got {said}")
     events, relation = [charge.event() for charge in charges], next(iter(relations), None)
     if relation is not None:

@@ -7,8 +7,9 @@ from typing import Any
 from rich.table import Table
 
 from dpfbo import checks
+from dpfbo.formats.words import delta_in_words
 from dpfbo.outsourced.transforms.random_projection import singular_values, threshold
-from dpfbo.privacy.accounting import check_delta, delta_in_words
+from dpfbo.privacy.accounting import check_delta
 
 EXAMPLE = """Examples (the second takes epsilon and delta from the problem)
   python -m runners.privacy projection --sigma-min 1030.9 --epsilon 2.718,3.0042 --delta 1e-5

@@ -5,21 +5,8 @@ from typing import Any
 
 from rich.table import Table
 
-from dpfbo.privacy.accounting import delta_in_words, in_words
+from dpfbo.formats.words import METHODS, RELATIONS, REPLACE_ONE, delta_in_words, neighbours
 from dpfbo.privacy.plan import PrivacyPlan
-
-RELATIONS = {
-    "zero-out": "one agent's messages of all rounds replaced by zero vectors",
-    "replace-one": "one agent's messages of all rounds replaced by any others",
-}
-METHODS = {
-    "moments": "moments accountant of the paper",
-    "rdp": "Rényi divergences",
-    "pld": "privacy-loss distributions",
-    "gdp": "Gaussian DP, an approximation, not a guarantee",
-    "fixed_size": "Rényi divergences, without replacement",
-    "analytic_gaussian": "exact, of Gaussian noise without sampling",
-}
 
 
 def facts(plan: PrivacyPlan) -> dict[str, Any]:
@@ -68,11 +55,13 @@ def grid(answers: Sequence[dict[str, Any]]) -> Table:
 def caption(answer: dict[str, Any]) -> list[str]:
     """Sentences on delta, relation, and what epsilon covers."""
     relation = answer["relation"]
-    words = f"relation {relation} ({RELATIONS[relation]}), user level" if relation in RELATIONS else in_words(relation)
+    words = (
+        f"relation {relation} ({RELATIONS[relation]}), user level" if relation in RELATIONS else neighbours(relation)
+    )
     if all(epsilon is None for epsilon in answer["epsilon"].values()):
         words = "no epsilon is finite, whatever the relation"
     lines = [f"at {delta_in_words(answer['delta'])}, {words}"]
-    if answer["relation"] == "replace-one":
+    if relation == REPLACE_ONE:
         lines.append(
             "z is noise over what one message can add; two messages can be twice as far apart, which is counted"
         )

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from dpfbo.bounded import check_plain, check_yaml
+from dpfbo.formats.bounded import check_yaml, plain
 
 SUMMARY_AGENTS = 100  # most agents whose best queries a summary lists
 
@@ -72,8 +72,7 @@ def best_in(folder: Path) -> pa.Table:
         raise ValueError(
             f"{folder / 'config.yaml'} cannot be read ({said}): delete its folder and run it again"
         ) from error
-    check_plain(folder / "rounds.parquet")
-    with pq.ParquetFile(folder / "rounds.parquet") as file:
+    with pq.ParquetFile(plain(folder / "rounds.parquet")) as file:
         wanted = [n for n in file.schema_arrow.names if n in ("agent", "round", "y", "x") or n.startswith("x.")]
         tables = (file.read_row_group(k, columns=wanted) for k in range(file.num_row_groups))
         return best_found(tables, maximize)

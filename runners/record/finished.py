@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dpfbo.bounded import MOST_RECORD, read_plain
-from dpfbo.files import replace_file, sync_folder
+from dpfbo.formats.bounded import MOST_RECORD, read_plain
+from dpfbo.formats.files import replace_file, sync_folder
 from runners.record.run_folder import ResultsError, RunFolder
 
 ROUNDS, LINEAGE, SUMMARY, BEFORE = "rounds.zip", "lineage.json", "summary.json", "summary.before.json"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpfbo.privacy.accounting import delta_in_symbols, epsilon_in_words, in_words
+from dpfbo.formats.words import delta_in_symbols, epsilon_in_words, metric_in_words, neighbours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,11 +110,6 @@ def reason_without_epsilon(summary: Mapping[str, Any], spent: np.ndarray, rounds
     return ""
 
 
-def metric_in_words(metric: str) -> str:
-    """The name of a metric on an axis."""
-    return {"one_minus_auc": "1 − AUC"}.get(metric, metric.replace("_", " "))
-
-
 def _set_margins(figure: "Figure", lines: int) -> None:
     """Leave room for the labels, `lines` of them below; matplotlib's own layout would take half of a run's W&B time."""
     width, height = figure.get_size_inches()
@@ -148,7 +143,7 @@ def _epsilon_axis(axes: "Axes", summary: Mapping[str, Any], spent: np.ndarray, i
     lines = [
         f"ε spent before the round, {summary['accountant'].upper()} accountant",
         fill(delta_in_symbols(summary["delta"]), LINE),
-        in_words(summary["relation"]),
+        neighbours(summary["relation"]),
     ]
     label = "\n".join(lines)
     first, last = spent[1], spent[-1]

@@ -28,8 +28,8 @@ from typing import Any, BinaryIO, TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpfbo.bounded import MOST_RECORD, read_plain
-from dpfbo.files import is_file_at, locked_file, make_folder, open_file, replace_file
+from dpfbo.formats.bounded import MOST_RECORD, read_plain
+from dpfbo.formats.files import is_file_at, locked_file, make_folder, open_file, replace_file
 
 PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
 _UNTIL_THE_END = ("progress.json", "failure.json", "summary.before.json")
@@ -140,7 +140,7 @@ class RunFolder:
         """Open the ledger, and lock it until it is closed; waits for a server whose driver was killed.
 
         A `Ledger` of this process charges it if it is given the file. Raises ResultsError if another process keeps it,
-        NoFile if the path names a FIFO, a device or a folder.
+        NoFile if the path names a pipe, a device or a folder.
         """
         try:
             return locked_file(self.ledger_path, _SERVER_SECONDS)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from dpfbo.privacy.accounting import delta_in_words, epsilon_in_words, in_words
+from dpfbo.formats.words import delta_in_words, epsilon_in_words, neighbours
 from runners.record.best_found import in_words as found_in_words
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def epsilon_sentence(summary: dict[str, Any]) -> str:
         return "epsilon 0: nothing is sent or released"
     rough = dict.fromkeys(summary["approximations"], " (an approximation, no guarantee)")
     shown = ", ".join(f"{name} {epsilon_in_words(v)}{rough.get(name, '')}" for name, v in values.items())
-    suffix = f"{delta_in_words(summary['delta'])}, {in_words(summary['relation'])}, {summary['n_charges']} broadcasts"
+    suffix = f"{delta_in_words(summary['delta'])}, {neighbours(summary['relation'])}, {summary['n_charges']} broadcasts"
     seeded = "; simulation: a known seed voids it" if summary["private"] and summary["rng"] == "seeded" else ""
     return f"epsilon: {shown} ({suffix}{seeded})"
 
@@ -144,7 +144,7 @@ def _epsilon_of_release(summary: dict[str, Any]) -> str:
         return "epsilon: none, the rows are released as they are"
     seeded = "; simulation: a known seed voids it" if summary["rng"] == "seeded" else ""
     charges = f"{summary['n_charges']} release{'s' * (summary['n_charges'] > 1)}"
-    told = f"{delta_in_words(summary['delta'])}, {in_words(summary['relation'])}, {charges}, {summary['accountant']}"
+    told = f"{delta_in_words(summary['delta'])}, {neighbours(summary['relation'])}, {charges}, {summary['accountant']}"
     return f"epsilon: {value:.4g} ({told}{seeded}); {limits}"
 
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dpfbo.bounded import MOST_RECORD, read_plain
-from dpfbo.files import replace_file
+from dpfbo.formats.bounded import MOST_RECORD, read_plain
+from dpfbo.formats.files import replace_file
 
 NOTE = "wandb.json"
 _DIGITS = 10  # hexadecimal digits of an id that say which run folder it belongs to

@@ -5,12 +5,15 @@ import numbers
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
+from dpfbo.formats.record_tables import SERVER_SCHEMA
+from dpfbo.formats.round_metrics import REGRET
+
 # A workspace sorts charts by name: each prefix ("server/") is a section, metrics without a prefix are in the section
 # "Charts", charts of tables without one in "Custom Charts". Only regret against epsilon, round by round and at the
 # end, has no prefix, so that both sections come first, in either order of capitals ("figures" is the next), and the
 # hidden `round`, which some versions show, comes after "regret_...". Epsilon also has its own chart.
 TRADE_OFF, END_POINT = "regret_vs_epsilon", "final_regret_vs_epsilon"
-EPSILON, REGRET, FIGURE, BEST = "privacy/epsilon", "regret/mean", "figures/regret", "best_configurations"
+EPSILON, FIGURE, BEST = "privacy/epsilon", "figures/regret", "best_configurations"
 
 # (metric, horizontal axis, value in the table of runs). No metric may match two lines: W&B takes one definition only.
 # The regret belongs to the best query so far, so its last value is also its best one.
@@ -39,8 +42,6 @@ RELEASED_SUMMARY = (
 
 def visibility() -> dict[str, list[str]]:
     """The metrics that an outsider of a real deployment would see (`released`), and the others (`simulation-only`)."""
-    from dpfbo.records import SERVER_SCHEMA  # here, because it takes torch with it
-
     names: dict[str, list[str]] = {"released": [], "simulation-only": []}
     for column in SERVER_SCHEMA:
         name = {"round": "round", "epsilon": EPSILON}.get(column.name, f"server/{column.name}")

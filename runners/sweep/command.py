@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from dpfbo.privacy.accounting import delta_in_words, in_words
+from dpfbo.formats.words import delta_in_words, neighbours
 from runners.arguments import Parser
 from runners.compose.conf_folder import groups
 from runners.compose.overrides import no_setting, one_sentence, quoted
@@ -288,7 +288,7 @@ def _preview(sweep: SweepPlan, states: States, console: Console) -> None:
         table.caption = f"and {len(sweep.settings) - progress_table.MOST_ROWS} more settings; --json has all"
     console.print(table)
     at = f"at {delta_in_words(sweep.settings[0].delta)}, " if len(set(deltas)) == 1 else ""
-    relations = dict.fromkeys(in_words(s.relation) for s in sweep.settings if s.relation)
+    relations = dict.fromkeys(neighbours(s.relation) for s in sweep.settings if s.relation)
     console.print(
         f"epsilon: predicted of one run of T rounds, {at}{' or '.join(relations) or 'none'}; several runs add up"
     )

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from dpfbo.privacy.accounting import delta_in_words, in_words
+from dpfbo.formats.words import METHODS, delta_in_words, neighbours
 from runners.sweep.trials import PHASES, Phase, Trial, TrialState
 
 MOST_ROWS, MOST_FAILURES = 60, 20  # settings, and failed trials, in a table that is printed once
@@ -20,12 +20,6 @@ _LINE_SECONDS = 5.0  # between two such lines
 
 _UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
 _ENDED: tuple[Phase, ...] = ("done", "failed")
-
-ACCOUNTANT_NAMES = {
-    "moments": "moments accountant", "rdp": "Rényi", "pld": "privacy-loss distributions",
-    "fixed_size": "Rényi, subsets of fixed size", "gdp": "Gaussian approximation (no guarantee)",
-    "analytic_gaussian": "analytic Gaussian mechanism",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -122,12 +116,12 @@ def table(rows: Sequence[Row], height: int | None = None) -> Table:
 def footnote(rows: Sequence[Row]) -> str:
     """The meaning of the numbers in the table."""
     known = {
-        (ACCOUNTANT_NAMES.get(s.accountant, s.accountant), s.relation, delta_in_words(s.delta))
+        (METHODS.get(s.accountant, s.accountant), s.relation, delta_in_words(s.delta))
         for row in rows
         for s in row.states
         if s.accountant and s.relation and s.delta
     }
-    by = " or ".join(f"{name} at {delta}, {in_words(relation)}" for name, relation, delta in sorted(known))
+    by = " or ".join(f"{name} at {delta}, {neighbours(relation)}" for name, relation, delta in sorted(known))
     some = f"; epsilon of one run by {by}" if by else ""
     so_far = "; in brackets: so far, no seed is finished" if any(row.mean().startswith("(") for row in rows) else ""
     return f"mean of the finished seeds ± standard error over the seeds{some}{so_far}"

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 from omegaconf import OmegaConf
 
-from dpfbo.bounded import check_yaml
+from dpfbo.formats.bounded import check_yaml
 from runners.compose.conf_folder import CONF
 from runners.dashboard.from_files import DAMAGED
 from runners.dashboard.log_experiment import log_copies

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from dpfbo import checks
-from dpfbo.files import replace_file
+from dpfbo.formats.files import replace_file
 
 RECORD = "slurm.json"
 _NAME = "dpfbo-"  # the beginning of the names of our jobs

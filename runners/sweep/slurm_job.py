@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dpfbo.files import replace_file
+from dpfbo.formats.files import replace_file
 
 _POLL_SECONDS = 0.5
 _AGAIN_SECONDS = 3.0  # pause before a node joins again

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from dpfbo.bounded import MOST_RECORD, read_plain
-from dpfbo.files import replace_file
+from dpfbo.formats.bounded import MOST_RECORD, read_plain
+from dpfbo.formats.files import replace_file
 from runners.record.run_folder import ResultsError, RunFolder, labelled_folders, trial_folder
 
 Phase = Literal["done", "running", "interrupted", "failed", "waiting"]

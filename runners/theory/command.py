@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dpfbo import checks
-from dpfbo.bounded import MOST_RECORD, read_plain
+from dpfbo.formats.bounded import MOST_RECORD, read_plain
 from runners.arguments import Parser
 from runners.compose.instantiate import allowed_names
 from runners.record.run_folder import RunFolder

@@ -16,9 +16,9 @@ from torch import Tensor
 from yaml import YAMLError
 
 from dpfbo import checks
-from dpfbo.bounded import MOST_RECORD, check_yaml, plain, read_plain
 from dpfbo.federated import theory
 from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.formats.bounded import MOST_RECORD, check_yaml, plain, read_plain
 from dpfbo.privacy.accounting import check_delta
 from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.space.mixed import MixedBox

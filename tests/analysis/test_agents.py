@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis import agents, rounds
+from analysis import agents
 from analysis.drawing import spread
 from analysis.load import LoadError
-from analysis.rounds import COLUMNS, RunFiles
-from dpfbo import records
+from analysis.rounds import RunFiles
+from dpfbo.formats.record_tables import ROUNDS_SCHEMA
 from runners.record.run_folder import RunFolder
 from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
@@ -42,16 +42,11 @@ def folders(request, tmp_path_factory):
 
 def test_a_run_that_goes_on_has_the_rows_of_its_rounds(folders):
     whole, part = (pa.concat_tables(RunFiles.of(folder).tables()) for folder in folders)
-    assert whole.equals(pq.read_table(folders[0] / "rounds.parquet", columns=list(COLUMNS)))
+    assert whole.equals(pq.read_table(folders[0] / "rounds.parquet", columns=ROUNDS_SCHEMA.names))
     so_far = whole.slice(0, len(part))
     assert part["round"].to_pylist()[-1] == 2 and len(part) == 6 * (4 + 2)
     assert part.equals(so_far) and part.schema.equals(so_far.schema)
     assert [RunFiles.of(folder).finished for folder in folders] == [True, False]
-
-
-def test_sources_are_those_of_records():
-    assert rounds.SOURCES == records.SOURCES
-    assert records.ROUNDS_SCHEMA.names == list(COLUMNS)
 
 
 def test_rounds_are_whole_however_the_rows_are_cut(folders, tmp_path):

@@ -12,6 +12,8 @@ import yaml
 
 from analysis import figures, load, report, tables
 from analysis.drawing import curves
+from analysis.labels import label
+from dpfbo.formats import bounded
 from tests.helpers.result_folders import TWO_ROUNDS, read, write_all, write_run
 
 PUBLISHED = Path(load.__file__).parent / "published"
@@ -30,14 +32,6 @@ def test_means_and_errors_are_over_seeds(results):
     curve = ts.curve()
     assert curve["mean"].tolist() == pytest.approx([0.8, 0.5, 0.3])
     assert curve["se"].tolist() == pytest.approx([0.1 / math.sqrt(3), 0.1 / math.sqrt(3), se])
-
-
-def test_curves_frame(results):
-    frame = load.curves(read(results))
-    assert list(frame.columns) == ["setting", "seed", "round", "mean"]
-    assert len(frame) == 3 * 3 * 3
-    row = frame[(frame["setting"] == "TS") & (frame["seed"] == 2) & (frame["round"] == 1)]
-    assert row["mean"].tolist() == [0.6]
 
 
 def test_unfinished_runs_are_ignored(results):
@@ -76,7 +70,7 @@ def test_settings_of_one_label_are_told_apart(tmp_path):
 )
 def test_label(algorithm, private, P, z, words):
     config = {"algorithm": {"name": algorithm, "private": private, "P": P}, "privacy": {"z": z}}
-    assert load.label(config) == words
+    assert label(config) == words
 
 
 def test_seeds_phrase(tmp_path):
@@ -139,7 +133,7 @@ def test_no_noise_and_used_ledger_in_words(tmp_path):
     groups = read(tmp_path)
     names = tables.accountants(groups)
     assert names == ["moments", "rdp", "pld", "fixed_size"]
-    assert [tables.epsilon_in_words(g, names) for g in groups] == [
+    assert [tables.epsilons_in_words(g, names) for g in groups] == [
         "6.00 / 5.00 / 4.00 / –", "– / – / – / 7.00", "none (no noise)",
     ]  # fmt: skip
 
@@ -229,17 +223,17 @@ def test_a_server_of_ones_own_is_named_by_its_class():
 
 def test_a_program_reads_each_run_once(results, tmp_path, monkeypatch, capfd):
     """A program reads each of the three files once, and no epsilon of runs that share nothing."""
-    read_files, real_text, real_parquet = Counter(), Path.read_bytes, pd.read_parquet
+    read_files, real_open, real_parquet = Counter(), bounded.open_file, pd.read_parquet
 
-    def text(path, *more, **options):
+    def opened(path, mode):
         read_files[path] += path.is_relative_to(results)
-        return real_text(path, *more, **options)
+        return real_open(path, mode)
 
     def parquet(path, **options):
         read_files[path] += 1
         return real_parquet(path, **options)
 
-    monkeypatch.setattr(Path, "read_bytes", text)
+    monkeypatch.setattr(bounded, "open_file", opened)
     monkeypatch.setattr(pd, "read_parquet", parquet)
     given = [f"results_dir={results}"]
     for program in (

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 
-from dpfbo import files
-from dpfbo.checkpoint import Checkpoint, check_charged
-from dpfbo.checkpoint_files import CheckpointError, ReleaseFile
+from dpfbo.checkpoint import Checkpoint, ReleaseFile, check_charged
 from dpfbo.federated import federation
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors, SharedPrior
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.server import Server
+from dpfbo.formats import files
+from dpfbo.formats.checkpoint_file import CheckpointError
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
@@ -312,8 +312,8 @@ def test_a_resumed_run_goes_on_with_the_chain(tmp_path):
 def test_what_is_no_file_is_refused_at_once(tmp_path, what):
     checkpoint = Checkpoint(tmp_path)
     (os.mkfifo if what == "fifo" else os.mkdir)(path(checkpoint, 0))
-    said = "FIFO" if what == "fifo" else what
-    with pytest.raises(OSError, match=f"round-00000.npz is a {said}, not a file") as refused:
+    got = "a pipe" if what == "fifo" else "a folder"
+    with pytest.raises(OSError, match=f"round-00000.npz must be a plain file, got {got}") as refused:
         checkpoint.read()
     assert isinstance(refused.value, files.NoFile)
 
@@ -565,7 +565,7 @@ def test_rounds_after_a_gap_are_dropped(tmp_path):
 def test_file_that_cannot_be_opened_is_not_a_gap(tmp_path):
     checkpoint = Checkpoint(tmp_path / "checkpoint")
     (checkpoint.folder / "round-00000.npz").mkdir(parents=True)  # opening a folder fails whoever asks
-    with pytest.raises(OSError, match="directory"):
+    with pytest.raises(OSError, match="got a folder"):
         checkpoint.read()
 
 

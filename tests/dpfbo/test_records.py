@@ -116,7 +116,7 @@ def test_best_queries_are_the_first_largest_observations():
     records = [failed, *RECORDS[1:4], dataclasses.replace(RECORDS[3], round=4)]
     for r in records[1:]:
         r.y[4] = torch.nan
-    rounds, x, y = best_queries(iter(records))
+    rounds, x, y = best_queries(records)
     whole = torch.cat([r.y for r in records], 1).nan_to_num(nan=-torch.inf)
     assert torch.equal(y, whole.amax(1)) and y[4] == -torch.inf
     place = whole.argmax(1)

@@ -8,7 +8,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from dpfbo import extensions
-from dpfbo.bounded import check_yaml
+from dpfbo.formats.bounded import check_yaml
 from runners import backfill, best, run, study
 from runners.compose.composition import Composition
 from runners.compose.configuration import compose_command_line, composed, composing
@@ -74,9 +74,10 @@ def test_no_node_runs_what_is_not_allowed(folder, key, target):
     "target",
     [
         "dpfbo.problems.custom.importlib.import_module", "dpfbo.problems.custom.Path", "dpfbo.checkpoint.shutil.rmtree",
-        "dpfbo.problems.readers.data_files.os.system", "dpfbo.files.replace_file", "gpytorch.torch.load", "dpfbo",
-        "dpfbo.problems.readers.csv_table.read_columns", "dpfbo.problemsx.Evil", "gpytorch.kernels", "", 3, None,
-        ["os"], "dpfbo.privacy.ledger.Ledger", "${oc.env:HOME}", "dpfbo.problems.custom.Custom.__init__", ".os.system",
+        "dpfbo.problems.readers.data_files.os.system", "dpfbo.formats.files.replace_file", "gpytorch.torch.load",
+        "dpfbo", "dpfbo.problems.readers.csv_table.read_columns", "dpfbo.problemsx.Evil", "gpytorch.kernels", "", 3,
+        None, ["os"], "dpfbo.privacy.ledger.Ledger", "${oc.env:HOME}", "dpfbo.problems.custom.Custom.__init__",
+        ".os.system",
     ],
 )  # fmt: skip
 def test_what_a_module_imported_is_no_class_of_its_package(target):

@@ -53,8 +53,8 @@ MODULES = {
     "budget": MutatedModule(("privacy/budget",), (f"{_PRIVACY}budget.py", f"{_PRIVACY}plan.py")),
     "plan": MutatedModule(("privacy/plan",), (f"{_PRIVACY}plan.py", f"{_PRIVACY}budget.py")),
     "accounting": MutatedModule(
-        ("privacy/accounting/__init__", "privacy/accounting/events"),
-        (f"{_ACCOUNTANTS}events_and_words.py", "dpfbo/test_extensions.py"),
+        ("privacy/accounting/__init__", "privacy/accounting/events", "formats/words"),
+        (f"{_ACCOUNTANTS}events.py", "dpfbo/formats/test_words.py", "dpfbo/test_extensions.py"),
     ),
     "moments": MutatedModule(("privacy/accounting/moments",), (f"{_ACCOUNTANTS}moments.py",), conftest=False),
     "rdp": MutatedModule(
@@ -70,7 +70,7 @@ MODULES = {
     "fixed_size": MutatedModule(("privacy/accounting/fixed_size",), (f"{_ACCOUNTANTS}fixed_size.py",), conftest=False),
     "analytic_gaussian": MutatedModule(
         ("privacy/accounting/analytic_gaussian",),
-        (f"{_ACCOUNTANTS}events_and_words.py", "dpfbo/outsourced/test_transforms.py", f"{_PRIVACY}plan.py"),
+        (f"{_ACCOUNTANTS}events.py", "dpfbo/outsourced/test_transforms.py", f"{_PRIVACY}plan.py"),
     ),
     "calibrate": MutatedModule(("privacy/accounting/calibrate",), (f"{_ACCOUNTANTS}calibrate.py",), conftest=False),
 }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpfbo.checkpoint import Checkpoint
-from dpfbo.checkpoint_files import CheckpointError
+from dpfbo.formats.checkpoint_file import CheckpointError
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.privacy.mechanism_code import code_digests
 from runners import recorded_run

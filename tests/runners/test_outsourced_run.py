@@ -15,12 +15,12 @@ import pytest
 from omegaconf import OmegaConf
 
 from dpfbo.checkpoint import Checkpoint
+from dpfbo.formats.record_tables import ROUNDS_SCHEMA, SERVER_SCHEMA
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.table import Table
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.problems.grid_gp import GridGP
-from dpfbo.records import ROUNDS_SCHEMA, SERVER_SCHEMA
 from runners import run, status
 from runners.compose.composition import build
 from runners.compose.identity import setting_hash

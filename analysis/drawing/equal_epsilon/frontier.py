@@ -24,7 +24,7 @@ from analysis.drawing.looks import Style, stretched, variants
 from analysis.drawing.page import PanelHead, page
 from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.drawing.tradeoff import error_bars
-from analysis.labels import metric_label
+from dpfbo.formats.words import metric_in_words
 
 X_LABEL = "privacy loss ε of the whole run"
 
@@ -74,14 +74,14 @@ def _drawn(rows: Sequence[Sequence[_View | None]], aside: str, style: PageStyle)
     looks = _looks(panels)
     by = "" if style.captioned else f" ({panels[0].epsilon_in_words.partition(' (')[0].rpartition(', ')[0]})"
     heads = [None if view is None else PanelHead(view.title, (), X_LABEL + by) for view in views]
-    title = f"{metric_label(panels[0].metric)} at equal privacy"
+    title = f"{metric_in_words(panels[0].metric)} at equal privacy"
     caption = " ".join(filter(None, (_caption(panels), aside)))
     found, axes_of = page(
         f"{title[0].upper()}{title[1:]}", _entries(panels, looks), heads, caption, style, columns=len(rows[0])
     )
     for axes, view in zip(axes_of, (view for view in views if view is not None), strict=True):
         _draw(axes, view.panel, view.values, looks)
-        label_metric(axes, metric_label(view.panel.metric))
+        label_metric(axes, metric_in_words(view.panel.metric))
     name_left_only(axes_of)
     return found
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.labels import NAMES, VARIANTS, joined_by_or, large_delta, problem_label, value_in_words, variant_in_words
+from analysis.labels import NAMES, VARIANTS, joined_by_or, problem_label, value_in_words, variant_in_words
 from analysis.load import LoadError, Run
+from dpfbo.formats.words import large_delta
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from dpfbo.audit.server.repeated_rounds import CheckResult, RepeatedRounds
 from dpfbo.audit.server.target import Target, without_epsilon
 from dpfbo.audit.server.whole_runs import charged_rounds
 from dpfbo.federated.server import Server
-from dpfbo.privacy.accounting import REPLACE_ONE, Accountant, sampled_gaussian
+from dpfbo.formats.words import REPLACE_ONE
+from dpfbo.privacy.accounting import Accountant, sampled_gaussian
 from dpfbo.privacy.accounting.events import round_event, round_parameters
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import Entropy

@@ -20,7 +20,8 @@ from scipy.stats import binom
 from dpfbo import checks
 from dpfbo.audit.server.target import LONG_NORM, Target
 from dpfbo.federated.messages import clip
-from dpfbo.privacy.accounting import REPLACE_ONE, check_delta
+from dpfbo.formats.words import REPLACE_ONE
+from dpfbo.privacy.accounting import check_delta
 
 
 @dataclass(frozen=True)

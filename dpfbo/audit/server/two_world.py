@@ -21,7 +21,7 @@ from dpfbo import checks
 from dpfbo.audit.bounds import Claim
 from dpfbo.audit.server.target import LONG_NORM, Target, charged, seeded
 from dpfbo.federated.messages import clip
-from dpfbo.privacy.accounting import REPLACE_ONE
+from dpfbo.formats.words import REPLACE_ONE
 from dpfbo.privacy.ledger import Ledger
 
 OTHERS = ("zero", "random")

@@ -16,11 +16,12 @@ from dpfbo.checks import SettingError
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, SharedPrior
 from dpfbo.federated.population.follow import FOLLOW_PROBABILITY
-from dpfbo.federated.population.state import AgentsState, History, Query, Source
+from dpfbo.federated.population.state import AgentsState, History, Query
 from dpfbo.federated.prior.later import LaterDesign
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.received import MOST_POINTS, OnGrid, Received
 from dpfbo.federated.prior.transfer import Transfer, chosen_model, own_likelihood, own_mean
+from dpfbo.formats.record_tables import Source
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design

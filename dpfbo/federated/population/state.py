@@ -8,7 +8,6 @@ mean and that mean at its points; on other domains than grids also its points in
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import torch
 from torch import Tensor
@@ -16,15 +15,6 @@ from torch import Tensor
 from dpfbo.federated.prior.received import Received
 from dpfbo.gp.own_gp import AnyHyperparameters
 from dpfbo.space.domain import Domain, Grid
-
-
-class Source(IntEnum):
-    """The source of a query; numbered as `dpfbo.records.SOURCES`."""
-
-    initial = 0
-    own = 1
-    server = 2
-    random = 3  # replaced a repeated query
 
 
 @dataclass

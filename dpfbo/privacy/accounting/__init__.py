@@ -21,18 +21,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from dpfbo import checks, extensions
 from dpfbo.checks import SettingError
+from dpfbo.formats.words import ZERO_OUT
 
 if TYPE_CHECKING:
     import dp_accounting
 
 
 ACCOUNTANTS = {"moments": "Moments", "rdp": "Rdp", "pld": "Pld", "gdp": "Gdp", "fixed_size": "FixedSize"}  # classes
-ZERO_OUT = "zero-out"  # one agent's messages replaced by zero vectors
-REPLACE_ONE = "replace-one"  # one agent's messages replaced by any others
 MANY_DIFFERENT = 128  # kinds of round; of more than these, accountants analyse all at once instead of one by one
 _LARGEST_MULTIPLIER = 1e6  # largest z; more noise is accounted for as this much, so that squares stay ordinary numbers
-_LARGE_DELTA, _USUAL_DELTA = 0.01, 0.001  # a delta that is said in words, and one that raises no question
-_DECIMALS = 0.1  # epsilon from which two decimals are enough
 _DIGITS = 8  # significant digits of z
 
 
@@ -81,33 +78,9 @@ def accountant_named(name: str) -> Accountant:
     return accountant
 
 
-def in_words(relation: str) -> str:
-    """A relation in words; one of the federated family is about all messages of a user."""
-    return f"relation {relation}, user level" if relation in (ZERO_OUT, REPLACE_ONE) else f"neighbours: {relation}"
-
-
 def default_delta(n_agents: int) -> float:
     """delta = N^-1.1 (paper, Sec. 5); 0.1 for a single agent, where that would be 1."""
     return n_agents**-1.1 if n_agents > 1 else 0.1
-
-
-def delta_in_words(delta: float) -> str:
-    """`delta 0.00294`; of a large one also that it is: epsilon promises nothing with that probability."""
-    if delta <= _LARGE_DELTA:
-        return f"delta {delta:.3g}"
-    return f"delta {delta:.3g} (large: a chance of {delta:.0%} that epsilon protects nobody; {_USUAL_DELTA} is usual)"
-
-
-def delta_in_symbols(delta: float) -> str:
-    """`δ = 0.00294`, for pictures; of a large one also that it is."""
-    return delta_in_words(delta).replace("delta", "δ =").replace("epsilon", "ε")
-
-
-def epsilon_in_words(epsilon: float | None, decimals: int = 2) -> str:
-    """Epsilon with the decimals of a table, or two digits; a real cost is never `0.00`, and `none` is no finite one."""
-    if epsilon is None or not math.isfinite(epsilon):
-        return "none"
-    return f"{epsilon:.{decimals}f}" if epsilon >= _DECIMALS else f"{epsilon:.2g}"
 
 
 def check_delta(delta: object, name: str = "delta") -> None:

@@ -10,7 +10,8 @@ from typing import ClassVar
 import dp_accounting
 import numpy as np
 
-from dpfbo.privacy.accounting import REPLACE_ONE, UnsupportedEvent, accounted_multiplier, check_delta
+from dpfbo.formats.words import REPLACE_ONE
+from dpfbo.privacy.accounting import UnsupportedEvent, accounted_multiplier, check_delta
 from dpfbo.privacy.accounting.rdp import divergences_of, epsilon_of
 
 # Rényi orders: whole ones, since the bound is linear between two; those below 2 serve subsets of all agents

@@ -9,7 +9,8 @@ from typing import ClassVar
 import dp_accounting
 import numpy as np
 
-from dpfbo.privacy.accounting import ZERO_OUT, check_delta, kinds_of, sampled_gaussian
+from dpfbo.formats.words import ZERO_OUT
+from dpfbo.privacy.accounting import check_delta, kinds_of, sampled_gaussian
 
 _LARGEST_LOG_MU2 = 200.0  # log mu^2, beyond which epsilon, about mu^2 / 2, counts as infinite
 

@@ -11,7 +11,8 @@ import dp_accounting
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from dpfbo.privacy.accounting import MANY_DIFFERENT, ZERO_OUT, check_delta, kinds_of, sampled_gaussian
+from dpfbo.formats.words import ZERO_OUT
+from dpfbo.privacy.accounting import MANY_DIFFERENT, check_delta, kinds_of, sampled_gaussian
 from dpfbo.privacy.accounting.poisson_divergences import poisson_divergences
 
 _MOMENTS = np.arange(1, 33)

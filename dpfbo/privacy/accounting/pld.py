@@ -15,7 +15,8 @@ from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPriv
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from dpfbo.privacy.accounting import MANY_DIFFERENT, ZERO_OUT, check_delta, kinds_of, sampled_gaussian
+from dpfbo.formats.words import ZERO_OUT
+from dpfbo.privacy.accounting import MANY_DIFFERENT, check_delta, kinds_of, sampled_gaussian
 from dpfbo.privacy.accounting.many_rounds import epsilons_of_different_rounds
 
 _INTERVAL = 1e-3  # largest interval of the discretised loss, which is rounded up

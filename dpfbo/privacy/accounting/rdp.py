@@ -12,7 +12,8 @@ import numpy as np
 from absl import logging as absl_logging
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from dpfbo.privacy.accounting import MANY_DIFFERENT, ZERO_OUT, check_delta, kinds_of, sampled_gaussian
+from dpfbo.formats.words import ZERO_OUT
+from dpfbo.privacy.accounting import MANY_DIFFERENT, check_delta, kinds_of, sampled_gaussian
 from dpfbo.privacy.accounting.poisson_divergences import poisson_divergences
 
 ORDERS = tuple(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from dpfbo.bounded import unpacked
+from dpfbo.formats.bounded import unpacked
 from dpfbo.problems.readers.data_files import reading
 
 MOST_BYTES = 128 * 2**20  # of a file, unpacked

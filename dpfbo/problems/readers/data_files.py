@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-from dpfbo.bounded import check_plain
+from dpfbo.formats.files import check_plain
 
 DATA_DIR_VARIABLE = "DPFBO_DATA"
 DEFAULT_DATA_DIR = "data"

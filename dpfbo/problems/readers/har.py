@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import train_test_split
 
-from dpfbo.bounded import member, npz_arrays, opened_zip
+from dpfbo.formats.bounded import member, npz_arrays, opened_zip
 from dpfbo.problems.readers.data_files import reading
 
 ARCHIVE = "har/human+activity+recognition+using+smartphones.zip"

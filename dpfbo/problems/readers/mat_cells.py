@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from scipy.io import loadmat
 
-from dpfbo.bounded import read_plain
+from dpfbo.formats.bounded import read_plain
 
 MOST_BYTES = 64 * 2**20
 _MOST_ELEMENTS = 20_000  # of a file or a cell array

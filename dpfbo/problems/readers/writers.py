@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dpfbo.bounded import npz_arrays
 from dpfbo.checks import SettingError
+from dpfbo.formats.bounded import npz_arrays
 from dpfbo.problems.readers.data_files import reading
 from dpfbo.rng import Streams
 

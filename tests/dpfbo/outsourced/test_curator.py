@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
-from dpfbo.checkpoint_files import ReleaseFile
+from dpfbo.checkpoint import ReleaseFile
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.transforms.cover import Cover
 from dpfbo.outsourced.transforms.gaussian import GaussianNoise

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from dpfbo.files import is_file_at, locked_file
+from dpfbo.formats.files import is_file_at, locked_file
 from dpfbo.privacy import ledger_file
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.ledger import Charge, Ledger, LedgerError
@@ -284,7 +284,7 @@ def test_a_waiting_charge_goes_to_the_file_that_replaced_the_locked_one(tmp_path
 def test_the_lock_ends_with_a_killed_process(tmp_path, impatient):
     path = tmp_path / "ledger.jsonl"
     program = (
-        "import sys, time; from pathlib import Path; from dpfbo.files import locked_file\n"
+        "import sys, time; from pathlib import Path; from dpfbo.formats.files import locked_file\n"
         "file = locked_file(Path(sys.argv[1]), 0); print(flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE) as holder:

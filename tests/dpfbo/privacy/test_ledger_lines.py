@@ -187,11 +187,11 @@ def test_the_same_charges_make_the_same_bytes(tmp_path):
     assert path.read_bytes() == first
 
 
-@pytest.mark.parametrize("what", ["FIFO", "directory", "device", "link to a FIFO"])
+@pytest.mark.parametrize("what", ["pipe", "folder", "device", "link to a pipe"])
 def test_what_is_no_file_is_refused_at_once(tmp_path, what):
     path = tmp_path / "ledger.jsonl"
     begun = Ledger(path)
-    if what == "directory":
+    if what == "folder":
         path.mkdir()
     elif what == "device":
         path.symlink_to("/dev/zero")
@@ -200,7 +200,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, what):
         path.symlink_to(tmp_path / "fifo")
     begin = time.monotonic()
     for act in (lambda: Ledger(path), lambda: begun.charge(charge(0))):
-        with pytest.raises(LedgerError, match=f"ledger .*ledger.jsonl is a {what.split()[-1]}, not a file"):
+        with pytest.raises(LedgerError, match=f"ledger .*ledger.jsonl must be a plain file, got a {what.split()[-1]}"):
             act()
     assert time.monotonic() < begin + 5
 

@@ -107,7 +107,7 @@ def test_a_ledger_has_one_server_at_a_time(tmp_path, monkeypatch):
 
 def test_a_fifo_in_the_place_of_a_ledger_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "ledger.jsonl")
-    with pytest.raises(OSError, match="ledger.jsonl is a FIFO, not a file"):
+    with pytest.raises(OSError, match="ledger.jsonl must be a plain file, got a pipe"):
         RunFolder(tmp_path).hold_ledger()
 
 

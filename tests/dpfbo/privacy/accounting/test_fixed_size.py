@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.privacy.accounting import REPLACE_ONE, UnsupportedEvent
+from dpfbo.formats.words import REPLACE_ONE
+from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.accounting.fixed_size import ORDERS, FixedSize, _divergences
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from dpfbo.privacy.accounting import ZERO_OUT, UnsupportedEvent
+from dpfbo.formats.words import ZERO_OUT
+from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.accounting.gdp import Gdp
 from dpfbo.privacy.accounting.pld import Pld

@@ -1,4 +1,4 @@
-"""Events of rounds, names of accountants, and the words for what they compute."""
+"""Events of rounds, and names of accountants."""
 
 import math
 
@@ -8,22 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpfbo.checks import SettingError
+from dpfbo.formats.words import REPLACE_ONE, ZERO_OUT
 from dpfbo.privacy import accounting
 from dpfbo.privacy.accounting import (
     ACCOUNTANTS,
-    REPLACE_ONE,
-    ZERO_OUT,
     UnsupportedEvent,
     accountant_named,
     accountant_names,
     accounted_multiplier,
     check_delta,
     default_delta,
-    delta_in_symbols,
-    delta_in_words,
-    epsilon_in_words,
     finite_or_none,
-    in_words,
     sampled_gaussian,
 )
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
@@ -137,20 +132,6 @@ def test_multipliers_are_rounded_down_to_eight_digits(z, rounded):
     assert accounted_multiplier(z) == rounded
 
 
-def test_a_large_delta_is_said_in_words():
-    assert delta_in_words(4**-1.1) == (
-        "delta 0.218 (large: a chance of 22% that epsilon protects nobody; 0.001 is usual)"
-    )  # fmt: skip
-    assert delta_in_words(0.00294) == "delta 0.00294"
-    assert delta_in_words(0.01) == "delta 0.01"
-    assert delta_in_words(0.0100001).startswith("delta 0.01 (large: a chance of 1% ")
-
-
-def test_delta_in_pictures():
-    assert delta_in_symbols(0.00294) == "δ = 0.00294"
-    assert delta_in_symbols(0.2) == "δ = 0.2 (large: a chance of 20% that ε protects nobody; 0.001 is usual)"
-
-
 def test_an_event_object_is_read_once(monkeypatch):
     one, other, read = round_event(0.5, 1.0), round_event(0.5, 2.0), []
     monkeypatch.setattr(accounting, "sampled_gaussian", lambda event: read.append(event) or sampled_gaussian(event))
@@ -158,34 +139,6 @@ def test_an_event_object_is_read_once(monkeypatch):
     assert len(read) == 2
 
 
-def test_relations_in_words():
-    assert in_words(ZERO_OUT) == "relation zero-out, user level"
-    assert in_words(REPLACE_ONE) == "relation replace-one, user level"
-    assert in_words("one row") == "neighbours: one row"
-
-
 def test_epsilon_in_files():
     assert finite_or_none(1.5) == 1.5
     assert finite_or_none(math.inf) is finite_or_none(math.nan) is None
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "words"),
-    [
-        (0.0, "0"),
-        (1e-4, "0.0001"),
-        (0.0031, "0.0031"),
-        (0.1, "0.10"),
-        (0.0999, "0.1"),
-        (0.0123, "0.012"),
-        (9.909, "9.91"),
-        (None, "none"),
-        (float("inf"), "none"),
-    ],
-)
-def test_a_real_cost_is_never_written_as_0(epsilon, words):
-    assert epsilon_in_words(epsilon) == words
-
-
-def test_epsilon_with_other_decimals():
-    assert [epsilon_in_words(value, 3) for value in (0.5, 0.00012, 1e-9, 0.0)] == ["0.500", "0.00012", "1e-09", "0"]

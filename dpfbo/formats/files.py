@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and that survive a power cut where they have to."""
+"""Files that appear whole or not at all, that survive a power cut where they must, and whose opening never waits."""
 
 import fcntl
 import os
@@ -9,33 +9,43 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-_KINDS = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket"}
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
-class NoFile(OSError):
-    """A folder, a FIFO, a socket or a device is where a file should be."""
+class NoFile(OSError, ValueError):
+    """A folder, a pipe, a socket or a device is where a file should be."""
+
+
+def check_plain(path: Path) -> None:
+    """Raise NoFile unless `path` is a plain file: a read from a pipe or a device may never end. OSError if absent."""
+    _check_mode(path, path.stat().st_mode)
+
+
+def _check_mode(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise NoFile(f"{path} must be a plain file, got {_KINDS.get(stat.S_IFMT(mode), 'a device')}")
 
 
 def open_file(path: Path, mode: str, buffering: int = -1) -> BinaryIO:
     """Open a file. mode: rb, or ab+ to create it if it is absent, for its owner alone whatever the umask.
 
-    Raises NoFile at once where the path names something else: opening a FIFO would wait for its other end.
+    Raises NoFile at once where the path names something else: opening a pipe would wait for its other end.
     """
     if path.exists():
-        _check_is_file(path, path.stat().st_mode)
-    flags = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    descriptor = os.open(path, os.O_RDONLY | flags) if mode == "rb" else _appending(path, flags)
+        check_plain(path)
+    file: BinaryIO = open(path, mode, buffering, opener=_opened_at_once)  # type: ignore[assignment]
     try:
-        _check_is_file(path, os.fstat(descriptor).st_mode)  # it may have changed in between
-        file: BinaryIO = open(descriptor, mode, buffering)  # type: ignore[assignment]
-        return file
-    except BaseException:
-        os.close(descriptor)
+        _check_mode(path, os.fstat(file.fileno()).st_mode)  # the path may name something else by now
+    except NoFile:
+        file.close()
         raise
+    return file
 
 
-def _appending(path: Path, flags: int) -> int:
-    flags |= os.O_RDWR | os.O_APPEND | os.O_CREAT
+def _opened_at_once(path: str, flags: int) -> int:
+    flags |= os.O_NONBLOCK | os.O_NOCTTY
+    if not flags & os.O_CREAT:
+        return os.open(path, flags)
     try:
         descriptor = os.open(path, flags | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -48,7 +58,7 @@ def locked_file(path: Path, seconds: float) -> BinaryIO:
     """Open a file as `ab+` does, without a buffer, and lock it against other openings until it is closed.
 
     seconds: how long to wait for another holder. The lock is on the file and not on its name: one that was replaced
-    while we waited is opened anew. It ends with its process, and is no file that a killed process leaves behind.
+    while we waited is opened anew. The lock ends with its process, and leaves no file behind when that is killed.
 
     Raises BlockingIOError if another holder keeps it, NoFile like `open_file`.
     """
@@ -79,11 +89,6 @@ def is_file_at(file: IO[Any], path: Path) -> bool:
         return False
 
 
-def _check_is_file(path: Path, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        raise NoFile(f"{path} is a {_KINDS.get(stat.S_IFMT(mode), 'device')}, not a file")
-
-
 def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool = True, mode: int = 0o644) -> None:
     """Write a file under another name and move it into place.
 
@@ -98,6 +103,11 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object], durable: bool 
     except BaseException:
         Path(temporary).unlink(missing_ok=True)  # an interrupt may arrive after the rename
         raise
+
+
+def replace_text(path: Path, text: str, durable: bool = True, mode: int = 0o644) -> None:
+    """`replace_file` with a text, in UTF-8."""
+    replace_file(path, lambda file: file.write(text.encode()), durable, mode)
 
 
 def move_into_place(temporary: Path, path: Path, durable: bool = True) -> None:

@@ -1,10 +1,10 @@
-"""Files that somebody else made, read as far as a bound in bytes: no pipe, no bomb, nothing that is run."""
+"""Bounded reads of untrusted files; their content is never executed, and pickled objects are refused."""
 
 import bz2
 import gzip
 import lzma
 import math
-import stat
+import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -13,24 +13,21 @@ from typing import IO, Any
 import numpy as np
 import yaml
 
+from dpfbo.formats.files import check_plain, open_file
+
 MOST_YAML = 4 * 2**20  # bytes
 MOST_RECORD = 2**30  # bytes of a file of records that is read at once
-MOST_NODES = 100_000
+MOST_NODES = 100_000  # values in a YAML file
+MOST_LEVELS = 100  # values within values in it
 
-_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BEGIN, _END = (yaml.MappingStartEvent, yaml.SequenceStartEvent), (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 _COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _NUMBERS = "biufSU"  # numpy's letters for booleans, integers, floats, bytes and text; objects would be unpickled
 
 
-def check_plain(path: Path) -> None:
-    """Raise ValueError unless `path` is a plain file: a read from a pipe or a device may never end."""
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode):
-        raise ValueError(f"{path} must be a plain file, got {_KINDS.get(stat.S_IFMT(mode), 'a device')}")
-
-
 def plain(path: Path) -> Path:
-    """The path, for a reader that opens it itself. Raises ValueError unless it is a plain file."""
+    """The path, for a reader that opens it itself. Raises NoFile, a ValueError, unless it is a plain file."""
     check_plain(path)
     return path
 
@@ -43,12 +40,11 @@ def read_at_most(file: IO[bytes], most: int) -> bytes:
     return content
 
 
-def read_plain(path: Path, most: int) -> bytes:
+def read_plain(path: Path, most: int = MOST_RECORD) -> bytes:
     """The content of a plain file of at most `most` bytes. Raises ValueError for another one."""
-    check_plain(path)
-    if path.stat().st_size > most:
-        raise ValueError(f"{path} must hold at most {most} bytes, got {path.stat().st_size}")
-    with path.open("rb") as file:
+    with open_file(path, "rb") as file:
+        if (size := os.fstat(file.fileno()).st_size) > most:
+            raise ValueError(f"{path} must hold at most {most} bytes, got {size}")
         return read_at_most(file, most)
 
 
@@ -63,31 +59,44 @@ def unpacked(path: Path, most: int) -> bytes:
                 raise ValueError(f"a zip must hold one file, got {len(names)}")
             return member(archive, names[0], most)
     if path.suffix in _COMPRESSED:
-        check_plain(path)
-        with _COMPRESSED[path.suffix](path, "rb") as file:
+        with _COMPRESSED[path.suffix](plain(path), "rb") as file:
             return read_at_most(file, most)
     return read_plain(path, most)
 
 
 def check_yaml(path: Path) -> None:
-    """Raise ValueError for a YAML file with more than `MOST_NODES` values, aliases written out, or nested too deeply.
-
-    A file that is no YAML passes: its reader says more.
-    """
+    """Raise ValueError like `read_yaml`. A file that is no YAML passes: its reader says more."""
     try:
-        root = yaml.compose(read_plain(path, MOST_YAML), Loader=yaml.SafeLoader)
-        nodes = 0 if root is None else _nodes(root, {})
+        read_yaml(path, construct=False)
     except yaml.YAMLError:
         return
-    except RecursionError as error:
-        raise ValueError(f"{path} must not nest its values so deeply, or hold itself") from error
-    if nodes > MOST_NODES:
-        raise ValueError(f"{path} must hold at most {MOST_NODES} values, got {nodes} with its aliases")
 
 
-def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
-    """The number of values in a tree, each alias counted as what it stands for."""
+def read_yaml(path: Path, construct: bool = True) -> Any:
+    """The value of a YAML file; None if it is only to be checked, and not constructed.
+
+    Raises ValueError if it is nested so deeply that the reader would crash, or has more than `MOST_NODES` values, each
+    alias counted as what it stands for; yaml.YAMLError if it is no YAML.
+    """
+    content, depth = read_plain(path, MOST_YAML), 0
+    for event in yaml.parse(content, _LOADER):
+        depth += isinstance(event, _BEGIN) - isinstance(event, _END)
+        if depth > MOST_LEVELS:
+            raise ValueError(f"{path} must not nest its values more than {MOST_LEVELS} deep")
+    loader = _LOADER(content)
+    try:
+        root = loader.get_single_node()
+        if root is not None and _nodes(root, {}) > MOST_NODES:
+            raise ValueError(f"{path} must hold at most {MOST_NODES} values, each alias counted as what it stands for")
+        return loader.construct_document(root) if construct and root is not None else None
+    finally:
+        loader.dispose()
+
+
+def _nodes(node: yaml.Node, known: dict[int, float]) -> float:
+    """The number of values in a tree; infinite for one that holds itself."""
     if id(node) not in known:
+        known[id(node)] = math.inf
         parts = node.value if isinstance(node, yaml.CollectionNode) else []
         flat = [part for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
         known[id(node)] = 1 + sum(_nodes(part, known) for part in flat)
@@ -96,9 +105,7 @@ def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
 
 def opened_zip(file: Path | IO[bytes]) -> zipfile.ZipFile:
     """A zip, open for reading. Raises ValueError if a name in it leads out of the archive."""
-    if isinstance(file, Path):
-        check_plain(file)
-    archive = zipfile.ZipFile(file)
+    archive = zipfile.ZipFile(plain(file) if isinstance(file, Path) else file)
     for name in archive.namelist():
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or ":" in (*path.parts, "")[0]:
@@ -120,8 +127,13 @@ def npz_arrays(
 ) -> dict[str, np.ndarray]:
     """Arrays of an npz file; their shapes and types are checked before a number is read, and nothing is unpickled.
 
-    most: bytes of all together. wanted: by name, numpy's letters of the types that it may have, and its number of
-    dimensions; None for all arrays, of any numbers or text. Raises KeyError or ValueError for another file.
+    Args:
+        file: an archive of `numpy.savez`.
+        most: bytes of all arrays together.
+        wanted: by name, numpy's letters of the types that an array may have, and its number of dimensions; None for
+            all arrays, of any numbers or text.
+
+    Raises KeyError or ValueError for another file.
     """
     found: dict[str, np.ndarray] = {}
     with opened_zip(file) as archive:

@@ -1,0 +1,126 @@
+"""The files of a checkpoint: arrays and entries with a digest of both, written whole or not at all.
+
+The file of a round holds its queries in the arrays `region`, `source`, `y`, `best` and `regret` (N x k), and `u` and
+`x` (N x k x D), or instead of these two `ux` where they are the same points.
+"""
+
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from dpfbo.formats.bounded import npz_arrays, opened_zip
+from dpfbo.formats.files import open_file, replace_file
+from dpfbo.formats.record_tables import queries_table
+
+FORMAT = 3
+SAME_POINTS = "ux"
+WAY_OUT = "restore it, or delete the checkpoint, and what was released stays in the ledger"
+_MOST_BYTES = 16 * 2**30  # of a file's arrays
+# zipfile raises RuntimeError for an archive that is encrypted or of an unknown compression
+UNREADABLE = (
+    OSError, ValueError, KeyError, AttributeError, IndexError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
+
+Parsed = TypeVar("Parsed")
+
+
+class FileContent(NamedTuple):
+    """The entries and arrays of a file, and the digest of both."""
+
+    meta: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+    digest: str
+
+
+class CheckpointError(Exception):
+    """A file of a checkpoint is whole, and was edited, or is of another run or of another format."""
+
+
+def round_path(folder: Path, t: int) -> Path:
+    """The file of round t in the folder of a checkpoint."""
+    return folder / f"round-{t:05d}.npz"
+
+
+def queries_of(folder: Path, t: int, columns: Sequence[str]) -> pa.Table | None:
+    """Some columns of the queries of round t, as rounds.parquet has them; None if the file is absent or not whole.
+
+    Only the wanted arrays are read, and so their digest is not checked. Raises OSError if the file cannot be opened.
+    """
+    path = round_path(folder, t)
+    try:
+        with opened_zip(path) as archive:
+            points = "x" if "x.npy" in archive.namelist() else SAME_POINTS
+        names = {points if name == "x" else name for name in ("y", *columns) if name not in ("agent", "round")}
+        arrays = npz_arrays(path, _MOST_BYTES, {name: ("if", 3 if name == points else 2) for name in names})
+        n, k = arrays["y"].shape
+        known = {"agent": np.repeat(np.arange(n), k), "round": np.full(n * k, t)}
+        for name, array in arrays.items():
+            known["x" if name == points else name] = array.reshape(n * k, *array.shape[2:])
+        return queries_table({name: known[name] for name in columns})
+    except FileNotFoundError:
+        return None
+    except OSError:
+        raise
+    except UNREADABLE:
+        return None
+
+
+def read_file(path: Path, parse: Callable[[FileContent], Parsed | None]) -> Parsed | None:
+    """The result of `parse` on the content of a file; None if the file is absent or unreadable.
+
+    Raises OSError if the file exists and cannot be opened, CheckpointError if it was edited or is of another format.
+    """
+    try:
+        with open_file(path, "rb") as file:
+            content = file.read()
+    except FileNotFoundError:
+        return None
+    try:
+        return parse(_checked(content, path))
+    except UNREADABLE:
+        return None
+
+
+def _checked(content: bytes, path: Path) -> FileContent:
+    """The content of a file that has the right digest. Raises CheckpointError, or one of `UNREADABLE`."""
+    arrays = npz_arrays(io.BytesIO(content), _MOST_BYTES)
+    if len(arrays) != int.from_bytes(content[-12:-10], "little"):  # as the end of a zip archive counts them
+        raise ValueError("the archive has lost files, its directory was damaged")
+    meta = json.loads(arrays.pop("meta").item())
+    form, said = meta["format"], meta.pop("digest", None)
+    if isinstance(form, bool) or not isinstance(form, int) or form < 1:
+        raise ValueError(f"the file has format {form}")
+    if form != FORMAT:
+        raise CheckpointError(f"{path} is of format {form}, and this version reads {FORMAT}: use the one that wrote it")
+    digest = _digest(meta, arrays)
+    if said != digest:
+        raise CheckpointError(f"{path} was edited, its numbers are not those of its digest: {WAY_OUT}")
+    return FileContent(meta, arrays, digest)
+
+
+def write_file(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], durable: bool) -> str:
+    """Write a file whole or not at all; returns its digest."""
+    meta = {"format": FORMAT, **meta}
+    digest = _digest(meta, arrays)
+    content = {"meta": np.array(json.dumps({**meta, "digest": digest}).encode()), **arrays}
+    replace_file(path, lambda file: np.savez(file, **content), durable, mode=0o600)  # type: ignore[arg-type]
+    return digest
+
+
+def _digest(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """sha256 of the entries, and of name, type, shape and bytes of each array."""
+    whole = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        whole.update(f"\n{name} {array.dtype.str} {arrays[name].shape}\n".encode())
+        whole.update(array.data if array.size else b"")
+    return whole.hexdigest()

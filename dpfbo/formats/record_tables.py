@@ -1,0 +1,82 @@
+"""The columns of rounds.parquet and server.parquet.
+
+Each is tagged `released` (public by design: broadcast, or derived from public settings) or `simulation-only` (an
+agent's or the server's private knowledge; epsilon does not cover it). Those of the server are written in a simulation
+only: with noise of the operating system no file has them.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+RELEASED, SIMULATED = "released", "simulation-only"
+
+
+class Source(IntEnum):
+    """The source of a query: tables have its name, tensors and checkpoints its number."""
+
+    initial = 0
+    own = 1
+    server = 2
+    random = 3  # replaced a repeated query
+    modeler = 4
+
+
+def simulated_column(name: str, kind: pa.DataType, meaning: str) -> pa.Field:
+    """A column that no outsider of a real deployment sees."""
+    return pa.field(name, kind, metadata={"visibility": SIMULATED, "meaning": meaning})
+
+
+def _released_column(name: str, kind: pa.DataType, meaning: str) -> pa.Field:
+    return pa.field(name, kind, metadata={"visibility": RELEASED, "meaning": meaning})
+
+
+ROUNDS_SCHEMA = pa.schema(
+    [
+        simulated_column("agent", pa.int32(), "agent id, 0..N-1"),
+        simulated_column("round", pa.int32(), "t; 0 for the initial points"),
+        simulated_column("region", pa.int16(), "region of the query"),
+        simulated_column("source", pa.dictionary(pa.int8(), pa.string()), "initial, own, server, random, or modeler"),
+        simulated_column("x", pa.list_(pa.float64()), "the query, in the problem's units"),
+        simulated_column("y", pa.float64(), "what the agent observed"),
+        simulated_column("best", pa.float64(), "largest objective value (noiseless if known) queried so far"),
+        simulated_column("regret", pa.float64(), "the problem's metric of `best`; see summary.json"),
+    ]
+)
+
+SERVER_SCHEMA = pa.schema(
+    [
+        _released_column("round", pa.int32(), "round of the broadcast, 0..T-1"),
+        _released_column("epsilon", pa.float64(), "after this broadcast, by the run's accountant; null: none finite"),
+        _released_column("sigma", pa.float64(), "standard deviation of the noise in each released number"),
+        _released_column("sensitivity", pa.float64(), "L2 sensitivity that sigma was derived from; null: unbounded"),
+        simulated_column("snr", pa.float64(), "norm of the sum over the norm of the noise; null: no noise"),
+        simulated_column("clip_fraction", pa.float64(), "chosen messages that were clipped / |S_t|; null: empty S_t"),
+        simulated_column("n_chosen", pa.int32(), "|S_t|"),
+        simulated_column("n_rejected", pa.int32(), "chosen messages that were missing, malformed or not finite"),
+        simulated_column("n_dropped", pa.int32(), "messages of all agents that were lost on the way or came too late"),
+    ]
+)
+
+
+def released(schema: pa.Schema) -> pa.Schema:
+    """The columns of a schema that are tagged `released`."""
+    return pa.schema([field for field in schema if field.metadata[b"visibility"] == RELEASED.encode()])
+
+
+def queries_table(columns: Mapping[str, np.ndarray]) -> pa.Table:
+    """A table with some columns of `ROUNDS_SCHEMA`: one number a query, of `x` rows x D, of `source` an index."""
+    schema = pa.schema([ROUNDS_SCHEMA.field(name) for name in columns])
+    return pa.table([_as_arrow(name, values) for name, values in columns.items()], schema=schema)
+
+
+def _as_arrow(name: str, values: np.ndarray) -> Any:
+    if name == "x":
+        offsets = np.arange(0, values.size + 1, values.shape[1], dtype=np.int32)
+        return pa.ListArray.from_arrays(offsets, values.reshape(-1))
+    if name == "source":
+        return pa.DictionaryArray.from_arrays(pa.array(values).cast(pa.int8()), pa.array([s.name for s in Source]))
+    return pa.array(values).cast(ROUNDS_SCHEMA.field(name).type)

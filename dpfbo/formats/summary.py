@@ -1,0 +1,82 @@
+"""The entries that summary.json and config.yaml of a finished run must have, for programs that read many runs."""
+
+import sys
+from typing import Any
+
+NUMBER, INTEGER, TEXT, TEXT_OR_NULL, BOOLEAN = "number", "integer", "text", "text or null", "true or false"
+SUMMARY: dict[str, Any] = {
+    **dict.fromkeys(("experiment", "setting", "problem", "algorithm", "metric"), TEXT),
+    **dict.fromkeys(("relation", "accountant", "rng", "epsilon_covers"), TEXT),
+    **dict.fromkeys(("seed", "n_agents", "rounds", "n_charges"), INTEGER),
+    **dict.fromkeys(("lower_is_better", "private"), BOOLEAN),
+    **{"epsilon": {}, "curve": {}, "seconds": {"objective": NUMBER, "total": NUMBER}},
+    "delta": NUMBER,
+}  # the kind of each entry; of a table, its own entries
+CONFIG = {"algorithm": {"name": TEXT, "private": BOOLEAN}, "privacy": {}, "problem": {}}
+NOISE = ("z", "q", "S")
+PERCENT = (5, 25, 50, 75, 95)  # quantiles over the agents that a summary of many agents has
+_LARGEST = sys.float_info.max
+
+
+def is_outsourced(config: dict[str, Any]) -> bool:
+    """True where a curator and a modeler run the setting, and not a server and agents."""
+    return config["algorithm"].get("server") == "Curator"
+
+
+def lacking(summary: Any, config: Any) -> str | None:
+    """The first need that the files do not meet, in words; None if all is there.
+
+    config: with the class of the server as `algorithm.server`.
+    """
+    wrong = _lacking(summary, SUMMARY, "summary.json") or _lacking(config, CONFIG, "config.yaml")
+    if wrong:
+        return wrong
+    of_summary, of_config = _needs_of_family(summary, config)
+    wrong = _lacking(summary, of_summary, "summary.json") or _lacking(config, of_config, "config.yaml")
+    if wrong:
+        return wrong
+    if summary["accountant"] not in summary["epsilon"]:
+        return f"summary.json: epsilon has no {summary['accountant']}"
+    if not all(value is None or _is(value, NUMBER) for value in summary["epsilon"].values()):
+        return "summary.json: epsilon has values that are no numbers"
+    if summary["private"] and summary["rng"] == "seeded" and "clip_fraction" not in summary:
+        return "summary.json has no 'clip_fraction'"
+    curve, n = summary["curve"].get("mean"), summary["rounds"] + 1
+    if not isinstance(curve, list) or len(curve) != n or not all(_is(y, NUMBER) for y in curve):
+        return f"summary.json: curve.mean must be {n} finite numbers"
+    return None
+
+
+def _needs_of_family(summary: dict[str, Any], config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The further entries of a federated run, or of an outsourced one, whose release has a claim or a guarantee."""
+    private = summary["private"] or config["algorithm"]["private"]
+    if not is_outsourced(config):
+        return {}, {"algorithm": {"P": INTEGER}, "privacy": dict.fromkeys(NOISE, NUMBER) if private else {}}
+    claimed = summary.get("published_claim") is not None
+    return {"published_claim": TEXT_OR_NULL}, {
+        "transform": {"_target_": TEXT, **({"r": INTEGER, "epsilon": NUMBER, "delta": NUMBER} if claimed else {})},
+        "algorithm": {"modeler": {"noise_aware": BOOLEAN}},
+        "privacy": {"epsilon": NUMBER} if private else {},
+    }
+
+
+def _lacking(found: Any, needed: dict[str, Any], where: str) -> str | None:
+    if not isinstance(found, dict):
+        return f"{where} has no settings"
+    for key, need in needed.items():
+        kind = "table" if isinstance(need, dict) else need
+        if key not in found:
+            return f"{where} has no {key!r}"
+        if not _is(found[key], kind):
+            return f"{where}: {key} must be of kind {kind}, got {found[key]!r}"
+        inside = f"{where}.{key}" if ": " in where else f"{where}: {key}"
+        if kind == "table" and (wrong := _lacking(found[key], need, inside)):
+            return wrong
+    return None
+
+
+def _is(value: object, kind: str) -> bool:
+    if kind in (NUMBER, INTEGER):
+        kinds = (int,) if kind == INTEGER else (int, float)
+        return isinstance(value, kinds) and not isinstance(value, bool) and -_LARGEST <= value <= _LARGEST
+    return isinstance(value, {TEXT: str, TEXT_OR_NULL: str | None, BOOLEAN: bool, "table": dict}[kind])

@@ -1,0 +1,56 @@
+"""Names in words: accountants, relations and metrics, and epsilon and delta as sentences and pictures have them."""
+
+import math
+from collections.abc import Iterable
+
+ZERO_OUT, REPLACE_ONE = "zero-out", "replace-one"
+RELATIONS = {
+    ZERO_OUT: "one agent's messages of all rounds replaced by zero vectors",
+    REPLACE_ONE: "one agent's messages of all rounds replaced by any others",
+}
+METHODS = {  # of accountants
+    "moments": "moments accountant of the paper",
+    "rdp": "Rényi divergences",
+    "pld": "privacy-loss distributions",
+    "gdp": "Gaussian DP, an approximation, not a guarantee",
+    "fixed_size": "Rényi divergences, without replacement",
+    "analytic_gaussian": "exact, of Gaussian noise without sampling",
+}
+_METRICS = {"one_minus_auc": "1 − AUC", "nmse": "normalised MSE"}
+_LARGE_DELTA, _USUAL_DELTA = 0.01, 0.001  # above the first epsilon comes with a warning; the second raises no question
+_DECIMALS = 0.1  # epsilon from which two decimals are enough
+
+
+def metric_in_words(metric: str) -> str:
+    """A metric in words: `1 − AUC`, `simple regret`."""
+    return _METRICS.get(metric, metric.replace("_", " "))
+
+
+def neighbours(relation: str) -> str:
+    """A relation in words; one of the federated family is about all messages of a user."""
+    return f"relation {relation}, user level" if relation in RELATIONS else f"neighbours: {relation}"
+
+
+def epsilon_in_words(epsilon: float | None, decimals: int = 2) -> str:
+    """Epsilon with the decimals of a table, or two digits; a real cost is never `0.00`, and `none` is no finite one."""
+    if epsilon is None or not math.isfinite(epsilon):
+        return "none"
+    return f"{epsilon:.{decimals}f}" if epsilon >= _DECIMALS else f"{epsilon:.2g}"
+
+
+def large_delta(deltas: Iterable[float]) -> str:
+    """The warning that follows a delta above 0.01, with its space before; nothing for smaller ones."""
+    largest = max(deltas, default=0.0)
+    if largest <= _LARGE_DELTA:
+        return ""
+    return f" (large: a chance of {largest:.0%} that ε protects nobody; {_USUAL_DELTA} is usual)"
+
+
+def delta_in_symbols(delta: float) -> str:
+    """`δ = 0.00294`, for pictures; a large one with its warning."""
+    return f"δ = {delta:.3g}{large_delta([delta])}"
+
+
+def delta_in_words(delta: float) -> str:
+    """`delta 0.00294`; a large one with its warning."""
+    return delta_in_symbols(delta).replace("δ =", "delta").replace("ε", "epsilon")
