@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.problems.worker_calls import CallOutcome, WorkerCalls, as_number
+from dpfbo.problems.objectives.worker_calls import CallOutcome, WorkerCalls, as_number
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 from dpfbo.space.mixed import MixedBox

@@ -8,8 +8,8 @@ from dpfbo.checks import SettingError
 from dpfbo.federated.federation import run as run_federated
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.problems import Problem
 from dpfbo.problems.custom import Custom
+from dpfbo.problems.problem import Problem
 from dpfbo.run_result import OnRound
 from dpfbo.space.domain import Domain
 from dpfbo.space.parameters import Space

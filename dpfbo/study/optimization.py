@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpfbo.extras import needing
 from dpfbo.federated.federation import FederatedResult
 from dpfbo.privacy.accounting import delta_in_words, epsilon_in_words
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.records import best_queries, rounds_table
 from dpfbo.space.parameters import Space
 from dpfbo.study.study import Study
@@ -85,8 +86,9 @@ class Optimization:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """The metric after each round, mean over the agents and standard error; needs Matplotlib."""
-        import matplotlib.pyplot as plt
-        from matplotlib.ticker import MaxNLocator
+        with needing("analysis", "a plot"):
+            import matplotlib.pyplot as plt
+            from matplotlib.ticker import MaxNLocator
 
         ax = plt.subplots(figsize=(5.5, 3.5), layout="constrained")[1] if ax is None else ax
         errors = [record.standard_error for record in self.result.rounds]

@@ -29,7 +29,7 @@ from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan, analysing
 from dpfbo.privacy.release import KeptRelease
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain, embedded_dimension
 from dpfbo.space.parameters import Space

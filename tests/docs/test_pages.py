@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import dpfbo
+from dpfbo import lazy
 from tests.docs import pages
 
 ALL = sorted(p.relative_to(pages.ROOT).as_posix() for p in (pages.ROOT / "docs").rglob("*.md"))
@@ -140,7 +141,8 @@ def test_the_tests_that_the_table_of_faults_names_exist():
 def test_every_public_name_is_in_the_reference():
     text = "".join((pages.ROOT / page).read_text() for page in ALL if "/reference/" in page)
     listed = re.findall(r"^::: (dpfbo[\w.]+)$", text, re.MULTILINE)
-    objects = [getattr(dpfbo, name) for name in dpfbo.__all__]
+    packages = [dpfbo, *(getattr(dpfbo, room) for room in set(lazy.places("dpfbo")) - set(dpfbo.__all__))]
+    objects = [getattr(package, name) for package in packages for name in package.__all__]
     known = {f"{o.__module__}.{o.__qualname__}" for o in objects}
     assert known <= set(listed)
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from sklearn.model_selection import train_test_split
 
 from dpfbo.bounded import member, npz_arrays, opened_zip
+from dpfbo.extras import needing
 from dpfbo.problems.readers.data_files import reading
 
 ARCHIVE = "har/human+activity+recognition+using+smartphones.zip"
@@ -78,6 +78,9 @@ def load_subjects(path: Path, split_seed: int) -> list[Halves]:
 
 
 def _halves(windows: Windows, subject: int, split_seed: int) -> Halves:
+    with needing("problems", "the activity problem"):
+        from sklearn.model_selection import train_test_split
+
     own = windows.subject == subject
     X, y = windows.X[own], windows.activity[own]
     counts = np.bincount(y)

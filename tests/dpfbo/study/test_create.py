@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import dpfbo
-from dpfbo import Acquisition, Categorical, Float, Integer, Preset, SettingError, Space
+from dpfbo import Categorical, Float, Integer, Preset, SettingError, Space
 from dpfbo.federated.schedule import PowerSchedule, Steps
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
+from dpfbo.gp import Acquisition
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.ledger import Charge, LedgerError
 from dpfbo.problems.custom import EvaluationError
@@ -203,7 +204,7 @@ def test_a_charge_of_another_run_since_the_check_of_the_budget_counts(tmp_path, 
 
 
 def test_a_study_composed_from_objects_runs_any_problem():
-    problem = dpfbo.Branin(n_agents=6)
+    problem = dpfbo.problems.Branin(n_agents=6)
     algorithm = dpfbo.algorithm_named("dp_fts_de", dpfbo.Preset(M=20, P=2))
     study = dpfbo.create_study(
         problem.domain, n_agents=6, algorithm=algorithm, epsilon=None, rounds=3, n_init=2, rng="seeded", acquisition=FEW
@@ -256,7 +257,7 @@ def test_what_cannot_be_is_one_sentence(settings, sentence):
 def test_another_problem_is_refused():
     study = dpfbo.create_study(SPACE, n_agents=6, rng="seeded", acquisition=FEW)
     with pytest.raises(SettingError, match="problem must have the domain and the number of agents of the study"):
-        dpfbo.run_study(study, dpfbo.Branin(n_agents=6))
+        dpfbo.run_study(study, dpfbo.problems.Branin(n_agents=6))
 
 
 def test_nothing_of_hydra_ray_and_wandb_is_loaded():
