@@ -17,8 +17,8 @@ PACKAGES = ("dpfbo", "runners", "analysis")
 # Rooms from the lowest: a room may import those of earlier steps, and none beside it.
 STEPS = {
     "dpfbo": (
-        "checks files clock bounded extras lazy", "extensions", "rng space", "gp privacy", "records", "round_log",
-        "run_result", "outsourced", "problems", "federated",
+        "checks files clock bounded extras deprecation", "lazy extensions", "rng space", "gp privacy", "records",
+        "round_log", "run_result", "outsourced", "problems", "federated",
         "checkpoint_files", "checkpoint", "study", "audit protocol",
     ),
     "runners": (
