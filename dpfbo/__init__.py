@@ -55,7 +55,8 @@ else:
         "dpfbo.checkpoint": "Checkpoint",
         "dpfbo.extensions": "Message",
         "dpfbo.federated": "Agents Decay Dropout FederatedResult LocalPopulation PeerExchange Power PriorModel "
-        "PriorServer RandomServer Server SharedPrior SobolServer Softmax SubsampledGaussian Uniform WeightedAverage run_federated",
+        "PriorServer RandomServer Server SharedPrior SobolServer Softmax SubsampledGaussian Uniform WeightedAverage "
+        "run_federated",
         "dpfbo.gp": "Acquisition Design OwnDraw OwnGP RandomFeatures block_features shared_features",
         "dpfbo.outsourced": "Belief Brief CandidateProblem Cover Curator GaussianNoise Histogram LocalModeler "
         "OutsourcedResult Plain Policy RandomProjection Setup Table run_outsourced",
