@@ -27,7 +27,7 @@ def experimental(since: str, name: str | None = None) -> Callable[[Marked], Mark
         >>> @experimental("0.1.0")
         ... def guess(agents):
         ...     return agents // 2
-        >>> with warnings.catch_warnings(record=True) as caught:
+        >>> with warnings.catch_warnings(record=True, action="always") as caught:
         ...     guess(8)
         4
         >>> print(caught[0].message)
@@ -57,7 +57,7 @@ def deprecated(since: str, removed_in: str, instead: str) -> Callable[[Marked], 
         >>> @deprecated("0.2.0", "0.3.0", instead="Ledger.verify")
         ... def check_ledger():
         ...     return True
-        >>> with warnings.catch_warnings(record=True) as caught:
+        >>> with warnings.catch_warnings(record=True, action="always") as caught:
         ...     check_ledger()
         True
         >>> print(caught[0].message)

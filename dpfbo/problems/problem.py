@@ -11,10 +11,15 @@ from dpfbo.space.domain import Domain
 class Problem(Protocol):
     """The objectives of N agents over one domain. Larger values are better.
 
-    n_agents: N. domain: the search space. noise_variance: variance of an observation, None if unknown. metric: name of
-    the reported number; reference: N values from which `best so far` is subtracted to give the metric (the optimum
-    for simple regret, 1 for 1 - AUC), or None to report the best value itself. lower_is_better: direction of the
-    metric. Domain and reference are on the CPU.
+    Attributes:
+        name: The problem's name in records.
+        metric: The name of the reported number.
+        lower_is_better: The direction of the metric.
+        n_agents: N.
+        domain: The search space, on the CPU.
+        noise_variance: The variance of an observation; None if unknown.
+        reference: N values on the CPU from which `best so far` is subtracted to give the metric (the optimum for simple
+            regret, 1 for 1 - AUC); None to report the best value itself.
     """
 
     @property
@@ -39,9 +44,16 @@ class Problem(Protocol):
     def reference(self) -> Tensor | None: ...
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """Observations `y`, n x k, of agents (n ids) at x, n x k x D in the problem's own units; all on one device.
+        """Observe the objectives.
 
-        NaN stands for an evaluation that failed and that the agent is to go on without.
+        Args:
+            agents: n ids.
+            x: n x k x D points in the problem's own units, on the device of the ids, as is what is returned.
+            streams: The run's random numbers.
+            round: The round.
+
+        Returns:
+            n x k observations. NaN stands for an evaluation that failed and that the agent is to go on without.
         """
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
