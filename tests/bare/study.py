@@ -79,7 +79,7 @@ def main():
 
 
 def check_study(found):
-    """What `main` prints where no optional package is."""
+    """Check the output of `main` where no optional package is."""
     assert [found[name][:2] for name in ("ts", "dp_fts_de", "dp_prior")] == [[48, found["ts"][1]]] * 3
     assert found["ts"][2] == 0 and 3.9 < found["dp_fts_de"][2] <= 4 and 3.9 < found["dp_prior"][2] <= 4
     assert found["released"]

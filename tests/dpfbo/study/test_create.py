@@ -48,9 +48,7 @@ def test_a_named_algorithm_is_the_one_of_the_commands(name):
     for field in fields(algorithm):
         assert getattr(algorithm, field.name) == getattr(settings.algorithm, field.name), field.name
     assert weights_for(algorithm) == settings.weights
-    p, ours = settings.privacy, mechanism_for(algorithm, n_init=3)
-    assert (ours.sampling_probability, ours.noise_multiplier, ours.clip_norm) == (p.q, p.z, p.S)
-    assert (ours.calibration, ours.sampling, ours.charge) == (p.sensitivity, p.sampling, p.charge)
+    assert mechanism_for(algorithm, n_init=3) == settings.privacy.mechanism
 
 
 @pytest.mark.parametrize("name", ["dp_prior", "dp_fts_de", "ts"])
