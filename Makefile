@@ -9,7 +9,7 @@ results_dir ?= $(RESULTS)
 # or each process would compile the project anew, half a second
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo synthetic synthetic-figures synthetic-report test docs slurm-test gpu-test soak lint wandb-sync clean
+.PHONY: setup demo synthetic synthetic-figures synthetic-report test docs slurm-test gpu-test soak lint dist wandb-sync clean
 
 setup: $(READY)
 
@@ -18,7 +18,7 @@ $(READY): pyproject.toml setup.py constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (once)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,docs,ray,wandb,board,opendp,botorch,emnist]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[all,dev,docs]'
 	@touch $@
 
 demo: $(READY)
@@ -71,6 +71,13 @@ lint: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+# wheel and source distribution in dist/, checked; the wheel is tried with its mandatory packages alone (needs an index)
+dist: $(READY)
+	@rm -rf dist build
+	@$(BIN)/python -m build --no-isolation . >/dev/null
+	@$(BIN)/twine check --strict dist/*
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.bare dist/*.whl
 
 # offline W&B runs that are not uploaded yet, also those that still go on; needs `wandb login` (or WANDB_API_KEY)
 wandb-sync: $(READY)

@@ -22,9 +22,24 @@ _WORDS_PER_COUNT = 4  # one Philox counter value yields four 64-bit words, that 
 
 @dataclass(frozen=True)
 class Streams:
-    """All the randomness of one run.
+    """All the randomness of one run, by name: a number depends on seed, purpose, agent and round alone.
 
-    seed: a non-negative integer; the same seed gives the same run.
+    Args:
+        seed: A non-negative integer below 2^256; the same seed gives the same run.
+
+    Raises:
+        SettingError: The seed is no such integer.
+
+    Example:
+        The numbers of agent 7 do not depend on the agents beside it.
+
+        >>> import torch
+        >>> from dpfbo import Streams
+        >>> streams = Streams(0)
+        >>> both = streams.uniform("demo", torch.tensor([3, 7]), round=0, size=2)
+        >>> alone = streams.uniform("demo", torch.tensor([7]), round=0, size=2)
+        >>> torch.equal(both[1:], alone)
+        True
     """
 
     seed: int

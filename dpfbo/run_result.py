@@ -20,11 +20,25 @@ class Sent(Protocol):
 
 @dataclass(frozen=True)
 class Round:
-    """One round of a run.
+    """One round of a run, as `on_round` receives it.
 
-    broadcast: from the server or the curator; None if it sent nothing. server: its public record; None if nothing was
-    released. diagnostics: its private numbers, in a simulation only. seconds: by phase; the slowest shard's where
-    shards work in parallel.
+    Args:
+        agents: All queries of the round.
+        broadcast: The public numbers that the server or the curator sent; None if it sent nothing.
+        server: The public record of the release; None if nothing was released.
+        diagnostics: The private numbers of the release, in a simulation only.
+        seconds: Seconds by phase; the slowest shard's where shards work in parallel.
+
+    Example:
+        >>> import dpfbo
+        >>> def show(done: dpfbo.Round) -> None:
+        ...     print(done.agents.round, done.server is not None)
+        >>> result = dpfbo.optimize(
+        ...     lambda agent, x: -x["x"], {"x": dpfbo.Float(0, 1)}, n_agents=4, delta=1e-3, rounds=2, on_round=show
+        ... )
+        0 True
+        1 False
+        2 False
     """
 
     agents: RoundRecord

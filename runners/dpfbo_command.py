@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dpfbo.extras import MissingPackage, needing
+
 
 @dataclass(frozen=True)
 class Command:
@@ -68,8 +70,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: unknown command {name!r}{hint}; see dpfbo --help", file=sys.stderr)
         return 2
     sys.argv = [f"dpfbo {name}", *rest]
-    # by name: importing all programs would take seconds, and runners know no module of analysis
-    return importlib.import_module(COMMANDS[name].module).main() or 0
+    module = COMMANDS[name].module
+    try:
+        with needing("analysis" if module.startswith("analysis.") else "run", f"dpfbo {name}"):
+            # by name: importing all programs would take seconds, and runners know no module of analysis
+            program = importlib.import_module(module)
+    except MissingPackage as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return program.main() or 0
 
 
 def _help() -> str:

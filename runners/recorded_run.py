@@ -19,7 +19,7 @@ from dpfbo.formats.summary import PERCENT
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.mechanism_code import code_digests
-from dpfbo.problems import data_fingerprint
+from dpfbo.problems.problem import data_fingerprint
 from dpfbo.run_result import OnRound, Result, Round
 from runners.compose.composition import Composition, Experiment
 from runners.compose.settings import ANY_CODE

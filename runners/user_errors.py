@@ -2,6 +2,7 @@
 
 from omegaconf.errors import OmegaConfBaseException
 
+from dpfbo.extras import MissingPackage
 from dpfbo.formats.checkpoint_file import CheckpointError
 from dpfbo.gp.posterior import FactorisationError
 from dpfbo.privacy.accounting import UnsupportedEvent
@@ -14,5 +15,5 @@ from runners.record.run_folder import ResultsError
 
 USER_ERRORS = (
     ValueError, TypeError, UnsupportedEvent, MissingData, LedgerError, BudgetSpent, FactorisationError, EvaluationError,
-    ResultsError, ExecutorError, CheckpointError, OmegaConfBaseException, OSError,
+    ResultsError, ExecutorError, CheckpointError, MissingPackage, OmegaConfBaseException, OSError,
 )  # fmt: skip

@@ -19,8 +19,8 @@ PACKAGES = ("dpfbo", "runners", "analysis")
 # Rooms from the lowest: a room may import those of earlier steps, and none beside it.
 STEPS = {
     "dpfbo": (
-        "checks formats clock", "extensions", "rng space", "gp privacy", "records", "round_log", "run_result",
-        "outsourced", "problems", "federated",
+        "checks formats clock extras deprecation", "lazy extensions", "rng space", "gp privacy", "records",
+        "round_log", "run_result", "outsourced", "problems", "federated",
         "checkpoint", "study", "audit protocol",
     ),
     "runners": (

@@ -1,7 +1,8 @@
-"""The wheel, installed in a fresh environment, runs outside the source tree."""
+"""The wheel, installed in a fresh environment, runs outside the source tree; type checkers see an editable install."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,16 @@ import json, analysis, dpfbo, runners, runners.compose.conf_folder as conf_folde
 from runners.record import environment
 print(json.dumps([analysis.__file__, dpfbo.__file__, runners.__file__, str(conf_folder.CONF), environment.commit()]))
 """
+USE = """
+import dpfbo
+from dpfbo.outsourced import Curator
+
+reveal_type(dpfbo.optimize)
+reveal_type(dpfbo.Float(0, 1))
+reveal_type(dpfbo.problems.Branin())
+reveal_type(Curator)
+dpfbo.nothing
+"""
 
 
 def call(*command, folder):
@@ -28,13 +39,31 @@ def call(*command, folder):
     return done.stdout
 
 
+def environment(venv, installed):
+    """Install a wheel into a fresh environment with the other packages of this one; returns its programs' folder."""
+    call(sys.executable, "-m", "venv", "--without-pip", venv, folder=venv.parent)
+    offline = ["--no-deps", "--no-index", "--disable-pip-version-check"]
+    call(sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", *offline, installed, folder="/")
+    (packages,) = venv.glob("lib/python*/site-packages")
+    others = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    (packages / "others.pth").write_text("\n".join(others))  # at the end of the path, without an editable dpfbo
+    return venv / "bin"
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The wheel, built from the source distribution as an installer does."""
-    source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("made")
+def source(tmp_path_factory):
+    """A checkout without the tests."""
+    source = tmp_path_factory.mktemp("source")
     for name in SOURCES:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, source / name)
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source, tmp_path_factory):
+    """The wheel, built from the source distribution as an installer does."""
+    made = tmp_path_factory.mktemp("made")
     backend = f"from setuptools import build_meta; build_meta.build_sdist({str(made)!r})"
     call(sys.executable, "-c", backend, folder=source)
     (archive,) = made.glob("dpfbo-*.tar.gz")
@@ -47,14 +76,21 @@ def wheel(tmp_path_factory):
 @pytest.fixture(scope="module")
 def scripts(wheel, tmp_path_factory):
     """The programs of a fresh environment with the wheel and the other packages of this environment."""
-    venv = tmp_path_factory.mktemp("venv")
-    call(sys.executable, "-m", "venv", "--without-pip", venv, folder=venv)
-    offline = ["--no-deps", "--no-index", "--disable-pip-version-check"]
-    call(sys.executable, "-m", "pip", "--python", venv / "bin" / "python", "install", *offline, wheel, folder=venv)
-    (packages,) = venv.glob("lib/python*/site-packages")
-    others = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
-    (packages / "others.pth").write_text("\n".join(others))  # at the end of the path, without an editable dpfbo
-    return venv / "bin"
+    return environment(tmp_path_factory.mktemp("venv") / "venv", wheel)
+
+
+@pytest.fixture(scope="module")
+def editable(source, tmp_path_factory):
+    """The wheel of an editable install of the checkout, which leads to it."""
+    made = tmp_path_factory.mktemp("editable")
+    call(
+        sys.executable,
+        "-c",
+        f"from setuptools import build_meta; build_meta.build_editable({str(made)!r})",
+        folder=source,
+    )
+    (found,) = made.glob("dpfbo-*.whl")
+    return found
 
 
 def test_holds_all_settings_and_files(wheel, tmp_path):
@@ -75,3 +111,23 @@ def test_runs_outside_the_source_tree(scripts, tmp_path):
     assert len(rows) == 7
     summaries = [json.loads(path.read_text()) for path in (tmp_path / "here").rglob("summary.json")]
     assert [summary["commit"] for summary in summaries] == [None] * 7
+
+
+def test_an_editable_install_is_a_path_that_type_checkers_read(editable, source, tmp_path):
+    shutil.unpack_archive(editable, tmp_path, "zip")
+    (path,) = (file for file in tmp_path.iterdir() if file.is_file())  # and no module with an import hook
+    assert path.suffix == ".pth" and path.read_text().strip() == str(source)
+    assert (source / "dpfbo" / "py.typed").exists()
+
+
+@pytest.mark.slow
+def test_mypy_sees_the_types_of_an_editable_install(editable, tmp_path):
+    scripts = environment(tmp_path / "venv", editable)
+    (tmp_path / "use.py").write_text(USE)
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", scripts / "python", "use.py"]
+    said = subprocess.run(mypy, cwd=tmp_path, capture_output=True, text=True).stdout
+    assert re.findall(r'Revealed type is "(?:def .* -> )?([\w.]+)"', said) == [
+        "dpfbo.study.optimization.Optimization", "dpfbo.space.parameters.Float", "dpfbo.problems.branin.Branin",
+        "dpfbo.outsourced.curator.Curator",
+    ]  # fmt: skip
+    assert "Found 1 error" in said and 'Module has no attribute "nothing"' in said

@@ -13,7 +13,7 @@ from dpfbo.federated.messages import PartialSum, Summation
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.shard import Shard, Turn
 from dpfbo.federated.server import RoundOutput
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.records import RoundRecord
 from dpfbo.run_result import OnRound, Result, Round
 

@@ -1,0 +1,16 @@
+"""Gaussian processes: shared random features, posteriors and draws, the agents' own models, and acquisition."""
+
+from typing import TYPE_CHECKING
+
+from dpfbo import lazy
+
+__all__ = ["Acquisition", "Design", "OwnDraw", "OwnGP", "RandomFeatures", "block_features", "shared_features"]
+
+if TYPE_CHECKING:
+    from dpfbo.gp.acquisition import Acquisition
+    from dpfbo.gp.design import Design
+    from dpfbo.gp.draws import OwnDraw
+    from dpfbo.gp.features import RandomFeatures, block_features, shared_features
+    from dpfbo.gp.own_gp import OwnGP
+else:
+    __getattr__, __dir__ = lazy.attach(__name__)

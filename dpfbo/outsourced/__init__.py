@@ -4,3 +4,26 @@ A *curator* holds the inputs and can measure; a *modeler* knows how to optimise.
 table once; the modeler runs GP-UCB on it, sends the index of a candidate, and receives a measurement. They share
 nothing else: no memory, no seed.
 """
+
+from typing import TYPE_CHECKING
+
+from dpfbo import lazy
+
+__all__ = [
+    "Belief", "Brief", "CandidateProblem", "Cover", "Curator", "GaussianNoise", "Histogram", "LocalModeler",
+    "OutsourcedResult", "Plain", "Policy", "RandomProjection", "Setup", "Table", "run_outsourced",
+]  # fmt: skip
+
+if TYPE_CHECKING:
+    from dpfbo.outsourced.curator import Curator
+    from dpfbo.outsourced.loop import Brief, LocalModeler, OutsourcedResult, Setup
+    from dpfbo.outsourced.loop import run as run_outsourced
+    from dpfbo.outsourced.modeler import Belief, Policy
+    from dpfbo.outsourced.table import CandidateProblem, Table
+    from dpfbo.outsourced.transforms.cover import Cover
+    from dpfbo.outsourced.transforms.gaussian import GaussianNoise
+    from dpfbo.outsourced.transforms.histogram import Histogram
+    from dpfbo.outsourced.transforms.plain import Plain
+    from dpfbo.outsourced.transforms.random_projection import RandomProjection
+else:
+    __getattr__, __dir__ = lazy.attach(__name__)

@@ -28,6 +28,19 @@ class EpsilonCurve:
     """Epsilon after k charges, for a run whose events are known beforehand; extended when more are charged.
 
     All charges of a run together cost time that is linear in their number if they are an `EventPrefix` of a ledger.
+
+    Args:
+        accountant: Computes epsilon.
+        planned: The events that are expected, in order.
+        delta: The delta of every epsilon.
+
+    Example:
+        >>> import dpfbo
+        >>> from dpfbo.privacy.accounting.events import round_event
+        >>> planned = [round_event(q=0.1, z=1.0)] * 10
+        >>> curve = dpfbo.EpsilonCurve(dpfbo.accountant_named("pld"), planned, delta=1e-5)
+        >>> [round(curve.after(planned[:k]), 2) for k in (0, 1, 10)]
+        [0.0, 1.68, 2.85]
     """
 
     def __init__(self, accountant: Accountant, planned: Sequence[dp_accounting.DpEvent], delta: float) -> None:
@@ -94,10 +107,24 @@ class BudgetSpent(RuntimeError):
 class Budget:
     """The limit of epsilon for all releases together.
 
-    epsilon: the limit. spent: epsilon of the charges, at the budget's delta. when_spent: `refuse` raises BudgetSpent in
-    the first round that would exceed the limit; `stop` releases nothing from it on, and agents query alone.
+    Args:
+        epsilon: The limit.
+        spent: Epsilon of the charges, at the budget's delta.
+        when_spent: `refuse` raises BudgetSpent in the first round that would exceed the limit; with `stop` nothing is
+            released from that round on, and agents query alone.
 
-    Raises ValueError for an epsilon that is not above 0, or another `when_spent`.
+    Raises:
+        SettingError: Epsilon is not above 0, or `when_spent` is another word.
+
+    Example:
+        >>> import dpfbo
+        >>> from dpfbo.privacy.accounting.events import round_event
+        >>> planned = [round_event(q=0.1, z=1.0)] * 10
+        >>> budget = dpfbo.Budget(2.0, dpfbo.EpsilonCurve(dpfbo.accountant_named("pld"), planned, delta=1e-5))
+        >>> budget.allows(planned[:2]), budget.allows(planned)
+        (True, False)
+        >>> budget.number_allowed([], planned)
+        2
     """
 
     epsilon: float

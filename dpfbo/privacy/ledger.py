@@ -60,6 +60,17 @@ class Ledger:
 
     Raises:
         LedgerError: its folder is missing, a line cannot be read or was touched, or the path names no file.
+
+    Example:
+        >>> import dpfbo
+        >>> ledger = dpfbo.Ledger()  # with a path it is on disk, and another process reads it
+        >>> result = dpfbo.optimize(
+        ...     lambda agent, x: -x["x"], {"x": dpfbo.Float(0, 1)}, n_agents=5, delta=1e-3, rounds=2, ledger=ledger
+        ... )
+        >>> [(charge.round, charge.q, charge.z) for charge in ledger.charges]
+        [(0, 1.0, 2.575)]
+        >>> round(dpfbo.accountant_named("pld").epsilon(ledger.events(), delta=1e-3), 2)
+        1.0
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, held: BinaryIO | None = None) -> None:

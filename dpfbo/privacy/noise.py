@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.extras import needing
 from dpfbo.privacy.entropy import Entropy, gaussian
 
 _MOST_STEPS = 2.0**56  # grid steps of a sum, and of its noise: far from the ends of 64-bit integers
@@ -63,7 +64,7 @@ class DiscreteGaussian:
 
     OpenDP draws the noise from the operating system, so the server's entropy must be `SystemEntropy`.
 
-    Raises ValueError for bits outside 20..32, or if OpenDP is not installed.
+    Raises SettingError for bits outside 20..32, MissingPackage if OpenDP is not installed.
     """
 
     bits: int = 30
@@ -72,10 +73,8 @@ class DiscreteGaussian:
         checks.integer("bits", self.bits, minimum=20)
         if self.bits > 32:
             raise SettingError("bits", f"must be at most 32, got {self.bits!r}")
-        try:
+        with needing("opendp", "discrete noise"):
             import opendp  # noqa: F401
-        except ModuleNotFoundError as error:
-            raise ValueError(f"discrete noise needs OpenDP ({error}): pip install opendp") from error
 
     def check(self, sigma: float, sensitivity: float) -> None:
         if sigma / self._grid(sensitivity) > _MOST_STEPS:

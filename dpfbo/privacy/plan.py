@@ -32,12 +32,29 @@ _MOST_DIFFERENT_ROUNDS = 1_000  # rounds that are tried, if they differ, in a se
 class PrivacyPlan:
     """The releases that a run plans to make, or has made, and their epsilon.
 
-    events: one event a release, in order. delta: for every epsilon. accountants: those that report epsilon, all of one
-    relation; chosen: the name of the one for rounds, budget and calibration. covers: the data that epsilon protects,
-    in words. budget: the limit of all releases of a ledger; None for no limit. epsilon_of_nothing: epsilon before the
-    first release; None where agents receive the messages of others unchanged.
+    Args:
+        events: One event a release, in order.
+        delta: The delta of every epsilon.
+        accountants: The accountants that report epsilon, by name, all of one relation.
+        chosen: The name of the one for rounds, budget and calibration.
+        covers: The data that epsilon protects, in words.
+        budget: The limit of all releases of a ledger; None for no limit.
+        epsilon_of_nothing: Epsilon before the first release; None where agents receive the messages of others
+            unchanged.
 
-    Raises SettingError for a delta outside (0, 1), or a chosen accountant that is not among the accountants.
+    Raises:
+        SettingError: Delta lies outside (0, 1), or the chosen accountant is none of the accountants.
+
+    Example:
+        >>> import dpfbo
+        >>> study = dpfbo.create_study(
+        ...     {"x": dpfbo.Float(0, 1)}, n_agents=100, algorithm="dp_fts", epsilon=None, delta=1e-3, rounds=10
+        ... )
+        >>> plan = study.plan
+        >>> len(plan.events), round(plan.epsilon(), 2), plan.relation
+        (10, 5.26, 'zero-out')
+        >>> plan.limited(3.0).affordable()  # rounds that epsilon 3 pays for
+        3
     """
 
     events: Events

@@ -1,70 +1,28 @@
-"""Problems: the objectives of the agents. One file each; its YAML in `conf/problem/` names the class.
+"""Problems: the objectives of the agents, a frozen dataclass each; its YAML in `conf/problem/` names the class."""
 
-A problem is a frozen dataclass with the attributes and methods of `Problem`.
-"""
+from typing import TYPE_CHECKING
 
-from typing import Protocol
+from dpfbo import lazy
 
-from torch import Tensor
+__all__ = [
+    "Activity", "BotorchFunction", "Branin", "BraninGrid", "Custom", "Digits", "EvaluationError", "GridGP", "Landmine",
+    "Loans", "Problem", "Property", "School", "Synthetic", "SyntheticHeterogeneous",
+]  # fmt: skip
 
-from dpfbo.rng import Streams
-from dpfbo.space.domain import Domain
-
-
-class Problem(Protocol):
-    """The objectives of N agents over one domain. Larger values are better.
-
-    n_agents: N. domain: the search space. noise_variance: variance of an observation, None if unknown. metric: name of
-    the reported number; reference: N values from which `best so far` is subtracted to give the metric (the optimum
-    for simple regret, 1 for 1 - AUC), or None to report the best value itself. lower_is_better: direction of the
-    metric. Domain and reference are on the CPU.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def metric(self) -> str: ...
-
-    @property
-    def lower_is_better(self) -> bool: ...
-
-    @property
-    def n_agents(self) -> int: ...
-
-    @property
-    def domain(self) -> Domain: ...
-
-    @property
-    def noise_variance(self) -> float | None: ...
-
-    @property
-    def reference(self) -> Tensor | None: ...
-
-    def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """Observations `y`, n x k, of agents (n ids) at x, n x k x D in the problem's own units; all on one device.
-
-        NaN stands for an evaluation that failed and that the agent is to go on without.
-        """
-
-    def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """The values that the metric uses, n x k: noiseless where they are known, else y itself."""
-
-
-def data_fingerprint(problem: object) -> str | None:
-    """The content of the data that a problem's objectives are made of: `sha256:<64 digits>`, or `generated`.
-
-    It is that of the files in the problem's attribute `data_files` (paths), whatever their names; `generated` where
-    there are none, because settings and seed say everything. None for a problem without that attribute, such as one of
-    another package or `Custom`: nothing is known of its data. Raises OSError or ValueError for a file that cannot be
-    read.
-    """
-    from dpfbo.problems.readers.data_files import digest_of_files  # processes of agents load no reader
-
-    files = getattr(problem, "data_files", None)
-    return None if files is None else digest_of_files(tuple(files))
-
-
-def observation_noise(variance: float, agents: Tensor, k: int, streams: Streams, round: int) -> Tensor:
-    """N(0, variance) numbers for k observations of each of n agents in one round, n x k."""
-    return variance**0.5 * streams.normal("observation", agents, round, k)
+if TYPE_CHECKING:
+    from dpfbo.problems.activity import Activity
+    from dpfbo.problems.botorch_function import BotorchFunction
+    from dpfbo.problems.branin import Branin
+    from dpfbo.problems.branin_grid import BraninGrid
+    from dpfbo.problems.custom import Custom, EvaluationError
+    from dpfbo.problems.digits import Digits
+    from dpfbo.problems.grid_gp import GridGP
+    from dpfbo.problems.landmine import Landmine
+    from dpfbo.problems.loans import Loans
+    from dpfbo.problems.problem import Problem
+    from dpfbo.problems.property import Property
+    from dpfbo.problems.school import School
+    from dpfbo.problems.synthetic import Synthetic
+    from dpfbo.problems.synthetic_heterogeneous import SyntheticHeterogeneous
+else:
+    __getattr__, __dir__ = lazy.attach(__name__)

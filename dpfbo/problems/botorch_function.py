@@ -13,8 +13,9 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.extras import needing
 from dpfbo.gp import batches, optimize
-from dpfbo.problems import observation_noise
+from dpfbo.problems.problem import observation_noise
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 
@@ -37,7 +38,7 @@ class BotorchFunction:
 
     Metric: simple regret in these units; for a function without a stated maximiser the best value so far, noiseless.
     dim: D, at most 10, None for the function's own. x is in BoTorch's bounds. Values are computed on the CPU.
-    Raises ValueError for a function or a dimension that BoTorch does not have, or if it is not installed.
+    Raises SettingError for a function or a dimension that BoTorch does not have, MissingPackage without BoTorch.
     """
 
     data_files: ClassVar[tuple[Path, ...]] = ()  # everything is drawn from the settings
@@ -167,11 +168,9 @@ class BotorchFunction:
 
 
 def _test_function(name: str, dim: int | None) -> Any:
-    """BoTorch's function `name` in `dim` dimensions (None: its own). Raises ValueError."""
-    try:
+    """BoTorch's function `name` in `dim` dimensions (None: its own)."""
+    with needing("botorch", "BotorchFunction"):
         from botorch.test_functions import synthetic
-    except ImportError as error:
-        raise ValueError(f"BotorchFunction needs BoTorch ({error}): pip install botorch") from error
     kinds: dict[str, Any] = {
         key: kind
         for key, kind in vars(synthetic).items()

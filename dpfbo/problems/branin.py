@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.problems import observation_noise
+from dpfbo.problems.problem import observation_noise
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 

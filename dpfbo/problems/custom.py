@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.problems.worker_calls import CallOutcome, WorkerCalls, as_number
+from dpfbo.problems.objectives.worker_calls import CallOutcome, WorkerCalls, as_number
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 from dpfbo.space.mixed import MixedBox
@@ -41,18 +41,36 @@ class EvaluationError(RuntimeError):
 
 @dataclass(frozen=True)
 class Custom:
-    """`f(agent_id, x) -> y`, one call for each agent and query.
+    """A function `f(agent, x) -> y` as the objectives of all agents, with one call for each agent and query.
 
-    function: a callable, or `package.module:name`, importable from the working directory. lower, upper: bounds, one
-    value an axis; x is then a numpy vector. space: named parameters instead (`dpfbo.Space`, or the mapping that it is
-    made from); x is then a configuration, a dict with the value of every parameter. maximize: False turns the sign.
-    optimum: the best value if known, one number for all agents or one each; the metric is then simple regret,
-    otherwise the best value so far, in the function's own sign. on_failure: of a call that raises or returns no finite
-    number, after `retries` more calls: `stop` raises EvaluationError; `penalty` logs it, and the agent goes on with its
-    worst value so far. n_jobs: calls at a time, more than one in processes of their own; -1 for one a CPU. timeout:
-    seconds after which a call has failed, and its process is ended; None for no limit.
+    Args:
+        function: A callable, or `package.module:name`, importable from the working directory.
+        lower: Lower bounds, one an axis; x is then a NumPy vector.
+        upper: Upper bounds, one an axis.
+        n_agents: N.
+        maximize: False if small values are better.
+        optimum: The best value if it is known, one for all agents or one each. The metric is then simple regret, and
+            otherwise the best value so far, in the function's own sign.
+        noise_variance: The variance of an observation; None if unknown.
+        space: Named parameters in place of bounds (`dpfbo.Space`, or the mapping that it is made from); x is then a
+            configuration, a dict with the value of every parameter.
+        on_failure: What follows a call that raises or returns no finite number, and `retries` further calls. `stop`
+            raises EvaluationError; `penalty` logs it, and the agent goes on with its worst value so far.
+        retries: Further calls after one that failed.
+        n_jobs: Calls at a time, more than one in processes of their own; -1 for one a CPU.
+        timeout: Seconds after which a call has failed and its process is ended; None for no limit.
+        name: The problem's name in records.
 
-    Raises SettingError for bad bounds or parameters, or a function that cannot be imported.
+    Raises:
+        SettingError: Bounds or parameters are wrong, or the function cannot be imported.
+
+    Example:
+        >>> import dpfbo
+        >>> space = {"x": dpfbo.Integer(0, 9)}
+        >>> problem = dpfbo.Custom(lambda agent, x: -((x["x"] - agent) ** 2), n_agents=3, space=space)
+        >>> study = dpfbo.create_study(problem.domain, n_agents=3, algorithm="ts", rounds=9, n_init=2, rng="seeded")
+        >>> [best.configuration for best in dpfbo.run_study(study, problem).best()]
+        [{'x': 0}, {'x': 1}, {'x': 2}]
     """
 
     function: str | Callable[[int, Any], float]
@@ -146,9 +164,20 @@ class Custom:
         return function
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """One call of the function for each agent and query; NaN for one that failed, with `penalty`.
+        """Call the function once for each agent and query.
 
-        Raises EvaluationError naming agent and point if a call raises or does not return a finite number, with `stop`.
+        Args:
+            agents: n ids.
+            x: n x k x D natural points.
+            streams: Unused.
+            round: Unused.
+
+        Returns:
+            n x k values, larger is better; NaN for a call that failed, with on_failure `penalty`.
+
+        Raises:
+            EvaluationError: A call raised or returned no finite number, with on_failure `stop`; the sentence has agent
+                and point.
         """
         calls = [(n, p) for n, points in zip(agents.tolist(), x.cpu().numpy(), strict=True) for p in points]
         alone = self.n_jobs == 1 and self.timeout is None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.problems import observation_noise
+from dpfbo.problems.problem import observation_noise
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Grid
 

@@ -49,25 +49,43 @@ class _Asked:
 
 
 class Agent:
-    """One agent of a study.
-
-        agent = Agent(study, 3, space, folder=Path("site3"))
-        x = agent.ask();  agent.tell(x, y);  data = agent.message();  agent.receive(broadcast)
+    """One agent of a study, which asks what to evaluate and is told the result.
 
     Round 0 asks for the `n_init` points of the public design. Round t >= 1 asks for one point, or for more, which may
     be evaluated side by side. A round whose broadcast is planned ends with a message. With one point a round, told
     before the message, and each broadcast received before the next point is asked for, the points are those of the
     simulation (`dpfbo.run_study`) with the same study, to the bit.
 
-    study: the same for all agents and the server. agent: 0..N-1, its own. space: named parameters, None for the
-    study's; if it has none either, a configuration is a list of numbers in natural units. folder: where every call is
-    on disk when it returns, so that a new `Agent` on it goes on; None for memory. maximize: False if small values are
-    better.
-
     All that it holds is private. Its messages are not noised: they are for a server that the agents trust (the server's
     broadcasts are what epsilon covers).
 
-    Raises SettingError for an agent outside 0..N-1 or another space, StateError for a folder of another study.
+    Args:
+        study: The study, the same for all agents and the server.
+        agent: The agent's number, 0..N-1.
+        space: Named parameters; None for the study's. If it has none either, a configuration is a list of numbers in
+            natural units.
+        folder: Where every call is on disk when it returns, so that a new `Agent` on it goes on; None for memory.
+        maximize: False if small values are better.
+
+    Raises:
+        SettingError: The number lies outside 0..N-1, or the space is another one.
+        StateError: The folder is of another study or agent, or was damaged.
+
+    Example:
+        >>> import dpfbo
+        >>> study = dpfbo.create_study(
+        ...     {"depth": dpfbo.Integer(1, 12)}, n_agents=2, algorithm="dp_prior", epsilon=8.0, delta=1e-3, rounds=3,
+        ...     n_init=2, rng="seeded",
+        ... )
+        >>> agent = dpfbo.Agent(study, 0)
+        >>> for _ in range(study.n_init):
+        ...     x = agent.ask()
+        ...     agent.tell(x, -((x["depth"] - 4) ** 2))
+        >>> agent.message_due
+        True
+        >>> data = agent.message()  # bytes for the server
+        >>> agent.ask()["depth"] in range(1, 13)  # without a broadcast it goes on alone
+        True
     """
 
     def __init__(
@@ -144,7 +162,11 @@ class Agent:
         return self._configuration(u), self._sign * y
 
     def ask(self) -> Configuration:
-        """The next point to evaluate. Raises StateError if this round's message, or an initial value, comes first."""
+        """The next point to evaluate.
+
+        Raises:
+            StateError: This round's message, or the value of an initial point, comes first.
+        """
         t, earlier = self._next()
         if t == 0:
             u = self._agents.design.points(self._ids)[0, earlier].tolist()
@@ -158,11 +180,17 @@ class Agent:
         return self._asked[-1].configuration
 
     def tell(self, x: Mapping[str, Any] | Sequence[float], y: float | None = None, failed: bool = False) -> None:
-        """The value y of the objective at x, or that its evaluation failed.
+        """Take over the value of the objective at a point, or that its evaluation failed.
 
-        x: a point that was asked for, in any order and however late; after the initial points any other one, too. A
-        failed evaluation counts as the worst value so far. The same again changes nothing. Raises StateError for
-        another value at a point that was told, or one that is no finite number.
+        Telling the same again changes nothing. A failed evaluation counts as the worst value so far.
+
+        Args:
+            x: A point that was asked for, in any order and however late; after the initial points any other one, too.
+            y: The value.
+            failed: True, without a value, for an evaluation that failed.
+
+        Raises:
+            StateError: Another value was told at this point, or the value is no finite number.
         """
         if failed == (y is not None):
             raise StateError(f"tell needs a value or failed=True, got y={checks.shown(y)} and failed={failed!r}")
@@ -191,7 +219,14 @@ class Agent:
     def message(self, round: int | None = None) -> bytes:
         """The message that ends the round in progress; again the same until the next round begins.
 
-        round: an earlier one, whose message was lost. Raises StateError if none is due, or values are missing.
+        Args:
+            round: An earlier round, whose message was lost; None for the round in progress.
+
+        Returns:
+            Bytes for the server.
+
+        Raises:
+            StateError: No message is due, or values are missing.
         """
         t = self._round if round is None else round
         if t in self._messages:
@@ -211,8 +246,11 @@ class Agent:
     def receive(self, data: bytes) -> None:
         """Take over a broadcast. One that is known already, or older than the last, changes nothing.
 
-        Raises WireError for other bytes, a round or a kind of broadcast that the study does not have, other shapes, and
-        numbers that are not finite.
+        Args:
+            data: The bytes that the server sent.
+
+        Raises:
+            WireError: The bytes are no broadcast of this study, or have other shapes or numbers that are not finite.
         """
         M, N, P = self._agents.message_size, self.study.n_agents, self._agents.regions.P
         t, sent = wire.read_broadcast(data, self.study.digest, 4 * M * M * max(P, 1) + 8 * M + N * max(M, 8))

@@ -22,24 +22,41 @@ _JOURNAL, _LEDGER, _RELEASE = "coordinator.jsonl", "ledger.jsonl", "release.npz"
 
 
 class Coordinator:
-    """The server of a study.
+    """The server of a study, as a process of its own.
 
-        coordinator = Coordinator(study, Path("server"))
-        coordinator.receive(3, data);  broadcast = coordinator.release()
+    Args:
+        study: The study, the same for all agents.
+        folder: The folder of ledger and state; every call is on disk when it returns. None for memory, with a study
+            whose rng is `seeded` (a simulation). It holds the agents' messages, which are private, until their round is
+            released.
+        any_code: True to go on with a folder that other code of the mechanism began; for simulations alone.
 
-    Guarantee. The broadcasts are post-processings of the mechanism's releases, and each is charged to the ledger, on
-    disk, before `release` returns it. A process that dies in `release` and is started again releases the same bytes,
-    charged once. Which messages a release holds is written down before it is made.
+    Guarantee:
+        The broadcasts are post-processings of the mechanism's releases, and each is charged to the ledger, on disk,
+        before `release` returns it. A process that dies in `release` and is started again releases the same bytes,
+        charged once. Which messages a release holds is written down before it is made.
 
-    study: the same for all agents. folder: of ledger and state; every call is on disk when it returns. None for memory,
-    with a study whose rng is `seeded` (a simulation). It holds the agents' messages, which are private, until their
-    round is released.
+    Raises:
+        SettingError: Real releases (rng `os`) have no folder, or `any_code`.
+        StateError: The folder is of another study, or other code of the mechanism began it.
+        LedgerError: The ledger was touched, is of another study, or lacks a broadcast that was sent.
 
-    any_code: go on with a folder that other code of the mechanism began; for simulations alone.
-
-    Raises SettingError for real releases (rng `os`) without a folder or with `any_code`, StateError for a folder of
-    another study or one that other code of the mechanism began, LedgerError for a ledger that was touched, is of
-    another study or lacks a broadcast that was sent.
+    Example:
+        >>> import dpfbo
+        >>> study = dpfbo.create_study(
+        ...     {"x": dpfbo.Float(0, 1)}, n_agents=2, epsilon=8.0, delta=1e-3, rounds=3, n_init=2, rng="seeded"
+        ... )
+        >>> server, agents = dpfbo.Coordinator(study), [dpfbo.Agent(study, n) for n in range(2)]
+        >>> for n, agent in enumerate(agents):
+        ...     for _ in range(study.n_init):
+        ...         x = agent.ask()
+        ...         agent.tell(x, -x["x"])
+        ...     server.receive(n, agent.message())
+        >>> broadcast = server.release()  # noise is added and charged first
+        >>> for agent in agents:
+        ...     agent.receive(broadcast)
+        >>> round(server.epsilon, 2), len(server.ledger.charges), [agent.round for agent in agents]
+        (8.0, 1, [1, 1])
     """
 
     def __init__(self, study: Study, folder: str | os.PathLike[str] | None = None, any_code: bool = False) -> None:
@@ -138,9 +155,15 @@ class Coordinator:
     def receive(self, agent: int, data: bytes) -> None:
         """Take an agent's message of the round in progress; the same one again changes nothing.
 
-        agent: who sent it, from the connection and not from the bytes. A message with a number that is not finite, or
-        beyond 1e100, counts as one that holds nothing: a zero vector. Raises WireError for bytes that are no message
-        of this study, StateError for another agent's, for a second one that differs, and for one that is too late.
+        A message with a number that is not finite, or beyond 1e100, counts as a zero vector.
+
+        Args:
+            agent: The sender, as known from the connection and not from the bytes.
+            data: The message.
+
+        Raises:
+            WireError: The bytes are no message of this study.
+            StateError: The message is another agent's, differs from the agent's first, or comes too late.
         """
         round, claimed, _ = wire.read_message(data, self.study.digest, self._size)
         if claimed != agent or not 0 <= agent < self.study.n_agents:
@@ -164,10 +187,17 @@ class Coordinator:
     def release(self, round: int | None = None, missing_ok: bool = False) -> bytes:
         """The broadcast of a round, charged before it is returned.
 
-        round: one that was released before gives the same bytes again. None: the round in progress; if no message of it
-        has arrived, the last broadcast again. missing_ok: release without the messages that have not arrived; they
-        count as zero, and cannot be made good. Raises StateError if messages are missing, for a later round, or after
-        the last.
+        Args:
+            round: A round that was released before, whose bytes are returned again. None for the round in progress; if
+                no message of it has arrived, the last broadcast again.
+            missing_ok: True to release without the messages that have not arrived; they count as zero, and cannot be
+                made good.
+
+        Returns:
+            Bytes for all agents.
+
+        Raises:
+            StateError: Messages are missing, the round is a later one, or all broadcasts are made.
         """
         waits = round is None and self._uses_messages and not self._arrived and self.round not in self._closed
         t = self.round - 1 if waits and self._sent else self.round if round is None else round

@@ -13,7 +13,19 @@ from dpfbo.space.mixed import MixedBox
 class Box:
     """The box `[lower, upper]` of R^D.
 
-    Raises ValueError if the bounds differ in length, are not finite, or are not in increasing order.
+    Args:
+        lower: D lower bounds.
+        upper: D upper bounds.
+
+    Raises:
+        ValueError: The bounds differ in length, are not finite, or are not in increasing order.
+
+    Example:
+        >>> import torch
+        >>> from dpfbo import Box
+        >>> box = Box((0.0, -1.0), (10.0, 1.0))
+        >>> box.to_natural(torch.tensor([[0.5, 0.0]]))
+        tensor([[ 5., -1.]])
     """
 
     lower: tuple[float, ...]
@@ -47,9 +59,22 @@ class Box:
 
 @dataclass(frozen=True)
 class Grid:
-    """A finite set of points, `G x D`, that spans the box `[lower, upper]`.
+    """A finite set of points that lies in a box.
 
-    Raises ValueError if there is no point or one lies outside the box.
+    Args:
+        points: G x D natural points.
+        lower: D lower bounds of the box.
+        upper: D upper bounds of the box.
+
+    Raises:
+        ValueError: There is no point, or one lies outside the box.
+
+    Example:
+        >>> import torch
+        >>> from dpfbo import Grid
+        >>> grid = Grid(torch.linspace(0, 10, 5)[:, None], (0.0,), (10.0,))
+        >>> grid.line
+        tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     """
 
     points: Tensor

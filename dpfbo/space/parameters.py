@@ -24,7 +24,22 @@ _CONDITIONS = ("condition", "conditions", "when", "parent", "active_if")
 
 @dataclass(frozen=True)
 class Float:
-    """A number in `[lower, upper]`. log: searched in its logarithm."""
+    """A number in `[lower, upper]`.
+
+    Args:
+        lower: The smallest value.
+        upper: The largest value.
+        log: True to search the logarithm of the number; `lower` must then be above 0.
+
+    Raises:
+        SettingError: The bounds are not finite, or not in this order.
+
+    Example:
+        >>> from dpfbo import Float, Space
+        >>> space = Space({"rate": Float(1e-4, 1.0, log=True)})
+        >>> space.configuration(space.natural({"rate": 0.01}))
+        {'rate': 0.01}
+    """
 
     lower: float
     upper: float
@@ -51,7 +66,25 @@ class Float:
 
 @dataclass(frozen=True)
 class Integer:
-    """A whole number from `lower` to `upper`, both included. log: searched in its logarithm."""
+    """A whole number from `lower` to `upper`, both included.
+
+    Args:
+        lower: The smallest value.
+        upper: The largest value.
+        log: True to search the logarithm of the number; `lower` must then be at least 1.
+
+    Raises:
+        SettingError: The bounds are not whole numbers, or not in this order.
+
+    Example:
+        >>> from dpfbo import Integer
+        >>> Integer(1, 12).value(7.0)
+        7
+        >>> Integer(12, 1)
+        Traceback (most recent call last):
+        ...
+        dpfbo.checks.SettingError: upper must be above lower=12, got 1
+    """
 
     lower: int
     upper: int
@@ -78,7 +111,19 @@ class Integer:
 
 @dataclass(frozen=True)
 class Categorical:
-    """One of several values without an order."""
+    """One of several values without an order.
+
+    Args:
+        choices: At least two different numbers, strings, booleans or None.
+
+    Raises:
+        SettingError: The choices are fewer than two, not all different, or of another type.
+
+    Example:
+        >>> from dpfbo import Categorical
+        >>> Categorical(["linear", "rbf"]).value(1)
+        'rbf'
+    """
 
     choices: Sequence[Value]
 
@@ -101,7 +146,19 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Ordinal:
-    """One of several values in an order, neighbours being alike."""
+    """One of several values in an order, of which neighbours are alike.
+
+    Args:
+        values: At least two different numbers, strings, booleans or None, in their order.
+
+    Raises:
+        SettingError: The values are fewer than two, not all different, or of another type.
+
+    Example:
+        >>> from dpfbo import Ordinal
+        >>> Ordinal(["small", "medium", "large"]).number("large")
+        2.0
+    """
 
     values: Sequence[Value]
 
@@ -124,7 +181,19 @@ class Ordinal:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A parameter with one value, which is handed to the objective and not searched."""
+    """A parameter with one value, which the objective receives and nobody searches.
+
+    Args:
+        constant: A number, a string, a boolean or None.
+
+    Raises:
+        SettingError: The constant is of another type.
+
+    Example:
+        >>> from dpfbo import Fixed, Float, Space
+        >>> Space({"rate": Float(0, 1), "epochs": Fixed(20)}).searched
+        ('rate',)
+    """
 
     constant: Value
 
@@ -141,13 +210,29 @@ _KINDS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Space:
-    """A search space of named parameters.
+    """A search space of named parameters. A configuration is a dict with the value of every parameter.
 
-    parameters: by name. In place of a `Parameter` may stand what a YAML file says: `{type: float, lower: 1e-4,
-    upper: 1, log: true}`, `{type: integer, ..}`, `{type: categorical, choices: [..]}`, `{type: ordinal, values: [..]}`,
-    or a plain value for a fixed one. A configuration is a dict with the value of every parameter.
+    Args:
+        parameters: The parameters by name. In place of a parameter may stand its description in a YAML file, such as
+            `{type: float, lower: 1e-4, upper: 1, log: true}`, `{type: integer, ..}`, `{type: categorical, choices:
+            [..]}` or `{type: ordinal, values: [..]}`, or a plain value for a fixed parameter.
 
-    Raises SettingError, one sentence with the parameter's name, for a bad one, or if there is nothing to search.
+    Raises:
+        SettingError: A parameter is wrong (the sentence has its name), or there is nothing to search.
+
+    Example:
+        >>> from dpfbo import Categorical, Integer, Space
+        >>> space = Space({"depth": Integer(1, 12), "kernel": Categorical(["linear", "rbf"]), "epochs": 20})
+        >>> space.domain.dimension
+        2
+        >>> space.configuration([4, 1])
+        {'depth': 4, 'kernel': 'rbf', 'epochs': 20}
+        >>> space.natural({"depth": 4, "kernel": "rbf"}).tolist()
+        [4.0, 1.0]
+        >>> space.natural({"depth": 40, "kernel": "rbf"})
+        Traceback (most recent call last):
+        ...
+        dpfbo.checks.SettingError: depth must be a whole number from 1 to 12, got 40
     """
 
     parameters: Mapping[str, Parameter]

@@ -17,16 +17,36 @@ from dpfbo.gp.own_gp import OwnGP
 class Algorithm:
     """A member of the federated family; `dpfbo.algorithm_named` makes those that have a name.
 
-    name: for people and records. server: class, None for agents that work alone. private: clip, sample and add noise.
-    P: sub-regions of distributed exploration. local_initialisation: initial points in an agent's own sub-region. M,
-    lengthscale (in the unit cube), paired: the shared random features. message: `sample`, a posterior draw (eq. 2);
-    `mean`, nu; or `statistics`, of a private prior. message_noise: lam of eq. 2. message_center: of observations less
-    the agent's mean. message_normalize: every message is scaled to the clip norm. momentum: agents follow a running
-    average of the broadcasts. broadcasts: their number, after which agents work alone; None for T. follow: `1 - p_t`,
-    by its name in `FOLLOW_PROBABILITY`. own_gp, own_draw: local Thompson sampling. design: of the initial points,
-    `uniform` or `sobol`. prior: the model of a private prior, None without one.
+    Args:
+        name: The name for people and records.
+        server: The class of the server; None for agents that work alone.
+        private: True to clip, sample and add noise.
+        P: Sub-regions of distributed exploration.
+        local_initialisation: True for initial points in an agent's own sub-region.
+        M: Shared random features.
+        lengthscale: Length-scale of these features, in the unit cube.
+        paired: True for cos, sin pairs in place of random phases.
+        message: `sample`, a posterior draw (eq. 2); `mean`, nu; or `statistics`, of a private prior.
+        message_noise: lam of eq. 2.
+        message_center: True for messages of observations less the agent's mean.
+        message_normalize: True to scale every message to the clip norm.
+        momentum: The weight of the running average of earlier broadcasts that agents follow.
+        broadcasts: The number of broadcasts, after which agents work alone; None for T.
+        follow: The probability 1 - p_t, by its name in `FOLLOW_PROBABILITY`.
+        own_gp: The agents' own Gaussian processes, for local Thompson sampling.
+        own_draw: Draws from these.
+        design: The design of the initial points, `uniform` or `sobol`.
+        prior: The model of a private prior; None without one.
 
-    Raises SettingError for settings that contradict each other, or have no effect together.
+    Raises:
+        SettingError: Settings contradict each other, or have no effect together.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> import dpfbo
+        >>> means = replace(dpfbo.algorithm_named("dp_fts"), name="dp_fts_mean", message="mean")
+        >>> means.aggregates, means.sends
+        (True, True)
     """
 
     name: str

@@ -8,8 +8,8 @@ from dpfbo.checks import SettingError
 from dpfbo.federated.federation import run as run_federated
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.problems import Problem
 from dpfbo.problems.custom import Custom
+from dpfbo.problems.problem import Problem
 from dpfbo.run_result import OnRound
 from dpfbo.space.domain import Domain
 from dpfbo.space.parameters import Space
@@ -33,15 +33,37 @@ def create_study(
     preset: Preset = Preset(),
     acquisition: Acquisition = Acquisition(),
 ) -> Study:
-    """The study of N agents that search a space together, each for the best configuration of its own objective.
+    """Describe a run of N agents that search a space together, each for the best configuration of its own objective.
 
-    space: named parameters, or a domain. algorithm: a name of `dpfbo.algorithm_named`, or an `Algorithm`. epsilon: of
-    the whole run at user level and delta (None: N^-1.1), from which follows the noise of a private algorithm, and
-    nothing of another; None: the preset's noise multiplier. rounds: T, after `n_init` initial points. seed: of all that
-    is public. rng: `os`, noise from the operating system, for real data; `seeded`, a simulation that can be repeated,
-    and whose noise everybody who knows the seed can remove.
+    Args:
+        space: Named parameters, or a domain.
+        n_agents: N.
+        algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
+        epsilon: The privacy budget of the whole run at user level, from which the noise of a private algorithm follows;
+            other algorithms ignore it. None for the preset's noise multiplier.
+        rounds: T, after the initial points.
+        n_init: Initial points of each agent.
+        seed: The seed of all that is public.
+        delta: The delta of epsilon; None for N^-1.1, which is large for small N.
+        rng: `os` for noise of the operating system, for real data; `seeded` for a simulation that can be repeated, and
+            whose noise everybody who knows the seed can remove.
+        preset: The settings of the named algorithms.
+        acquisition: The search for the maximum of a function on a box.
 
-    Raises SettingError, one sentence with the name, for settings that do not go together.
+    Returns:
+        The study, which is public.
+
+    Raises:
+        SettingError: Settings do not go together; the sentence has the name of one.
+
+    Example:
+        >>> import dpfbo
+        >>> space = {"rate": dpfbo.Float(1e-4, 1.0, log=True), "depth": dpfbo.Integer(1, 12)}
+        >>> study = dpfbo.create_study(space, n_agents=100, algorithm="dp_prior", epsilon=1.0, delta=1e-3, rounds=5)
+        >>> study.promise
+        'epsilon 1.00 at delta 0.001, relation zero-out, user level, by pld'
+        >>> study.mechanism.noise_multiplier
+        2.575
     """
     named = Space(space) if isinstance(space, Mapping) else space if isinstance(space, Space) else None
     domain: Any = space if named is None else named.domain
@@ -67,13 +89,29 @@ def run_study(
 ) -> Optimization:
     """Run all rounds of a study in this process.
 
-    ledger: None for one in memory, enough for a simulation. Several studies may charge one, also at the same time,
-    unless it is bound to one (`ledger.bind(study.coverage())`). on_round: called after every round. threads: on which
-    blocks of agents do their steps; it changes no number.
+    Args:
+        study: The description of the run.
+        problem: The objectives, of the study's domain and number of agents.
+        ledger: Where releases are charged; None for one in memory, enough for a simulation. Several studies may charge
+            one ledger, also at the same time, unless it is bound to one (`ledger.bind(study.coverage())`).
+        on_round: A function that is called after every round.
+        threads: Threads on which blocks of agents do their steps; their number changes no result.
 
-    Raises SettingError if the problem has another domain or number of agents, or if real releases (rng `os`) would be
-    charged to a ledger in memory, which is lost with the process. Raises LedgerError, before anything is evaluated, for
-    a ledger that cannot be written.
+    Returns:
+        What the agents found, and what it cost.
+
+    Raises:
+        SettingError: The problem has another domain or number of agents, or real releases (rng `os`) would be charged
+            to a ledger in memory, which is lost with the process.
+        LedgerError: The ledger cannot be written. Nothing was evaluated.
+
+    Example:
+        >>> import dpfbo
+        >>> problem = dpfbo.problems.Branin(n_agents=6)
+        >>> study = dpfbo.create_study(problem.domain, n_agents=6, algorithm="ts", rounds=3, n_init=2, rng="seeded")
+        >>> result = dpfbo.run_study(study, problem)
+        >>> len(result.curve), result.epsilon
+        (4, 0.0)
     """
     if problem.domain != study.domain or problem.n_agents != study.n_agents:
         raise SettingError("problem", "must have the domain and the number of agents of the study")
@@ -116,13 +154,48 @@ def optimize(
 ) -> Optimization:
     """Tune `f(agent, configuration)` for each of N agents, which share what they learn privately.
 
-    f: the objective of an agent, 0..N-1, at a configuration, a dict of the space's parameters. maximize: False if small
-    values are better. on_failure, retries, n_jobs, timeout: of failed and slow calls, see `dpfbo.Custom`. All else as
-    in `create_study` and `run_study`, but that `rng` is `seeded`: this is a simulation, in which one process holds the
-    data of all agents.
+    This is a simulation: one process holds the data of all agents.
 
-    Raises SettingError, one sentence with the name, for settings that do not go together; EvaluationError naming agent
-    and configuration if f raises or returns no finite number.
+    Args:
+        f: The objective of an agent, 0..N-1, at a configuration, a dict of the space's parameters.
+        space: Named parameters.
+        n_agents: N.
+        algorithm: A name of `dpfbo.algorithm_named`, or an `Algorithm`.
+        epsilon: The privacy budget of the whole run at user level; None for the preset's noise multiplier.
+        rounds: T, after the initial points.
+        seed: The seed of everything random.
+        maximize: False if small values are better.
+        on_failure: `stop` or `penalty`; see `dpfbo.Custom`, also for the next three.
+        retries: Further calls of f after one that failed.
+        n_jobs: Calls of f at a time.
+        timeout: Seconds after which a call of f has failed; None for no limit.
+        n_init: Initial points of each agent.
+        delta: The delta of epsilon; None for N^-1.1.
+        rng: `seeded`, or `os` for noise of the operating system, which needs a ledger with a path.
+        ledger: Where releases are charged; None for one in memory.
+        preset: The settings of the named algorithms.
+        acquisition: The search for the maximum of a function on a box.
+        on_round: A function that is called after every round.
+        threads: Threads on which blocks of agents do their steps; their number changes no result.
+
+    Returns:
+        What the agents found, and what it cost.
+
+    Raises:
+        SettingError: Settings do not go together; the sentence has the name of one.
+        EvaluationError: f raised or returned no finite number; the sentence has agent and configuration.
+
+    Example:
+        >>> import dpfbo
+        >>> def score(agent, x):
+        ...     return -((x["depth"] - 4) ** 2)
+        >>> result = dpfbo.optimize(
+        ...     score, {"depth": dpfbo.Integer(1, 12)}, n_agents=10, epsilon=1.0, delta=1e-3, rounds=3
+        ... )
+        >>> result.best()[0].configuration
+        {'depth': 4}
+        >>> round(result.epsilon, 2)
+        1.0
     """
     space = space if isinstance(space, Space) else Space(space)
     problem = Custom(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dpfbo.extras import needing
 from dpfbo.federated.federation import FederatedResult
 from dpfbo.formats.words import delta_in_words, epsilon_in_words
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.records import best_queries, rounds_table
 from dpfbo.space.parameters import Space
 from dpfbo.study.study import Study
@@ -26,7 +27,19 @@ if TYPE_CHECKING:
 class Best:
     """The best query of an agent: a private finding of that agent, which epsilon does not cover.
 
-    configuration: in natural units, by name where the space has names. value: as the objective returned it.
+    Args:
+        agent: The agent's number.
+        configuration: The query in natural units, by name where the space has names.
+        value: The value that the objective returned.
+        round: The round of the query.
+
+    Example:
+        >>> import dpfbo
+        >>> result = dpfbo.optimize(
+        ...     lambda agent, x: agent - x["x"], {"x": dpfbo.Integer(1, 3)}, n_agents=3, algorithm="ts", rounds=2
+        ... )
+        >>> [(best.agent, best.value) for best in result.best()]
+        [(0, -1.0), (1, 0.0), (2, 1.0)]
     """
 
     agent: int
@@ -37,7 +50,24 @@ class Best:
 
 @dataclass(frozen=True)
 class Optimization:
-    """A finished study. Epsilon covers the broadcasts; queries, values, curve and `best` are the agents' own."""
+    """A finished study. Epsilon covers the broadcasts; queries, values, curve and `best` are the agents' own.
+
+    Args:
+        study: The description of the run.
+        problem: The objectives.
+        result: All rounds.
+        ledger: What was charged.
+
+    Example:
+        >>> import dpfbo
+        >>> result = dpfbo.optimize(
+        ...     lambda agent, x: -x["x"], {"x": dpfbo.Float(0, 1)}, n_agents=5, delta=1e-3, rounds=2, n_init=3
+        ... )
+        >>> print(result)
+        dp_prior, 5 agents, 2 rounds: best_value ... (mean), epsilon 1.00 at delta 0.001, relation zero-out, by pld; ...
+        >>> result.to_pandas().shape  # one row for each agent and query
+        (25, 9)
+    """
 
     study: Study
     problem: Problem
@@ -78,15 +108,26 @@ class Optimization:
         return self.study.plan.relation
 
     def to_pandas(self) -> pandas.DataFrame:
-        """One row for each agent and query, with the columns of rounds.parquet; needs pandas."""
+        """One row for each agent and query, with the columns of rounds.parquet."""
         table = rounds_table(self.result.rounds, torch.arange(self.study.n_agents, device="cpu"), self._space)
         frame: pandas.DataFrame = table.to_pandas()
         return frame
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """The metric after each round, mean over the agents and standard error; needs Matplotlib."""
-        import matplotlib.pyplot as plt
-        from matplotlib.ticker import MaxNLocator
+        """Draw the metric after each round, mean over the agents and standard error.
+
+        Args:
+            ax: Where to draw; None for a figure of its own.
+
+        Returns:
+            The axes.
+
+        Raises:
+            MissingPackage: Matplotlib is not installed.
+        """
+        with needing("analysis", "a plot"):
+            import matplotlib.pyplot as plt
+            from matplotlib.ticker import MaxNLocator
 
         ax = plt.subplots(figsize=(5.5, 3.5), layout="constrained")[1] if ax is None else ax
         errors = [record.standard_error for record in self.result.rounds]

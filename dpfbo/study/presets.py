@@ -25,9 +25,24 @@ from dpfbo.study.algorithm import Algorithm
 class Preset:
     """The settings of a problem that the named algorithms take; the defaults are those of `problem=custom`.
 
-    M, lengthscale, message_noise: of the shared features and messages. follow: name of `1 - p_t`. own_gp, own_draw: of
-    the agents. prior, prior_features: of a private prior. P: sub-regions of the algorithms that explore in them.
-    sampling_probability, noise_multiplier: q and z. decay: of the weights of the sub-regions.
+    Args:
+        M: Random features of the messages.
+        lengthscale: Length-scale of these features, in the unit cube.
+        message_noise: The noise variance lam of eq. 2.
+        follow: The probability 1 - p_t with which agents follow the server, by its name in `FOLLOW_PROBABILITY`.
+        own_gp: The agents' own Gaussian processes.
+        own_draw: Draws from these.
+        prior: The model of a private prior.
+        prior_features: Random features of a private prior.
+        P: Sub-regions of the algorithms that explore in them.
+        sampling_probability: q.
+        noise_multiplier: z, where no epsilon is given.
+        decay: The decay of the weights of the sub-regions.
+
+    Example:
+        >>> import dpfbo
+        >>> dpfbo.algorithm_named("dp_fts_de", dpfbo.Preset(P=4)).P
+        4
     """
 
     M: int = 100
@@ -80,10 +95,24 @@ ALGORITHMS = tuple(_CHANGES)
 
 
 def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
-    """The algorithm of this name, with the settings of a preset.
+    """The algorithm of this name.
 
-    `ts`: agents alone; `fts`, `fts_de`, `fts_original`, `shared_prior`: sharing without privacy; `dp_fts`, `dp_fts_de`,
-    `dp_fts_de_plus`, `dp_prior`: private; `random_server`, `sobol_server`: controls. Raises SettingError for another.
+    Args:
+        name: `ts`, agents alone; `fts`, `fts_de`, `fts_original` or `shared_prior`, sharing without privacy; `dp_fts`,
+            `dp_fts_de`, `dp_fts_de_plus` or `dp_prior`, private; `random_server` or `sobol_server`, controls.
+        preset: Its settings.
+
+    Raises:
+        SettingError: There is no algorithm of this name.
+
+    Example:
+        >>> import dpfbo
+        >>> dpfbo.algorithm_named("dp_fts_de").private
+        True
+        >>> dpfbo.algorithm_named("fts_ed")
+        Traceback (most recent call last):
+        ...
+        dpfbo.checks.SettingError: algorithm must be one of ts, fts, fts_original, ..., got 'fts_ed'
     """
     checks.one_of("algorithm", name, ALGORITHMS)
     return replace(_base(name, preset), **_CHANGES[name](preset))

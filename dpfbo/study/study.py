@@ -30,7 +30,7 @@ from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan, analysing
 from dpfbo.privacy.release import KeptRelease
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain, embedded_dimension
 from dpfbo.space.parameters import Space
@@ -52,19 +52,42 @@ COVERS = (
 
 @dataclass(frozen=True)
 class Study:
-    """All that agents and server must agree on. All of it is public.
+    """Everything that agents and server must agree on. All of it is public.
 
-    domain: the search space. n_agents: N. rounds: T, after `n_init` initial points. mechanism: the private step of a
-    private algorithm. weights: of each agent in each sub-region. acquisition: maximisation on a box. dropout: a
-    simulated loss of messages. seed: of the shared features, the design, and the agents' draws; with rng `seeded` also
-    of the noise and the choice of agents, so that whoever knows it can remove them: a simulation. rng `os`: noise and
-    choice from the operating system, not repeatable. delta: None for N^-1.1. accountant: the one that rounds are
-    reported by, of `accountants`. space: the names and values of the domain's axes, where they have some.
+    Args:
+        domain: The search space.
+        n_agents: N.
+        rounds: T, after the initial points.
+        n_init: Initial points of each agent.
+        algorithm: The member of the federated family.
+        mechanism: The private step of a private algorithm.
+        weights: The weight of each agent in each sub-region.
+        acquisition: The search for the maximum of a function on a box.
+        dropout: A simulated loss of messages.
+        seed: The seed of the shared features, the design, and the agents' draws; with rng `seeded` also of the noise
+            and the choice of agents, so that whoever knows it can remove them: a simulation.
+        rng: `seeded`; or `os`, where noise and choice come from the operating system and are not repeatable.
+        delta: The delta of epsilon; None for N^-1.1.
+        accountant: The one of `accountants` that rounds are reported by.
+        accountants: All that report epsilon.
+        space: The names and values of the domain's axes; None if they have none.
 
-    Guarantee. That of the mechanism, for everything that the `server` broadcasts. Relation: zero-out of one agent's
-    messages of all rounds (fixed-size samples: replace-one); N is public.
+    Guarantee:
+        That of the mechanism, for everything that the `server` broadcasts. Relation: zero-out of one agent's messages
+        of all rounds (fixed-size samples: replace-one); N is public.
 
-    Raises SettingError where a part does; `agents`, `step` and `plan` check theirs at their first use.
+    Raises:
+        SettingError: A part is wrong; `agents`, `step` and `plan` check theirs at their first use.
+
+    Example:
+        >>> import dpfbo
+        >>> study = dpfbo.create_study(
+        ...     {"x": dpfbo.Float(0, 1)}, n_agents=100, algorithm="dp_fts_de", epsilon=None, delta=1e-3, rounds=10
+        ... )
+        >>> {name: round(epsilon, 2) for name, epsilon in study.plan.totals().items()}
+        {'pld': 5.26, 'rdp': 6.27, 'moments': 7.46}
+        >>> study.calibrated(1.0).mechanism.noise_multiplier
+        3.108
     """
 
     domain: Domain

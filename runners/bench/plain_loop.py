@@ -18,7 +18,7 @@ from dpfbo.clock import PhaseClock
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain, Grid
 from runners.compose.settings import FederatedSettings

@@ -10,7 +10,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from dpfbo.formats.bounded import check_yaml
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from runners.compose.federated import FederatedExperiment
 from runners.compose.identity import SettingNames, folder_name, label, names_of
 from runners.compose.instantiate import instantiate

@@ -17,7 +17,7 @@ from dpfbo.federated.weights import Weighting
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan
 from dpfbo.privacy.release import KeptRelease
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain
 from dpfbo.study.study import Study

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from dpfbo.extras import needing
 from dpfbo.run_result import Result
 from runners.compose.composition import Experiment
-from runners.executor.deployment import Deployment, ExecutorError
+from runners.executor.deployment import Deployment
 from runners.executor.local import LocalFederation, LocalOutsourced
 from runners.record.run_folder import RunFolder
 
@@ -25,8 +26,6 @@ def deployed(experiment: Experiment, folder: RunFolder, done: Result) -> Iterato
 
 
 def _ray() -> dict[str, Callable[..., AbstractContextManager[Any]]]:
-    try:
+    with needing("ray", "executor=ray"):
         from runners.executor.ray import federated, outsourced
-    except ModuleNotFoundError as error:
-        raise ExecutorError(f"executor=ray needs Ray ({error}): pip install 'ray[tune]'") from error
     return {"federated": federated.ray_deployment, "outsourced": outsourced.ray_deployment}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Grid
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from dpfbo.extras import needing
 from dpfbo.formats.words import delta_in_words, neighbours
 from runners.arguments import Parser
 from runners.compose.conf_folder import groups
@@ -181,10 +182,8 @@ def _run(sweeps: Sequence[SweepPlan], found: Sequence[States], console: Console)
     os.environ.setdefault("WANDB_MODE", str(todo[0][0].cfg.tracker.wandb.mode))  # nothing may ask for a key
     with ExitStack() as stack:
         with _busy(console, "starting Ray"):
-            try:
+            with needing("ray", "a sweep"):
                 from runners.sweep import tune
-            except ImportError as error:
-                raise ValueError(f"a sweep needs Ray ({error}): pip install 'ray[tune]'") from error
             stack.enter_context(tune.cluster(sweeps[0].options))
         for sweep in sweeps:
             write_plan(sweep.folder, [trial for _, trial in sweep.trials])

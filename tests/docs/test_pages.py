@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import dpfbo
+from dpfbo import lazy
 from tests.docs import pages
 
 ALL = sorted(p.relative_to(pages.ROOT).as_posix() for p in (pages.ROOT / "docs").rglob("*.md"))
@@ -99,11 +100,19 @@ def test_the_program_that_makes_a_data_file(folder):
     assert made["price_per_sqm"][1] == pytest.approx(250000 / 92.90304, abs=0.01)
 
 
-@pytest.mark.parametrize("page", ["README.md", *ALL])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *ALL])
 def test_links_to_files_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", (pages.ROOT / page).read_text()):
         if "://" not in link:
             assert ((pages.ROOT / page).parent / link).exists(), link
+
+
+def test_the_version_is_the_same_everywhere():
+    version = re.search(r'^version = "(.+)"$', (pages.ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    assert f"version: {version}\n" in (pages.ROOT / "CITATION.cff").read_text()
+    assert re.findall(r"^## \[(.+?)\]", (pages.ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[:2] == [
+        "Unreleased", version,
+    ]  # fmt: skip
 
 
 def test_the_page_of_files_names_every_column(folder, capsys):
@@ -140,7 +149,8 @@ def test_the_tests_that_the_table_of_faults_names_exist():
 def test_every_public_name_is_in_the_reference():
     text = "".join((pages.ROOT / page).read_text() for page in ALL if "/reference/" in page)
     listed = re.findall(r"^::: (dpfbo[\w.]+)$", text, re.MULTILINE)
-    objects = [getattr(dpfbo, name) for name in dpfbo.__all__]
+    packages = [dpfbo, *(getattr(dpfbo, room) for room in set(lazy.places("dpfbo")) - set(dpfbo.__all__))]
+    objects = [getattr(package, name) for package in packages for name in package.__all__]
     known = {f"{o.__module__}.{o.__qualname__}" for o in objects}
     assert known <= set(listed)
 

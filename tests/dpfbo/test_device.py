@@ -30,10 +30,10 @@ from dpfbo.gp.design import Design
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, block_features, shared_features
 from dpfbo.gp.own_gp import Hyperparameters, OwnGP
-from dpfbo.problems import Problem
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.custom import Custom
 from dpfbo.problems.landmine import Landmine
+from dpfbo.problems.problem import Problem
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.problems.synthetic_heterogeneous import SyntheticHeterogeneous
 from dpfbo.rng import Streams

@@ -27,9 +27,9 @@ from dpfbo.gp.gpytorch_model import Models
 from dpfbo.gp.own_gp import Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.problems import Problem
 from dpfbo.problems.branin import Branin
 from dpfbo.problems.custom import Custom
+from dpfbo.problems.problem import Problem
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box, Grid

@@ -3,7 +3,8 @@
 import torch
 
 import dpfbo
-from dpfbo import Acquisition, Float, Space
+from dpfbo import Float, Space
+from dpfbo.gp import Acquisition
 from dpfbo.protocol import wire
 
 SPACE = Space({"a": Float(0, 1), "b": Float(0, 1)})

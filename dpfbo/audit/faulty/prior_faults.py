@@ -19,7 +19,7 @@ from dpfbo.gp.features import block_features
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.rng import Streams
 from dpfbo.space.regions import Regions

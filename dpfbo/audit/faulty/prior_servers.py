@@ -19,7 +19,7 @@ from dpfbo.federated.server import RoundOutput, Server
 from dpfbo.gp.design import Design
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.space.domain import Domain
 from dpfbo.space.regions import Regions
 

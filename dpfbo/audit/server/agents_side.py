@@ -10,7 +10,7 @@ from torch import Tensor
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.shard import Shard, Turn
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.rng import Streams
 
 

@@ -21,7 +21,7 @@ from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.block import Block
 from dpfbo.federated.population.state import Query
 from dpfbo.federated.prior.received import OnGrid
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.records import RoundRecord
 
 _SMALLEST_BLOCK = 16  # agents; below it the calls cost more than the numbers

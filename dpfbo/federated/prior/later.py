@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from dpfbo.deprecation import experimental
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.prior.inference import CommonPosterior, Released, floor, reached
 from dpfbo.gp import batches
@@ -79,6 +80,7 @@ class JointSums:
         return total
 
 
+@experimental("0.1.0", "more than one release of a private prior")
 def joint_posterior(first: CommonPosterior, releases: Sequence[Released], sums: JointSums) -> CommonPosterior:
     """The posterior of the common weights given all releases, with the hyper-parameters of the first one's posterior.
 

@@ -40,7 +40,9 @@ class UnsupportedEvent(ValueError):
 class Accountant(Protocol):
     """Epsilon of a sequence of events.
 
-    relation: the neighbours that epsilon compares. approximation: True if its epsilon is no guarantee.
+    Attributes:
+        relation: The neighbours that epsilon compares.
+        approximation: True if its epsilon is no guarantee.
     """
 
     @property
@@ -65,10 +67,25 @@ def accountant_names() -> tuple[str, ...]:
 
 
 def accountant_named(name: str) -> Accountant:
-    """The accountant of this name in `ACCOUNTANTS`, from the module of the same name, or of `dpfbo.extensions`.
+    """The accountant of this name.
 
-    The module is imported on demand: it imports SciPy, and an agent's process needs neither. Raises SettingError for
-    another name.
+    Its module is imported on demand: it imports SciPy, and an agent's process needs neither.
+
+    Args:
+        name: `pld`, `rdp`, `moments`, `gdp`, `fixed_size`, or that of another package (`dpfbo.extensions`).
+
+    Raises:
+        SettingError: There is no accountant of this name.
+
+    Example:
+        >>> import dpfbo
+        >>> from dpfbo.privacy.accounting.events import round_event
+        >>> rounds = [round_event(q=0.35, z=1.0)] * 60
+        >>> for name in ("pld", "rdp", "moments"):
+        ...     print(name, round(dpfbo.accountant_named(name).epsilon(rounds, delta=0.01), 2))
+        pld 11.77
+        rdp 14.5
+        moments 16.07
     """
     checks.one_of("accountant", name, accountant_names())
     if name not in ACCOUNTANTS:
@@ -79,7 +96,16 @@ def accountant_named(name: str) -> Accountant:
 
 
 def default_delta(n_agents: int) -> float:
-    """delta = N^-1.1 (paper, Sec. 5); 0.1 for a single agent, where that would be 1."""
+    """The delta N^-1.1 (paper, Sec. 5), which is large for few agents; 0.1 for a single agent, where it would be 1.
+
+    Args:
+        n_agents: N.
+
+    Example:
+        >>> import dpfbo
+        >>> round(dpfbo.default_delta(200), 5)
+        0.00294
+    """
     return n_agents**-1.1 if n_agents > 1 else 0.1
 
 

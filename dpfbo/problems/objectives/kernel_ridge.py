@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from sklearn.metrics import pairwise_distances
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 
+from dpfbo.extras import needing
 from dpfbo.problems.readers.data_files import reading
 from dpfbo.problems.readers.mat_cells import read_cells
 
 _FEATURES = 28  # columns
 _PERCENTAGES = [3, 4]  # columns in percent; the others are 0 or 1
 _ABILITY = [7, 8, 9]  # columns of the band of the student's verbal reasoning test, one-hot
+_NEEDED_BY = "the school problem"
 _FEWEST = 4  # students of a school, so that each half has two
 
 
@@ -64,6 +64,9 @@ def load_schools(path: Path, split_seed: int) -> Schools:
 
     Raises ValueError if the file is not in the published format.
     """
+    with needing("problems", _NEEDED_BY):
+        from sklearn.model_selection import train_test_split
+
     with reading(path, "is not a school file: it needs the cells 'X' and 'Y'"):
         pairs = [_checked(x, y) for x, y in zip(*read_cells(path, ("X", "Y")), strict=True)]
         if not pairs:
@@ -95,5 +98,8 @@ def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _squared_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Squared distances in the ability band and in the other features, 2 x len(a) x len(b)."""
+    with needing("problems", _NEEDED_BY):
+        from sklearn.metrics import pairwise_distances
+
     other = np.setdiff1d(np.arange(_FEATURES), _ABILITY)
     return np.stack([pairwise_distances(a[:, f], b[:, f], metric="sqeuclidean") for f in (_ABILITY, other)])

@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import joblib
 import numpy as np
-from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import train_test_split
-from sklearn.svm import SVC
 
+from dpfbo.extras import needing
 from dpfbo.problems.readers.data_files import reading
 from dpfbo.problems.readers.mat_cells import read_cells
 
 Field = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 _FITS_PER_TASK = 4  # fits sent to a worker at once
+_NEEDED_BY = "the landmine problem"
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,9 @@ def load_fields(path: Path, split_seed: int) -> list[Field]:
 
     Raises ValueError if the file is not in the published format.
     """
+    with needing("problems", _NEEDED_BY):
+        from sklearn.model_selection import train_test_split
+
     with reading(path, "is not a landmine file: it needs the cells 'feature' and 'label'"):
         feature, label = read_cells(path, ("feature", "label"))
         pairs = [_checked(x, y.ravel()) for x, y in zip(feature, label, strict=True)]
@@ -53,6 +54,10 @@ def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def auc(path: Path, split_seed: int, score: str, fits: Sequence[Fit]) -> list[float]:
     """Area under the ROC curve of each fit on its field's held-out half; see `Landmine.score`."""
+    with needing("problems", _NEEDED_BY):
+        from sklearn.metrics import roc_auc_score
+        from sklearn.svm import SVC
+
     fields = load_fields(path, split_seed)
     result = []
     for fit in fits:
@@ -70,6 +75,9 @@ def auc(path: Path, split_seed: int, score: str, fits: Sequence[Fit]) -> list[fl
 
 def auc_parallel(path: Path, split_seed: int, score: str, fits: Sequence[Fit], n_jobs: int) -> np.ndarray:
     """`auc` spread over `n_jobs` processes (-1: all cores); the result does not depend on n_jobs."""
+    with needing("problems", _NEEDED_BY):
+        import joblib
+
     jobs = joblib.cpu_count() if n_jobs == -1 else n_jobs
     if jobs == 1 or len(fits) <= 1:
         return np.array(auc(path, split_seed, score, fits))

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from sklearn.model_selection import train_test_split
 
+from dpfbo.extras import needing
 from dpfbo.formats.bounded import member, npz_arrays, opened_zip
 from dpfbo.problems.readers.data_files import reading
 
@@ -78,6 +78,9 @@ def load_subjects(path: Path, split_seed: int) -> list[Halves]:
 
 
 def _halves(windows: Windows, subject: int, split_seed: int) -> Halves:
+    with needing("problems", "the activity problem"):
+        from sklearn.model_selection import train_test_split
+
     own = windows.subject == subject
     X, y = windows.X[own], windows.activity[own]
     counts = np.bincount(y)

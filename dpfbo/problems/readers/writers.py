@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpfbo.checks import SettingError
+from dpfbo.extras import needing
 from dpfbo.formats.bounded import npz_arrays
 from dpfbo.problems.readers.data_files import reading
 from dpfbo.rng import Streams
@@ -57,12 +58,11 @@ def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Wr
     The HDF5 file `fed_emnist_digitsonly_train.h5` has the group `examples`, in it a group for each writer with
     `pixels`, float32 n x 28 x 28 in [0, 1] where 1 is the background (inverted here), and `label`, n.
 
-    Raises ValueError if h5py is not installed, if the file is another one, or has fewer such writers.
+    Raises MissingPackage if h5py is not installed; ValueError if the file is another one, or has fewer such writers.
     """
-    try:
+    with needing("emnist", "the federated EMNIST file"):
         import h5py
-    except ModuleNotFoundError as error:
-        raise ValueError(f"the federated EMNIST file needs h5py ({error}): pip install h5py") from error
+
     found: list[tuple[str, np.ndarray, np.ndarray]] = []
     needs = "is not a federated EMNIST file: it needs examples/<writer>/pixels and label"
     with reading(path, needs), h5py.File(path, "r") as file:
@@ -109,7 +109,8 @@ def load_pseudo_writers(n_agents: int, seed: int) -> list[Writer]:
 
     Raises ValueError if a part would have fewer than 20 images.
     """
-    from sklearn.datasets import load_digits
+    with needing("problems", "source=sklearn"):
+        from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
     most = len(labels) // 20

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpfbo.extras import MissingPackage
 from dpfbo.problems.botorch_function import BotorchFunction
 from dpfbo.rng import Streams
 from runners.compose.composition import build
@@ -175,7 +176,7 @@ def test_bad_settings_are_refused(given, says):
 
 def test_without_botorch_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "botorch.test_functions", None)
-    with pytest.raises(ValueError, match="pip install botorch"):
+    with pytest.raises(MissingPackage, match=r"BotorchFunction needs botorch: pip install 'dpfbo\[botorch\]'"):
         BotorchFunction("Ackley")
 
 

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import dpfbo
-from dpfbo import Acquisition, Custom, SettingError
+from dpfbo import Custom, SettingError
 from dpfbo.federated.population.shard import Shard
+from dpfbo.gp import Acquisition
 from dpfbo.problems.custom import EvaluationError
 from runners.compose.composition import Composition
 from runners.recorded_run import record_run

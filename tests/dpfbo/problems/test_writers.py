@@ -1,11 +1,12 @@
 """Digits by writer, from miniature files in the upstream formats."""
 
-import builtins
 import re
+import sys
 
 import numpy as np
 import pytest
 
+from dpfbo.extras import MissingPackage
 from dpfbo.problems.readers.writers import load_federated_emnist, load_mnist_by_writer, load_pseudo_writers, split
 from tests.helpers.data_files import write_compact, write_federated
 
@@ -69,17 +70,10 @@ def test_federated_files_with_letters_or_without_examples_are_refused(tmp_path):
 
 
 def test_without_h5py_one_line_says_what_to_install(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def importing(name, *rest):
-        if name == "h5py":
-            raise ModuleNotFoundError("No module named 'h5py'")
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", importing)
-    with pytest.raises(ValueError, match="pip install h5py") as caught:
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(MissingPackage) as caught:
         load_federated_emnist(tmp_path / "f.h5", 1, 2)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value) == "the federated EMNIST file needs h5py: pip install 'dpfbo[emnist]'"
 
 
 def test_pseudo_writers_share_out_all_bundled_digits():

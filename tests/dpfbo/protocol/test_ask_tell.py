@@ -12,7 +12,6 @@ import torch
 
 import dpfbo
 from dpfbo import (
-    Acquisition,
     Agent,
     Categorical,
     Coordinator,
@@ -24,6 +23,7 @@ from dpfbo import (
     WireError,
 )
 from dpfbo.federated.server import Server
+from dpfbo.gp import Acquisition
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.problems.custom import Custom
 from dpfbo.protocol import coordinator
@@ -104,7 +104,7 @@ def test_the_points_are_those_of_the_simulation(name):
 
 
 def test_the_points_with_several_releases_and_with_broadcasts_that_end():
-    several = dpfbo.algorithm_named("dp_prior", dpfbo.Preset(prior=dpfbo.PriorModel(releases=3)))
+    several = dpfbo.algorithm_named("dp_prior", dpfbo.Preset(prior=dpfbo.federated.PriorModel(releases=3)))
     study = study_of(several)
     assert World(study).run() == queries(simulated(study))
     ended = study_of("dp_fts_de", algorithm=replace(dpfbo.algorithm_named("dp_fts_de"), broadcasts=2))

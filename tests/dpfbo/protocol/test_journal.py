@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import dpfbo
-from dpfbo import Acquisition, Agent, Coordinator, Preset
+from dpfbo import Agent, Coordinator, Preset
+from dpfbo.gp import Acquisition
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.protocol.journal import Journal
 from dpfbo.space.domain import Grid

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 import dpfbo
-from dpfbo import Acquisition, Categorical, Float, Integer, Preset, SettingError, Space
+from dpfbo import Categorical, Float, Integer, Preset, SettingError, Space
 from dpfbo.federated.schedule import PowerSchedule, Steps
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
+from dpfbo.gp import Acquisition
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.ledger import Charge, LedgerError
 from dpfbo.problems.custom import EvaluationError
@@ -47,9 +48,7 @@ def test_a_named_algorithm_is_the_one_of_the_commands(name):
     for field in fields(algorithm):
         assert getattr(algorithm, field.name) == getattr(settings.algorithm, field.name), field.name
     assert weights_for(algorithm) == settings.weights
-    p, ours = settings.privacy, mechanism_for(algorithm, n_init=3)
-    assert (ours.sampling_probability, ours.noise_multiplier, ours.clip_norm) == (p.q, p.z, p.S)
-    assert (ours.calibration, ours.sampling, ours.charge) == (p.sensitivity, p.sampling, p.charge)
+    assert mechanism_for(algorithm, n_init=3) == settings.privacy.mechanism
 
 
 @pytest.mark.parametrize("name", ["dp_prior", "dp_fts_de", "ts"])
@@ -203,7 +202,7 @@ def test_a_charge_of_another_run_since_the_check_of_the_budget_counts(tmp_path, 
 
 
 def test_a_study_composed_from_objects_runs_any_problem():
-    problem = dpfbo.Branin(n_agents=6)
+    problem = dpfbo.problems.Branin(n_agents=6)
     algorithm = dpfbo.algorithm_named("dp_fts_de", dpfbo.Preset(M=20, P=2))
     study = dpfbo.create_study(
         problem.domain, n_agents=6, algorithm=algorithm, epsilon=None, rounds=3, n_init=2, rng="seeded", acquisition=FEW
@@ -256,7 +255,7 @@ def test_what_cannot_be_is_one_sentence(settings, sentence):
 def test_another_problem_is_refused():
     study = dpfbo.create_study(SPACE, n_agents=6, rng="seeded", acquisition=FEW)
     with pytest.raises(SettingError, match="problem must have the domain and the number of agents of the study"):
-        dpfbo.run_study(study, dpfbo.Branin(n_agents=6))
+        dpfbo.run_study(study, dpfbo.problems.Branin(n_agents=6))
 
 
 def test_nothing_of_hydra_ray_and_wandb_is_loaded():

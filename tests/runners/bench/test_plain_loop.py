@@ -27,7 +27,7 @@ from dpfbo.gp.features import FeatureFunction, RandomFeatures
 from dpfbo.gp.own_gp import OwnGP
 from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.problems import Problem
+from dpfbo.problems.problem import Problem
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box, Grid
 from dpfbo.space.regions import Regions

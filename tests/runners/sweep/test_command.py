@@ -183,7 +183,7 @@ def test_without_ray(tmp_path, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, "runners.sweep.tune", raising=False)
     monkeypatch.delattr("runners.sweep.tune", raising=False)  # another test may have imported it
     assert command.main([*BRANIN, "algorithm=ts", f"results_dir={tmp_path / 'r'}"]) == 1
-    assert "pip install 'ray[tune]'" in capsys.readouterr().err
+    assert "a sweep needs ray: pip install 'dpfbo[ray]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dpfbo.checks import SettingError, shown
+from dpfbo.extras import needing
 
 _function: Callable[[int, Any], Any]  # of a worker
 
@@ -28,10 +29,11 @@ class WorkerCalls:
     """
 
     def __init__(self, function: Callable[[int, Any], Any], n_jobs: int, timeout: float | None) -> None:
-        import cloudpickle
-        from loky import cpu_count
-        from loky.backend import get_context  # its processes do not run the main script again
-        from pebble import ProcessPool
+        with needing("problems", "an objective with n_jobs or timeout"):
+            import cloudpickle
+            from loky import cpu_count
+            from loky.backend import get_context  # its processes do not run the main script again
+            from pebble import ProcessPool
 
         self._timeout = timeout
         try:
