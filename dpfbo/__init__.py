@@ -51,20 +51,4 @@ if TYPE_CHECKING:
     from dpfbo.study.presets import Preset, algorithm_named
     from dpfbo.study.study import Study
 else:
-    _MOVED = {  # names of version 0.1.0
-        "dpfbo.checkpoint": "Checkpoint",
-        "dpfbo.extensions": "Message",
-        "dpfbo.federated": "Agents Decay Dropout FederatedResult LocalPopulation PeerExchange Power PriorModel "
-        "PriorServer RandomServer Server SharedPrior SobolServer Softmax SubsampledGaussian Uniform WeightedAverage "
-        "run_federated",
-        "dpfbo.gp": "Acquisition Design OwnDraw OwnGP RandomFeatures block_features shared_features",
-        "dpfbo.outsourced": "Belief Brief CandidateProblem Cover Curator GaussianNoise Histogram LocalModeler "
-        "OutsourcedResult Plain Policy RandomProjection Setup Table run_outsourced",
-        "dpfbo.privacy": "Diagnostics DiscreteGaussian Gaussian Release SeededEntropy SystemEntropy",
-        "dpfbo.problems": "Activity BotorchFunction Branin BraninGrid Digits GridGP Landmine Loans Property School "
-        "Synthetic SyntheticHeterogeneous",
-        "dpfbo.records": "RoundRecord ServerRecord rounds_table server_table",
-        "dpfbo.run_result": "Result",
-        "dpfbo.space": "Regions",
-    }
-    __getattr__, __dir__ = lazy.attach(__name__, _MOVED)
+    __getattr__, __dir__ = lazy.attach(__name__)

@@ -65,15 +65,11 @@ def deprecated(since: str, removed_in: str, instead: str) -> Callable[[Marked], 
     """
 
     def mark(marked: Marked) -> Marked:
-        text = deprecation(marked.__qualname__, since, removed_in, instead)
+        name = marked.__qualname__
+        text = f"{name} is deprecated since version {since} and goes in version {removed_in}: use {instead}"
         return _warning(marked, text, DeprecationWarning)
 
     return mark
-
-
-def deprecation(name: str, since: str, removed_in: str, instead: str) -> str:
-    """The sentence of a deprecation."""
-    return f"{name} is deprecated since version {since} and goes in version {removed_in}: use {instead}"
 
 
 def _warning(marked: Any, text: str, category: type[Warning]) -> Any:

@@ -6,35 +6,20 @@ A package lists such names once, as imports under `if TYPE_CHECKING:`, where typ
 
 import ast
 import sys
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module, util
-from types import MappingProxyType
-
-from dpfbo.deprecation import deprecation
 
 _GetAttribute = Callable[[str], object]
 _Dir = Callable[[], list[str]]
 
 
-def attach(package: str, moved: Mapping[str, str] = MappingProxyType({})) -> tuple[_GetAttribute, _Dir]:
-    """Make `__getattr__` and `__dir__` of a package for the names that it imports under `TYPE_CHECKING`.
-
-    Args:
-        package: Its `__name__`.
-        moved: Names that it had in the last version, between spaces, by the module that has them now. They still
-            resolve, with a DeprecationWarning.
-    """
-    modules = {name: module for module, names in moved.items() for name in names.split()}
+def attach(package: str) -> tuple[_GetAttribute, _Dir]:
+    """Make `__getattr__` and `__dir__` of a package (its `__name__`) for the names under `TYPE_CHECKING`."""
 
     def attribute(name: str) -> object:
-        if name in modules:
-            text = deprecation(f"{package}.{name}", "0.2.0", "0.3.0", instead=f"{modules[name]}.{name}")
-            warnings.warn(text, DeprecationWarning, stacklevel=2)
-            return getattr(import_module(modules[name]), name)
         if name.startswith("__") or name not in places(package):
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{_elsewhere(package, name)}")
         module, original = places(package)[name]
         own_package = module == package
         value = import_module(f"{package}.{name}") if own_package else getattr(import_module(module), original)
@@ -42,6 +27,13 @@ def attach(package: str, moved: Mapping[str, str] = MappingProxyType({})) -> tup
         return value
 
     return attribute, lambda: sorted({*vars(sys.modules[package]), *places(package)})
+
+
+def _elsewhere(package: str, name: str) -> str:
+    """Words that name the room of a package which has this name; empty if none has."""
+    rooms = (room for room, (module, _) in places(package).items() if module == package)
+    found = [f"{package}.{room}.{name}" for room in rooms if name in places(f"{package}.{room}")]
+    return f": it is {found[0]}" if found and not name.startswith("_") else ""
 
 
 @cache

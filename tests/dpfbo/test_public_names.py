@@ -10,7 +10,6 @@ import dpfbo
 from dpfbo import lazy
 
 ROOMS = ("federated", "gp", "outsourced", "privacy", "problems", "space")
-MODULES = ("checkpoint", "extensions", "records", "run_result")  # their public names are in no package's list
 NAMES = [(room, name) for room in ("", *ROOMS) for name in import_module(f"dpfbo.{room}".rstrip(".")).__all__]
 
 
@@ -40,12 +39,9 @@ def test_another_name_is_no_attribute():
         dpfbo.problems.Brain  # noqa: B018
 
 
-def test_names_of_the_last_version_still_resolve_and_warn():
-    assert not {*dpfbo._MOVED} - {f"dpfbo.{name}" for name in (*ROOMS, *MODULES)}
-    for place, names in dpfbo._MOVED.items():
-        for name in names.split():
-            with pytest.warns(DeprecationWarning, match=rf"dpfbo\.{name} is deprecated .* use {place}\.{name}$"):
-                assert getattr(dpfbo, name) is getattr(import_module(place), name)
+def test_a_name_of_a_room_says_its_room():
+    with pytest.raises(AttributeError, match=r"no attribute 'Branin': it is dpfbo\.problems\.Branin$"):
+        dpfbo.Branin  # noqa: B018
 
 
 def loaded(code):
@@ -58,7 +54,7 @@ def loaded(code):
 def test_importing_the_package_loads_none_of_its_rooms():
     modules = loaded("pass")
     assert not {"torch", "numpy", "scipy", "dp_accounting"} & modules
-    assert {name for name in modules if name.startswith("dpfbo")} == {"dpfbo", "dpfbo.lazy", "dpfbo.deprecation"}
+    assert {name for name in modules if name.startswith("dpfbo")} == {"dpfbo", "dpfbo.lazy"}
 
 
 def test_processes_of_agents_and_modelers_load_no_problem_and_no_accountant():
