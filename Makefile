@@ -22,7 +22,7 @@ $(READY): pyproject.toml setup.py constraints.txt
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/python -m runners.demo results_dir=$(results_dir)
+	@$(BIN)/python -m runners.sweep experiment=demo results_dir=$(results_dir)
 	@$(BIN)/python -m analysis.tables demo results_dir=$(results_dir)
 	@$(BIN)/python -m analysis.figures demo results_dir=$(results_dir)
 

@@ -180,7 +180,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise LoadError(str(error)) from error
     names = finished_experiments(args.results_dir) if args.all else with_parts(args.results_dir, args.names)
     if not names:
-        raise LoadError(f"no finished run in {args.results_dir}: run python -m runners.demo")
+        raise LoadError(f"no finished run in {args.results_dir}: run python -m runners.sweep experiment=demo")
     failed = False
     for name in names:
         try:

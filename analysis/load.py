@@ -126,10 +126,10 @@ def load(results_dir: Path, experiment: str) -> list[Run]:
         raise LoadError(f"the experiment must be the name of a folder in {results_dir}, got {experiment!r}")
     folders = sorted(path.parent for path in (results_dir / experiment).glob("*/*/summary.json"))
     if not folders:
-        command = "runners.demo" if experiment == "demo" else f"runners.run experiment_name={experiment}"
+        command = "sweep experiment=demo" if experiment == "demo" else f"run experiment_name={experiment}"
         known = ", ".join(finished_experiments(results_dir))
         others = f" (there are results of {known})" if known else ""
-        raise LoadError(f"no finished run of {experiment!r} in {results_dir}{others}: run python -m {command}")
+        raise LoadError(f"no finished run of {experiment!r} in {results_dir}{others}: run python -m runners.{command}")
     return sorted((_run(folder) for folder in folders), key=lambda run: (run.setting, run.seed))
 
 

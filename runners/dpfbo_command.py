@@ -45,7 +45,6 @@ COMMANDS = {
         ("overhead", "synthetic", "landmine", "agents", "features", "accounting", "outsourced", "ray", "gpu", "sweep",
          "all", "show"),
     ),
-    "demo": Command("runners.demo", "seven settings on the synthetic problem, a few seeds each", (SETTINGS,)),
     "backfill": Command("runners.backfill", "finished runs to Weights & Biases, from their files", READS_RESULTS),
     "upload": Command("runners.upload", "offline Weights & Biases runs to the server", READS_RESULTS),
     "workspace": Command("runners.workspace", "the dashboard of an experiment in Weights & Biases", (SETTINGS,)),

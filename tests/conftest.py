@@ -35,7 +35,6 @@ LONGEST = (
     "tests/isolation/test_isolation.py",
     "tests/analysis/test_private_prior.py",
     "tests/runners/sweep/test_command.py",
-    "tests/runners/test_demo.py",
     "tests/runners/record/test_wandb_tracker.py",
     "tests/dpfbo/federated/test_dropout.py",
     "tests/runners/test_outsourced_run.py",

@@ -26,7 +26,7 @@ STEPS = {
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",
         "resumption", "user_errors recorded_run fetch best study dashboard", "evidence", "run",
-        "sweep audit bench demo",
+        "sweep audit bench",
         "privacy theory status headroom board backfill upload workspace",
     ),
     "analysis": (

@@ -106,7 +106,7 @@ def test_runs_outside_the_source_tree(scripts, tmp_path):
     places = json.loads(call(scripts / "python", "-c", PLACES, folder=tmp_path))
     assert places.pop() is None  # the code is in no checkout
     assert all(Path(place).is_relative_to(scripts.parent / "lib") for place in places), places
-    call(scripts / "dpfbo", "demo", "results_dir=here", "--seeds", "1", *SMALL, folder=tmp_path)
+    call(scripts / "dpfbo", "sweep", "experiment=demo", "results_dir=here", "seeds=0", *SMALL, folder=tmp_path)
     rows = json.loads(call(scripts / "dpfbo", "tables", "demo", "results_dir=here", "--json", folder=tmp_path))
     assert len(rows) == 7
     summaries = [json.loads(path.read_text()) for path in (tmp_path / "here").rglob("summary.json")]

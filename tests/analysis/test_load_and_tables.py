@@ -147,7 +147,7 @@ def test_broadcasts_that_stop_keep_their_epsilon(tmp_path):
 @pytest.mark.parametrize(
     ("name", "more", "words"),
     [
-        ("demo", [], "(there are results of made_up): run python -m runners.demo"),
+        ("demo", [], "(there are results of made_up): run python -m runners.sweep experiment=demo"),
         ("other", [], "run python -m runners.run experiment_name=other"),
         ("../made_up", [], "must be the name of a folder"),
     ],

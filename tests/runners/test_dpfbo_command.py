@@ -96,7 +96,7 @@ def test_exit_codes_are_the_programs(argv, code, words, capfd):
         ("dpfbo run privacy.b", ["privacy.budget."]),
         ("dpfbo run privacy.budget.w", ["privacy.budget.when_spent="]),
         ("dpfbo run roun", ["rounds="]),
-        ("dpfbo demo problem.grid_s", ["problem.grid_size="]),
+        ("dpfbo audit problem.grid_s", ["problem.grid_size="]),
         ("dpfbo fetch land", ["landmine"]),
         ("dpfbo claims res", ["results_dir="]),
         ("dpfbo nothing ", []),
