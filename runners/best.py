@@ -16,8 +16,9 @@ from rich.table import Table
 
 from dpfbo.formats.files import replace_file
 from runners.arguments import Parser
-from runners.record.best_found import as_rows, best_in
+from runners.record.best_found import best_in
 from runners.record.finished import EARLIER
+from runners.record.terminal import say_error
 
 HELP = """The best configuration that every agent of a finished run found, in natural units, from the run's files.
 
@@ -32,49 +33,44 @@ MOST_SHOWN, FEW = 1000, 20  # most agents of a run in a table on the terminal, a
 PERCENT = (0, 5, 25, 50, 75, 95, 100)
 
 
-class NothingFound(RuntimeError):
-    """There is no finished run; the message is one sentence."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print or export the best configurations; the exit code is 0, or 1 if there is no finished run."""
     args = _parse(argv)
     try:
         best = {run: best_in(run) for folder in args.folders for run in _runs(folder)}
         if args.output is not None:
-            kind = args.output.suffix.removeprefix(".")
-            replace_file(args.output, lambda file: file.write(_text(best, kind).encode()))
+            text = _text(best, args.output.suffix.removeprefix("."))
+            replace_file(args.output, lambda file: file.write(text.encode()))
             print(args.output)
         elif args.format is not None:
             print(_text(best, args.format), end="")
         else:
             _show(best)
-    except (NothingFound, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     except BrokenPipeError:  # `head` closes its pipe
         pass
+    except (OSError, ValueError) as error:
+        say_error(str(error))
+        return 1
     return 0
 
 
 def _runs(folder: Path) -> list[Path]:
-    """All finished runs in a folder."""
+    """All finished runs in a folder. Raises FileNotFoundError if there is none."""
     runs = sorted(path.parent for path in folder.glob("**/summary.json") if path.parts[-3] != EARLIER)
     if not runs:
-        raise NothingFound(f"there is no finished run in {folder}")
+        raise FileNotFoundError(f"there is no finished run in {folder}")
     return runs
 
 
 def _text(best: Mapping[Path, pa.Table], kind: str) -> str:
     """The best query of each agent of all runs, with the run's place."""
-    rows = [{"run": str(run), **row} for run, found in best.items() for row in as_rows(found)]
+    rows = [{"run": str(run), **row} for run, found in best.items() for row in found.to_pylist()]
     if kind == "json":
         return json.dumps(rows, indent=1) + "\n"
     if kind == "yaml":
         return str(yaml.safe_dump(rows, sort_keys=False))
-    columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
@@ -87,7 +83,7 @@ def _show(best: Mapping[Path, pa.Table]) -> None:
         table = Table(title=str(run), title_justify="left", title_style="none")
         for name in found.schema.names:
             table.add_column(name, justify="right")
-        for row in as_rows(found.slice(0, len(found) if len(found) <= MOST_SHOWN else FEW)):
+        for row in found.slice(0, len(found) if len(found) <= MOST_SHOWN else FEW).to_pylist():
             table.add_row(*(f"{v:.5g}" if isinstance(v, float) else str(v) for v in row.values()))
         console.print(table)
         if len(found) > MOST_SHOWN:
@@ -98,9 +94,8 @@ def _show(best: Mapping[Path, pa.Table]) -> None:
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m runners.best", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m runners.best", description=HELP, formatter_class=raw)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a run, or one above runs")
     to = parser.add_mutually_exclusive_group()
     to.add_argument("--format", choices=FORMATS, help="print it for a program")

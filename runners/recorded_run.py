@@ -26,7 +26,7 @@ from runners.compose.settings import ANY_CODE
 from runners.executor.deployment import Spent
 from runners.executor.place import deployed
 from runners.record import finished, picture
-from runners.record.best_found import SUMMARY_AGENTS, as_rows, best_found
+from runners.record.best_found import SUMMARY_AGENTS, best_found
 from runners.record.config_text import config_text
 from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.environment import commit, environment
@@ -174,7 +174,7 @@ def _listed_best(experiment: Experiment, result: Result) -> list[dict[str, Any]]
     if experiment.problem.n_agents > SUMMARY_AGENTS or not experiment.settings.privacy.seeded:
         return None
     maximize = getattr(experiment.problem, "maximize", True) is not False
-    return as_rows(best_found(_rounds(experiment, result), maximize))
+    return best_found(_rounds(experiment, result), maximize).to_pylist()
 
 
 def _folder(composition: Composition, single: bool) -> RunFolder:

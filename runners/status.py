@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from runners.arguments import Parser
+from runners.record.terminal import say_error
 from runners.sweep import progress_table, slurm
 from runners.sweep.trials import PHASES, Trial, TrialState, known_trials, states_of
 
@@ -26,10 +27,6 @@ Examples
 
 done: all rounds; running: a process is at it; interrupted: goes on from its checkpoint when the sweep is started
 again; failed: see the error; waiting: not begun"""
-
-
-class UnknownExperiment(RuntimeError):
-    """There is nothing to show; the message is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +62,12 @@ class ExperimentStatus:
 
 
 def report(folder: Path) -> ExperimentStatus:
-    """The report on the experiment in `folder`. Raises UnknownExperiment if there is no trial."""
+    """The report on the experiment in `folder`. Raises FileNotFoundError if there is no trial."""
     trials = known_trials(folder)
     if not trials:
         others = ", ".join(path.name for path in experiments(folder.parent))
         hint = f"there are results of {others}" if others else "there are no results yet"
-        raise UnknownExperiment(f"no trial of {folder.name!r} in {folder.parent} ({hint})")
+        raise FileNotFoundError(f"no trial of {folder.name!r} in {folder.parent} ({hint})")
     return ExperimentStatus(folder, trials, states_of(folder, trials))
 
 
@@ -85,15 +82,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         folders = [args.results_dir / name for name in args.experiments] or experiments(args.results_dir)
         if not folders:
-            raise UnknownExperiment(f"there are no results in {args.results_dir}: run python -m runners.sweep --help")
+            raise FileNotFoundError(f"there are no results in {args.results_dir}: run python -m runners.sweep --help")
         if args.json:
             print(json.dumps([report(folder).as_json() for folder in folders], indent=1))
         elif args.watch is None:
-            _console().print(_all([report(folder) for folder in folders]))
+            Console(highlight=False).print(_all(folders)[0])
         else:
             _watch(folders, args.watch)
-    except UnknownExperiment as error:
-        print(f"error: {error}", file=sys.stderr)
+    except FileNotFoundError as error:
+        say_error(str(error))
         return 1
     except (KeyboardInterrupt, BrokenPipeError):  # Ctrl-C ends a watch, and `head` closes its pipe
         pass
@@ -102,30 +99,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _watch(folders: Sequence[Path], seconds: float) -> None:
     """Show the reports again and again, until all trials are done or failed."""
-    console = _console()
-    reports = [report(folder) for folder in folders]
-    with Live(_all(reports), console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        while not all(r.finished for r in reports):
+    console = Console(highlight=False)
+    shown, finished = _all(folders)
+    with Live(shown, console=console, auto_refresh=False, vertical_overflow="visible") as live:
+        while not finished:
             time.sleep(seconds)
-            reports = [report(folder) for folder in folders]
+            shown, finished = _all(folders)
             if console.is_terminal:
-                live.update(_all(reports), refresh=True)
+                live.update(shown, refresh=True)
             else:
-                console.print(_all(reports))
+                console.print(shown)
 
 
-def _all(reports: Sequence[ExperimentStatus]) -> Group:
-    return Group(*(part for r in reports for part in (r.shown(), Text(""))))
-
-
-def _console() -> Console:
-    return Console(highlight=False)
+def _all(folders: Sequence[Path]) -> tuple[RenderableType, bool]:
+    """The reports on experiments, and whether every trial is done or failed."""
+    reports = [report(folder) for folder in folders]
+    return Group(*(part for r in reports for part in (r.shown(), Text("")))), all(r.finished for r in reports)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m runners.status", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m runners.status", description=HELP, formatter_class=raw)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one object for each experiment, for a program")

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from dpfbo.study.create import create_study
 from dpfbo.study.presets import ALGORITHMS, Preset
 from dpfbo.study.study import Study
 from runners.arguments import Parser
+from runners.record.terminal import say_error
 
 HELP = """A study of several sites that share one noisy server, one process a call. Sites need no Python of their own:
 what to evaluate next, and the result, are JSON; messages and broadcasts are files, carried as you like.
@@ -63,9 +65,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line `argv` says; the exit code is 0, or 1 for an error, told in one sentence."""
     args = _parse(argv)
     try:
-        answer = args.do(args)
+        if getattr(args, "result", "") == "-":  # read before the folder is opened: in a pipe, `ask` still has it
+            args.result = sys.stdin.read()
+        if args.opened is None:
+            answer = args.do(args)
+        else:
+            with closing(args.opened(args.folder)) as party:
+                answer = args.do(party, args)
     except _ERRORS as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        say_error(str(error))
         return 1
     print(json.dumps(answer))
     return 0
@@ -84,54 +92,60 @@ def _new(args: argparse.Namespace) -> Answer:
         described["noise_multiplier"] = study.mechanism.noise_multiplier
     if args.file.exists():
         raise StateError(f"{args.file} exists already: a study never changes")
-    replace_file(args.file, lambda file: file.write(json.dumps(described, indent=1).encode() + b"\n"))
+    _write(args.file, json.dumps(described, indent=1).encode() + b"\n")
     return {"study": study.digest, "broadcasts": study.broadcasts, "privacy": study.promise}
 
 
 def _join(args: argparse.Namespace) -> Answer:
+    described, maximize = _described(args.study), not args.minimize
+    with closing(Agent(_study(described), args.agent, Space(described["space"]), args.folder, maximize)) as agent:
+        _warn_of_simulation(agent.study)
+        entries = {"study": described, "agent": args.agent, "maximize": maximize}
+        _write(args.folder / _SITE, json.dumps(entries).encode(), private=True)
+        return _status(agent, args)
+
+
+def _host(args: argparse.Namespace) -> Answer:
     described = _described(args.study)
-    with closing(_agent(args.folder, described, args.agent, not args.minimize)) as agent:
-        privacy = _agreed(agent.study)
-        entries = {"study": described, "agent": args.agent, "maximize": not args.minimize}
-        replace_file(args.folder / _SITE, lambda file: file.write(json.dumps(entries).encode()), mode=0o600)
-        return {**_site_status(agent), "privacy": privacy}
+    with closing(Coordinator(_study(described), args.folder)) as server:
+        _warn_of_simulation(server.study)
+        _write(args.folder / _DESCRIPTION, json.dumps(described).encode())
+        return _status(server, args)
+
+
+def _warn_of_simulation(study: Study) -> None:
+    if study.simulation:
+        print("note: a simulation (rng=seeded): whoever has the study's file can remove the noise", file=sys.stderr)
 
 
 def _ask(agent: Agent, args: argparse.Namespace) -> Answer:
-    waiting = agent.pending
-    again = bool(waiting) and not args.another
-    configuration = waiting[0] if again else agent.ask()
+    again = bool(agent.pending) and not args.another
+    configuration = agent.pending[0] if again else agent.ask()
     return {"configuration": configuration, "round": agent.round, "asked_before": again}
 
 
-def _tell(args: argparse.Namespace) -> Answer:
-    text = sys.stdin.read() if args.result == "-" else args.result  # in a pipe: when `ask` has left the folder
-    with closing(_opened_site(args.folder)) as agent:
-        return _told(agent, text)
-
-
-def _told(agent: Agent, text: str) -> Answer:
+def _tell(agent: Agent, args: argparse.Namespace) -> Answer:
     try:
-        result = json.loads(text)
+        result = json.loads(args.result)
     except ValueError:
         result = None
     given = set(result) - {"round", "asked_before"} if isinstance(result, dict) else set()  # these are from `ask`
     if not {"configuration"} < given <= {"configuration", "value", "failed"}:
         example = '{"configuration": {..}, "value": 0.5}, or "failed": true in place of the value'
-        raise StateError(f"a result must read {example}; got {text!r}")
+        raise StateError(f"a result must read {example}; got {args.result!r}")
     agent.tell(result["configuration"], result.get("value"), result.get("failed", False))
-    return _site_status(agent)
+    return _state(agent)
 
 
 def _message(agent: Agent, args: argparse.Namespace) -> Answer:
     data = agent.message(args.round)
-    replace_file(args.file, lambda file: file.write(data), mode=0o600)
+    _write(args.file, data, private=True)
     return {"message": str(args.file), "bytes": len(data), "round": agent.round if args.round is None else args.round}
 
 
 def _receive(agent: Agent, args: argparse.Namespace) -> Answer:
     agent.receive(_bytes_of(args.file))
-    return _site_status(agent)
+    return _state(agent)
 
 
 def _best(agent: Agent, args: argparse.Namespace) -> Answer:
@@ -141,53 +155,32 @@ def _best(agent: Agent, args: argparse.Namespace) -> Answer:
     return {"configuration": found[0], "value": found[1]}
 
 
-def _host(args: argparse.Namespace) -> Answer:
-    described = _described(args.study)
-    with closing(Coordinator(_study(described), args.folder)) as coordinator:
-        privacy = _agreed(coordinator.study)
-        replace_file(args.folder / _DESCRIPTION, lambda file: file.write(json.dumps(described).encode()))
-        return {**_server_status(coordinator), "privacy": privacy}
-
-
-def _agreed(study: Study) -> str:
-    """The promise of a study that somebody takes part in from now on; a simulation is also said on standard error."""
-    if study.simulation:
-        print("note: a simulation (rng=seeded): whoever has the study's file can remove the noise", file=sys.stderr)
-    return study.promise
-
-
 def _collect(server: Coordinator, args: argparse.Namespace) -> Answer:
     server.receive(args.agent, _bytes_of(args.file))
-    return _server_status(server)
+    return _state(server)
 
 
 def _release(server: Coordinator, args: argparse.Namespace) -> Answer:
     data = server.release(args.round, args.missing_ok)
-    replace_file(args.file, lambda file: file.write(data))
-    return {"broadcast": str(args.file), "bytes": len(data), **_server_status(server)}
+    _write(args.file, data)
+    return {"broadcast": str(args.file), "bytes": len(data), **_state(server)}
 
 
-def _status(args: argparse.Namespace) -> Answer:
-    if (args.folder / _SITE).exists():
-        with closing(_opened_site(args.folder)) as agent:
-            return {**_site_status(agent), "privacy": agent.study.promise}
-    with closing(_opened_server(args.folder)) as server:
-        return {**_server_status(server), "privacy": server.study.promise}
+def _status(party: Agent | Coordinator, args: argparse.Namespace) -> Answer:
+    return {**_state(party), "privacy": party.study.promise}
 
 
-def _site_status(agent: Agent) -> Answer:
+def _state(party: Agent | Coordinator) -> Answer:
+    """The state of a site or of the server."""
+    if isinstance(party, Agent):
+        return {
+            "agent": party.agent, "study": party.study.digest, "round": party.round, "pending": party.pending,
+            "message_due": party.message_due,
+        }  # fmt: skip
     return {
-        "agent": agent.agent, "study": agent.study.digest, "round": agent.round, "pending": agent.pending,
-        "message_due": agent.message_due,
-    }  # fmt: skip
-
-
-def _server_status(server: Coordinator) -> Answer:
-    return {
-        "study": server.study.digest, "round": server.round, "received": server.received,
-        "waits_for": len(server.missing), "finished": server.finished,
-        "epsilon": server.epsilon, "delta": server.study.plan.delta, "rng": server.study.rng,
-        "charges": len(server.ledger.charges),
+        "study": party.study.digest, "round": party.round, "received": party.received, "waits_for": len(party.missing),
+        "finished": party.finished, "epsilon": party.epsilon, "delta": party.study.plan.delta, "rng": party.study.rng,
+        "charges": len(party.ledger.charges),
     }  # fmt: skip
 
 
@@ -197,19 +190,22 @@ def _bytes_of(path: Path) -> bytes:
         return read_at_most(file, _MOST_BYTES)
 
 
+def _write(path: Path, data: bytes, private: bool = False) -> None:
+    replace_file(path, lambda file: file.write(data), mode=0o600 if private else 0o644)
+
+
 def _described(path: Path) -> dict[str, Any]:
     """The description of a study in its file. Raises StateError for another file."""
     try:
-        described = json.loads(read_plain(path, _MOST_BYTES))
+        return _checked(json.loads(read_plain(path, _MOST_BYTES)), path)
     except (ValueError, RecursionError) as error:
         raise StateError(f"{path} is no description of a study: {error}") from error
+
+
+def _checked(described: Any, path: Path) -> dict[str, Any]:
+    """A description whose values have their types, and numbers for which there is memory. Raises StateError."""
     if not isinstance(described, dict) or set(described) != set(_KEYS):
         raise StateError(f"{path} is no description of a study: it must have {', '.join(_KEYS)}")
-    return _checked(described, path)
-
-
-def _checked(described: dict[str, Any], path: Path) -> dict[str, Any]:
-    """A description whose values have their types, and numbers for which there is memory. Raises StateError."""
     try:
         for name, (least, most) in _INTEGERS.items():
             checks.integer(name, described[name], least, most)
@@ -229,10 +225,6 @@ def _study(described: dict[str, Any]) -> Study:
     return create_study(Space(described["space"]), epsilon=None, preset=preset, **others)
 
 
-def _agent(folder: Path, described: dict[str, Any], agent: int, maximize: bool) -> Agent:
-    return Agent(_study(described), agent, Space(described["space"]), folder, maximize)
-
-
 def _opened_site(folder: Path) -> Agent:
     try:
         entries = json.loads(read_plain(folder / _SITE, _MOST_BYTES))
@@ -242,10 +234,8 @@ def _opened_site(folder: Path) -> Agent:
         entries = None
     if not isinstance(entries, dict) or set(entries) != {"study", "agent", "maximize"}:
         raise StateError(f"{folder / _SITE} cannot be read: restore the file")
-    if not isinstance(entries["study"], dict) or set(entries["study"]) != set(_KEYS):
-        raise StateError(f"{folder / _SITE} holds no description of a study: restore the file")
-    study = _checked(entries["study"], folder / _SITE)
-    return _agent(folder, study, entries["agent"], entries["maximize"])
+    described = _checked(entries["study"], folder / _SITE)
+    return Agent(_study(described), entries["agent"], Space(described["space"]), folder, entries["maximize"])
 
 
 def _opened_server(folder: Path) -> Coordinator:
@@ -254,37 +244,25 @@ def _opened_server(folder: Path) -> Coordinator:
     return Coordinator(_study(_described(folder / _DESCRIPTION)), folder)
 
 
-def _at_site(call: Callable[[Agent, argparse.Namespace], Answer]) -> Callable[[argparse.Namespace], Answer]:
-    def do(args: argparse.Namespace) -> Answer:
-        with closing(_opened_site(args.folder)) as agent:
-            return call(agent, args)
-
-    return do
-
-
-def _at_server(
-    call: Callable[[Coordinator, argparse.Namespace], dict[str, Any]],
-) -> Callable[[argparse.Namespace], Any]:
-    def do(args: argparse.Namespace) -> Answer:
-        with closing(_opened_server(args.folder)) as server:
-            return call(server, args)
-
-    return do
+def _opened(folder: Path) -> Agent | Coordinator:
+    return _opened_site(folder) if (folder / _SITE).exists() else _opened_server(folder)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(
-        prog="python -m runners.study", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m runners.study", description=HELP, formatter_class=raw)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
 
-    def command(name: str, help: str, do: Callable[[argparse.Namespace], Any], *paths: str) -> argparse.ArgumentParser:
+    def command(
+        name: str, help: str, do: Callable[..., Answer], *paths: str, opened: Callable[[Path], Any] | None = None
+    ) -> argparse.ArgumentParser:  # fmt: skip
         made: argparse.ArgumentParser = commands.add_parser(name, help=help)
         for path in paths:
             made.add_argument(path, type=Path, metavar=path.upper())
-        made.set_defaults(do=do)
+        made.set_defaults(do=do, opened=opened)
         return made
 
+    site, server = partial(command, opened=_opened_site), partial(command, opened=_opened_server)
     new = command("new", "describe a study", _new, "file")
     new.add_argument("--space", type=Path, required=True, help="YAML or JSON file of the parameters")
     new.add_argument("--agents", type=int, required=True, help="number of sites")
@@ -298,21 +276,20 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     join = command("join", "make a site's folder", _join, "folder", "study")
     join.add_argument("--agent", type=int, required=True, help="the site's number, 0..N-1")
     join.add_argument("--minimize", action="store_true", help="small values are better")
-    ask = command("ask", "the next configuration to evaluate", _at_site(_ask), "folder")
+    ask = site("ask", "the next configuration to evaluate", _ask, "folder")
     ask.add_argument("--another", action="store_true", help="one more, beside those that wait for their value")
-    tell = command("tell", "the value at a configuration", _tell, "folder")
+    tell = site("tell", "the value at a configuration", _tell, "folder")
     tell.add_argument("result", nargs="?", default="-", help="JSON; from standard input by default")
-    message = command("message", "write the message that ends the round", _at_site(_message), "folder", "file")
+    message = site("message", "write the message that ends the round", _message, "folder", "file")
     message.add_argument("--round", type=int, default=None, help="an earlier one, whose message was lost")
-    command("receive", "take over a broadcast", _at_site(_receive), "folder", "file")
-    command("best", "the best configuration so far", _at_site(_best), "folder")
-    command("status", "where a site or the server stands", _status, "folder")
+    site("receive", "take over a broadcast", _receive, "folder", "file")
+    site("best", "the best configuration so far", _best, "folder")
+    command("status", "where a site or the server stands", _status, "folder", opened=_opened)
     command("host", "make the server's folder", _host, "folder", "study")
-    collect = command("collect", "take a site's message", _at_server(_collect), "folder")
+    collect = server("collect", "take a site's message", _collect, "folder")
     collect.add_argument("agent", type=int, metavar="AGENT", help="who sent it")
     collect.add_argument("file", type=Path, metavar="FILE")
-    says = "end the round: add noise, charge, write the broadcast"
-    release = command("release", says, _at_server(_release), "folder", "file")
+    release = server("release", "end the round: add noise, charge, write the broadcast", _release, "folder", "file")
     release.add_argument("--missing-ok", action="store_true", help="without the messages that have not arrived")
     release.add_argument("--round", type=int, default=None, help="this one, and no other; an earlier one again")
     return parser.parse_args(argv)

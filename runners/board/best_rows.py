@@ -7,7 +7,7 @@ import yaml
 from runners.board.content import hidden
 from runners.board.experiment_folder import ExperimentFolder, ReadSetting
 from runners.board.trial_reading import MOST_LETTERS, UnreadableFile, number, read_object
-from runners.record.best_found import as_rows, best_in
+from runners.record.best_found import best_in
 
 MOST_ROWS = 200
 
@@ -37,7 +37,7 @@ def _of_finished_runs(folder: ExperimentFolder, setting: ReadSetting, private: b
             how_many = len(found) if isinstance(found, list) else 0
             if not isinstance(found, list) and private:
                 table = best_in(path)
-                found, how_many = as_rows(table.slice(0, MOST_ROWS)), len(table)
+                found, how_many = table.slice(0, MOST_ROWS).to_pylist(), len(table)
         except (OSError, UnreadableFile, ValueError, KeyError, yaml.YAMLError) as error:
             words = f"seed {trial.seed} cannot be read: {str(error)[:MOST_LETTERS]}"
             continue

@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
+import yaml
 
-from dpfbo.formats.bounded import check_yaml, plain
+from dpfbo.formats.bounded import plain
+from runners.record.config_text import read_config
 
 SUMMARY_AGENTS = 100  # most agents whose best queries a summary lists
 
@@ -55,33 +54,22 @@ def _first_of_largest(agent: np.ndarray, y: np.ndarray) -> np.ndarray:
     return first[first >= 0]
 
 
-def as_rows(best: pa.Table) -> list[dict[str, Any]]:
-    """The rows of `best_found`, as a summary lists them."""
-    rows: list[dict[str, Any]] = best.to_pylist()
-    return rows
-
-
 def best_in(folder: Path) -> pa.Table:
     """`best_found` of a finished run in its folder. Raises OSError or ValueError for one without readable files."""
-    check_yaml(folder / "config.yaml")
+    config = folder / "config.yaml"
     try:
-        cfg = OmegaConf.load(folder / "config.yaml")
-        maximize = OmegaConf.select(cfg, "problem.maximize", default=True) is not False
-    except (YAMLError, OmegaConfBaseException, RecursionError) as error:
+        maximize = read_config(config)["problem"].get("maximize", True) is not False
+    except (yaml.YAMLError, LookupError, TypeError, AttributeError, RecursionError) as error:
         said = " ".join(str(error).split())
-        raise ValueError(
-            f"{folder / 'config.yaml'} cannot be read ({said}): delete its folder and run it again"
-        ) from error
+        raise ValueError(f"{config} cannot be read ({said}): delete its folder and run it again") from error
     with pq.ParquetFile(plain(folder / "rounds.parquet")) as file:
         wanted = [n for n in file.schema_arrow.names if n in ("agent", "round", "y", "x") or n.startswith("x.")]
         tables = (file.read_row_group(k, columns=wanted) for k in range(file.num_row_groups))
         return best_found(tables, maximize)
 
 
-def in_words(best: dict[str, Any]) -> str:
+def best_in_words(best: dict[str, Any]) -> str:
     """One agent's best query: `agent 3: 0.412 in round 17 at rate=0.0132, depth=5`."""
-    parameters = ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in best.items() if name not in ("agent", "round", "value")
-    )  # fmt: skip
+    values = {name: value for name, value in best.items() if name not in ("agent", "round", "value")}
+    parameters = ", ".join(f"{name}={v:.4g}" if isinstance(v, float) else f"{name}={v}" for name, v in values.items())
     return f"agent {best['agent']}: {best['value']:.4g} in round {best['round']} at {parameters}"

@@ -1,8 +1,11 @@
-"""The text of config.yaml: what OmegaConf writes, at a tenth of its time."""
+"""The text of config.yaml: what OmegaConf writes and reads, at a tenth of its time."""
 
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from dpfbo.formats.bounded import MOST_YAML, check_yaml, read_plain
 
 
 def config_text(settings: dict[str, Any]) -> str:
@@ -11,6 +14,12 @@ def config_text(settings: dict[str, Any]) -> str:
     A value that is no plain one, such as a path, is written as its text.
     """
     return str(yaml.dump(settings, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False))
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings in a config.yaml. Raises OSError, ValueError or YAMLError where it cannot be read."""
+    check_yaml(path)  # the loader would crash on deep nesting
+    return yaml.load(read_plain(path, MOST_YAML), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -23,20 +32,13 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 def _text(dumper: Any, value: Any) -> yaml.ScalarNode:
     """A string, in quotes if OmegaConf would read it as another type: to YAML 1.1, `1e-3` and `y` are strings."""
     text = str(value)
-    node: yaml.ScalarNode = dumper.represent_scalar(
-        "tag:yaml.org,2002:str", text, style="'" if _is_no_string_to_omegaconf(text) else None
-    )
-    return node
-
-
-def _is_no_string_to_omegaconf(text: str) -> bool:
-    if text.lower() in ("y", "n"):
-        return True
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    style: str | None = "'"
+    if text.lower() not in ("y", "n"):
+        try:
+            float(text)
+        except ValueError:
+            style = None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _text)

@@ -2,6 +2,7 @@
 
 import functools
 import platform
+import re
 import subprocess
 from importlib import metadata
 from pathlib import Path
@@ -12,17 +13,8 @@ import torch
 from dpfbo.gp.compiled.loading import library
 
 PACKAGES = (
-    "dpfbo",
-    "torch",
-    "numpy",
-    "scipy",
-    "dp-accounting",
-    "gpytorch",
-    "botorch",
-    "scikit-learn",
-    "pyarrow",
-    "ray",
-)
+    "dpfbo", "torch", "numpy", "scipy", "dp-accounting", "gpytorch", "botorch", "scikit-learn", "pyarrow", "ray",
+)  # fmt: skip
 
 
 def environment() -> dict[str, Any]:
@@ -67,10 +59,9 @@ def _version(package: str) -> str | None:
 
 @functools.cache
 def _processor() -> str:
-    """The processor's name; that of its architecture where the system does not tell."""
+    """The processor's name, or its architecture if the system reports no name."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = re.findall(r"^model name\s*: *(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+        names = []
+    return names[0].strip() if names else platform.processor() or platform.machine()

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from dpfbo.formats.words import delta_in_symbols, epsilon_in_words, metric_in_wo
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 SIZE, ONE_PANEL_SIZE, DPI = (9.6, 4.0), (6.4, 4.0), 110  # inches, pixels an inch
@@ -21,7 +21,7 @@ LINE = 50  # characters below a panel
 COLOUR = "#555555"  # neutral: in pictures of several methods each has a colour of its own
 DECADE = 10.0  # ratio of largest to smallest value from which an axis is logarithmic
 
-_drawing = threading.Lock()  # of the figures that are kept, and of matplotlib's settings
+_drawing = threading.Lock()  # matplotlib's settings are those of the process
 LOOK: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,
@@ -46,13 +46,15 @@ def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> P
     """
     # Imported here, since only a run with a tracker needs it.
     from matplotlib import rc_context
+    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     mean, se = np.array(summary["curve"]["mean"]), np.array(summary["curve"]["se"])
     spent = np.array([0.0, *epsilons])
     why_not = reason_without_epsilon(summary, spent, len(mean))
     with _drawing, rc_context(LOOK):
-        figure, panels = _empty_figure(1 if why_not else 2)
+        figure = Figure(figsize=ONE_PANEL_SIZE if why_not else SIZE)
+        panels = figure.subplots(1, 1 if why_not else 2, squeeze=False, sharey=True)[0]
         _curve(panels[0], np.array(summary["curve"]["round"]), mean, se)
         panels[0].set_xlabel("round t" + (f"\n{why_not}" if why_not else ""))
         panels[0].xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -67,30 +69,6 @@ def draw(summary: Mapping[str, Any], epsilons: Sequence[float], path: Path) -> P
         _set_margins(figure, max(panel.get_xlabel().count("\n") for panel in panels) + 1)
         figure.savefig(path, dpi=DPI, format="png", pil_kwargs={"compress_level": 1})
     return path
-
-
-@cache
-def _figure(n_panels: int) -> tuple["Figure", Sequence["Axes"]]:
-    """The figure of all pictures with this number of panels: most of the time of a new one goes into its ticks."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=ONE_PANEL_SIZE if n_panels == 1 else SIZE)
-    FigureCanvasAgg(figure)
-    return figure, figure.subplots(1, n_panels, squeeze=False, sharey=True)[0]
-
-
-def _empty_figure(n_panels: int) -> tuple["Figure", Sequence["Axes"]]:
-    """`_figure` without what an earlier picture drew, and with linear axes that fit the next one."""
-    figure, panels = _figure(n_panels)
-    for panel in panels:
-        for artist in (*panel.lines, *panel.collections):
-            artist.remove()
-        panel.set_xscale("linear")
-        panel.set_yscale("linear")
-        panel.relim()
-        panel.autoscale(True)
-    return figure, panels
 
 
 def reason_without_epsilon(summary: Mapping[str, Any], spent: np.ndarray, rounds: int) -> str:
@@ -125,38 +103,37 @@ def _curve(axes: "Axes", x: np.ndarray, mean: np.ndarray, se: np.ndarray) -> Non
 
 def _metric_axis(axes: "Axes", summary: Mapping[str, Any], mean: np.ndarray, se: np.ndarray) -> None:
     """Make the axis logarithmic where a metric to be minimised stays above 0 and falls by a decade."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    if not (summary["lower_is_better"] and mean.min() > 0 and mean.max() >= DECADE * mean.min()):
-        return
-    axes.set_yscale("log", nonpositive="clip")
-    axes.set_ylim(max((mean - se).min(), mean.min() / 2) / 1.2, (mean + se).max() * 1.2)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if mean.max() < 1e3 * mean.min() else (1.0,)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())  # ticks are most of a picture's time
+    if summary["lower_is_better"] and mean.min() > 0 and mean.max() >= DECADE * mean.min():
+        axes.set_yscale("log", nonpositive="clip")
+        axes.set_ylim(max((mean - se).min(), mean.min() / 2) / 1.2, (mean + se).max() * 1.2)
+        _few_ticks(axes.yaxis, mean.min(), mean.max())
 
 
 def _epsilon_axis(axes: "Axes", summary: Mapping[str, Any], spent: np.ndarray, is_log: bool) -> None:
     """Label and scale the axis: linear, with round 0 at 0, or logarithmic, without round 0."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
     lines = [
         f"ε spent before the round, {summary['accountant'].upper()} accountant",
         fill(delta_in_symbols(summary["delta"]), LINE),
         neighbours(summary["relation"]),
     ]
-    label = "\n".join(lines)
     first, last = spent[1], spent[-1]
     if is_log:
         axes.set_xscale("log")
         axes.set_xlim(first / 1.1, last * 1.1)
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if last < 1e3 * first else (1.0,)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_locator(NullLocator())
-        label += "\nround 0, at ε = 0, is left of the axis"
+        _few_ticks(axes.xaxis, first, last)
+        lines.append("round 0, at ε = 0, is left of the axis")
     elif last > 0:
         axes.set_xlim(-0.02 * last, 1.04 * last)
-    axes.set_xlabel(label)
+    axes.set_xlabel("\n".join(lines))
+
+
+def _few_ticks(axis: "Axis", low: float, high: float) -> None:
+    """Label a logarithmic axis at 1, 2, 5 of each decade, or at the decades; ticks are most of a picture's time."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1e3 * low else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
 
 
 def _title(summary: Mapping[str, Any]) -> str:

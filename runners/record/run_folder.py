@@ -64,19 +64,8 @@ class RunFolder:
     """One run's folder; every file appears whole or not at all."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def ledger_path(self) -> Path:
-        return self.path / "ledger.jsonl"
-
-    @property
-    def preemptions_path(self) -> Path:
-        return self.path / "preemptions.jsonl"
-
-    @property
-    def checkpoint_path(self) -> Path:
-        return self.path / "checkpoint"
+        self.path, self.ledger_path, self.checkpoint_path = path, path / "ledger.jsonl", path / "checkpoint"
+        self.preemptions_path = path / "preemptions.jsonl"
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -97,21 +86,22 @@ class RunFolder:
     @contextmanager
     def failures_kept(self) -> Iterator[None]:
         """Within this block failed evaluations are written to failures.log, with their tracebacks."""
-        handler = _PrivateFile(self.path / "failures.log", delay=True)
-        handler.setFormatter(_WithTraceback("%(asctime)s %(message)s"))
-        logger = logging.getLogger(PROBLEMS)
+        handler, logger = _FailuresLog(self), logging.getLogger(PROBLEMS)
         logger.addHandler(handler)
         try:
             yield
         finally:
             logger.removeHandler(handler)
-            handler.close()
 
     def keep_traceback(self, error: BaseException) -> None:
         """Add an error to failures.log, if it brings the traceback of an objective."""
         if text := getattr(error, "traceback", ""):
-            with open(self.path / "failures.log", "a", opener=_private) as file:
-                file.write(f"{error}\n{text.rstrip()}\n")
+            self.note_failure(str(error), text)
+
+    def note_failure(self, message: str, traceback: str) -> None:
+        """Add a failure to failures.log, which its owner alone can read: it tells of private points."""
+        with open(self.path / "failures.log", "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(f"{message}\n" + (f"{traceback.rstrip()}\n" if traceback else ""))
 
     def _lock(self) -> TextIO:
         """Create the folder, with its entry in every parent on disk; returns its lock file, locked."""
@@ -176,8 +166,8 @@ class RunFolder:
 
     def note_progress(self, progress: Progress) -> None:
         """Write progress.json. The owner alone can read that of a run whose noise is not seeded: its data are real."""
-        content, mode = json.dumps(asdict(progress)).encode(), 0o600 if progress.facts.get("rng") == "os" else 0o644
-        replace_file(self.path / "progress.json", lambda f: f.write(content), durable=False, mode=mode)
+        content, own = json.dumps(asdict(progress)).encode(), progress.facts.get("rng") == "os"
+        self.replace("progress.json", lambda f: f.write(content), durable=False, private=own)
 
     def progress(self) -> Progress | None:
         """The progress of a run that is not finished; None if it never began."""
@@ -240,15 +230,19 @@ def _write_row_groups(tables: Iterable[pa.Table], file: BinaryIO) -> None:
             writer.write_table(table)
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+class _FailuresLog(logging.Handler):
+    """Writes records to the failures.log of a run, with the traceback that they have as an attribute."""
 
+    def __init__(self, folder: RunFolder) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        self._folder = folder
 
-class _PrivateFile(logging.FileHandler):
-    """A file that its owner alone can read: it tells of private points."""
-
-    def _open(self) -> Any:
-        return open(self.baseFilename, self.mode, encoding=self.encoding, errors=self.errors, opener=_private)
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._folder.note_failure(self.format(record), getattr(record, "traceback", ""))
+        except OSError:
+            self.handleError(record)
 
 
 def existing(experiment: Path, setting: str, seed: int, labelled: Sequence[str] | None = None) -> Path | None:
@@ -289,11 +283,3 @@ def trial_folder(
         if rounds in (None, made):
             return RunFolder(known)
     return RunFolder(experiment / setting / str(seed))
-
-
-class _WithTraceback(logging.Formatter):
-    """A record with the traceback that it has as an attribute."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = getattr(record, "traceback", "")
-        return super().format(record) + (f"\n{text.rstrip()}" if text else "")

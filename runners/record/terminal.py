@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import joblib
@@ -13,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from dpfbo.formats.words import delta_in_words, epsilon_in_words, neighbours
-from runners.record.best_found import in_words as found_in_words
+from runners.record.best_found import best_in_words
 
 if TYPE_CHECKING:
     from dpfbo.run_result import Round
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 _OFTEN = 0.5  # fraction of clipped messages that calls for advice
 _LONG = 10.0  # seconds in the objective that call for advice
+_SEEDED = "; simulation: a known seed voids it"
 _SHOWN = 3  # agents whose best queries the table of a run is followed by
 
 
@@ -47,9 +47,7 @@ class RoundProgress:
         self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
     def __call__(self, done: Round) -> None:
@@ -69,42 +67,36 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
     """Print the table at the end of a run."""
     T, curve = summary["rounds"], summary["curve"]
     outsourced = "published_claim" in summary  # one curator: there is no standard error over agents
-    table = Table()
-    table.add_column("round")
-    table.add_column(summary["metric"])
+    table = Table("round", summary["metric"])
     for t in sorted({0, T // 4, T // 2, 3 * T // 4, T}):
         mean, se = curve["mean"][t], curve["se"][t]
         error = "" if outsourced or se is None else f" ± {se:.4f}"
         table.add_row(str(t), "no value yet" if mean is None else f"{mean:.4f}{error}")
-    console = Console()
-    console.print(f"{summary['problem']} · {summary['algorithm']} · seed {summary['seed']}", highlight=False)
-    console.print(table)
+    say = Console(highlight=False).print
+    say(f"{summary['problem']} · {summary['algorithm']} · seed {summary['seed']}")
+    say(table)
     agents = f"{summary['n_agents']} agents, mean ± standard error over agents"
-    console.print("one curator, one modeler" if outsourced else agents, highlight=False)
+    say("one curator, one modeler" if outsourced else agents)
     if spread := summary["final"].get("quantiles"):
         shown = ", ".join(f"{percent} % {value:.4g}" for percent, value in spread.items())
-        console.print(f"quantiles of the agents at the end: {shown}", highlight=False)
+        say(f"quantiles of the agents at the end: {shown}")
     if summary.get("stand_in"):
-        console.print(f"data: {summary['stand_in']}", highlight=False)
-    console.print(epsilon_sentence(summary), highlight=False)
+        say(f"data: {summary['stand_in']}")
+    say(epsilon_sentence(summary))
     clipped = summary.get("clip_fraction")  # of a simulation
     if clipped is not None and summary["private"] and not outsourced:
         often = clipped > _OFTEN and not summary.get("normalized")
         advice = ": privacy.S is too small for them, or the objective's scale too large" if often else ""
-        console.print(f"clipped {clipped:.1%} of the chosen messages{advice}", highlight=False)
-    best = summary.get("best")
-    if best and not outsourced:
-        for one in best[:_SHOWN]:
-            console.print(f"best of {found_in_words(one)}", highlight=False)
-        if len(best) > _SHOWN:
-            console.print(
-                f"best of the other {len(best) - _SHOWN} agents: python -m runners.best {folder}", soft_wrap=True
-            )
+        say(f"clipped {clipped:.1%} of the chosen messages{advice}")
+    best = (not outsourced and summary.get("best")) or []
+    for one in best[:_SHOWN]:
+        say(f"best of {best_in_words(one)}")
+    if len(best) > _SHOWN:
+        say(f"best of the other {len(best) - _SHOWN} agents: python -m runners.best {folder}", soft_wrap=True)
     if faster := _advice_on_speed(summary):
-        console.print(faster, highlight=False)
-    seconds = ", ".join(f"{phase} {s:.2f}" for phase, s in summary["seconds"].items())
-    console.print(f"seconds: {seconds}", highlight=False)
-    console.print(f"results: {folder}", highlight=False, soft_wrap=True)
+        say(faster)
+    say("seconds: " + ", ".join(f"{phase} {s:.2f}" for phase, s in summary["seconds"].items()))
+    say(f"results: {folder}", soft_wrap=True)
 
 
 def _advice_on_speed(summary: dict[str, Any]) -> str | None:
@@ -128,9 +120,8 @@ def epsilon_sentence(summary: dict[str, Any]) -> str:
         return "epsilon 0: nothing is sent or released"
     rough = dict.fromkeys(summary["approximations"], " (an approximation, no guarantee)")
     shown = ", ".join(f"{name} {epsilon_in_words(v)}{rough.get(name, '')}" for name, v in values.items())
-    suffix = f"{delta_in_words(summary['delta'])}, {neighbours(summary['relation'])}, {summary['n_charges']} broadcasts"
-    seeded = "; simulation: a known seed voids it" if summary["private"] and summary["rng"] == "seeded" else ""
-    return f"epsilon: {shown} ({suffix}{seeded})"
+    seeded = _SEEDED if summary["private"] and summary["rng"] == "seeded" else ""
+    return f"epsilon: {shown} ({_at(summary)}, {summary['n_charges']} broadcasts{seeded})"
 
 
 def _epsilon_of_release(summary: dict[str, Any]) -> str:
@@ -142,10 +133,13 @@ def _epsilon_of_release(summary: dict[str, Any]) -> str:
         return f"epsilon 0: nothing is released; {limits}"
     if value is None:
         return "epsilon: none, the rows are released as they are"
-    seeded = "; simulation: a known seed voids it" if summary["rng"] == "seeded" else ""
+    seeded = _SEEDED if summary["rng"] == "seeded" else ""
     charges = f"{summary['n_charges']} release{'s' * (summary['n_charges'] > 1)}"
-    told = f"{delta_in_words(summary['delta'])}, {neighbours(summary['relation'])}, {charges}, {summary['accountant']}"
-    return f"epsilon: {value:.4g} ({told}{seeded}); {limits}"
+    return f"epsilon: {value:.4g} ({_at(summary)}, {charges}, {summary['accountant']}{seeded}); {limits}"
+
+
+def _at(summary: dict[str, Any]) -> str:
+    return f"{delta_in_words(summary['delta'])}, {neighbours(summary['relation'])}"
 
 
 def say_error(message: str) -> None:

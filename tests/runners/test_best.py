@@ -11,7 +11,7 @@ import yaml
 
 from runners import best
 from runners.compose.composition import Composition
-from runners.record.best_found import as_rows, best_found
+from runners.record.best_found import best_found
 from runners.record.terminal import print_summary
 from runners.recorded_run import record_run
 from tests.helpers.compose import compose
@@ -126,14 +126,14 @@ def test_the_first_of_equal_values_in_any_row_groups(rows):
         }
     )
     parts = [table.slice(k, rows) for k in range(0, 12, rows)]
-    assert as_rows(best_found(parts)) == [
+    assert best_found(parts).to_pylist() == [
         {"agent": 0, "round": 1, "value": 3.0, "x1": 4.0, "x2": -4.0},
         {"agent": 1, "round": 1, "value": 2.0, "x1": 5.0, "x2": -5.0},
         {"agent": 3, "round": 0, "value": -float("inf"), "x1": 3.0, "x2": -3.0},
     ]
-    assert [row["value"] for row in as_rows(best_found(parts, maximize=False))] == [-3.0, -2.0, float("inf")]
+    assert [row["value"] for row in best_found(parts, maximize=False).to_pylist()] == [-3.0, -2.0, float("inf")]
     nothing = table.set_column(4, "y", pa.array([nan] * 12))
-    assert as_rows(best_found([nothing])) == []
+    assert best_found([nothing]).to_pylist() == []
 
 
 @pytest.mark.parametrize(

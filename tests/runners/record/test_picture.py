@@ -13,7 +13,6 @@ import matplotlib.figure
 import pytest
 from PIL import Image
 
-from runners.record import picture
 from runners.record.picture import draw
 
 PLAIN = """
@@ -150,26 +149,6 @@ def test_threads_do_not_meet(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda path: draw(summary(), [1.0, 2.0, 3.0], path), paths))
     assert len({path.read_bytes() for path in paths}) == 1
-
-
-def test_a_picture_does_not_depend_on_those_before_it(tmp_path: Path) -> None:
-    """Figures are used again: each picture is, to the byte, what the first one of a process would be."""
-    falls = {"curve": {"round": [0, 1, 2, 3], "mean": [5.0, 0.5, 0.2, 0.01], "se": [0.1] * 4}}
-    rises = {"curve": {"round": [0, 1, 2, 3], "mean": [-3.0, 0.5, 0.7, 0.8], "se": [0.3] * 4}, "lower_is_better": False}
-    kinds: list[tuple[dict[str, Any], list[float]]] = [
-        (summary(), [1.0, 2.0, 3.0]),
-        (summary(**falls, seed=11, algorithm="another"), [0.01, 2.0, 300.0]),
-        (summary(**rises, n_agents=1, metric="one_minus_auc"), [0.5, 0.6, 0.7]),
-        (summary(epsilon={"pld": None}), [math.inf] * 3),
-        (summary(**falls, epsilon={"pld": None}), [math.inf] * 3),
-    ]
-    alone = []
-    for content, epsilons in kinds:
-        picture._figure.cache_clear()
-        alone.append(draw(content, epsilons, tmp_path / "alone.png").read_bytes())
-    assert len(set(alone)) == len(kinds)
-    for i in (0, 1, 0, 2, 1, 3, 4, 3, 0, 4, 2):
-        assert draw(*kinds[i], tmp_path / "again.png").read_bytes() == alone[i]
 
 
 def test_neither_a_run_nor_a_picture_needs_pyplot(tmp_path: Path) -> None:
