@@ -30,7 +30,7 @@ SYNTHETIC := fig2a fig2b fig2c fig2d fig4 fig5 fig6 fig7a fig7b fig12a
 space := $(subst ,, )
 comma := ,
 
-# the paper's synthetic figures at scale=quick: five functions each; `python -m runners.backfill` logs the runs to W&B
+# the paper's synthetic figures at scale=quick: five functions each; `python -m runners.wandb backfill` logs the runs to W&B
 synthetic: $(READY)
 	@$(BIN)/python -m runners.sweep experiment=$(subst $(space),$(comma),$(SYNTHETIC)) tracker.wandb.mode=disabled \
 		results_dir=$(results_dir)
@@ -81,7 +81,7 @@ dist: $(READY)
 
 # offline W&B runs that are not uploaded yet, also those that still go on; needs `wandb login` (or WANDB_API_KEY)
 wandb-sync: $(READY)
-	@$(BIN)/python -m runners.upload results_dir=$(results_dir)
+	@$(BIN)/python -m runners.wandb sync results_dir=$(results_dir)
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -25,7 +25,7 @@ Examples
   python -m analysis.claims                          all experiments in results; writes figures/claims.md and .csv
   python -m analysis.claims fig2a                    one of them, printed; written only with --out
   python -m analysis.claims fig2a fig4 --json        two of them, for a program; the same
-  python -m analysis.claims fig2a --keep             beside its runs, for the summary in W&B (runners.backfill fig2a)
+  python -m analysis.claims fig2a --keep             beside its runs, for the summary in W&B (runners.wandb backfill)
   python -m analysis.claims results_dir=elsewhere --out elsewhere/figures
 
 Exit code: 0, 1 where there are no results (nothing is written) or some cannot be read, 2 for unknown options."""

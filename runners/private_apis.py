@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,6 +41,20 @@ def option_names() -> set[str]:
     from hydra._internal.utils import get_args_parser
 
     return {name for action in get_args_parser()._actions for name in action.option_strings}
+
+
+def complete_overrides(conf: Path, words: Sequence[str]) -> list[str]:
+    """The overrides that the last of `words` may become, as a shell with Hydra's completion has them. hydra-core 1.3.8.
+
+    conf: the folder of config.yaml.
+    """
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.plugins.completion_plugin import DefaultCompletionPlugin
+
+    with initialize_config_dir(str(conf), version_base="1.3"):
+        plugin = DefaultCompletionPlugin(GlobalHydra.instance().config_loader())
+        return plugin._query("config", " ".join(words))
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
@@ -99,69 +112,21 @@ def wandb_settings_without_machine() -> dict[str, Any]:
     return {name: value for name, value in WANDB_UNWANTED.items() if name in wandb.Settings.model_fields}
 
 
-def wandb_version() -> str:
-    """The installed version of W&B, whose service processes serve that version alone."""
-    import wandb
-
-    return wandb.__version__
-
-
-def start_shared_wandb_service(idle: str) -> str:
-    """Start a service process of W&B that belongs to no process; returns its address. wandb 0.31.0.
-
-    Its command is a beta one. idle: such as `60s`; the service ends when no process was connected to it for so long.
-    Raises SubprocessError if it does not start, ValueError if it says no address.
-    """
-    command = [sys.executable, "-m", "wandb", "beta", "core", "start", "--idle-timeout", idle]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True,
-        timeout=20,
-    )  # fmt: skip
-    address = done.stdout.strip()
-    if not wandb_service_answers(address):
-        raise ValueError(f"no service of W&B at {address!r}")
-    return address
-
-
-def wandb_service_answers(address: str) -> bool:
-    """True if a process of this user listens at a service's address. wandb 0.31.0.
-
-    An address reads `3-PID-unix-PATH` or `3-PID-tcp-localhost-PORT`.
-    """
-    try:
-        _, _, kind, *rest = address.split("-", 3)
-        if kind == "unix":
-            if os.stat(rest[0]).st_uid != os.getuid():  # somebody else made it under the same name
-                return False
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(1.0)
-                connection.connect(rest[0])
-        else:
-            socket.create_connection(("localhost", int(rest[0].rpartition("-")[2])), timeout=1.0).close()
-    except (OSError, ValueError, IndexError):
-        return False
-    return True
-
-
 def drop_wandb_service(wait_seconds: float) -> None:
     """Drop W&B's service process within `wait_seconds`, so that the next run starts a new one. wandb 0.31.0.
 
-    A shared one is left alone, and this process does not use it any more. Without this, W&B would wait without limit at
-    exit for a service that hangs, and print a traceback for a dead one. Its teardown first cancels that wait, and may
-    then hang, here on a daemon thread.
+    Without this, W&B would wait without limit at exit for a service that hangs, and print a traceback for a dead one.
+    Its teardown first cancels that wait, and may then hang, here on a daemon thread.
     """
     wandb = sys.modules.get("wandb")
     if wandb is None:
         return
-    address = os.environ.get("WANDB_SERVICE", "")
 
     def teardown() -> None:
         try:
             wandb.teardown(exit_code=1)
         except Exception as error:  # the service is dead already
             logger.debug("W&B teardown: %r", error)
-        if os.environ.get("WANDB_SERVICE") == address:  # W&B keeps that of a service that it did not start
-            del os.environ["WANDB_SERVICE"]
 
     thread = threading.Thread(target=teardown, name="wandb-teardown", daemon=True)
     thread.start()

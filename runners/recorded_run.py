@@ -32,8 +32,8 @@ from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.environment import commit, environment
 from runners.record.finished import Lineage
 from runners.record.run_folder import Progress, ResultsError, RunFolder, existing, trial_folder
-from runners.record.wandb_tracker import WandbTracker
 from runners.resumption import resumed
+from runners.wandb.tracker import WandbTracker
 
 logger = logging.getLogger(__name__)
 

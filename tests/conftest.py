@@ -35,7 +35,7 @@ LONGEST = (
     "tests/isolation/test_isolation.py",
     "tests/analysis/test_private_prior.py",
     "tests/runners/sweep/test_command.py",
-    "tests/runners/record/test_wandb_tracker.py",
+    "tests/runners/wandb/test_tracker.py",
     "tests/dpfbo/federated/test_dropout.py",
     "tests/runners/test_outsourced_run.py",
     "tests/runners/executor/test_ray_outsourced.py",

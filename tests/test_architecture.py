@@ -25,9 +25,9 @@ STEPS = {
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",
-        "resumption", "user_errors recorded_run fetch best study dashboard", "evidence", "run",
+        "resumption wandb", "user_errors recorded_run fetch best study", "evidence", "run",
         "sweep audit bench",
-        "privacy theory status headroom board backfill upload workspace",
+        "privacy theory status headroom board",
     ),
     "analysis": (
         "labels", "load", "arguments evidence rounds", "tables claims", "drawing",

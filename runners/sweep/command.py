@@ -22,7 +22,6 @@ from dpfbo.formats.words import delta_in_words, neighbours
 from runners.arguments import Parser
 from runners.compose.conf_folder import groups
 from runners.compose.overrides import no_setting, one_sentence, quoted
-from runners.dashboard.log_experiment import log_sweep
 from runners.record.terminal import say_error
 from runners.sweep import progress_table
 from runners.sweep.garbage import leave_modules_alone
@@ -38,6 +37,7 @@ from runners.sweep.shared_runs import (
 from runners.sweep.slurm import SlurmError, SlurmLauncher, read, submit
 from runners.sweep.trials import Trial, TrialState, seeds_in_words, states_of, write_plan
 from runners.user_errors import USER_ERRORS
+from runners.wandb.backfill import log_sweep
 
 HELP = """dpfbo: a sweep, many settings of one experiment times many seeds, side by side on Ray.
 

@@ -2,7 +2,7 @@
 
 Figures share settings, and one setting with one seed is the same run in every experiment. `plan_all` refuses real noise
 (privacy.rng=os), whose releases happened once. W&B gets a copied run from its files, in the group of its experiment
-(`runners.dashboard`). The process that ran a trial copies it (`copy_and_log`); what is missing at the end of the sweep
+(`runners.wandb`). The process that ran a trial copies it (`copy_and_log`); what is missing at the end of the sweep
 is copied then (`copy_finished`).
 """
 
@@ -12,17 +12,15 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import yaml
 from omegaconf import OmegaConf
 
-from dpfbo.formats.bounded import check_yaml
 from runners.compose.conf_folder import CONF
-from runners.dashboard.from_files import DAMAGED
-from runners.dashboard.log_experiment import log_copies
-from runners.record.config_text import config_text
+from runners.record.config_text import config_text, read_config
 from runners.record.run_folder import ResultsError, RunFolder
 from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, experiment_folder, plan
 from runners.sweep.trials import FAILURE, Phase, Trial, TrialState, state, write_plan
+from runners.wandb.backfill import log_copies
+from runners.wandb.finished_runs import DAMAGED
 
 States = dict[tuple[str, int], TrialState]
 
@@ -172,9 +170,7 @@ def copy(source: Path, target: RunFolder) -> None:
     It replaces an unfinished run there, and its summary is written last.
     """
     name = target.path.parent.parent.name
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    check_yaml(source / "config.yaml")  # the loader would crash on deep nesting
-    config = yaml.load((source / "config.yaml").read_bytes(), loader)
+    config = read_config(source / "config.yaml")
     summary = json.loads((source / "summary.json").read_bytes())
     if summary.get("rng") != "seeded":
         raise ResultsError(f"{source} is a real run, and its releases happened once")

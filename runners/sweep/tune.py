@@ -37,7 +37,6 @@ from runners.compose.identity import names_of
 from runners.executor.deployment import limit_gpu_memory
 from runners.executor.ray.cluster import check_reachable
 from runners.private_apis import shrink_tune_trial
-from runners.record import wandb_service
 from runners.record.run_folder import ResultsError, RunFolder, trial_folder
 from runners.recorded_run import run_configuration
 from runners.sweep.garbage import leave_modules_alone
@@ -160,7 +159,6 @@ def run_trial(
         os.chdir(cwd)
     limit_gpu_memory(gpus)
     leave_modules_alone()
-    wandb_service.share()
     number, seed = config["trial"]
     name, plain = settings[number]
     cfg = OmegaConf.create({**plain, "seed": seed})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runners.record.wandb_attempts import read_note
+from runners.wandb.attempts import read_note
 
 FAKE_KEY = "0" * 40
 CLOSED_PORT = "http://127.0.0.1:9"

@@ -122,10 +122,10 @@ def commands(results: Path, run: Path) -> dict[str, Callable[[], int | None]]:
     from analysis import claims, figures, report, tables
     from runners import best, status
     from runners.board.experiment_folder import ExperimentFolder
-    from runners.dashboard.from_files import DAMAGED, finished_runs
     from runners.privacy import command as privacy
     from runners.sweep import command as sweep
     from runners.theory import command as theory
+    from runners.wandb.finished_runs import DAMAGED, finished_runs
 
     def claimed() -> int | None:
         (results / "fig2c").symlink_to("single")
@@ -137,7 +137,7 @@ def commands(results: Path, run: Path) -> dict[str, Callable[[], int | None]]:
     def backfill() -> int:
         for found in finished_runs(results / "single"):
             try:
-                list(found.rounds()), found.epsilons(), found.summary["epsilon_before"]
+                list(found.rounds()), found.epsilons(), found.shown
             except DAMAGED:
                 return 1
         return 0

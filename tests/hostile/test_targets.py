@@ -9,12 +9,13 @@ from omegaconf import OmegaConf
 
 from dpfbo import extensions
 from dpfbo.formats.bounded import check_yaml
-from runners import backfill, best, run, study
+from runners import best, run, study
 from runners.compose.composition import Composition
 from runners.compose.configuration import compose_command_line, composed, composing
 from runners.compose.instantiate import check_targets
 from runners.sweep.plan import SweepError, plan
 from runners.theory import command as theory
+from runners.wandb import command as wandb
 from tests.helpers.compose import compose
 
 MARK = "called.txt"
@@ -188,7 +189,7 @@ def test_a_results_folder_runs_nothing_when_it_is_replayed_or_shown(folder, fini
     said = capsys.readouterr().err
     assert why in said and "--allow" in said and "Traceback" not in said and len(said.splitlines()) == 1
     assert best.main([str(copy)]) == 0
-    backfill.main(["mine"])
+    wandb.main(["backfill", "mine"])
     assert not (folder / MARK).exists() and not (copy / "theory.json").exists()
 
 

@@ -6,10 +6,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hydra._internal.utils import get_args_parser
 
 from runners import completion, dpfbo_command
-from runners.completion import HYDRA_OPTIONS, SCRIPTS, candidates
+from runners.completion import SCRIPTS, candidates
 from runners.dpfbo_command import COMMANDS, DATA_FILES, EXPERIMENTS, SETTINGS
 
 ROOT = Path(__file__).parents[2]
@@ -52,18 +51,16 @@ def test_every_command_is_its_program(name, capsys):
     assert f"python -m {package}.{name}" in out
     for word in COMMANDS[name].words:
         assert word in (EXPERIMENTS, DATA_FILES) or word in out or (name, word) == ("run", SETTINGS)
-    if name not in ("run", "privacy", "bench", "study"):  # these have options of Hydra or of subcommands
+    if name not in ("run", "privacy", "bench", "study", "wandb"):  # these have options of Hydra or of subcommands
         shown = {word.strip("[],") for word in out.split() if word.strip("[],").startswith("--")}
         assert set(completion.options(COMMANDS[name].module)) <= shown
 
 
-@pytest.mark.parametrize(("name", "option"), [("privacy", "--growth"), ("privacy", "--r-max"), ("bench", "--repeats")])
+@pytest.mark.parametrize(
+    ("name", "option"), [("wandb", "--again"), ("privacy", "--growth"), ("privacy", "--r-max"), ("bench", "--repeats")]
+)
 def test_options_of_subcommands_are_completed(name, option):
     assert option in candidates(f"dpfbo {name} {COMMANDS[name].words[0]} --")
-
-
-def test_hydras_options_are_its_own():
-    assert set(HYDRA_OPTIONS) <= {option for action in get_args_parser()._actions for option in action.option_strings}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +93,11 @@ def test_exit_codes_are_the_programs(argv, code, words, capfd):
         ("dpfbo run privacy.b", ["privacy.budget."]),
         ("dpfbo run privacy.budget.w", ["privacy.budget.when_spent="]),
         ("dpfbo run roun", ["rounds="]),
+        ("dpfbo run --mul", ["--multirun"]),
         ("dpfbo audit problem.grid_s", ["problem.grid_size="]),
+        ("dpfbo run problem=landmine problem.sc", ["problem.score="]),
+        ("dpfbo sweep algorithm=ts,dp_fts_de privacy.z=1,2 roun", ["rounds="]),
+        ("dpfbo wandb b", ["backfill"]),
         ("dpfbo fetch land", ["landmine"]),
         ("dpfbo claims res", ["results_dir="]),
         ("dpfbo nothing ", []),
@@ -113,12 +114,20 @@ def test_completes_experiments_that_have_results(tmp_path):
     assert candidates("dpfbo figures results_dir=other m") == ["mine"]
 
 
+def test_completes_settings_of_added_folders(tmp_path, monkeypatch):
+    (tmp_path / "own" / "problem").mkdir(parents=True)
+    (tmp_path / "own" / "problem" / "ours.yaml").write_text("_target_: ours.Problem\nwidth: 3\n")
+    monkeypatch.setenv("DPFBO_CONF", str(tmp_path / "own"))
+    assert candidates("dpfbo run problem=o") == ["problem=ours"]
+    assert candidates("dpfbo run problem=ours problem.w") == ["problem.width="]
+
+
 def test_completion_imports_no_program():
     program = "import sys; from runners.completion import main; main(['words', 'dpfbo run ']); print(*sys.modules)"
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "rounds=" in done.stdout
-    assert not {"torch", "hydra", "pandas"} & set(done.stdout.splitlines()[-1].split())
+    assert not {"torch", "pandas", "matplotlib"} & set(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)

@@ -7,7 +7,6 @@ from omegaconf import OmegaConf
 
 from runners import status
 from runners.compose.identity import names_of
-from runners.record import wandb_service
 from runners.record.run_folder import RunFolder
 from runners.sweep import progress_table
 from runners.sweep.trials import Trial, TrialState, record_preemption, state
@@ -66,7 +65,6 @@ def test_runs_of_other_lengths_are_not_averaged():
 
 def test_results_that_a_node_does_not_see_are_a_failure(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(wandb_service, "share", lambda: None)
     cfg = compose("algorithm=ts", "tracker.wandb.mode=disabled", f"results_dir={tmp_path}/absent")
     told = run_trial({"trial": (0, 3)}, [(names_of(cfg), OmegaConf.to_container(cfg))], str(tmp_path))
     state = json.loads(told["told"])["state"]

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from runners import backfill
-from runners.dashboard.from_files import RunOnDisk, finished_runs, log_run
-from runners.dashboard.log_experiment import log_experiment
 from runners.recorded_run import run_configuration
+from runners.wandb import command
+from runners.wandb.backfill import log_experiment, log_run
+from runners.wandb.finished_runs import RunOnDisk, finished_runs
 from tests.helpers.compose import compose
 from tests.helpers.wandb_records import config_of, of_kind, own_wandb, rows, summary_of, wandb_folder  # noqa: F401
 
@@ -69,16 +69,16 @@ def test_the_command_logs_what_is_missing_once(tmp_path, capsys):
     for seed in (0, 1):
         run_configuration(compose(*SMALL, "algorithm=ts", DISABLED, f"seed={seed}", f"results_dir={tmp_path}"))
     assert len(finished_runs(tmp_path / "single")) == 2
-    assert backfill.main(["single", f"results_dir={tmp_path}"]) == 0
+    assert command.main(["backfill", "single", f"results_dir={tmp_path}"]) == 0
     assert "single: 2 runs logged, summary logged" in capsys.readouterr().out
     kept = sorted(path.name for path in (tmp_path / "single" / "wandb").glob("offline-run-*"))
     assert len(kept) == 3
-    assert backfill.main(["single", f"results_dir={tmp_path}", "--json"]) == 0
+    assert command.main(["backfill", "single", f"results_dir={tmp_path}", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["single"] == {
         "logged": 0, "before": 2, "skipped": 0, "failed": 0, "summary": False,
     }  # fmt: skip
     assert kept == sorted(path.name for path in (tmp_path / "single" / "wandb").glob("offline-run-*"))
-    assert backfill.main(["--again", f"results_dir={tmp_path}"]) == 0
+    assert command.main(["backfill", "--again", f"results_dir={tmp_path}"]) == 0
     assert "2 runs logged" in capsys.readouterr().out
     assert len(list((tmp_path / "single" / "wandb").glob("offline-run-*"))) == 3
 
@@ -100,15 +100,17 @@ def test_damaged_and_busy_runs_are_left_out(tmp_path, caplog):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["nothing"], "no finished run of 'nothing' in "),
+        (["empty"], "no finished run of 'empty' in "),
         ([], "no finished run in "),
+        (["nothing"], "EXPERIMENT must be the name of a folder in "),
         (["a/b"], "EXPERIMENT must be the name of a folder in "),
     ],
 )
 def test_an_experiment_without_runs_is_refused(tmp_path, capsys, words, says):
+    (tmp_path / "empty").mkdir()
     try:
-        code = backfill.main([*words, f"results_dir={tmp_path}"])
+        code = command.main(["backfill", *words, f"results_dir={tmp_path}"])
     except SystemExit as stop:
         code = stop.code
     assert code and says in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]

@@ -34,9 +34,8 @@ _OF_SHARING = (
 
 # keys of summary.json that follow from public settings and the ledger alone
 RELEASED_SUMMARY = (
-    "experiment", "setting", "label", "problem",
-    "algorithm", "seed", "n_agents", "rounds", "metric", "private", "delta",
-    "relation", "accountant", "approximations", "epsilon", "epsilon_before", "rng", "n_charges", "commit",
+    "experiment", "setting", "label", "problem", "algorithm", "seed", "n_agents", "rounds", "metric", "private",
+    "delta", "relation", "accountant", "approximations", "epsilon", "epsilon_before", "rng", "n_charges", "commit",
 )  # fmt: skip
 
 
@@ -57,30 +56,28 @@ def is_real(config: Mapping[str, Any]) -> bool:
     return isinstance(privacy, Mapping) and privacy.get("rng") == "os"
 
 
-def released_only(config: Mapping[str, Any], show: str) -> bool:
-    """True if only released metrics of a run may be shown; show: `tracker.wandb.show`."""
-    return show == "released" or (show == "auto" and is_real(config))
+def released_only(show: str, real: bool) -> bool:
+    """True if only released metrics of a run may be shown. show: `tracker.wandb.show`; real: about real data."""
+    return show == "released" or (show == "auto" and real)
 
 
-def without_paths(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without those that name folders and files."""
-    problem = {key: value for key, value in config.get("problem", {}).items() if key not in PATHS}
-    return {key: value for key, value in config.items() if key not in PATHS} | {"problem": problem}
-
-
-def for_grouping(config: Mapping[str, Any], setting: str, label: str) -> dict[str, Any]:
+def config_of(config: Mapping[str, Any], setting: str, label: str, released_only: bool) -> dict[str, Any]:
     """The settings with `setting`, `method` and `label`, and null for those that the method does not use.
 
     So grouping by `label`, or by any setting, makes one curve of runs that are alike: local Thompson sampling has no
-    `privacy.q`, and is not averaged with the private runs of the default q.
+    `privacy.q`, and is not averaged with the private runs of the default q. If only released metrics are shown, the
+    settings that name folders and files are left out.
     """
     algorithm = config.get("algorithm", {})
+    alone = algorithm.get("server", "") is None
     found = {**config, "setting": setting, "method": algorithm.get("name"), "label": unique_label(label, setting)}
+    if released_only:
+        found = _without_paths(found) | {"problem": _without_paths(config.get("problem", {}))}
     if algorithm.get("private") is False:
         found["privacy"] = _nulls(config.get("privacy"))
-    if algorithm.get("server", "") is None:
+    if alone:
         found["algorithm"] = {**algorithm, **{key: None for key in _OF_SHARING if key in algorithm}}
-    if algorithm.get("P") == 1 or algorithm.get("server", "") is None:
+    if alone or algorithm.get("P") == 1:
         found["weights"] = _nulls(config.get("weights"))
     return found
 
@@ -90,13 +87,17 @@ def unique_label(label: str, setting: str) -> str:
     return f"{label} ({setting[:6]})" if setting else label
 
 
+def _without_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in PATHS}
+
+
 def _nulls(node: Any) -> Any:
     return {key: _nulls(value) for key, value in node.items()} if isinstance(node, Mapping) else None
 
 
 def row_of(metrics: Mapping[str, float | None], spent: float | None) -> dict[str, float]:
     """The row of one round, its finite metrics; spent: epsilon before the round, None if there is no finite one."""
-    row = finite({key: value for key, value in metrics.items() if key != "epsilon"})
+    row = _finite({key: value for key, value in metrics.items() if key != "epsilon"})
     if spent is not None:
         row[EPSILON] = spent
         if REGRET in row:
@@ -119,16 +120,15 @@ def end_point(summary: Mapping[str, Any]) -> dict[str, float]:
     The names have no slash, because the table of runs sorts and filters by such names only.
     """
     regret = summary.get("final", {}).get("mean")
-    return finite({"final_regret": regret, "final_epsilon": summary.get("epsilon", {}).get(summary.get("accountant"))})
-
-
-def finite(values: Mapping[str, object]) -> dict[str, float]:
-    """The values that are finite numbers."""
-    return {key: float(value) for key, value in values.items() if is_finite(value)}
+    return _finite({"final_regret": regret, "final_epsilon": summary.get("epsilon", {}).get(summary.get("accountant"))})
 
 
 def is_finite(value: object) -> TypeGuard[float]:
     return isinstance(value, numbers.Real) and math.isfinite(value)
+
+
+def _finite(values: Mapping[str, object]) -> dict[str, float]:
+    return {key: float(value) for key, value in values.items() if is_finite(value)}
 
 
 def _scalars(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float | str | bool]]:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from runners import workspace
-from runners.dashboard.workspace_spec import MOST_RUNS
+from runners.wandb import command, workspace
+from runners.wandb.workspace import MOST_RUNS
 from tests.helpers.wandb_records import CLOSED_PORT, FAKE_KEY, own_wandb  # noqa: F401
 from tests.helpers.wandb_server import wandb_server
 
@@ -18,7 +18,7 @@ def sections_of(spec):
 
 
 def test_lines_are_means_of_a_label_with_their_standard_error(capsys):
-    assert workspace.main(["experiment=fig2c", "--json"]) == 0
+    assert command.main(["workspace", "fig2c", "--json"]) == 0
     spec = json.loads(capsys.readouterr().out)
     first, *_ = sections_of(spec).values()
     against_epsilon, against_round, scatter = [panel["config"] for panel in first]
@@ -37,9 +37,9 @@ def test_lines_are_means_of_a_label_with_their_standard_error(capsys):
 
 
 def test_all_metrics_of_the_panels_are_those_that_runs_log(capsys):
-    from runners.record import wandb_layout as layout
+    from runners.wandb import layout
 
-    workspace.main(["experiment=fig2c", "--json"])
+    command.main(["workspace", "fig2c", "--json"])
     spec = json.loads(capsys.readouterr().out)
     known = layout.visibility()
     names = {name for kind in known.values() for name in kind}
@@ -52,7 +52,7 @@ def test_saved_on_the_server(capsys, monkeypatch):
     with wandb_server() as server:
         monkeypatch.setenv("WANDB_BASE_URL", server.address)
         monkeypatch.setenv("WANDB_API_KEY", FAKE_KEY)
-        assert workspace.main(["experiment=fig2c", "project=other", "--save"]) == 0
+        assert command.main(["workspace", "fig2c", "--project", "other", "--save"]) == 0
         assert server.unknown == []
         (view,) = server.views
     assert (view["entityName"], view["projectName"], view["displayName"]) == ("team", "other", "fig2c")
@@ -64,18 +64,22 @@ def test_without_a_key_or_a_server_one_sentence(capsys, monkeypatch, key):
     monkeypatch.setenv("WANDB_BASE_URL", CLOSED_PORT)
     if key is not None:
         monkeypatch.setenv("WANDB_API_KEY", key)
-    monkeypatch.setattr(workspace, "_SECONDS", 1)
-    assert workspace.main(["experiment=fig2c", "--save"]) == 1
+    monkeypatch.setattr(workspace, "SECONDS", 1)
+    assert command.main(["workspace", "fig2c", "--save"]) == 1
     error = capsys.readouterr().err
-    assert ("needs a W&B API key" if key is None else "needs the W&B server") in error
+    assert ("needs a W&B API key" if key is None else "the workspace was not saved") in error
     assert len(error.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [([], "experiment=NAME must be given"), (["experiment=a", "color=red"], "unknown key 'color'"), (["a"], "a")],
+    [
+        ([], "the following arguments are required: EXPERIMENT"),
+        (["a", "b"], "unrecognized arguments: b"),
+        (["a", "--json", "--save"], "not allowed with argument"),
+    ],
 )
-def test_words_that_are_no_settings(capsys, words, says):
+def test_a_command_line_that_cannot_be_read(capsys, words, says):
     with pytest.raises(SystemExit) as stop:
-        workspace.main(words)
+        command.main(["workspace", *words])
     assert stop.value.code == 2 and says in capsys.readouterr().err

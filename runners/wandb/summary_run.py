@@ -12,18 +12,15 @@ import logging
 import tempfile
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from dpfbo.formats.bounded import MOST_RECORD, read_plain
 from dpfbo.formats.files import replace_file
-from runners.dashboard import frontier_picture
-from runners.dashboard.from_files import DAMAGED, RunOnDisk
-from runners.dashboard.settings_table import SettingResult, results_of, table
-from runners.record import wandb_attempts as attempts
-from runners.record.wandb_tracker import open_run
+from runners.wandb import attempts, frontier_picture
+from runners.wandb.finished_runs import RunOnDisk, SettingResult, results_of, settings_table
+from runners.wandb.tracker import open_run, table
 
 CLAIMS, NOTE = "claims.json", "sweep.json"  # in the experiment's folder, in its folder `wandb`
 SETTINGS, FRONTIER = "settings", "figures/frontier"
@@ -31,66 +28,53 @@ SETTINGS, FRONTIER = "settings", "figures/frontier"
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class SummaryNote:
-    """The last summary run of an experiment: its id, and a digest of what it shows."""
-
-    id: str
-    digest: str
-
-
 def log_summary(experiment: Path, runs: Sequence[RunOnDisk], mode: str, again: bool = False) -> bool:
     """Log the summary of an experiment's finished runs; returns True if it was logged.
 
-    It is not logged twice with the same content, unless `again`. A failure of W&B is a warning.
+    It is not logged twice with the same content, unless `again`. A damaged file or a failure of W&B is a warning.
     """
     if mode == "disabled" or not runs:
         return False
     try:
         results = results_of(runs)
-        rows = table(results)
+        rows = settings_table(results)
         claims = _claims(experiment) if all(result.shown for result in results) else []  # they quote metrics
-    except DAMAGED as error:
-        logger.warning("W&B has no summary of %s, a run cannot be read: %r", experiment.name, error)
-        return False
-    digest = sha256(json.dumps([rows, claims, mode]).encode()).hexdigest()
-    note = _read(experiment)
-    if note is not None and note.digest == digest and not again:
-        return False
-    id = note.id if note is not None else "sweep" + uuid.uuid4().hex[:11]
-    try:
-        _log(experiment, id, mode, runs[0].wandb, results, rows, claims)
+        digest = sha256(json.dumps([rows, claims, mode]).encode()).hexdigest()
+        known = _note(experiment)  # of the last summary run: its id, and a digest of what it shows
+        if known.get("digest") == digest and not again:
+            return False
+        id = known.get("id") or "sweep" + uuid.uuid4().hex[:11]
+        _log(experiment, id, mode, results, rows, claims)
+    except KeyboardInterrupt:
+        raise
     except BaseException as error:  # W&B also leaves through SystemExit
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        logger.warning("W&B has no summary of %s: %s", experiment.name, " ".join(str(error).split())[:240])
+        logger.warning("W&B has no summary of %s: %s", experiment.name, " ".join(repr(error).split())[:240])
         return False
-    note = SummaryNote(id, digest)
-    replace_file(experiment / "wandb" / NOTE, lambda f: f.write(json.dumps(asdict(note)).encode()), durable=False)
+    note = json.dumps({"id": id, "digest": digest}).encode()
+    replace_file(experiment / "wandb" / NOTE, lambda f: f.write(note), durable=False)
     return True
 
 
 def _log(
-    experiment: Path, id: str, mode: str, wandb_settings: dict[str, Any], results: Sequence[SettingResult],
-    rows: Sequence[dict[str, Any]], claims: Sequence[dict[str, Any]],
+    experiment: Path, id: str, mode: str, results: Sequence[SettingResult], rows: Sequence[dict[str, Any]],
+    claims: Sequence[dict[str, Any]],
 ) -> None:  # fmt: skip
     (experiment / "wandb").mkdir(exist_ok=True)
-    found = experiment.glob(f"wandb/offline-run-*-{id}")
-    earlier = [attempt for attempt in found if not any(attempt.glob("*.synced"))]
+    earlier = attempts.not_uploaded(experiment, id)
+    runs = [run for result in results for run in result.runs]
+    settings = runs[0].config["tracker"]["wandb"]
     config = {
         "experiment": experiment.name, "method": None, "setting": None, "label": None, "n_settings": len(results),
-        "seeds": sorted({run.summary["seed"] for result in results for run in result.runs}),
-        "n_runs": sum(len(result.runs) for result in results),
+        "seeds": sorted({run.summary["seed"] for run in runs}), "n_runs": len(runs),
     }  # fmt: skip
-    released = not all(result.shown for result in results)
+    tag = "simulation" if all(result.shown for result in results) else "released"
     run = open_run(
-        mode, experiment, id=id, resume="allow" if mode == "online" else "never", project=wandb_settings["project"],
-        entity=wandb_settings["entity"], config=config, name=f"{experiment.name}: summary", group=experiment.name,
-        job_type="sweep", tags=["summary", "released" if released else "simulation"],
+        mode, experiment, id=id, project=settings["project"], entity=settings["entity"], config=config,
+        name=f"{experiment.name}: summary", group=experiment.name, job_type="sweep", tags=["summary", tag],
     )  # fmt: skip
     attempts.delete(earlier)
     try:
-        row = {SETTINGS: _table(rows), **({"claims": _table(claims)} if claims else {})}
+        row = {SETTINGS: table(rows), **({"claims": table(claims)} if claims else {})}
         with tempfile.TemporaryDirectory() as folder:
             run.log({**row, **_pictures(results, Path(folder))})
     finally:
@@ -101,22 +85,15 @@ def _pictures(results: Sequence[SettingResult], folder: Path) -> dict[str, Any]:
     """A picture for each problem and metric of the settings that may be shown."""
     import wandb
 
-    kinds: dict[tuple[str, str], list[SettingResult]] = {}
+    kinds: dict[str, list[SettingResult]] = {}
     for result in results:
         if result.shown:
-            kinds.setdefault((result.summary["problem"], result.summary["metric"]), []).append(result)
+            kinds.setdefault(f"{result.summary['problem']}-{result.summary['metric']}", []).append(result)
     pictures = {}
-    for number, ((problem, metric), group) in enumerate(kinds.items()):
+    for number, (kind, group) in enumerate(kinds.items()):
         path = frontier_picture.draw(group, folder / f"{number}.png")
-        pictures[FRONTIER if len(kinds) == 1 else f"{FRONTIER}/{problem}-{metric}"] = wandb.Image(str(path))
+        pictures[FRONTIER if len(kinds) == 1 else f"{FRONTIER}/{kind}"] = wandb.Image(str(path))
     return pictures
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> Any:
-    import wandb
-
-    columns: list[Any] = list(rows[0])
-    return wandb.Table(columns=columns, data=[[row[c] for c in columns] for row in rows], allow_mixed_types=True)
 
 
 def _claims(experiment: Path) -> list[dict[str, Any]]:
@@ -136,8 +113,8 @@ def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _read(experiment: Path) -> SummaryNote | None:
+def _note(experiment: Path) -> dict[str, str]:
     try:
-        return SummaryNote(**json.loads(read_plain(experiment / "wandb" / NOTE, MOST_RECORD)))
+        return dict(json.loads(read_plain(experiment / "wandb" / NOTE, MOST_RECORD)))
     except (OSError, ValueError, TypeError):
-        return None
+        return {}

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from runners import upload
+from runners.wandb import command, upload
 from tests.helpers.wandb_records import own_wandb  # noqa: F401
 
 pytest.importorskip("wandb")
@@ -17,7 +17,7 @@ import sys, time
 from pathlib import Path
 from runners import private_apis
 from runners.record.run_folder import RunFolder
-from runners.record.wandb_tracker import WandbTracker
+from runners.wandb.tracker import WandbTracker
 
 private_apis.WANDB_UNWANTED["x_transaction_log_flush_interval"] = 0.1
 experiment = Path(sys.argv[1]) / "mine"
@@ -52,7 +52,7 @@ def wait_for_run(server):
 
 def test_a_run_that_goes_on_is_followed_to_its_end(server, tmp_path, capfd):
     process, codes = half_a_run(tmp_path), []
-    following = threading.Thread(target=lambda: codes.append(upload.main([f"results_dir={tmp_path}"])))
+    following = threading.Thread(target=lambda: codes.append(command.main(["sync", f"results_dir={tmp_path}"])))
     following.start()
     wait_for_run(server)
     (run,) = server.runs.values()
@@ -62,7 +62,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(server, tmp_path, capfd):
     assert codes == [0] and process.returncode == 0
     assert [row["_step"] for row in run.history] == [0, 1, 2, 3, 4, 5]
     assert run.exit_code == 0 and run.summary["final_regret"] == 0.25
-    assert upload.main([f"results_dir={tmp_path}"]) == 0
+    assert command.main(["sync", f"results_dir={tmp_path}"]) == 0
     assert "nothing to upload" in capfd.readouterr().out
 
 
@@ -72,14 +72,14 @@ def test_a_run_that_is_killed_is_not_waited_for(server, tmp_path, monkeypatch, c
         monkeypatch.setattr(upload, name, 3.0)
     monkeypatch.setattr(upload, "POLL_SECONDS", 0.1)
     process, codes = half_a_run(tmp_path), []
-    following = threading.Thread(target=lambda: codes.append(upload.main(["mine", f"results_dir={tmp_path}"])))
+    following = threading.Thread(target=lambda: codes.append(command.main(["sync", "mine", f"results_dir={tmp_path}"])))
     following.start()
     wait_for_run(server)
     process.kill()
     process.communicate()
     following.join(60)
     assert codes == [0] and "ended without W&B" in capfd.readouterr().out
-    assert upload.main(["mine", f"results_dir={tmp_path}"]) == 0
+    assert command.main(["sync", "mine", f"results_dir={tmp_path}"]) == 0
     (run,) = server.runs.values()
     steps = {row["_step"] for row in run.history}  # `wandb sync` sends rows again that were sent while the run lived
     assert steps == {0, 1, 2}, "the same command uploads what the run wrote"
@@ -87,12 +87,12 @@ def test_a_run_that_is_killed_is_not_waited_for(server, tmp_path, monkeypatch, c
 
 def test_an_unknown_experiment_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
-        upload.main(["nothing", f"results_dir={tmp_path}"])
+        command.main(["sync", "nothing", f"results_dir={tmp_path}"])
     assert stop.value.code == 2 and "must be the name of a folder" in capsys.readouterr().err
 
 
 def test_a_results_folder_that_is_missing_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
-        upload.main([f"results_dir={tmp_path / 'absent'}"])
+        command.main(["sync", f"results_dir={tmp_path / 'absent'}"])
     assert ended.value.code == 2
     assert "results_dir must be a folder, got" in capsys.readouterr().err

@@ -9,19 +9,17 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpfbo import checks
 from runners import private_apis
-from runners.record import wandb_attempts as attempts
-from runners.record import wandb_layout as layout
-from runners.record import wandb_service
-from runners.record.wandb_attempts import WandbNote
-from runners.record.wandb_media import show_best, show_pictures
+from runners.wandb import attempts, layout
+from runners.wandb.attempts import WandbNote
 
 if TYPE_CHECKING:
     import wandb
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 INIT_SECONDS = 20.0  # W&B's own limit for opening a run
 FINISH_SECONDS = 30.0  # W&B's own limit for the last upload
 ANSWER_SECONDS = 10.0  # limit for an answer of W&B's local service, on top of the two above
-WAITING_ROUNDS = 1000  # rounds in the queue for W&B; the run waits when there are more
 REASON_CHARACTERS = 240  # length of W&B's error in our warning
 
 logger = logging.getLogger(__name__)
@@ -40,21 +37,12 @@ _missing: set[str | None] = set()  # packages that are not installed, said once 
 class WandbTracker:
     """One W&B run: regret against epsilon and against the round, the config, the final figure.
 
-    No method raises because of W&B. `start`, `finish` and `fail` wait for it, for at most `INIT_SECONDS` or
-    `FINISH_SECONDS`, plus twice `ANSWER_SECONDS`; `log_round` waits only if `WAITING_ROUNDS` are in the queue. W&B is
-    not imported before `start`, prints nothing, asks for no key, and keeps its files in a folder `wandb`; `wandb sync`
-    uploads an offline run later. Online, a run that was interrupted goes on as the same W&B run, after the last round
-    that the server has (`wandb_attempts`). Stop on the dashboard of an online run interrupts the process, as Ctrl-C
-    does.
+    No method raises because of W&B. `start` waits for it, for at most `INIT_SECONDS` plus `ANSWER_SECONDS`; `finish`
+    and `fail` do as long as it takes rounds, and then `FINISH_SECONDS` plus `ANSWER_SECONDS`. W&B is not imported
+    before `start`, prints nothing and asks for no key. Online, an interrupted run goes on as the same W&B run, after
+    the last round that the server has. Stop on the dashboard of an online run interrupts the process, as Ctrl-C does.
 
-    Args:
-        mode: `online`, `offline` or `disabled`; overrides the variable WANDB_MODE.
-        project: W&B project the run appears in.
-        entity: W&B user or team; None for the key's default.
-        show: `all`, or `released`: only metrics that an outsider of a real deployment may see. `auto`: `released`
-            where the noise is a private run's own (privacy.rng=os), else `all`.
-
-    Raises ValueError if mode or show is none of the three.
+    The fields are the settings `tracker.wandb`. Raises ValueError if mode or show is none of the three.
     """
 
     mode: str = "offline"
@@ -66,8 +54,8 @@ class WandbTracker:
         checks.one_of("tracker.wandb.show", self.show, ("auto", "all", "released"))
         checks.one_of("tracker.wandb.mode", self.mode, ("online", "offline", "disabled"))
         self._released_only = self.show == "released"
-        self._worker: threading.Thread | None = None
-        self._actions: queue.Queue[Callable[[], object]] | None = None  # None before the run, after it or a failure
+        self._worker: threading.Thread | None = None  # None before the run, or if it does not answer
+        self._actions: queue.SimpleQueue[Callable[[], object]] | None = None  # None unless the run is open
         self._ending = threading.Lock()
         self._run: Any = None  # wandb.Run, which only the worker uses
         self._spent: float | None = None  # epsilon so far; None if there is no finite one
@@ -75,46 +63,35 @@ class WandbTracker:
         self._run_dir, self._id, self._rounds = Path(), "", 0  # folder and W&B's id of the run, its last round
 
     def start(
-        self,
-        config: dict,
-        run_dir: Path,
-        name: str,
-        group: str,
-        tags: list[str],
-        commit: str | None = None,
-        epsilon: float | None = 0.0,
-        setting: str = "",
-        label: str = "",
-        folder: Path | None = None,
-    ) -> None:
+        self, config: dict, run_dir: Path, name: str, group: str, tags: list[str], commit: str | None = None,
+        epsilon: float | None = 0.0, setting: str = "", label: str = "", folder: Path | None = None,
+    ) -> None:  # fmt: skip
         """Open the W&B run, and delete the files of the run's earlier attempts that were not uploaded.
 
-        The run gets the tag `simulation` if it shows more than a real deployment would, else `released`. Its
-        config has the settings, `commit`, and `visibility`: which metrics are released, which simulation-only.
+        The run gets the tag `simulation` if it shows more than a real deployment would, else `released`. Its config has
+        the settings, `commit`, and `visibility`: which metrics are released, which simulation-only.
 
         Args:
-            config: resolved settings of the run; may be nested.
+            config: resolved settings of the run; may be nested. setting, label: their hash and their words.
             run_dir: result folder of the run, which no other process uses; it gets wandb.json.
-            name: name of the run on the dashboard.
-            group: runs with the same group (a sweep) are shown together.
-            tags: labels, of 1 to 64 characters each.
-            commit: git commit of the code; None if not known.
+            name, group: of the run on the dashboard, which shows runs of one group (a sweep) together.
             epsilon: before the first broadcast: 0, or None if agents send something without protection.
-            setting, label: of the setting, its hash and its words; see `wandb_layout.for_grouping`.
             folder: gets the folder `wandb`, which runs may share; None for run_dir.
         """
         if self.mode == "disabled":
             return
-        self._released_only = layout.released_only(config, self.show)
+        real = layout.is_real(config)
+        self._released_only = layout.released_only(self.show, real)
         self._spent, self._run_dir = epsilon, Path(run_dir).resolve()
-        config = layout.without_paths(config) if self._released_only else config
-        config = layout.for_grouping(config, setting, label)
-        config = {**config, "commit": commit, "visibility": layout.visibility()}
+        config = layout.config_of(config, setting, label, self._released_only)
+        config |= {"commit": commit, "visibility": layout.visibility()}
         tags = [*tags, "released" if self._released_only else "simulation"]
         facts = {"config": config, "name": name, "group": group or None, "tags": tags}
-        self._actions, opened = queue.Queue(WAITING_ROUNDS), threading.Event()
+        self._actions, opened = queue.SimpleQueue(), threading.Event()
         place = self._run_dir if folder is None else Path(folder).resolve()
-        work = (self._actions, lambda: self._open(place, facts, layout.is_real(config)), opened)
+        self._hand_over(lambda: self._open(place, facts, real))
+        self._hand_over(opened.set)
+        work = (self._actions, opened)
         self._worker = threading.Thread(target=self._work, args=work, name="wandb-tracker", daemon=True)
         self._worker.start()
         if not opened.wait(INIT_SECONDS + ANSWER_SECONDS):
@@ -125,12 +102,8 @@ class WandbTracker:
 
         The broadcasts before a round paid for its regret. So the `privacy/epsilon` of a round is the epsilon after the
         last broadcast before it, and `regret/mean` is also logged against it as `regret_vs_epsilon`. Both are left out
-        where there is no finite epsilon.
-
-        Args:
-            round: number of the round; does not decrease from call to call.
-            metrics: value of each metric. `epsilon`: after the broadcast of this round, by the run's accountant; None
-                or infinite if no finite one covers it, absent without a broadcast.
+        where there is no finite epsilon. The `epsilon` of `metrics` is that after the broadcast of this round; None or
+        infinite if no finite one covers it, absent without a broadcast.
         """
         if self._actions is None:
             return
@@ -148,16 +121,14 @@ class WandbTracker:
     def finish(self, summary: dict, draw: Callable[[Path], object] | None = None) -> None:
         """Close the run as finished, with its final regret and epsilon: one point in a chart of all runs.
 
-        Args:
-            summary: contents of summary.json; numbers, strings and booleans are kept, nested ones as `outer/inner`.
-            draw: writes the figure of the run, a PNG file, to a path; not called without a W&B run.
+        The scalars of summary.json are kept, nested ones as `outer/inner`. draw: writes the figure of the run, a PNG
+        file, to a path; not called without a W&B run.
         """
 
         def record() -> None:
             self._run.summary.update(layout.summary_of(summary, self._released_only))
             if not self._released_only:
-                show_pictures(self._run, layout.end_point(summary), draw)
-                show_best(self._run, summary.get("best"))
+                _show_end(self._run, summary, draw)
 
         self._close(record, exit_code=0)
 
@@ -175,11 +146,8 @@ class WandbTracker:
         if real and not self._released_only:
             (folder / "wandb").chmod(0o700)  # the user wants private records there
         self._id = attempts.id_of_attempt(self._run_dir, self.mode)
-        earlier = attempts.not_uploaded(self._run_dir, folder)
-        self._run = open_run(
-            self.mode, folder, id=self._id, resume="allow" if self.mode == "online" else "never", project=self.project,
-            entity=self.entity, **facts,
-        )  # fmt: skip
+        earlier = attempts.not_uploaded(folder, attempts.id_prefix(self._run_dir))
+        self._run = open_run(self.mode, folder, id=self._id, project=self.project, entity=self.entity, **facts)
         attempts.write_note(self._run_dir, WandbNote(self._id, self.mode))
         attempts.delete(earlier)  # a resumed run logs all its rounds again
         self._run.define_metric("round", hidden=True, summary="last")
@@ -191,6 +159,8 @@ class WandbTracker:
             self._run.log(row, step=int(row["round"]), commit=True)
 
     def _close(self, record: Callable[[], object], exit_code: int) -> None:
+        """Hand over the end of the run, and wait for it as long as W&B takes rounds."""
+
         def close() -> None:
             try:
                 for row in self._held:
@@ -203,33 +173,22 @@ class WandbTracker:
             self._actions = None
 
         self._hand_over(close)
-        self._wait_for_rounds()
-        if self._worker is not None:
+        actions, before = self._actions, None
+        while self._worker is not None and self._worker.is_alive():
+            left = 0 if actions is None else actions.qsize()
+            if left == before:
+                return self._no_answer(FINISH_SECONDS + ANSWER_SECONDS)
+            before = left
             self._worker.join(FINISH_SECONDS + ANSWER_SECONDS)
-            if self._worker.is_alive():
-                self._no_answer(FINISH_SECONDS + ANSWER_SECONDS)
-
-    def _wait_for_rounds(self) -> None:
-        """Wait while the worker logs the rounds that are left, as long as W&B takes some within `ANSWER_SECONDS`."""
-        actions, left = self._actions, -1
-        while actions is not None and self._worker is not None and actions.qsize() not in (0, left):
-            left = actions.qsize()
-            self._worker.join(ANSWER_SECONDS)
 
     def _hand_over(self, action: Callable[[], object]) -> None:
         """Let the worker do `action` after those before it."""
-        actions = self._actions
-        try:
-            if actions is not None:
-                actions.put(action, timeout=ANSWER_SECONDS)
-        except queue.Full:
-            self._no_answer(ANSWER_SECONDS)
+        if (actions := self._actions) is not None:
+            actions.put(action)
 
-    def _work(self, actions: queue.Queue, open_run: Callable[[], object], opened: threading.Event) -> None:
-        """Open the run and do its actions in their order, until it is closed or given up."""
+    def _work(self, actions: queue.SimpleQueue, opened: threading.Event) -> None:
+        """Do the actions of the run in their order, until it is closed or given up."""
         try:
-            open_run()
-            opened.set()
             while self._actions is not None:
                 actions.get()()
         except ModuleNotFoundError as error:
@@ -259,14 +218,13 @@ class WandbTracker:
 def open_run(mode: str, folder: Path, **facts: Any) -> wandb.Run:
     """Open a W&B run whose files are in `<folder>/wandb`; nothing is printed or asked. May raise anything.
 
-    facts: arguments of wandb.init; id and resume go before what WANDB_RUN_ID and WANDB_RESUME say.
+    facts: arguments of wandb.init; they go before what variables of W&B say, such as WANDB_RUN_ID. An online run with
+    the id of an earlier one goes on.
     """
     # W&B's error reports carry tracebacks, and delay the exit when the server does not answer.
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
-    if mode == "offline":
-        wandb_service.join()
     # W&B may print and look for a key before it opens the run, so this holds for the whole process.
     wandb.setup(wandb.Settings(mode=mode, silent=True))  # type: ignore[arg-type]
     if mode == "online" and not wandb.login(prompt=False, verify=False):
@@ -275,5 +233,34 @@ def open_run(mode: str, folder: Path, **facts: Any) -> wandb.Run:
         console="off", disable_code=True, disable_git=True, save_code=False, init_timeout=INIT_SECONDS,
         finish_timeout=FINISH_SECONDS, finish_timeout_raises=True, **private_apis.wandb_settings_without_machine(),
     )  # fmt: skip
+    resume = "allow" if mode == "online" else "never"
     # create_new: other runs of the process are left alone
-    return wandb.init(mode=mode, dir=str(folder), reinit="create_new", settings=settings, **facts)  # type: ignore[arg-type]
+    return wandb.init(mode=mode, dir=str(folder), resume=resume, reinit="create_new", settings=settings, **facts)  # type: ignore[arg-type]
+
+
+def table(rows: Sequence[dict[str, Any]]) -> wandb.Table:
+    """A table of W&B, of rows with the same columns."""
+    import wandb
+
+    columns: list[Any] = list(rows[0])
+    return wandb.Table(columns=columns, data=[list(row.values()) for row in rows], allow_mixed_types=True)
+
+
+def _show_end(run: wandb.Run, summary: dict[str, Any], draw: Callable[[Path], object] | None) -> None:
+    """Log the end point of a run, if both its coordinates are finite, its figure, and the best query of each agent."""
+    import wandb
+
+    point = layout.end_point(summary)
+    if len(point) == 2:
+        # The chart shows a table, because W&B then joins the tables of all runs; it draws no metric against another
+        # where each run has only one value of both.
+        data = wandb.Table(columns=["epsilon", "regret"], data=[[point["final_epsilon"], point["final_regret"]]])
+        title = "final regret against epsilon, a point for each run"
+        run.log({layout.END_POINT: wandb.plot.scatter(data, "epsilon", "regret", title, split_table=True)})
+    if draw is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "figure.png"
+            draw(path)
+            run.log({layout.FIGURE: wandb.Image(str(path))})  # copies the file
+    if best := summary.get("best"):
+        run.log({layout.BEST: table(best)})

@@ -52,26 +52,21 @@ def id_of_attempt(run_dir: Path, mode: str) -> str:
     note = read_note(run_dir)
     if note is not None and not note.finished and note.mode == mode == "online":
         return note.id
-    return _prefix(run_dir) + uuid.uuid4().hex[:_RANDOM]
+    return id_prefix(run_dir) + uuid.uuid4().hex[:_RANDOM]
 
 
-def not_uploaded(run_dir: Path, folder: Path) -> list[Path]:
-    """The offline attempts of a run in `folder` that were not uploaded."""
-    attempts = folder.glob(f"wandb/offline-run-*-{_prefix(run_dir)}*")
-    return [attempt for attempt in attempts if not any(attempt.glob("*.synced"))]
+def id_prefix(run_dir: Path) -> str:
+    """The first characters of the ids of all attempts of a run."""
+    return hashlib.sha256(f"{run_dir.parent.name}/{run_dir.name}".encode()).hexdigest()[:_DIGITS]
+
+
+def not_uploaded(folder: Path, id: str = "") -> list[Path]:
+    """The offline runs in `<folder>/wandb` that were not uploaded. id: the first characters of theirs."""
+    found = folder.glob(f"wandb/offline-run-*-{id}*")
+    return sorted(attempt for attempt in found if not any(attempt.glob("*.synced")))
 
 
 def delete(attempts: Iterable[Path]) -> None:
     """Delete attempts that another one replaces, once that is open."""
     for attempt in attempts:
         shutil.rmtree(attempt, ignore_errors=True)
-
-
-def was_logged(run_dir: Path, rounds: int) -> bool:
-    """True if W&B has all rounds of the finished run in this folder."""
-    note = read_note(run_dir)
-    return note is not None and note.finished and note.rounds == rounds
-
-
-def _prefix(run_dir: Path) -> str:
-    return hashlib.sha256(f"{run_dir.parent.name}/{run_dir.name}".encode()).hexdigest()[:_DIGITS]

@@ -9,17 +9,14 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from analysis import claims
-from runners.compose.identity import names_of, setting_hash
-from runners.dashboard import from_files, summary_run
-from runners.dashboard.from_files import RunOnDisk, finished_runs
-from runners.dashboard.log_experiment import log_experiment
-from runners.dashboard.settings_table import results_of, table
-from runners.record import picture, wandb_service
-from runners.record.run_folder import RunFolder
+from runners.compose.identity import setting_hash
 from runners.recorded_run import run_configuration
-from runners.sweep import command, shared_runs
+from runners.sweep import command
 from runners.sweep.trials import write_plan
 from runners.sweep.tune import run_trial
+from runners.wandb import summary_run
+from runners.wandb.backfill import log_experiment
+from runners.wandb.finished_runs import finished_runs, results_of, settings_table
 from tests.helpers.compose import compose
 from tests.helpers.wandb_records import of_kind, own_wandb, values  # noqa: F401
 
@@ -115,18 +112,18 @@ def test_the_summary_has_the_claims_that_analysis_judged(here, own_wandb, tmp_pa
     assert not (tmp_path / "fig2c" / "wandb").exists()
     assert claims.main(["fig2c", f"results_dir={tmp_path}", "--keep"]) == 0
     kept = json.loads((tmp_path / "fig2c" / "claims.json").read_text())["findings"]
-    assert log_experiment(tmp_path / "fig2c", "offline", runs=[]).summary
+    assert log_experiment(tmp_path / "fig2c", "offline", only=[]).summary
     (sent,) = (tmp_path / "fig2c" / "wandb").glob("offline-run-*-sweep*/files/media/table/claims_*.json")
     found = json.loads(sent.read_text())
     column = found["columns"].index("verdict")
     assert [row[column] for row in found["data"]] == [claim["verdict"] for claim in kept] != []
-    assert not log_experiment(tmp_path / "fig2c", "offline", runs=[]).summary, "it did not change"
+    assert not log_experiment(tmp_path / "fig2c", "offline", only=[]).summary, "it did not change"
 
 
 def test_real_releases_have_no_metric_in_the_table(here, own_wandb, tmp_path):  # noqa: F811
     line = ["problem=branin", "algorithm=dp_fts_de", "privacy.rng=os", "experiment_name=mine", *TINY]
     assert command.main([*line, f"results_dir={tmp_path}"]) == 0
-    (row,) = table(results_of(finished_runs(tmp_path / "mine")))
+    (row,) = settings_table(results_of(finished_runs(tmp_path / "mine")))
     assert row["final"] is None and row["final_se_over_seeds"] is None and row["epsilon_rdp"] > 0
     assert list((tmp_path / "mine" / "wandb").glob("*-sweep*")) and not list(tmp_path.rglob("*.png"))
 
@@ -150,7 +147,7 @@ def test_metrics_of_real_data_are_shown_only_if_every_run_may_show_them(tmp_path
         made(tmp_path, "algorithm=ts", "privacy.rng=os", f"seed={seed}", f"tracker.wandb.show={show}")
     (result,) = results_of(finished_runs(tmp_path / "mine"))
     assert result.shown is shown
-    assert (table([result])[0]["final"] is None) is not shown
+    assert (settings_table([result])[0]["final"] is None) is not shown
 
 
 @pytest.mark.parametrize("name", ["summary.json", "config.yaml"])
@@ -204,25 +201,21 @@ def test_runs_that_w_and_b_has_stay_if_new_ones_cannot_be_made(own_wandb, tmp_pa
 
 
 def test_the_process_of_a_trial_copies_and_logs_it_for_other_experiments(own_wandb, tmp_path, monkeypatch):  # noqa: F811
-    """The copies have W&B runs and pictures of their own, and the pictures are not drawn again."""
+    """The copies have W&B runs and pictures of their own."""
     kinds = ["problem=synthetic", "problem.grid_size=30", "algorithm=dp_fts_de", "tracker.wandb.mode=offline"]
     cfg = compose(*TINY[:-2], *kinds, "seed=1", "experiment_name=one", f"results_dir={tmp_path}")
     setting = setting_hash(cfg)
     sources = tmp_path / "one" / setting / "1"
     write_plan(tmp_path / "one", [])
-    drawn, draw = [], picture.draw
-    monkeypatch.setattr(wandb_service, "share", lambda: None)  # the service of this test alone
-    monkeypatch.setattr(picture, "draw", lambda *arguments: drawn.append(arguments) or draw(*arguments))
     targets = [tmp_path / name / setting / "1" for name in ("two", "three")]
     blocked = tmp_path / "four" / setting / "1"
     blocked.parent.mkdir(parents=True)
     blocked.write_text("a file where the folder of the copy should be")
     told = run_trial(
-        {"trial": (0, 1)}, [(names_of(cfg), OmegaConf.to_container(cfg))], str(tmp_path),
+        {"trial": (0, 1)}, [(setting, OmegaConf.to_container(cfg))], str(tmp_path),
         copies={(0, 1): [str(path) for path in (sources, blocked, *targets)]},
     )  # fmt: skip
     assert json.loads(told["told"])["state"]["phase"] == "done"
-    assert len(drawn) == 1
     pictures = set()
     for path in (sources, *targets):
         (run,) = of_kind(path, "run")
@@ -232,20 +225,3 @@ def test_the_process_of_a_trial_copies_and_logs_it_for_other_experiments(own_wan
     assert len(pictures) == 1
     summary = json.loads((targets[0] / "summary.json").read_text())
     assert summary == {**json.loads((sources / "summary.json").read_text()), "experiment": "two"}
-
-
-def test_the_picture_of_another_run_is_not_taken(own_wandb, tmp_path, monkeypatch):  # noqa: F811
-    """A run in another experiment with the same setting and seed, but another curve, has a picture of its own."""
-    kinds = ["problem=synthetic", "problem.grid_size=30", "algorithm=dp_fts_de", "tracker.wandb.mode=offline"]
-    _, source = run_configuration(compose(*TINY[:-2], *kinds, "experiment_name=one", f"results_dir={tmp_path}"))
-    target = tmp_path / "two" / source.parent.name / source.name
-    shared_runs.copy(source, RunFolder(target))
-    summary = json.loads((target / "summary.json").read_text())
-    summary["curve"]["mean"][-1] += 1.0
-    (target / "summary.json").write_text(json.dumps(summary))
-    drawn = []
-    monkeypatch.setattr(picture, "draw", lambda summary, epsilons, path: drawn.append(path) or path.write_bytes(b""))
-    from_files._draw(RunOnDisk(target), tmp_path / "drawn.png")
-    assert drawn == [tmp_path / "drawn.png"]
-    from_files._draw(RunOnDisk(source), tmp_path / "drawn.png")
-    assert len(drawn) == 2  # it has no copy with a picture

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from runners.record.wandb_attempts import read_note
 from runners.recorded_run import run_configuration
+from runners.wandb.attempts import read_note
 from tests.helpers.compose import compose
 from tests.helpers.small_runs import Stop, interrupted
 from tests.helpers.wandb_records import own_wandb  # noqa: F401
@@ -20,7 +20,7 @@ ONLINE = [*SMALL, "tracker.wandb.mode=online", "privacy.accountants=[rdp]", "pri
 KILLED_PROGRAM = """
 import sys, time
 from pathlib import Path
-from runners.record.wandb_tracker import WandbTracker
+from runners.wandb.tracker import WandbTracker
 
 tracker = WandbTracker(mode="online")
 tracker.start({}, Path(sys.argv[1]), "run", "sweep", [])

@@ -1,0 +1,153 @@
+"""python -m runners.wandb: upload offline runs, log finished ones from their files, save the dashboard."""
+
+import argparse
+import inspect
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+
+from runners.arguments import Parser
+from runners.compose.conf_folder import CONF
+from runners.record.terminal import say_error
+from runners.wandb.backfill import LoggedExperiment, log_experiment
+from runners.wandb.finished_runs import finished_runs
+from runners.wandb.upload import upload
+from runners.wandb.workspace import build, save, specification
+
+HELP = """Weights & Biases beside the files of a run: docs/guides/wandb.md.
+
+Examples
+  python -m runners.wandb sync                       every experiment in results (make wandb-sync)
+  python -m runners.wandb sync fig2c --finished      without the runs that go on
+  python -m runners.wandb backfill fig2c             into results/fig2c/wandb; upload with sync
+  python -m runners.wandb backfill fig2c --online    to the server
+  python -m runners.wandb workspace fig2c            sections and panels; --json: its specification
+  python -m runners.wandb workspace fig2c --save     a view that everyone in the team can open
+
+What reaches the server needs `wandb login` or WANDB_API_KEY. Exit code: 0, that of `wandb sync`, 1 if there is nothing
+to log, or something could not be logged or saved, 2 for a command line that cannot be read, 130 when interrupted."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv`; returns the exit code."""
+    args = _parse(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    try:
+        return args.do(args)
+    except KeyboardInterrupt:
+        say_error("interrupted; the same command goes on with what is left")
+        return 130
+    except ImportError as error:
+        say_error(f"W&B is not installed ({error}): pip install 'dpfbo[wandb]'")
+    except OSError as error:
+        say_error(str(error))
+    return 1
+
+
+def sync(args: argparse.Namespace) -> int:
+    """Upload the offline W&B runs of experiments, with W&B's own `wandb sync`.
+
+    Finished, failed and crashed runs are uploaded whole. Runs that go on are followed until they end. Ctrl-C stops
+    this; the next upload starts again, and sends the rows that are there once more, at the same steps.
+    """
+    return upload(args.folders, follow=not args.finished)
+
+
+def backfill(args: argparse.Namespace) -> int:
+    """Log finished runs to W&B from their files: runs that were made without it, or that it lost.
+
+    Each gets what it would have had live, without the seconds of each round. Runs that were logged already are skipped.
+    The summary of the experiment (settings, picture, claims) is logged if it changed. Real releases (privacy.rng=os)
+    show what is released, as live, unless the run had tracker.wandb.show=all.
+    """
+    import wandb  # noqa: F401  # before all else, or there would be a warning for each run
+
+    found = [folder for folder in args.folders if finished_runs(folder)]
+    if not found or (args.experiments and found != args.folders):
+        missing = next((f" of {folder.name!r}" for folder in args.folders if folder not in found), "")
+        raise FileNotFoundError(f"no finished run{missing if args.experiments else ''} in {args.results_dir}")
+    results = {}
+    for folder in found:
+        result = log_experiment(folder, args.mode, args.again, console=Console(stderr=True))
+        results[folder.name] = asdict(result)
+        if not args.json:
+            print(f"{folder.name}: {_in_words(result)}")
+    if args.json:
+        print(json.dumps(results, indent=1))
+    return int(any(result["failed"] or result["skipped"] for result in results.values()))
+
+
+def _in_words(result: LoggedExperiment) -> str:
+    """`3 runs logged, 22 logged before, summary logged`."""
+    parts = [f"{result.logged} run{'s' * (result.logged != 1)} logged"]
+    parts += [f"{result.before} logged before"] if result.before else []
+    parts += [f"{result.skipped} in use or damaged"] if result.skipped else []
+    parts += [f"{result.failed} not taken by W&B"] if result.failed else []
+    return ", ".join([*parts, "summary logged" if result.summary else "summary as before"])
+
+
+def workspace(args: argparse.Namespace) -> int:
+    """The dashboard of an experiment: sections, panels, runs grouped by label with their standard error.
+
+    It is built here, without a server; --save stores it in the project.
+    """
+    logging.getLogger("wandb").setLevel(logging.CRITICAL)
+    default = yaml.safe_load((CONF / "tracker" / "default.yaml").read_text())["wandb"]
+    project = args.project or default["project"]
+    built = build(args.experiment, project, args.entity or default["entity"] or "")
+    if args.save:
+        print(save(built))
+    elif args.json:
+        print(json.dumps(specification(built), indent=1))
+    else:
+        print(f"workspace {args.experiment} of project {project}, runs grouped by label")
+        for section in specification(built)["section"]["panelBankConfig"]["sections"]:
+            print(f"  {section['name']}{'' if section['isOpen'] else ' (closed)'}")
+            for panel in section["panels"]:
+                print(f"    {panel['config'].get('chartTitle') or 'a table of the summary'}")
+        print("--save stores it in W&B, --json prints its specification")
+    return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = Parser(prog="python -m runners.wandb", description=HELP, formatter_class=raw)
+    parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+
+    def command(do: Callable[[argparse.Namespace], int], help: str) -> Parser:
+        made = commands.add_parser(do.__name__, help=help, description=inspect.getdoc(do), formatter_class=raw)
+        made.set_defaults(do=do)
+        return made
+
+    upload = command(sync, "offline runs to the server, also those that go on")
+    upload.add_argument("--finished", action="store_true", help="leave out the runs that go on")
+    log = command(backfill, "finished runs, from their files")
+    log.add_argument("--online", dest="mode", action="store_const", const="online", default="offline", help="upload")
+    log.add_argument("--again", action="store_true", help="also runs that were logged already, as new runs")
+    log.add_argument("--json", action="store_true", help="the counts, for a program")
+    for each in (upload, log):
+        each.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
+    view = command(workspace, "the dashboard of an experiment")
+    view.add_argument("experiment", metavar="EXPERIMENT", help="the experiment_name of the runs, their group in W&B")
+    view.add_argument("--project", metavar="NAME", help="default: that of conf/tracker/default.yaml")
+    view.add_argument("--entity", metavar="NAME", help="user or team; default: that of the key")
+    form = view.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print the specification that --save would send")
+    form.add_argument("--save", action="store_true", help="store it in the W&B project")
+    args = parser.parse_args(argv)
+    if "experiments" in args:
+        results = args.results_dir
+        if not results.is_dir():
+            parser.error(f"results_dir must be a folder, got {str(results)!r}")
+        for name in args.experiments:
+            if Path(name).name != name or not (results / name).is_dir():
+                parser.error(f"EXPERIMENT must be the name of a folder in {results}, got {name!r}")
+        known = args.experiments or sorted(path.name for path in results.glob("*") if path.is_dir())
+        args.folders = [results / name for name in known]
+    return args

@@ -1,0 +1,73 @@
+"""Offline W&B runs go to the server, by W&B's own `wandb sync`; those that still go on are followed to their end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from runners.record.run_folder import RunFolder
+from runners.wandb.attempts import NOTE, not_uploaded, read_note
+
+FOLLOW = "beta sync --live"  # a command of W&B
+AT_A_TIME = 200  # runs in one call of `wandb sync`
+LEAVE_SECONDS = 10.0  # for W&B to end after it was asked to
+POLL_SECONDS, GRACE_SECONDS = 1.0, 45.0  # between looks at the runs that go on; W&B writes its file every 15 s
+
+
+def upload(experiments: Sequence[Path], follow: bool) -> int:
+    """Upload the runs of experiments, those that go on only if `follow`; returns the exit code of W&B."""
+    runs = [run for folder in experiments for run in not_uploaded(folder) if any(run.glob("*.wandb"))]
+    in_progress = _ids_in_progress(experiments)
+    waiting = [str(run) for run in runs if _id(run) not in in_progress]
+    going = [run for run in runs if _id(run) in in_progress and follow]
+    if not waiting and not going:
+        print("nothing to upload: no offline W&B run is left")
+    for first in range(0, len(waiting), AT_A_TIME):
+        if code := _wandb("sync", *waiting[first : first + AT_A_TIME]).wait():
+            return code
+    if not going:
+        return 0
+    print(f"{len(going)} runs go on and are followed until they end; Ctrl-C stops that", flush=True)
+    return _follow(going)
+
+
+def _follow(runs: Sequence[Path]) -> int:
+    """Upload runs while they go on, until W&B has all of them or none of them goes on for a while."""
+    experiments, ids = {run.parents[1] for run in runs}, set(map(_id, runs))
+    child = _wandb(*FOLLOW.split(), *map(str, runs))
+    seen = time.monotonic()
+    try:
+        while (code := child.poll()) is None:
+            if ids & _ids_in_progress(experiments):
+                seen = time.monotonic()
+            if time.monotonic() > seen + GRACE_SECONDS:  # those that are left crashed, and W&B would wait for ever
+                print("the runs that are left ended without W&B; the same command uploads what they wrote")
+                return 0
+            time.sleep(POLL_SECONDS)
+        return code
+    finally:
+        if child.poll() is None:
+            child.send_signal(signal.SIGINT)
+            try:
+                child.wait(timeout=LEAVE_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+
+
+def _ids_in_progress(experiments: Iterable[Path]) -> set[str]:
+    """The W&B ids of the runs that a process is at."""
+    folders = (path.parent for experiment in experiments for path in experiment.glob(f"*/*/{NOTE}"))
+    return {note.id for folder in folders if (note := read_note(folder)) and RunFolder(folder).busy()}
+
+
+def _id(run: Path) -> str:
+    """The id of a W&B run, from the name of its folder."""
+    return run.name.rpartition("-")[2]
+
+
+def _wandb(*arguments: str) -> subprocess.Popen[bytes]:
+    quiet = {**os.environ, "WANDB_ERROR_REPORTING": "false"}
+    return subprocess.Popen([sys.executable, "-m", "wandb", *arguments], env=quiet)

@@ -1,0 +1,94 @@
+"""The workspace of an experiment on the W&B dashboard, built without a server.
+
+Its lines are means over the runs of one label, with their standard error: regret against the epsilon that was spent on
+it, and against the round. All runs of the experiment's group are shown, up to W&B's limit.
+"""
+
+import json
+import os
+from typing import Any
+
+from dpfbo.formats.round_metrics import QUANTILES, REGRET
+from runners.wandb import layout
+from runners.wandb.summary_run import FRONTIER, SETTINGS
+
+MOST_RUNS = 1000  # in one panel; W&B's own limit
+OPEN_SECTIONS = 3  # the others are there, and closed
+SERVER = ("snr", "clip_fraction", "n_chosen", "n_dropped", "n_rejected", "sigma", "sensitivity")
+PHASES = ("objective", "message", "server", "acquisition", "own_draw")
+COLUMNS = ["run:displayName", "config:label.value", "summary:final_regret", "summary:final_epsilon"]  # the first ones
+SECONDS = 15  # longest wait for an answer of the server
+
+
+def build(experiment: str, project: str, entity: str) -> Any:
+    """The workspace of the runs in the group `experiment`. Raises ImportError without wandb-workspaces."""
+    from wandb_workspaces import expr
+    from wandb_workspaces import workspaces as ws
+    from wandb_workspaces.reports import v2 as wr
+
+    end_points = wr.ScatterPlot(
+        title="final regret against final epsilon, a point for each run",
+        x=wr.SummaryMetric("final_epsilon"),
+        y=wr.SummaryMetric("final_regret"),
+    )
+    sections: dict[str, list[Any]] = {
+        "Regret and epsilon": [
+            _line("regret against epsilon", layout.TRADE_OFF, layout.EPSILON, "epsilon spent before the round"),
+            _line("regret against the round", REGRET),
+            end_points,
+        ],
+        "Summary of the sweep": [
+            wr.MediaBrowser(title="frontier", media_keys=[FRONTIER]),
+            *(wr.WeavePanelSummaryTable(table_name=name) for name in (SETTINGS, "claims")),
+        ],
+        "Privacy": [_line("epsilon", layout.EPSILON)],
+        "Regret over the agents": [_line(f"{name.removeprefix('regret/')} of the agents", name) for name in QUANTILES],
+        "Server": [_line(name, f"server/{name}") for name in SERVER],
+        "Seconds": [_line(name, f"seconds/{name}") for name in PHASES],
+        "Runs": [wr.MediaBrowser(title="each run", media_keys=[layout.FIGURE])],
+    }
+    filters = [expr.Metric("Group") == experiment]
+    return ws.Workspace(
+        entity=entity, project=project, name=experiment,
+        sections=[
+            ws.Section(name=name, panels=panels, is_open=number < OPEN_SECTIONS)
+            for number, (name, panels) in enumerate(sections.items())
+        ],
+        settings=ws.WorkspaceSettings(x_axis="round", max_runs=MOST_RUNS, remove_legends_from_panels=False),
+        runset_settings=ws.RunsetSettings(filters=filters, groupby=[expr.Config("label")], pinned_columns=COLUMNS),
+    )  # fmt: skip
+
+
+def specification(built: Any) -> dict[str, Any]:
+    """The specification of a workspace, as it is sent to the server."""
+    return json.loads(built._to_model().spec.model_dump_json(by_alias=True, exclude_none=True))
+
+
+def save(built: Any) -> str:
+    """Store a workspace in its project, by default that of the key's user or team; returns its address.
+
+    Raises ConnectionError, in one sentence, without a key or a server.
+    """
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    import wandb
+
+    try:
+        wandb.setup(wandb.Settings(silent=True))
+        if not wandb.login(prompt=False, verify=False):
+            raise ConnectionError("it needs a W&B API key: run `wandb login` or set WANDB_API_KEY")
+        built.entity = built.entity or str(wandb.Api(timeout=SECONDS).default_entity)
+        return str(built.save().url)
+    except Exception as error:  # W&B has many
+        said = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ConnectionError(f"the workspace was not saved: {said}") from error
+
+
+def _line(title: str, y: str, x: str = "round", title_x: str = "round") -> Any:
+    """A line for each label: the mean of its runs, and their standard error as a band."""
+    from wandb_workspaces.reports import v2 as wr
+
+    return wr.LinePlot(
+        title=title, x=wr.Metric(x), y=[wr.Metric(y)], title_x=title_x, title_y=y, groupby=wr.Config("label"),
+        groupby_aggfunc="mean", groupby_rangefunc="stderr", aggregate=True, max_runs_to_show=MOST_RUNS,
+        smoothing_type="none",
+    )  # fmt: skip
