@@ -1,6 +1,7 @@
-"""Maximise feature functions: exactly on a grid; on a box by candidates and batched ascents from some of them.
+"""Maximise feature functions: exactly on a grid; in a box, by candidates and batched ascents from the best of them.
 
-On a box with discrete axes the ascents move the others, and then other values of each discrete axis are tried.
+In a box with discrete axes the ascents move the continuous coordinates; searches along the discrete axes, one axis
+after the other, try other values.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.gp import batches, newton
-from dpfbo.gp.compiled import box_search
+from dpfbo.gp.compiled import calls
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, derivatives, product
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box, Domain, Grid
@@ -19,20 +20,20 @@ from dpfbo.space.mixed import MixedBox
 from dpfbo.space.regions import EDGE, Regions
 
 _AGENTS = 256  # agents that are searched at once on a CPU
-_ACCELERATOR_BLOCK = 2**28  # the same by the slopes of all starts, on an accelerator: 2 GB
-_CELLS = 8  # parts of each half of the axes; a cell of the box, a product of two, gives at most one start
+_ACCELERATOR_BLOCK = 2**28  # numbers in the slopes of all starts that are searched at once on an accelerator: 2 GB
+_CELLS = 8  # parts of each half of the axes; each cell of the box, a product of two parts, gives at most one start
 _APART = 0.3  # length-scales: a start this close to a better one would climb to the same maximum
 _GAIN = 2.0  # times `spread (h / l)^2`: most that an ascent gains inside its region; a typical bump gives 1/4
 _BORDER = 2.0  # times `spread h / l`: most that it gains besides if it begins less than h from a border
-_SWEEPS = 2  # searches along every discrete axis, each with an ascent along the others
+_SWEEPS = 2  # final searches along every discrete axis, each with an ascent along the others
 _PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; values lie within [-1, 1]
 
 
 @dataclass(frozen=True)
 class BoxCandidates:
-    """Points `(left_i, right_j)` of a box: a Sobol sequence in the first half of the axes by one in the others.
+    """Points `(left_i, right_j)` of a box: the product of a Sobol sequence for each half of the axes.
 
-    left: a x D1, right: b x D2, both sorted by cells of the half; a and b are powers of two.
+    left: a x D1, right: b x D2, both sorted by the cells of their half; a and b are powers of two.
     """
 
     left: Tensor
@@ -40,7 +41,7 @@ class BoxCandidates:
 
     @staticmethod
     def of(domain: Box | MixedBox, size: int, shift: Tensor) -> "BoxCandidates":
-        """At least `size` points, moved by shift (D) around the unit cube, and to the values of a mixed box."""
+        """At least `size` points, moved by shift (D) around the unit cube, then to the values of a mixed box."""
         D, k = domain.dimension, -(-domain.dimension // 2)
         log_size = (size - 1).bit_length()
         log_a = log_size if D == 1 else -(-log_size // 2)
@@ -57,9 +58,9 @@ class BoxCandidates:
         return product(self.left, self.right)
 
     def starts(self, values: Tensor, n: int) -> Tensor:
-        """The indices of n candidates, best first, each the best of its cell; of all cells if there are fewer.
+        """The candidates that are the best of their cells, best first: B x k indices, k the number of cells, at most n.
 
-        values: B x ab. Returns B x k.
+        values: B x ab, of all candidates.
         """
         (a, b), cells = (len(self.left), len(self.right)), _CELLS if self.right.shape[1] else _CELLS**2
         rows, columns = min(a, cells), min(b, cells)
@@ -74,7 +75,7 @@ class BoxCandidates:
 
 @lru_cache(maxsize=16)
 def _sobol(n: int, dimension: int) -> Tensor:
-    """The first n points of a Sobol sequence, n x dimension, cell by cell; on the CPU."""
+    """The first n points of a Sobol sequence, n x dimension, sorted by cells; on the CPU."""
     if dimension == 0:
         return torch.zeros(n, 0, dtype=torch.float64, device="cpu")
     points = torch.quasirandom.SobolEngine(dimension).draw(n, dtype=torch.float64)
@@ -83,14 +84,24 @@ def _sobol(n: int, dimension: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Acquisition:
-    """Maximisation of an agent's function over the domain.
+    """The maximisation of functions over the domain.
 
-    Grid: exact. Box: at least `n_candidates` points, spread over the box and shifted at random, are evaluated in single
-    precision. Then the best one and the best ones of `n_starts` other parts of the box climb by Newton's method with
-    analytic derivatives until they fall behind, less those that lie close to a better one or too far below the best.
-    A start stays in its region; the best point wins. On discrete axes every start first tries other values, axis after
-    axis, and keeps the best while it climbs; the best point does so twice more.
-    Raises ValueError for sizes below 1 (candidates) or 0 (starts).
+    On a grid it is exact. In a box, the candidates, spread over the box and shifted at random, are evaluated in single
+    precision. Then the best candidate and the best ones of `n_starts` other parts of the box climb by Newton's method
+    with analytic derivatives, each inside its region, until they fall behind; starts close to a better one, or too far
+    below the best, are left out. With discrete axes every start first tries other values, axis after axis, and keeps
+    them while it climbs; the best point does so twice more.
+
+    Args:
+        n_candidates: The number of candidates, at least.
+        n_starts: The number of starts beside the best candidate.
+        max_iterations: The number of steps of an ascent, at most; with 0 the best start is the result.
+
+    Example:
+        >>> features = RandomFeatures(torch.tensor([[[4.0], [0.0]]]).double(), torch.tensor([[-2.0, 0.0]]).double())
+        >>> weights, shift = torch.tensor([[[1.0, 0.0]]]).double(), torch.tensor([0.3]).double()
+        >>> Acquisition().maximize_shared(features, weights, Regions(1, 1), Box((0.0,), (1.0,)), shift)
+        tensor([[0.5000]], dtype=torch.float64)
     """
 
     n_candidates: int = 1000
@@ -103,56 +114,59 @@ class Acquisition:
         checks.integer("max_iterations", self.max_iterations, minimum=0)
 
     def shift(self, domain: Domain, streams: Streams, purpose: str, round: int, device: torch.device) -> Tensor:
-        """The random shift of the candidates, D numbers that all agents share in a round; none on a grid."""
+        """The random shift of the candidates in [0, 1), D numbers that all agents share in a round; none on a grid."""
         everybody = torch.zeros(1, dtype=torch.long, device=device)
         return streams.uniform(purpose, everybody, round, 0 if isinstance(domain, Grid) else domain.dimension)[0]
 
     def maximize(self, function: FeatureFunction, domain: Domain, shift: Tensor) -> Tensor:
-        """The maximiser of each function of the batch, `B x D` unit-cube points; 1 x D if all rows share one function.
+        """The maximiser of each of B functions, unit-cube points `B x D`; `1 x D` if all rows share one function.
 
-        shift: D numbers in [0, 1), see `shift`; unused on a grid.
+        Args:
+            function: The functions.
+            domain: The domain.
+            shift: The shift of the candidates, see `shift`; unused on a grid.
         """
         if isinstance(domain, Grid):
             return domain.unit_points[function(domain.unit_points[None]).argmax(1)]
         mixed = domain if isinstance(domain, MixedBox) else None
         candidates = BoxCandidates.of(domain, self.n_candidates, shift)
-        if mixed is None and self.max_iterations and box_search.can(function, domain.dimension):
-            return box_search.maximizers(function, candidates.left, candidates.right, self._rules())
+        if mixed is None and self.max_iterations and calls.can_search(function, domain.dimension):
+            return calls.box_maximizers(function, candidates.left, candidates.right, self._rules())
         function = function.normalised()
-        device, agents = shift.device, _AGENTS
-        if device.type != "cpu":
-            starts = (1 + self.n_starts) * domain.dimension * function.features.frequencies.shape[1]
-            agents = max(batches.PRODUCTS, _ACCELERATOR_BLOCK // starts)
-        found = []
-        for rows in torch.arange(len(function), device=device).split(agents):
-            part = function.select(rows[batches.filled(len(rows), batches.PRODUCTS, device)])
-            found.append(self._search(part, mixed, candidates)[: len(rows)])
-        return torch.cat(found)  # a plain tensor again
+        agents = _AGENTS
+        if shift.device.type != "cpu":
+            slopes = (1 + self.n_starts) * domain.dimension * function.features.frequencies.shape[1]
+            agents = max(batches.PRODUCTS, _ACCELERATOR_BLOCK // slopes)
+        return batches.in_blocks(
+            lambda rows: self._search(function.select(rows), mixed, candidates), len(function), agents, shift.device
+        )
 
     def maximize_shared(
         self, features: RandomFeatures, weights: Tensor, regions: Regions, domain: Domain, shift: Tensor
     ) -> Tensor:
-        """The same for functions in one map of features, with weights B x P x M, or 1 x P x M for all rows."""
+        """`maximize` for functions in one map of features, with weights `B x P x M`, or `1 x P x M` for all rows."""
         length = features.frequencies.pow(2).mean().rsqrt().expand(len(weights))
         return self.maximize(FeatureFunction(features, weights, regions, length), domain, shift)
 
-    def _rules(self) -> box_search.Rules:
-        return box_search.Rules(
-            newton.ARMIJO, newton.HOPE, newton.NEAR, newton.SHORTER, newton.FLATTEST, newton.TINY, _PROMISE, _APART,
-            _GAIN, _BORDER, EDGE[torch.float64], self.max_iterations, self.n_starts, _CELLS,
+    def _rules(self) -> calls.Rules:
+        return calls.Rules(
+            armijo=newton.ARMIJO, hope=newton.HOPE, near=newton.NEAR, shorter=newton.SHORTER, flattest=newton.FLATTEST,
+            tiny=newton.TINY, promise=_PROMISE, apart=_APART, gain=_GAIN, border=_BORDER, edge=EDGE[torch.float64],
+            evaluations=self.max_iterations, n_starts=self.n_starts, cells=_CELLS,
         )  # fmt: skip
 
     @torch.inference_mode()  # saves a tenth of the time of small operations
     def _search(self, function: FeatureFunction, mixed: MixedBox | None, candidates: BoxCandidates) -> Tensor:
+        """The maximisers in a box by tensor operations, B x D."""
         values = function.to(torch.float32).on_product(candidates.left.float(), candidates.right.float())
         chosen = candidates.starts(values, 1 + self.n_starts)  # B x k
         starts = candidates.points[chosen]  # B x k x D
         if mixed is not None:
             starts = _other_values(function, starts, mixed)
+        each = torch.arange(len(starts), device=starts.device)
         if self.max_iterations == 0:
-            return starts[torch.arange(len(starts), device=starts.device), function(starts).argmax(1)]
-        limits, each = newton.Limits(_PROMISE, self.max_iterations), torch.arange(len(starts), device=starts.device)
-        climb = _distinct(starts, function)
+            return starts[each, function(starts).argmax(1)]
+        limits, climb = newton.Limits(_PROMISE, self.max_iterations), _distinct(starts, function)
         if mixed is None:
             climb &= _within_reach(values, chosen, starts, function)
         owner, which = climb.nonzero(as_tuple=True)
@@ -161,15 +175,15 @@ class Acquisition:
         reached[owner, which] = value
         starts[owner, which] = x
         best = starts[each, reached.argmax(1)]
-        for _ in range(0 if mixed is None else _SWEEPS):
-            assert mixed is not None
-            best = _other_values(function, mixed.snap(best)[:, None], mixed)[:, 0]
-            best = _ascend(function, best, each, limits, mixed)[0]
+        if mixed is not None:
+            for _ in range(_SWEEPS):
+                best = _other_values(function, mixed.snap(best)[:, None], mixed)[:, 0]
+                best = _ascend(function, best, each, limits, mixed)[0]
         return best
 
 
 def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
-    """A mask, B x k, without the starts that lie within `_APART` length-scales of a better one in their region.
+    """A mask of the starts, B x k, false for those within `_APART` length-scales of a better one in their region.
 
     starts: B x k x D, best first.
     """
@@ -184,9 +198,9 @@ def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
 def _within_reach(values: Tensor, chosen: Tensor, starts: Tensor, function: FeatureFunction) -> Tensor:
     """A mask, B x k, of the starts whose ascents may end above the best of all candidates.
 
-    A maximum lies about `h = n^(-1/D)` from the nearest of n candidates, which is as good as the maximum but for what
-    the function falls over that distance, given its length-scale and its spread over the candidates.
-    values: B x n, of all candidates; chosen: B x k, those of the starts (B x k x D), best first.
+    A maximum lies about `h = n^(-1/D)` from the nearest of n candidates. That candidate is lower by no more than the
+    function falls over the distance h, given its length-scale and its spread over the candidates.
+    values: B x n, of all candidates; chosen: B x k, the indices of the starts (B x k x D), best first.
     """
     h = values.shape[1] ** (-1 / starts.shape[2])
     value, steps = values.gather(1, chosen), (h / function.length)[:, None]
@@ -197,7 +211,7 @@ def _within_reach(values: Tensor, chosen: Tensor, starts: Tensor, function: Feat
 
 
 def _other_values(function: FeatureFunction, points: Tensor, mixed: MixedBox) -> Tensor:
-    """The points (B x k x D) after a search along one discrete axis after the other."""
+    """The points (B x k x D), moved to the best value of one discrete axis after the other."""
     B, k, D = points.shape
     for axis in mixed.discrete:
         neighbours = mixed.neighbours(points.reshape(B * k, D), axis)  # Bk x m x D
@@ -209,7 +223,10 @@ def _other_values(function: FeatureFunction, points: Tensor, mixed: MixedBox) ->
 def _ascend(
     function: FeatureFunction, x0: Tensor, owner: Tensor, limits: newton.Limits, mixed: MixedBox | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Climb from each of the points (b x D) on its owner's function, within the point's region and discrete values."""
+    """Climb from points x0 (b x D), each on its owner's function, inside its region and with its discrete values.
+
+    Returns the ends of the ascents, b x D, and the values there, b.
+    """
     region = function.regions.region_of(x0)
     lower, upper = function.regions.bounds(region, x0.dtype)
     if mixed is not None:

@@ -1,44 +1,55 @@
-"""Padding of small batches, so that a row's numbers do not depend on the other rows of its batch; blocks of large ones.
+"""Padding of small batches and blocks of large ones, so that a row's numbers do not depend on the rest of its batch.
 
-Products of one matrix, or of a few rows, run other code than larger ones and round differently; so, on some processors,
-do the last rows of a product whose number of rows is no multiple of the vector's. An agent's queries would then depend
-on how many agents share its process. Such batches are therefore padded with repeated rows.
+Products of one matrix, or of a few rows, run other code than larger products and round differently; so, on some
+processors, do the last rows of a product whose number of rows is no multiple of the vector length. An agent's queries
+would then depend on how many agents share its process. Such batches are therefore padded with repeated rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 PRODUCTS = 2  # fewest matrices in a batched product that are rounded like those of a larger one
-ROWS = 16  # a single product of a multiple of so many rows rounds them like any larger one
+ROWS = 16  # a single product whose number of rows is a multiple of this rounds them like any larger one
 _BLOCK = 2**22  # numbers in the largest tensor of a block on a CPU
 _ACCELERATOR_BLOCK = 2**27  # the same on an accelerator: 1 GB
 
 
-def filled(n: int, smallest: int, device: torch.device | None = None) -> Tensor:
-    """Indices 0..n-1, repeated from 0 until there are `smallest` of them; none if n is 0."""
+def filled(n: int, smallest: int = PRODUCTS, device: torch.device | None = None) -> Tensor:
+    """The indices 0..n-1, repeated from 0 until there are `smallest` of them; none if n is 0.
+
+    Example:
+        >>> filled(2, 5).tolist()
+        [0, 1, 0, 1, 0]
+    """
     return torch.arange(max(n, smallest) if n else 0, device=device) % max(n, 1)
 
 
 def whole(n: int, device: torch.device | None = None) -> Tensor:
-    """Indices 0..n-1, repeated from 0 until their number is a multiple of `ROWS`; none if n is 0."""
+    """The indices 0..n-1, repeated from 0 until their number is a multiple of `ROWS`; none if n is 0."""
     return filled(n, -(-n // ROWS) * ROWS, device)
 
 
 def padded(rows: Tensor) -> Tensor:
-    """The rows, and repeated ones up to a multiple of `ROWS`."""
+    """The rows, then repeated ones up to a multiple of `ROWS`."""
     return rows[whole(len(rows), rows.device)] if len(rows) % ROWS else rows
 
 
 def product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """`rows @ matrix`, `n x K` or `n x t x K` times `K x M`; see `padded`."""
+    """`rows @ matrix` with padded rows; `n x K` or `n x t x K` times `K x M`."""
     flat = rows.reshape(-1, rows.shape[-1])
     return (padded(flat) @ matrix)[: len(flat)].unflatten(0, rows.shape[:-1])
 
 
 def blocks(n: int, size: int, device: torch.device) -> Iterator[Tensor]:
-    """The rows 0..n-1 in blocks of bounded memory, each filled up to `PRODUCTS`. size: numbers that a row takes."""
+    """Yield the rows 0..n-1 in blocks of bounded memory, each filled up to `PRODUCTS`; a row takes `size` numbers."""
     block = _BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK
     for rows in torch.arange(n, device=device).split(max(PRODUCTS, block // size)):
         yield rows[filled(len(rows), PRODUCTS, device)]
+
+
+def in_blocks(function: Callable[[Tensor], Tensor], n: int, rows_at_once: int, device: torch.device) -> Tensor:
+    """`function(rows)` for the rows 0..n-1 in blocks, each filled up to `PRODUCTS`; one result a row, as one tensor."""
+    blocks_of_rows = torch.arange(n, device=device).split(rows_at_once)
+    return torch.cat([function(r[filled(len(r), PRODUCTS, device)])[: len(r)] for r in blocks_of_rows])

@@ -13,10 +13,22 @@ from dpfbo.space.regions import Regions
 
 @dataclass(frozen=True)
 class Design:
-    """`n_init` initial points for each agent. Everybody who knows the settings and the seed can compute them.
+    """The initial points of each agent; whoever knows the settings and the seed can compute them.
 
-    kind: `uniform`, independent points in the agent's own region (Algo. 2 line 2); `sobol`, consecutive points of one
-    Sobol sequence over all agents, shifted at random, in the whole domain. regions: one region for points anywhere.
+    Args:
+        domain: The search space.
+        regions: The sub-regions; one region for points anywhere.
+        streams: The random numbers of the run's seed.
+        n_init: The number of initial points of each agent.
+        kind: `uniform`, independent points in the agent's own region (Algo. 2 line 2); or `sobol`, consecutive points
+            of one Sobol sequence over all agents, shifted at random, in the whole domain.
+
+    Example:
+        >>> from dpfbo.space.domain import Box
+        >>> design = Design(Box((0.0,), (1.0,)), Regions(2, 1), Streams(seed=0), n_init=3)
+        >>> points = design.points(torch.arange(4))
+        >>> points.shape, bool((points[1::2] >= 0.5).all())
+        (torch.Size([4, 3, 1]), True)
     """
 
     domain: Domain
@@ -30,7 +42,7 @@ class Design:
         checks.one_of("design", self.kind, ("uniform", "sobol"))
 
     def points(self, agents: Tensor) -> Tensor:
-        """Unit-cube points of the agents (n ids), `n x n_init x D`, on the agents' device."""
+        """The unit-cube points of agents (n ids), `n x n_init x D`, on their device."""
         D = self.domain.dimension
         if self.kind == "sobol":
             regions, u = Regions(1, D), self._sobol(agents)
@@ -40,6 +52,7 @@ class Design:
         return regions.uniform_points(regions.assign(agents), u.view(len(agents), self.n_init, D), self.domain)
 
     def _sobol(self, agents: Tensor) -> Tensor:
+        """The agents' parts of the shifted sequence, n x n_init x D."""
         ids, k, D = agents.cpu(), self.n_init, self.domain.dimension
         if len(ids) == 0:
             return torch.zeros(0, k, D, dtype=torch.float64, device=agents.device)

@@ -1,8 +1,8 @@
 """Draws from an agent's own posterior (local Thompson sampling), and their maximisers.
 
-Three methods: `rff`, fresh random features for each agent and round (the published code), on any domain; `exact`, a
-draw from the exact Gaussian process, on a one-dimensional grid; `gpytorch`, a draw from GPyTorch's posterior of any
-kernel, on any domain (`gpytorch_draws`).
+There are three methods: `rff`, fresh random features for each agent and round (the published code), on any domain;
+`exact`, a draw from the exact Gaussian process, on a one-dimensional grid; and `gpytorch`, a draw from GPyTorch's
+posterior of any kernel, on any domain (`gpytorch_draws`).
 """
 
 import math
@@ -18,7 +18,7 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.compiled import grid_draw
+from dpfbo.gp.compiled import calls
 from dpfbo.gp.compiled.loading import computes
 from dpfbo.gp.features import FeatureFunction, RandomFeatures
 from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
@@ -28,19 +28,28 @@ from dpfbo.space.domain import Domain, Grid, embedded, embedded_dimension
 from dpfbo.space.regions import Regions
 
 METHODS = ("rff", "exact", "gpytorch")
-_NOISE_FLOOR = 1e-5  # observation noise variance used when sampling
-_TENSORS = 8  # of the size of an agent's features of its observations, while it draws a function
-Prior = Callable[[int, Tensor, int], Tensor]
-
+_NOISE_FLOOR = 1e-5  # least variance of the observation noise in a draw
+_TENSORS = 8  # tensors of the size of an agent's features of its observations, while it draws a function
 _REACH = 7.0  # length-scales (and inverse length-scales) beyond which the SE kernel is taken as 0: exp(-24.5) = 2e-11
+
+Normals = Callable[[int, Tensor, int], Tensor]  # of an octave, rows and a size: standard normals, len(rows) x size
 
 
 @dataclass(frozen=True)
 class OwnDraw:
-    """The draw of a function from an agent's own posterior, whose argmax the agent queries.
+    """The draw of a function from an agent's own posterior; the agent queries its maximiser.
 
-    method: `rff` with `n_features` fresh features of the fitted length-scale; `exact`; or `gpytorch`, whose draws in a
-    box begin with `n_features` features, too.
+    Args:
+        method: `rff`, `n_features` fresh random features of the fitted length-scale; `exact`, on a one-dimensional
+            grid; or `gpytorch`, for any kernel.
+        n_features: The number of features, also of the prior draws of `gpytorch` in a box.
+
+    Example:
+        >>> own = OwnGP("given", lengthscale=0.2, variance=1.0, noise=1e-4)
+        >>> line = Grid(torch.linspace(0, 1, 5).double()[:, None], (0.0,), (1.0,))
+        >>> x, y = line.unit_points[None, :3], torch.tensor([[-1.0, 9.0, -1.0]]).double()  # one agent's observations
+        >>> OwnDraw("exact").maximizers(torch.arange(1), x, y, own.start(1), line, Acquisition(), Streams(seed=0), 1)
+        tensor([[0.2500]], dtype=torch.float64)
     """
 
     method: str = "rff"
@@ -58,22 +67,21 @@ class OwnDraw:
             raise SettingError("method", f"must be gpytorch for own_gp.{own_gp.extensions[0]}, got {self.method!r}")
 
     def maximizers(
-        self,
-        agents: Tensor,
-        x: Tensor,
-        y: Tensor,
-        hyper: AnyHyperparameters,
-        domain: Domain,
-        acquisition: Acquisition,
-        streams: Streams,
-        round: int,
-        index: Tensor | None = None,
-    ) -> Tensor:
-        """Argmax of one posterior draw for each agent.
+        self, agents: Tensor, x: Tensor, y: Tensor, hyper: AnyHyperparameters, domain: Domain, acquisition: Acquisition,
+        streams: Streams, round: int, index: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """The maximisers of one posterior draw for each agent, unit-cube points `n x D`; all tensors are on one device.
 
-        agents: n ids; x: n x t x D unit-cube points; y: n x t; hyper: n, `KernelParameters` for `gpytorch` alone.
-        index: n x t, the rows of x in a grid, if they are known.
-        Returns n x D unit-cube points. All tensors, the domain's too, are on one device.
+        Args:
+            agents: The ids of n agents.
+            x: Unit-cube points of their t observations, `n x t x D`.
+            y: The observations, `n x t`.
+            hyper: The agents' hyper-parameters; `KernelParameters` for `gpytorch` alone.
+            domain: The search space.
+            acquisition: The search in a box.
+            streams: The random numbers of the run's seed.
+            round: The round of the draw.
+            index: The rows of x in a grid, `n x t`, if they are known.
         """
         noise = hyper.noise.clamp(min=_NOISE_FLOOR)
         if self.method == "gpytorch":
@@ -86,11 +94,11 @@ class OwnDraw:
         if self.method == "exact" and isinstance(domain, Grid):
             e = noise.sqrt()[:, None] * streams.normal("own_draw/noise", agents, round, y.shape[1])
 
-            def prior(octave: int, rows: Tensor, size: int) -> Tensor:
+            def normals(octave: int, rows: Tensor, size: int) -> Tensor:
                 return streams.normal(f"own_draw/weights/{octave}", agents[rows], round, size)
 
             index = domain.index_of(x) if index is None else index
-            return domain.unit_points[exact_maximizers_on_grid(domain.line, index, y, hyper, noise, prior, e)]
+            return domain.unit_points[exact_maximizers_on_grid(domain.line, index, y, hyper, noise, normals, e)]
         shift = acquisition.shift(domain, streams, "own_draw/starts", round, agents.device)
         found = torch.empty(len(agents), domain.dimension, dtype=x.dtype, device=x.device)
         for r in batches.blocks(len(agents), _TENSORS * x.shape[1] * self.n_features, x.device):
@@ -100,16 +108,10 @@ class OwnDraw:
 
     @torch.inference_mode()
     def _feature_draw(
-        self,
-        agents: Tensor,
-        x: Tensor,
-        y: Tensor,
-        hyper: Hyperparameters,
-        noise: Tensor,
-        domain: Domain,
-        streams: Streams,
-        round: int,
-    ) -> FeatureFunction:
+        self, agents: Tensor, x: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, domain: Domain,
+        streams: Streams, round: int,
+    ) -> FeatureFunction:  # fmt: skip
+        """The draws of `rff` as functions."""
         F, (n, t, _), D = self.n_features, x.shape, embedded_dimension(domain)
         s = streams.normal("own_draw/frequencies", agents, round, F * D).view(n, F, D)
         b = 2 * math.pi * streams.uniform("own_draw/phases", agents, round, F)
@@ -126,48 +128,47 @@ class OwnDraw:
 
 
 def exact_maximizers_on_grid(
-    grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, prior: Prior, e: Tensor
+    grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, normals: Normals, e: Tensor
 ) -> Tensor:
-    """The rows in the grid of the maximisers of `exact_draw_on_grid`, n."""
+    """The grid rows of the maximisers of `exact_draw_on_grid`, n."""
     if not computes(y, grid):
-        return exact_draw_on_grid(grid, index, y, hyper, noise, prior, e).argmax(1)
+        return exact_draw_on_grid(grid, index, y, hyper, noise, normals, e).argmax(1)
     found = torch.empty(len(y), dtype=torch.int64)
     octaves, rest = _octaves(hyper), y - e
     for k in octaves.unique().tolist():
         n = (octaves == k).nonzero()[:, 0]
         circle, basis = _basis(grid, k)
-        normals = prior(k, n, basis.shape[1])
-        found[n] = grid_draw.maximizers(grid, basis, circle, index[n], rest[n], normals, hyper.select(n), noise[n])
+        z = normals(k, n, basis.shape[1])
+        found[n] = calls.grid_maximizers(grid, basis, circle, index[n], rest[n], z, hyper.select(n), noise[n])
     if len(failed := (found < 0).nonzero()[:, 0]):  # these need jitter
         some = (index[failed], y[failed], hyper.select(failed), noise[failed])
-        values = exact_draw_on_grid(grid, *some, lambda k, rows, size: prior(k, failed[rows], size), e[failed])
+        values = exact_draw_on_grid(grid, *some, lambda k, rows, size: normals(k, failed[rows], size), e[failed])
         found[failed] = values.argmax(1)
     return found
 
 
 def exact_draw_on_grid(
-    grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, prior: Prior, e: Tensor
+    grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, normals: Normals, e: Tensor
 ) -> Tensor:
-    """Exact posterior draws of an SE Gaussian process on a grid in [0, 1], by Matheron's rule.
+    """Exact posterior draws of an SE Gaussian process on a grid in [0, 1], n x G, by Matheron's rule.
 
         f = f0 + k(grid, x) (K + noise I)^-1 (y - f0(x) - e)
 
-    The prior draw f0 comes from the kernel's Fourier series on a circle of length `1 + 7 l`, where it equals the
-    SE kernel on [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle and its basis, so one
+    The prior draw f0 is a sum of the kernel's Fourier series on a circle of length `1 + 7 l`, which equals the SE
+    kernel on [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle and its basis, so that one
     matrix product serves them all.
 
-    grid: G; index: n x t, the rows of the observed points x; y, e: n x t; prior(octave, rows, size): standard normals,
-    `len(rows) x size`. Returns n x G.
+    grid: G; index: n x t, the rows of the observed points x; y: n x t; noise: n; e: n x t, drawn noise; normals: the
+    standard normals of the prior draws.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
     octave = _octaves(hyper)
     values = torch.empty(len(y), len(grid), dtype=y.dtype, device=y.device)
     for k in octave.unique().tolist():  # at most 15 octaves lie between the bounds of the fit
-        n = (octave == k).nonzero()[:, 0]
-        n = batches.padded(n)
+        n = batches.padded((octave == k).nonzero()[:, 0])
         circle, basis = _basis(grid, k)
         spectrum = _spectrum(hyper.select(n), circle, (basis.shape[1] - 1) // 2)  # n x F
-        w = spectrum.sqrt() * prior(k, n, spectrum.shape[1])
+        w = spectrum.sqrt() * normals(k, n, spectrum.shape[1])
         at_x = (w @ basis.mT).gather(1, index[n].long())  # cheaper than the basis at each agent's points
         v = torch.cholesky_solve((y[n] - at_x - e[n]).unsqueeze(-1), L[n]).squeeze(-1)  # n x t
         update = embedding_bag(index[n], basis, per_sample_weights=v, mode="sum")  # sum_i v_i basis[x_i], n x F
@@ -176,24 +177,20 @@ def exact_draw_on_grid(
 
 
 def _octaves(hyper: Hyperparameters) -> Tensor:
-    """k of length-scales in (2^(k - 1), 2^k], n."""
+    """The k for which each length-scale lies in (2^(k - 1), 2^k], n."""
     return hyper.lengthscale.log2().ceil().long()
 
 
 @lru_cache(maxsize=32)
 def _basis(grid: Tensor, octave: int) -> tuple[float, Tensor]:
-    """The circle for length-scales in (2^(octave - 1), 2^octave], and its Fourier basis at the grid, G x F."""
-    circle = 1 + _REACH * 2.0**octave
-    return circle, _fourier_basis(grid, circle, _harmonics(2.0**octave))
-
-
-def _harmonics(longest: float) -> int:
-    """The number of harmonics that length-scales in (longest / 2, longest] need on their circle."""
-    return math.ceil(_REACH * (1 + _REACH * longest) / (math.pi * longest))
+    """The circle of an octave of length-scales, and its Fourier basis at the grid, G x F."""
+    longest = 2.0**octave
+    circle = 1 + _REACH * longest
+    return circle, _fourier_basis(grid, circle, math.ceil(_REACH * circle / (math.pi * longest)))
 
 
 def _spectrum(hyper: Hyperparameters, circle: float, harmonics: int) -> Tensor:
-    """Fourier coefficients of the SE kernel on the circle, for `[1, cos.., sin..]`, `n x (1 + 2 J)`."""
+    """The Fourier coefficients of the SE kernel on the circle, for `[1, cos.., sin..]`, `n x (1 + 2 J)`."""
     l = hyper.lengthscale[:, None]
     j = torch.arange(harmonics + 1, dtype=l.dtype, device=l.device)
     a = math.sqrt(2 * math.pi) * l / circle * torch.exp(-0.5 * (2 * math.pi * j * l / circle) ** 2)
@@ -202,7 +199,7 @@ def _spectrum(hyper: Hyperparameters, circle: float, harmonics: int) -> Tensor:
 
 
 def _fourier_basis(x: Tensor, circle: float, harmonics: int) -> Tensor:
-    """`[1, cos(2 pi j x / circle).., sin(..)..]`, `... -> ... x (1 + 2 J)`."""
+    """The functions `[1, cos(2 pi j x / circle).., sin(..)..]` for j = 1..J, `... -> ... x (1 + 2 J)`."""
     j = torch.arange(1, harmonics + 1, dtype=x.dtype, device=x.device)
     angle = 2 * math.pi / circle * x[..., None] * j
     return torch.cat([torch.ones_like(x)[..., None], torch.cos(angle), torch.sin(angle)], -1)

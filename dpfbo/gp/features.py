@@ -15,8 +15,8 @@ from dpfbo.space.domain import Domain
 from dpfbo.space.mixed import MixedBox
 from dpfbo.space.regions import Regions
 
-_TAIL = 1e-6  # probability beyond which no quasi-random frequency lies
-_BLOCK = 400_000  # features evaluated at once on a CPU where every row has its own map: they fit in the cache
+_TAIL = 1e-6  # probability in each tail of the normal law, beyond which no quasi-random frequency lies
+_BLOCK = 400_000  # features evaluated at once on a CPU if every row has its own map: they fit in the cache
 _ACCELERATOR_BLOCK = 100_000_000  # features evaluated at once on an accelerator: within 2 GB
 
 
@@ -24,11 +24,19 @@ _ACCELERATOR_BLOCK = 100_000_000  # features evaluated at once on an accelerator
 class RandomFeatures:
     """A batch of feature maps `phi_j(x) = cos(s_j . x + b_j) / norm`, each `phi(x)` of unit length.
 
-    `phi(x) . phi(x')` approximates the SE kernel `exp(-|x - x'|^2 / (2 l^2))` (Rahimi and Recht 2007; the
-    paper's App. B scales every phi(x) to unit norm, which makes `|phi(x) . w| <= |w|`).
+    `phi(x) . phi(x')` approximates the SE kernel `exp(-|x - x'|^2 / (2 l^2))` (Rahimi and Recht 2007). The paper's
+    App. B scales every phi(x) to unit norm, which makes `|phi(x) . w| <= |w|`.
 
-    frequencies: `B x M x D`; phases: `B x M`. B = 1 is one map that all agents share. space: the domain whose points
-    are embedded first, into D coordinates; None if they are taken as they are.
+    Args:
+        frequencies: `s_j`, `B x M x D`; B = 1 is one map that all agents share.
+        phases: `b_j` in radians, `B x M`.
+        space: The domain whose points are embedded first, into D coordinates; None to take points as they are.
+
+    Example:
+        >>> features = shared_features(100, dimension=2, lengthscale=0.2, generator=np.random.default_rng(0))
+        >>> phi = features(torch.tensor([[[0.1, 0.2], [0.1, 0.2]]], dtype=torch.float64))
+        >>> phi.shape, round(float(phi[0, 0] @ phi[0, 1]), 12)
+        (torch.Size([1, 2, 100]), 1.0)
     """
 
     frequencies: Tensor
@@ -36,12 +44,12 @@ class RandomFeatures:
     space: MixedBox | None = None
 
     def __call__(self, u: Tensor) -> Tensor:
-        """Features of unit-cube points, `B x k x D -> B x k x M` (B broadcasts against a shared map)."""
+        """Features of unit-cube points, `B x k x D -> B x k x M`; B broadcasts against a shared map."""
         c = self.angles(u).cos_()  # B x k x M
         return c.div_(c.norm(dim=-1, keepdim=True))
 
     def angles(self, u: Tensor) -> Tensor:
-        """`s_j . x + b_j`, `B x k x D -> B x k x M`."""
+        """The angles `s_j . x + b_j` at unit-cube points, `B x k x D -> B x k x M`."""
         if self.space is not None:
             u = self.space.embed(u)
         if len(self.frequencies) > 1:
@@ -55,27 +63,27 @@ class RandomFeatures:
         return RandomFeatures(self.frequencies.to(where), self.phases.to(where), self.space)
 
     def on(self, domain: Domain) -> "RandomFeatures":
-        """The same maps as functions of the domain's unit-cube points, which they embed first where it is mixed."""
+        """The same maps as functions of the domain's unit-cube points, which they embed first if it is mixed."""
         return replace(self, space=domain if isinstance(domain, MixedBox) else None)
 
     def select(self, rows: Tensor) -> "RandomFeatures":
-        """The maps of some elements of the batch; a shared map stays shared."""
+        """The maps of some rows of the batch; a shared map stays shared."""
         if len(self.frequencies) == 1:
             return self
-        return RandomFeatures(self.frequencies.index_select(0, rows), self.phases.index_select(0, rows), self.space)
+        return replace(self, frequencies=_rows(self.frequencies, rows), phases=_rows(self.phases, rows))
 
     @property
     def slopes(self) -> Tensor:
-        """The derivatives of the angles with respect to the unit-cube point, `B x M x D`; 0 on discrete axes."""
+        """The derivatives of the angles by unit-cube coordinates, `B x M x D`; 0 on discrete axes."""
         return self.frequencies if self.space is None else self.space.pulled_back(self.frequencies)
 
 
 @dataclass(frozen=True)
 class FeatureFunction:
-    """A batch of functions `g(x) = phi(x) . w^(i[x])` with `i[x]` the region that holds x.
+    """A batch of B functions `g(x) = phi(x) . w^(i[x])`, where i[x] is the region that holds x.
 
-    features: one shared map or one a row; weights: `B x P x M`, or `1 x P x M` for one function that all rows share;
-    length: B, the length-scale of each function, a typical distance between neighbouring optima.
+    features: one map that all functions share, or one for each; weights: `B x P x M`, or `1 x P x M` for one function
+    that all rows share; length: B, the length-scale of each function, a typical distance between neighbouring optima.
     """
 
     features: RandomFeatures
@@ -83,36 +91,20 @@ class FeatureFunction:
     regions: Regions
     length: Tensor
 
-    def __call__(self, u: Tensor) -> Tensor:
-        """Values at unit-cube points, `B x k x D -> B x k`; `1 x k x D` are points that all rows share."""
-        if len(u) == len(self.features.frequencies) == 1:
-            return self._values(u, self.features, self.weights)
-        size = max(len(u), len(self.features.frequencies))
-        block = _BLOCK if u.device.type == "cpu" else _ACCELERATOR_BLOCK
-        rows_at_once = max(1, block // (u.shape[1] * self.features.frequencies.shape[1]))
-        blocks = torch.arange(size, device=u.device).split(rows_at_once)
-        return torch.cat([self._block_values(u, r) for r in blocks])
-
-    def _block_values(self, u: Tensor, rows: Tensor) -> Tensor:
-        r = rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
-        return self._values(_rows(u, r), self.features.select(r), _rows(self.weights, r))[: len(rows)]
-
-    def to(self, dtype: torch.dtype) -> "FeatureFunction":
-        """The same functions in another precision."""
-        return FeatureFunction(self.features.to(dtype), self.weights.to(dtype), self.regions, self.length)
-
-    def select(self, rows: Tensor) -> "FeatureFunction":
-        """Some rows of the batch; what all rows share stays shared."""
-        length = self.length[:1] if len(self) == 1 else self.length.index_select(0, rows)
-        return FeatureFunction(self.features.select(rows), _rows(self.weights, rows), self.regions, length)
-
-    def normalised(self) -> "FeatureFunction":
-        """The functions with weights of norm 1, whose values lie within [-1, 1]; their maximisers are the same."""
-        norm = self.weights.flatten(1).norm(dim=1).clamp(min=torch.finfo(self.weights.dtype).tiny)
-        return FeatureFunction(self.features, self.weights / norm[:, None, None], self.regions, self.length)
-
     def __len__(self) -> int:
         return max(len(self.features.frequencies), len(self.weights))
+
+    def __call__(self, u: Tensor) -> Tensor:
+        """Values at unit-cube points, `B x k x D -> B x k`; `1 x k x D` are points that all functions share."""
+        if len(u) == len(self.features.frequencies) == 1:
+            return self._values(u, self.features, self.weights)
+        numbers = u.shape[1] * self.features.frequencies.shape[1]
+
+        def values(rows: Tensor) -> Tensor:
+            return self._values(_rows(u, rows), self.features.select(rows), _rows(self.weights, rows))
+
+        n = max(len(u), len(self.features.frequencies))
+        return batches.in_blocks(values, n, max(1, _block(u.device) // numbers), u.device)
 
     def _values(self, u: Tensor, features: RandomFeatures, w: Tensor) -> Tensor:
         """Values of functions whose features, points and weights (b x P x M, or 1 x P x M) fit in the cache."""
@@ -122,12 +114,26 @@ class FeatureFunction:
             return values[..., 0]
         return values.gather(-1, self.regions.region_of(u)[..., None].expand(len(values), -1, 1))[..., 0]
 
-    def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The arguments of `derivatives` for one problem a point: functions of points that differ continuously from u.
+    def to(self, dtype: torch.dtype) -> "FeatureFunction":
+        """The same functions in another precision."""
+        return replace(self, features=self.features.to(dtype), weights=self.weights.to(dtype))
 
-        u: b x D; region: b, the region whose weights apply; rows: b, the functions. Angles are affine in the
-        continuous coordinates: `a_j(x) = a_j(u) + s_j . (x - u)`; discrete ones stay.
-        Returns the angles at x = 0 (b x M), the slopes less their sign (b x D x M), and the weights (b x M).
+    def select(self, rows: Tensor) -> "FeatureFunction":
+        """Some rows of the batch; what all rows share stays shared."""
+        length = self.length[:1] if len(self) == 1 else self.length.index_select(0, rows)
+        return FeatureFunction(self.features.select(rows), _rows(self.weights, rows), self.regions, length)
+
+    def normalised(self) -> "FeatureFunction":
+        """The functions with weights of norm 1: their values lie within [-1, 1], their maximisers are the same."""
+        norm = self.weights.flatten(1).norm(dim=1).clamp(min=torch.finfo(self.weights.dtype).tiny)
+        return replace(self, weights=self.weights / norm[:, None, None])
+
+    def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The arguments of `derivatives` for points that differ from u in their continuous coordinates alone.
+
+        Angles are affine in the continuous coordinates: `a_j(x) = a_j(u) + s_j . (x - u)`.
+        u: b x D unit-cube points; region: b, the region whose weights apply; rows: b, the function of each point.
+        Returns the angles at x = 0 (b x M), the negative slopes (b x D x M), and the weights (b x M).
         """
         features = self.features.select(rows)
         shared = len(features.frequencies) == 1
@@ -138,31 +144,30 @@ class FeatureFunction:
         return (u[:, :, None] * negated).sum(1).add_(angles), negated, w
 
     def on_product(self, left: Tensor, right: Tensor) -> Tensor:
-        """Values at the points of a product of two sets, each `u = (left_i, right_j)`: `B x ab`, j fastest.
+        """Values at all points `u = (left_i, right_j)` of a product of two sets, `B x ab`, j fastest.
 
-        left: a x D1 coordinates of the first axes; right: b x D2 of the others. Unless many functions share a map, an
-        angle is a sum `p_ij + q_jk` of a part for each set. So there are `a + b` cosines and sines a feature, and
-        matrix products for the rest, with `A = sum w cos(p + q)` and `N = sum cos^2(p + q)` over the features:
+        Where each function has its own map, an angle is a sum `p_ij + q_jk` of a part for each set. So `a + b` cosines
+        and sines a feature suffice, and matrix products do the rest: with `A = sum w cos(p + q)` and
+        `N = sum cos^2(p + q)` over the features,
 
             A = sum (w cos p) cos q - (w sin p) sin q
             N = M - sum cos^2 p - sum cos^2 q + 2 sum cos^2 p cos^2 q - 2 sum (cos p sin p) (cos q sin q)
+
+        left: a x D1 coordinates of the first axes; right: b x D2 of the others.
         """
         n, M, _ = self.features.frequencies.shape
         if n < len(self.weights):  # one map: its cosines at all points are needed only once
             return self(product(left, right)[None])
-        block = _BLOCK if left.device.type == "cpu" else _ACCELERATOR_BLOCK
-        rows_at_once = max(batches.PRODUCTS, block // (8 * M * max(len(left), len(right))))
-        blocks = torch.arange(n, device=left.device).split(rows_at_once)
-        return torch.cat([self._block_on_product(left, right, r) for r in blocks])
+        rows_at_once = max(batches.PRODUCTS, _block(left.device) // (8 * M * max(len(left), len(right))))
+        return batches.in_blocks(lambda rows: self._values_on_product(left, right, rows), n, rows_at_once, left.device)
 
-    def _block_on_product(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
-        r = rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
-        S, phases = (v.index_select(0, r) for v in (self.features.frequencies, self.features.phases))
-        w = _rows(self.weights, r)
-        first, others = self._embedded_halves(left, right)
-        k, M = first.shape[1], S.shape[1]
-        p = _cos_and_sin(torch.baddbmm(phases[:, None], first.expand(len(r), -1, -1), S[..., :k].mT))  # r x a x 2 x M
-        q = _cos_and_sin(others.expand(len(r), -1, -1) @ S[..., k:].mT)  # r x b x 2 x M
+    def _values_on_product(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
+        """`on_product` of the functions `rows`, r x ab."""
+        S, phases = (v.index_select(0, rows) for v in (self.features.frequencies, self.features.phases))
+        w, (first, others) = _rows(self.weights, rows), self._embedded_halves(left, right)
+        k, M, r = first.shape[1], S.shape[1], len(rows)
+        p = _cos_and_sin(torch.baddbmm(phases[:, None], first.expand(r, -1, -1), S[..., :k].mT))  # r x a x 2 x M
+        q = _cos_and_sin(others.expand(r, -1, -1) @ S[..., k:].mT)  # r x b x 2 x M
         p2, q2 = p * p[:, :, :1], q * q[:, :, :1]
         N = M - p2[:, :, 0].sum(2)[:, :, None] - q2[:, :, 0].sum(2)[:, None]  # r x a x b
         N.baddbmm_(p2[:, :, 0], q2[:, :, 0].mT, alpha=2).baddbmm_(p2[:, :, 1], q2[:, :, 1].mT, alpha=-2)
@@ -170,9 +175,9 @@ class FeatureFunction:
         to, signed = q.flatten(2).mT, torch.stack([w, -w], 2)  # signed: r x P x 2 x M
         values = [((p * signed[:, None, i]).flatten(2) @ to).mul_(scale) for i in range(w.shape[1])]
         if len(values) == 1:
-            return values[0].flatten(1)[: len(rows)]
+            return values[0].flatten(1)
         region = self.regions.region_of(product(left, right))  # ab
-        return torch.stack(values, 1).flatten(2).gather(1, region.expand(len(r), 1, -1))[: len(rows), 0]
+        return torch.stack(values, 1).flatten(2).gather(1, region.expand(r, 1, -1))[:, 0]
 
     def _embedded_halves(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         space, k = self.features.space, left.shape[1]
@@ -182,7 +187,7 @@ class FeatureFunction:
 
 
 def derivatives(x: Tensor, angles: Tensor, negated: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, gradients and Hessians of functions of `around`, each at one point x: b, b x D and b x D x D.
+    """Values (b), gradients (b x D) and Hessians (b x D x D) of functions of `around`, each at one point x, b x D.
 
     With angles a_j, `A = sum_j w_j cos a_j` and `N = sum_j cos^2 a_j`: `g = A N^-1/2`, differentiated twice.
     """
@@ -201,59 +206,81 @@ def derivatives(x: Tensor, angles: Tensor, negated: Tensor, w: Tensor) -> tuple[
 
 
 def _cos_and_sin(angles: Tensor) -> Tensor:
-    """Both of them, `... x M -> ... x 2 x M`."""
+    """Cosines, then sines, `... x M -> ... x 2 x M`."""
     both = angles.new_empty(*angles.shape[:-1], 2, angles.shape[-1])
     torch.cos(angles, out=both[..., 0, :])
     torch.sin(angles, out=both[..., 1, :])
     return both
 
 
+def _block(device: torch.device) -> int:
+    """The number of features that are evaluated at once."""
+    return _BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK
+
+
 def product(left: Tensor, right: Tensor) -> Tensor:
-    """The points `(left_i, right_j)`, `ab x D`, j fastest."""
+    """The points `(left_i, right_j)`, `ab x D`, j fastest; left: `a x D1`, right: `b x D2`."""
     a, b = len(left), len(right)
     return torch.cat([left[:, None].expand(-1, b, -1), right.expand(a, -1, -1)], 2).flatten(0, 1)
 
 
 def _rows(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Rows of a batch; a batch of one is shared by all rows."""
+    """Some rows of a batch; a batch of one, which all rows share, stays as it is."""
     return tensor if len(tensor) == 1 else tensor.index_select(0, rows)
 
 
 def block_features(
     n_features: int, dimension: int, lengthscales: Sequence[float], generator: np.random.Generator
 ) -> RandomFeatures:
-    """One shared map with a block of cos, sin pairs for each length-scale; on the CPU.
+    """Draw one shared map with a block of cosine and sine pairs for each length-scale: float64, on the CPU.
 
-    `phi(x) . phi(x')` approximates the mean of their SE kernels, and `||phi(x)|| = 1` exactly. The frequencies of a
-    block are a Sobol sequence, shifted at random, mapped to the normal law: the error is smaller than that of random
-    ones (Yang et al., Quasi-Monte Carlo feature maps, ICML 2014). Raises ValueError if the blocks do not divide M into
-    pairs.
+    `phi(x) . phi(x')` approximates the mean of the SE kernels, and `|phi(x)| = 1` exactly. The frequencies of a block
+    are a Sobol sequence, shifted at random, mapped to the normal law: the error is smaller than that of random ones
+    (Yang et al., Quasi-Monte Carlo feature maps, ICML 2014).
+
+    Args:
+        n_features: M, a multiple of twice the number of length-scales.
+        dimension: The number of coordinates of a point, D.
+        lengthscales: Length-scales in the unit cube.
+        generator: The source of the random shifts.
+
+    Raises:
+        SettingError: The blocks do not divide M into pairs, or a length-scale is not positive.
+
+    Example:
+        >>> block_features(40, 1, [0.1, 0.4], np.random.default_rng(0)).frequencies.shape
+        torch.Size([1, 40, 1])
     """
     checks.integer("n_features", n_features, minimum=1, maximum=checks.MOST_FEATURES)
-    if n_features % (2 * len(lengthscales)):
-        raise SettingError(
-            "n_features",
-            f"must be a multiple of {2 * len(lengthscales)} for pairs of each length-scale, got {n_features}",
-        )
-    pairs = n_features // 2 // len(lengthscales)
+    blocks = len(lengthscales)
+    if n_features % (2 * blocks):
+        rule = f"must be a multiple of {2 * blocks} for pairs of each length-scale, got {n_features}"
+        raise SettingError("n_features", rule)
+    pairs = n_features // 2 // blocks
     s, b = [], torch.zeros(1, pairs, dtype=torch.float64, device="cpu")
     for lengthscale in lengthscales:
         checks.positive("lengthscales", lengthscale)
         sequence = torch.quasirandom.SobolEngine(dimension).draw(pairs, dtype=torch.float64)
         u = (sequence + torch.from_numpy(generator.uniform(size=dimension))) % 1
         s += [torch.special.ndtri(u.clamp(_TAIL, 1 - _TAIL))[None] / lengthscale] * 2
-    return RandomFeatures(torch.cat(s, 1), torch.cat([b, b - math.pi / 2] * len(lengthscales), 1))
+    return RandomFeatures(torch.cat(s, 1), torch.cat([b, b - math.pi / 2] * blocks, 1))
 
 
 def shared_features(
     n_features: int, dimension: int, lengthscale: float, generator: np.random.Generator, paired: bool = False
 ) -> RandomFeatures:
-    """The one map that all agents of a run share (paper, Sec. 2): `s ~ N(0, l^-2 I)`, `b ~ U[0, 2 pi]`; on the CPU.
+    """Draw the one map that all agents of a run share (paper, Sec. 2), `s ~ N(0, l^-2 I)`: float64, on the CPU.
 
-    paired: use `cos(s.x), sin(s.x)` pairs of M/2 frequencies instead of random phases: an approximation of the
-    kernel with lower variance.
+    Args:
+        n_features: M.
+        dimension: The number of coordinates of a point, D.
+        lengthscale: l, in the unit cube.
+        generator: The source of the frequencies and phases.
+        paired: Cosine and sine pairs of M/2 frequencies instead of random phases `b ~ U[0, 2 pi]`: an approximation
+            of the kernel with lower variance. M must then be even.
 
-    Raises ValueError for a size or length-scale that is not positive, or an odd M with `paired`.
+    Raises:
+        SettingError: A size or the length-scale is not positive, or M is odd with `paired`.
     """
     checks.integer("n_features", n_features, minimum=1, maximum=checks.MOST_FEATURES)
     checks.positive("lengthscale", lengthscale)

@@ -1,10 +1,5 @@
-"""Fits of the agents' own GPs by GPyTorch's exact marginal log likelihood, all agents as one batch.
+"""Fits of the agents' own GPs, of any kernel, by GPyTorch's exact marginal log likelihood and Fisher scoring."""
 
-`fit` fits any kernel with its priors, by Fisher scoring; `se_likelihood` is another objective for the SE kernel of
-`hyperparameters.fit`.
-"""
-
-import gpytorch
 import torch
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from linear_operator.utils.errors import NanError, NotPSDError
@@ -12,15 +7,15 @@ from torch import Tensor
 
 from dpfbo.gp import batches, gpytorch_model, optimize
 from dpfbo.gp.gpytorch_model import Models
-from dpfbo.gp.own_gp import BOUNDS, Hyperparameters, KernelParameters, OwnGP
+from dpfbo.gp.own_gp import KernelParameters, OwnGP
 
 _STOPPING = optimize.Stopping(gradient=1e-4, relative_decrease=1e-5, max_iterations=50)
 _STEP = 1.0  # length of the longest step, in raw parameters
-_DIFFERENCE = 1e-4  # step of the differences for the information, in raw parameters
+_DIFFERENCE = 1e-4  # step of the difference quotients, in raw parameters
 
 
 def fit(x: Tensor, y: Tensor, own: OwnGP) -> KernelParameters:
-    """Maximise each agent's log marginal likelihood, with the log densities of its priors, from the settings' values.
+    """Maximise each agent's log marginal likelihood plus the log densities of its priors, from the settings' values.
 
     x: N x t x D; y: N x t. An agent whose likelihood is not finite at the start keeps the start.
     """
@@ -43,10 +38,10 @@ def fit(x: Tensor, y: Tensor, own: OwnGP) -> KernelParameters:
 
 
 def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models) -> tuple[Tensor, Tensor]:
-    """Log marginal likelihood with the priors' log densities, divided by t, and its gradient: N and N x p.
+    """Log marginal likelihood plus the priors' log densities, divided by t (N), and its gradient (N x p).
 
     x: N x t x D; y: N x t. The value is -inf where a covariance has no Cholesky factor: GPyTorch then gives no value
-    to any agent of the batch, so the batch is halved until that agent is alone.
+    for the whole batch, so the batch is halved until that agent is alone.
     """
     n = len(x)
     rows = batches.filled(n, batches.PRODUCTS, x.device)
@@ -63,10 +58,10 @@ def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models
 
 
 def information(hyper: KernelParameters, x: Tensor, models: Models) -> Tensor:
-    """Fisher information of the raw parameters, divided by t, `tr(A^-1 A_i A^-1 A_j) / (2 t)`: N x p x p.
+    """The Fisher information of the raw parameters divided by t, `tr(A^-1 A_i A^-1 A_j) / (2 t)`, N x p x p.
 
-    A is the covariance of the observations; `A_i = dA / d raw_i` is a difference quotient, exact enough for the length
-    and direction of a step. The identity where rounding leaves A without a Cholesky factor. x: N x t x D.
+    A is the covariance of the observations at x, N x t x D. `A_i = dA / d raw_i` is a difference quotient, exact enough
+    for the length and direction of a step. The result is the identity where rounding leaves A without a factor.
     """
     (n, p), t = hyper.raw.shape, x.shape[1]
     # each agent's parameters as they are, and with one of them moved
@@ -90,49 +85,3 @@ def _value_and_gradient(hyper: KernelParameters, x: Tensor, y: Tensor, models: M
         raw = gpytorch_model.parameters(model)
         slopes = torch.autograd.grad(value.sum(), raw, allow_unused=True, materialize_grads=True)
     return value.detach(), torch.cat([slope.reshape(len(x), -1) for slope in slopes], 1)
-
-
-class SEModel(gpytorch.models.ExactGP):
-    """The agents' GPs as one batched GPyTorch model, on the same hyper-parameters."""
-
-    def __init__(self, x: Tensor, y: Tensor, hyper: Hyperparameters) -> None:
-        batch = torch.Size([len(x)])
-        likelihood = gpytorch.likelihoods.GaussianLikelihood(
-            noise_constraint=gpytorch.constraints.GreaterThan(BOUNDS["noise"][0] / 2), batch_shape=batch
-        )
-        super().__init__(x, y, likelihood)
-        self.mean_module = gpytorch.means.ZeroMean(batch_shape=batch)
-        rbf = gpytorch.kernels.RBFKernel(batch_shape=batch)
-        self.covar_module = gpytorch.kernels.ScaleKernel(rbf, batch_shape=batch)
-        self.double()
-        rbf.lengthscale = hyper.lengthscale[:, None, None]
-        self.covar_module.outputscale = hyper.variance
-        likelihood.noise = hyper.noise[:, None]
-
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-def se_likelihood(theta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, None]:
-    """The same value and gradient as `hyperparameters.closed_form`, by GPyTorch and autograd; no Fisher information."""
-    hyper = Hyperparameters(*theta.exp().unbind(1))
-    with x.device:  # GPyTorch makes its parameters on the default device
-        model = SEModel(x, y, hyper).train()
-    raw = [model.covar_module.base_kernel.raw_lengthscale, model.covar_module.raw_outputscale]
-    raw.append(model.likelihood.noise_covar.raw_noise)
-    with gpytorch.settings.cholesky_max_tries(1), gpytorch.settings.fast_computations(log_prob=False):
-        value = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(x), y)
-    gradients = torch.autograd.grad(value.sum(), raw)
-    constraints = [
-        model.covar_module.base_kernel.raw_lengthscale_constraint,
-        model.covar_module.raw_outputscale_constraint,
-        model.likelihood.noise_covar.raw_noise_constraint,
-    ]
-    columns = []
-    for parameter, gradient, constraint, natural in zip(
-        raw, gradients, constraints, theta.exp().unbind(1), strict=True
-    ):
-        parameter = parameter.detach().requires_grad_()
-        slope = torch.autograd.grad(constraint.transform(parameter).sum(), parameter)[0]  # d natural / d raw
-        columns.append((gradient / slope).reshape(-1) * natural)
-    return value.detach(), torch.stack(columns, 1), None

@@ -1,25 +1,38 @@
-"""An agent's own Gaussian process: zero mean, SE kernel, hyper-parameters by maximum marginal likelihood.
+"""An agent's own Gaussian process: zero mean, SE kernel, hyper-parameters of maximum marginal likelihood.
 
-All agents are one batch. There are two objectives for the same fit: `closed_form` (the default), with derivatives
-written out and maximised by Newton's method (`profile_likelihood`), and `gpytorch`, GPyTorch's exact marginal log
-likelihood with autograd, maximised by BFGS. Their values and gradients agree to rounding (tested). Other kernels, and
-priors, are GPyTorch's alone (`gpytorch_fit`). It is imported where it is used: its import takes seconds.
+All agents are one batch. With R the kernel of variance 1, `eta = noise / variance`, `A = R + eta I` and `a = A^-1 y`,
+the marginal likelihood of t observations and its derivatives are
+
+    L = -y^T a / (2 variance) - log|A| / 2 - t log(2 pi variance) / 2
+    dL/dtheta_i = (a^T A_i a / variance - tr(A^-1 A_i)) / 2,    A_i = dA/dtheta_i
+
+(Rasmussen and Williams 2006, eq. 5.8 and 5.9). For given (log l, log eta) the best variance is `y^T a / t`, within
+its bounds, so that Newton's method searches two dimensions only, whatever the scale of y. `gpytorch_fit` fits other
+kernels, and this one on request. Modules of GPyTorch are imported where they are used: the import takes seconds.
 """
 
-from collections.abc import Callable
+import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from dpfbo.gp import optimize, profile_likelihood
+from dpfbo.gp import batches, newton
 from dpfbo.gp.own_gp import BOUNDS, AnyHyperparameters, Hyperparameters, KernelParameters, OwnGP
 from dpfbo.gp.posterior import cholesky
-from dpfbo.gp.profile_likelihood import squared_distances
 
-_STOPPING = optimize.Stopping(gradient=1e-4, relative_decrease=1e-5, max_iterations=30)
-_STEP = 1.0  # length of the first step, in logarithms of the hyper-parameters
+_LIMITS = newton.Limits(1e-5, 40)
+_LONGEST = 2.0  # length of the longest step, in logarithms
+_BLOCK = 2**19  # numbers in the Gram matrices of a block on a CPU
+_ACCELERATOR_BLOCK = 2**25
 
-Likelihood = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
+
+def check(own: OwnGP, dimension: int) -> None:
+    """Raise SettingError if the settings name a kernel that agents cannot have."""
+    if own.extensions:
+        from dpfbo.gp import gpytorch_model
+
+        gpytorch_model.check(own, dimension)
 
 
 def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> AnyHyperparameters:
@@ -32,77 +45,20 @@ def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> An
 
 
 def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -> AnyHyperparameters:
-    """Every agent's hyper-parameters, fitted from the values of the settings. x: N x t x D; y: N x t.
+    """Every agent's hyper-parameters, fitted from the values of the settings; x: N x t x D; y: N x t.
 
-    kernel_parameters: GPyTorch fits the kernel, whichever it is, by Fisher scoring.
+    kernel_parameters: return GPyTorch's parameters where it fits an SE kernel, too.
     """
-    if not kernel_parameters:
-        return fit(x, y, own.start(len(x), x.device), own.fit)
+    if own.fit == "closed_form":
+        return fit(x, y, own.start(len(x), x.device))
     from dpfbo.gp import gpytorch_fit
 
-    return gpytorch_fit.fit(x, y, own)
-
-
-def check(own: OwnGP, dimension: int) -> None:
-    """Raise SettingError if the settings name a kernel that agents cannot have."""
-    if own.extensions:
-        from dpfbo.gp import gpytorch_model
-
-        gpytorch_model.check(own, dimension)
-
-
-def se_kernel(D2: Tensor, hyper: Hyperparameters) -> Tensor:
-    """`variance * exp(-D2 / (2 l^2))`, `N x t x k -> N x t x k`."""
-    return (D2 * (-0.5 / hyper.lengthscale**2)[:, None, None]).exp_().mul_(hyper.variance[:, None, None])
-
-
-def fit(x: Tensor, y: Tensor, start: Hyperparameters, objective: str = "closed_form") -> Hyperparameters:
-    """Maximise each agent's log marginal likelihood over (log l, log variance, log noise), from `start`.
-
-    x: N x t x D; y: N x t. Returns the fitted hyper-parameters. An agent whose likelihood is not finite at the
-    start keeps the start.
-    """
-    if objective == "closed_form":
-        return profile_likelihood.fit(x, y, start)
-    likelihood = likelihood_of(objective)
-    low, high = (
-        torch.tensor(bound, dtype=x.dtype, device=x.device).log().expand(len(x), 3)
-        for bound in zip(*BOUNDS.values(), strict=True)
-    )
-    theta0 = torch.stack([start.lengthscale, start.variance, start.noise], 1).log()
-
-    def negative(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        value, gradient, information = likelihood(theta, x[rows], y[rows])
-        return -value, -gradient, information
-
-    first = torch.full((len(x),), _STEP, dtype=x.dtype, device=x.device)
-    theta, _ = optimize.minimize(negative, theta0, low, high, first, _STOPPING)
-    lengthscale, variance, noise = theta.exp().unbind(1)
-    return Hyperparameters(lengthscale, variance, noise)
-
-
-def closed_form(theta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, None]:
-    """Log marginal likelihood and its gradient, both divided by t; see `profile_likelihood`.
-
-    theta: N x 3 logarithms of (l, variance, noise); x: N x t x D; y: N x t. Returns N and N x 3; a value is -inf where
-    the covariance is not positive definite.
-    """
-    lengthscale, variance, noise = theta.exp().unbind(1)
-    k = profile_likelihood.terms(lengthscale, noise / variance, squared_distances(x, x), y)
-    return *profile_likelihood.log_likelihood(k, variance, x.shape[1]), None
-
-
-def likelihood_of(objective: str) -> Likelihood:
-    """The objective of a fit by its name, `closed_form` or `gpytorch`."""
-    if objective == "closed_form":
-        return closed_form
-    from dpfbo.gp.gpytorch_fit import se_likelihood
-
-    return se_likelihood
+    found = gpytorch_fit.fit(x, y, own)
+    return found if kernel_parameters else found.of_se_kernel()
 
 
 def gram_cholesky(x: Tensor, hyper: AnyHyperparameters, noise: Tensor) -> Tensor:
-    """Cholesky factors of `K(x, x) + noise I`, `N x t x t`."""
+    """Cholesky factors of `K(x, x) + noise I`, N x t x t; x: N x t x D; noise: N."""
     if isinstance(hyper, KernelParameters):
         from dpfbo.gp.gpytorch_model import gram
 
@@ -110,3 +66,155 @@ def gram_cholesky(x: Tensor, hyper: AnyHyperparameters, noise: Tensor) -> Tensor
     else:
         K = se_kernel(squared_distances(x, x), hyper)
     return cholesky(K + torch.diag_embed(noise[:, None].expand(-1, x.shape[1])))
+
+
+def se_kernel(D2: Tensor, hyper: Hyperparameters) -> Tensor:
+    """`variance * exp(-D2 / (2 l^2))` of squared distances, `N x t x k -> N x t x k`."""
+    return (D2 * (-0.5 / hyper.lengthscale**2)[:, None, None]).exp_().mul_(hyper.variance[:, None, None])
+
+
+def squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """`|a_i - b_j|^2`, `N x t x D, N x k x D -> N x t x k`."""
+    total = (a[:, :, None, 0] - b[:, None, :, 0]).square_()
+    for d in range(1, a.shape[-1]):
+        difference = a[:, :, None, d] - b[:, None, :, d]
+        total.addcmul_(difference, difference)
+    return total
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of the likelihood and its derivatives, each a number for every agent, N.
+
+    Indices i, j stand for derivatives by log l (`l`) and by log eta (`n`). ok: A is positive definite; yy: `y^T a`;
+    l, n: `a^T A_i a`; ll: `a^T A_ll a`; q_ij: `a^T A_i A^-1 A_j a`; tr_i: `tr(A^-1 A_i)`; tr_ll: `tr(A^-1 A_ll)`;
+    trr_ij: `tr(A^-1 A_i A^-1 A_j)`. `A_nn = A_n` and `A_ln = 0`.
+    """
+
+    ok: Tensor
+    log_det: Tensor
+    yy: Tensor
+    l: Tensor
+    n: Tensor
+    ll: Tensor
+    q_ll: Tensor
+    q_ln: Tensor
+    q_nn: Tensor
+    tr_l: Tensor
+    tr_n: Tensor
+    tr_ll: Tensor
+    trr_ll: Tensor
+    trr_ln: Tensor
+    trr_nn: Tensor
+
+
+def terms(lengthscale: Tensor, eta: Tensor, D2: Tensor, y: Tensor) -> Terms:
+    """The terms for lengthscale and eta (N each), squared distances D2 (N x t x t) and observations y (N x t)."""
+    scaled = D2 * lengthscale.square().reciprocal()[:, None, None]  # D2 / l^2
+    A = (-0.5 * scaled).exp_()  # R so far
+    A_l = scaled * A
+    A.diagonal(dim1=1, dim2=2).add_(eta[:, None])
+    L, info = torch.linalg.cholesky_ex(A)
+    failed = info.nonzero()[:, 0]
+    if len(failed):
+        L[failed] = torch.eye(L.shape[1], dtype=L.dtype, device=L.device)  # a factor with a zero has no inverse
+    W = torch.cholesky_inverse(L)  # A^-1
+    a = W @ y.unsqueeze(-1)  # N x t x 1
+    u, B, Wa = A_l @ a, W @ A_l, W @ a
+    scaled_l = scaled.mul_(A_l)  # A_ll + 2 A_l
+    l, n, tr_l, tr_n = _dot(a, u), eta * _dot(a, a), _trace(B), eta * _trace(W)
+    return Terms(
+        info == 0, 2 * L.diagonal(dim1=1, dim2=2).log().sum(1), _dot(y.unsqueeze(-1), a), l, n,
+        _dot(a, scaled_l @ a) - 2 * l, _dot(u, B @ a), eta * _dot(u, Wa), eta.square() * _dot(a, Wa),
+        tr_l, tr_n, (W * scaled_l).sum((1, 2)) - 2 * tr_l,
+        (B * B.mT).sum((1, 2)), eta * (B * W).sum((1, 2)), eta.square() * W.square().sum((1, 2)),
+    )  # fmt: skip
+
+
+def log_likelihood(k: Terms, variance: Tensor, t: int) -> tuple[Tensor, Tensor]:
+    """L (N) and its gradient by the logarithms of (l, variance, noise) (N x 3), both divided by t.
+
+    L is -inf where A is not positive definite.
+    """
+    value = -0.5 * (k.yy / variance + k.log_det + t * (2 * math.pi * variance).log())
+    by_noise = k.n / variance - k.tr_n
+    gradient = torch.stack([k.l / variance - k.tr_l, k.yy / variance - t - by_noise, by_noise], 1)
+    return torch.where(k.ok, value, -torch.inf) / t, 0.5 * gradient / t
+
+
+def profile(theta: Tensor, D2: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`-L / t` at the best variance (N), its gradient (N x 2) and Hessian (N x 2 x 2) by theta, log l and log eta."""
+    lengthscale, eta = theta.exp().unbind(1)
+    t, k = y.shape[1], terms(lengthscale, eta, D2, y)
+    v, free, given_noise = best_variance(k.yy, eta, t)
+    value, gradient = log_likelihood(k, v, t)
+    by_l, by_variance, by_noise = gradient.unbind(1)
+    # Hessian of -2 L by (log l, log eta) for a given variance; then the variance follows eta, or both
+    H_ll = (2 * k.q_ll - k.ll) / v + k.tr_ll - k.trr_ll
+    H_ln = 2 * k.q_ln / v - k.trr_ln
+    H_nn = (2 * k.q_nn - k.n) / v + k.tr_n - k.trr_nn
+    vl, vn, vv = k.l / v, k.n / v, k.yy / v
+    out = torch.where(free, 1 / vv, 0.0)
+    along = given_noise.to(v.dtype)  # the variance falls as eta grows
+    H_ll, H_ln = H_ll - out * vl * vl, H_ln - out * vl * vn - along * vl
+    H_nn = H_nn - out * vn * vn + along * (vv - 2 * vn)
+    slopes = torch.stack([-by_l, along * by_variance - (1 - along) * by_noise], 1)
+    hessian = torch.stack([H_ll, H_ln, H_ln, H_nn], 1).view(-1, 2, 2) * (0.5 / t)
+    return -value, slopes, hessian
+
+
+def fit(x: Tensor, y: Tensor, start: Hyperparameters) -> Hyperparameters:
+    """The hyper-parameters of maximum likelihood within `BOUNDS`, from the start's l and noise / variance.
+
+    x: N x t x D; y: N x t. An agent whose likelihood is not finite at the start keeps the start.
+    """
+    block = _BLOCK if x.device.type == "cpu" else _ACCELERATOR_BLOCK
+    found = [
+        _fit(x[rows], y[rows], start.select(rows))
+        for rows in torch.arange(len(x), device=x.device).split(max(batches.PRODUCTS, block // x.shape[1] ** 2))
+    ]
+    return Hyperparameters(*(torch.cat(values) for values in zip(*(vars(h).values() for h in found), strict=True)))
+
+
+@torch.inference_mode()  # saves a tenth of the time of small operations
+def _fit(x: Tensor, y: Tensor, start: Hyperparameters) -> Hyperparameters:
+    D2 = squared_distances(x, x)
+    (low_l, high_l), (low_v, high_v), (low_n, high_n) = (BOUNDS[name] for name in ("lengthscale", "variance", "noise"))
+    low, high = (
+        torch.tensor(bound, dtype=x.dtype, device=x.device).log().expand(len(x), 2)
+        for bound in ((low_l, low_n / high_v), (high_l, high_n / low_v))
+    )
+    theta = torch.stack([start.lengthscale, start.noise / start.variance], 1).log()
+    longest = torch.full_like(theta[:, 0], _LONGEST)
+    theta, value = newton.minimize(profile, theta, low, high, longest, _LIMITS, (D2, y))
+    lengthscale, eta = theta.exp().unbind(1)
+    A = (D2 * (-0.5 / lengthscale.square())[:, None, None]).exp_() + torch.diag_embed(eta[:, None].expand_as(y))
+    L, _ = torch.linalg.cholesky_ex(A)
+    yy = torch.linalg.solve_triangular(L, y.unsqueeze(-1), upper=False).square().sum((1, 2))
+    v, _, _ = best_variance(yy, eta, y.shape[1])
+    found = value.isfinite()
+    return Hyperparameters(*(
+        torch.where(found, new.clamp(*bound), old)
+        for new, old, bound in zip((lengthscale, v, eta * v), vars(start).values(), BOUNDS.values(), strict=True)
+    ))  # fmt: skip
+
+
+def best_variance(yy: Tensor, eta: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The variance of largest likelihood within the bounds of variance and noise, N, and two masks.
+
+    The first is true where the variance is free of bounds, the second where the noise is at one of its bounds, so that
+    the variance is `bound / eta`.
+    """
+    (low_v, high_v), (low_n, high_n) = BOUNDS["variance"], BOUNDS["noise"]
+    low, high, best = low_n / eta, high_n / eta, yy / t
+    v = best.clamp(low.clamp(min=low_v), high.clamp(max=high_v))
+    free = v == best
+    return v, free, ~free & ((v == low) | (v == high))
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum((1, 2))
+
+
+def _trace(matrices: Tensor) -> Tensor:
+    return matrices.diagonal(dim1=1, dim2=2).sum(1)

@@ -1,8 +1,8 @@
-"""Batched Newton minimisation in boxes: many small problems as one batch, each with a trust region of its own.
+"""Batched Newton minimisation in boxes: many small problems as one batch, each with its own trust region.
 
-An iteration evaluates every running problem once: a step that fails is tried again, shorter, while the others go on.
-So the number of operations does not depend on the slowest line search. A problem takes the path that it would take
-alone; problems that have converged leave the batch.
+Every iteration evaluates each running problem once. A step that fails is tried again, shorter, in the next iteration,
+so no problem waits for the line search of another. A problem takes the path that it would take alone; problems that
+have converged leave the batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,21 +13,21 @@ from torch import Tensor
 
 from dpfbo.gp import batches, optimize
 
-# values (b), gradients (b x D) and Hessians (b x D x D) at points x (b x D) of problems, given the rows of their data
+# values (b), gradients (b x D) and Hessians (b x D x D) at points x (b x D), given the problems' rows of the data
 Function = Callable[..., tuple[Tensor, Tensor, Tensor]]
 
 ARMIJO = 1e-4
 HOPE = 2.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
-NEAR = 0.02  # fraction of the box: coordinates closer to a bound, and within the radius, may go straight to it
-SHORTER = 0.25  # times the length of a step that failed: that of the next one
-_RUNNING = 0.7  # share of a batch below which converged problems are taken out
+NEAR = 0.02  # fraction of the box: coordinates closer to a bound than this, and than the radius, may move to it at once
+SHORTER = 0.25  # length of the next step after one that failed, relative to that one
+_RUNNING = 0.7  # share of running problems below which the others leave the batch
 FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a step divides by
 TINY = 1e-300
 
 
 @dataclass(frozen=True)
 class Limits:
-    """A problem stops when its next step promises a decrease of at most `decrease`, all after `evaluations` steps."""
+    """A problem stops when its next step promises at most this decrease, or after this number of steps."""
 
     decrease: float
     evaluations: int
@@ -37,8 +37,9 @@ class Limits:
 class _Problems:
     """The problems of a batch.
 
-    state: b x K, one row a problem, of x (D), gradient (D), Hessian (D D), value, and the length of the longest next
-    step. fixed: b x (3 D + 1), of lower and upper corner, `NEAR` of the box, and the largest length of a step.
+    rows: b, the places of the problems in the whole batch. group: b, see `minimize`. state: b rows of x (D), gradient
+    (D), Hessian (D D), value, and radius, the length of the longest next step. fixed: b rows of lower corner (D), upper
+    corner (D), `NEAR` of the box (D), and the largest radius. data: the problems' rows of the function's data.
     """
 
     rows: Tensor
@@ -59,25 +60,20 @@ class _Problems:
 
 
 def minimize(
-    function: Function,
-    x0: Tensor,
-    lower: Tensor,
-    upper: Tensor,
-    longest: Tensor,
-    limits: Limits,
-    data: Sequence[Tensor],
-    group: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+    function: Function, x0: Tensor, lower: Tensor, upper: Tensor, longest: Tensor, limits: Limits,
+    data: Sequence[Tensor], group: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Minimise B functions of D variables, each within its own box.
 
     A step is `-|H|^-1 g`, with the absolute eigenvalues of the Hessian, on the coordinates that are not held at a
-    bound; no longer than the problem's radius, which a step that decreases the value too little shrinks and any other
-    doubles, up to `longest`.
+    bound, and no longer than the problem's radius. A step that decreases the value too little is not taken, and the
+    radius shrinks; any other step doubles the radius, up to `longest`.
 
-    x0, lower, upper: B x D; longest: B. data: tensors with one row a problem, which the function gets after the
-    points. group: B, the group of each start, if only the best of a group is needed: a start ends as soon as `HOPE`
-    times the predicted decrease of its next step would not reach its group's best value. Returns the best points
-    (B x D) and their values (B). A problem whose value or derivatives at x0 are not finite stays there, at infinity.
+    x0, lower, upper: B x D, the starts and the corners of the boxes; longest: B, the largest radii. data: tensors with
+    one row for each problem, which the function gets after the points. group: B, the group of each start, if only the
+    best of a group is needed: a start ends as soon as `HOPE` times the decrease that its next step promises would not
+    reach its group's best value. Returns the best points (B x D) and their values (B). A problem whose value or
+    derivatives at x0 are not finite stays there, and its value is infinite.
     """
     (B, D), device = x0.shape, x0.device
     if B == 0:
@@ -115,7 +111,7 @@ def _packed(x: Tensor, f: Tensor, g: Tensor, H: Tensor, radius: Tensor) -> Tenso
 
 
 def _finite(state: Tensor, D: int) -> Tensor:
-    """The state; a problem with a number that is not finite has no derivatives, and infinity as its value."""
+    """The state, in which a problem with a number that is not finite gets derivatives of 0 and an infinite value."""
     failed = ~state.sum(1).isfinite()
     state[:, D:-2].masked_fill_(failed[:, None], 0.0)
     state[:, -2].masked_fill_(failed, torch.inf)
@@ -123,9 +119,9 @@ def _finite(state: Tensor, D: int) -> Tensor:
 
 
 def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running: Tensor) -> Tensor:
-    """The state after the steps d (b x D) of the running problems, as far as they decrease the values enough.
+    """The state after those steps d (b x D) of running problems that decrease the values enough.
 
-    A problem that is not running does not move; its radius shrinks, so that it does not run again.
+    length: b, that of the steps. The radius of all other problems shrinks; those that are not running stay so.
     """
     D, (old, slope, _, before, radius) = b.D, b.unpacked()
     x = (old + d).clamp_(b.fixed[:, :D], b.fixed[:, D : 2 * D])
@@ -138,9 +134,9 @@ def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running:
 
 
 def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
-    """The next step of each problem, b x D, and its length.
+    """The next step of each problem, b x D, and its length, b.
 
-    Coordinates close to a bound that a descent would push outward move to the bound, whatever the curvature.
+    Coordinates that a descent pushes towards a bound nearby move to the bound, whatever the curvature.
     """
     D = x.shape[1]
     room = torch.where(g > 0, fixed[:, :D], fixed[:, D : 2 * D]) - x

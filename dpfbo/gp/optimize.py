@@ -1,8 +1,8 @@
-"""Batched box-constrained minimisation: many small problems as one batch of tensors.
+"""Batched minimisation in boxes by BFGS, or by Newton's method: many small problems as one batch of tensors.
 
-Steps are projected Newton steps if the Hessian is given, else projected BFGS steps. Each problem has its own
-curvature, line search and stopping test, so it takes the path that it would take alone; converged problems leave the
-batch.
+Steps are projected Newton steps if the function gives Hessians, else projected BFGS steps. Each problem has its own
+curvature, line search and stopping test, and so takes the path that it would take alone; converged problems leave the
+batch. `newton` needs exact Hessians, and is faster with them.
 """
 
 from collections.abc import Callable
@@ -19,14 +19,14 @@ Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor | None]]
 _ARMIJO = 1e-4
 _MAX_BACKTRACKS = 12
 _HOPE = 6.0  # times `-d.g`: the decrease that a start may still reach (1/2 for a quadratic; tests count lost starts)
-_NEAR = 1e-6  # fraction of the box: coordinates closer to a bound count as at it
+_NEAR = 1e-6  # fraction of the box: coordinates closer to a bound than this count as lying on it
 _MATRICES = 2**19  # matrices whose eigenvalues are computed at once
 _FLATTEST = 1e-6  # smallest curvature, relative to the largest, that a Newton step divides by
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """The stopping rules of each problem: the two tests of L-BFGS-B, and its iteration limit."""
+    """The two stopping tests of L-BFGS-B, applied to each problem, and its limit of iterations."""
 
     gradient: float = 1e-5
     relative_decrease: float = 2.2e-9
@@ -35,7 +35,7 @@ class Stopping:
 
 @dataclass
 class _Batch:
-    """The problems that are still running. curvature: Hessians, given (Newton) or estimated (BFGS)."""
+    """The b problems that are still running; curvature: their Hessians, given (Newton) or estimated (BFGS)."""
 
     rows: Tensor
     x: Tensor
@@ -53,32 +53,26 @@ class _Batch:
 
 
 def minimize(
-    function: Function,
-    x0: Tensor,
-    lower: Tensor,
-    upper: Tensor,
-    step: Tensor,
-    stopping: Stopping = Stopping(),
+    function: Function, x0: Tensor, lower: Tensor, upper: Tensor, step: Tensor, stopping: Stopping = Stopping(),
     group: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Minimise B functions of D variables, each within its own box.
 
-    x0, lower, upper: B x D. step: B, the length of a steepest-descent step (the first of BFGS), and of the longest
-    Newton step. group: B, the group of each start, if only the best start of a group is needed: a start leaves the
-    batch as soon as `_HOPE` times the predicted decrease of its next step would not reach its group's best value.
-    Returns the best points (B x D) and their values (B). A problem whose value at x0 is not finite stays there.
+    After a BFGS step that decreases the value too little, or a Newton step that does not decrease it at all, the
+    curvature may be poor: a step along the negative gradient follows before the problem counts as converged.
 
-    A BFGS step that decreases the value too little, and a Newton step that does not decrease it at all, is followed
-    by one along the negative gradient before the problem counts as converged: its curvature may have been poor.
+    x0, lower, upper: B x D, the starts and the corners of the boxes. step: B, the length of steps along the gradient
+    (the first of BFGS), and of the longest Newton step. group: B, the group of each start, if only the best of a group
+    is needed: a start ends as soon as `_HOPE` times the decrease that its next step promises would not reach its
+    group's best value. Returns the best points (B x D) and their values (B). A problem whose value at x0 is not finite
+    stays there.
     """
     function = _padded(function)
-    x = x0.clamp(lower, upper)
-    f, g, H = function(x, torch.arange(len(x0), device=x.device))
+    x, rows = x0.clamp(lower, upper), torch.arange(len(x0), device=x0.device)
+    f, g, H = function(x, rows)
     newton = H is not None
     curvature = torch.eye(x.shape[1], dtype=x.dtype, device=x.device).expand(len(x), -1, -1) if H is None else H
-    batch = _Batch(
-        torch.arange(len(x0), device=x.device), x, f, g, curvature, torch.full_like(f, not newton, dtype=torch.bool)
-    )
+    batch = _Batch(rows, x, f, g, curvature, torch.full_like(f, not newton, dtype=torch.bool))
     x_best, f_best = x.clone(), f.clone()
     n_groups = 0 if group is None or len(group) == 0 else int(group.max()) + 1
     batch = batch.keep(torch.isfinite(f))
@@ -113,7 +107,7 @@ def minimize(
 
 
 def _padded(function: Function) -> Function:
-    """The function on padded batches: its value at a point does not depend on the other points (`dpfbo.gp.batches`)."""
+    """The function on padded batches, so that values at a point do not depend on the other points (`batches`)."""
 
     def evaluate(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         n = len(rows)
@@ -127,10 +121,10 @@ def _padded(function: Function) -> Function:
 
 
 def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bool) -> Tensor:
-    """A descent direction.
+    """A descent direction of each problem, b x D.
 
-    Coordinates (nearly) at a bound that a descent would push outward move to the bound. The others take the Newton or
-    BFGS step, or follow the negative gradient where `steepest` is True.
+    Coordinates on a bound, or nearly, that a descent would push outward move to the bound. The others take the Newton
+    or BFGS step, or follow the negative gradient where `steepest` is True.
     """
     near = torch.minimum(_projected_gradient(b, lower, upper), _NEAR * (upper - lower).amax(1))[:, None]
     to_lower, to_upper = (b.x - lower <= near) & (b.g > 0), (upper - b.x <= near) & (b.g < 0)
@@ -145,7 +139,7 @@ def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bo
 
 
 def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
-    """`-|H|^-1 g` on the coordinates not held, |H| with the absolute eigenvalues: descent at saddles too."""
+    """`-|H|^-1 g` on the coordinates that are not held; |H| has absolute eigenvalues, for a descent at saddles, too."""
     free = (~held).to(g.dtype)
     values, vectors = eigh(free[:, :, None] * H * free[:, None, :] + torch.diag_embed(1 - free))
     values = values.abs()
@@ -155,9 +149,9 @@ def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
 
 
 def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of B symmetric matrices, `_MATRICES` at a time.
+    """Eigenvalues and eigenvectors of symmetric matrices, B x D x D, `_MATRICES` at a time.
 
-    CUDA's solver for small matrices takes a workspace of about 1050 numbers a matrix, which it counts in 32 bits.
+    CUDA's solver for small matrices has a workspace of about 1050 numbers a matrix, which it counts in 32 bits.
     """
     parts = [torch.linalg.eigh(part) for part in matrices.split(_MATRICES)]
     if len(parts) == 1:
@@ -167,19 +161,19 @@ def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _hopeful(b: _Batch, predicted: Tensor, f_best: Tensor, group: Tensor, n_groups: int) -> Tensor:
-    """A mask of the starts that may still become the best of their group (the best one always may)."""
+    """A mask of the starts that may still become the best of their group; the best one always may."""
     best = torch.full((n_groups,), torch.inf, dtype=f_best.dtype, device=f_best.device)
     best = best.scatter_reduce(0, group, f_best, "amin")[group[b.rows]]
     return (b.f - _HOPE * predicted <= best) | (b.f <= best)
 
 
 def _projected_gradient(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
-    """Largest entry of the projected gradient; comparisons with NaN end a problem."""
+    """The largest entry of each projected gradient, b; it is NaN, and ends the problem, where a number is."""
     return ((b.x - b.g).clamp(lower, upper) - b.x).abs().amax(1)
 
 
 def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor, upper: Tensor) -> _Batch:
-    """Backtrack along the projected direction until the Armijo condition holds; if it never does, do not move."""
+    """Backtrack along the projected direction until the Armijo condition holds; a problem where it never does stays."""
     new, ok, slope = _trial(function, b, direction, lower, upper)
     todo = (~ok).nonzero()[:, 0]
     if len(todo) == 0:
@@ -202,7 +196,7 @@ def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor
 
 
 def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Tensor) -> tuple[_Batch, Tensor, Tensor]:
-    """The problems after a step, a mask of those that meet the Armijo condition, and slopes along the projection."""
+    """The problems after a step, a mask of those that meet the Armijo condition, and the slopes along the step."""
     x = (b.x + step).clamp(lower, upper)
     f, g, H = function(x, b.rows)
     slope = ((x - b.x) * b.g).sum(1)
@@ -211,14 +205,14 @@ def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Te
 
 
 def _shrink(f0: Tensor, f1: Tensor, slope: Tensor) -> Tensor:
-    """The fraction of the step, within [0.1, 0.5], that minimises the parabola through the failed trial."""
+    """The fraction of the step, in [0.1, 0.5], that minimises the parabola through the failed trial."""
     return torch.nan_to_num(-slope / (2 * (f1 - f0 - slope)), nan=0.1).clamp(0.1, 0.5)
 
 
 def _bfgs(old: _Batch, new: _Batch) -> Tensor:
-    """BFGS update of the Hessian estimates where the measured curvature `s.d` is positive.
+    """The estimates of the Hessians after a BFGS update, where the measured curvature `s.d` is positive.
 
-    After a steepest-descent step the estimate starts anew from that curvature.
+    After a step along the gradient the estimate starts anew from that curvature.
     """
     s, d = new.x - old.x, new.g - old.g
     sd, dd = (s * d).sum(1), (d * d).sum(1)
@@ -227,7 +221,5 @@ def _bfgs(old: _Batch, new: _Batch) -> Tensor:
     B = torch.where((old.steepest & good)[:, None, None], scaled, old.curvature)
     Bs = (B @ s.unsqueeze(-1)).squeeze(-1)
     sBs = (s * Bs).sum(1).clamp(min=1e-300)[:, None, None]
-    updated = (
-        B - Bs[:, :, None] * Bs[:, None, :] / sBs + d[:, :, None] * d[:, None, :] / sd.clamp(min=1e-300)[:, None, None]
-    )
-    return torch.where(good[:, None, None], updated, B)
+    gained = d[:, :, None] * d[:, None, :] / sd.clamp(min=1e-300)[:, None, None]
+    return torch.where(good[:, None, None], B - Bs[:, :, None] * Bs[:, None, :] / sBs + gained, B)

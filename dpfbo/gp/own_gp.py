@@ -18,7 +18,10 @@ _EXTENSIONS = {"kernel": "rbf", "ard": False, "warp": False, "priors": False}  #
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """SE kernel `variance * exp(-|x - x'|^2 / (2 lengthscale^2))` and variance of the observation noise; N each."""
+    """The hyper-parameters of N agents' SE kernels `variance * exp(-|x - x'|^2 / (2 lengthscale^2))`, N each.
+
+    noise: the variance of the observation noise.
+    """
 
     lengthscale: Tensor
     variance: Tensor
@@ -30,21 +33,30 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class OwnGP:
-    """The settings of each agent's own GP.
+    """The settings of each agent's own Gaussian process, whose mean is zero.
 
-    fit: `closed_form` or `gpytorch` maximises the marginal likelihood whenever the number of observations is a
-    multiple of `every`, each time from the values here; `given` keeps the values here. lengthscale (in the unit cube),
-    variance, noise (variance of an observation): start or given values; `closed_form` starts from lengthscale and
-    noise / variance, whatever the scale of the observations.
+    A fit maximises the marginal likelihood. It is due whenever the number of observations is a multiple of `every`,
+    and begins each time from the values here. Settings other than the first five and `standardize` are GPyTorch's:
+    they need `fit="gpytorch"`, or a kernel `fit="given"`.
 
-    standardize: an agent's model and messages see its observations less their mean and over their standard deviation;
-    with a private prior, that of its initial observations. The values here are then in these units.
+    Args:
+        fit: `closed_form` or `gpytorch`, who fits; or `given`, to keep the values here.
+        every: The number of observations between two fits.
+        lengthscale: Start or given value, in the unit cube.
+        variance: Start or given value; the closed form starts from noise / variance, whatever the observations' scale.
+        noise: Start or given variance of the observation noise.
+        kernel: `rbf` (SE), `matern32`, `matern52`, or the `_target_` of a kernel of GPyTorch with its arguments. Every
+            kernel is multiplied by `variance`.
+        ard: A length-scale for every axis.
+        warp: Kumaraswamy's warp of every axis, `1 - (1 - x^a)^b`, with fitted a and b.
+        priors: Normal densities of the logarithms of length-scales, variance and noise; their modes are the values
+            here.
+        standardize: An agent's model and messages see its observations less their mean and over their standard
+            deviation (with a private prior, those of its initial observations). The values here are in these units.
 
-    All other settings are GPyTorch's, which fits them (`fit` is then `gpytorch` or `given`). kernel: `rbf` (SE),
-    `matern32`, `matern52`, or the `_target_` of a kernel of GPyTorch with its arguments; every kernel is multiplied by
-    `variance`. ard: a length-scale for every axis. warp: Kumaraswamy's warp of every axis, `1 - (1 - x^a)^b`, with
-    fitted a and b. priors: normal densities of the logarithms of length-scales, variance and noise, whose modes are
-    the values here.
+    Example:
+        >>> OwnGP(every=5).due(10), OwnGP(every=5).due(11), OwnGP("given").due(10)
+        (True, False, False)
     """
 
     fit: str = "closed_form"
@@ -80,7 +92,7 @@ class OwnGP:
 
     @property
     def extensions(self) -> list[str]:
-        """The settings, as `kernel=matern52`, that the closed form does not have."""
+        """The settings that the closed form does not have, such as `kernel=matern52`."""
         differ = {name: getattr(self, name) for name, plain in _EXTENSIONS.items() if getattr(self, name) != plain}
         return [f"{name}={value}" for name, value in differ.items()]
 
@@ -90,11 +102,11 @@ class OwnGP:
         return Hyperparameters(self.lengthscale * one, self.variance * one, self.noise * one)
 
     def fitted(self, n_init: int, n_observations: int) -> bool:
-        """True if the values are given, or the agents have fitted theirs once by this number of observations."""
+        """Tell whether, at this number of observations, the values are given or have been fitted at least once."""
         return self.fit == "given" or n_observations // self.every * self.every >= n_init
 
     def due(self, n_observations: int) -> bool:
-        """True if the agents refit at this number of observations."""
+        """Tell whether the agents fit at this number of observations."""
         return self.fit != "given" and n_observations % self.every == 0
 
 
@@ -102,8 +114,8 @@ class OwnGP:
 class KernelParameters:
     """The hyper-parameters of N agents' GPs with a kernel of GPyTorch.
 
-    own: the settings that say which kernel. raw: N x p, GPyTorch's raw parameters, which are the logarithms of the
-    positive ones: noise variance, kernel variance, then the kernel's own and the warp's.
+    own: the settings that name the kernel. raw: N x p, GPyTorch's raw parameters: noise variance, kernel variance, then
+    the kernel's own and the warp's. Those of positive parameters are logarithms.
     """
 
     own: OwnGP
@@ -114,8 +126,13 @@ class KernelParameters:
 
     @property
     def noise(self) -> Tensor:
-        """Variance of the observation noise, N."""
+        """The variance of the observation noise, N."""
         return self.raw[:, 0].exp()
+
+    def of_se_kernel(self) -> Hyperparameters:
+        """The same hyper-parameters of a plain SE kernel."""
+        noise, variance, lengthscale = self.raw.exp().unbind(1)
+        return Hyperparameters(lengthscale, variance, noise)
 
 
 AnyHyperparameters = Hyperparameters | KernelParameters

@@ -1,6 +1,6 @@
-"""The message of an agent (eq. 2): one draw from the weight-space posterior under shared random features.
+"""Draws from the weight-space posterior under random features, such as the message of an agent (eq. 2).
 
-With `Phi` the `t x M` features of the agent's own observations and noise variance `lam`:
+With `Phi` the `t x M` features of the agent's t observations y, and noise variance `lam`:
 
     Sigma = Phi^T Phi + lam I,    nu = Sigma^-1 Phi^T y,    omega ~ N(nu, lam Sigma^-1)    (eq. 2)
 
@@ -8,23 +8,23 @@ Matheron's rule gives the same law from the `t x t` matrix `K = Phi Phi^T + lam 
 
     omega = w0 + Phi^T K^-1 (y - Phi w0 - e),    w0 ~ N(0, I_M),    e ~ N(0, lam I_t).
 
-Agents are a batch dimension everywhere.
+The first dimension of all tensors is that of the N agents.
 """
 
 import torch
 from torch import Tensor
 
-_JITTERS = (1e-10, 1e-8)  # relative to the mean of the diagonal, tried in this order where a factorisation fails
+_JITTERS = (1e-10, 1e-8)  # of the mean diagonal, added in this order to matrices that cannot be factorised
 
 
 class FactorisationError(ArithmeticError):
-    """A Gram matrix could not be factorised, not even with the stated jitter."""
+    """A Gram matrix is not positive definite, not even with jitter on its diagonal."""
 
 
 def cholesky(K: Tensor) -> Tensor:
-    """Lower Cholesky factors of `N x t x t` matrices; adds at most 1e-8 of the mean diagonal.
+    """Lower Cholesky factors of `N x t x t` matrices, with at most 1e-8 of the mean diagonal added where need be.
 
-    Raises FactorisationError if a matrix is not positive definite even so.
+    FactorisationError if a matrix is not positive definite even so.
     """
     L, info = torch.linalg.cholesky_ex(K)
     failed = _failed(L, info)
@@ -47,10 +47,15 @@ def _failed(L: Tensor, info: Tensor) -> Tensor:
 
 
 def sample_weights(Phi: Tensor, L: Tensor, y: Tensor, w0: Tensor, e: Tensor) -> Tensor:
-    """Posterior draws of the weights by Matheron's rule.
+    """Posterior draws omega of the weights by Matheron's rule, N x M.
 
     Phi: N x t x M; L: N x t x t, the Cholesky factor of `Phi Phi^T + lam I`; y: N x t; w0: N x M prior draws;
-    e: N x t noise draws. Returns omega, N x M. With w0 = 0 and e = 0 it is the posterior mean nu.
+    e: N x t noise draws. With w0 = 0 and e = 0 a draw is the posterior mean nu.
+
+    Example:
+        >>> Phi, y = torch.eye(2)[None], torch.tensor([[1.0, 2.0]])
+        >>> sample_weights(Phi, cholesky(2 * torch.eye(2)[None]), y, torch.zeros(1, 2), torch.zeros(1, 2))
+        tensor([[0.5000, 1.0000]])
     """
     residual = y - (Phi @ w0.unsqueeze(-1)).squeeze(-1) - e  # N x t
     v = torch.cholesky_solve(residual.unsqueeze(-1), L)  # N x t x 1
@@ -58,6 +63,6 @@ def sample_weights(Phi: Tensor, L: Tensor, y: Tensor, w0: Tensor, e: Tensor) -> 
 
 
 def mean_weights(Phi: Tensor, L: Tensor, y: Tensor) -> Tensor:
-    """Posterior means of the weights, `nu = Sigma^-1 Phi^T y = Phi^T K^-1 y`. Shapes as in `sample_weights`."""
+    """Posterior means of the weights, `nu = Sigma^-1 Phi^T y = Phi^T K^-1 y`; shapes as in `sample_weights`."""
     v = torch.cholesky_solve(y.unsqueeze(-1), L)  # N x t x 1
     return (Phi.mT @ v).squeeze(-1)

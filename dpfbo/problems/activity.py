@@ -11,6 +11,7 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.problems.objectives.softmax_regression import DataSets, Settings, data_sets, fit, validation_accuracy
+from dpfbo.problems.problem import ScoreProblem
 from dpfbo.problems.readers.data_files import data_file
 from dpfbo.problems.readers.har import ACTIVITIES, ARCHIVE, COMPACT, load_subjects
 from dpfbo.rng import Streams
@@ -20,25 +21,34 @@ _FILES = {"auto": (ARCHIVE, COMPACT), "official": (ARCHIVE,), "recomputed": (COM
 
 
 @dataclass(frozen=True)
-class Activity:
-    """30 subjects of UCI HAR (Anguita et al. 2013); x = (rows a batch, L2, learning rate) of logistic regression.
+class Activity(ScoreProblem):
+    """A classifier for each of 30 subjects of UCI HAR (Anguita et al. 2013); y is its validation accuracy.
 
-    One agent is one subject, its windows split at random in halves, stratified by activity and standardised on the
-    training half. Neighbouring windows of a recording overlap by half, so most of the validation half was partly seen
-    in training: errors compare hyper-parameters, and are too small for new recordings. y = accuracy on the
-    validation half of multinomial logistic regression trained by plain mini-batch SGD from zero for `epochs` epochs
-    with a constant learning rate (`objectives.softmax_regression`). The orders of the rows come from the stream
-    `sgd_order`. Accuracy counts 0 where the training diverges. Metric: validation error, 1 - y.
+    An agent is one subject, whose windows are split at random in halves, stratified by activity and standardised on the
+    training half. Neighbouring windows of a recording overlap by half, so training has partly seen most of the
+    validation half: errors compare hyper-parameters, and are too small for new recordings. The classifier is
+    multinomial logistic regression, trained from zero by plain mini-batch SGD with a constant learning rate
+    (`objectives.softmax_regression`); the stream `sgd_order` gives the orders of the rows. Accuracy is 0 where the
+    training diverges. The metric is the validation error, 1 - y.
 
-    The paper gives the ranges, batch size [128, 512], L2 [1e-6, 10], learning rate [1e-6, 1], neither the scale
-    of the axes nor the epochs; both are our choice. scale: `log`, L2 and learning rate are searched, and recorded in
-    x, as log10 in [-6, 1] and [-6, 0]; `linear`, in their own units, where training diverges in more than half of
-    the box (learning rate times L2 above 2). A batch size is rounded to an integer; a subject has at most 204
-    training rows, so most batch sizes mean gradient descent on all of them.
+    Points x are (rows a batch, L2, learning rate). The paper gives the ranges [128, 512], [1e-6, 10] and [1e-6, 1],
+    neither the scale of the axes nor the epochs; both are our choice. A batch size is rounded to an integer; a subject
+    has at most 204 training rows, so most batch sizes mean gradient descent on all of them.
 
-    n_agents: N, for the first N subjects. features: `official`, the archive of the UCI repository; `recomputed`, the
-    compact file with "UCI HAR, recomputed features" (`readers.har`); `auto`, the archive if it exists, else the
-    compact file; `name` says which. data_dir: see `readers.data_files`. Raises MissingData if there is no file.
+    Args:
+        n_agents: N, for the first N subjects.
+        scale: `log`, L2 and learning rate are searched, and recorded in x, as log10 in [-6, 1] and [-6, 0]; or
+            `linear`, in their own units, where training diverges in more than half of the box (learning rate times L2
+            above 2).
+        epochs: The number of epochs of the training.
+        split_seed: The seed of the halves.
+        features: `official`, the archive of the UCI repository; `recomputed`, the compact file with "UCI HAR,
+            recomputed features" (`readers.har`); or `auto`, the archive if it exists, else the compact file. `name`
+            says which.
+        data_dir: The data folder, see `readers.data_files`.
+
+    Raises:
+        MissingData: There is no file; ValueError if it is another one.
     """
 
     n_agents: int = 30
@@ -65,10 +75,6 @@ class Activity:
         return data_file(self.data_dir, _FILES[self.features], None if self.features == "recomputed" else "har")
 
     @property
-    def data_files(self) -> tuple[Path, ...]:
-        return (self._path,)
-
-    @property
     def name(self) -> str:
         return f"activity_{self.found}"
 
@@ -87,27 +93,20 @@ class Activity:
     def noise_variance(self) -> float | None:
         return None
 
-    @property
-    def reference(self) -> Tensor:
-        return torch.ones(self.n_agents, dtype=torch.float64, device="cpu")
-
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         data = _data(self._path, self.split_seed, x.device)[agents]
         shape = (*x.shape[:2], self.epochs, data.gram.shape[-1])
         order = streams.uniform("sgd_order", agents, round, shape[1] * shape[2] * shape[3]).view(shape)
-        # torch.pow rounds by a number's position in its tensor, and so by the agents that share the call
+        # torch.pow would round by a number's position in its tensor, and so by the agents that share the call
         rates = (math.log(10) * x[..., 1:]).exp() if self.scale == "log" else x[..., 1:]
         l2, learning_rate = rates.float().unbind(-1)
         settings = Settings(x[..., 0].round().long(), l2, learning_rate)
         return validation_accuracy(data, *fit(data, settings, self.epochs, order))
 
-    def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return y
-
 
 @cache
 def _data(path: Path, split_seed: int, device: torch.device) -> DataSets:
-    """All subjects of the file, so that shapes, and with them rounding, do not depend on n_agents."""
+    """The data of all subjects of the file, so that shapes, and with them rounding, do not depend on n_agents."""
     subjects = load_subjects(path, split_seed)
     training = [(s.X_train, s.y_train) for s in subjects]
     validation = [(s.X_validation, s.y_validation) for s in subjects]

@@ -5,8 +5,7 @@ import inspect
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,33 +14,42 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.extras import needing
 from dpfbo.gp import batches, optimize
-from dpfbo.problems.problem import observation_noise
+from dpfbo.problems.problem import GeneratedProblem
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 
 MAX_DIMENSION = 10
 _SAMPLE = 4096  # Sobol points for the function's mean and standard deviation
-_WAVES, _LENGTHSCALE = 64, 0.3  # number of cosines and length-scale (in the unit cube) of an agent's perturbation
+_WAVES, _LENGTHSCALE = 64, 0.3  # cosines, and their length-scale in the unit cube, of an agent's perturbation
 _BLOCK = 512  # points evaluated at once: too few for PyTorch to split them over threads
 
 
 @dataclass(frozen=True)
-class BotorchFunction:
+class BotorchFunction(GeneratedProblem):
     """Maximise `y_n(u) = top - (top - f(fold(u - shift_n))) exp(perturbation g_n(u) / top)`, u in the unit cube.
 
-    f: BoTorch's `function` (its negative where BoTorch minimises), less its mean and divided by its standard deviation
-    over a Sobol sequence. top: the maximum of f, its published maximiser polished; where BoTorch states none, the best
-    of the sequence. fold: reflection at the faces of the cube. shift_n: uniform in [-shift, shift]^D, fractions of the
-    axes, cut to the part that keeps the maximiser inside. g_n: a smooth random function with length-scale 0.3 and
-    N(0, 1) values; where f is near its mean 0 it adds about -perturbation g_n. The factor is positive, so every agent's
-    maximum is `top`, at its own point.
+    f is BoTorch's `function` (its negative where BoTorch minimises), less its mean and divided by its standard
+    deviation over a Sobol sequence. top is the maximum of f, found from its published maximiser, or, where BoTorch
+    states none, the best value of the sequence. fold reflects at the faces of the cube. g_n is a smooth random function
+    with length-scale 0.3 and N(0, 1) values. The exponential is positive, so the maximum of every agent is `top`, each
+    at its own point; where f is near its mean 0, it adds about -perturbation g_n.
 
-    Metric: simple regret in these units; for a function without a stated maximiser the best value so far, noiseless.
-    dim: D, at most 10, None for the function's own. x is in BoTorch's bounds. Values are computed on the CPU.
-    Raises SettingError for a function or a dimension that BoTorch does not have, MissingPackage without BoTorch.
+    Points x are in BoTorch's bounds; values are computed on the CPU. The metric is simple regret in these units; for a
+    function without a stated maximiser it is the best value so far, noiseless.
+
+    Args:
+        function: The name of an unconstrained synthetic test function of BoTorch.
+        dim: D, at most 10; None for the function's own.
+        n_agents: N.
+        shift: shift_n is uniform in [-shift, shift]^D, fractions of the axes, as far as the maximiser stays inside.
+        perturbation: The size of the perturbation.
+        noise_variance: The variance of an observation.
+        function_seed: The seed of shifts and perturbations.
+
+    Raises:
+        SettingError: BoTorch has no such function or dimension, or a setting is outside its range.
+        MissingPackage: BoTorch is not installed.
     """
-
-    data_files: ClassVar[tuple[Path, ...]] = ()  # everything is drawn from the settings
 
     function: str
     dim: int | None = None
@@ -55,11 +63,9 @@ class BotorchFunction:
     def __post_init__(self) -> None:
         if self.dim is not None:
             checks.integer("dim", self.dim, minimum=1)
-        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
+        self._check_settings()
         checks.non_negative("shift", self.shift)
         checks.non_negative("perturbation", self.perturbation)
-        checks.non_negative("noise_variance", self.noise_variance)
-        checks.integer("function_seed", self.function_seed, minimum=0)
         if self.shift > 1:
             raise SettingError("shift", f"must be at most 1, got {self.shift!r}")
         if not self._unit[1] > 0:
@@ -84,10 +90,6 @@ class BotorchFunction:
             return None
         return torch.full((self.n_agents,), self._top, dtype=torch.float64, device="cpu")
 
-    def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        noise = observation_noise(self.noise_variance, agents, x.shape[1], streams, round)
-        return self.true_value(agents, x, noise) + noise
-
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         agents = agents.cpu()
         low, high = self._botorch.bounds
@@ -105,7 +107,7 @@ class BotorchFunction:
             return _test_function(self.function, self.dim)
 
     def _raw(self, u: Tensor) -> Tensor:
-        """Larger-is-better values at unit-cube points, `... x D -> ...`; each is independent of the other points."""
+        """Values at unit-cube points, larger ones better, `... x D -> ...`; none depends on the other points."""
         points = self.domain.to_natural(u).flatten(0, -2).clamp(*self._botorch.bounds)
         n, full = len(points), batches.padded(points)
         with torch.device("cpu"):
@@ -114,19 +116,19 @@ class BotorchFunction:
 
     @cached_property
     def _sample(self) -> Tensor:
-        """Values at the Sobol sequence."""
+        """The values at the Sobol sequence."""
         with torch.device("cpu"):
             points = torch.quasirandom.SobolEngine(self.domain.dimension).draw(_SAMPLE, dtype=torch.float64)
         return self._raw(points)
 
     @cached_property
     def _unit(self) -> tuple[float, float]:
-        """Mean and standard deviation of the values at the sequence."""
+        """The mean and the standard deviation of the values at the sequence."""
         return float(self._sample.mean()), float(self._sample.std())
 
     @cached_property
     def _maximiser(self) -> Tensor | None:
-        """The best local maximiser reached from the published ones, in the unit cube; D. None if none is published."""
+        """The best end of searches from the published maximisers, in the unit cube, D; None if none is published."""
         if self._botorch._optimizers is None:
             return None
         low, high = self._botorch.bounds
@@ -150,7 +152,7 @@ class BotorchFunction:
         return (float(best) - mean) / sd
 
     def _shifts(self, agents: Tensor) -> Tensor:
-        """`shift_n`, n x D."""
+        """The shifts shift_n, n x D."""
         low = torch.full((self.domain.dimension,), -self.shift, dtype=torch.float64, device="cpu")
         high = -low
         if self._maximiser is not None:
@@ -158,7 +160,7 @@ class BotorchFunction:
         return low + Streams(self.function_seed).uniform("problem/shift", agents, 0, len(low)) * (high - low)
 
     def _perturbations(self, agents: Tensor, u: Tensor) -> Tensor:
-        """`g_n(u) = sqrt(2 / F) sum_f cos(s_f . u + b_f)`, a draw of random Fourier features, n x k."""
+        """The values `g_n(u) = sqrt(2 / F) sum_f cos(s_f . u + b_f)` of random Fourier features, n x k."""
         D, streams = u.shape[-1], Streams(self.function_seed)
         s = streams.normal("problem/frequencies", agents, 0, _WAVES * D).view(-1, 1, _WAVES, D) / _LENGTHSCALE
         angle = 2 * math.pi * streams.uniform("problem/phases", agents, 0, _WAVES)[:, None]
@@ -179,10 +181,8 @@ def _test_function(name: str, dim: int | None) -> Any:
     }
     if name not in kinds:
         close = difflib.get_close_matches(str(name), kinds) or sorted(kinds)
-        raise SettingError(
-            "function",
-            f"must be an unconstrained synthetic test function of BoTorch, such as {', '.join(close)}, got {name!r}",
-        )
+        rule = f"must be an unconstrained synthetic test function of BoTorch, such as {', '.join(close)}, got {name!r}"
+        raise SettingError("function", rule)
     kind = kinds[name]
     if "dim" not in inspect.signature(kind).parameters and dim not in (None, kind.dim):
         raise SettingError("dim", f"must be {kind.dim} for {name}, got {dim}")

@@ -7,23 +7,33 @@ from pathlib import Path
 from typing import ClassVar
 
 from dpfbo import checks
-from dpfbo.outsourced.table import Prior, Table
+from dpfbo.outsourced.table import Table
 from dpfbo.problems.branin import BRANIN_MEAN, BRANIN_SD, branin
-from dpfbo.problems.candidates import check_lengthscales, square_grid, table_of
+from dpfbo.problems.candidates import OneCurator, check_lengthscales, square_grid, table_of
 
 _BOUNDS = ((-5.0, 10.0), (0.0, 15.0))
 _NAMES = ("x1", "x2")
 
 
 @dataclass(frozen=True)
-class BraninGrid:
-    """Maximise `-(branin - mean) / sd` over a grid of side_points^2 candidates in [-5, 10] x [0, 15].
+class BraninGrid(OneCurator):
+    """Maximise `-(branin - mean) / sd` over a grid of candidates in [-5, 10] x [0, 15].
 
-    lengthscales: the modeler's, for the two coordinates. sd is the function's known standard deviation over its domain.
-    Metric: simple regret against the best point of the grid, noiseless, in that unit.
+    sd is the function's known standard deviation over its domain. The metric is simple regret against the best point of
+    the grid, noiseless, in that unit.
+
+    Args:
+        side_points: The grid has side_points^2 candidates.
+        lengthscales: The modeler's length-scales for the two coordinates.
+        noise_variance: The variance of a measurement.
+
+    Example:
+        >>> table = BraninGrid(side_points=101).table
+        >>> table.natural.shape, round(float(table.values.max()), 2)
+        (torch.Size([10201, 2]), 1.05)
     """
 
-    data_files: ClassVar[tuple[Path, ...]] = ()  # everything is drawn from the settings
+    data_files: ClassVar[tuple[Path, ...]] = ()
 
     side_points: int = 100
     lengthscales: Sequence[float] = (2.8, 6.0)
@@ -37,20 +47,7 @@ class BraninGrid:
         check_lengthscales(self.lengthscales, _NAMES)
         checks.positive("noise_variance", self.noise_variance)
 
-    @property
-    def n_agents(self) -> int:
-        return 1
-
-    @property
-    def stand_in(self) -> None:
-        return None
-
     @cached_property
     def table(self) -> Table:
         grid = square_grid(_BOUNDS, self.side_points)
-        values = (BRANIN_MEAN - branin(grid)) / BRANIN_SD
-        return table_of(grid, _BOUNDS, tuple(self.lengthscales), values, _NAMES)
-
-    @property
-    def prior(self) -> Prior:
-        return Prior(variance=1.0, noise=self.noise_variance, mean=0.0)
+        return table_of(grid, _BOUNDS, tuple(self.lengthscales), (BRANIN_MEAN - branin(grid)) / BRANIN_SD, _NAMES)

@@ -9,19 +9,43 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.outsourced.table import Table
+from dpfbo.outsourced.table import Prior, Table
 from dpfbo.problems.readers.data_files import MissingData, data_file
 from dpfbo.rng import Streams
 
 
+class OneCurator:
+    """The attributes that outsourced problems have by default: one curator, and exact measurements of the table."""
+
+    @property
+    def n_agents(self) -> int:
+        """1, the curator."""
+        return 1
+
+    @property
+    def stand_in(self) -> str | None:
+        """The data that stand in for the paper's, in one sentence; None for the paper's own."""
+        return None
+
+    @property
+    def noise_variance(self) -> float:
+        """The variance of the noise that a measurement adds to the values of the table."""
+        return 0.0
+
+    @property
+    def prior(self) -> Prior:
+        """The public GP prior, in units of its own standard deviation."""
+        return Prior(variance=1.0, noise=self._prior_noise, mean=0.0)
+
+    @property
+    def _prior_noise(self) -> float:
+        return self.noise_variance
+
+
 def table_of(
-    features: Tensor,
-    bounds: Sequence[tuple[float, ...]],
-    lengthscales: Sequence[float],
-    values: Tensor,
-    names: tuple[str, ...],
-    natural: Tensor | None = None,
-) -> Table:
+    features: Tensor, bounds: Sequence[tuple[float, ...]], lengthscales: Sequence[float], values: Tensor,
+    names: tuple[str, ...], natural: Tensor | None = None,
+) -> Table:  # fmt: skip
     """The table of n candidates with d features.
 
     features: n x d, the GP's inputs; bounds: d pairs (lowest, highest), public; lengthscales: d, in the features'
@@ -35,16 +59,13 @@ def table_of(
 
 
 def square_grid(bounds: Sequence[tuple[float, float]], side_points: int) -> Tensor:
-    """A grid over a rectangle, its corners among the points; side_points^2 x 2, the second coordinate fastest."""
+    """A grid over a rectangle with its corners, side_points^2 x 2, the second coordinate fastest."""
     axes = (torch.linspace(low, high, side_points, dtype=torch.float64, device="cpu") for low, high in bounds)
     return torch.cartesian_prod(*axes)
 
 
 def candidate_file(data_dir: str | None, relative: str) -> Path:
-    """Path of a file below the data folder.
-
-    Raises MissingData if it is not there.
-    """
+    """The path of a file below the data folder; MissingData if it is not there."""
     try:
         return data_file(data_dir, relative, None)
     except MissingData as error:
@@ -57,12 +78,10 @@ def random_ranks(n: int, seed: int) -> np.ndarray:
 
 
 def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
-    """Indices of the n_rows lowest ranks, lowest first; None: of all.
+    """The indices of the n_rows lowest ranks, lowest first; None for all. SettingError if there are fewer ranks.
 
     A record keeps its rank whatever the other records are, so that one record decides about one row. A draw among the
     records that pass a private filter would change with their number.
-
-    Raises ValueError if there are fewer ranks.
     """
     if n_rows is not None and n_rows > len(ranks):
         raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")
@@ -70,14 +89,14 @@ def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
 
 
 def check_subset(n_rows: object, seed: object) -> None:
-    """Raise ValueError unless these are settings of `lowest` and `random_ranks`."""
+    """Raise SettingError unless these are settings of `lowest` and `random_ranks`."""
     if n_rows is not None:
         checks.integer("n_rows", n_rows, minimum=2)
     checks.integer("subset_seed", seed, minimum=0)
 
 
 def check_lengthscales(lengthscales: object, names: tuple[str, ...]) -> None:
-    """Raise ValueError unless there is a positive number for each feature."""
+    """Raise SettingError unless there is a positive number for each feature."""
     if not isinstance(lengthscales, Sequence) or isinstance(lengthscales, str) or len(lengthscales) != len(names):
         raise SettingError("lengthscales", f"must be a number for each of {', '.join(names)}, got {lengthscales!r}")
     for lengthscale in lengthscales:
@@ -85,7 +104,7 @@ def check_lengthscales(lengthscales: object, names: tuple[str, ...]) -> None:
 
 
 def check_bounds(name: str, bounds: object) -> None:
-    """Raise ValueError unless `bounds` are two finite numbers, the first below the second."""
+    """Raise ValueError unless the bounds are two finite numbers, the first below the second."""
     if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
         raise ValueError(f"{name} must be two numbers [lowest, highest], got {bounds!r}")
     for bound in bounds:

@@ -4,8 +4,7 @@ import importlib
 import logging
 import math
 import sys
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.problems.objectives.worker_calls import CallOutcome, WorkerCalls, as_number
+from dpfbo.problems.objectives.worker_calls import CallOutcome, WorkerCalls, as_number, outcome_of
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 from dpfbo.space.mixed import MixedBox
@@ -29,7 +28,12 @@ _SHOWN = 100  # characters of a result that is no number
 
 
 class EvaluationError(RuntimeError):
-    """The objective raised, or did not return a finite number. traceback: text; empty if there is none."""
+    """The objective raised, or did not return a finite number.
+
+    Args:
+        sentence: The function, the agent, the point, and what happened.
+        traceback: The text of the objective's traceback; empty if there is none.
+    """
 
     def __init__(self, sentence: str, traceback: str = "") -> None:
         super().__init__(sentence, traceback)
@@ -98,9 +102,8 @@ class Custom:
             object.__setattr__(self, "space", Space(self.space))
         checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
         if self.optimum is not None and np.size(self.optimum) not in (1, self.n_agents):
-            raise SettingError(
-                "optimum", f"needs one value or one for each of {self.n_agents} agents, got {self.optimum}"
-            )
+            rule = f"needs one value or one for each of {self.n_agents} agents, got {self.optimum}"
+            raise SettingError("optimum", rule)
         self.domain, self._objective  # noqa: B018  (both raise ValueError for bad settings)
 
     @cached_property
@@ -164,28 +167,22 @@ class Custom:
         return function
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        """Call the function once for each agent and query.
-
-        Args:
-            agents: n ids.
-            x: n x k x D natural points.
-            streams: Unused.
-            round: Unused.
-
-        Returns:
-            n x k values, larger is better; NaN for a call that failed, with on_failure `penalty`.
+        """Call the function, see `Problem`; NaN for a call that failed, with `penalty`.
 
         Raises:
-            EvaluationError: A call raised or returned no finite number, with on_failure `stop`; the sentence has agent
-                and point.
+            EvaluationError: A call failed, with `stop`.
         """
         calls = [(n, p) for n, points in zip(agents.tolist(), x.cpu().numpy(), strict=True) for p in points]
-        alone = self.n_jobs == 1 and self.timeout is None
-        y = [self._value(*call) for call in calls] if alone else self._values_of_workers(calls)
+        blocks = [[call] for call in calls] if self._in_this_process else [calls]
+        y = [value for block in blocks for value in self._values(block)]
         return self._sign * torch.tensor(y, dtype=torch.float64, device=x.device).reshape(x.shape[:2])
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return y
+
+    @property
+    def _in_this_process(self) -> bool:
+        return self.n_jobs == 1 and self.timeout is None
 
     @property
     def _function_name(self) -> str:
@@ -196,7 +193,7 @@ class Custom:
         return WorkerCalls(self._objective, self.n_jobs, self.timeout)
 
     def close(self) -> None:
-        """End the processes of `n_jobs` or `timeout`; the next evaluation starts others."""
+        """End the processes of `n_jobs` or `timeout`; the next evaluation starts new ones."""
         workers = vars(self).pop("_workers", None)
         if workers is not None:
             workers.close()
@@ -205,64 +202,48 @@ class Custom:
         """All but the processes."""
         return {name: value for name, value in vars(self).items() if name != "_workers"}
 
-    def _value(self, agent: int, point: np.ndarray) -> float:
-        """The value of a call, or of the first of its repetitions that does not fail."""
-        for attempt in range(self.retries + 1):
-            try:
-                return self._call(agent, point)
-            except EvaluationError as error:
-                self._say_failure(error, attempt)
-        return math.nan
-
-    def _values_of_workers(self, calls: list[tuple[int, np.ndarray]]) -> list[float]:
-        """`_value` for all calls, in processes; those that failed are repeated together."""
+    def _values(self, calls: list[tuple[int, np.ndarray]]) -> list[float]:
+        """The values of calls; those that fail are repeated together, and NaN after the last time."""
         values, left = [math.nan] * len(calls), list(range(len(calls)))
         for attempt in range(self.retries + 1):
             asked, left = left, []
             configured = [(calls[i][0], self._configuration(calls[i][1])) for i in asked]
-            for i, (agent, x), outcome in zip(asked, configured, self._workers.outcomes(configured), strict=True):
+            for i, call, outcome in zip(asked, configured, self._outcomes(configured), strict=True):
                 try:
-                    values[i] = self._checked(agent, x, outcome)
+                    values[i] = self._number(*call, outcome)
                 except EvaluationError as error:
                     self._say_failure(error, attempt)
                     left.append(i)
         return values
 
+    def _outcomes(self, calls: list[tuple[int, Any]]) -> Iterable[CallOutcome]:
+        if self._in_this_process:
+            return (outcome_of(self._objective, *call) for call in calls)
+        return self._workers.outcomes(calls)
+
+    def _number(self, agent: int, x: Any, outcome: CallOutcome) -> float:
+        """The value of a call; EvaluationError if it failed."""
+        where = f"function {self._function_name!r} at agent {agent}, x = {x if isinstance(x, dict) else x.tolist()}"
+        result = outcome.result
+        if outcome.kind != "returned":
+            raised = "raised " if outcome.kind == "raised" else ""
+            raise EvaluationError(f"{where} {raised}{result}", outcome.traceback) from outcome.error
+        value = as_number(result)
+        if value is None:
+            said = result[:_SHOWN] if isinstance(result, str) else checks.shown(result)
+            raise EvaluationError(f"{where} must return a number, got {said}")
+        if not abs(value) <= checks.LARGEST_VALUE:
+            wanted = f"number up to {checks.LARGEST_VALUE:g}" if math.isfinite(value) else "finite number"
+            raise EvaluationError(f"{where} must return a {wanted}, got {value}")
+        return value
+
     def _say_failure(self, error: EvaluationError, attempt: int) -> None:
-        """Log a failed call, with its traceback as an attribute of the record; raise it if it is to stop the run."""
+        """Raise the error of a failed call if it is to stop the run; else log it, its traceback an attribute."""
         last = attempt == self.retries
         if last and self.on_failure == "stop":
             raise error
         then = "it counts as the worst value so far" if last else "it is called again"
         logger.warning("%s: %s", error, then, extra={"traceback": error.traceback})
 
-    def _call(self, agent: int, point: np.ndarray) -> float:
-        x = self._configuration(point)
-        try:
-            result = self._objective(agent, x)
-        except (Exception, SystemExit) as error:  # an objective that calls sys.exit must not end the run in silence
-            sentence = f"{self._where(agent, x)} raised {type(error).__name__}: {error}"
-            raise EvaluationError(sentence, "".join(traceback.format_exception(error))) from error
-        return self._number(agent, x, result)
-
-    def _checked(self, agent: int, x: Any, outcome: CallOutcome) -> float:
-        if outcome.kind == "returned":
-            return self._number(agent, x, outcome.result)
-        raised = "raised " if outcome.kind == "raised" else ""
-        raise EvaluationError(f"{self._where(agent, x)} {raised}{outcome.result}", outcome.traceback)
-
-    def _number(self, agent: int, x: Any, result: Any) -> float:
-        value = as_number(result)
-        if value is None:
-            said = result[:_SHOWN] if isinstance(result, str) else checks.shown(result)
-            raise EvaluationError(f"{self._where(agent, x)} must return a number, got {said}")
-        if not abs(value) <= checks.LARGEST_VALUE:
-            wanted = f"number up to {checks.LARGEST_VALUE:g}" if math.isfinite(value) else "finite number"
-            raise EvaluationError(f"{self._where(agent, x)} must return a {wanted}, got {value}")
-        return value
-
     def _configuration(self, point: np.ndarray) -> Any:
         return self.space.configuration(point.tolist()) if isinstance(self.space, Space) else point.copy()
-
-    def _where(self, agent: int, x: Any) -> str:
-        return f"function {self._function_name!r} at agent {agent}, x = {x if isinstance(x, dict) else x.tolist()}"

@@ -10,24 +10,28 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.outsourced.table import Prior, Table
-from dpfbo.problems.candidates import square_grid, table_of
+from dpfbo.outsourced.table import Table
+from dpfbo.problems.candidates import OneCurator, square_grid, table_of
 from dpfbo.rng import Streams
 
 
 @dataclass(frozen=True)
-class GridGP:
-    """side_points^2 candidates over [-side/2, side/2]^2; the objective is a draw of a GP with SE kernel, variance 1.
+class GridGP(OneCurator):
+    """Maximise a draw of a GP with SE kernel and variance 1 over a grid of candidates in [-side/2, side/2]^2.
 
     The draw is exact: on a grid the kernel matrix is a Kronecker product `R R^T (x) R R^T` of those of the two axes,
-    so `R G R^T` with G standard normal has the law of the GP. The prior is that GP. The paper gives no units for its
-    length-scale; side 8 with 1.25 comes closest to its results.
+    so `R G R^T` with G standard normal has the law of the GP. The prior is that GP. The metric is simple regret,
+    noiseless, in the prior's standard deviations.
 
-    function_seed: seed of the draw (a run's own seed is another). Metric: simple regret, noiseless, in the prior's
-    standard deviations.
+    Args:
+        side_points: The grid has side_points^2 candidates.
+        side: The side of the square. The paper gives no unit for its length-scale; 8 comes closest to its results.
+        lengthscale: The length-scale, in the unit of `side`.
+        noise_variance: The variance of a measurement.
+        function_seed: The seed of the draw; the run's own seed is another.
     """
 
-    data_files: ClassVar[tuple[Path, ...]] = ()  # everything is drawn from the settings
+    data_files: ClassVar[tuple[Path, ...]] = ()
 
     side_points: int = 100
     side: float = 8.0
@@ -45,28 +49,16 @@ class GridGP:
         checks.positive("noise_variance", self.noise_variance)
         checks.integer("function_seed", self.function_seed, minimum=0)
 
-    @property
-    def n_agents(self) -> int:
-        return 1
-
-    @property
-    def stand_in(self) -> None:
-        return None
-
     @cached_property
     def table(self) -> Table:
         bounds = [(-self.side / 2, self.side / 2)] * 2
         grid = square_grid(bounds, self.side_points)
         return table_of(grid, bounds, [self.lengthscale] * 2, self._draw(), ("x1", "x2"))
 
-    @property
-    def prior(self) -> Prior:
-        return Prior(variance=1.0, noise=self.noise_variance, mean=0.0)
-
     def _draw(self) -> Tensor:
-        """n values, in the order of the grid."""
+        """The values of the draw, in the order of the grid."""
         axis = np.linspace(-self.side / 2, self.side / 2, self.side_points)
         eigenvalues, vectors = np.linalg.eigh(np.exp(-0.5 * ((axis[:, None] - axis) / self.lengthscale) ** 2))
-        root = vectors * np.sqrt(eigenvalues.clip(min=0)) @ vectors.T  # the symmetric root: no sign is left to LAPACK
+        root = vectors * np.sqrt(eigenvalues.clip(min=0)) @ vectors.T  # symmetric, so that signs of vectors cancel
         normal = Streams(self.function_seed).generator("grid_gp").standard_normal((self.side_points, self.side_points))
         return torch.from_numpy(root @ normal @ root.T).reshape(-1)

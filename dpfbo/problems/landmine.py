@@ -10,6 +10,7 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.problems.objectives.svm import Fit, auc_parallel, load_fields
+from dpfbo.problems.problem import ScoreProblem
 from dpfbo.problems.readers.data_files import data_file
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
@@ -18,15 +19,22 @@ _FIELDS = 29
 
 
 @dataclass(frozen=True)
-class Landmine:
-    """29 fields (Xue et al. 2007); x = (C, gamma) of an RBF SVM, linear in [1e-4, 10] x [0.01, 10]; y = AUC on
-    the held-out half.
+class Landmine(ScoreProblem):
+    """An SVM for each of 29 mine fields (Xue et al. 2007); y is its AUC on the held-out half of the field.
 
-    score: `margin`, AUC of the decision function, deterministic; or `platt`, AUC of the Platt probabilities,
-    which the published curves used: an internal cross-validation reverses the ranking at random, so that
-    objective is noisy. The two are not comparable. n_agents: N, for the first N fields. n_jobs: processes for
-    the SVM fits, -1 for all cores. data_dir: see `readers.data_files`. Metric: 1 - best AUC so far. Raises MissingData
-    if the file is not there.
+    Points x are (C, gamma) of an RBF kernel, linear in [1e-4, 10] x [0.01, 10]. The metric is 1 - best AUC so far.
+
+    Args:
+        score: `margin`, the AUC of the decision function, which is deterministic; or `platt`, that of the Platt
+            probabilities, which the published curves used. Their internal cross-validation reverses the ranking at
+            random, so that objective is noisy; the two are not comparable.
+        n_agents: N, for the first N fields.
+        split_seed: The seed of the halves.
+        n_jobs: The number of processes for the SVM fits; -1 for all cores.
+        data_dir: The data folder, see `readers.data_files`.
+
+    Raises:
+        MissingData: The file is not there; ValueError if it is another one.
     """
 
     score: str = "margin"
@@ -54,10 +62,6 @@ class Landmine:
     def _path(self) -> Path:
         return data_file(self.data_dir, "landmine/LandmineData.mat", "landmine")
 
-    @property
-    def data_files(self) -> tuple[Path, ...]:
-        return (self._path,)
-
     @cached_property
     def domain(self) -> Box:
         return Box((1e-4, 0.01), (10.0, 10.0))
@@ -65,10 +69,6 @@ class Landmine:
     @property
     def noise_variance(self) -> float | None:
         return 0.0 if self.score == "margin" else None
-
-    @property
-    def reference(self) -> Tensor:
-        return torch.ones(self.n_agents, dtype=torch.float64, device="cpu")
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         seeds = (streams.uniform("platt", agents, round, x.shape[1]) * 2**31).long()
@@ -79,6 +79,3 @@ class Landmine:
         ]
         auc = auc_parallel(self._path, self.split_seed, self.score, fits, self.n_jobs)
         return torch.from_numpy(auc).view(x.shape[:2]).to(x.device)
-
-    def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return y

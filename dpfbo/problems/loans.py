@@ -10,16 +10,8 @@ import pandas as pd
 import torch
 
 from dpfbo import checks
-from dpfbo.outsourced.table import Prior, Table
-from dpfbo.problems.candidates import (
-    candidate_file,
-    check_bounds,
-    check_lengthscales,
-    check_subset,
-    lowest,
-    random_ranks,
-    table_of,
-)
+from dpfbo.outsourced.table import Table
+from dpfbo.problems import candidates
 from dpfbo.problems.readers.csv_table import read_columns, refuse, refuse_tiny
 
 FILE = "loans/lendingclub_2007_2011.csv.gz"
@@ -32,27 +24,36 @@ _FINISHED = ("Fully Paid", "Charged Off")  # last words of the status, also afte
 
 
 @dataclass(frozen=True)
-class Loans:
-    """Stand-in: LendingClub's loans of 2007 to 2011. The paper's choice of 36000 loans is not known.
+class Loans(candidates.OneCurator):
+    """LendingClub's loans of 2007 to 2011, which stand in for the paper's: its choice of 36000 loans is not known.
 
-    A candidate is a finished loan; its features are the logarithms of the amount committed by investors (USD), the
+    A candidate is a finished loan. Its features are the logarithms of the amount committed by investors (USD), the
     interest rate (percent) and the annual income (USD); its value is the investors' return on investment, (paid back -
-    committed) / committed. Left out: loans that still ran, whose return is not known; loans without a stated income;
-    loans in which investors had less than the smallest `amount`, which is the smallest loan there was (the rest was
-    the lender's, and returns on a few cents are rounding). The table has the n_rows (null: all) others of lowest rank,
-    in the order of ranks. A record's rank is drawn with subset_seed and its position in the file, so replacing one
-    record replaces at most one row (with null, it may add or remove one instead).
+    committed) / committed. The table leaves out loans that still ran, whose return is not known; loans without a stated
+    income; and loans to which investors committed less than the smallest `amount`, the smallest loan there was: the
+    lender gave the rest, and returns on a few cents are rounding. It has the n_rows others of lowest rank, in the order
+    of ranks. A record's rank is drawn with subset_seed and its position in the file, so replacing one record replaces
+    at most one row (with n_rows=None, it may add or remove one instead).
 
-    amount, rate, income: public bounds (lowest, highest) of the features; rows outside stay in the table. mean,
-    signal_sd, noise_sd: parameters of the GP for the return; lengthscales: for the logarithms of the three features.
-    data_dir: see `readers.data_files`.
+    The metric is simple regret in units of signal_sd. As in the authors' code a measurement is the loan's own return,
+    the same at every request, and the regret is against the largest return in the table. Most of a return is chance,
+    which the features do not explain (noise_sd is several times signal_sd): compare methods with each other and with a
+    random choice, not with zero.
 
-    Metric: simple regret in units of signal_sd. As in the authors' code a measurement is the loan's own return, the
-    same at every request, and the regret is against the largest return in the table. Most of a return is chance, which
-    the features do not explain (noise_sd is several times signal_sd): compare methods with each other and with a random
-    choice, not with zero.
+    Args:
+        n_rows: The number of candidates; None for all.
+        subset_seed: The seed of the ranks.
+        amount: Public bounds (lowest, highest) of the amount; rows outside stay in the table.
+        rate: Public bounds of the interest rate.
+        income: Public bounds of the income.
+        lengthscales: Length-scales of the GP for the logarithms of the three features.
+        mean: The mean of the GP for the return.
+        signal_sd: Its standard deviation.
+        noise_sd: The standard deviation of its noise.
+        data_dir: The data folder, see `readers.data_files`.
 
-    Raises MissingData if the file is not there; ValueError for bad settings or another file.
+    Raises:
+        MissingData: The file is not there; ValueError if it is another one.
     """
 
     n_rows: int | None = 36000
@@ -70,31 +71,23 @@ class Loans:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        check_subset(self.n_rows, self.subset_seed)
+        candidates.check_subset(self.n_rows, self.subset_seed)
         for name in _BOUNDS:
-            check_bounds(name, getattr(self, name))
+            candidates.check_bounds(name, getattr(self, name))
             checks.positive(name, getattr(self, name)[0])
-        check_lengthscales(self.lengthscales, _BOUNDS)
+        candidates.check_lengthscales(self.lengthscales, _BOUNDS)
         checks.real("mean", self.mean)
         checks.positive("signal_sd", self.signal_sd)
         checks.positive("noise_sd", self.noise_sd)
         _ = self.table  # raises for an unfit file before any work starts
 
     @property
-    def n_agents(self) -> int:
-        return 1
-
-    @property
     def stand_in(self) -> str:
         return "LendingClub loans 2007-2011 stand in for the paper's file, whose cut is not known"
 
     @property
-    def noise_variance(self) -> float:
-        return 0.0
-
-    @property
-    def prior(self) -> Prior:
-        return Prior(variance=1.0, noise=(self.noise_sd / self.signal_sd) ** 2, mean=0.0)
+    def _prior_noise(self) -> float:
+        return (self.noise_sd / self.signal_sd) ** 2
 
     @cached_property
     def table(self) -> Table:
@@ -103,11 +96,11 @@ class Loans:
         bounds = [tuple(math.log(bound) for bound in getattr(self, name)) for name in _BOUNDS]
         profit = torch.from_numpy((loans[_PAID] / loans[_FEATURES[0]] - 1).to_numpy(copy=True))
         values = (profit - self.mean) / self.signal_sd
-        return table_of(natural.log(), bounds, tuple(self.lengthscales), values, _BOUNDS, natural)
+        return candidates.table_of(natural.log(), bounds, tuple(self.lengthscales), values, _BOUNDS, natural)
 
     @property
     def data_files(self) -> tuple[Path, ...]:
-        return (candidate_file(self.data_dir, FILE),)
+        return (candidates.candidate_file(self.data_dir, FILE),)
 
     def _drawn(self) -> pd.DataFrame:
         """The loans of the table, in the order of ranks."""
@@ -119,5 +112,5 @@ class Loans:
             refuse_tiny(path, loans[name])
         kept = loans[_STATUS].str.endswith(_FINISHED, na=False)
         kept &= loans["annual_inc"].notna() & (loans["funded_amnt_inv"] >= self.amount[0])
-        ranks = random_ranks(len(loans), self.subset_seed)[kept]
-        return loans[kept].iloc[lowest(ranks, self.n_rows, self.name)]
+        ranks = candidates.random_ranks(len(loans), self.subset_seed)[kept]
+        return loans[kept].iloc[candidates.lowest(ranks, self.n_rows, self.name)]

@@ -1,9 +1,12 @@
 """The objectives of the agents: what a problem must have, and what problems share."""
 
-from typing import Protocol
+from pathlib import Path
+from typing import ClassVar, Protocol
 
+import torch
 from torch import Tensor
 
+from dpfbo import checks
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain
 
@@ -60,20 +63,75 @@ class Problem(Protocol):
         """The values that the metric uses, n x k: noiseless where they are known, else y itself."""
 
 
-def data_fingerprint(problem: object) -> str | None:
-    """The content of the data that a problem's objectives are made of: `sha256:<64 digits>`, or `generated`.
+class GeneratedProblem:
+    """A problem whose functions are drawn from its settings and observed with normal noise of known variance."""
 
-    It is that of the files in the problem's attribute `data_files` (paths), whatever their names; `generated` where
-    there are none, because settings and seed say everything. None for a problem without that attribute, such as one of
-    another package or `Custom`: nothing is known of its data. Raises OSError or ValueError for a file that cannot be
-    read.
+    data_files: ClassVar[tuple[Path, ...]] = ()
+    n_agents: int
+    noise_variance: float
+    function_seed: int
+
+    def _check_settings(self) -> None:
+        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
+        checks.non_negative("noise_variance", self.noise_variance)
+        checks.integer("function_seed", self.function_seed, minimum=0)
+
+    def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
+        """Observe the objectives with noise, see `Problem`."""
+        noise = self.noise_variance**0.5 * streams.normal("observation", agents, round, x.shape[1])
+        return self.true_value(agents, x, noise) + noise
+
+    def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The noiseless values, `n x k`."""
+        raise NotImplementedError
+
+
+class ScoreProblem:
+    """A problem whose observations are scores of models on data, at most 1; the metric is 1 - best score so far."""
+
+    n_agents: int
+
+    @property
+    def _path(self) -> Path | None:
+        """The data file; None for data without one."""
+        raise NotImplementedError
+
+    @property
+    def data_files(self) -> tuple[Path, ...]:
+        """The file that the data come from, or none."""
+        return () if self._path is None else (self._path,)
+
+    @property
+    def noise_variance(self) -> float | None:
+        """0 for a deterministic score."""
+        return 0.0
+
+    @property
+    def reference(self) -> Tensor:
+        """N ones."""
+        return torch.ones(self.n_agents, dtype=torch.float64, device="cpu")
+
+    def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The observations y themselves."""
+        return y
+
+
+def data_fingerprint(problem: object) -> str | None:
+    """The content of the data from which a problem's objectives are made.
+
+    Args:
+        problem: A problem; its attribute `data_files` holds the paths of its data files.
+
+    Returns:
+        `sha256:<64 digits>` of the files' contents, whatever their names; `generated` where there are no files, because
+        settings and seed determine the objectives; None for a problem without that attribute, such as `Custom` or one
+        of another package, about whose data nothing is known.
+
+    Raises:
+        OSError: A file cannot be read.
+        ValueError: A path is no plain file.
     """
     from dpfbo.problems.readers.data_files import digest_of_files  # processes of agents load no reader
 
     files = getattr(problem, "data_files", None)
     return None if files is None else digest_of_files(tuple(files))
-
-
-def observation_noise(variance: float, agents: Tensor, k: int, streams: Streams, round: int) -> Tensor:
-    """N(0, variance) numbers for k observations of each of n agents in one round, n x k."""
-    return variance**0.5 * streams.normal("observation", agents, round, k)

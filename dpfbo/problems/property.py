@@ -11,8 +11,8 @@ import torch
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.outsourced.table import Prior, Table
-from dpfbo.problems.candidates import candidate_file, check_bounds, check_subset, lowest, random_ranks, table_of
+from dpfbo.outsourced.table import Table
+from dpfbo.problems import candidates
 from dpfbo.problems.readers.csv_table import read_columns, refuse, refuse_tiny
 from dpfbo.problems.readers.data_files import MissingData
 
@@ -21,7 +21,7 @@ _KM_A_DEGREE = 111.32  # kilometres in a degree of latitude
 
 @dataclass(frozen=True)
 class Area:
-    """Public knowledge: bounds in degrees, and the GP for the logarithm of the price; lengthscale in km."""
+    """Public knowledge about an area: bounds in degrees, and the GP for the logarithm of the price, with km as unit."""
 
     lon: Sequence[float]
     lat: Sequence[float]
@@ -33,7 +33,7 @@ class Area:
     def __post_init__(self) -> None:
         for name, pole in (("lon", 180), ("lat", 90)):
             bounds = getattr(self, name)
-            check_bounds(name, bounds)
+            candidates.check_bounds(name, bounds)
             if not -pole <= bounds[0] < bounds[1] <= pole:
                 raise SettingError(name, f"must lie in [-{pole}, {pole}] degrees, got {list(bounds)}")
         for name in ("lengthscale", "signal_sd", "noise_sd"):
@@ -43,7 +43,7 @@ class Area:
 
 @dataclass(frozen=True)
 class PriceSource:
-    """A file below the data folder, its column with the price of a square metre, and a note on what it replaces."""
+    """A file below the data folder, its column with the price of a square metre, and what its data stand in for."""
 
     name: str
     file: str
@@ -52,7 +52,7 @@ class PriceSource:
     stand_in: str
 
 
-# GPs by maximum likelihood (`dpfbo.outsourced.hyperparameters`, one length-scale) on 1500 random locations of each file
+# The GPs were fitted by maximum likelihood (`dpfbo.outsourced.hyperparameters`) to 1500 random locations of each file
 SOURCES = {
     "king_county": PriceSource(
         "property_king_county",
@@ -73,27 +73,39 @@ OWN_FILE = "csv"
 
 
 @dataclass(frozen=True)
-class Property:
+class Property(candidates.OneCurator):
     """Locations of property sold; the value is the logarithm of the mean price of a square metre there, minimised.
 
-    The paper's data, 2004 private properties in Singapore, are not public. source: `king_county`, stand-in: house sales
-    in King County (Seattle), 2014 to 2015; `singapore`, stand-in: resales of public housing in Singapore, 2023; or
-    `csv`, a file of your own with the columns lon, lat (degrees) and price. `name` and `stand_in` say which it is.
-    file: path of that file. n_rows: number of distinct locations, those of lowest rank, in the order of ranks; null:
-    all. A location's rank is the lowest of its records', and a record's is drawn with subset_seed and its position in
-    the file. So replacing one record changes the prices of at most the two locations that it leaves and joins, and the
-    place of at most one row (with null, it may also add or remove one row): two rows at most.
+    The paper's data, 2004 private properties in Singapore, are not public. The table has n_rows distinct locations,
+    those of lowest rank, in the order of ranks. A location's rank is the lowest of its records', and a record's is
+    drawn with subset_seed and its position in the file. So replacing one record changes the prices of at most the two
+    locations that it leaves and joins, and the place of at most one row (with n_rows=None, it may also add or remove
+    one row): two rows at most.
 
-    lon, lat: public bounds (lowest, highest) in degrees; rows outside stay in the table. lengthscale (km), mean,
-    signal_sd, noise_sd: parameters of the GP for the logarithm of the price. null: those of the source (`SOURCES`); csv
-    has none, so they must be given, from public knowledge and not from the file. data_dir: see `readers.data_files`.
+    Features are km east and north of the centre of the public box; a degree of longitude has its length at the middle
+    latitude. The metric is simple regret in units of signal_sd. As in the authors' code a measurement is the table's
+    own price, the same at every request, and the regret is against the cheapest location in the table, so that it
+    contains the GP's noise.
 
-    Features are km east and north of the centre of the public box (a degree of longitude has its length at the middle
-    latitude). Metric: simple regret in units of signal_sd. As in the authors' code a measurement is the table's own
-    price, the same at every request, and the regret is against the cheapest location in the table, so that it contains
-    the GP's noise.
+    Args:
+        source: `king_county`, house sales in King County (Seattle), 2014 to 2015; `singapore`, resales of public
+            housing in Singapore, 2023; both stand in for the paper's data. `csv`, a file of your own. `name` and
+            `stand_in` say which it is.
+        file: The path of a csv file with the columns lon, lat (degrees) and price, for `csv` alone.
+        n_rows: The number of locations; None for all.
+        subset_seed: The seed of the ranks.
+        lon: Public bounds (lowest, highest) in degrees; rows outside stay in the table. None for this and all that
+            follows: the source's own (`SOURCES`); with `csv` they must be given, from public knowledge and not from
+            the file.
+        lat: Public bounds in degrees.
+        lengthscale: The length-scale of the GP for the logarithm of the price, km.
+        mean: Its mean.
+        signal_sd: Its standard deviation.
+        noise_sd: The standard deviation of its noise.
+        data_dir: The data folder, see `readers.data_files`.
 
-    Raises MissingData if the file is not there; ValueError for bad settings or another file.
+    Raises:
+        MissingData: The file is not there; ValueError if it is another one.
     """
 
     source: str = "king_county"
@@ -118,25 +130,17 @@ class Property:
             raise SettingError("file", f"must be given for source=csv and for no other, got {self.file!r}")
         name = f"property_{OWN_FILE}" if self.source == OWN_FILE else SOURCES[self.source].name
         object.__setattr__(self, "name", name)
-        check_subset(self.n_rows, self.subset_seed)
+        candidates.check_subset(self.n_rows, self.subset_seed)
         object.__setattr__(self, "area", self._area())
         _ = self.table  # raises for an unfit file before any work starts
-
-    @property
-    def n_agents(self) -> int:
-        return 1
 
     @property
     def stand_in(self) -> str | None:
         return None if self.source == OWN_FILE else SOURCES[self.source].stand_in
 
     @property
-    def noise_variance(self) -> float:
-        return 0.0
-
-    @property
-    def prior(self) -> Prior:
-        return Prior(variance=1.0, noise=(self.area.noise_sd / self.area.signal_sd) ** 2, mean=0.0)
+    def _prior_noise(self) -> float:
+        return (self.area.noise_sd / self.area.signal_sd) ** 2
 
     @cached_property
     def table(self) -> Table:
@@ -146,10 +150,10 @@ class Property:
         east = _KM_A_DEGREE * math.cos(math.radians((area.lat[0] + area.lat[1]) / 2))
         lengthscales = (area.lengthscale / east, area.lengthscale / _KM_A_DEGREE)  # degrees
         values = (area.mean - price.log()) / area.signal_sd
-        return table_of(natural, [tuple(area.lon), tuple(area.lat)], lengthscales, values, ("lon", "lat"))
+        return candidates.table_of(natural, [tuple(area.lon), tuple(area.lat)], lengthscales, values, ("lon", "lat"))
 
     def _area(self) -> Area:
-        """The given parts of the area; the others are the source's."""
+        """The area, whose parts are given or else the source's."""
         known = {} if self.source == OWN_FILE else vars(SOURCES[self.source].area)
         names = [part.name for part in fields(Area)]
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
@@ -165,7 +169,7 @@ class Property:
         for name in sold:
             refuse(path, str(name), sold[name].isna(), "a finite number")
         refuse_tiny(path, sold[column])
-        sold["rank"] = random_ranks(len(sold), self.subset_seed)
+        sold["rank"] = candidates.random_ranks(len(sold), self.subset_seed)
         places = sold.groupby(["lon", "lat"], sort=False)
         prices = places.agg(price=(column, "mean"), rank=("rank", "min")).reset_index()
         for name in ("lon", "lat", "price"):
@@ -175,7 +179,7 @@ class Property:
         inside = prices["lon"].between(lon[0], lon[1]) & prices["lat"].between(lat[0], lat[1])
         if not inside.any():
             raise ValueError(f"{path}: some locations must lie within the bounds lon and lat, none of them does")
-        return prices.iloc[lowest(prices["rank"].to_numpy(), self.n_rows, self.name)]
+        return prices.iloc[candidates.lowest(prices["rank"].to_numpy(), self.n_rows, self.name)]
 
     @property
     def data_files(self) -> tuple[Path, ...]:
@@ -186,7 +190,7 @@ class Property:
         """The csv file, and its column with the price."""
         if self.file is None:
             source = SOURCES[self.source]
-            return candidate_file(self.data_dir, source.file), source.price
+            return candidates.candidate_file(self.data_dir, source.file), source.price
         path = Path(self.file).expanduser()
         if not path.is_file():
             raise MissingData(f"file must be a csv file, there is none at {path}")

@@ -2,33 +2,48 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.extras import needing
 from dpfbo.gp import batches
-from dpfbo.problems.objectives.kernel_ridge import Schools, load_schools
-from dpfbo.problems.readers.data_files import data_file
+from dpfbo.problems.problem import ScoreProblem
+from dpfbo.problems.readers.data_files import data_file, reading
+from dpfbo.problems.readers.mat_cells import read_cells
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 
+_FEATURES = 28  # columns
+_PERCENTAGES = [3, 4]  # columns in percent; the others are 0 or 1
+_ABILITY = [7, 8, 9]  # columns of the band of the student's verbal reasoning test, one-hot
+_OTHERS = [f for f in range(_FEATURES) if f not in _ABILITY]
+_FEWEST = 4  # students of a school, so that each half has two
 _LN10 = math.log(10)
 
 
 @dataclass(frozen=True)
-class School:
-    """139 schools of the Inner London Education Authority, 1985 to 1987 (the multi-task "school" data); x = log10 of
-    (ridge, gamma_ability, gamma_other) of a kernel ridge regression of the exam score, in [-4, 2] x [-4, 1]^2;
-    y = 1 - nmse, deterministic.
+class School(ScoreProblem):
+    """A regression for each of 139 schools of the Inner London Education Authority, 1985 to 1987; y is 1 - nmse.
 
-    The kernel is squared-exponential, with one gamma for the student's ability band and one for the other features.
-    nmse: mean squared error on the half of the school's students that is held out, divided by that of the mean of
-    the other half: 1 is no better than the mean, in every school. n_agents: N, for the first N schools.
-    data_dir: see `readers.data_files`. Metric: best nmse so far. Raises MissingData if the file is not there.
+    The data are the multi-task "school" data. The regression of the exam score has a squared-exponential kernel with
+    one gamma for the student's ability band and one for the other features. Points x are log10 of (ridge,
+    gamma_ability, gamma_other) in [-4, 2] x [-4, 1]^2. nmse is the mean squared error on the half of the school's
+    students that is held out, divided by that of the mean of the other half: 1 is no better than the mean, in every
+    school. The objective is deterministic, and the metric is the best nmse so far.
+
+    Args:
+        n_agents: N, for the first N schools.
+        split_seed: The seed of the halves.
+        data_dir: The data folder, see `readers.data_files`.
+
+    Raises:
+        MissingData: The file is not there; ValueError if it is another one.
     """
 
     n_agents: int = 139
@@ -46,32 +61,99 @@ class School:
             raise SettingError("n_agents", f"must be at most {found} for school, got {self.n_agents}")
 
     @cached_property
-    def _schools(self) -> Schools:
-        return load_schools(self.data_files[0], self.split_seed)
+    def _path(self) -> Path:
+        return data_file(self.data_dir, "school/school.mat", "school")
 
-    @property
-    def data_files(self) -> tuple[Path, ...]:
-        return (data_file(self.data_dir, "school/school.mat", "school"),)
+    @cached_property
+    def _schools(self) -> "Schools":
+        return load_schools(self._path, self.split_seed)
 
     @cached_property
     def domain(self) -> Box:
         return Box((-4.0, -4.0, -4.0), (2.0, 1.0, 1.0))
 
-    @property
-    def noise_variance(self) -> float:
-        return 0.0
-
-    @property
-    def reference(self) -> Tensor:
-        return torch.ones(self.n_agents, dtype=torch.float64, device="cpu")
-
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         n = len(agents)
         rows = batches.filled(n, batches.PRODUCTS, agents.device)
         schools = self._schools.select(agents[rows])
-        settings = torch.exp(_LN10 * x[rows])  # n x k x 3; torch.pow rounds by a number's position in its tensor
+        settings = torch.exp(_LN10 * x[rows])  # n x k x 3; torch.pow would round by a number's position in its tensor
         errors = [schools.normalised_mse(s[:, 0], s[:, 1:]) for s in settings.unbind(1)]  # one query at a time: memory
         return 1 - torch.stack(errors, 1)[:n]
 
-    def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return y
+
+@dataclass(frozen=True)
+class Schools:
+    """Training and validation halves of N schools, padded to the t and v students of the largest halves.
+
+    within: N x 2 x t x t, squared distances between training students, in the ability band and in the other features;
+    across: N x 2 x v x t, those from the validation students to them; both infinite for padding. train, validation:
+    N x t and N x v, scores less the mean of the school's training scores, 0 for padding.
+    """
+
+    within: Tensor
+    across: Tensor
+    train: Tensor
+    validation: Tensor
+
+    def select(self, rows: Tensor) -> "Schools":
+        """Some of the schools, on the device of the rows."""
+        kept = (whole[rows.to(whole.device)] for whole in vars(self).values())
+        return Schools(*(part.to(rows.device) for part in kept))
+
+    def normalised_mse(self, ridge: Tensor, gamma: Tensor) -> Tensor:
+        """The validation error of each school's kernel ridge regression, over that of its training mean, N.
+
+            |validation - K* a|^2 / |validation|^2,   a = (K + ridge I)^-1 train
+
+        with K_ij = exp(-sum_f gamma_f d_f(i, j)^2) (Rasmussen and Williams 2006, eq. 2.25). ridge: N; gamma: N x 2;
+        positive. A padded student, infinitely far from all others and with target 0, changes nothing.
+        """
+        K = _kernel(self.within, gamma)  # N x t x t
+        K.diagonal(dim1=1, dim2=2).add_(ridge[:, None])
+        a = torch.cholesky_solve(self.train[..., None], torch.linalg.cholesky(K))  # N x t x 1
+        error = self.validation - (_kernel(self.across, gamma) @ a)[..., 0]  # N x v
+        return error.square().sum(1) / self.validation.square().sum(1)
+
+
+def _kernel(D2: Tensor, gamma: Tensor) -> Tensor:
+    exponent = D2[:, 0] * -gamma[:, 0, None, None]
+    return exponent.addcmul_(D2[:, 1], gamma[:, 1, None, None], value=-1).exp_()
+
+
+@cache
+def load_schools(path: Path, split_seed: int) -> Schools:
+    """All schools of school.mat, each split into halves; ValueError for a file in another format."""
+    with needing("problems", "the school problem"):
+        from sklearn.metrics import pairwise_distances
+        from sklearn.model_selection import train_test_split
+
+    def squared_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:  # 2 x len(a) x len(b)
+        return np.stack([pairwise_distances(a[:, f], b[:, f], metric="sqeuclidean") for f in (_ABILITY, _OTHERS)])
+
+    with reading(path, "is not a school file: it needs the cells 'X' and 'Y'"):
+        pairs = [_checked(x, y) for x, y in zip(*read_cells(path, ("X", "Y")), strict=True)]
+        if not pairs:
+            raise ValueError("there must be a school")
+    halves = [train_test_split(x, y, test_size=0.5, random_state=split_seed) for x, y in pairs]
+    N, t, v = len(halves), max(len(h[0]) for h in halves), max(len(h[1]) for h in halves)
+    within, across = np.full((N, 2, t, t), np.inf), np.full((N, 2, v, t), np.inf)
+    within[:, :, range(t), range(t)] = 0
+    train, validation = np.zeros((N, t)), np.zeros((N, v))
+    for n, (x, x_val, y, y_val) in enumerate(halves):
+        within[n, :, : len(x), : len(x)] = squared_distances(x, x)
+        across[n, :, : len(x_val), : len(x)] = squared_distances(x_val, x)
+        train[n, : len(y)], validation[n, : len(y_val)] = y - y.mean(), y_val - y.mean()
+    if not validation.any(1).all():
+        raise ValueError(f"{path} has a school whose validation scores are all the mean of its training scores")
+    return Schools(*map(torch.from_numpy, (within, across, train, validation)))
+
+
+def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One school's students and scores as float64, percentages as fractions; ValueError for unfit ones."""
+    x, y = x.astype(float), y.astype(float).ravel()
+    if x.shape != (len(y), _FEATURES) or len(y) < _FEWEST:
+        raise ValueError(f"a school has {_FEATURES} features and a score of at least {_FEWEST} students, got {x.shape}")
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError("features and scores must be finite numbers")
+    x[:, _PERCENTAGES] /= 100
+    return x, y

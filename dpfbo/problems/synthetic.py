@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.problems.problem import observation_noise
+from dpfbo.problems.problem import GeneratedProblem
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Grid
 
@@ -26,22 +24,32 @@ def gp_draws(n_draws: int, grid_size: int, lengthscale: float, generator: np.ran
 
 @cache
 def _kernel_root(grid_size: int, lengthscale: float) -> np.ndarray:
-    """`R` with `R R^T` the kernel matrix of the grid."""
+    """R with `R R^T` the kernel matrix of the grid."""
     x = np.linspace(0, 1, grid_size)
     values, vectors = np.linalg.eigh(np.exp(-0.5 * ((x[:, None] - x) / lengthscale) ** 2))
     return vectors * np.sqrt(values.clip(min=0))
 
 
 @dataclass(frozen=True)
-class Synthetic:
-    """N agents on a grid of [0, 1]: a common GP draw `f` with +-`perturbation` for each agent and point, either
-    sign equally likely.
+class Synthetic(GeneratedProblem):
+    """A common GP draw on a grid of [0, 1], plus or minus `perturbation` at each point of each agent.
 
-    function_seed: seed of the GP draw and the signs (a run's own seed is another). Metric: simple regret of the best
-    point so far, noiseless, against the agent's own optimum.
+    The draw is scaled to [0, 1]; both signs are equally likely. The metric is simple regret, noiseless, against the
+    agent's own optimum.
+
+    Args:
+        n_agents: N.
+        grid_size: The number of points, G.
+        lengthscale: The length-scale of the GP's SE kernel.
+        perturbation: The size of the perturbation.
+        noise_variance: The variance of an observation.
+        function_seed: The seed of the draw and the signs; the run's own seed is another.
+
+    Example:
+        >>> problem = Synthetic(n_agents=2, grid_size=100)
+        >>> problem.values.shape, sorted({round(v, 4) for v in (problem.values[0] - problem.values[1]).tolist()})
+        (torch.Size([2, 100]), [-0.04, 0.0, 0.04])
     """
-
-    data_files: ClassVar[tuple[Path, ...]] = ()  # everything is drawn from the settings
 
     n_agents: int = 200
     grid_size: int = 1000
@@ -54,12 +62,10 @@ class Synthetic:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
+        self._check_settings()
         checks.integer("grid_size", self.grid_size, minimum=2)
         checks.positive("lengthscale", self.lengthscale)
         checks.non_negative("perturbation", self.perturbation)
-        checks.non_negative("noise_variance", self.noise_variance)
-        checks.integer("function_seed", self.function_seed, minimum=0)
 
     @cached_property
     def domain(self) -> Grid:
@@ -73,20 +79,15 @@ class Synthetic:
 
     @cached_property
     def reference(self) -> Tensor:
-        """Each agent's optimum, N."""
         agents = torch.arange(self.n_agents, device="cpu")
         found = torch.empty(self.n_agents, dtype=torch.float64, device="cpu")  # results a block would fragment the heap
-        for several, part in zip(agents.split(_BLOCK), found.split(_BLOCK), strict=True):
-            torch.amax(self._values(several), 1, out=part)
+        for block, part in zip(agents.split(_BLOCK), found.split(_BLOCK), strict=True):
+            torch.amax(self._values(block), 1, out=part)
         return found
-
-    def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
-        noise = observation_noise(self.noise_variance, agents, x.shape[1], streams, round)
-        return self.true_value(agents, x, noise) + noise
 
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         index = (x[..., 0] * (self.grid_size - 1)).round().long()
-        return self._values_at(agents.cpu(), index.cpu()).to(x.device)  # what is known of all agents stays on the CPU
+        return self._values_at(agents.cpu(), index.cpu()).to(x.device)  # tables of all agents stay on the CPU
 
     @cached_property
     def _common(self) -> Tensor:
@@ -96,11 +97,11 @@ class Synthetic:
 
     @cached_property
     def _signs(self) -> Tensor:
-        """The signs of all perturbations, a bit each: N x (grid_size / 8), on the CPU."""
+        """The signs of all perturbations, one bit each: N x (grid_size / 8), on the CPU."""
         streams, agents = Streams(self.function_seed), torch.arange(self.n_agents, device="cpu")
         bits = torch.empty(self.n_agents, -(-self.grid_size // 8), dtype=torch.uint8, device="cpu")
-        for several, part in zip(agents.split(_BLOCK), bits.split(_BLOCK), strict=True):
-            signs = streams.uniform("problem/signs", several, 0, self.grid_size) < 0.5
+        for block, part in zip(agents.split(_BLOCK), bits.split(_BLOCK), strict=True):
+            signs = streams.uniform("problem/signs", block, 0, self.grid_size) < 0.5
             part.numpy()[:] = np.packbits(signs.numpy(), axis=1)
         return bits
 

@@ -13,9 +13,16 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class SyntheticHeterogeneous(Synthetic):
-    """`alpha f_n + (1 - alpha) f_base`: alpha = 0 is one function for all, alpha = 1 independent functions.
+    """The functions `alpha f_n + (1 - alpha) f_base`: f_base and every f_n are GP draws scaled to [0, 1].
 
-    f_base and every f_n are GP draws scaled to [0, 1]; there is no further perturbation.
+    Args:
+        alpha: The share of an agent's own function: with 0 all agents have the same, with 1 independent functions.
+        n_agents: As for `Synthetic`, like all other arguments.
+
+    Example:
+        >>> values = SyntheticHeterogeneous(n_agents=2, grid_size=50, alpha=0.0).values
+        >>> torch.equal(values[0], values[1])
+        True
     """
 
     n_agents: int = 50
@@ -30,12 +37,11 @@ class SyntheticHeterogeneous(Synthetic):
 
     @property
     def values(self) -> Tensor:
-        """Noiseless objectives, N x grid_size, on the CPU; agent n's own function does not depend on N."""
+        """Noiseless objectives, N x grid_size, on the CPU; an agent's own function does not depend on N."""
         return self._mixtures
 
     @cached_property
     def reference(self) -> Tensor:
-        """Each agent's optimum, N."""
         return self.values.max(1).values
 
     def _values_at(self, agents: Tensor, index: Tensor) -> Tensor:

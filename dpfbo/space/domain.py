@@ -1,4 +1,4 @@
-"""Search domains X: a finite grid, a box, or a box with discrete axes (`mixed`). Points live in the unit cube."""
+"""Search domains: a box, a finite grid, or a box with discrete axes (`mixed`). Agents work in the unit cube."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,15 +40,16 @@ class Box:
 
     @property
     def dimension(self) -> int:
+        """The number of axes, D."""
         return len(self.lower)
 
     def to_natural(self, u: Tensor) -> Tensor:
-        """Unit-cube points `... x D` in the problem's own units."""
+        """Unit-cube points u in the problem's own units, both `... x D`."""
         low, high = (torch.tensor(bound, dtype=u.dtype, device=u.device) for bound in (self.lower, self.upper))
         return low + u * (high - low)
 
     def to_unit(self, x: Tensor) -> Tensor:
-        """The unit-cube points `... x D` of natural ones."""
+        """The unit-cube points of natural points x, both `... x D`."""
         low, high = (torch.tensor(bound, dtype=x.dtype, device=x.device) for bound in (self.lower, self.upper))
         return (x - low) / (high - low)
 
@@ -89,6 +90,7 @@ class Grid:
 
     @property
     def dimension(self) -> int:
+        """The number of axes, D."""
         return self.points.shape[1]
 
     @cached_property
@@ -98,22 +100,19 @@ class Grid:
 
     @cached_property
     def line(self) -> Tensor:
-        """The unit-cube points of a one-dimensional grid, `G`."""
+        """The unit-cube coordinates of a one-dimensional grid, `G`."""
         return self.unit_points[:, 0].contiguous()
 
     def to_unit(self, x: Tensor) -> Tensor:
-        """The unit-cube points `... x D` of natural ones."""
+        """The unit-cube points of natural points x, both `... x D`."""
         return Box(self.lower, self.upper).to_unit(x)
 
     def to_natural(self, u: Tensor) -> Tensor:
-        """Unit-cube points `... x D` in the problem's own units."""
+        """Unit-cube points u in the problem's own units, both `... x D`."""
         return Box(self.lower, self.upper).to_natural(u)
 
     def index_of(self, u: Tensor) -> Tensor:
-        """The row of `points` that each unit-cube point of the grid is, `... x D -> ...`, int32.
-
-        Raises ValueError for a point that is not one of the grid.
-        """
+        """The row in `points` of each unit-cube point, `... x D -> ...`, int32; ValueError for a point off the grid."""
         rank = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
         axes, rows = self._lookup
         for axis, (values, codes) in enumerate(axes):
@@ -126,8 +125,10 @@ class Grid:
 
     @cached_property
     def _lookup(self) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """For each axis its values, and the sorted codes (rank on the axes before, value) of the points; by the rank on
-        all axes the first point of this rank."""
+        """For `index_of`, by axis, its values and the sorted codes of the points; and the first point of each rank.
+
+        A code is a pair of a point's rank by the axes before and its place among the values of this axis.
+        """
         rank, axes = torch.zeros(len(self.points), dtype=torch.long, device=self.points.device), []
         for axis in range(self.dimension):
             values, cell = self.unit_points[:, axis].unique(return_inverse=True)
@@ -150,5 +151,5 @@ def embedded_dimension(domain: Domain) -> int:
 
 
 def embedded(domain: Domain, u: Tensor) -> Tensor:
-    """Unit-cube points as features and kernels see them."""
+    """Unit-cube points u, `... x D`, as features and kernels see them, `... x D'`."""
     return domain.embed(u) if isinstance(domain, MixedBox) else u

@@ -1,13 +1,14 @@
-"""Named parameters, as people write them: a `Space` turns configurations into points of a domain and back.
+"""Named parameters: a `Space` maps configurations, dicts by name, to points of a search domain and back.
 
-Space({"rate": Float(1e-4, 1, log=True), "depth": Integer(1, 12), "kernel": Categorical(["linear", "rbf"])})
+Bad bounds, values or descriptions of parameters raise SettingError.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cached_property
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,15 +16,64 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.space.domain import Box
-from dpfbo.space.mixed import Axis, Choice, Continuous, MixedBox, Whole
+from dpfbo.space.mixed import Axis, MixedBox, Value
 
-Value = Any  # of a parameter: a number, a string, a boolean or None
 _PLAIN = (str, bool, int, float, type(None))
 _CONDITIONS = ("condition", "conditions", "when", "parent", "active_if")
+_EXACT = 2**53  # every whole number up to this has a float of its own
 
 
 @dataclass(frozen=True)
-class Float:
+class _Interval(Axis):
+    """The numbers, or the whole numbers, between two bounds."""
+
+    lower: float
+    upper: float
+    log: bool = False
+
+    _whole: ClassVar[bool] = False  # then the axis reaches half a number beyond both bounds
+
+    def __post_init__(self) -> None:
+        for name, bound in (("lower", self.lower), ("upper", self.upper)):
+            integer = isinstance(bound, Integral) and not isinstance(bound, bool) and abs(int(bound)) <= _EXACT
+            if self._whole and not integer:
+                raise SettingError(name, f"must be a whole number, got {bound!r}")
+            checks.real(name, bound)
+        if not self.lower < self.upper:
+            raise SettingError("upper", f"must be above lower={self.lower!r}, got {self.upper!r}")
+        checks.one_of("log", self.log, (True, False))
+        if self.log and self.lower <= 0:
+            raise SettingError("lower", f"must be above 0 on a log scale, got {self.lower!r}")
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        low, high = (self.lower - 0.5, self.upper + 0.5) if self._whole else (self.lower, self.upper)
+        return (math.log(low), math.log(high)) if self.log else (low, high)
+
+    def natural(self, u: Tensor) -> Tensor:
+        low, high = self._ends
+        x = low + u * (high - low)
+        x = x.exp() if self.log else x
+        return ((x + 0.5).floor() if self._whole else x).clamp(self.lower, self.upper)
+
+    def unit(self, x: Tensor) -> Tensor:
+        low, high = self._ends
+        return ((x.log() if self.log else x) - low) / (high - low)
+
+    def value(self, number: float) -> Value:
+        return int(number) if self._whole else float(number)
+
+    def number(self, value: Value) -> float:
+        kind = Integral if self._whole else Real
+        if isinstance(value, bool) or not isinstance(value, kind) or not self.lower <= value <= self.upper:  # type: ignore[operator]
+            low, high = self.lower, self.upper
+            rule = f"whole number from {low} to {high}" if self._whole else f"number in [{low}, {high}]"
+            raise SettingError("value", f"must be a {rule}, got {value!r}")
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Float(_Interval):
     """A number in `[lower, upper]`.
 
     Args:
@@ -41,31 +91,9 @@ class Float:
         {'rate': 0.01}
     """
 
-    lower: float
-    upper: float
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        self.axis  # noqa: B018
-
-    @property
-    def axis(self) -> Axis:
-        """The axis of the domain. Raises SettingError for bad bounds."""
-        return Continuous(self.lower, self.upper, self.log)
-
-    def value(self, number: float) -> Value:
-        """The parameter's value for a natural number of the axis."""
-        return float(number)
-
-    def number(self, value: Value) -> float:
-        """The natural number of the axis for a value. Raises SettingError if it is no value of the parameter."""
-        if isinstance(value, bool) or not isinstance(value, Real) or not self.lower <= value <= self.upper:  # type: ignore[operator]
-            raise SettingError("value", f"must be a number in [{self.lower}, {self.upper}], got {value!r}")
-        return float(value)
-
 
 @dataclass(frozen=True)
-class Integer:
+class Integer(_Interval):
     """A whole number from `lower` to `upper`, both included.
 
     Args:
@@ -88,29 +116,52 @@ class Integer:
 
     lower: int
     upper: int
-    log: bool = False
 
-    def __post_init__(self) -> None:
-        self.axis  # noqa: B018
+    _whole: ClassVar[bool] = True
 
     @property
-    def axis(self) -> Axis:
-        """The axis of the domain. Raises SettingError for bad bounds."""
-        return Whole(self.lower, self.upper, self.log)
+    def size(self) -> int:
+        return self.upper - self.lower + 1
+
+    @property
+    def first(self) -> int:
+        return self.lower
+
+
+class _OneOf(Axis):
+    """One of several values, the only field of a dataclass; a value's natural number is its index."""
+
+    def __post_init__(self) -> None:
+        ((name, values),) = vars(self).items()
+        object.__setattr__(self, name, _distinct(name, values))
+
+    @property
+    def _values(self) -> tuple[Value, ...]:
+        (values,) = vars(self).values()
+        return values
+
+    @property
+    def size(self) -> int:
+        return len(self._values)
+
+    def natural(self, u: Tensor) -> Tensor:
+        return (u * self.size).floor().clamp(0, self.size - 1)
+
+    def unit(self, x: Tensor) -> Tensor:
+        return (x + 0.5) / self.size
 
     def value(self, number: float) -> Value:
-        """The parameter's value for a natural number of the axis."""
-        return int(number)
+        return self._values[int(number)]
 
     def number(self, value: Value) -> float:
-        """The natural number of the axis for a value. Raises SettingError if it is no value of the parameter."""
-        if isinstance(value, bool) or not isinstance(value, Integral) or not self.lower <= int(value) <= self.upper:
-            raise SettingError("value", f"must be a whole number from {self.lower} to {self.upper}, got {value!r}")
-        return float(value)
+        for i, known in enumerate(self._values):
+            if type(known) is type(value) and known == value:
+                return float(i)
+        raise SettingError("value", f"must be one of {', '.join(map(repr, self._values))}, got {value!r}")
 
 
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(_OneOf):
     """One of several values without an order.
 
     Args:
@@ -127,25 +178,13 @@ class Categorical:
 
     choices: Sequence[Value]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "choices", _distinct("choices", self.choices))
-
     @property
-    def axis(self) -> Axis:
-        """The axis of the domain."""
-        return Choice(len(self.choices))
-
-    def value(self, number: float) -> Value:
-        """The value at an index."""
-        return self.choices[int(number)]
-
-    def number(self, value: Value) -> float:
-        """The index of a value. Raises SettingError if it is none of the choices."""
-        return _index(value, self.choices)
+    def columns(self) -> int:
+        return self.size
 
 
 @dataclass(frozen=True)
-class Ordinal:
+class Ordinal(_OneOf):
     """One of several values in an order, of which neighbours are alike.
 
     Args:
@@ -161,22 +200,6 @@ class Ordinal:
     """
 
     values: Sequence[Value]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _distinct("values", self.values))
-
-    @property
-    def axis(self) -> Axis:
-        """The axis of the domain."""
-        return Choice(len(self.values), ordered=True)
-
-    def value(self, number: float) -> Value:
-        """The value at an index."""
-        return self.values[int(number)]
-
-    def number(self, value: Value) -> float:
-        """The index of a value. Raises SettingError if it is none of the values."""
-        return _index(value, self.values)
 
 
 @dataclass(frozen=True)
@@ -202,7 +225,8 @@ class Fixed:
             raise SettingError("constant", f"must be a number, a string, a boolean or null, got {self.constant!r}")
 
 
-Parameter = Float | Integer | Categorical | Ordinal | Fixed
+Searched = Float | Integer | Categorical | Ordinal
+Parameter = Searched | Fixed
 _KINDS: dict[str, type[Any]] = {
     "float": Float, "integer": Integer, "categorical": Categorical, "ordinal": Ordinal, "fixed": Fixed,
 }  # fmt: skip
@@ -253,39 +277,37 @@ class Space:
     @cached_property
     def domain(self) -> MixedBox | Box:
         """The domain, with one axis for each searched parameter; a plain box if all are linear numbers."""
-        axes = tuple(self._searched(name).axis for name in self.searched)
-        plain = [axis for axis in axes if isinstance(axis, Continuous) and not axis.log]
-        if len(plain) == len(axes):
+        plain = [axis for axis in self._axes.values() if isinstance(axis, Float) and not axis.log]
+        if len(plain) == len(self._axes):
             return Box(tuple(float(a.lower) for a in plain), tuple(float(a.upper) for a in plain))
-        return MixedBox(axes)
+        return MixedBox(tuple(self._axes.values()))
 
     def configuration(self, x: Tensor | Sequence[float]) -> dict[str, Value]:
-        """The configuration at a natural point (D numbers) of the domain."""
+        """The value of every parameter, by name, at a natural point x of the domain, D numbers."""
         numbers = dict(zip(self.searched, [float(v) for v in x], strict=True))
         return {
             name: p.constant if isinstance(p, Fixed) else p.value(numbers[name]) for name, p in self.parameters.items()
         }
 
     def columns(self, x: Sequence[Sequence[float]]) -> dict[str, list[Value]]:
-        """The values of each searched parameter, from the columns of natural points (D lists)."""
-        return {
-            name: [self._searched(name).value(number) for number in numbers]
-            for name, numbers in zip(self.searched, x, strict=True)
-        }
+        """The values of each searched parameter, by name, from the columns of natural points, D lists."""
+        axes = zip(self._axes.items(), x, strict=True)
+        return {name: [axis.value(number) for number in numbers] for (name, axis), numbers in axes}
 
     def natural(self, configuration: Mapping[str, Value]) -> Tensor:
-        """The natural point of a configuration, D numbers; fixed parameters may be left out.
+        """The natural point of a configuration, D numbers; fixed parameters may be left out of it.
 
-        Raises SettingError, one sentence with the parameter's name, for a value outside the space.
+        Raises:
+            SettingError: A value is missing or outside the space; the message begins with the parameter's name.
         """
         for name in configuration:
             checks.one_of("the configuration's parameter", name, self.parameters)
         numbers = []
-        for name in self.searched:
+        for name, axis in self._axes.items():
             if name not in configuration:
                 raise SettingError(name, "must be in the configuration")
             try:
-                numbers.append(self._searched(name).number(configuration[name]))
+                numbers.append(axis.number(configuration[name]))
             except SettingError as error:
                 raise SettingError(name, error.rule) from error
         for name, parameter in self.parameters.items():
@@ -302,10 +324,9 @@ class Space:
             plain[name] = {"type": kinds[type(parameter)], **values}
         return plain
 
-    def _searched(self, name: str) -> Float | Integer | Categorical | Ordinal:
-        parameter = self.parameters[name]
-        assert not isinstance(parameter, Fixed)
-        return parameter
+    @cached_property
+    def _axes(self) -> dict[str, Searched]:
+        return {name: p for name, p in self.parameters.items() if not isinstance(p, Fixed)}
 
 
 def _name(name: object) -> str:
@@ -315,15 +336,14 @@ def _name(name: object) -> str:
 
 
 def _parameter(name: str, given: object) -> Parameter:
-    """The parameter that somebody wrote. Raises SettingError with its name."""
+    """The parameter from a Python or a YAML description; SettingError with its name."""
     if isinstance(given, Parameter):
         return given
     if not isinstance(given, Mapping):
         if isinstance(given, _PLAIN):
             return Fixed(given)
-        raise SettingError(
-            f"space.{name}", f"must be a parameter, such as {{type: float, lower: 0, upper: 1}}, got {given!r}"
-        )
+        rule = f"must be a parameter, such as {{type: float, lower: 0, upper: 1}}, got {given!r}"
+        raise SettingError(f"space.{name}", rule)
     for key in given:
         if key in _CONDITIONS:
             raise SettingError(
@@ -347,7 +367,7 @@ def _parameter(name: str, given: object) -> Parameter:
 
 
 def _distinct(name: str, values: object) -> tuple[Value, ...]:
-    """At least two different plain values."""
+    """At least two different plain values; SettingError for others."""
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise SettingError(name, f"must be a list of values, got {values!r}")
     for value in values:
@@ -357,10 +377,3 @@ def _distinct(name: str, values: object) -> tuple[Value, ...]:
     if len(set(keys)) < len(keys) or len(keys) < 2:
         raise SettingError(name, f"must hold at least two values, all different, got {list(values)!r}")
     return tuple(values)
-
-
-def _index(value: Value, values: Sequence[Value]) -> float:
-    for i, known in enumerate(values):
-        if type(known) is type(value) and known == value:
-            return float(i)
-    raise SettingError("value", f"must be one of {', '.join(map(repr, values))}, got {value!r}")

@@ -16,13 +16,22 @@ EDGE = {torch.float64: 1e-9, torch.float32: 1e-6}  # distance of a corner from a
 
 @dataclass(frozen=True)
 class Regions:
-    """`P` disjoint boxes of equal volume that cover the unit cube of `D` axes.
+    """P disjoint boxes of equal volume that cover the unit cube of D axes.
 
-    The prime factors of P, largest first, go each to the axis with the fewest parts so far: P = 4 halves both axes
-    when D = 2 and the first two when D = 3. A box holds its lower faces and not its upper ones, except at the
-    upper end of the cube, so every point lies in exactly one.
+    The prime factors of P, largest first, each divide the axis that has the fewest parts so far: P = 4 halves both
+    axes when D = 2, and the first two when D = 3. A box holds its lower faces; it holds its upper faces only at the
+    upper end of the cube, so every point lies in exactly one box.
 
-    Raises ValueError if P is not a positive integer.
+    Args:
+        P: The number of regions.
+        dimension: The number of axes, D.
+
+    Example:
+        >>> regions = Regions(6, 2)
+        >>> regions.parts
+        (3, 2)
+        >>> regions.region_of(torch.tensor([[0.1, 0.1], [0.1, 0.9], [0.9, 0.9]])).tolist()
+        [0, 1, 5]
     """
 
     P: int
@@ -41,7 +50,7 @@ class Regions:
         return tuple(parts)
 
     def region_of(self, u: Tensor) -> Tensor:
-        """The region of each unit-cube point, `... x D -> ...`, numbered with the last axis fastest."""
+        """The region of each unit-cube point, `... x D -> ...`; the last axis counts fastest."""
         region = torch.zeros(u.shape[:-1], dtype=torch.long, device=u.device)
         for axis, k in enumerate(self.parts):
             if k > 1:
@@ -50,10 +59,10 @@ class Regions:
         return region
 
     def bounds(self, region: Tensor, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-        """Closed lower and upper corners of regions, `... -> (... x D, ... x D)`, inside the half-open boxes.
+        """The lower and upper corners of closed boxes inside regions, `... -> ... x D` each.
 
-        The upper corner stays 1e-9 below a face that regions share; in single precision both corners stay 1e-6
-        away from it, so that rounding cannot carry a point across.
+        Upper corners lie 1e-9 below a face that regions share; in single precision both corners lie 1e-6 away from it,
+        so that rounding cannot carry a point across.
         """
         if self.P == 1:
             corner = torch.zeros(*region.shape, self.dimension, dtype=dtype, device=region.device)
@@ -68,44 +77,39 @@ class Regions:
         return torch.stack(lower[::-1], -1).to(dtype), torch.stack(upper[::-1], -1).to(dtype)
 
     def assign(self, agents: Tensor) -> Tensor:
-        """The region that each agent explores first: `n mod P`."""
+        """The region that each agent explores first, `n mod P`."""
         return agents % self.P
 
     def uniform_points(self, region: Tensor, u: Tensor, domain: Domain) -> Tensor:
-        """Points uniform in the given regions of the domain from uniforms.
+        """Unit-cube points that are uniform in regions of the domain, `n x k x D`; on a grid, points of the grid.
 
-        region: n; u: n x k x D, U[0, 1); both on the device of a grid. Returns n x k x D unit-cube points (grid points
-        when the domain is a grid).
+        Args:
+            region: The region of each of n agents.
+            u: Uniform numbers in [0, 1), `n x k x D`, on the device of a grid.
+            domain: The domain.
         """
         if isinstance(domain, Grid):
-            return self._uniform_grid_points(region, u[..., 0], domain)
+            by_region = self.region_of(domain.unit_points)
+            order = torch.argsort(by_region, stable=True)  # rows of the grid, region after region
+            size = torch.bincount(by_region, minlength=self.P)
+            start = size.cumsum(0) - size
+            return domain.unit_points[order[start[region, None] + (u[..., 0] * size[region, None]).long()]]
         lower, upper = (corner[:, None] for corner in self.bounds(region))
         points = lower + u * (upper - lower)
         return domain.snap_within(points, lower, upper) if isinstance(domain, MixedBox) else points
 
     def check_against(self, domain: Domain, n_agents: int) -> None:
-        """Raise ValueError if a region would have no agent, or no point of the grid."""
+        """Raise SettingError if a region would have no agent, no point of the grid, or no value of a parameter."""
         if n_agents < self.P:
             raise SettingError("P", f"must be at most the number of agents {n_agents}, got {self.P}")
-        if isinstance(domain, MixedBox):
-            self._check_values(domain)
         if isinstance(domain, Grid) and len(self.region_of(domain.unit_points).unique()) < self.P:
             raise SettingError("P", f"leaves a region without a grid point, got {self.P}")
-
-    def _check_values(self, domain: MixedBox) -> None:
-        centres = torch.full((self.P, 1, self.dimension), 0.5, dtype=torch.float64, device="cpu")
-        try:
-            self.uniform_points(torch.arange(self.P, device="cpu"), centres, domain)
-        except SettingError as error:
-            raise SettingError("P", f"leaves a region without a value of a parameter, got {self.P}") from error
-
-    def _uniform_grid_points(self, region: Tensor, u: Tensor, grid: Grid) -> Tensor:
-        by_region = self.region_of(grid.unit_points)
-        order = torch.argsort(by_region, stable=True)  # grid indices, region after region
-        size = torch.bincount(by_region, minlength=self.P)
-        start = size.cumsum(0) - size
-        pick = start[region, None] + (u * size[region, None]).long()
-        return grid.unit_points[order[pick]]
+        if isinstance(domain, MixedBox):
+            centres = torch.full((self.P, 1, self.dimension), 0.5, dtype=torch.float64, device="cpu")
+            try:
+                self.uniform_points(torch.arange(self.P, device="cpu"), centres, domain)
+            except SettingError as error:
+                raise SettingError("P", f"leaves a region without a value of a parameter, got {self.P}") from error
 
 
 @lru_cache(maxsize=64)
@@ -120,6 +124,7 @@ def _part(j: Tensor, k: int) -> Tensor:
 
 
 def _prime_factors(n: int) -> list[int]:
+    """The prime factors of n, largest first."""
     factors, p = [], 2
     while p * p <= n:
         while n % p == 0:

@@ -22,7 +22,7 @@ from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.power import Power
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.federated.weights.uniform import Uniform
-from dpfbo.gp import acquisition, hyperparameters, newton, optimize, posterior, profile_likelihood
+from dpfbo.gp import acquisition, hyperparameters, newton, optimize, posterior
 from dpfbo.gp import features as gp_features
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.compiled.loading import SWITCH
@@ -88,7 +88,7 @@ def test_a_forgotten_device_is_caught(piece: Piece) -> None:
     ("module", "forgotten"),
     [
         (posterior, "eye"),
-        (profile_likelihood, "tensor"),
+        (hyperparameters, "tensor"),
         (optimize, "arange"),
         (newton, "arange"),
         (acquisition, "arange"),
@@ -107,7 +107,7 @@ def test_a_device_forgotten_in_the_library_is_caught(module: Any, forgotten: str
     setattr(library, forgotten, lambda *args, device=None, **kwargs: factory(*args, **kwargs))
     reached = {
         posterior: lambda: posterior.cholesky(SINGULAR.clone()),
-        profile_likelihood: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
+        hyperparameters: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
         optimize: lambda: minimised(False, groups=False),
         newton: lambda: hyperparameters.fit(HISTORY[0], HISTORY[1], START),
         acquisition: lambda: Acquisition(50, 3).maximize(function(2, 1), SQUARE, uniforms(2)),
@@ -254,10 +254,9 @@ PIECES: dict[str, Piece] = {
     "features": features,
     "posterior": posterior_draws,
     "start of the own GPs": lambda: OwnGP().start(N, IDS.device),
-    "fit closed_form": lambda: hyperparameters.fit(*HISTORY, START, "closed_form"),
-    "fit gpytorch": lambda: hyperparameters.fit(
-        *HISTORY, START, "gpytorch"
-    ),  # which makes its parameters on the default device
+    "fit closed_form": lambda: hyperparameters.fit(*HISTORY, START),
+    # GPyTorch makes its parameters on the default device
+    "fit gpytorch": lambda: hyperparameters.fit_own(*HISTORY, OwnGP("gpytorch")),
     "minimize by Newton": lambda: minimised(newton=True),
     "minimize by BFGS": lambda: minimised(newton=False),
     **{

@@ -37,6 +37,7 @@ from dpfbo.space.mixed import MixedBox
 from dpfbo.space.parameters import Categorical, Float, Integer, Space
 from dpfbo.space.regions import Regions
 from dpfbo.study.create import create_study
+from tests.dpfbo.gp.likelihoods import closed_form, logarithms
 from tests.helpers.federated_world import T, prior_server_for, prior_world, server_for, world
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -122,13 +123,11 @@ def test_factors_agree_with_and_without_jitter() -> None:
 def test_fits_agree(objective: str, D: int) -> None:
     """In likelihood for 99 % of the agents, in every hyper-parameter that matters to it for 95 %."""
     x, y = history(N, 15, D)
-    on_cpu = hyperparameters.fit(x, y, OwnGP().start(N), objective)
-    on_gpu = hyperparameters.fit(there(x), there(y), OwnGP().start(N, CUDA), objective)
-    found, expected = (
-        torch.stack([h.lengthscale.cpu(), h.variance.cpu(), h.noise.cpu()], 1).log() for h in (on_gpu, on_cpu)
-    )
+    on_cpu = hyperparameters.fit_own(x, y, OwnGP(objective))
+    on_gpu = hyperparameters.fit_own(there(x), there(y), OwnGP(objective))
+    found, expected = logarithms(on_gpu).cpu(), logarithms(on_cpu)
     assert on_gpu.noise.device.type == CUDA.type
-    gap = (hyperparameters.closed_form(found, x, y)[0] - hyperparameters.closed_form(expected, x, y)[0]).abs()
+    gap = (closed_form(found, x, y)[0] - closed_form(expected, x, y)[0]).abs()
     assert share(gap[:, None] < 1e-5) >= 0.99
     assert share((found - expected).abs()[:, :2] < 1e-3) >= 0.95
 

@@ -24,12 +24,12 @@ from scipy.io import savemat
 from dpfbo import Agent, Coordinator, StateError, WireError
 from dpfbo.checkpoint import Checkpoint, CheckpointError
 from dpfbo.privacy.ledger import Ledger, LedgerError
-from dpfbo.problems.objectives.kernel_ridge import load_schools
 from dpfbo.problems.objectives.svm import load_fields
 from dpfbo.problems.readers.csv_table import read_columns
 from dpfbo.problems.readers.data_files import MissingData
 from dpfbo.problems.readers.har import read_windows
 from dpfbo.problems.readers.writers import load_mnist_by_writer
+from dpfbo.problems.school import load_schools
 from dpfbo.protocol import wire
 from runners.compose.composition import checked
 from runners.recorded_run import run_configuration

@@ -18,13 +18,13 @@ from scipy.io import savemat
 
 from dpfbo.checks import SettingError
 from dpfbo.problems.landmine import Landmine
-from dpfbo.problems.objectives.kernel_ridge import load_schools
 from dpfbo.problems.objectives.svm import load_fields
 from dpfbo.problems.readers import csv_table
 from dpfbo.problems.readers.csv_table import read_columns
 from dpfbo.problems.readers.data_files import MissingData, data_file
 from dpfbo.problems.readers.har import read_windows
 from dpfbo.problems.readers.writers import load_federated_emnist, load_mnist_by_writer
+from dpfbo.problems.school import load_schools
 from runners.fetch import unpack
 from tests.helpers.data_files import some_windows, upstream_archive, write_mini_landmine
 from tests.hostile import files as hostile

@@ -25,7 +25,7 @@ from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.received import Observed, ObservedOnGrid, OnGrid, Received, models
 from dpfbo.federated.prior.statistics import added, centred
 from dpfbo.gp import batches
-from dpfbo.gp.compiled import prior_models
+from dpfbo.gp.compiled import calls
 from dpfbo.gp.compiled.loading import computes
 from dpfbo.gp.hyperparameters import gram_cholesky
 from dpfbo.gp.own_gp import AnyHyperparameters, Hyperparameters, KernelParameters
@@ -76,7 +76,7 @@ class Transfer:
         if self._tables is None:
             return restricted_likelihood(self._factors[k], residual)
         table, index = self._tables.covariances[k], self.points.index  # type: ignore[attr-defined]
-        found = prior_models.likelihoods_on_table(table, index, float(self.prior.noise), residual)
+        found = calls.likelihoods_on_table(table, index, float(self.prior.noise), residual)
         failed = found.isnan().nonzero()[:, 0]  # these need jitter
         if len(failed):
             found[failed] = restricted_likelihood(self._factor(k, failed), residual[failed])
@@ -123,7 +123,7 @@ class Transfer:
         if self._tables is None:
             return solved_without_constant(self._factors[k][rows], residual, rest, c)
         table, index = self._tables.covariances[k], self.points.index[rows]  # type: ignore[attr-defined]
-        found = prior_models.solutions_on_table(table, index, float(self.prior.noise), residual, rest, c)
+        found = calls.solutions_on_table(table, index, float(self.prior.noise), residual, rest, c)
         failed = found[:, 0].isnan().nonzero()[:, 0]
         if len(failed):
             L = self._factor(k, rows[failed])
@@ -182,7 +182,7 @@ def own_likelihood(x: Tensor, hyper: AnyHyperparameters, z: Tensor, scale: float
     if x.shape[2] > 1 or isinstance(hyper, KernelParameters) or not computes(x, z):
         return restricted_likelihood(gram_cholesky(x, hyper, hyper.noise) / scale, z)
     scaled = Hyperparameters(hyper.lengthscale, hyper.variance / scale**2, hyper.noise / scale**2)
-    found = prior_models.likelihoods_on_line(x[..., 0], scaled, z)
+    found = calls.likelihoods_on_line(x[..., 0], scaled, z)
     failed = found.isnan().nonzero()[:, 0]
     if len(failed):
         some = hyper.select(failed)

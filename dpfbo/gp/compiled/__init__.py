@@ -1,4 +1,4 @@
-"""Searches and draws as compiled code for the CPU: a tensor operation on so few numbers takes longer than the numbers.
+"""Compiled searches and draws for the CPU, where a tensor operation on so few numbers costs more than the arithmetic.
 
-`loading` builds it at its first use with the system's C compiler; without one the tensor code does the same.
+`loading` builds the library at its first use with the system's C compiler; without one the tensor code is used.
 """

@@ -129,44 +129,36 @@ static void set_weights(const Sizes *sizes, long padded, const double *weights, 
             out[i * padded + m] = m < sizes->M ? weights[i * sizes->M + m] / norm : 0.0;
 }
 
-typedef struct {
-    Product product;
-    Map map;
-    double *weights;
-    Start *starts;
-} Memory;
-
-static void set_regions(const Sizes *sizes, const double *left, const double *right, Arena *arena, Product *product)
+/* The candidates and their regions; the rows and columns of the product are the two halves of the axes. */
+static void set_candidates(const Sizes *sizes, const double *left, const double *right, Memory *memory, Product *product)
 {
     const long k = (sizes->D + 1) / 2;
-    Half first = {sizes->a, k, 0, left, NULL, 1}, others = {sizes->b, sizes->D - k, k, right, NULL, 1};
+    const Half first = {sizes->a, k, 0, left, NULL, 1}, others = {sizes->b, sizes->D - k, k, right, NULL, 1};
     product->rows = sizes->D > 1 ? first : others;
     product->columns = sizes->D > 1 ? others : first;
-    product->rows.region = piece(arena, product->rows.n, sizeof(long));
-    product->columns.region = piece(arena, product->columns.n, sizeof(long));
-    product->place = piece(arena, product->columns.n, sizeof(long));
-    product->first = piece(arena, sizes->P + 1, sizeof(long));
-}
-
-/* Everything that one function needs, given the widths of the product. */
-static void lay_out(const Sizes *sizes, Arena *arena, Memory *memory)
-{
-    Product *product = &memory->product;
-    const long M = sizes->M, rows = product->padded_rows, width = product->width;
-    memory->map = (Map){sizes->D, up_to(M, DOUBLES), NULL, NULL, NULL};
-    memory->map.phase = piece(arena, memory->map.M, sizeof(double));
-    memory->map.slope = piece(arena, memory->map.M * sizes->D, sizeof(double));
-    memory->map.cosine = piece(arena, memory->map.M, sizeof(double));
-    memory->weights = piece(arena, memory->map.M * sizes->P, sizeof(double));
-    memory->starts = piece(arena, MOST_CELLS, sizeof(Start));
-    product->row_points = piece(arena, MOST_AXES * rows, sizeof(double));
-    product->column_points = piece(arena, MOST_AXES * width, sizeof(double));
-    product->p = piece(arena, 2 * M * rows, sizeof(float));
-    product->left = piece(arena, 2 * M * rows, sizeof(float));
-    product->q = piece(arena, 2 * M * width, sizeof(float));
-    product->right = piece(arena, 2 * M * width, sizeof(float));
-    product->scale = piece(arena, rows * width, sizeof(float));
-    product->values = piece(arena, rows * width + rows + width, sizeof(float));
+    product->rows.region = array(memory, product->rows.n, sizeof(long));
+    product->columns.region = array(memory, product->columns.n, sizeof(long));
+    product->place = array(memory, product->columns.n, sizeof(long));
+    product->first = array(memory, sizes->P + 1, sizeof(long));
+    if (memory->failed)
+        return;
+    find_regions(&product->rows, sizes->parts);
+    find_regions(&product->columns, sizes->parts);
+    place_columns(product);
+    product->padded_rows = up_to(product->rows.n, FLOATS);
+    const long rows = product->padded_rows, width = product->width;
+    product->row_points = doubles(memory, MOST_AXES * rows);
+    product->column_points = doubles(memory, MOST_AXES * width);
+    product->p = floats(memory, 2 * sizes->M * rows);
+    product->left = floats(memory, 2 * sizes->M * rows);
+    product->q = floats(memory, 2 * sizes->M * width);
+    product->right = floats(memory, 2 * sizes->M * width);
+    product->scale = floats(memory, rows * width);
+    product->values = floats(memory, rows * width + rows + width);
+    if (memory->failed)
+        return;
+    transpose(&product->rows, NULL, rows, product->row_points);
+    transpose(&product->columns, product->place, width, product->column_points);
 }
 
 /* The maximiser of each function, functions x D. frequencies: maps x M x D; phases: maps x M; weights: weighted x P x
@@ -174,39 +166,25 @@ static void lay_out(const Sizes *sizes, Arena *arena, Memory *memory)
 int box_search(const Sizes *sizes, const Rules *rules, const double *frequencies, const double *phases,
                const double *weights, const double *lengths, const double *left, const double *right, double *out)
 {
-    const long D = sizes->D, M = sizes->M;
-    Memory memory;
-    Product *product = &memory.product;
-    Arena regions = {NULL, 0}, arena = {NULL, 0};
-    set_regions(sizes, left, right, &regions, product);
-    if ((regions.start = allocated(&regions)) == NULL)
-        return 1;
-    regions.used = 0;
-    set_regions(sizes, left, right, &regions, product);
-    find_regions(&product->rows, sizes->parts);
-    find_regions(&product->columns, sizes->parts);
-    place_columns(product);
-    product->padded_rows = up_to(product->rows.n, FLOATS);
-    lay_out(sizes, &arena, &memory);
-    if ((arena.start = allocated(&arena)) == NULL) {
-        free(regions.start);
-        return 1;
-    }
-    arena.used = 0;
-    lay_out(sizes, &arena, &memory);
-    transpose(&product->rows, NULL, product->padded_rows, product->row_points);
-    transpose(&product->columns, product->place, product->width, product->column_points);
+    const long D = sizes->D, M = sizes->M, padded = up_to(M, DOUBLES);
+    Memory memory = {0};
+    Product product;
+    Map map = {D, padded, doubles(&memory, padded), doubles(&memory, padded * D), doubles(&memory, padded)};
+    double *normed = doubles(&memory, padded * sizes->P);
+    Start *starts = array(&memory, MOST_CELLS, sizeof(Start));
+    set_candidates(sizes, left, right, &memory, &product);
+    if (memory.failed)
+        return release(&memory);
     for (long f = 0; f < sizes->functions; f++) {
         if (f == 0 || sizes->maps > 1) {
-            set_map(&memory.map, M, frequencies + f * M * D, phases + f * M);
-            prepare(product, &memory.map, M);
+            set_map(&map, M, frequencies + f * M * D, phases + f * M);
+            prepare(&product, &map, M);
         }
         if (f == 0 || sizes->weighted > 1)
-            set_weights(sizes, memory.map.M, weights + f * sizes->P * M, memory.weights);
-        screen(product, &memory.map, M, memory.weights);
-        search(sizes, rules, product, &memory.map, memory.weights, lengths[f], left, right, memory.starts, out + f * D);
+            set_weights(sizes, padded, weights + f * sizes->P * M, normed);
+        screen(&product, &map, M, normed);
+        search(sizes, rules, &product, &map, normed, lengths[f], left, right, starts, out + f * D);
     }
-    free(arena.start);
-    free(regions.start);
+    release(&memory);
     return 0;
 }

@@ -21,29 +21,16 @@ typedef struct {
     double *w, *c;      /* padded F; AGENTS x padded F */
     float *left;        /* F x AGENTS */
     float *values;      /* AGENTS x width */
-} Memory;
-
-static void lay_out(const Sizes *sizes, Arena *arena, Memory *memory)
-{
-    const long tp = up_to(sizes->t, DOUBLES);
-    memory->K = piece(arena, sizes->t * tp, sizeof(double));
-    memory->v = piece(arena, tp, sizeof(double));
-    memory->at = piece(arena, tp, sizeof(double));
-    memory->spectrum = piece(arena, sizes->Fp, sizeof(double));
-    memory->w = piece(arena, sizes->Fp, sizeof(double));
-    memory->c = piece(arena, AGENTS * sizes->Fp, sizeof(double));
-    memory->left = piece(arena, sizes->F * AGENTS, sizeof(float));
-    memory->values = piece(arena, AGENTS * sizes->width, sizeof(float));
-}
+} Arrays;
 
 /* The coefficients of f; returns 0 if there are none. index: t; rest: y - e; normals: F. */
-static int coefficients(const Sizes *sizes, Memory *memory, const double *line, const double *basis,
+static int coefficients(const Sizes *sizes, const Arrays *arrays, const double *line, const double *basis,
                         const int *index, const double *rest, const double *normals, double length, double variance,
                         double noise, double circle, double *c)
 {
     const long t = sizes->t, F = sizes->F, Fp = sizes->Fp, tp = up_to(t, DOUBLES), J = F / 2;
     const double turn = 2 * PI * length / circle, height = sqrt(2 * PI) * length / circle * variance;
-    double *spectrum = memory->spectrum, *w = memory->w;
+    double *spectrum = arrays->spectrum, *w = arrays->w;
     for (long j = 0; j <= J; j += DOUBLES) {
         Doubles order;
         for (int l = 0; l < DOUBLES; l++)
@@ -58,21 +45,21 @@ static int coefficients(const Sizes *sizes, Memory *memory, const double *line, 
     for (long j = 0; j < Fp; j++)
         w[j] = j < F ? sqrt(spectrum[j]) * normals[j] : 0.0;
     for (long i = 0; i < tp; i++) {
-        memory->at[i] = i < t ? line[index[i]] : FAR;
-        memory->v[i] = i < t ? rest[i] - dot(basis + index[i] * Fp, w, Fp) : 0.0;
+        arrays->at[i] = i < t ? line[index[i]] : FAR;
+        arrays->v[i] = i < t ? rest[i] - dot(basis + index[i] * Fp, w, Fp) : 0.0;
     }
-    covariance(memory->at, t, length, variance, memory->K);
+    covariance(arrays->at, t, length, variance, arrays->K);
     for (long i = 0; i < t; i++)
-        memory->K[i * tp + i] += noise;
-    if (!factorise(memory->K, t))
+        arrays->K[i * tp + i] += noise;
+    if (!factorise(arrays->K, t))
         return 0;
-    forward(memory->K, t, memory->v);
-    backward(memory->K, t, memory->v);
+    forward(arrays->K, t, arrays->v);
+    backward(arrays->K, t, arrays->v);
     double *update = c; /* sum_i v_i basis(x_i) */
     for (long j = 0; j < Fp; j++)
         update[j] = 0.0;
     for (long i = 0; i < t; i++)
-        add(memory->v[i], basis + index[i] * Fp, update, Fp);
+        add(arrays->v[i], basis + index[i] * Fp, update, Fp);
     for (long j = 0; j < Fp; j++)
         c[j] = j < F ? w[j] + spectrum[j] * update[j] : 0.0;
     return 1;
@@ -111,30 +98,31 @@ int grid_draw(const Sizes *sizes, const double *line, const double *basis, const
               const double *rest, const double *normals, const double *hyper, double circle, long *out)
 {
     const long n = sizes->n, t = sizes->t, F = sizes->F, Fp = sizes->Fp, width = sizes->width;
-    Memory memory;
-    Arena arena = {NULL, 0};
-    lay_out(sizes, &arena, &memory);
-    if ((arena.start = allocated(&arena)) == NULL)
-        return 1;
-    arena.used = 0;
-    lay_out(sizes, &arena, &memory);
+    const long tp = up_to(t, DOUBLES);
+    Memory memory = {0};
+    const Arrays arrays = {
+        doubles(&memory, t * tp), doubles(&memory, tp), doubles(&memory, tp), doubles(&memory, Fp), doubles(&memory, Fp),
+        doubles(&memory, AGENTS * Fp), floats(&memory, F * AGENTS), floats(&memory, AGENTS * width),
+    };
+    if (memory.failed)
+        return release(&memory);
     for (long first = 0; first < n; first += AGENTS) {
         const long many = n - first < AGENTS ? n - first : AGENTS;
         for (long k = 0; k < AGENTS; k++) {
             const long a = first + k;
-            double *c = memory.c + k * Fp;
+            double *c = arrays.c + k * Fp;
             if (k < many)
-                out[a] = coefficients(sizes, &memory, line, basis, index + a * t, rest + a * t, normals + a * F,
+                out[a] = coefficients(sizes, &arrays, line, basis, index + a * t, rest + a * t, normals + a * F,
                                       hyper[a], hyper[n + a], hyper[2 * n + a], circle, c) - 1;
             for (long j = 0; j < F; j++)
-                memory.left[j * AGENTS + k] = k < many && out[a] == 0 ? (float)c[j] : 0.0f;
+                arrays.left[j * AGENTS + k] = k < many && out[a] == 0 ? (float)c[j] : 0.0f;
         }
         for (long j = 0; j < width; j += 2 * FLOATS)
-            tile(8, 2, F, memory.left, AGENTS, columns + j, width, memory.values + j);
+            tile(8, 2, F, arrays.left, AGENTS, columns + j, width, arrays.values + j);
         for (long k = 0; k < many; k++)
             if (out[first + k] == 0)
-                out[first + k] = maximiser(sizes, basis, memory.c + k * Fp, memory.values + k * width);
+                out[first + k] = maximiser(sizes, basis, arrays.c + k * Fp, arrays.values + k * width);
     }
-    free(arena.start);
+    release(&memory);
     return 0;
 }

@@ -1,6 +1,7 @@
 """The compiled library: built at its first use by the system's C compiler, and kept in a private folder of the user.
 
-`DPFBO_COMPILED=0` in the environment leaves it out. So does everything that goes wrong, with a line in the log.
+The tensor code takes its place under `DPFBO_COMPILED=0` in the environment, and, with a line in the log, where the
+library cannot be built or loaded.
 """
 
 import ctypes
@@ -16,6 +17,7 @@ import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,17 +29,17 @@ logger = logging.getLogger(__name__)
 SWITCH = "DPFBO_COMPILED"
 FOLDER = Path(__file__).parent
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
-_SECONDS = 120  # that the compiler may take
+_SECONDS = 120  # time limit of the compiler
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _building = threading.Lock()
 
 
 class CannotCompile(Exception):
-    """There is no library that could be loaded: the reason."""
+    """There is no library to load; the message is the reason."""
 
 
 def library() -> ctypes.CDLL | None:
-    """The library; None if it is not to be used or cannot be built. Raises SettingError for an unknown `SWITCH`."""
+    """The library; None if it is switched off or cannot be built. SettingError for another value of the switch."""
     wanted = os.environ.get(SWITCH, "1")
     if wanted not in ("0", "1"):
         raise SettingError(SWITCH, f"must be 0 or 1, got {wanted!r}")
@@ -48,9 +50,24 @@ def library() -> ctypes.CDLL | None:
 
 
 def computes(*numbers: Tensor) -> bool:
-    """Tell if there is a library, and these are numbers for it: some, in float64 on a CPU."""
+    """Tell whether there is a library and it can take these tensors: not empty, float64, on a CPU."""
     plain = all(x.device.type == "cpu" and x.dtype == torch.float64 and x.numel() > 0 for x in numbers)
     return plain and library() is not None
+
+
+def call(name: str, task: str, *arguments: Any) -> None:
+    """Call a function of the library, which `computes` has found; MemoryError, with the task, without memory.
+
+    Tensors, made contiguous, are passed as pointers, structures by reference, and numbers of ctypes as they are.
+    """
+    kept = [part.contiguous() if isinstance(part, Tensor) else part for part in arguments]  # until the call returns
+    passed = [
+        ctypes.c_void_p(part.data_ptr()) if isinstance(part, Tensor)
+        else ctypes.byref(part) if isinstance(part, ctypes.Structure) else part
+        for part in kept
+    ]  # fmt: skip
+    if getattr(library(), name)(*passed):
+        raise MemoryError(task)
 
 
 @cache
@@ -63,7 +80,7 @@ def _found() -> ctypes.CDLL | None:
 
 
 def cache_folder() -> Path:
-    """The user's folder for what can be made anew: `$XDG_CACHE_HOME/dpfbo`, else `~/.cache/dpfbo`."""
+    """The user's folder for files that can be made anew: `$XDG_CACHE_HOME/dpfbo`, else `~/.cache/dpfbo`."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     try:
         return (Path(named) if os.path.isabs(named) else Path.home() / ".cache") / "dpfbo"
@@ -72,11 +89,13 @@ def cache_folder() -> Path:
 
 
 def load(folder: Path) -> ctypes.CDLL:
-    """The library from the folder, built if it is not there yet. Raises CannotCompile with the reason."""
-    compiler = _compiler()
-    version = _output([*compiler, "--version"])
-    facts = "\0".join([version, *compiler, *FLAGS, _processor(), *_sources()])
+    """The library from the folder, built there if need be; CannotCompile with the reason if that fails."""
     try:
+        compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    except ValueError as error:
+        raise CannotCompile(f"CC: {error}") from error
+    try:
+        facts = "\0".join([_output([*compiler, "--version"]), *compiler, *FLAGS, _processor(), *_sources()])
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_private(folder, stat.S_ISDIR)
         path = folder / f"library-{hashlib.sha256(facts.encode()).hexdigest()[:32]}.so"
@@ -87,16 +106,8 @@ def load(folder: Path) -> ctypes.CDLL:
         except OSError:  # the file is damaged
             _build(compiler, path)
             return _opened(path)
-    except OSError as error:
+    except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotCompile(str(error)) from error
-
-
-def _compiler() -> list[str]:
-    """The words of `$CC`, else `cc`."""
-    try:
-        return shlex.split(os.environ.get("CC", "")) or ["cc"]
-    except ValueError as error:
-        raise CannotCompile(f"CC: {error}") from error
 
 
 def _opened(path: Path) -> ctypes.CDLL:
@@ -105,7 +116,7 @@ def _opened(path: Path) -> ctypes.CDLL:
 
 
 def _build(compiler: list[str], path: Path) -> None:
-    """Build the library under another name first: processes that start at once must not see half of it."""
+    """Build the library under another name, then rename it: other processes must not load an unfinished file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-") as folder:
         made = Path(folder) / path.name
         _output([*compiler, *FLAGS, "-o", str(made), *map(str, sorted(FOLDER.glob("*.c"))), "-lm"])
@@ -114,27 +125,21 @@ def _build(compiler: list[str], path: Path) -> None:
 
 
 def _output(command: list[str]) -> str:
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            errors="replace", timeout=_SECONDS,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CannotCompile(str(error)) from error
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace", timeout=_SECONDS,
+    )  # fmt: skip
     if done.returncode:
         raise CannotCompile(f"{shlex.join(command)}: {done.stdout.strip()[-1000:]}")
     return done.stdout
 
 
 def _sources() -> list[str]:
-    try:
-        return [path.read_text() for path in sorted(FOLDER.glob("*.[ch]"))]
-    except OSError as error:
-        raise CannotCompile(str(error)) from error
+    return [path.read_text() for path in sorted(FOLDER.glob("*.[ch]"))]
 
 
 def _processor() -> str:
-    """The model and the instructions of the processor, for which the library is built alone."""
+    """The processor's model and instructions: a library built for one processor may not run on another."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
@@ -144,7 +149,7 @@ def _processor() -> str:
 
 
 def _check_private(path: Path, is_kind: Callable[[int], bool]) -> None:
-    """Raise CannotCompile unless the path is the user's own, and nobody else may write there."""
+    """Raise CannotCompile unless the path belongs to the user and nobody else may write there."""
     found = path.lstat()
     if not is_kind(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS:
         raise CannotCompile(f"{path} is not this user's alone, and not loaded from")

@@ -14,7 +14,7 @@ typedef struct {
 
 typedef struct {
     double *K, *residual, *ones, *v, *at; /* t x padded t; padded t */
-} Memory;
+} Arrays;
 
 typedef struct {
     const double *residual; /* n x t */
@@ -23,21 +23,18 @@ typedef struct {
     double *solved;         /* n x t, or NULL; its first number is NaN where K is not positive definite */
 } Wanted;
 
-static void lay_out(const Sizes *sizes, Arena *arena, Memory *memory)
+static Arrays arrays_of(const Sizes *sizes, Memory *memory)
 {
     const long tp = up_to(sizes->t, DOUBLES);
-    memory->K = piece(arena, sizes->t * tp, sizeof(double));
-    memory->residual = piece(arena, tp, sizeof(double));
-    memory->ones = piece(arena, tp, sizeof(double));
-    memory->v = piece(arena, tp, sizeof(double));
-    memory->at = piece(arena, tp, sizeof(double));
+    return (Arrays){doubles(memory, sizes->t * tp), doubles(memory, tp), doubles(memory, tp), doubles(memory, tp),
+                    doubles(memory, tp)};
 }
 
-/* What is wanted of agent a, whose covariance is in memory->K. */
-static void answer(const Memory *memory, long a, long t, const Wanted *wanted)
+/* What is wanted of agent a, whose covariance is in arrays->K. */
+static void answer(const Arrays *arrays, long a, long t, const Wanted *wanted)
 {
     const long tp = up_to(t, DOUBLES);
-    double *const K = memory->K, *const r = memory->residual, *const one = memory->ones, *const v = memory->v;
+    double *const K = arrays->K, *const r = arrays->residual, *const one = arrays->ones, *const v = arrays->v;
     if (!factorise(K, t)) {
         if (wanted->likelihood != NULL)
             wanted->likelihood[a] = NAN;
@@ -75,39 +72,29 @@ static void answer(const Memory *memory, long a, long t, const Wanted *wanted)
     }
 }
 
-static int prepared(const Sizes *sizes, Arena *arena, Memory *memory)
-{
-    lay_out(sizes, arena, memory);
-    if ((arena->start = allocated(arena)) == NULL)
-        return 0;
-    arena->used = 0;
-    lay_out(sizes, arena, memory);
-    return 1;
-}
-
 /* Covariances between points of the grid, noise to be added. table: G x G, symmetric; index: n x t. Returns 1 without
    memory. */
 int table_models(const Sizes *sizes, const double *table, const int *index, double noise, const Wanted *wanted)
 {
     const long t = sizes->t, tp = up_to(t, DOUBLES);
-    Memory memory;
-    Arena arena = {NULL, 0};
-    if (!prepared(sizes, &arena, &memory))
-        return 1;
+    Memory memory = {0};
+    const Arrays arrays = arrays_of(sizes, &memory);
+    if (memory.failed)
+        return release(&memory);
     for (long a = 0; a < sizes->n; a++) {
         const int *at = index + a * t;
         for (long j = 0; j < t; j++) {
             const double *row = table + (long)at[j] * sizes->G;
-            double *column = memory.K + j * tp;
+            double *column = arrays.K + j * tp;
             for (long i = j / DOUBLES * DOUBLES; i < t; i++)
                 column[i] = row[at[i]];
             for (long i = t; i < tp; i++)
                 column[i] = 0.0;
             column[j] += noise;
         }
-        answer(&memory, a, t, wanted);
+        answer(&arrays, a, t, wanted);
     }
-    free(arena.start);
+    release(&memory);
     return 0;
 }
 
@@ -116,18 +103,18 @@ int table_models(const Sizes *sizes, const double *table, const int *index, doub
 int line_models(const Sizes *sizes, const double *points, const double *hyper, const Wanted *wanted)
 {
     const long n = sizes->n, t = sizes->t, tp = up_to(t, DOUBLES);
-    Memory memory;
-    Arena arena = {NULL, 0};
-    if (!prepared(sizes, &arena, &memory))
-        return 1;
+    Memory memory = {0};
+    const Arrays arrays = arrays_of(sizes, &memory);
+    if (memory.failed)
+        return release(&memory);
     for (long a = 0; a < n; a++) {
         for (long i = 0; i < tp; i++)
-            memory.at[i] = i < t ? points[a * t + i] : FAR;
-        covariance(memory.at, t, hyper[a], hyper[n + a], memory.K);
+            arrays.at[i] = i < t ? points[a * t + i] : FAR;
+        covariance(arrays.at, t, hyper[a], hyper[n + a], arrays.K);
         for (long i = 0; i < t; i++)
-            memory.K[i * tp + i] += hyper[2 * n + a];
-        answer(&memory, a, t, wanted);
+            arrays.K[i * tp + i] += hyper[2 * n + a];
+        answer(&arrays, a, t, wanted);
     }
-    free(arena.start);
+    release(&memory);
     return 0;
 }

@@ -107,23 +107,35 @@ INLINE long up_to(long n, long multiple)
     return (n + multiple - 1) / multiple * multiple;
 }
 
-/* Memory that is used up piece by piece and freed at once. A piece begins at a multiple of 64 bytes. With `start` NULL
-   it only counts the bytes. */
+/* The arrays of one call, each aligned to 64 bytes; `release` frees them all. */
 typedef struct {
-    char *start;
-    size_t used;
-} Arena;
+    void *arrays[24];
+    int count, failed;
+} Memory;
 
-INLINE void *piece(Arena *arena, long n, size_t size)
+INLINE void *array(Memory *memory, long n, size_t size)
 {
-    void *begin = arena->start == NULL ? NULL : arena->start + arena->used;
-    arena->used += ((size_t)n * size + 63) / 64 * 64;
-    return begin;
+    void *begin = aligned_alloc(64, ((size_t)n * size + 64) / 64 * 64); /* never 0 bytes */
+    memory->failed |= begin == NULL;
+    return memory->arrays[memory->count++] = begin;
 }
 
-static char *allocated(const Arena *arena)
+INLINE double *doubles(Memory *memory, long n)
 {
-    return aligned_alloc(64, arena->used);
+    return array(memory, n, sizeof(double));
+}
+
+INLINE float *floats(Memory *memory, long n)
+{
+    return array(memory, n, sizeof(float));
+}
+
+/* Frees all arrays; returns 1, what a function of the library returns if there is too little memory. */
+INLINE int release(Memory *memory)
+{
+    for (int i = 0; i < memory->count; i++)
+        free(memory->arrays[i]);
+    return 1;
 }
 
 #endif

@@ -6,7 +6,6 @@ A convolution is a product of image patches and weights, so that networks side b
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dpfbo.gp.batches import PRODUCTS, filled
+from dpfbo.gp import batches
 
 CLASSES = 10
 CHANNELS = (8, 16)
@@ -22,7 +21,7 @@ BATCH = 16  # images in a step
 MOMENTUM = 0.9
 
 _KERNELS = (5, 3)
-_NETWORKS = 64  # networks trained at once; more would only take memory
+_NETWORKS = 64  # networks that are trained at once; more would take memory and no less time
 
 Parameters = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # weights and biases of the three layers
 
@@ -31,9 +30,9 @@ Parameters = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # weights an
 class ImageSets:
     """N image sets with I images in total, and the minibatches and start weights of their networks.
 
-    patches: inputs of the first layer, I x side^2 x 25, its output side x side. target: I x 10, zeros and ones.
-    batches: rows of the images of each step, N x steps x BATCH. validation: rows of the validation images, N x v, -1
-    for padding. start: weights of all layers before the first step, N x W.
+    patches: I x side^2 x 25, inputs of the first layer, whose output is side x side. target: I x 10, labels as zeros
+    and ones. batches: N x steps x BATCH, the images of each step. validation: N x v, the validation images, -1 for
+    padding. start: N x W, the weights of all layers before the first step.
     """
 
     patches: Tensor
@@ -44,8 +43,7 @@ class ImageSets:
 
     def to(self, device: torch.device) -> ImageSets:
         """The same image sets on a device."""
-        fields = (self.patches, self.target, self.batches, self.validation, self.start)
-        return ImageSets(*(field.to(device) for field in fields))
+        return ImageSets(*(part.to(device) for part in vars(self).values()))
 
 
 def patches_of(images: Tensor) -> Tensor:
@@ -55,47 +53,41 @@ def patches_of(images: Tensor) -> Tensor:
 
 
 def n_weights(side: int) -> int:
-    """The number of weights, without biases, of a network for images of side x side."""
+    """The number of weights, without biases, of a network for images of side x side pixels."""
     return sum(math.prod(shape) for shape in _shapes(_side(side)))
 
 
 def batches_of(rows: np.ndarray, steps: int, generator: np.random.Generator) -> np.ndarray:
-    """Rows of the images of each step, `steps x BATCH`, from one random permutation of all rows after the other."""
+    """The rows of each step, `steps x BATCH`, from one random permutation of all rows after the other."""
     passes = math.ceil(steps * BATCH / len(rows))
     order = np.concatenate([generator.permutation(rows) for _ in range(passes)])
     return order[: steps * BATCH].reshape(steps, BATCH)
 
 
-def validation_rows(rows: Sequence[np.ndarray]) -> Tensor:
-    """Index tensor `N x v` of N lists of rows, the shorter ones padded with -1."""
-    result = torch.full((len(rows), max(map(len, rows))), -1, device="cpu")
-    for i, some in enumerate(rows):
-        result[i, : len(some)] = torch.from_numpy(some)
-    return result
-
-
 def validation_accuracy(data: ImageSets, sets: Tensor, settings: Tensor) -> Tensor:
-    """Share of the validation images that each network gets right after training, E float64.
+    """The share of the validation images that each of E networks gets right after training, E float64.
 
-    Network e is that of the image set `sets[e]`, trained with `settings[e]` (E x 3), see `train`. Each network's
-    result has the same bits whichever networks share the call.
+    Network e is that of the image set `sets[e]`, trained with `settings[e]` (E x 3), see `train`. Its result has the
+    same bits whichever networks share the call.
     """
-    result = []
-    for some, setting in zip(sets.split(_NETWORKS), settings.float().split(_NETWORKS), strict=True):
-        fill = filled(len(some), PRODUCTS, some.device)
-        right = _right(data, some[fill], train(data, some[fill], setting[fill]))
-        result.append(right[: len(some)])
-    return torch.cat(result)
+    settings = settings.float()
+
+    def accuracy(rows: Tensor) -> Tensor:
+        return _right(data, sets[rows], train(data, sets[rows], settings[rows]))
+
+    return batches.in_blocks(accuracy, len(sets), _NETWORKS, sets.device)
 
 
 def train(data: ImageSets, sets: Tensor, settings: Tensor) -> Parameters:
-    """Parameters of E networks after the last step; settings: learning rate, its decay and L2 penalty, E x 3.
+    """Train E networks; settings: E x 3, the learning rate, its decay and the L2 penalty of each.
 
-    With g_s the gradient of `mean cross-entropy of the batch + L2 * sum of squared weights` (not of biases) at step
-    s = 0, 1, ...
-        v <- MOMENTUM v + g_s,    w <- w - learning rate / (1 + decay s) v.
-    Layers: 5 x 5 patches at every second pixel to 8 channels; ReLU; 3 x 3 patches at every second place to 16
-    channels; ReLU; linear to the classes.
+    Step s = 0, 1, .. has the gradient g_s of `mean cross-entropy of the batch + L2 * sum of squared weights`, without
+    biases in the sum:
+
+        v <- MOMENTUM v + g_s,    w <- w - learning rate / (1 + decay s) v
+
+    The layers are 5 x 5 patches at every second pixel to 8 channels; ReLU; 3 x 3 patches at every second place to 16
+    channels; ReLU; and linear to the classes. Returns the parameters after the last step.
     """
     rate, decay, l2 = settings.T[..., None, None]  # E x 1 x 1 each
     parameters = start_parameters(data.start[sets], math.isqrt(data.patches.shape[1]))
@@ -112,9 +104,9 @@ def train(data: ImageSets, sets: Tensor, settings: Tensor) -> Parameters:
 
 
 def gradient(parameters: Parameters, patches: Tensor, target: Tensor) -> Parameters:
-    """Gradient of the mean cross-entropy of E networks, each on B images of its own.
+    """The gradients of the mean cross-entropy of E networks, each on B images.
 
-    patches: E x B x h^2 x 25. target: E x B x 10.
+    patches: E x B x h^2 x 25; target: E x B x 10.
     """
     E, B, places, _ = patches.shape
     W2, W3 = parameters[2], parameters[4]
@@ -130,14 +122,14 @@ def gradient(parameters: Parameters, patches: Tensor, target: Tensor) -> Paramet
 
 
 def logits(parameters: Parameters, patches: Tensor) -> Tensor:
-    """Outputs of E networks for B images each, `E x B x h^2 x 25 -> E x B x 10`."""
+    """The outputs of E networks for B images each, `E x B x h^2 x 25 -> E x B x 10`."""
     return _forward(parameters, patches)[-1]
 
 
 def start_parameters(start: Tensor, side: int) -> Parameters:
-    """Weights of E networks (`E x W` normal numbers, scaled after He et al. 2015) and biases of zero.
+    """The first weights of E networks, normal numbers (E x W) scaled after He et al. 2015, and biases of zero.
 
-    side: side of the first layer's output.
+    side: the side of the first layer's output.
     """
     sizes = _shapes(side)
     parts = start.split([math.prod(size) for size in sizes], 1)
@@ -147,18 +139,18 @@ def start_parameters(start: Tensor, side: int) -> Parameters:
 
 
 def _side(side: int) -> int:
-    """Output side of a layer with stride 2."""
+    """The output side of a layer with stride 2."""
     return (side + 1) // 2
 
 
 def _shapes(side: int) -> list[tuple[int, int]]:
-    """Inputs and outputs of the three layers, for a first layer with side x side places."""
+    """The numbers of inputs and outputs of the three layers, for a first layer with side x side places."""
     patch, inner = (kernel**2 for kernel in _KERNELS)
     return [(patch, CHANNELS[0]), (inner * CHANNELS[0], CHANNELS[1]), (_side(side) ** 2 * CHANNELS[1], CLASSES)]
 
 
 def _right(data: ImageSets, sets: Tensor, parameters: Parameters) -> Tensor:
-    """Share of validation images classified right, E float64."""
+    """The share of validation images that the networks get right, E float64."""
     rows = data.validation[sets]  # E x v
     real = rows >= 0
     rows = rows.clamp(min=0)
@@ -167,7 +159,7 @@ def _right(data: ImageSets, sets: Tensor, parameters: Parameters) -> Tensor:
 
 
 def _forward(parameters: Parameters, patches: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Both hidden layers, with the second one's patches between them, and the outputs, for E x B images."""
+    """The first hidden layer, the second one's patches, the second hidden layer, and the outputs, for E x B images."""
     W1, b1, W2, b2, W3, b3 = parameters
     E, B, places, _ = patches.shape
     side = math.isqrt(places)
@@ -180,7 +172,7 @@ def _forward(parameters: Parameters, patches: Tensor) -> tuple[Tensor, Tensor, T
 
 
 def _fold(columns: Tensor, side: int) -> Tensor:
-    """Each place's sum over the 3 x 3 patches that hold it, `E x B x h2^2 x 9 c -> E x B x h x h x c`, h = side."""
+    """The sum of each place over the 3 x 3 patches with it, `E x B x h2^2 x 9 c -> E x B x h x h x c`, h = side."""
     E, B, _, _ = columns.shape
     h2 = _side(side)
     columns = columns.view(E, B, h2, h2, 3, 3, CHANNELS[0])

@@ -1,4 +1,4 @@
-"""AUC of RBF-kernel SVMs on the landmine fields. Free of torch, so that worker processes start fast."""
+"""AUC of RBF-kernel SVMs on the landmine fields; the module loads no torch, so that worker processes start fast."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,15 +12,15 @@ from dpfbo.extras import needing
 from dpfbo.problems.readers.data_files import reading
 from dpfbo.problems.readers.mat_cells import read_cells
 
-Field = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Field = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # X_train, X_test, y_train, y_test
 
-_FITS_PER_TASK = 4  # fits sent to a worker at once
+_FITS_PER_TASK = 4  # fits that a worker gets at once
 _NEEDED_BY = "the landmine problem"
 
 
 @dataclass(frozen=True)
 class Fit:
-    """One SVM to score: the field it is trained on, its two hyper-parameters, and the seed of its Platt scaling."""
+    """An SVM to score: its field, its two hyper-parameters, and the seed of its Platt scaling."""
 
     field: int
     C: float
@@ -30,10 +30,7 @@ class Fit:
 
 @cache
 def load_fields(path: Path, split_seed: int) -> list[Field]:
-    """All fields of LandmineData.mat as (X_train, X_test, y_train, y_test): halves, stratified.
-
-    Raises ValueError if the file is not in the published format.
-    """
+    """All fields of LandmineData.mat as stratified halves; ValueError for a file in another format."""
     with needing("problems", _NEEDED_BY):
         from sklearn.model_selection import train_test_split
 
@@ -44,7 +41,7 @@ def load_fields(path: Path, split_seed: int) -> list[Field]:
 
 
 def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One field's features and labels, or ValueError."""
+    """One field's features and labels; ValueError for unfit ones."""
     if len(x) != len(y) or not x.shape[1] or not np.isfinite(x).all():
         raise ValueError(f"a field has finite features and a label of each row, got {x.shape} and {y.shape}")
     if not np.isin(y, (0, 1)).all() or min(np.sum(y == 0), np.sum(y == 1)) < 2:
@@ -53,7 +50,7 @@ def _checked(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def auc(path: Path, split_seed: int, score: str, fits: Sequence[Fit]) -> list[float]:
-    """Area under the ROC curve of each fit on its field's held-out half; see `Landmine.score`."""
+    """The area under the ROC curve of each fit on its field's held-out half; score: see `Landmine`."""
     with needing("problems", _NEEDED_BY):
         from sklearn.metrics import roc_auc_score
         from sklearn.svm import SVC
@@ -74,7 +71,7 @@ def auc(path: Path, split_seed: int, score: str, fits: Sequence[Fit]) -> list[fl
 
 
 def auc_parallel(path: Path, split_seed: int, score: str, fits: Sequence[Fit], n_jobs: int) -> np.ndarray:
-    """`auc` spread over `n_jobs` processes (-1: all cores); the result does not depend on n_jobs."""
+    """`auc`, spread over n_jobs processes, -1 for all cores; the result does not depend on n_jobs."""
     with needing("problems", _NEEDED_BY):
         import joblib
 

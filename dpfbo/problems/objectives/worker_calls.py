@@ -1,34 +1,49 @@
-"""Calls of a function in processes of their own: several at a time, each with a limit of time."""
+"""Calls of a function whose failures are outcomes; several at a time in processes of their own, with a time limit."""
 
 import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dpfbo.checks import SettingError, shown
 from dpfbo.extras import needing
 
-_function: Callable[[int, Any], Any]  # of a worker
+Objective = Callable[[int, Any], Any]  # of an agent's id and a configuration
+_function: Objective  # of a worker
 
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """The end of a call: its result, or the sentence and the traceback (empty if there is none) of its failure."""
+    """The end of a call.
+
+    kind: `returned`, `raised`, or `ended` where the process did. result: the result, or a sentence about the failure.
+    traceback: empty if there is none. error: the exception, if the call was in this process.
+    """
 
     kind: Literal["returned", "raised", "ended"]
     result: Any
     traceback: str = ""
+    error: BaseException | None = None
+
+
+def outcome_of(function: Objective, agent: int, x: Any) -> CallOutcome:
+    """Call the function in this process."""
+    try:
+        return CallOutcome("returned", function(agent, x))
+    except (Exception, SystemExit) as error:  # an objective that calls sys.exit must not end the run in silence
+        sentence = f"{type(error).__name__}: {error}"
+        return CallOutcome("raised", sentence, traceback.format_exc(), error)
 
 
 class WorkerCalls:
-    """A pool of `n_jobs` processes (-1: one a CPU) that call `function`.
+    """A pool of `n_jobs` processes, -1 for one a CPU, that call the function.
 
-    timeout: seconds until a call is given up and its process ended; None for no limit. The function may be one that no
-    other process can import, such as a notebook's. A process that dies takes one call with it.
+    timeout: seconds after which a call has failed and its process is ended; None for no limit. The function may be one
+    that no other process can import, such as a notebook's. A process that dies fails one call.
     """
 
-    def __init__(self, function: Callable[[int, Any], Any], n_jobs: int, timeout: float | None) -> None:
+    def __init__(self, function: Objective, n_jobs: int, timeout: float | None) -> None:
         with needing("problems", "an objective with n_jobs or timeout"):
             import cloudpickle
             from loky import cpu_count
@@ -48,7 +63,7 @@ class WorkerCalls:
         self._end = weakref.finalize(self, _stop, self._pool)
 
     def outcomes(self, calls: Iterable[tuple[int, Any]]) -> Iterator[CallOutcome]:
-        """The outcome of each call (an agent's number and its configuration), in their order."""
+        """Yield the outcome of each call (an agent's id and a configuration), in their order."""
         asked = [self._pool.schedule(_call, args=call, timeout=self._timeout) for call in calls]
         try:
             for future in asked:
@@ -65,8 +80,8 @@ class WorkerCalls:
         from pebble import ProcessExpired
 
         try:
-            kind, result, trace = future.result()
-            return CallOutcome(kind, result, trace)
+            outcome: CallOutcome = future.result()
+            return outcome
         except TimeoutError:
             return CallOutcome("ended", f"took longer than timeout={self._timeout:g} seconds")
         except ProcessExpired as error:
@@ -79,26 +94,25 @@ def _stop(pool: Any) -> None:
 
 
 def _load(pickled: bytes) -> None:
-    """In a worker, at its start: make the function ready."""
+    """Load the function, in a worker at its start."""
     import cloudpickle
 
     global _function
     _function = cloudpickle.loads(pickled)
 
 
-def _call(agent: int, x: Any) -> tuple[str, Any, str]:
-    """In a worker: call the function, and describe what it did by plain values."""
-    try:
-        result = _function(agent, x)
-        number = as_number(result)
-        return "returned", shown(result) if number is None else number, ""
-    except (Exception, SystemExit) as error:
-        return "raised", f"{type(error).__name__}: {error}", traceback.format_exc()
+def _call(agent: int, x: Any) -> CallOutcome:
+    """Call the function in a worker; the outcome holds plain values, which can be sent."""
+    outcome = outcome_of(_function, agent, x)
+    if outcome.kind == "raised":
+        return replace(outcome, error=None)
+    number = as_number(outcome.result)
+    return replace(outcome, result=shown(outcome.result) if number is None else number)
 
 
 def as_number(result: Any) -> float | None:
-    """A result of an objective as a float, perhaps NaN or infinite; None if it is no number, or a text."""
+    """A result as a float, perhaps NaN or infinite; None if it is no number, or a text."""
     try:
         return None if isinstance(result, str) else float(result)
-    except Exception:  # whatever a class of the user's raises
+    except Exception:  # of a class of the user's
         return None

@@ -11,38 +11,42 @@ import pandas as pd
 from dpfbo.formats.bounded import unpacked
 from dpfbo.problems.readers.data_files import reading
 
-MOST_BYTES = 128 * 2**20  # of a file, unpacked
+MOST_BYTES = 128 * 2**20  # in a file, unpacked
 MOST_COLUMNS = 10_000
 
 
 def read_columns(path: Path, numbers: tuple[str, ...], text: tuple[str, ...] = ()) -> pd.DataFrame:
-    """Some columns of a csv file with a header; a file that does not change is read once.
+    """Read some columns of a csv file with a header; a file that does not change is read once.
 
-    Columns `numbers` are float64, NaN where a field is empty; columns `text` are strings. Raises ValueError, one
-    sentence with file, column and rule, for a file that is no csv or unpacks to more than `MOST_BYTES`, a row with more
-    fields than the header, a missing or repeated column, or a field of `numbers` that is neither empty nor a finite
-    number.
+    Args:
+        path: The file, plain or compressed.
+        numbers: Names of columns to read as float64, NaN where a field is empty.
+        text: Names of columns to read as strings.
+
+    Raises:
+        ValueError: The file is no csv, or unpacks to more than `MOST_BYTES`; a row has more fields than the header; a
+            column is missing or repeated; or a field of `numbers` is neither empty nor a finite number.
     """
     status = path.stat()
     return _read(path, numbers, text, status.st_mtime_ns, status.st_size).copy()
 
 
 def refuse(path: Path, name: str, bad: pd.Series, rule: str) -> None:
-    """Raise ValueError for the first field of a column that `bad` marks; the row below the header is row 1."""
+    """Raise ValueError for the first field of a column that is marked as bad; the row below the header is row 1."""
     if bad.any():
         raise ValueError(f"{path}, column {name}, row {int(bad.to_numpy().argmax()) + 1}: must be {rule}")
 
 
 def refuse_tiny(path: Path, column: pd.Series) -> None:
-    """Raise ValueError for the first field that is not above 0, or so small that its digits are lost."""
+    """Raise ValueError for the first field that is not above 0, or is so small that digits are lost."""
     smallest = np.finfo(np.float64).smallest_normal
     refuse(path, str(column.name), column < smallest, f"above 0, at least {smallest:.3g}")
 
 
 @lru_cache(maxsize=8)
 def _read(path: Path, numbers: tuple[str, ...], text: tuple[str, ...], mtime_ns: int, size: int) -> pd.DataFrame:
-    # All columns, with the header as a row: only then does pandas refuse a row that is too long, wherever it is, and
-    # leave the names as they are. In one piece, because it does not check the first row of further pieces.
+    # The header is read as a row: only then does pandas refuse a row that is too long, wherever it is, and leave the
+    # names as they are. The file is read in one piece, because pandas does not check the first row of further pieces.
     with reading(path, "is not a csv file whose rows have as many fields as its header"):
         content = unpacked(path, MOST_BYTES)
         columns = len(next(csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")), []))

@@ -1,4 +1,4 @@
-"""The location of data files on disk."""
+"""The place of data files on disk, their digests, and one kind of error for files that cannot be read."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from dpfbo.formats.files import check_plain
 
 DATA_DIR_VARIABLE = "DPFBO_DATA"
 DEFAULT_DATA_DIR = "data"
-GENERATED = "generated"  # in place of a digest: nothing is read
+GENERATED = "generated"  # in place of a digest where there are no files
 
 
 class MissingData(FileNotFoundError):
-    """A data file was not found; the message says how to get it."""
+    """A data file is missing; the message says how to get it."""
 
 
 def data_root(data_dir: str | Path | None = None) -> Path:
-    """Absolute folder of data files: `data_dir`, else the environment's DPFBO_DATA, else `data`."""
+    """The folder of data files as an absolute path: `data_dir`, else the environment's DPFBO_DATA, else `data`."""
     chosen = data_dir if data_dir is not None else os.environ.get(DATA_DIR_VARIABLE) or DEFAULT_DATA_DIR
     return Path(os.path.abspath(os.path.expanduser(chosen)))
 
 
 def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_name: str | None) -> Path:
-    """Path of the data file `relative` under `data_root(data_dir)`.
+    """Find a data file.
 
     Args:
-        data_dir: folder that holds the data; None for DPFBO_DATA, else `data`.
-        relative: path inside that folder, for example `landmine/LandmineData.mat`; of several the first that exists.
-        fetch_name: name of the (first) file for `python -m runners.fetch`; None if it cannot be fetched.
+        data_dir: The folder that holds the data; None for DPFBO_DATA, else `data`.
+        relative: The path inside that folder, such as `landmine/LandmineData.mat`; of several, the first that exists.
+        fetch_name: The name of the (first) file for `python -m runners.fetch`; None if it cannot be fetched.
 
     Raises:
-        MissingData: there is no such file.
+        MissingData: There is no such file.
     """
     root = data_root(data_dir)
     paths = [root / name for name in ([relative] if isinstance(relative, str) else relative)]
@@ -57,10 +57,10 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 
 @contextmanager
 def reading(path: Path, otherwise: str) -> Iterator[None]:
-    """Turn an error in the block, which reads a file, into a ValueError, `<path> <otherwise> (<why>)`.
+    """Turn any error of the block, which reads a file, into a ValueError, `<path> <otherwise> (<why>)`.
 
-    The readers of zip, HDF5 and MATLAB files raise errors of many kinds on damaged bytes. A file that is no plain one,
-    whose reading might never end, is refused before the block.
+    The readers of zip, HDF5 and MATLAB files raise errors of many kinds on damaged bytes. A path that is no plain file,
+    and whose reading might never end, is refused before the block.
     """
     if path.exists():
         check_plain(path)
@@ -73,9 +73,9 @@ def reading(path: Path, otherwise: str) -> Iterator[None]:
 
 
 def digest_of_files(paths: Sequence[Path]) -> str:
-    """`sha256:` and the digest of the files' contents in this order; `generated` where there are no files.
+    """`sha256:` and the digest of the files' contents in this order; `generated` if there are no files.
 
-    A file that does not change is read once, a piece at a time. Raises OSError, or ValueError for one that is no file.
+    A file that does not change is read once, a piece at a time. OSError or ValueError if a path is no plain file.
     """
     if not paths:
         return GENERATED

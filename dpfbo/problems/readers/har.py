@@ -1,8 +1,8 @@
 """UCI HAR (Anguita et al. 2013): windows of smartphone signals as 561 features, 30 subjects, six activities.
 
-Two kinds of file are read. The archive of the UCI repository holds the authors' features. The compact file holds "UCI
-HAR, recomputed features": the same windows, with features computed again from their signals by the published
-description, because the authors' own were not available; say so when reporting numbers from it.
+There are two kinds of file. The archive of the UCI repository holds the authors' features. The compact file holds "UCI
+HAR, recomputed features": the same windows, with features computed from their signals by the published description,
+because the authors' own were not available. Numbers from it should be reported as such.
 """
 
 import io
@@ -23,15 +23,15 @@ COMPACT = "har/har_features561.npz"
 FEATURES = 561
 ACTIVITIES = 6
 
-MOST_BYTES = 128 * 2**20  # of each file in the archive, and of the arrays of a compact file
-_MOST_ROWS, _LONGEST_ROW = 100_000, 64 * 2**10  # of a text file; the longest in bytes
+MOST_BYTES = 128 * 2**20  # in each file of the archive, and in the arrays of a compact file
+_MOST_ROWS, _LONGEST_ROW = 100_000, 64 * 2**10  # of a text file; the length in bytes
 _FOLDER = "UCI HAR Dataset"
 _NESTED = "UCI HAR Dataset.zip"  # the archive of the new UCI site holds that of the old one
 
 
 @dataclass(frozen=True)
 class Windows:
-    """w windows: features `X`, w x 561 float64; `activity`, w integers 0..5; `subject`, w integers."""
+    """The windows of all subjects; X: w x 561 features, float64; activity: w integers 0..5; subject: w integers."""
 
     X: np.ndarray
     activity: np.ndarray
@@ -41,16 +41,15 @@ class Windows:
         if self.X.ndim != 2 or self.X.shape[1] != FEATURES or not len(self.X) or not np.isfinite(self.X).all():
             raise ValueError(f"features must be finite and have {FEATURES} columns, got shape {self.X.shape}")
         if not self.activity.shape == self.subject.shape == (len(self.X),):
-            raise ValueError(
-                f"{len(self.X)} windows, {len(self.activity)} activities and {len(self.subject)} subjects do not match"
-            )
+            sizes = f"{len(self.X)} windows, {len(self.activity)} activities and {len(self.subject)} subjects"
+            raise ValueError(f"{sizes} do not match")
         if self.activity.min() < 0 or self.activity.max() >= ACTIVITIES:
             raise ValueError(f"activities must be {ACTIVITIES}, got {np.unique(self.activity).tolist()} counted from 0")
 
 
 @dataclass(frozen=True)
 class Halves:
-    """One subject: rows to train on and rows to validate on, both standardised by the training rows."""
+    """One subject's windows to train on and to validate on, both standardised by the training windows."""
 
     X_train: np.ndarray
     X_validation: np.ndarray
@@ -59,10 +58,7 @@ class Halves:
 
 
 def read_windows(path: Path) -> Windows:
-    """All windows of the UCI archive (.zip) or of the compact file (.npz).
-
-    Raises ValueError if the file is not in its format.
-    """
+    """All windows of the UCI archive (.zip) or the compact file (.npz); ValueError for a file in another format."""
     with reading(path, "is not a file of UCI HAR"):
         return _from_archive(path) if path.suffix == ".zip" else _from_compact(path)
 
@@ -71,7 +67,7 @@ def read_windows(path: Path) -> Windows:
 def load_subjects(path: Path, split_seed: int) -> list[Halves]:
     """The subjects in ascending order, each split in halves, stratified by activity.
 
-    Raises ValueError if the file is not in its format, or a subject has an activity in one window only.
+    ValueError for a file in another format, or a subject with an activity in one window only.
     """
     windows = read_windows(path)
     return [_halves(windows, subject, split_seed) for subject in np.unique(windows.subject)]
@@ -90,7 +86,7 @@ def _halves(windows: Windows, subject: int, split_seed: int) -> Halves:
         X, y, test_size=0.5, stratify=y, random_state=split_seed
     )
     mean, deviation = X_train.mean(0), X_train.std(0)
-    deviation[deviation < 1e-10] = 1.0  # a feature that is constant but for rounding stays near zero
+    deviation[deviation < 1e-10] = 1.0  # so that a feature that is constant but for rounding stays near zero
     return Halves((X_train - mean) / deviation, (X_validation - mean) / deviation, y_train, y_validation)
 
 
@@ -118,7 +114,7 @@ def _from_folder(archive: zipfile.ZipFile) -> Windows:
 
 
 def _numbers(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """A text file of numbers between spaces, rows x columns float64."""
+    """The numbers of a text file, separated by spaces, rows x columns float64."""
     content = member(archive, name, MOST_BYTES)
     rows = content.count(b"\n")
     if rows > _MOST_ROWS or max(map(len, io.BytesIO(content)), default=0) > _LONGEST_ROW:

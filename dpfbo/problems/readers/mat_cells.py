@@ -1,4 +1,4 @@
-"""Cell arrays of numbers from MATLAB 5 files; the tags are checked before scipy reads anything."""
+"""Bounded reads of cell arrays of numbers from MATLAB 5 files, whose tags are checked before scipy reads them."""
 
 import io
 import math
@@ -21,10 +21,10 @@ _NUMERIC = range(6, 16)  # classes of matrices: double, single and the integers
 
 
 def read_cells(path: Path, names: Sequence[str]) -> list[list[np.ndarray]]:
-    """The matrices in each of the variables `names`, cell arrays (1 x n) of real numbers.
+    """The matrices in each of the named variables, cell arrays (1 x n) of real numbers.
 
-    scipy follows nested cells without a limit of depth, and believes each declared size: so the content is unpacked
-    here up to `MOST_BYTES`, and only cells of numeric matrices get there. Raises ValueError or KeyError for others.
+    scipy follows nested cells to any depth, and believes each declared size. So the content is unpacked here up to
+    `MOST_BYTES`, and scipy reads cells of numeric matrices only. ValueError or KeyError for other files.
     """
     content = read_plain(path, MOST_BYTES)
     if len(content) < _HEADER or content[126:128] not in (b"IM", b"MI"):
@@ -46,7 +46,7 @@ def read_cells(path: Path, names: Sequence[str]) -> list[list[np.ndarray]]:
 
 
 def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
-    """Yield the kind and the content of each element. Raises ValueError for one that is cut off."""
+    """Yield the kind and the content of each element; ValueError for one that is cut off."""
     at, count = 0, 0
     while at < len(data):
         if at + 8 > len(data):
@@ -65,7 +65,7 @@ def _elements(data: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
 
 
 def _check_variable(kind: int, payload: memoryview, order: str, names: Sequence[str]) -> None:
-    """Raise ValueError for a variable that is wanted and no cell array of numeric matrices."""
+    """Raise ValueError for a named variable that is no cell array of numeric matrices."""
     if kind != _MATRIX:
         raise ValueError(f"a variable must be a matrix, got an element of kind {kind}")
     parts = _elements(payload, order)
@@ -84,7 +84,7 @@ def _check_variable(kind: int, payload: memoryview, order: str, names: Sequence[
 
 
 def _head(parts: Iterator[tuple[int, memoryview]], order: str) -> tuple[int, str, int]:
-    """Class, name and number of entries of a matrix, from its first three elements: flags, dimensions and name."""
+    """The class, name and number of entries of a matrix, from its first three elements: flags, dimensions and name."""
     first = [payload for _, payload in (next(parts, (0, memoryview(b""))) for _ in range(3))]
     if len(first[0]) != 8:
         raise ValueError("a matrix has no flags")

@@ -14,13 +14,13 @@ from dpfbo.problems.readers.data_files import reading
 from dpfbo.rng import Streams
 
 DIGITS = 10
-MOST_BYTES = 4 * 2**30  # of the images of all writers that are read
-_MOST_CHUNK = 256 * 2**20  # bytes that HDF5 unpacks at once
+MOST_BYTES = 4 * 2**30  # in the images of all writers
+_MOST_CHUNK = 256 * 2**20  # bytes that HDF5 may unpack at once
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Images of one writer, `n x side x side` float32 in [0, 1] with 0 for the background, and their digits, `n`."""
+    """One writer's images, n x side x side float32 in [0, 1] with 0 for the background, and their digits, n."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -29,11 +29,10 @@ class Writer:
 def load_mnist_by_writer(path: Path, n_agents: int) -> list[Writer]:
     """The first writers of a compact file (npz), in the order of their NIST ids.
 
-    These are MNIST's training images with the writers' ids from QMNIST (Yadav and Bottou 2019), for writers with
-    at least 80 images: the handwriting of federated EMNIST (NIST Special Database 19) in MNIST's rendering, not
-    that data set. Arrays: `images` uint8 n x 28 x 28 (0 background, 255 ink), `label` and `writer`, n.
-
-    Raises ValueError if the file is another one, or has fewer writers.
+    It holds MNIST's training images with the writers' ids from QMNIST (Yadav and Bottou 2019), for writers with at
+    least 80 images: the handwriting of federated EMNIST (NIST Special Database 19) in MNIST's rendering, not that data
+    set. Its arrays are `images`, uint8 n x 28 x 28 (0 background, 255 ink), `label` and `writer`, n each. ValueError
+    for another file, or one with fewer writers.
     """
     wanted = {"images": ("biuf", 3), "label": ("biuf", 1), "writer": ("iu", 1)}
     with reading(path, "is not a file of digits by writer: it needs images, label and writer"):
@@ -41,9 +40,8 @@ def load_mnist_by_writer(path: Path, n_agents: int) -> list[Writer]:
     if images.dtype != np.uint8:
         raise ValueError(f"{path}: images must be uint8, got {images.dtype}")
     if not len(images) == len(labels) == len(writer):
-        raise ValueError(
-            f"{path}: images, label and writer must be equally long, got {len(images)}, {len(labels)}, {len(writer)}"
-        )
+        lengths = f"{len(images)}, {len(labels)}, {len(writer)}"
+        raise ValueError(f"{path}: images, label and writer must be equally long, got {lengths}")
     ids = np.unique(writer)
     _check_enough(path, len(ids), n_agents)
     return [
@@ -56,9 +54,8 @@ def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Wr
     """The first writers, in sorted order, with at least `min_images` images in TensorFlow Federated's EMNIST file.
 
     The HDF5 file `fed_emnist_digitsonly_train.h5` has the group `examples`, in it a group for each writer with
-    `pixels`, float32 n x 28 x 28 in [0, 1] where 1 is the background (inverted here), and `label`, n.
-
-    Raises MissingPackage if h5py is not installed; ValueError if the file is another one, or has fewer such writers.
+    `pixels`, float32 n x 28 x 28 in [0, 1] where 1 is the background (inverted here), and `label`, n. MissingPackage
+    without h5py; ValueError for another file, or one with fewer such writers.
     """
     with needing("emnist", "the federated EMNIST file"):
         import h5py
@@ -81,7 +78,7 @@ def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Wr
 
 
 def _inside(group: Any, name: str, kind: type[Any]) -> Any:
-    """A part of an HDF5 group that lies in the same file. Raises ValueError for a link, or a part of another kind."""
+    """A part of an HDF5 group that lies in the same file; ValueError for a link, or a part of another kind."""
     import h5py
 
     if not isinstance(group.get(name, getlink=True), h5py.HardLink) or not isinstance(group[name], kind):
@@ -90,7 +87,7 @@ def _inside(group: Any, name: str, kind: type[Any]) -> Any:
 
 
 def _numbers(group: Any, name: str, most: int) -> Any:
-    """A dataset, of which nothing is read yet. Raises ValueError if it is no numbers, or more than `most` bytes."""
+    """A dataset of numbers, not read yet; ValueError for another kind, or more than `most` bytes."""
     import h5py
 
     data = _inside(group, name, h5py.Dataset)
@@ -103,11 +100,10 @@ def _numbers(group: Any, name: str, most: int) -> Any:
 
 
 def load_pseudo_writers(n_agents: int, seed: int) -> list[Writer]:
-    """scikit-learn's bundled 1797 digits (8 x 8), cut at random into equal parts.
+    """scikit-learn's bundled 1797 digits (8 x 8), cut at random into equal parts of at least 20 images.
 
-    That data set does not name the writers: the parts are a stand-in that needs no download.
-
-    Raises ValueError if a part would have fewer than 20 images.
+    That data set does not name the writers: the parts stand in for them, and need no download. SettingError for more
+    agents than there can be parts.
     """
     with needing("problems", "source=sklearn"):
         from sklearn.datasets import load_digits
@@ -122,7 +118,13 @@ def load_pseudo_writers(n_agents: int, seed: int) -> list[Writer]:
 
 
 def split(labels: np.ndarray, train_fraction: float, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Training and validation rows, stratified: of each digit the given fraction, rounded up, is for training."""
+    """Training and validation rows, stratified: the given fraction of each digit, rounded up, is for training.
+
+    Example:
+        >>> training, validation = split(np.array([0, 0, 0, 1, 1, 1]), 0.5, np.random.default_rng(0))
+        >>> len(training), len(validation)
+        (4, 2)
+    """
     order = generator.permutation(len(labels))
     training = np.zeros(len(labels), dtype=bool)
     for digit in np.unique(labels):
@@ -134,16 +136,13 @@ def split(labels: np.ndarray, train_fraction: float, generator: np.random.Genera
 
 def _writer(path: Path, name: str, images: np.ndarray, labels: np.ndarray) -> Writer:
     if images.shape[1:] != (28, 28) or len(images) != len(labels):
-        raise ValueError(
-            f"{path}: {name} must have images of 28 x 28 pixels and a label for each, "
-            f"got shapes {images.shape} and {labels.shape}"
-        )
+        shapes = f"{images.shape} and {labels.shape}"
+        raise ValueError(f"{path}: {name} must have images of 28 x 28 pixels and a label for each, got shapes {shapes}")
     if not (images.min() >= 0 and images.max() <= 1):
         raise ValueError(f"{path}: the pixels of {name} must lie in [0, 1], got {images.min()} to {images.max()}")
     if not np.isin(labels, np.arange(DIGITS)).all():
-        raise ValueError(
-            f"{path}: the labels of {name} must be the digits 0 to 9, got {labels.min()} to {labels.max()}"
-        )
+        found = f"{labels.min()} to {labels.max()}"
+        raise ValueError(f"{path}: the labels of {name} must be the digits 0 to 9, got {found}")
     return Writer(images, labels.astype(np.int64))
 
 

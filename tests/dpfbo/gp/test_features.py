@@ -11,7 +11,8 @@ from scipy import stats
 
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, block_features, product, shared_features
 from dpfbo.space.domain import Box
-from dpfbo.space.mixed import Choice, Continuous, MixedBox, Whole
+from dpfbo.space.mixed import MixedBox
+from dpfbo.space.parameters import Categorical, Float, Integer
 from dpfbo.space.regions import Regions
 
 
@@ -206,8 +207,8 @@ SPACES = {
     "line": Box((0.0,), (1.0,)),
     "square": Box((0.0, 0.0), (1.0, 1.0)),
     "five axes": Box((0.0,) * 5, (1.0,) * 5),
-    "mixed": MixedBox((Continuous(0, 1), Choice(3), Whole(1, 5))),
-    "one discrete axis": MixedBox((Choice(3),)),
+    "mixed": MixedBox((Float(0, 1), Categorical(range(3)), Integer(1, 5))),
+    "one discrete axis": MixedBox((Categorical(range(3)),)),
 }
 
 

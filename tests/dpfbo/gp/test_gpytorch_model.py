@@ -11,8 +11,7 @@ from torch import Tensor
 
 from dpfbo.checks import SettingError
 from dpfbo.gp import gpytorch_model, hyperparameters
-from dpfbo.gp.gpytorch_kernels import Kumaraswamy
-from dpfbo.gp.gpytorch_model import AgentsModel, Models
+from dpfbo.gp.gpytorch_model import AgentsModel, Kumaraswamy, Models
 from dpfbo.gp.own_gp import Hyperparameters, KernelParameters, OwnGP
 
 

@@ -12,8 +12,9 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF
 from torch import Tensor
 
-from dpfbo.gp import hyperparameters, profile_likelihood
+from dpfbo.gp import hyperparameters
 from dpfbo.gp.own_gp import BOUNDS, Hyperparameters, OwnGP
+from tests.dpfbo.gp.likelihoods import closed_form, fitted, likelihood, logarithms
 
 OBJECTIVES = ["closed_form", "gpytorch"]
 
@@ -72,7 +73,7 @@ def test_the_gram_matrix_has_the_noise_on_its_diagonal() -> None:
 def test_the_likelihood_is_that_of_scipy(objective: str, t: int, D: int) -> None:
     x, y = well_posed(6, t, D)
     theta = random_theta(6)
-    value, _, _ = hyperparameters.likelihood_of(objective)(theta, x, y)
+    value, _ = likelihood(objective, theta, x, y)
     for n in range(6):
         assert float(value[n]) == pytest.approx(log_likelihood(theta[n].numpy(), x[n], y[n]), abs=1e-8)
 
@@ -81,8 +82,8 @@ def test_the_likelihood_is_that_of_scipy(objective: str, t: int, D: int) -> None
 def test_both_objectives_have_the_same_value_and_gradient(t: int, D: int) -> None:
     x, y = well_posed(8, t, D)
     theta = random_theta(8)
-    value, gradient, _ = hyperparameters.closed_form(theta, x, y)
-    value_too, gradient_too, _ = hyperparameters.likelihood_of("gpytorch")(theta, x, y)
+    value, gradient = closed_form(theta, x, y)
+    value_too, gradient_too = likelihood("gpytorch", theta, x, y)
     assert value.shape == value_too.shape == (8,) and gradient.shape == gradient_too.shape == (8, 3)
     assert torch.allclose(value, value_too, rtol=0, atol=1e-8)
     assert torch.allclose(gradient, gradient_too, rtol=0, atol=1e-8)
@@ -93,17 +94,17 @@ def test_the_gradient_is_that_of_finite_differences(objective: str) -> None:
     """Central differences of step 1e-5: an error of 1e-10 from the cubic term and 1e-11 from rounding."""
     x, y = well_posed(8, 15, 2)
     theta, h = random_theta(8), 1e-5
-    _, gradient, _ = hyperparameters.likelihood_of(objective)(theta, x, y)
+    _, gradient = likelihood(objective, theta, x, y)
     for axis in range(3):
         step = torch.zeros(3, dtype=torch.float64)
         step[axis] = h
-        up, down = (hyperparameters.closed_form(theta + s, x, y)[0] for s in (step, -step))
+        up, down = (closed_form(theta + s, x, y)[0] for s in (step, -step))
         assert torch.allclose(gradient[:, axis], (up - down) / (2 * h), rtol=0, atol=1e-6)
         assert gradient[:, axis].abs().max() > 1e-2, "nothing to compare"
 
 
 def profiled(theta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return profile_likelihood.profile(theta, hyperparameters.squared_distances(x, x), y)
+    return hyperparameters.profile(theta, hyperparameters.squared_distances(x, x), y)
 
 
 # (log l, log eta) and a factor of y, with which the best variance is free, at its lower bound, or so that the noise is
@@ -124,10 +125,7 @@ def test_the_profile_has_the_best_variance_within_the_bounds(case: str) -> None:
     high = min(BOUNDS["variance"][1], BOUNDS["noise"][1] / eta)
     variances = torch.linspace(math.log(low), math.log(high), 2000, dtype=torch.float64)
     others = torch.stack(
-        [
-            hyperparameters.closed_form(numbers(log_l, v, v + log_eta).expand(4, 3), x, factor * y)[0]
-            for v in variances.tolist()
-        ]
+        [closed_form(numbers(log_l, v, v + log_eta).expand(4, 3), x, factor * y)[0] for v in variances.tolist()]
     )
     best = others.max(0)
     assert torch.allclose(-value, best.values, rtol=0, atol=1e-4) and torch.all(-value >= best.values - 1e-9)
@@ -156,10 +154,10 @@ def test_derivatives_of_the_profile_are_those_of_finite_differences(case: str, t
 def test_agents_do_not_mix_in_a_batch(objective: str) -> None:
     x, y = well_posed(5, 10, 2)
     theta = random_theta(5)
-    value, gradient, _ = hyperparameters.likelihood_of(objective)(theta, x, y)
+    value, gradient = likelihood(objective, theta, x, y)
     for n in range(5):
         k = slice(n, n + 1)
-        value_alone, gradient_alone, _ = hyperparameters.likelihood_of(objective)(theta[k], x[k], y[k])
+        value_alone, gradient_alone = likelihood(objective, theta[k], x[k], y[k])
         assert torch.allclose(value_alone[0], value[n], rtol=0, atol=1e-12)
         assert torch.allclose(gradient_alone[0], gradient[n], rtol=0, atol=1e-11)
 
@@ -167,7 +165,7 @@ def test_agents_do_not_mix_in_a_batch(objective: str) -> None:
 def test_an_impossible_covariance_has_no_likelihood() -> None:
     """20 equal points with variance 1000 and a noise below its rounding."""
     x = torch.full((1, 20, 1), 0.3, dtype=torch.float64)
-    value, _, _ = hyperparameters.closed_form(numbers(0.0, math.log(1e3), math.log(1e-18))[None], x, uniforms(1, 20))
+    value, _ = closed_form(numbers(0.0, math.log(1e3), math.log(1e-18))[None], x, uniforms(1, 20))
     assert float(value) == -math.inf
 
 
@@ -178,16 +176,12 @@ def by_lbfgsb(x: Tensor, y: Tensor, start: Hyperparameters) -> Tensor:
     for n in range(len(x)):
 
         def negative(z: np.ndarray, n: int = n) -> tuple[float, np.ndarray]:
-            value, gradient, _ = hyperparameters.closed_form(torch.from_numpy(z)[None], x[n : n + 1], y[n : n + 1])
+            value, gradient = closed_form(torch.from_numpy(z)[None], x[n : n + 1], y[n : n + 1])
             return -float(value), -gradient[0].numpy()
 
         begin = logarithms(start)[n].numpy()
         reached.append(-scipy_minimize(negative, begin, jac=True, method="L-BFGS-B", bounds=bounds).fun)
     return torch.tensor(reached, dtype=torch.float64)
-
-
-def logarithms(hyper: Hyperparameters) -> Tensor:
-    return torch.stack([hyper.lengthscale, hyper.variance, hyper.noise], 1).log()
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
@@ -199,7 +193,7 @@ def test_the_fit_is_as_good_as_that_of_lbfgsb(objective: str, D: int, begin: tup
     N = 30 if objective == "closed_form" else 8
     x, y = well_posed(N, 40, D, seed=20 + D)
     start = OwnGP("closed_form", 5, *begin).start(N)
-    value, _, _ = hyperparameters.closed_form(logarithms(hyperparameters.fit(x, y, start, objective)), x, y)
+    value, _ = closed_form(logarithms(fitted(objective, x, y, *begin)), x, y)
     assert int((by_lbfgsb(x, y, start) - value > 1e-4).sum()) <= N // 10
 
 
@@ -208,7 +202,7 @@ def test_from_the_published_start_the_fit_ends_where_it_is_flat(D: int) -> None:
     """Start (1, .1, 1e-6) on noisy data: a fit is unfinished if a slope in a logarithm exceeds .01 an observation."""
     x, y = well_posed(40, 40, D, seed=70 + D)
     theta = logarithms(hyperparameters.fit(x, y, OwnGP().start(40)))
-    _, gradient, _ = hyperparameters.closed_form(theta, x, y)
+    _, gradient = closed_form(theta, x, y)
     low, high = (torch.tensor(b, dtype=torch.float64).log() for b in zip(*BOUNDS.values(), strict=True))
     slope = (theta + gradient).clamp(low, high) - theta
     assert int((slope.abs() > 1e-2).any(1).sum()) == 0, "agents whose fit is unfinished"
@@ -218,7 +212,7 @@ def test_from_the_published_start_the_fit_is_no_worse_than_lbfgsb() -> None:
     """80 agents, many local optima: either may win, but L-BFGS-B not by more than 2 standard errors of fair coins."""
     x, y = well_posed(80, 40, 2, seed=80)
     start = OwnGP().start(80)
-    value, _, _ = hyperparameters.closed_form(logarithms(hyperparameters.fit(x, y, start)), x, y)
+    value, _ = closed_form(logarithms(hyperparameters.fit(x, y, start)), x, y)
     difference = value - by_lbfgsb(x, y, start)
     better, worse = int((difference > 0.01).sum()), int((difference < -0.01).sum())
     assert worse - better <= 2 * math.sqrt(worse + better), f"{worse} worse and {better} better than L-BFGS-B"
@@ -231,16 +225,14 @@ def test_the_fit_finds_the_truth() -> None:
     x = uniforms(N, t, 1, seed=7)
     z = torch.special.ndtri(uniforms(N, t, 1, seed=8).clamp(1e-9))
     y = (hyperparameters.gram_cholesky(x, truth, truth.noise) @ z)[..., 0]
-    fitted = hyperparameters.fit(x, y, OwnGP(lengthscale=0.3, variance=0.5, noise=0.03).start(N))
-    error = logarithms(fitted) - logarithms(truth)
+    error = logarithms(fitted("closed_form", x, y, 0.3, 0.5, 0.03)) - logarithms(truth)
     assert torch.all(error.mean(0).abs() < 4 * error.std(0) / math.sqrt(N) + 0.1)
     assert torch.all(error.std(0) < numbers(0.4, 1.2, 0.4)), "too wide to mean anything"
 
 
 def test_both_objectives_fit_the_same_hyperparameters() -> None:
     x, y = well_posed(8, 40, 2, seed=50)
-    start = OwnGP("closed_form", 5, 0.3, 1.0, 0.03).start(8)
-    one, other = (hyperparameters.fit(x, y, start, objective) for objective in OBJECTIVES)
+    one, other = (fitted(objective, x, y, 0.3, 1.0, 0.03) for objective in OBJECTIVES)
     for a, b in zip(vars(one).values(), vars(other).values(), strict=True):
         assert torch.allclose(a.log(), b.log(), rtol=0, atol=5e-2)
 
@@ -270,13 +262,13 @@ def test_an_agent_without_a_likelihood_keeps_its_start_and_disturbs_nobody(objec
     sick[1, 4] = math.nan
     start = OwnGP().start(3)
     try:
-        fitted = hyperparameters.fit(x, sick, start, objective)
+        found = fitted(objective, x, sick, 1.0, 0.1, 1e-6)
     except Exception as error:
         pytest.fail(f"one agent's NaN ends the fit of all agents: {type(error).__name__}")
-    healthy = hyperparameters.fit(x, y, start, objective)
+    healthy = fitted(objective, x, y, 1.0, 0.1, 1e-6)
     for name in ("lengthscale", "variance", "noise"):
-        assert float(getattr(fitted, name)[1]) == pytest.approx(float(getattr(start, name)[1]), rel=1e-12)
-        kept = getattr(fitted, name)[[0, 2]].log()
+        assert float(getattr(found, name)[1]) == pytest.approx(float(getattr(start, name)[1]), rel=1e-12)
+        kept = getattr(found, name)[[0, 2]].log()
         assert torch.allclose(kept, getattr(healthy, name)[[0, 2]].log(), rtol=0, atol=1e-6)
 
 
@@ -288,9 +280,9 @@ def test_an_agent_without_a_likelihood_keeps_its_start_and_disturbs_nobody(objec
 @pytest.mark.parametrize("equal_points", [False, True])
 def test_degenerate_data_stay_finite_and_within_bounds(y: Tensor, equal_points: bool) -> None:
     x = torch.full((1, 12, 2), 0.5, dtype=torch.float64) if equal_points else uniforms(1, 12, 2)
-    fitted = hyperparameters.fit(x, y.double()[None], OwnGP().start(1))
+    found = hyperparameters.fit(x, y.double()[None], OwnGP().start(1))
     for name, (low, high) in BOUNDS.items():
-        assert low * (1 - 1e-9) <= float(getattr(fitted, name)) <= high * (1 + 1e-9)
+        assert low * (1 - 1e-9) <= float(getattr(found, name)) <= high * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("factor", [0.1, 10.0])
@@ -306,7 +298,7 @@ def test_the_fit_follows_the_scale_of_the_observations(factor: float) -> None:
 def test_the_fit_does_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = well_posed(7, 20, 2, seed=61)
     whole = hyperparameters.fit(x, y, OwnGP().start(7))
-    monkeypatch.setattr("dpfbo.gp.profile_likelihood._BLOCK", 3 * 20**2)  # the last block has one agent
+    monkeypatch.setattr("dpfbo.gp.hyperparameters._BLOCK", 3 * 20**2)  # the last block has one agent
     for a, b in zip(vars(whole).values(), vars(hyperparameters.fit(x, y, OwnGP().start(7))).values(), strict=True):
         assert torch.equal(a, b)
 

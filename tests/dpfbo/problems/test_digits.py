@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from dpfbo.problems.digits import Digits
 from dpfbo.problems.objectives import cnn
@@ -27,7 +28,8 @@ def image_sets(n=5, images=20, steps=6, side=SIDE):
     target = functional.one_hot(torch.arange(n * images) % 10, 10).float()
     rows = [np.arange(images) + i * images for i in range(n)]
     batches = torch.from_numpy(np.stack([cnn.batches_of(some[:12], steps, rng) for some in rows]))
-    validation = cnn.validation_rows([some[12 : 16 + i % 4] for i, some in enumerate(rows)])
+    held_out = [torch.from_numpy(some[12 : 16 + i % 4]) for i, some in enumerate(rows)]
+    validation = pad_sequence(held_out, batch_first=True, padding_value=-1)
     start = Streams(0).normal("start", torch.arange(n), 0, cnn.n_weights(side)).float()
     return pixels, cnn.ImageSets(cnn.patches_of(pixels), target, batches, validation, start)
 

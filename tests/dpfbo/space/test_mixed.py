@@ -10,11 +10,12 @@ from dpfbo.gp.features import shared_features
 from dpfbo.gp.hyperparameters import se_kernel, squared_distances
 from dpfbo.gp.own_gp import Hyperparameters
 from dpfbo.space.domain import embedded_dimension
-from dpfbo.space.mixed import APART, Choice, Continuous, MixedBox, Whole
+from dpfbo.space.mixed import APART, MixedBox
+from dpfbo.space.parameters import Categorical, Float, Integer, Ordinal
 from dpfbo.space.regions import Regions
 
 BOX = MixedBox(
-    (Continuous(1e-4, 1.0, log=True), Whole(1, 12), Choice(3), Choice(4, ordered=True), Whole(1, 1000, True))
+    (Float(1e-4, 1.0, log=True), Integer(1, 12), Categorical(range(3)), Ordinal(range(4)), Integer(1, 1000, True))
 )
 U = torch.from_numpy(np.random.default_rng(0).uniform(size=(500, 5)))
 EDGES = torch.tensor([[0.0] * 5, [1.0] * 5], dtype=torch.float64)
@@ -100,7 +101,15 @@ def test_points_of_a_region_have_values_that_stand_in_it(P):
 
 def test_a_region_without_a_value_is_refused():
     with pytest.raises(SettingError, match="P leaves a region without a value of a parameter, got 3"):
-        Regions(3, 2).check_against(MixedBox((Choice(2), Continuous(0, 1))), 9)
+        Regions(3, 2).check_against(MixedBox((Categorical(range(2)), Float(0, 1))), 9)
+
+
+def test_a_value_on_a_face_stands_in_the_upper_region():
+    """Value 12 of 1 to 19 stands at 23/38 but for rounding."""
+    regions, box = Regions(38, 1), MixedBox((Integer(1, 19),))
+    region = regions.region_of(box.snap(torch.linspace(0, 1, 190, dtype=torch.float64)[:, None]))
+    points = regions.uniform_points(region, torch.zeros(190, 1, 1, dtype=torch.float64), box)[:, 0]
+    assert torch.equal(regions.region_of(points), region) and torch.equal(box.snap(points), points)
 
 
 def grid_of(box, n):
@@ -113,7 +122,7 @@ def grid_of(box, n):
 
 @pytest.mark.parametrize("P", [1, 2])
 def test_a_maximum_is_found_among_all_configurations(P):
-    box = MixedBox((Continuous(0, 1), Whole(1, 10), Choice(4)))
+    box = MixedBox((Float(0, 1), Integer(1, 10), Categorical(range(4))))
     features = shared_features(60, embedded_dimension(box), 0.25, np.random.default_rng(2)).on(box)
     w = torch.from_numpy(np.random.default_rng(3).standard_normal((30, P, 60)))
     acquisition = Acquisition(n_candidates=300, n_starts=15)
@@ -135,7 +144,7 @@ def test_a_maximum_is_found_among_all_configurations(P):
 
 def test_neighbours_of_a_long_axis_are_near_and_far():
     u = torch.full((2, 1), 0.5, dtype=torch.float64)
-    box = MixedBox((Whole(1, 1_000_000),))
+    box = MixedBox((Integer(1, 1_000_000),))
     values = box.to_natural(box.neighbours(box.snap(u), 0))[0, :, 0]
     at = box.to_natural(u)[0, 0]
     assert at in values and at + 1 in values and at - 512 in values
@@ -144,12 +153,12 @@ def test_neighbours_of_a_long_axis_are_near_and_far():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Continuous(1, 1), "upper must be above lower=1, got 1"),
-        (lambda: Continuous(0, 1, log=True), "lower must be above 0 on a log scale, got 0"),
-        (lambda: Continuous(0, float("inf")), "upper must be a finite number, got inf"),
-        (lambda: Whole(0.5, 2), "lower must be a whole number"),
-        (lambda: Whole(0, 5, log=True), "lower must be above 0 on a log scale, got 0"),
-        (lambda: Choice(1), "size must be an integer of at least 2, got 1"),
+        (lambda: Float(1, 1), "upper must be above lower=1, got 1"),
+        (lambda: Float(0, 1, log=True), "lower must be above 0 on a log scale, got 0"),
+        (lambda: Float(0, float("inf")), "upper must be a finite number, got inf"),
+        (lambda: Integer(0.5, 2), "lower must be a whole number"),
+        (lambda: Integer(0, 5, log=True), "lower must be above 0 on a log scale, got 0"),
+        (lambda: Categorical([1]), "choices must hold at least two values, all different, got \\[1\\]"),
         (lambda: MixedBox(()), "axes must name at least one axis"),
     ],
 )

@@ -9,11 +9,12 @@ import torch
 
 from dpfbo.gp import acquisition, newton
 from dpfbo.gp.acquisition import Acquisition
-from dpfbo.gp.compiled import box_search
+from dpfbo.gp.compiled import calls
 from dpfbo.gp.compiled.loading import SWITCH, library
 from dpfbo.gp.features import FeatureFunction, RandomFeatures
 from dpfbo.space.domain import Box
-from dpfbo.space.mixed import Continuous, MixedBox, Whole
+from dpfbo.space.mixed import MixedBox
+from dpfbo.space.parameters import Float, Integer
 from dpfbo.space.regions import Regions
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no C compiler")
@@ -39,9 +40,9 @@ def cube(D):
 @pytest.fixture
 def searches(monkeypatch):
     """The numbers of functions of all compiled searches; `by_tensors` searches without one."""
-    called, compiled = [], box_search.maximizers
+    called, compiled = [], calls.box_maximizers
     monkeypatch.setenv(SWITCH, "1")
-    monkeypatch.setattr(box_search, "maximizers", lambda f, *rest: (called.append(len(f)), compiled(f, *rest))[1])
+    monkeypatch.setattr(calls, "box_maximizers", lambda f, *rest: (called.append(len(f)), compiled(f, *rest))[1])
     return called
 
 
@@ -185,7 +186,7 @@ def test_other_functions_are_left_to_the_tensor_code(searches):
     """More axes than the library has room for, discrete axes, and no ascents."""
     many = functions(2, D=17, seed=1)
     assert Acquisition(50, 2).maximize(many, cube(17), shift(17)).shape == (2, 17)
-    f, mixed = functions(3, seed=2), MixedBox((Continuous(0, 1), Whole(1, 4)))
+    f, mixed = functions(3, seed=2), MixedBox((Float(0, 1), Integer(1, 4)))
     on_mixed = dataclasses.replace(f, features=f.features.on(mixed))
     x = Acquisition(50, 2).maximize(on_mixed, mixed, shift(2))
     assert torch.equal(x[:, 1], mixed.snap(x)[:, 1])

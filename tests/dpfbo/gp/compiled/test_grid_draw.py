@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dpfbo.gp import draws
-from dpfbo.gp.compiled import grid_draw
+from dpfbo.gp.compiled import calls
 from dpfbo.gp.compiled.loading import SWITCH, computes, library
 from dpfbo.gp.draws import exact_draw_on_grid, exact_maximizers_on_grid
 from dpfbo.gp.own_gp import Hyperparameters
@@ -38,14 +38,14 @@ def some_draws(n, t, G, seed=0, noise=None):
 @pytest.fixture(autouse=True)
 def called(monkeypatch):
     """The numbers of agents of all compiled draws."""
-    numbers, compiled = [], grid_draw.maximizers
+    numbers, compiled = [], calls.grid_maximizers
 
     def counted(*arguments):
         numbers.append(len(arguments[3]))
         return compiled(*arguments)
 
     monkeypatch.setenv(SWITCH, "1")
-    monkeypatch.setattr(grid_draw, "maximizers", counted)
+    monkeypatch.setattr(calls, "grid_maximizers", counted)
     return numbers
 
 
@@ -129,6 +129,6 @@ def test_the_exponential_is_that_of_the_tensor_code(F):
     basis = draws._fourier_basis(line, circle, J)
     index, rest = torch.zeros(4, 1, dtype=torch.int64), torch.zeros(4, 1, dtype=torch.float64)
     normals, far = uniforms(4, F, seed=3) - 0.5, torch.full((4,), 1e300, dtype=torch.float64)
-    found = grid_draw.maximizers(line, basis, circle, index, rest, normals, hyper, far)
+    found = calls.grid_maximizers(line, basis, circle, index, rest, normals, hyper, far)
     values = (normals * draws._spectrum(hyper, circle, J).sqrt()) @ basis.mT
     assert G == 500 and torch.equal(found, values.argmax(1))

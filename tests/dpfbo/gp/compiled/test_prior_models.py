@@ -5,7 +5,7 @@ import torch
 
 from dpfbo.federated.prior import transfer
 from dpfbo.federated.prior.transfer import own_likelihood, restricted_likelihood, solved_without_constant
-from dpfbo.gp.compiled import prior_models
+from dpfbo.gp.compiled import calls
 from dpfbo.gp.compiled.loading import SWITCH, library
 from dpfbo.gp.hyperparameters import gram_cholesky
 from dpfbo.gp.own_gp import Hyperparameters
@@ -38,9 +38,9 @@ def factors(table, index, noise=NOISE):
 def test_tables_give_what_tensors_give(t):
     table, index, residual, rest, c = observations(50, t)
     L = factors(table, index)
-    likelihoods = prior_models.likelihoods_on_table(table, index, NOISE, residual)
+    likelihoods = calls.likelihoods_on_table(table, index, NOISE, residual)
     torch.testing.assert_close(likelihoods, restricted_likelihood(L, residual), rtol=1e-9, atol=1e-9)
-    solutions = prior_models.solutions_on_table(table, index, NOISE, residual, rest, c)
+    solutions = calls.solutions_on_table(table, index, NOISE, residual, rest, c)
     torch.testing.assert_close(solutions, solved_without_constant(L, residual, rest, c), rtol=1e-8, atol=1e-8)
 
 
@@ -61,43 +61,43 @@ def test_contrasts_alone_count():
     table, index, residual, rest, c = observations(20, 9)
     for moved in (residual, residual + 3.0):
         torch.testing.assert_close(
-            prior_models.likelihoods_on_table(table, index, NOISE, moved),
-            prior_models.likelihoods_on_table(table, index, NOISE, residual),
+            calls.likelihoods_on_table(table, index, NOISE, moved),
+            calls.likelihoods_on_table(table, index, NOISE, residual),
         )
     torch.testing.assert_close(
-        prior_models.solutions_on_table(table, index, NOISE, residual + 3.0, rest + 3.0, c),
-        prior_models.solutions_on_table(table, index, NOISE, residual, rest, c),
+        calls.solutions_on_table(table, index, NOISE, residual + 3.0, rest + 3.0, c),
+        calls.solutions_on_table(table, index, NOISE, residual, rest, c),
     )
 
 
 def test_every_agent_is_computed_by_itself():
     table, index, residual, rest, c = observations(30, 11)
     rows = torch.tensor([29, 3, 4])
-    whole = prior_models.likelihoods_on_table(table, index, NOISE, residual)
-    assert torch.equal(prior_models.likelihoods_on_table(table, index[rows], NOISE, residual[rows]), whole[rows])
-    whole = prior_models.solutions_on_table(table, index, NOISE, residual, rest, c)
-    part = prior_models.solutions_on_table(table, index[rows], NOISE, residual[rows], rest[rows], c[rows])
+    whole = calls.likelihoods_on_table(table, index, NOISE, residual)
+    assert torch.equal(calls.likelihoods_on_table(table, index[rows], NOISE, residual[rows]), whole[rows])
+    whole = calls.solutions_on_table(table, index, NOISE, residual, rest, c)
+    part = calls.solutions_on_table(table, index[rows], NOISE, residual[rows], rest[rows], c[rows])
     assert torch.equal(part, whole[rows])
 
 
 def test_a_matrix_that_is_not_positive_definite_is_not_a_number():
     table, index, residual, rest, c = observations(12, 5)
     index[4] = torch.tensor([1, 1, 2, 3, 4])
-    found = prior_models.likelihoods_on_table(-table, index, 0.0, residual)
+    found = calls.likelihoods_on_table(-table, index, 0.0, residual)
     assert found.isnan().all()
     table[7, 7] = -5.0
     index = torch.where(index == 7, 8, index)
     index[3, 2] = 7
-    found = prior_models.likelihoods_on_table(table, index, NOISE, residual)
+    found = calls.likelihoods_on_table(table, index, NOISE, residual)
     assert found.isnan().nonzero()[:, 0].tolist() == [3]
-    solved = prior_models.solutions_on_table(table, index, NOISE, residual, rest, c)
+    solved = calls.solutions_on_table(table, index, NOISE, residual, rest, c)
     assert solved[:, 0].isnan().nonzero()[:, 0].tolist() == [3]
 
 
 def test_what_needs_jitter_is_left_to_the_tensor_code(monkeypatch):
     """Agents whose own covariance is singular get the likelihood of the tensor code, the others their own."""
     monkeypatch.setenv(SWITCH, "1")
-    found, called = prior_models.likelihoods_on_line, []
+    found, called = calls.likelihoods_on_line, []
 
     def failing(points, hyper, residual):
         values = found(points, hyper, residual)
@@ -105,7 +105,7 @@ def test_what_needs_jitter_is_left_to_the_tensor_code(monkeypatch):
         values[[1, 5]] = torch.nan
         return values
 
-    monkeypatch.setattr(transfer.prior_models, "likelihoods_on_line", failing)
+    monkeypatch.setattr(transfer.calls, "likelihoods_on_line", failing)
     x, z, ones = torch.rand(8, 4, 1, dtype=torch.float64), normals(8, 4, seed=1), torch.ones(8, dtype=torch.float64)
     hyper = Hyperparameters(0.3 * ones, ones, 0.01 * ones)
     expected = restricted_likelihood(gram_cholesky(x, hyper, hyper.noise), z)
@@ -118,7 +118,7 @@ def test_a_row_that_is_none_is_refused(row):
     table, index, residual, _, _ = observations(5, 4)
     index[2, 1] = row
     with pytest.raises(ValueError, match=f"index must hold rows of the table, 0 to {G - 1}"):
-        prior_models.likelihoods_on_table(table, index, NOISE, residual)
+        calls.likelihoods_on_table(table, index, NOISE, residual)
 
 
 def test_very_small_and_large_covariances_keep_their_determinants():
@@ -128,5 +128,5 @@ def test_very_small_and_large_covariances_keep_their_determinants():
         table, index = size * torch.eye(t, dtype=torch.float64), torch.arange(t).expand(n, t)
         residual = size**0.5 * normals(n, t, seed=3)
         L = cholesky(table.expand(n, t, t))
-        found = prior_models.likelihoods_on_table(table, index, 0.0, residual)
+        found = calls.likelihoods_on_table(table, index, 0.0, residual)
         torch.testing.assert_close(found, restricted_likelihood(L, residual), rtol=1e-10, atol=0.0)
