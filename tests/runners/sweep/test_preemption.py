@@ -66,7 +66,7 @@ def test_runs_of_other_lengths_are_not_averaged():
 def test_results_that_a_node_does_not_see_are_a_failure(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cfg = compose("algorithm=ts", "tracker.wandb.mode=disabled", f"results_dir={tmp_path}/absent")
-    told = run_trial({"trial": (0, 3)}, [(names_of(cfg), OmegaConf.to_container(cfg))], str(tmp_path))
+    told = run_trial({"trial": (0, 3)}, [(names_of(cfg).setting, OmegaConf.to_container(cfg))], str(tmp_path))
     state = json.loads(told["told"])["state"]
     assert state["phase"] == "failed" and "is not on this node: all nodes need one results_dir" in state["error"]
     assert list(tmp_path.iterdir()) == []
