@@ -99,18 +99,20 @@ def _new(args: argparse.Namespace) -> Answer:
 def _join(args: argparse.Namespace) -> Answer:
     described, maximize = _described(args.study), not args.minimize
     with closing(Agent(_study(described), args.agent, Space(described["space"]), args.folder, maximize)) as agent:
+        answer = _status(agent, args)  # before it is written: a study without a promise is refused
         _warn_of_simulation(agent.study)
         entries = {"study": described, "agent": args.agent, "maximize": maximize}
         _write(args.folder / _SITE, json.dumps(entries).encode(), private=True)
-        return _status(agent, args)
+        return answer
 
 
 def _host(args: argparse.Namespace) -> Answer:
     described = _described(args.study)
     with closing(Coordinator(_study(described), args.folder)) as server:
+        answer = _status(server, args)
         _warn_of_simulation(server.study)
         _write(args.folder / _DESCRIPTION, json.dumps(described).encode())
-        return _status(server, args)
+        return answer
 
 
 def _warn_of_simulation(study: Study) -> None:

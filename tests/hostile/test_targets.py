@@ -109,7 +109,7 @@ def test_allow_is_no_part_of_a_setting_and_is_not_recorded(folder):
     plain, allowed = (Composition.of(compose(*TINY, *more)) for more in ([], ["allow=[evil_module]"]))
     assert plain.names == allowed.names and plain.recorded == allowed.recorded
     assert "allow" not in plain.recorded and plain.given["allow"] == []
-    assert [s.name for s in plan([*TINY, "allow=[evil_module]"]).settings] == [plain.setting]
+    assert [s.name for s in plan([*TINY, "allow=[evil_module]"]).settings] == [plain.names.setting]
 
 
 def test_a_file_cannot_allow_its_own_classes(folder, monkeypatch):
