@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpfbo.clock import PhaseClock
-from dpfbo.formats.record_tables import Source
+from dpfbo.formats.words import Source
 from dpfbo.outsourced.curator import CuratorOutput, Measured
 from dpfbo.outsourced.modeler import Belief, Modeler, Policy
 from dpfbo.outsourced.table import Public, ReleasedTable, Table
