@@ -1,11 +1,9 @@
 """The architecture: which packages may import which, without circles; and rules that hold for every file."""
 
 import ast
-import io
 import re
 import subprocess
 import sys
-import tokenize
 from collections import Counter
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -43,7 +41,6 @@ FORMATS = "dpfbo.formats"  # the room of dpfbo that analysis may import; it know
 LIGHT = ("dpfbo.extras", "dpfbo.lazy")  # modules of the standard library's alone
 MOST_FILES = {**dict.fromkeys(PACKAGES, 15), "tests": 20}  # in one folder, without __init__.py
 HYDRA_KEY = re.compile(r"\b(privacy|algorithm|problem|executor|tracker|transform|sweep)\.[a-z_]+")
-NO_SENTENCE = re.compile(r"(Of|What|How|Whether|Where)\b")
 
 
 def files(package):
@@ -183,16 +180,3 @@ def test_no_two_classes_share_a_name():
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     check_none(f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1)
-
-
-@pytest.mark.parametrize("package", [*PACKAGES, "tests"])
-def test_docstrings_and_comments_begin_like_sentences(package):
-    found = []
-    for path in files(package):
-        for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                found.append((path, (ast.get_docstring(node) or "").partition("\n")[0]))
-        for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
-            if token.type == tokenize.COMMENT:
-                found.append((path, token.string.lstrip("# ")))
-    check_none(f"{path.relative_to(ROOT)}: {text}" for path, text in found if NO_SENTENCE.match(text))
