@@ -1,0 +1,7 @@
+"""The programs that read result files: tables, pictures, verdicts. They need the packages of the extra `analysis`."""
+
+from dpfbo.extras import check_for_program
+
+PACKAGES = ("jinja2", "matplotlib", "PIL", "pyarrow", "yaml", "rich")
+
+check_for_program(PACKAGES, "analysis")

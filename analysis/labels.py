@@ -145,8 +145,10 @@ def _by_dotted_name(node: dict[str, Any], prefix: str, ignored: Collection[str])
 
 
 def telling(flats: Sequence[dict[str, Any]]) -> list[str]:
-    """The fewest keys, in the order of the configuration, that tell settings apart: one that only follows another
-    (an accountant that goes with a way of sampling) is left out."""
+    """The fewest keys that tell settings apart, in the order of the configuration.
+
+    A key that only follows another one is left out, such as an accountant that goes with a way of sampling.
+    """
     keys = dict.fromkeys(key for one in flats for key in one)
     found: list[str] = []
     groups: list[tuple[Any, ...]] = [()] * len(flats)

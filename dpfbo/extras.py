@@ -3,6 +3,7 @@
 The extras are those of pyproject.toml, as in `pip install 'dpfbo[problems]'`.
 """
 
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -51,8 +52,14 @@ def needing(extra: str, needed_by: str) -> Iterator[None]:
         raise MissingPackage(needed_by, module, extra) from error
 
 
-def check_installed(modules: Iterable[str], extra: str, needed_by: str) -> None:
-    """Raise MissingPackage for the first of these top-level modules that is not installed; none is imported."""
+def check_for_program(modules: Iterable[str], extra: str) -> None:
+    """Exit with one sentence if `python -m PACKAGE.PROGRAM` runs without one of these top-level modules.
+
+    A package calls it while it is imported. Then Python is looking for the program, whose own imports come later, and
+    says so by `-m` in place of the program's path. In other processes it does nothing.
+    """
+    if sys.argv[:1] != ["-m"]:
+        return
     for module in modules:
         if find_spec(module) is None:
-            raise MissingPackage(needed_by, module, extra)
+            sys.exit(f"error: {MissingPackage('a program of dpfbo', module, extra)}")

@@ -1,22 +1,16 @@
-"""The records of a run, and their tables in the columns of `dpfbo.formats.record_tables`."""
+"""The records of a run: queries of agents, and public numbers of broadcasts; `dpfbo.tables` has their tables."""
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
 from dpfbo.formats.checkpoint_file import SAME_POINTS
-from dpfbo.formats.record_tables import ROUNDS_SCHEMA, SERVER_SCHEMA, queries_table, released, simulated_column
-from dpfbo.privacy.accounting import finite_or_none
-from dpfbo.privacy.release import Diagnostics
-from dpfbo.space.parameters import Categorical, Float, Ordinal, Space
-
-ROW_GROUP = 1024 * 1024  # rows of a row group of rounds.parquet, as Parquet writers cut a table
+from dpfbo.space.parameters import Float, Space
 
 
 @dataclass(frozen=True)
@@ -122,77 +116,6 @@ def joined(parts: Sequence[RoundRecord]) -> RoundRecord:
     return RoundRecord(parts[0].round, *tensors)
 
 
-def rounds_table(records: Sequence[RoundRecord], agents: Tensor, space: Space | None = None) -> pa.Table:
-    """One row for each agent and query, round after round.
-
-    space: named parameters, each with a column of its own, `x.<name>`, in the parameter's own type.
-    """
-    return _with_parameters(_joined([_table(record, agents) for record in records]), space, None)
-
-
-def row_groups(
-    records: Iterable[RoundRecord], agents: Tensor, space: Space | None = None, rows: int = ROW_GROUP
-) -> Iterator[pa.Table]:
-    """Yield `rounds_table` in tables of `rows` rows, the last with the rest; one of them and one round are in memory.
-
-    Few rows are one table, equal to `rounds_table`. In several, a parameter with choices of several types has a column
-    of JSON texts, whichever of them occur.
-    """
-    waiting: list[pa.Table] = []
-    n, as_json = 0, None
-    for record in records:
-        waiting.append(_table(record, agents))
-        n += record.y.numel()
-        if n > rows:
-            table, as_json = _joined(waiting), _mixed(space)
-            for first in range(0, n - rows, rows):
-                yield _with_parameters(table.slice(first, rows).combine_chunks(), space, as_json)
-            waiting = [table.slice((n - 1) // rows * rows)]
-            n = len(waiting[0])
-    yield _with_parameters(_joined(waiting), space, as_json)
-
-
-def _table(record: RoundRecord, agents: Tensor) -> pa.Table:
-    """The columns of `ROUNDS_SCHEMA`."""
-    n, k = record.y.shape
-    columns = {"agent": agents.repeat_interleave(k).numpy(), "round": np.full(n * k, record.round)}
-    for name in ROUNDS_SCHEMA.names[2:]:
-        values = getattr(record, name)
-        columns[name] = values.reshape(n * k, *values.shape[2:]).numpy()
-    return queries_table(columns)
-
-
-def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all; each column in one piece, as pages of Parquet end where a piece does."""
-    return pa.concat_tables(tables).combine_chunks()
-
-
-def _with_parameters(table: pa.Table, space: Space | None, as_json: Collection[str] | None) -> pa.Table:
-    """A table with the columns `x.<name>` of a space. as_json: the names of those of texts; None: of several types."""
-    if space is None:
-        return table
-    x = pc.list_flatten(table["x"]).to_numpy().reshape(len(table), -1)
-    distinct = [np.unique(numbers, return_inverse=True) for numbers in x.T]
-    by_name = space.columns([numbers.tolist() for numbers, _ in distinct])
-    for (name, values), (_, places), numbers in zip(by_name.items(), distinct, x.T, strict=True):
-        if isinstance(space.parameters[name], Float):
-            column = pa.array(numbers)
-        else:
-            if len({type(value) for value in values}) > 1 if as_json is None else name in as_json:
-                values = [json.dumps(value) for value in values]  # a column has one type
-            column = pa.array(values).take(pa.array(places))
-        table = table.append_column(simulated_column(f"x.{name}", column.type, f"the query's {name}"), column)
-    return table
-
-
-def _mixed(space: Space | None) -> set[str]:
-    """The parameters whose choices are of several types."""
-    searched = {} if space is None else {name: space.parameters[name] for name in space.searched}
-    choices = {n: p.choices for n, p in searched.items() if isinstance(p, Categorical)}
-    choices |= {n: p.values for n, p in searched.items() if isinstance(p, Ordinal)}
-    return {name for name, values in choices.items() if len({type(value) for value in values}) > 1}
-
-
 def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor]:
     """The round (N), the point in natural units (N x D) and the observation (N) of each agent's largest observation.
 
@@ -204,25 +127,30 @@ def best_queries(records: Sequence[RoundRecord]) -> tuple[Tensor, Tensor, Tensor
     return torch.cat(rounds)[place], x, y
 
 
-def server_row(record: ServerRecord, private: Diagnostics | None) -> dict[str, float | int | None]:
-    """One row of server.parquet; without private numbers its released columns alone."""
-    row: dict[str, float | int | None] = {
-        "round": record.round,
-        "epsilon": finite_or_none(record.epsilon),
-        "sigma": record.sigma,
-        "sensitivity": finite_or_none(record.sensitivity),
-    }
-    if private is not None:
-        row |= {
-            "snr": private.signal / private.noise if private.noise > 0 else None,
-            "clip_fraction": private.n_clipped / private.n_chosen if private.n_chosen else None,
-            **{name: getattr(private, name) for name in ("n_chosen", "n_rejected", "n_dropped")},
-        }
-    return row
+def query_columns(record: RoundRecord, agents: Tensor) -> dict[str, np.ndarray]:
+    """The columns of rounds.parquet of one round's queries: a number for each query, of `x` D, of `source` an index."""
+    n, k = record.y.shape
+    columns = {"agent": agents.repeat_interleave(k).numpy(), "round": np.full(n * k, record.round)}
+    for name in ("region", "source", "x", "y", "best", "regret"):
+        values = getattr(record, name)
+        columns[name] = values.reshape(n * k, *values.shape[2:]).numpy()
+    return columns
 
 
-def server_table(records: Sequence[ServerRecord], private: Sequence[Diagnostics] | None) -> pa.Table:
-    """One row for each broadcast. private: None for real releases, whose table has the released columns alone."""
-    schema = released(SERVER_SCHEMA) if private is None else SERVER_SCHEMA
-    pairs = zip(records, [None] * len(records) if private is None else private, strict=True)
-    return pa.Table.from_pylist([server_row(*pair) for pair in pairs], schema=schema)
+def parameter_columns(
+    x: np.ndarray, space: Space, as_json: Collection[str] | None = None
+) -> Iterator[tuple[str, Any, np.ndarray | None]]:
+    """Yield each parameter's name, its distinct values at natural points x (n x D), and the place of each point's.
+
+    as_json: the names of the parameters whose values become JSON texts; None for those whose values have several types,
+    since a column has one. For a float the values are those of all points, and the places None.
+    """
+    distinct = [np.unique(numbers, return_inverse=True) for numbers in x.T]
+    by_name = space.columns([numbers.tolist() for numbers, _ in distinct])
+    for (name, values), (_, places), numbers in zip(by_name.items(), distinct, x.T, strict=True):
+        if isinstance(space.parameters[name], Float):
+            yield name, numbers, None
+            continue
+        if len({type(value) for value in values}) > 1 if as_json is None else name in as_json:
+            values = [json.dumps(value) for value in values]
+        yield name, values, places

@@ -12,7 +12,7 @@ import pyarrow as pa
 import torch
 from omegaconf import DictConfig
 
-from dpfbo import records
+from dpfbo import tables
 from dpfbo.checkpoint import Checkpoint, RunOrigin
 from dpfbo.formats.round_metrics import QUANTILES, regret_metrics, server_metrics
 from dpfbo.formats.summary import PERCENT
@@ -117,7 +117,7 @@ def record_run(
                 deployment.run(keep, broadcasts)
                 spent, placed = deployment.spent(), deployment.placed()
             private = result.diagnostics if composition.settings.privacy.seeded else None
-            server = records.server_table(result.server, private)
+            server = tables.server_table(result.server, private)
             best = _listed_best(experiment, result)
             ending = {"best": best, "executor": placed, "label": composition.label, "epsilon_before": before}
             if n := folder.preemptions():
@@ -163,7 +163,7 @@ def _coverage(composition: Composition) -> LedgerCoverage:
 def _rounds(experiment: Experiment, result: Result) -> Iterator[pa.Table]:
     """The row groups of rounds.parquet."""
     problem = experiment.problem
-    return records.row_groups(result.rounds, torch.arange(problem.n_agents), getattr(problem, "space", None))
+    return tables.row_groups(result.rounds, torch.arange(problem.n_agents), getattr(problem, "space", None))
 
 
 def _listed_best(experiment: Experiment, result: Result) -> list[dict[str, Any]] | None:
@@ -314,5 +314,5 @@ def _metrics(done: Round) -> dict[str, float | None]:
     metrics = regret_metrics(done.agents.mean, done.agents.quantiles([*QUANTILES.values()]))
     metrics |= {f"seconds/{phase}": seconds for phase, seconds in done.seconds.items()}
     if done.server is not None:
-        metrics |= server_metrics(records.server_row(done.server, done.diagnostics))
+        metrics |= server_metrics(tables.server_row(done.server, done.diagnostics))
     return metrics

@@ -86,7 +86,7 @@ def pytest_unconfigure():
 
 @pytest.fixture
 def real_data(monkeypatch):
-    """real_data("landmine/LandmineData.mat") is that file below the user's DPFBO_DATA, which is then set.
+    """Find a file below the user's DPFBO_DATA, which is then set: `real_data("landmine/LandmineData.mat")`.
 
     Where it is not, the test is skipped.
     """

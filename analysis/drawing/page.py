@@ -57,6 +57,7 @@ def page(
         shared: legend above all panels.
         heads: the panels, row by row; None: an empty place.
         caption: drawn below the panels where the style says so.
+        style: sizes, and what is drawn.
         margin: inches to the left of the panels, at text of 10 points.
         columns: panels in a row, if there is room; all of them by default.
     """

@@ -23,9 +23,12 @@ FEW = "few evaluations"
 
 @dataclass(frozen=True)
 class FewProblem:
-    """A problem of `experiment=few`. case: at T = 20. P: sub-regions of DE. lengthscale: of the family's shared
-    features, None for the preset's. shared: "much" where the prior is claimed to beat TS, "little" where it is claimed
-    to do no harm besides, "nothing" where that is all. de: whether it is claimed to beat FTS-DE without privacy."""
+    """A problem of `experiment=few`.
+
+    case: at T = 20. P: sub-regions of DE. lengthscale: of the family's shared features, None for the preset's. shared:
+    "much" where the prior is claimed to beat TS, "little" where it is claimed to do no harm besides, "nothing" where
+    that is all. de: whether it is claimed to beat FTS-DE without privacy.
+    """
 
     name: str
     experiment: str

@@ -43,7 +43,7 @@ class Estimate:
 
     @property
     def standard_errors(self) -> float | None:
-        """value / se; None without an error, or with one of 0."""
+        """The ratio value / se; None without an error, or with one of 0."""
         return self.value / self.se if self.se else None
 
     @property
@@ -59,8 +59,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class PublishedMean:
-    """A number to agree with. se: its standard error, over `runs` independent runs; None: not published, taken from our
-    spread. Starts on one function are one run where ours are over functions."""
+    """A number to agree with.
+
+    se: its standard error, over `runs` independent runs; None: not published, taken from our spread. Starts on one
+    function are one run where ours are over functions.
+    """
 
     value: float
     se: float | None

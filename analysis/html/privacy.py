@@ -74,7 +74,7 @@ def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> Text
 
 
 def _listed(row: dict[str, str], keys: Sequence[str]) -> str:
-    """`N = 200, T = 40, sampling poisson`"""
+    """The public settings in words: `N = 200, T = 40, sampling poisson`."""
     return ", ".join(f"{key} = {row[key]}" if key in SYMBOLS else f"{key} {row[key]}" for key in keys if key in row)
 
 

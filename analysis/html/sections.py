@@ -18,8 +18,11 @@ from dpfbo.formats.words import large_delta, metric_in_words
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment. private: its rows of the privacy table; claimed: why published epsilons are no guarantee;
-    notes: what is missing here, and why."""
+    """One experiment.
+
+    private: its rows of the privacy table; claimed: why published epsilons are no guarantee; notes: what is missing
+    here, and why.
+    """
 
     experiment: str
     title: str = ""

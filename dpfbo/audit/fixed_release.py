@@ -12,8 +12,10 @@ from dpfbo.privacy.entropy import Entropy
 
 @dataclass(frozen=True)
 class FixedRelease:
-    """A `dpfbo.privacy.noise.Noise` whose release does not depend on the sum: `sigma` times numbers that depend on the
-    round. It notes sum, release and the law of its noise in a folder, for the search."""
+    """Noise with a release that does not depend on the sum: `sigma` times numbers that depend on the round.
+
+    It notes sum, release and the law of its noise in a folder, for the search.
+    """
 
     notes: str
 

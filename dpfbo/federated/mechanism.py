@@ -194,8 +194,10 @@ class SubsampledGaussian:
         round: int,
         lost: Tensor | None = None,
     ) -> tuple[Release, Diagnostics]:
-        """One round: choose, clip, sum, add noise. messages: N x M, or N vectors (None for a lost one), or their
-        holders; lost: N, True for messages that did not arrive in time.
+        """One round: choose, clip, sum, add noise.
+
+        messages: N x M, or N vectors (None for a lost one), or their holders; lost: N, True for messages that did not
+        arrive in time.
         """
         P, N = weights.shape
         chosen = self.choose(N, entropy, round).nonzero()[:, 0]  # |S_t|

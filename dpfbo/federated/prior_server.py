@@ -72,8 +72,11 @@ class PriorServer:
         return self.infer(broadcast.values, record.sigma, t), record, diagnostics
 
     def infer(self, values: Tensor, sigma: float, t: int = 0) -> SharedPrior:
-        """The prior that follows from the values (1 x (M + 1)) that round t releases with noise of standard deviation
-        sigma, and from those of earlier rounds."""
+        """The prior that follows from the releases so far.
+
+        values: 1 x (M + 1), released in round t with noise of standard deviation sigma; those of earlier rounds are in
+        `past`.
+        """
         if self.model.releases == 1:
             return self._broadcast(values, self._first(values, sigma))
         past = [*(self.past[i] for i in range(t)), (values, sigma)]

@@ -8,20 +8,20 @@ import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from dpfbo.formats.files import check_plain, open_file
+
+if TYPE_CHECKING:
+    import yaml  # imported where it is used: a study reads no YAML
 
 MOST_YAML = 4 * 2**20  # bytes
 MOST_RECORD = 2**30  # bytes of a file of records that is read at once
 MOST_NODES = 100_000  # values in a YAML file
 MOST_LEVELS = 100  # values within values in it
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_BEGIN, _END = (yaml.MappingStartEvent, yaml.SequenceStartEvent), (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 _COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _NUMBERS = "biufSU"  # numpy's letters for booleans, integers, floats, bytes and text; objects would be unpickled
 
@@ -66,6 +66,8 @@ def unpacked(path: Path, most: int) -> bytes:
 
 def check_yaml(path: Path) -> None:
     """Raise ValueError like `read_yaml`. A file that is no YAML passes: its reader says more."""
+    import yaml
+
     try:
         read_yaml(path, construct=False)
     except yaml.YAMLError:
@@ -78,12 +80,16 @@ def read_yaml(path: Path, construct: bool = True) -> Any:
     Raises ValueError if it is nested so deeply that the reader would crash, or has more than `MOST_NODES` values, each
     alias counted as what it stands for; yaml.YAMLError if it is no YAML.
     """
+    import yaml
+
+    loader_kind: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    begin, end = (yaml.MappingStartEvent, yaml.SequenceStartEvent), (yaml.MappingEndEvent, yaml.SequenceEndEvent)
     content, depth = read_plain(path, MOST_YAML), 0
-    for event in yaml.parse(content, _LOADER):
-        depth += isinstance(event, _BEGIN) - isinstance(event, _END)
+    for event in yaml.parse(content, loader_kind):
+        depth += isinstance(event, begin) - isinstance(event, end)
         if depth > MOST_LEVELS:
             raise ValueError(f"{path} must not nest its values more than {MOST_LEVELS} deep")
-    loader = _LOADER(content)
+    loader = loader_kind(content)
     try:
         root = loader.get_single_node()
         if root is not None and _nodes(root, {}) > MOST_NODES:
@@ -93,11 +99,11 @@ def read_yaml(path: Path, construct: bool = True) -> Any:
         loader.dispose()
 
 
-def _nodes(node: yaml.Node, known: dict[int, float]) -> float:
+def _nodes(node: "yaml.Node", known: dict[int, float]) -> float:
     """The number of values in a tree; infinite for one that holds itself."""
     if id(node) not in known:
         known[id(node)] = math.inf
-        parts = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = node.value if isinstance(node.value, list) else []  # of a mapping or a sequence
         flat = [part for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
         known[id(node)] = 1 + sum(_nodes(part, known) for part in flat)
     return known[id(node)]

@@ -11,14 +11,15 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from dpfbo.formats.bounded import npz_arrays, opened_zip
 from dpfbo.formats.files import open_file, replace_file
-from dpfbo.formats.record_tables import queries_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 FORMAT = 3
 SAME_POINTS = "ux"
@@ -50,11 +51,13 @@ def round_path(folder: Path, t: int) -> Path:
     return folder / f"round-{t:05d}.npz"
 
 
-def queries_of(folder: Path, t: int, columns: Sequence[str]) -> pa.Table | None:
+def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None":
     """Some columns of the queries of round t, as rounds.parquet has them; None if the file is absent or not whole.
 
     Only the wanted arrays are read, and so their digest is not checked. Raises OSError if the file cannot be opened.
     """
+    from dpfbo.formats.record_tables import queries_table  # here: its package is optional, and a study needs no table
+
     path = round_path(folder, t)
     try:
         with opened_zip(path) as archive:

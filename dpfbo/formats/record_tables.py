@@ -6,23 +6,14 @@ only: with noise of the operating system no file has them.
 """
 
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from dpfbo.formats.words import Source
+
 RELEASED, SIMULATED = "released", "simulation-only"
-
-
-class Source(IntEnum):
-    """The source of a query: tables have its name, tensors and checkpoints its number."""
-
-    initial = 0
-    own = 1
-    server = 2
-    random = 3  # replaced a repeated query
-    modeler = 4
 
 
 def simulated_column(name: str, kind: pa.DataType, meaning: str) -> pa.Field:

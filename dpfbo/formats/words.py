@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from enum import IntEnum
 
 ZERO_OUT, REPLACE_ONE = "zero-out", "replace-one"
 RELATIONS = {
@@ -19,6 +20,16 @@ METHODS = {  # of accountants
 _METRICS = {"one_minus_auc": "1 − AUC", "nmse": "normalised MSE"}
 _LARGE_DELTA, _USUAL_DELTA = 0.01, 0.001  # above the first epsilon comes with a warning; the second raises no question
 _DECIMALS = 0.1  # epsilon from which two decimals are enough
+
+
+class Source(IntEnum):
+    """The source of a query: tables have its name, tensors and checkpoints its number."""
+
+    initial = 0
+    own = 1
+    server = 2
+    random = 3  # replaced a repeated query
+    modeler = 4
 
 
 def metric_in_words(metric: str) -> str:

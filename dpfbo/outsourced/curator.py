@@ -27,8 +27,10 @@ CuratorOutput = tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of one round. indices: candidates; y: answers; rows: measured rows, which only the curator
-    knows."""
+    """The measurements of one round.
+
+    indices: candidates; y: answers; rows: measured rows, which only the curator knows.
+    """
 
     indices: list[int]
     y: list[float]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dpfbo.clock import PhaseClock
-from dpfbo.formats.record_tables import Source
+from dpfbo.formats.words import Source
 from dpfbo.outsourced.curator import CuratorOutput, Measured
 from dpfbo.outsourced.modeler import Belief, Modeler, Policy
 from dpfbo.outsourced.table import Public, ReleasedTable, Table
@@ -115,8 +115,9 @@ def run(
 
 
 def restore(curator: AnyCurator, modeler: AnyModeler, setup: Setup, result: OutsourcedResult) -> None:
-    """Replay the finished rounds: the modeler repeats its proposals on the recorded answers, and the curator measures
-    the same rows again.
+    """Replay the finished rounds of an interrupted run.
+
+    The modeler repeats its proposals on the recorded answers, and the curator measures the same rows again.
 
     Raises ValueError if the release, rows or answers differ from the record: the data or the code have changed.
     """

@@ -26,8 +26,10 @@ _SMALLEST_NOISE = 1e-6  # noise over variance at the start of a fit
 
 @dataclass(frozen=True)
 class Belief:
-    """The modeler's GP: SE kernel in the units of the candidates. variance, mean: those of the objective; noise: the
-    variance of a measurement."""
+    """The modeler's GP: SE kernel in the units of the candidates.
+
+    variance, mean: those of the objective; noise: the variance of a measurement.
+    """
 
     lengthscale: float
     variance: float

@@ -55,7 +55,7 @@ _SHOWN = 4  # files that a sentence names
 
 @cache
 def code_digests() -> dict[str, str] | None:
-    """By file, a digest of its text with line ends as `\\n`, and `version`; None where no source is installed.
+    r"""By file, a digest of its text with line ends as `\n`, and `version`; None where no source is installed.
 
     They are those of the files as they are at the first call. Not to be changed.
     """

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from dpfbo.extras import needing
 from dpfbo.federated.federation import FederatedResult
-from dpfbo.formats.words import delta_in_words, epsilon_in_words
+from dpfbo.formats.words import Source, delta_in_words, epsilon_in_words
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.problem import Problem
-from dpfbo.records import best_queries, rounds_table
+from dpfbo.records import best_queries, parameter_columns, query_columns
 from dpfbo.space.parameters import Space
 from dpfbo.study.study import Study
 
@@ -109,8 +110,17 @@ class Optimization:
 
     def to_pandas(self) -> pandas.DataFrame:
         """One row for each agent and query, with the columns of rounds.parquet."""
-        table = rounds_table(self.result.rounds, torch.arange(self.study.n_agents, device="cpu"), self._space)
-        frame: pandas.DataFrame = table.to_pandas()
+        import pandas as pd
+
+        agents = torch.arange(self.study.n_agents, device="cpu")
+        rounds = [query_columns(record, agents) for record in self.result.rounds]
+        columns = {name: np.concatenate([part[name] for part in rounds]) for name in rounds[0]}
+        x, sources = columns["x"], pd.Index([source.name for source in Source])
+        frame = pd.DataFrame({**columns, "x": list(x), "source": pd.Categorical.from_codes(columns["source"], sources)})
+        frame = frame.astype({"agent": "int32", "round": "int32", "region": "int16"})
+        for name, values, places in parameter_columns(x, self._space) if self._space else ():
+            column = pd.Series(values)
+            frame[f"x.{name}"] = column if places is None else column.take(places).array
         return frame
 
     def plot(self, ax: Axes | None = None) -> Axes:

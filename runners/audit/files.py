@@ -135,8 +135,10 @@ def _secrets(notes: Path) -> np.ndarray:
 
 
 def compare(first: Path, second: Path, secrets: np.ndarray, secret_order: bool = False) -> FileSearch:
-    """Search all files of two folders. secrets: sizes of numbers that none may hold, sorted. secret_order: files with
-    measurements may differ."""
+    """Search all files of two folders.
+
+    secrets: sizes of numbers that none may hold, sorted. secret_order: files with measurements may differ.
+    """
     found = FileSearch()
     for path in sorted(p for folder in (first, second) for p in folder.rglob("*") if p.is_file()):
         name = str(path.relative_to(first if path.is_relative_to(first) else second))

@@ -41,8 +41,11 @@ MARGIN = 1.2  # bound of a test without errors over the claimed epsilon
 
 @dataclass(frozen=True)
 class OutsourcedAudit:
-    """The result of one audit. findings: empty for the published transform; told: one for each attack and repetition;
-    sigma: standard deviation of the noise, 0 without noise."""
+    """The result of one audit.
+
+    findings: empty for the published transform; told: one for each attack and repetition; sigma: standard deviation of
+    the noise, 0 without noise.
+    """
 
     experiment: OutsourcedExperiment
     claim: Claim

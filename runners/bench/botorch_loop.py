@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dpfbo.clock import PhaseClock
-from dpfbo.formats.record_tables import Source
+from dpfbo.formats.words import Source
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.own_gp import BOUNDS, OwnGP
 from dpfbo.records import RoundRecord

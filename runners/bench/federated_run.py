@@ -11,7 +11,7 @@ import torch
 from dpfbo.federated import federation
 from dpfbo.federated.federation import FederatedResult, LocalPopulation
 from dpfbo.federated.population.shard import Shard
-from dpfbo.formats.record_tables import Source
+from dpfbo.formats.words import Source
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import RoundRecord
 from dpfbo.space.domain import Grid, embedded_dimension

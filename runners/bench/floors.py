@@ -112,7 +112,7 @@ class RunShape:
 
 
 def normals(m: float) -> Work:
-    """m standard normals by Box and Muller: for each pair a logarithm, a root, a cosine and a sine."""
+    """Draw m standard normals by Box and Muller: for each pair a logarithm, a root, a cosine and a sine."""
     return Work(flops=2 * m, cos=m, log=m / 2, uniforms=m)
 
 
@@ -127,8 +127,10 @@ def factor(n: float) -> Work:
 
 
 def matheron(n: int, M: int) -> Work:
-    """One posterior draw of M weights from n observations, features and factor given: two products with the n x M
-    features, two triangular solutions, M + n normals."""
+    """One posterior draw of M weights from n observations, features and factor given.
+
+    It takes two products with the n x M features, two triangular solutions, and M + n normals.
+    """
     read = _WORD * (n * M + n * (n + 1) / 2 + n)
     return normals(M + n) + Work(flops=4 * n * M + 2 * n * n + M + 2 * n, bytes=read + _WORD * M)
 

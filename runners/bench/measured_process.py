@@ -43,8 +43,10 @@ class TooLarge(BenchError):
 
 @dataclass(frozen=True)
 class Reply:
-    """The result of a function in a process of its own. start_mb, peak_mb: the process's memory peak before the call,
-    with all that it imports, and at the end."""
+    """The result of a function in a process of its own.
+
+    start_mb, peak_mb: the process's memory peak before the call, with all that it imports, and at the end.
+    """
 
     result: dict[str, Any]
     start_mb: float

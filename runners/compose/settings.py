@@ -187,8 +187,11 @@ class OutsourcedAlgorithm:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """The settings of every run. seeds, scale, sweep and launcher belong to a sweep. allow:
-    packages whose classes may be run, as the user said (`instantiate`)."""
+    """The settings of every run.
+
+    seeds, scale, sweep and launcher belong to a sweep. allow: packages whose classes may be run, as the user said
+    (`instantiate`).
+    """
 
     problem: ProblemSettings
     rounds: int

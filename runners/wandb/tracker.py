@@ -72,10 +72,15 @@ class WandbTracker:
         the settings, `commit`, and `visibility`: which metrics are released, which simulation-only.
 
         Args:
-            config: resolved settings of the run; may be nested. setting, label: their hash and their words.
+            config: resolved settings of the run; may be nested.
             run_dir: result folder of the run, which no other process uses; it gets wandb.json.
-            name, group: of the run on the dashboard, which shows runs of one group (a sweep) together.
+            name: of the run on the dashboard.
+            group: its sweep; the dashboard shows runs of one group together.
+            tags: further ones.
+            commit: of the code; None if unknown.
             epsilon: before the first broadcast: 0, or None if agents send something without protection.
+            setting: the hash of the settings.
+            label: the settings in words.
             folder: gets the folder `wandb`, which runs may share; None for run_dir.
         """
         if self.mode == "disabled":

@@ -32,8 +32,10 @@ SPREAD = np.random.default_rng(0).normal(0, 0.2, 12)  # by seed: objectives diff
 
 @cache
 def configs(experiment, scale, words=""):
-    """The resolved configuration of each setting of an experiment whose entry holds these words; of synthetic ones, for
-    two of the mixtures."""
+    """The resolved configuration of each setting of an experiment whose entry holds these words.
+
+    Of synthetic ones they are those of two of the mixtures.
+    """
     with composing():
         sweep = hydra.compose("config", [f"experiment={experiment}"]).sweep
         entries = [*sweep.settings, *sweep.scales[scale].get("also", [])]

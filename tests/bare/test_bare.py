@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import analysis
 import runners
+from dpfbo import extras
 from dpfbo.extras import MissingPackage, needing
+from runners import dpfbo_command
 from tests.bare.study import check_study
 
 ROOT = Path(__file__).parents[2]
@@ -44,8 +47,28 @@ def test_a_study_imports_no_optional_package():
     check_study(json.loads(done.stdout))
 
 
-def test_programs_check_for_the_packages_of_their_extra():
-    assert set(runners.PACKAGES) == modules(project()["optional-dependencies"]["run"])
+@pytest.mark.parametrize(("package", "extra"), [(runners, "run"), (analysis, "analysis")])
+def test_programs_check_for_the_packages_of_their_extra(package, extra):
+    assert set(package.PACKAGES) == modules(project()["optional-dependencies"][extra])
+
+
+def test_a_program_without_its_packages_ends_with_a_sentence(monkeypatch):
+    extras.check_for_program(["nowhere"], "run")  # pytest is not located by -m any more
+    monkeypatch.setattr(sys, "argv", ["-m", "--help"])
+    extras.check_for_program(["sys", "torch"], "run")
+    with pytest.raises(SystemExit, match=r"^error: a program of dpfbo needs nowhere: pip install 'dpfbo\[run\]'$"):
+        extras.check_for_program(["sys", "nowhere"], "run")
+
+
+@pytest.mark.parametrize(("command", "extra"), [("run", "run"), ("tables", "analysis")])
+def test_the_command_names_a_missing_package(command, extra, monkeypatch, capsys):
+    module = dpfbo_command.COMMANDS[command].module
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    for name in [name for name in sys.modules if name.startswith(("runners.record.terminal", "runners.recorded_run"))]:
+        monkeypatch.delitem(sys.modules, name)
+    assert dpfbo_command.main([command]) == 1
+    assert capsys.readouterr().err == f"error: dpfbo {command} needs rich: pip install 'dpfbo[{extra}]'\n"
 
 
 def test_an_import_that_fails_for_another_reason_is_no_missing_package():

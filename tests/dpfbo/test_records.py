@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dpfbo.records import RoundRecord, best_queries, packed, rounds_table, row_groups, unpacked
+from dpfbo.records import RoundRecord, best_queries, packed, unpacked
 from dpfbo.space.parameters import Categorical, Float, Integer, Ordinal, Space
+from dpfbo.tables import rounds_table, row_groups
 
 SPACE = Space(
     {"rate": Float(-1, 1), "depth": Integer(1, 40), "kind": Categorical([1, "a", None]), "size": Ordinal([2, 4])}

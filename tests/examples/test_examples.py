@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def example(monkeypatch):
-    """example(name) is its module; processes that it starts find it, too."""
+    """A function that returns the module of an example; processes that it starts find it, too."""
 
     def load(name):
         spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")

@@ -73,8 +73,10 @@ def ray_session() -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Kill:
-    """The kill of one actor. after: last finished round. moment: seconds later, or `charge`: at the next entry of
-    the ledger. again: kill its successor too, while it starts.
+    """The kill of one actor.
+
+    after: last finished round. moment: seconds later, or `charge`: at the next entry of the ledger. again: kill its
+    successor too, while it starts.
     """
 
     actor: str
@@ -252,8 +254,10 @@ def command(given: Sequence[str], stderr: Path, mark: str) -> Process:
 
 @dataclass(frozen=True)
 class Moment:
-    """The moment of a driver's kill: `delay` seconds after its start, or when the ledger has a round, if that is
-    earlier (`start`); `delay` seconds after the ledger (`charge`) or the checkpoint (`round`) has round t.
+    """The moment of a driver's kill.
+
+    `start`: `delay` seconds after its start, or when the ledger has a round, if that is earlier; `charge` and `round`:
+    `delay` seconds after the ledger or the checkpoint has round t.
     """
 
     at: str

@@ -12,8 +12,11 @@ _WORD = 8
 
 @dataclass(frozen=True)
 class Seen:
-    """The result of a scan. counts: occurrences of each word. shared: occurrences in shared memory. bytes: number
-    read. unreadable: names of mappings that were not read in full. modules: imported in this process."""
+    """The result of a scan.
+
+    counts: occurrences of each word. shared: occurrences in shared memory. bytes: number read. unreadable: names of
+    mappings that were not read in full. modules: imported in this process.
+    """
 
     counts: np.ndarray
     shared: np.ndarray

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MutatedModule:
-    """files: of dpfbo, without `.py`. tests: of tests, files and folders. conftest: False if these need none of its
+    """Files that are mutated, and the tests that must notice.
+
+    files: of dpfbo, without `.py`. tests: of tests, files and folders. conftest: False if these need none of its
     fixtures: a mutant then does not import PyTorch, which takes longer than its tests.
     """
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dpfbo import records as dpfbo_records
-from dpfbo import round_log
+from dpfbo import round_log, tables
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.records import RoundRecord
 from runners import recorded_run
@@ -65,8 +64,8 @@ def test_records_are_the_same(large, tmp_path, problem):
 
 
 def test_row_groups_hold_the_same_rows(large, monkeypatch, tmp_path):
-    few = functools.partial(dpfbo_records.row_groups, rows=7)
-    monkeypatch.setattr(recorded_run.records, "row_groups", few)
+    few = functools.partial(tables.row_groups, rows=7)
+    monkeypatch.setattr(recorded_run.tables, "row_groups", few)
     summary, path = run_configuration(configured(tmp_path))
     found = records(path)
     assert [name for name in differences(found, expected("branin")) if name != "rounds.parquet"] == []
@@ -109,7 +108,7 @@ def test_few_rounds_are_in_memory_at_a_time(large, monkeypatch, tmp_path):
 
     monkeypatch.setattr(RoundRecord, "__init__", born)
     monkeypatch.setattr(RoundRecord, "__del__", lambda self: alive.discard(id(self)), raising=False)
-    monkeypatch.setattr(recorded_run.records, "row_groups", functools.partial(dpfbo_records.row_groups, rows=7))
+    monkeypatch.setattr(recorded_run.tables, "row_groups", functools.partial(tables.row_groups, rows=7))
     cfg = configured(tmp_path, "synthetic", "rounds=30")
     interrupted(cfg, 20)
     assert 1 < most[0] <= FEW

@@ -28,7 +28,7 @@ def ran(folder, *more):
 
 @pytest.mark.parametrize("epsilon", [0.3, 1, 4])
 def test_a_target_is_met_by_the_analytic_gaussian_and_pld_agrees(epsilon):
-    """z is the closed form's, rounded up to the four digits of a calibration."""
+    """The noise multiplier is the closed form's, rounded up to the four digits of a calibration."""
     experiment = build(Composition.of(compose(*PRIOR, f"privacy.epsilon={epsilon}")).given)
     z, exact = experiment.mechanism.noise_multiplier, noise_multiplier(epsilon, DELTA)
     assert exact * (1 - 1e-4) <= z <= exact * 1.001

@@ -61,8 +61,10 @@ World = Callable[[Place, int, int], Outcome]  # place, kills, seed
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of kill. kills: of a thousand. seconds: a kill on two cores, its part of the run included, within a factor
-    of two. most: kills in one run. ray: True if it needs a Ray of this process.
+    """A kind of kill.
+
+    kills: of a thousand. seconds: a kill on two cores, its part of the run included, within a factor of two. most:
+    kills in one run. ray: True if it needs a Ray of this process.
     """
 
     name: str
@@ -73,8 +75,9 @@ class Kind:
     ray: bool = False
 
     def run(self, place: Place, kills: int, seed: int) -> Iterator[Outcome]:
-        """Runs until so many kills landed: a run may end before its last kill. The last outcome is a failure if too
-        few did after twice as many runs as planned.
+        """Run until so many kills landed: a run may end before its last kill.
+
+        The last outcome is a failure if too few did after twice as many runs as planned.
         """
         landed, runs = 0, 2 * -(-kills // self.most) + 3
         for i in range(runs):

@@ -14,8 +14,10 @@ SWEPT = ("transform.r", "transform.epsilon", "privacy.epsilon")
 
 @dataclass(frozen=True)
 class CurveFamily:
-    """Settings that differ in one number. title: of their panel; name: of the line through their points, in `style`;
-    x: the number of each curve."""
+    """Settings that differ in one number.
+
+    title: of their panel; name: of the line through their points, in `style`; x: the number of each curve.
+    """
 
     title: str
     name: str
@@ -26,9 +28,11 @@ class CurveFamily:
 
 @dataclass(frozen=True)
 class CurveFamilies:
-    """claimed: by epsilon at the most common r; columns: by r at the most common epsilon; guaranteed: by epsilon, of
-    each algorithm. Settings that differ in anything else are another family. left_out: labels of the settings in
-    none."""
+    """Settings by what they differ in; those that differ in anything else are another family.
+
+    claimed: by epsilon at the most common r; columns: by r at the most common epsilon; guaranteed: by epsilon, of each
+    algorithm. left_out: labels of the settings in none.
+    """
 
     references: tuple[Curve, ...]
     claimed: tuple[CurveFamily, ...]
@@ -137,7 +141,7 @@ def _family(
 
 
 def _told(name: str, told: Sequence[str]) -> str:
-    """`PO-GP-UCB, claimed ε = 3.00 (no guarantee, fit = ml)`"""
+    """The label of a line: `PO-GP-UCB, claimed ε = 3.00 (no guarantee, fit = ml)`."""
     if not told:
         return name
     return f"{name[:-1]}, {', '.join(told)})" if name.endswith(")") else f"{name} ({', '.join(told)})"

@@ -31,8 +31,10 @@ NARROW = 5.0  # inches of a page whose marks stand upright, and need more room
 
 
 def by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page | None:
-    """Regret after round t against r at one claimed epsilon, and where singular values were raised; None without two
-    settings of r."""
+    """Draw regret after round t against r at one claimed epsilon, and where singular values were raised.
+
+    Returns None without two settings of r.
+    """
     found = families(groups)
     parts = found.columns
     ticks = sorted({x for family in parts for x in family.x})
@@ -78,7 +80,7 @@ def _thresholds(swept: Sequence[SettingRuns]) -> str:
 
 
 def _mark(axes: Axes, swept: Sequence[SettingRuns]) -> None:
-    """w above each r; grey from where the smallest singular value lies below it."""
+    """Write w above each r; grey from where the smallest singular value lies below it."""
     w_of: dict[float, list[float]] = {}
     raised: dict[float, bool] = {}
     for group in swept:

@@ -163,8 +163,10 @@ def thin() -> dict[str, Any]:
 
 
 def draw_points(axes: Axes, family: CurveFamily, t: int, known: Mapping[str, float], layer: int = 0) -> None:
-    """A family's line through its points with their errors, each exactly at its own number; hollow markers for
-    published values. layer: the number of families drawn below."""
+    """Draw a family's line through its points with their errors, each exactly at its own number.
+
+    Markers of published values are hollow. layer: the number of families drawn below.
+    """
     look, at = family.style, [c.setting.at(t) for c in family.curves]
     means, errors = [mean for mean, _ in at], [se or 0.0 for _, se in at]
     axes.plot(family.x, means, color=look.colour, linestyle=look.line, label=family.name, zorder=2.9)

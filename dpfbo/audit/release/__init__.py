@@ -1,0 +1,1 @@
+"""Attacks on the release of a curator, and checks of it."""

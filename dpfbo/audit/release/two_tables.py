@@ -71,8 +71,11 @@ class AttackResult:
 
     @property
     def disjoint(self) -> bool:
-        """True if every release lay in its own table's column space, up to rounding, and a thousand times farther
-        outside the other's: the two laws have disjoint supports, and delta is 1 for every epsilon."""
+        """True if the two laws have disjoint supports, so that delta is 1 for every epsilon.
+
+        Every release then lies in its own table's column space, up to rounding, and a thousand times farther outside
+        the other's.
+        """
         return self.within and bool(min(-self.without.max(), self.with_message.min()) > math.log(_GAP))
 
     @property
@@ -158,8 +161,10 @@ def most_shown(claim: Claim, trials: int, confidence: float = 0.95) -> float:
 
 
 def _unit(transform: Transform, table: Table) -> float:
-    """The factor of the rows under which neighbours are at most 1 apart: as published from the longest row, or for a
-    guarantee from the public box alone."""
+    """The factor of the rows under which neighbours are at most 1 apart.
+
+    It follows, as published, from the longest row, or, for a guarantee, from the public box alone.
+    """
     return transform.scale(table) if isinstance(transform, RandomProjection) else NORM / table.public.radius
 
 
@@ -184,8 +189,10 @@ def _without_noise(
 
 
 def _moved(table: Table, distance: float) -> Table:
-    """The table with its most central row moved along the longest axis of the public box, across the centre; the box
-    and the longest row stay the same."""
+    """The table with its most central row moved along the longest axis of the public box, across the centre.
+
+    The box and the longest row stay the same.
+    """
     which = int(table.rows.square().sum(1).argmin())
     axis = max(range(len(table.names)), key=lambda k: table.upper[k] - table.lower[k])
     rows = table.rows.clone()
@@ -194,9 +201,11 @@ def _moved(table: Table, distance: float) -> Table:
 
 
 def _shortened(table: Table, distance: float) -> tuple[Table, Table]:
-    """A table whose longest row exceeds all others by a distance, and its neighbour with that row moved inwards by it,
-    so that a transform that uses the longest row changes all rows. The row is the longest inside the public box; in
-    both tables other rows are shortened to the length that it has in the neighbour."""
+    """A table whose longest row exceeds all others by a distance, and its neighbour with that row moved inwards by it.
+
+    A transform that uses the longest row thus changes all rows. The row is the longest inside the public box; in both
+    tables other rows are shortened to the length that it has in the neighbour.
+    """
     lengths = table.rows.norm(dim=1)
     inside = (within(table.rows, table.public)[0] == table.rows).all(1)
     which = int(torch.where(inside, lengths, -1.0).argmax())

@@ -1,0 +1,1 @@
+"""Attacks on a server, and checks of what it charges and sends."""

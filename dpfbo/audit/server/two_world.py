@@ -76,7 +76,7 @@ class Statistic:
         return [0.0 if r is None else float((r * u).sum()) for r, u in pairs]
 
     def scores(self, projections: np.ndarray) -> np.ndarray:
-        """trials x rounds -> trials. A release that is not finite reveals the canary and scores inf."""
+        """Score releases, trials x rounds -> trials. One that is not finite reveals the canary and scores inf."""
         s = np.where(np.isfinite(projections), projections - self.offsets, 0.0)
         ratio = self._log_mixture(s - self.halves)
         if self.opposite:

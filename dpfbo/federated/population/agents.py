@@ -21,7 +21,7 @@ from dpfbo.federated.prior.later import LaterDesign
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.received import MOST_POINTS, OnGrid, Received
 from dpfbo.federated.prior.transfer import Transfer, chosen_model, own_likelihood, own_mean
-from dpfbo.formats.record_tables import Source
+from dpfbo.formats.words import Source
 from dpfbo.gp import batches, hyperparameters
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.design import Design

@@ -19,8 +19,10 @@ from dpfbo.space.domain import Domain, Grid
 
 @dataclass
 class History:
-    """Append-only buffers of observations: `append` writes in place, and rows that are in use do not change again, but
-    for the stand-ins of failed evaluations of agents that had no value (`replace_values`).
+    """Append-only buffers of observations: `append` writes in place.
+
+    Rows that are in use do not change again, but for the stand-ins of failed evaluations of agents that had no value
+    (`replace_values`).
 
     x: n x capacity x D unit-cube points; y: n x capacity; index: n x capacity, the points' rows in a grid, None on
     other domains; the first `count` rows are in use. received: a cache, of the last prior.

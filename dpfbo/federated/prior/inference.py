@@ -41,8 +41,10 @@ class Variances:
 
 @dataclass(frozen=True)
 class Released:
-    """The released sum in the units of one message. linear: b, M; scalar: beta / kappa; sd: noise of b's entries;
-    scalar_sd: noise of the scalar."""
+    """The released sum in the units of one message.
+
+    linear: b, M; scalar: beta / kappa; sd: noise of b's entries; scalar_sd: noise of the scalar.
+    """
 
     linear: Tensor
     scalar: Tensor
@@ -52,8 +54,11 @@ class Released:
 
 @dataclass(frozen=True)
 class CommonPosterior:
-    """The posterior of the common weights. mean: mu, M; covariance: S, M x M; gain: `D_v A V^-1`, M x M, of b; common,
-    own: v and tau by feature, M; noise: lam; own_share: the part of an objective's variance that is the agent's own."""
+    """The posterior of the common weights.
+
+    mean: mu, M; covariance: S, M x M; gain: `D_v A V^-1`, M x M, of b; common, own: v and tau by feature, M; noise:
+    lam; own_share: the part of an objective's variance that is the agent's own.
+    """
 
     mean: Tensor
     covariance: Tensor
@@ -77,10 +82,10 @@ def floor(a: Tensor) -> Tensor:
 
 
 class Evidence:
-    """The evidence of a release, as a function of theta: logit of the common share of the variance, log variance, the
-    J - 1 log ratios of the blocks' variances to the first one's, and log lam unless it is given.
+    """The evidence of a release, as a function of theta.
 
-    noise: lam in units of scale^2, None to infer it.
+    theta: logit of the common share of the variance, log variance, the J - 1 log ratios of the blocks' variances to the
+    first one's, and log lam unless it is given. noise: lam in units of scale^2, None to infer it.
     """
 
     def __init__(self, released: Released, sums: DesignSums, noise: float | None) -> None:

@@ -47,8 +47,9 @@ class Observed(Protocol):
 
 @dataclass(frozen=True)
 class ObservedRows:
-    """Points on any domain. psi: n x t x M; common: `Psi diag(spectrum) Psi'`, own: `Psi Psi'`, n x t x t; models: as
-    `models` gives them.
+    """Points on any domain.
+
+    psi: n x t x M; common: `Psi diag(spectrum) Psi'`, own: `Psi Psi'`, n x t x t; models: as `models` gives them.
     """
 
     models: tuple[Tensor, Tensor]

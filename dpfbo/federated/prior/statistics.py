@@ -49,8 +49,11 @@ class Statistics:
         return torch.cat([linear, self.kappa(y.shape[1]) * (z * z).sum(1, keepdim=True)], 1)
 
     def later_gain(self, n_init: int) -> float:
-        """The factor of a later message. Its one contrast has a norm of about 1, or more near a maximum, while the
-        n_init - 1 contrasts of the first message have sqrt(n_init - 1) together, and one norm clips both."""
+        """The factor of a later message, so that one norm clips both it and the first.
+
+        Its one contrast has a norm of about 1, or more near a maximum, while the n_init - 1 contrasts of the first
+        message have sqrt(n_init - 1) together.
+        """
         return 0.5 * float(n_init - 1) ** 0.5
 
     def later_messages(self, Phi: Tensor, y: Tensor, n_init: int) -> Tensor:
@@ -61,8 +64,10 @@ class Statistics:
 
 @dataclass(frozen=True)
 class DesignSums:
-    """Public sums over all agents. A: `sum A_n`, M x M. squares: `sum A_n E_j A_n` for each block j of features, with
-    E_j the identity on the block and 0 elsewhere, J x M x M. contrasts: N (n_init - 1).
+    """Public sums over all agents.
+
+    A: `sum A_n`, M x M. squares: `sum A_n E_j A_n` for each block j of features, with E_j the identity on the block and
+    0 elsewhere, J x M x M. contrasts: N (n_init - 1).
     """
 
     A: Tensor

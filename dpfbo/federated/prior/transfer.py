@@ -167,8 +167,10 @@ def _told(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init:
 
 
 def restricted_likelihood(L: Tensor, residual: Tensor) -> Tensor:
-    """Log density of the contrasts of `residual` (n x t) under covariances with Cholesky factors L; n, up to the same
-    constant for all covariances."""
+    """Log density of the contrasts of `residual` (n x t) under covariances with Cholesky factors L; n.
+
+    It is right up to a constant that all covariances share.
+    """
     ones = torch.ones_like(residual)
     half = torch.linalg.solve_triangular(L, torch.stack([residual, ones], -1), upper=False)  # n x t x 2
     r, one = half.unbind(-1)

@@ -96,8 +96,10 @@ class Transform(ABC):
     random: ClassVar[bool] = False
 
     def event(self, public: Public) -> dp_accounting.DpEvent | None:
-        """The event of the release, for an accountant; None if the release tells nothing. Raises ValueError for
-        settings that cannot work on such a table."""
+        """The event of the release, for an accountant; None if the release tells nothing.
+
+        Raises ValueError for settings that cannot work on such a table.
+        """
         return None
 
     @abstractmethod
@@ -140,8 +142,10 @@ def centred(rows: Tensor) -> Tensor:
 
 
 def within(rows: Tensor, public: Public) -> tuple[Tensor, int]:
-    """Rows moved to the nearest point of the public box, and the number of rows that moved. The box is convex, so
-    that no two rows get farther apart."""
+    """Rows moved to the nearest point of the public box, and the number of rows that moved.
+
+    The box is convex, so that no two rows get farther apart.
+    """
     low, high = (torch.tensor(bound, dtype=rows.dtype, device="cpu") for bound in (public.lower, public.upper))
     moved = rows.clamp(low, high)
     return moved, int((moved != rows).any(1).sum())

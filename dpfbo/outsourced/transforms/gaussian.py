@@ -26,8 +26,9 @@ SENSITIVITY = 1.0  # norm, in units of the scaled rows
 
 @dataclass(frozen=True)
 class GaussianNoise(Transform):
-    """`Z = X + sigma N(0, I)`, its rows in a secret random order, with the analytic Gaussian mechanism (Balle and Wang
-    2018), at any eps > 0.
+    """`Z = X + sigma N(0, I)`, its rows in a secret random order, at any eps > 0.
+
+    sigma is that of the analytic Gaussian mechanism (Balle and Wang 2018).
 
     Guarantee: (eps, delta) for the release of Z. Relation: tables of n rows, in any order, that differ in one row by a
     norm of at most 1, after the public scaling that takes the farthest corner of the public box to norm 25, the

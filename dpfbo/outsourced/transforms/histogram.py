@@ -30,8 +30,9 @@ _LEAST_ROWS = 5.0  # rows of an average cell, in standard deviations of the nois
 
 @dataclass(frozen=True)
 class Histogram(Transform):
-    """Noisy counts of the rows in public cells; the modeler optimises over the centres of the cells with counts above
-    a threshold.
+    """Noisy counts of the rows in public cells.
+
+    The modeler optimises over the centres of the cells with counts above a threshold.
 
     A measurement of a candidate takes a random row of its cell, a new one if there is any, or the nearest row if the
     cell is empty. The modeler asks for no more measurements of a cell than its noisy count.

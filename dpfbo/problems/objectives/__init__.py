@@ -1,0 +1,1 @@
+"""The objectives behind problems: models that are trained, and calls of a user's function in processes."""

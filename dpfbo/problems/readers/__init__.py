@@ -1,0 +1,1 @@
+"""Readers of data files, which are bounded and checked."""

@@ -61,7 +61,7 @@ class TestRandomProjection:
         assert not found.holds and found.broken == (EPSILON, DELTA)
 
     def test_has_nothing_to_go_by_where_all_tables_share_one_column_space(self):
-        """n = d + 1 centred rows span all centred vectors, so that the attack needs n > d + 1."""
+        """The attack needs n > d + 1: n = d + 1 centred rows span all centred vectors."""
         rows = table(n=3)
         (attack,) = attacks(RandomProjection(3, EPSILON, DELTA), rows)
         found = told_apart(RandomProjection(3, EPSILON, DELTA), attack, 200)

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from dpfbo import records
+from dpfbo import tables
 from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
 from dpfbo.federated.broadcast import Points, RegionVectors
@@ -270,7 +270,7 @@ def test_repeated_query_on_a_box_is_replaced():
 
 def test_records_tables():
     result = run()
-    table = records.rounds_table(result.rounds, torch.arange(12))
+    table = tables.rounds_table(result.rounds, torch.arange(12))
     frame = table.to_pandas()
     assert table.schema.equals(ROUNDS_SCHEMA)
     assert len(frame) == 12 * (5 + T)
@@ -281,7 +281,7 @@ def test_records_tables():
     assert last["regret"].to_numpy() == pytest.approx(result.rounds[-1].regret[:, 0].numpy())
     assert set(frame["source"]) <= {s.name for s in Source}
     assert frame["x"].map(len).eq(1).all()
-    server = records.server_table(result.server, result.diagnostics)
+    server = tables.server_table(result.server, result.diagnostics)
     assert server.schema.equals(SERVER_SCHEMA)
     assert server.num_rows == T
     tags = {f.metadata[b"visibility"] for f in [*ROUNDS_SCHEMA, *SERVER_SCHEMA]}

@@ -27,7 +27,7 @@ def unit_features(n, k, M, seed=1):
 
 
 def simulated(Phi, seed=0, v=V, tau=TAU, lam=LAM):
-    """g (M) and observations y (n x k) of the hierarchical model, with a large constant of each agent's own."""
+    """The hierarchical model's g (M) and observations y (n x k), with a large constant of each agent's own."""
     n, k, M = Phi.shape
     z = normals(M + n * M + n * k + n, seed=seed)
     g, h, e, c = z.split([M, n * M, n * k, n])
@@ -195,8 +195,11 @@ class TestInference:
 
     @pytest.mark.parametrize("given", [True, False])
     def test_variances_are_recovered_from_many_agents(self, given):
-        """v, of which there are M = 24 draws, by the mean of its logarithm in 8 sets within 4 standard errors; tau
-        within 12 %, and without lam, which the sums hardly tell apart from it, the spread of agents that both cause."""
+        """Both variances are inferred: v, of which there are M = 24 draws, and tau.
+
+        v: by the mean of its logarithm in 8 sets within 4 standard errors. tau: within 12 %, and without lam, which the
+        sums hardly tell apart from it, the spread of agents that both cause.
+        """
         M, found = 24, []
         Phi = unit_features(400, 6, M)
         sums = design_sums([Phi], 1)

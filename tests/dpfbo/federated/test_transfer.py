@@ -67,8 +67,10 @@ class TestPosterior:
 
     @pytest.mark.parametrize("index", [0, 1, 2])
     def test_draws_have_the_moments_of_the_exact_posterior(self, index):
-        """Prior N(m, X (spectrum + factor) X') of the weights, or N(0, alone X X') without transfer; noise; and a
-        constant of infinite variance."""
+        """The model with noise and a constant of infinite variance.
+
+        Prior of the weights: N(m, X (spectrum + factor) X'), or N(0, alone X X') without transfer.
+        """
         n, t, M = 40_000, 4, 5
         prior = a_prior(M)
         model = dataclasses.replace(MODEL, residuals=(0.5, 4.0), no_transfer="features")

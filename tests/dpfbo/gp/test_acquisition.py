@@ -132,8 +132,11 @@ def by_uniform_starts(f, seed):
 
 
 def test_as_good_as_ascents_from_uniform_starts():
-    """40 functions in 2 to 6 dimensions, smooth and rough, twice: not worse on average by 2 standard errors, nor more
-    often worse than better; on the smooth ones of the plane both find the maximum."""
+    """On 40 functions in 2 to 6 dimensions, smooth and rough, two searches are level.
+
+    One is not worse on average by 2 standard errors, nor more often worse than better; on the smooth ones of the plane
+    both find the maximum.
+    """
     lost = []
     for D in range(2, 7):
         for k, length in enumerate((0.1, 0.2, 0.4, 0.8)):

@@ -113,8 +113,10 @@ def test_the_fit_of_the_se_kernel_is_as_good_as_the_closed_form(t: int) -> None:
 
 
 def test_the_fit_finds_the_truth_and_the_axis_without_effect() -> None:
-    """40 GPs of a Matern kernel, whose third axis does not matter: mean logarithms within 4 standard errors and .15;
-    the third length-scale is at least 5 times the others."""
+    """The fit finds the length-scales of 40 GPs of a Matern kernel, whose third axis does not matter.
+
+    Mean logarithms are within 4 standard errors and .15; the third length-scale is at least 5 times the others.
+    """
     own = OwnGP("gpytorch", lengthscale=0.5, noise=0.1, kernel="matern52", ard=True)
     truth = [0.01, 1.0, 0.2, 0.4, 100.0]
     x, y = drawn(40, 60, truth, own, seed=12)

@@ -188,8 +188,10 @@ def by_lbfgsb(x: Tensor, y: Tensor, start: Hyperparameters) -> Tensor:
 @pytest.mark.parametrize("D", [1, 2])
 @pytest.mark.parametrize("begin", [(0.3, 1.0, 0.03), (1.0, 1.0, 0.1)])
 def test_the_fit_is_as_good_as_that_of_lbfgsb(objective: str, D: int, begin: tuple[float, float, float]) -> None:
-    """From a start of the right order of magnitude: all but a tenth of the agents, which may end in another local
-    optimum, lose at most 1e-4 an observation."""
+    """From a start of the right order of magnitude the fit finds the optimum.
+
+    All but a tenth of the agents, which may end in another local optimum, lose at most 1e-4 an observation.
+    """
     N = 30 if objective == "closed_form" else 8
     x, y = well_posed(N, 40, D, seed=20 + D)
     start = OwnGP("closed_form", 5, *begin).start(N)

@@ -41,7 +41,7 @@ def problem(data_dir: str) -> Activity:
 
 
 def some_points(problem: Activity, k: int, seed: int = 0) -> Tensor:
-    """k points an agent; every second one has the smallest batches, two for each subject."""
+    """Each agent has k points; every second one has the smallest batches, two for each subject."""
     u = torch.rand(problem.n_agents, k, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     u[..., 0] *= (torch.arange(problem.n_agents)[:, None] + torch.arange(k)) % 2
     return problem.domain.to_natural(u)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from analysis import figures, report
-from dpfbo import records
+from dpfbo import tables
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.server import Server
 from dpfbo.federated.weights.uniform import Uniform
@@ -48,7 +48,7 @@ def released(n_sending, entropy):
     server = Server(N, M, Regions(1, 1), Uniform(), mechanism, entropy, Ledger(), curve)
     messages = [10 * DIRECTION if n < n_sending else None for n in range(N)]
     sent, record, private = server.round(0, messages)
-    return sent.values[0], records.server_table([record], None if private is None else [private])
+    return sent.values[0], tables.server_table([record], None if private is None else [private])
 
 
 def told_apart(values, table):
@@ -136,8 +136,8 @@ def private(monkeypatch):
 
 
 def test_the_record_as_it_was_is_found(private, monkeypatch, capsys):
-    table = records.server_table
-    monkeypatch.setattr(records, "server_table", lambda server, _: table(server, private[-len(server) :]))
+    table = tables.server_table
+    monkeypatch.setattr(tables, "server_table", lambda server, _: table(server, private[-len(server) :]))
     assert command.main(["--files", *FAMILIES["dp_fts_de"]]) == 3
     said = " ".join(capsys.readouterr().out.split())
     for name in ("snr", "clip_fraction", "n_chosen", "n_rejected", "n_dropped"):

@@ -43,7 +43,7 @@ def theorem_27(k, N, multiplier, order):
 @pytest.mark.parametrize(("k", "N", "z"), [(10, 29, 1.0), (10, 29, 4.0), (50, 200, 2.0), (1, 29, 1.0), (3, 1000, 3.0)])
 @pytest.mark.parametrize("order", [2, 3, 4, 7, 8, 16, 32])
 def test_divergences_are_those_of_theorem_27(k, N, z, order):
-    """z relative to what one message can add: the theorem's Gaussian, of two messages 2 C apart, has multiplier z/2."""
+    """The theorem's Gaussian, of two messages 2 C apart, has multiplier z/2: z is relative to one message."""
     ours = _divergences(N, k, z / 2)[ORDERS.index(order)]
     plain = order / (2 * (z / 2) ** 2)
     assert ours == pytest.approx(min(theorem_27(k, N, z / 2, order), plain), rel=1e-7)

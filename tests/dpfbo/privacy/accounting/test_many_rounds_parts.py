@@ -225,8 +225,9 @@ RECORDED = {
 
 @pytest.mark.parametrize("delta", RECORDED)
 def test_epsilons_do_not_drift(delta):
-    """After 1, 15, 25 and 33 rounds, as on the day they were compared with those of one by one: another grid or window
-    moves their last digits, which must be meant.
+    """After 1, 15, 25 and 33 rounds epsilon is as on the day it was compared with that of one by one.
+
+    Another grid or window moves the last digits, which must be meant.
     """
     lost = 1e-14 + 1e-16 * np.arange(1, 34)
     curve = epsilons_of_different_rounds(KINDS, delta, lost, True)

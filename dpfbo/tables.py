@@ -1,0 +1,97 @@
+"""The tables of a run's records, in the columns of `dpfbo.formats.record_tables`."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from torch import Tensor
+
+from dpfbo.extras import needing
+from dpfbo.privacy.accounting import finite_or_none
+from dpfbo.privacy.release import Diagnostics
+from dpfbo.records import RoundRecord, ServerRecord, parameter_columns, query_columns
+from dpfbo.space.parameters import Categorical, Ordinal, Space
+
+with needing("run", "a table of records"):
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from dpfbo.formats.record_tables import SERVER_SCHEMA, queries_table, released, simulated_column
+
+ROW_GROUP = 1024 * 1024  # rows of a row group of rounds.parquet, as Parquet writers cut a table
+
+
+def rounds_table(records: Sequence[RoundRecord], agents: Tensor, space: Space | None = None) -> pa.Table:
+    """One row for each agent and query, round after round.
+
+    space: named parameters, each with a column of its own, `x.<name>`, in the parameter's own type.
+    """
+    return _with_parameters(_joined([queries_table(query_columns(record, agents)) for record in records]), space, None)
+
+
+def row_groups(
+    records: Iterable[RoundRecord], agents: Tensor, space: Space | None = None, rows: int = ROW_GROUP
+) -> Iterator[pa.Table]:
+    """Yield `rounds_table` in tables of `rows` rows, the last with the rest; one of them and one round are in memory.
+
+    Few rows are one table, equal to `rounds_table`. In several, a parameter with choices of several types has a column
+    of JSON texts, whichever of them occur.
+    """
+    waiting: list[pa.Table] = []
+    n, as_json = 0, None
+    for record in records:
+        waiting.append(queries_table(query_columns(record, agents)))
+        n += record.y.numel()
+        if n > rows:
+            table, as_json = _joined(waiting), _mixed(space)
+            for first in range(0, n - rows, rows):
+                yield _with_parameters(table.slice(first, rows).combine_chunks(), space, as_json)
+            waiting = [table.slice((n - 1) // rows * rows)]
+            n = len(waiting[0])
+    yield _with_parameters(_joined(waiting), space, as_json)
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of all; each column in one piece, as pages of Parquet end where a piece does."""
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _with_parameters(table: pa.Table, space: Space | None, as_json: Collection[str] | None) -> pa.Table:
+    """A table with the columns `x.<name>` of a space. as_json: the names of those of texts; None: of several types."""
+    if space is None:
+        return table
+    x = pc.list_flatten(table["x"]).to_numpy().reshape(len(table), -1)
+    for name, values, places in parameter_columns(x, space, as_json):
+        column = pa.array(values) if places is None else pa.array(values).take(pa.array(places))
+        table = table.append_column(simulated_column(f"x.{name}", column.type, f"the query's {name}"), column)
+    return table
+
+
+def _mixed(space: Space | None) -> set[str]:
+    """The parameters whose choices are of several types."""
+    searched = {} if space is None else {name: space.parameters[name] for name in space.searched}
+    choices = {n: p.choices for n, p in searched.items() if isinstance(p, Categorical)}
+    choices |= {n: p.values for n, p in searched.items() if isinstance(p, Ordinal)}
+    return {name for name, values in choices.items() if len({type(value) for value in values}) > 1}
+
+
+def server_row(record: ServerRecord, private: Diagnostics | None) -> dict[str, float | int | None]:
+    """One row of server.parquet; without private numbers its released columns alone."""
+    row: dict[str, float | int | None] = {
+        "round": record.round,
+        "epsilon": finite_or_none(record.epsilon),
+        "sigma": record.sigma,
+        "sensitivity": finite_or_none(record.sensitivity),
+    }
+    if private is not None:
+        row |= {
+            "snr": private.signal / private.noise if private.noise > 0 else None,
+            "clip_fraction": private.n_clipped / private.n_chosen if private.n_chosen else None,
+            **{name: getattr(private, name) for name in ("n_chosen", "n_rejected", "n_dropped")},
+        }
+    return row
+
+
+def server_table(records: Sequence[ServerRecord], private: Sequence[Diagnostics] | None) -> pa.Table:
+    """One row for each broadcast. private: None for real releases, whose table has the released columns alone."""
+    schema = released(SERVER_SCHEMA) if private is None else SERVER_SCHEMA
+    pairs = zip(records, [None] * len(records) if private is None else private, strict=True)
+    return pa.Table.from_pylist([server_row(*pair) for pair in pairs], schema=schema)
