@@ -161,11 +161,6 @@ class PathwiseDraw:
         features = RandomFeatures(self.features.frequencies[rows], self.features.phases[rows])
         return PathwiseDraw(self.posterior.select(rows), features, self.w[rows], self.v[rows])
 
-    @property
-    def shortest_lengthscale(self) -> Tensor:
-        """The smallest of each agent's length-scales, n."""
-        return gpytorch_model.lengthscales(self.posterior.model()).amin((1, 2))
-
     def __call__(self, u: Tensor) -> Tensor:
         """Values at unit-cube points, `n x k x D -> n x k`."""
         model = self.posterior.model()
@@ -211,7 +206,8 @@ def maximizers_in_box(draw: PathwiseDraw, acquisition: Acquisition, points: Tens
         return -value, -gradient, None
 
     x0 = starts.reshape(n * k, D)
-    step = torch.full_like(x0[:, 0], _LONGEST_STEP).minimum(draw.shortest_lengthscale[owner])
+    shortest = gpytorch_model.lengthscales(draw.posterior.model()).amin((1, 2))  # n
+    step = torch.full_like(x0[:, 0], _LONGEST_STEP).minimum(shortest[owner])
     stopping = optimize.Stopping(1e-6, 1e-8, acquisition.max_iterations)
     x, value = optimize.minimize(negative, x0, torch.zeros_like(x0), torch.ones_like(x0), step, stopping, owner)
     return _best(x.view(n, k, D), -value.view(n, k))

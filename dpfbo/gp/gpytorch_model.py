@@ -228,20 +228,15 @@ def _built(node: Any, given: dict[str, Any]) -> Any:
     cls = getattr(import_module(module), name)
     arguments = {key: _built(value, given) for key, value in node.items() if key not in ("_target_", "_args_")}
     if isinstance(cls, type) and issubclass(cls, Kernel):
-        _check_known(cls, arguments)
+        named = {name for base in cls.__mro__ for name in inspect.signature(base).parameters}
+        for name in arguments.keys() - named:  # GPyTorch would ignore it
+            raise TypeError(f"{cls.__name__} has no argument {name!r}")
         known = inspect.signature(cls).parameters.values()
         takes = {key for key in given if any(p.name == key or p.kind is p.VAR_KEYWORD for p in known)}
         if not getattr(cls, "has_lengthscale", False):
             takes.discard("ard_num_dims")
         arguments = {**{key: given[key] for key in takes}, **arguments}
     return cls(*_built(node.get("_args_", []), given), **arguments)
-
-
-def _check_known(cls: type[Kernel], arguments: dict[str, Any]) -> None:
-    """Raise TypeError for an argument that no constructor of the kernel names, and that GPyTorch would ignore."""
-    known = {name for base in cls.__mro__ for name in inspect.signature(base).parameters}
-    for name in arguments.keys() - known:
-        raise TypeError(f"{cls.__name__} has no argument {name!r}")
 
 
 def _start(model: AgentsModel, own: OwnGP) -> None:

@@ -183,7 +183,9 @@ def _line_search(function: Function, b: _Batch, direction: Tensor, lower: Tensor
     for name in ("x", "f", "g", "curvature"):
         getattr(new, name)[todo] = getattr(b, name)[todo]
     for _ in range(_MAX_BACKTRACKS):
-        step = step * _shrink(b.f[todo], f_failed, slope)
+        # the minimiser of the parabola through the failed trial, as a fraction of the step
+        shrink = -slope / (2 * (f_failed - b.f[todo] - slope))
+        step = step * torch.nan_to_num(shrink, nan=0.1).clamp(0.1, 0.5)
         part = b.take(todo)
         trial, ok, slope = _trial(function, part, step[:, None] * direction[todo], lower[todo], upper[todo])
         done, failed = ok.nonzero()[:, 0], (~ok).nonzero()[:, 0]
@@ -202,11 +204,6 @@ def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Te
     slope = ((x - b.x) * b.g).sum(1)
     ok = (f <= b.f + _ARMIJO * slope) & torch.isfinite(g).all(1)
     return _Batch(b.rows, x, f, g, b.curvature.clone() if H is None else H, b.steepest), ok, slope
-
-
-def _shrink(f0: Tensor, f1: Tensor, slope: Tensor) -> Tensor:
-    """The fraction of the step, in [0.1, 0.5], that minimises the parabola through the failed trial."""
-    return torch.nan_to_num(-slope / (2 * (f1 - f0 - slope)), nan=0.1).clamp(0.1, 0.5)
 
 
 def _bfgs(old: _Batch, new: _Batch) -> Tensor:

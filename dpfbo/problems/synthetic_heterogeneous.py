@@ -35,10 +35,15 @@ class SyntheticHeterogeneous(Synthetic):
         if not 0 <= self.alpha <= 1:
             raise SettingError("alpha", f"must lie in [0, 1], got {self.alpha!r}")
 
-    @property
+    @cached_property
     def values(self) -> Tensor:
         """Noiseless objectives, N x grid_size, on the CPU; an agent's own function does not depend on N."""
-        return self._mixtures
+        streams, agents = Streams(self.function_seed), torch.arange(self.n_agents, device="cpu")
+        generator = streams.generator("problem/function")
+        draws = gp_draws(1 + self.n_agents, self.grid_size, self.lengthscale, generator)
+        signs = streams.uniform("problem/signs", agents, 0, self.grid_size) < 0.5
+        mixed = self.alpha * draws[1:] + (1 - self.alpha) * draws[:1]
+        return mixed + self.perturbation * torch.where(signs, 1.0, -1.0)
 
     @cached_property
     def reference(self) -> Tensor:
@@ -46,12 +51,3 @@ class SyntheticHeterogeneous(Synthetic):
 
     def _values_at(self, agents: Tensor, index: Tensor) -> Tensor:
         return self.values[agents[:, None], index]
-
-    @cached_property
-    def _mixtures(self) -> Tensor:
-        streams, agents = Streams(self.function_seed), torch.arange(self.n_agents, device="cpu")
-        generator = streams.generator("problem/function")
-        draws = gp_draws(1 + self.n_agents, self.grid_size, self.lengthscale, generator)
-        signs = streams.uniform("problem/signs", agents, 0, self.grid_size) < 0.5
-        mixed = self.alpha * draws[1:] + (1 - self.alpha) * draws[:1]
-        return mixed + self.perturbation * torch.where(signs, 1.0, -1.0)
