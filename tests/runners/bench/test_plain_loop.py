@@ -75,7 +75,8 @@ def random_map(
 
 
 def settings(P: int, q: float, z: float, S: float) -> Any:
-    return SimpleNamespace(algorithm=SimpleNamespace(private=True, P=P), privacy=SimpleNamespace(q=q, z=z, S=S))
+    privacy = SimpleNamespace(mechanism=SubsampledGaussian(q, z, S))
+    return SimpleNamespace(algorithm=SimpleNamespace(private=True, P=P), privacy=privacy)
 
 
 # The message (eq. 2)
