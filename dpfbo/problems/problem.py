@@ -1,5 +1,6 @@
 """The objectives of the agents: what a problem must have, and what problems share."""
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -63,7 +64,7 @@ class Problem(Protocol):
         """The values that the metric uses, n x k: noiseless where they are known, else y itself."""
 
 
-class GeneratedProblem:
+class GeneratedProblem(ABC):
     """A problem whose functions are drawn from its settings and observed with normal noise of known variance."""
 
     data_files: ClassVar[tuple[Path, ...]] = ()
@@ -81,20 +82,20 @@ class GeneratedProblem:
         noise = self.noise_variance**0.5 * streams.normal("observation", agents, round, x.shape[1])
         return self.true_value(agents, x, noise) + noise
 
+    @abstractmethod
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """The noiseless values, `n x k`."""
-        raise NotImplementedError
 
 
-class ScoreProblem:
+class ScoreProblem(ABC):
     """A problem whose observations are scores of models on data, at most 1; the metric is 1 - best score so far."""
 
     n_agents: int
 
     @property
+    @abstractmethod
     def _path(self) -> Path | None:
         """The data file; None for data without one."""
-        raise NotImplementedError
 
     @property
     def data_files(self) -> tuple[Path, ...]:

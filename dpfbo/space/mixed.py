@@ -7,6 +7,7 @@ kernel of length-scale l between any two choices is `exp(-APART^2 / (2 l^2))`, t
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,7 @@ _TRIED = 20  # most values of a discrete axis that are tried in a search around 
 Value = Any  # of a parameter: a number, a string, a boolean or None
 
 
-class Axis:
+class Axis(ABC):
     """A parameter as an axis: its values are natural numbers of the axis, each at a coordinate in [0, 1]."""
 
     @property
@@ -41,21 +42,21 @@ class Axis:
         """The number of columns in the embedding: one for each value of an unordered choice, else 1."""
         return 1
 
+    @abstractmethod
     def natural(self, u: Tensor) -> Tensor:
         """The natural number of the value that owns each coordinate, elementwise."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unit(self, x: Tensor) -> Tensor:
         """The coordinate at which each natural number stands, elementwise."""
-        raise NotImplementedError
 
+    @abstractmethod
     def value(self, number: float) -> Value:
         """The value of a natural number."""
-        raise NotImplementedError
 
+    @abstractmethod
     def number(self, value: Value) -> float:
         """The natural number of a value; SettingError if the parameter does not have the value."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
