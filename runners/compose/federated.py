@@ -1,6 +1,5 @@
 """The study of a run of agents and, perhaps, a server, made from its settings."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -16,7 +15,6 @@ from dpfbo.federated.server import AnyServer
 from dpfbo.federated.weights import Weighting
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan
-from dpfbo.privacy.release import KeptRelease
 from dpfbo.problems.problem import Problem
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain
@@ -89,10 +87,6 @@ class FederatedExperiment:
         """The result of no rounds yet."""
         return self.study.result()
 
-    def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """The file for a release that cannot be drawn again."""
-        return checkpoint.release_file()
-
     @property
     def release_summary(self) -> dict[str, Any]:
         """The entries of summary.json about a release before the run: none here."""
@@ -113,21 +107,26 @@ class FederatedExperiment:
         """The largest number of broadcasts that the run makes."""
         return len(self.plan.events) if self.study.algorithm.aggregates else self.study.broadcasts
 
-    def earlier_releases(self, checkpoint: Checkpoint) -> list[tuple[Tensor, float]]:
-        """Values and noise of the releases of an interrupted run, for a server that infers from all of them."""
-        if self.agents.prior is None or self.agents.prior.releases == 1:
-            return []
-        done = checkpoint.rounds()
-        return [(r.broadcast.values, r.server.sigma) for r in done if r.broadcast is not None and r.server is not None]
+    def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
+        """The file for a release that cannot be drawn again."""
+        return checkpoint.release_file()
 
-    def server(
-        self, ledger: Ledger, kept: KeptRelease | None = None, earlier: Sequence[tuple[Tensor, float]] = ()
-    ) -> AnyServer | None:
+    def server(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> AnyServer | None:
         """The server of this algorithm, charging to `ledger`; None for agents that work alone.
 
-        kept: used where the noise cannot be drawn twice. earlier: of an interrupted run, see `earlier_releases`.
+        checkpoint: has the release of the round in progress, where the noise cannot be drawn twice, and the earlier
+        ones, for a server that infers from all of them.
         """
         plan = None if self.study.algorithm.server is None else self.plan
+        kept = None if checkpoint is None else self.kept_release(checkpoint)
+        earlier: list[tuple[Tensor, float]] = []
+        prior = self.agents.prior
+        if checkpoint is not None and prior is not None and prior.releases > 1:
+            earlier = [
+                (done.broadcast.values, done.server.sigma)
+                for done in checkpoint.rounds()
+                if done.broadcast is not None and done.server is not None
+            ]
         with keys("problem"):
             return self.study.server(ledger, kept, earlier, plan)
 

@@ -15,7 +15,6 @@ from dpfbo.outsourced.transforms import Transform
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan
-from dpfbo.privacy.release import KeptRelease
 from dpfbo.rng import Streams
 from runners.compose.keys import keys
 from runners.compose.privacy_plan import release_plan
@@ -90,12 +89,12 @@ class OutsourcedExperiment:
         """The arguments of the loop besides curator and modeler."""
         return Setup(self.problem.table, self.streams, self.n_init, self.rounds)
 
-    def curator(self, ledger: Ledger, kept: KeptRelease | None = None) -> Curator:
-        """The curator, charging to `ledger`. kept: used where the noise cannot be drawn twice."""
+    def curator(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> Curator:
+        """The curator, charging to `ledger`. checkpoint: has its release, where the noise cannot be drawn twice."""
         seeded = self.settings.privacy.seeded
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
         epsilon, capacity = self.plan.curve, self.n_init + self.rounds
-        kept = None if seeded else kept
+        kept = None if seeded or checkpoint is None else self.kept_release(checkpoint)
         return Curator(self.problem, self.transform, self.streams, entropy, ledger, epsilon, capacity, kept)
 
     def brief(self) -> Brief:
