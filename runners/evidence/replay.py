@@ -20,6 +20,7 @@ from dpfbo.privacy.ledger import Ledger, LedgerError
 from runners.compose.composition import Composition
 from runners.compose.configuration import composed
 from runners.compose.instantiate import check_function, check_targets
+from runners.identity.setting import RunIdentity
 from runners.record.environment import commit, environment
 from runners.record.run_folder import ResultsError
 from runners.record.terminal import RoundProgress, say_error
@@ -46,11 +47,12 @@ def main(folder: Path, allow: Sequence[str] = ()) -> int:
             raise ResultsError(f"{folder} cannot be repeated: its noise came from the system and is not kept")
         with tempfile.TemporaryDirectory(prefix="replay") as scratch:
             cfg.results_dir = scratch
-            composition = _named_as_in(folder / LEDGER, Composition.of(cfg))
+            composition = Composition.of(cfg)
+            run = _named_as_in(folder / LEDGER, RunIdentity.of(composition.given, composition.settings))
             title, rounds = f"replay {summary['problem']} {summary['algorithm']}", composition.settings.rounds
             epsilon = composition.experiment.plan.epsilon_of_nothing
             with RoundProgress(title, rounds, "mean", sys.stderr.isatty(), epsilon) as progress:
-                _, again = record_run(composition, progress)
+                _, again = record_run(composition, progress, identity=run)
             found = list(differences(folder, again))
     except KeyboardInterrupt:
         say_error("interrupted; nothing was changed")
@@ -67,15 +69,15 @@ def main(folder: Path, allow: Sequence[str] = ()) -> int:
     return 1
 
 
-def _named_as_in(ledger: Path, composition: Composition) -> Composition:
-    """The composition with the name of its family in the ledger, which was made before the seed was filled in."""
+def _named_as_in(ledger: Path, run: RunIdentity) -> RunIdentity:
+    """The run with the name of its family in the ledger, which was made before the seed was filled in."""
     try:
         covers = Ledger(ledger).covers
     except LedgerError:  # the comparison says more
-        return composition
+        return run
     if covers is None:
-        return composition
-    return replace(composition, names=replace(composition.names, family=covers.setting))
+        return run
+    return replace(run, names=replace(run.names, family=covers.setting))
 
 
 def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfig, dict[str, Any]]:

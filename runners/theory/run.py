@@ -149,8 +149,8 @@ def clipped_sets(run: RebuiltRun) -> Tensor:
     if not checked(e):
         return in_C
     for t, mask in enumerate(in_C):
-        chosen = run.mechanism.choose(len(mask), SeededEntropy(e.streams), t)
-        found = int((mask & chosen & ~e.dropout.lost(len(mask), t)).sum())
+        chosen = run.mechanism.choose(len(mask), SeededEntropy(e.study.streams), t)
+        found = int((mask & chosen & ~e.study.dropout.lost(len(mask), t)).sum())
         recorded = round((run.server["clip_fraction"][t] or 0.0) * run.server["n_chosen"][t])
         if found != recorded:
             raise TheoryError(

@@ -40,7 +40,7 @@ def terms(run: RebuiltRun, norm_bound: float) -> dict[str, Any]:
     Delta = theory.agent_errors(gamma, norm_bound, eps, M, d).sum(1)
     follow = torch.tensor([FOLLOW_PROBABILITY[a.follow](t) for t in range(1, T + 1)], dtype=torch.float64)
     follow[sent:] = 0  # later rounds have no broadcast
-    weights = torch.stack([e.weighting(t, a.regions.assign(torch.arange(N)), P) for t in range(T)])  # T x P x N
+    weights = torch.stack([e.study.weights(t, a.regions.assign(torch.arange(N)), P) for t in range(T)])  # T x P x N
     sigma = torch.zeros(T, dtype=torch.float64)
     sigma[:sent] = torch.tensor(run.server["sigma"], dtype=torch.float64)
     in_C = torch.cat([in_C, torch.zeros(T - sent, N, dtype=torch.bool)])

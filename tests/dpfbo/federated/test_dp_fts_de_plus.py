@@ -8,8 +8,7 @@ from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
 from dpfbo.privacy.ledger import Ledger
 from runners.compose.composition import build
-from runners.compose.identity import setting_hash
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 
 
 @pytest.mark.parametrize("problem", ["synthetic", "branin"])
