@@ -13,11 +13,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from runners import replay
 from runners.compose.composition import Composition, checked, is_complete
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import compose_command_line, composing
 from runners.compose.overrides import no_setting, one_sentence, quoted, unknown_name
-from runners.evidence import replay
 from runners.private_apis import option_names, parse_command_line, run_composed
 from runners.record.terminal import RoundProgress, print_summary, say_error
 from runners.recorded_run import finished_before, record_run

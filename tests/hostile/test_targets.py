@@ -186,7 +186,7 @@ CALLED = {"_target_": CUSTOM, "function": "evil_module:evil", "lower": [0, 0], "
 )
 def test_a_results_folder_runs_nothing_when_it_is_replayed_or_shown(folder, finished, capsys, problem, why):
     copy = hostile_copy(finished, folder, problem=problem, allow=["evil_module", "os"])
-    assert theory.main(["mine", "--json"]) == 1
+    assert theory.main(["mine"]) == 1
     said = capsys.readouterr().err
     assert why in said and "--allow" in said and "Traceback" not in said and len(said.splitlines()) == 1
     assert best.main([str(copy)]) == 0
