@@ -1,7 +1,5 @@
 """Finished runs: told from others, continued with more rounds, or put aside for a repetition.
 
-lineage.json         the setting without its rounds, by which a run of another length finds the folder and its ledger;
-                     written before anything is released, and never moved
 rounds.zip           the finished rounds (`dpfbo.checkpoint`) of a run that a longer one may continue; as private as
                      rounds.parquet
 summary.before.json  the summary of a finished run, while a longer one continues it
@@ -9,35 +7,19 @@ earlier/k/           the records of a run that was repeated. The ledger of real 
                      goes on; that of a simulation goes with its records
 """
 
-import json
-import os
 import shutil
 import zipfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpfbo.formats.bounded import MOST_RECORD, read_plain
 from dpfbo.formats.files import replace_file, sync_folder
-from runners.record.run_folder import ResultsError, RunFolder
+from runners.record.run_folder import ResultsError, RunFolder, read_object
 
-ROUNDS, LINEAGE, SUMMARY, BEFORE = "rounds.zip", "lineage.json", "summary.json", "summary.before.json"
-EARLIER = "earlier"
+ROUNDS, SUMMARY, BEFORE, EARLIER = "rounds.zip", "summary.json", "summary.before.json", "earlier"
 _CERTIFICATE = ("certificate.md", "certificate.json")
 _RECORDS = ("config.yaml", "rounds.parquet", "server.parquet", "theory.json", ROUNDS, "failures.log", *_CERTIFICATE)
 _KEPT = ("round-*.npz", "curator.npz")  # files of a checkpoint that a longer run needs
-
-
-@dataclass(frozen=True)
-class Lineage:
-    """The identity that a run shares with those of other lengths.
-
-    family: a digest of the setting without `rounds`. any_noise: the same without the noise multiplier.
-    """
-
-    family: str
-    any_noise: str
 
 
 def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
@@ -46,13 +28,16 @@ def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
     While the run is continued, it is that of the shorter one.
     """
     for name in (SUMMARY, BEFORE):
-        try:
-            summary = json.loads(read_plain(folder.path / name, MOST_RECORD))
-            if isinstance(summary["rounds"], int):
-                return summary if summary["rounds"] >= rounds else None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            continue
+        summary = read_object(folder.path / name)
+        if summary is not None and isinstance(summary.get("rounds"), int):
+            return summary if summary["rounds"] >= rounds else None
     return None
+
+
+def settled(folder: RunFolder) -> bool:
+    """False if a process was killed while it ended the run, or put its records aside."""
+    ended = (folder.path / SUMMARY).exists()
+    return not (ended and folder.untidy()) and not any(_moves(folder))
 
 
 def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
@@ -62,11 +47,8 @@ def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
     """
     earlier = [] if seeded else folder.path.glob(f"{EARLIER}/*/{SUMMARY}")
     for path in (folder.path / SUMMARY, folder.path / BEFORE, *earlier):
-        try:
-            known = int(json.loads(read_plain(path, MOST_RECORD))["n_charges"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            continue
-        if known > n_charges:
+        known = (read_object(path) or {}).get("n_charges")
+        if isinstance(known, int) and known > n_charges:
             raise ResultsError(
                 f"ledger {folder.ledger_path} has {n_charges} broadcasts and {path.relative_to(folder.path)} tells of "
                 f"{known}: restore the ledger, or delete the folder"
@@ -94,14 +76,14 @@ def put_aside(folder: RunFolder, with_ledger: bool) -> Path:
     return folder.path / EARLIER / str(k)
 
 
-def moving(folder: RunFolder) -> Iterator[Path]:
+def _moves(folder: RunFolder) -> list[Path]:
     """The folders of a move to `earlier` that is not finished."""
-    return (folder.path / EARLIER).glob(".[0-9]*")
+    return list((folder.path / EARLIER).glob(".[0-9]*"))
 
 
 def finish_move(folder: RunFolder) -> None:
     """Finish what `put_aside` began."""
-    for part in moving(folder):
+    for part in _moves(folder):
         ledger = [folder.ledger_path.name] if (part / ".with_ledger").exists() else []
         for name in (*_RECORDS, *ledger, BEFORE, SUMMARY):
             if (folder.path / name).exists():
@@ -125,48 +107,22 @@ def keep_rounds(folder: RunFolder) -> None:
 
 def take_rounds(folder: RunFolder) -> None:
     """Make rounds.zip the checkpoint. Raises ResultsError if it is damaged or missing."""
-    part = folder.checkpoint_path.with_name(".continued")
+    part, path = folder.checkpoint_path.with_name(".continued"), folder.path / ROUNDS
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(mode=0o700)
     try:
-        with zipfile.ZipFile(folder.path / ROUNDS) as archive:
+        with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 name = info.filename
                 if Path(name).name != name or not name.endswith(".npz"):
-                    raise ResultsError(f"{folder.path / ROUNDS} holds {name!r}, which is no round")
+                    raise ResultsError(f"{path} holds {name!r}, which is no round")
                 if info.compress_type != zipfile.ZIP_STORED:  # and so might unpack to anything
-                    raise ResultsError(f"{folder.path / ROUNDS} holds {name!r} compressed, as no run writes it")
-                with (
-                    archive.open(name) as round,
-                    open(part / name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file,
-                ):
-                    shutil.copyfileobj(round, file)
+                    raise ResultsError(f"{path} holds {name!r} compressed, as no run writes it")
+                with archive.open(name) as round:
+                    replace_file(part / name, partial(shutil.copyfileobj, round), durable=False, mode=0o600)
     except (OSError, RuntimeError, zipfile.BadZipFile) as error:
         shutil.rmtree(part)
-        reason = str(error) if isinstance(error, ResultsError) else f"{folder.path / ROUNDS} cannot be read ({error})"
+        reason = str(error) if isinstance(error, ResultsError) else f"{path} cannot be read ({error})"
         raise ResultsError(f"{reason}: more rounds cannot go on there; --again runs all of them anew") from error
     shutil.rmtree(folder.checkpoint_path, ignore_errors=True)
     part.rename(folder.checkpoint_path)
-
-
-def note_lineage(folder: RunFolder, lineage: Lineage) -> None:
-    """Write lineage.json, durably, unless it is there."""
-    if not (folder.path / LINEAGE).exists():
-        folder.replace(LINEAGE, lambda file: file.write(json.dumps(asdict(lineage)).encode()))
-
-
-def relatives(experiment: Path, seed: int, lineage: Lineage) -> list[tuple[Path, Lineage]]:
-    """The runs of the same seed that differ in rounds, and perhaps in noise; those with the longest ledgers first."""
-    found = []
-    for path in experiment.glob(f"*/{seed}/{LINEAGE}"):
-        try:
-            other = Lineage(**json.loads(read_plain(path, MOST_RECORD)))
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise ResultsError(f"{path} cannot be read ({error}): restore it, or delete the folder") from error
-        if other.any_noise == lineage.any_noise:
-            found.append((path.parent, other))
-    return sorted(found, key=lambda pair: (-_size(pair[0] / "ledger.jsonl"), str(pair[0])))
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0

@@ -1,14 +1,16 @@
-"""The name of a setting, by which the folder of its runs is found again; and a label for people."""
+"""The setting of a run: everything that decides its numbers, except its seed. Its name is a digest."""
 
 import hashlib
 import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from runners.compose.settings import ProblemSettings, outside_setting
+from runners.compose.composition import plain_tree
+from runners.compose.settings import ProblemSettings, Settings, outside_setting
 from runners.compose.typed import is_outsourced
 
 
@@ -29,19 +31,39 @@ class SettingNames:
     any_noise: str
 
 
+@dataclass(frozen=True)
+class RunIdentity:
+    """The run that a configuration asks for: a setting, with its label for people, and a seed."""
+
+    names: SettingNames
+    label: str
+    settings: Settings
+
+    @staticmethod
+    def of(given: DictConfig, settings: Settings) -> "RunIdentity":
+        """given: the configuration from which the settings were made."""
+        return RunIdentity(names_of(given), label(plain_tree(given)), settings)
+
+    @property
+    def experiment(self) -> Path:
+        """The folder of all runs of the experiment."""
+        return Path(self.settings.results_dir).absolute() / self.settings.experiment_name
+
+    @property
+    def labelled_path(self) -> Path:
+        """The folder of a new plain run: `synthetic-dp_fts_de-P2-eps2-0123456789ab/0`."""
+        words = re.sub(r"[^A-Za-z0-9_.]+", "-", self.label.replace("=", "")).strip("-.")[:80]
+        return self.experiment / f"{words}-{self.names.setting}" / str(self.settings.seed)
+
+
 def names_of(cfg: DictConfig) -> SettingNames:
     """The names of a composed configuration."""
     settings = _identity(cfg)
     setting = _digest(settings)
-    settings.pop("rounds", None)  # a file may lack it, which whoever runs it is told
+    settings.pop("rounds", None)  # may be missing; validation reports it
     family = _digest(settings)
     settings.get("privacy", {}).pop("z", None)
     return SettingNames(setting, family, _digest(settings))
-
-
-def setting_hash(cfg: DictConfig) -> str:
-    """The name of a setting, `SettingNames.setting`."""
-    return names_of(cfg).setting
 
 
 def label(resolved: dict[str, Any]) -> str:
@@ -55,21 +77,10 @@ def label(resolved: dict[str, Any]) -> str:
     if (r := (resolved.get("transform") or {}).get("r")) is not None:
         words.append(f"r={r}")
     if algorithm["private"]:
-        if privacy.get("epsilon") is not None:
-            words.append(f"eps={_short(privacy['epsilon'])}")
-        else:
-            words += [f"{key}={_short(privacy[key])}" for key in ("q", "z")]
+        target = privacy.get("epsilon")
+        shown = {"eps": target} if target is not None else {key: privacy[key] for key in ("q", "z")}
+        words += [f"{key}={v:g}" if isinstance(v, (int, float)) else f"{key}={v}" for key, v in shown.items()]
     return ", ".join(words)
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, (int, float)) else str(value)  # a bad value is refused later
-
-
-def folder_name(label: str, setting: str) -> str:
-    """The folder of a setting's runs, its label before its hash: `synthetic-dp_fts_de-P2-eps2-0123456789ab`."""
-    words = re.sub(r"[^A-Za-z0-9_.]+", "-", label.replace("=", "")).strip("-.")[:80]
-    return f"{words}-{setting}"
 
 
 def _identity(cfg: DictConfig) -> dict[str, Any]:
@@ -99,15 +110,15 @@ def _identity(cfg: DictConfig) -> dict[str, Any]:
 
 
 def _digest(settings: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(_numbers_alike(settings), sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(_as_floats(settings), sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _numbers_alike(node: Any) -> Any:
+def _as_floats(node: Any) -> Any:
     """The same tree with every number a float, so that z=1 and z=1.0 are one setting."""
     if isinstance(node, dict):
-        return {key: _numbers_alike(value) for key, value in node.items()}
+        return {key: _as_floats(value) for key, value in node.items()}
     if isinstance(node, list):
-        return [_numbers_alike(value) for value in node]
+        return [_as_floats(value) for value in node]
     try:
         return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
     except OverflowError as error:

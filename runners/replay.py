@@ -4,6 +4,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from dpfbo.privacy.ledger import Ledger, LedgerError
 from runners.compose.composition import Composition
 from runners.compose.configuration import composed
 from runners.compose.instantiate import check_function, check_targets
+from runners.identity.setting import RunIdentity
 from runners.record.environment import commit, environment
 from runners.record.run_folder import ResultsError
 from runners.record.terminal import RoundProgress, say_error
@@ -28,7 +30,6 @@ from runners.user_errors import USER_ERRORS
 
 LEDGER = "ledger.jsonl"
 RECORDS = ("rounds.parquet", "server.parquet", LEDGER)
-ALLOW = "allow={}"  # the word that lets a config.yaml name classes of another package
 _UNREADABLE = (
     OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError, OmegaConfBaseException, YAMLError,
 )  # fmt: skip
@@ -41,16 +42,20 @@ def main(folder: Path, allow: Sequence[str] = ()) -> int:
     allow: packages and modules whose classes and functions its config.yaml may name.
     """
     try:
-        cfg, summary = recorded(folder, allow, ALLOW)
+        cfg, summary = recorded(folder, allow, "allow={}")
         if summary["rng"] != "seeded":
             raise ResultsError(f"{folder} cannot be repeated: its noise came from the system and is not kept")
         with tempfile.TemporaryDirectory(prefix="replay") as scratch:
             cfg.results_dir = scratch
-            composition = _named_as_in(folder / LEDGER, Composition.of(cfg))
+            composition = Composition.of(cfg)
+            run = RunIdentity.of(composition.given, composition.settings)
+            with suppress(LedgerError):  # the name in the ledger was made before the seed was filled in
+                if (covers := Ledger(folder / LEDGER).covers) is not None:
+                    run = replace(run, names=replace(run.names, family=covers.setting))
             title, rounds = f"replay {summary['problem']} {summary['algorithm']}", composition.settings.rounds
             epsilon = composition.experiment.plan.epsilon_of_nothing
             with RoundProgress(title, rounds, "mean", sys.stderr.isatty(), epsilon) as progress:
-                _, again = record_run(composition, progress)
+                _, again = record_run(composition, progress, identity=run)
             found = list(differences(folder, again))
     except KeyboardInterrupt:
         say_error("interrupted; nothing was changed")
@@ -65,17 +70,6 @@ def main(folder: Path, allow: Sequence[str] = ()) -> int:
     for difference in changed_environment(summary):
         print(f"  made with {difference}")
     return 1
-
-
-def _named_as_in(ledger: Path, composition: Composition) -> Composition:
-    """The composition with the name of its family in the ledger, which was made before the seed was filled in."""
-    try:
-        covers = Ledger(ledger).covers
-    except LedgerError:  # the comparison says more
-        return composition
-    if covers is None:
-        return composition
-    return replace(composition, names=replace(composition.names, family=covers.setting))
 
 
 def recorded(folder: Path, allow: Sequence[str], option: str) -> tuple[DictConfig, dict[str, Any]]:
@@ -108,16 +102,21 @@ def differences(recorded: Path, again: Path) -> Iterator[str]:
     """A sentence for each record that is not the same in two folders."""
     for name in RECORDS:
         try:
-            first, second = (_bytes(folder / name) for folder in (recorded, again))
-        except OSError as error:
-            yield f"{name} cannot be read: {error.strerror or error}"
+            if _bytes(recorded / name) == _bytes(again / name):
+                continue
+            first, second = _rows(recorded / name), _rows(again / name)
+        except (OSError, pa.ArrowException) as error:
+            yield f"{name} cannot be read: {error}"
             continue
-        if first != second:
-            try:
-                where = _first_row(recorded / name, again / name) if name.endswith("parquet") else _line(first, second)
-            except (OSError, pa.ArrowException) as error:
-                where = f"it cannot be read: {error}"
-            yield f"{name} differs: {where}"
+        changed = [i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
+        if len(first) != len(second):
+            yield f"{name} differs: {len(first)} rows recorded, {len(second)} now"
+        elif changed:
+            a, b = first[changed[0]], second[changed[0]]
+            values = [f"{key} {a.get(key)} recorded, {b.get(key)} now" for key in a | b if a.get(key) != b.get(key)]
+            yield f"{name} differs in {len(changed)} of {len(first)} rows, first in row {changed[0]}: {values[0]}"
+        else:
+            yield f"{name} has the same content, written otherwise, perhaps by another version of the Parquet library"
 
 
 def _bytes(path: Path) -> bytes:
@@ -125,39 +124,38 @@ def _bytes(path: Path) -> bytes:
         return file.read()
 
 
-def _first_row(recorded: Path, again: Path) -> str:
-    a, b = pq.read_table(recorded), pq.read_table(again)
-    if a.schema.names != b.schema.names or len(a) != len(b):
-        return f"{len(a)} rows of {', '.join(a.schema.names)} recorded, {len(b)} of {', '.join(b.schema.names)} now"
-    for name in a.schema.names:
-        ours, theirs = a[name].to_pylist(), b[name].to_pylist()
-        # NaN is no number that equals itself
-        row = next((i for i, (x, y) in enumerate(zip(ours, theirs, strict=True)) if repr(x) != repr(y)), None)
-        if row is not None:
-            n = sum(repr(x) != repr(y) for x, y in zip(ours, theirs, strict=True))
-            return f"{name} in {n} of {len(a)} rows, first in row {row}: {ours[row]!r} recorded, {theirs[row]!r} now"
-    return "the same numbers are written otherwise, by other versions of the Parquet library perhaps"
+def _rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table or of a ledger, each value as text (NaN is no number that equals itself)."""
+    if path.suffix == ".parquet":
+        rows = pq.read_table(path).to_pylist()
+    else:
+        rows = [_fields(line) for line in _bytes(path).splitlines()]
+    return [{name: repr(value) for name, value in row.items()} for row in rows]
 
 
-def _line(recorded: bytes, again: bytes) -> str:
-    a, b = recorded.splitlines(), again.splitlines()
-    if len(a) != len(b):
-        return f"{len(a)} charges recorded, {len(b)} now"
-    number = next((i for i, (x, y) in enumerate(zip(a, b, strict=True), start=1) if x != y), 0)
-    return f"first in line {number}" if number else "its line ends"
+def _fields(line: bytes) -> dict[str, Any]:
+    try:
+        return dict(json.loads(line))
+    except (ValueError, TypeError, RecursionError):
+        return {"line": line}
 
 
 def changed_environment(summary: dict[str, Any]) -> Iterator[str]:
     """`torch 2.6.0, here 2.7.1` for whatever differs between the run's environment and this one's."""
-    was, now = summary.get("environment"), environment()
-    if not isinstance(was, dict):
-        yield "an environment that summary.json does not tell"
+    recorded = summary.get("environment")
+    if not isinstance(recorded, dict):
+        yield "an environment that summary.json does not have"
         return
-    for key in now.keys() | was.keys():
-        a, b = was.get(key), now.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            yield from (f"{n} {a.get(n)}, here {b.get(n)}" for n in sorted(a.keys() | b.keys()) if a.get(n) != b.get(n))
-        elif a != b:
-            yield f"{key} {a}, here {b}"
-    if summary.get("commit") != commit():
-        yield f"commit {summary.get('commit')}, here {commit()}"
+    was = {**_flat(recorded), "commit": summary.get("commit")}
+    now = {**_flat(environment()), "commit": commit()}
+    for name in sorted(was.keys() | now.keys()):
+        if was.get(name) != now.get(name):
+            yield f"{name} {was.get(name)}, here {now.get(name)}"
+
+
+def _flat(tree: dict[str, Any]) -> dict[str, Any]:
+    """The values of a tree of two levels, by the last part of their name."""
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found |= value if isinstance(value, dict) else {key: value}
+    return found

@@ -7,7 +7,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from runners.evidence import replay
+from runners import replay
 from runners.record.environment import environment
 from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
@@ -59,8 +59,8 @@ def test_changed_records_are_found(folder, capsys):
     (folder / "ledger.jsonl").write_text(ledger.replace('"z": 1.0', '"z": 1.5', 1))
     assert replay.main(folder) == 1
     said = capsys.readouterr().out
-    assert "rounds.parquet differs: y in 1 of" in said and "first in row 3" in said
-    assert "ledger.jsonl differs: first in line 1" in said and "server.parquet" not in said
+    assert "rounds.parquet differs in 1 of" in said and "first in row 3: y " in said
+    assert "ledger.jsonl differs in 4 of 4 rows, first in row 0: " in said and "server.parquet" not in said
 
 
 def test_another_environment_is_told(folder, capsys):
@@ -77,7 +77,7 @@ def test_another_environment_is_told(folder, capsys):
     (told,) = replay.changed_environment(summary)
     assert told == f"compiled {not environment()['compiled']}, here {environment()['compiled']}"
     del summary["environment"]
-    assert next(replay.changed_environment(summary)) == "an environment that summary.json does not tell"
+    assert next(replay.changed_environment(summary)) == "an environment that summary.json does not have"
 
 
 @pytest.mark.parametrize(

@@ -1,57 +1,48 @@
 """Accountants with one fault each, all of them variants of `Pld`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import dp_accounting
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from dpfbo.privacy.accounting import sampled_gaussian
 from dpfbo.privacy.accounting.pld import Pld
 
 _INTERVAL = 1e-3  # of the discretised loss
-Events = Sequence[dp_accounting.DpEvent]
 
 
-@dataclass(frozen=True)
 class Optimistic(Pld):
     """Epsilon is 2 % too small."""
 
-    def epsilon(self, events: Events, delta: float) -> float:
+    def epsilon(self, events, delta):
         return 0.98 * super().epsilon(events, delta)
 
-    def curve(self, events: Events, delta: float) -> list[float]:
+    def curve(self, events, delta):
         return [0.98 * epsilon for epsilon in super().curve(events, delta)]
 
 
-@dataclass(frozen=True)
 class OneRoundShort(Pld):
     """The last round of several is left out."""
 
-    def epsilon(self, events: Events, delta: float) -> float:
+    def epsilon(self, events, delta):
         return super().epsilon(events[: max(1, len(events) - 1)], delta)
 
-    def curve(self, events: Events, delta: float) -> list[float]:
+    def curve(self, events, delta):
         found = super().curve(events, delta)
         return [found[0], *found[:-1]]
 
 
-@dataclass(frozen=True)
 class AnotherDelta(Pld):
     """Epsilon is that at twice the delta."""
 
-    def epsilon(self, events: Events, delta: float) -> float:
+    def epsilon(self, events, delta):
         return super().epsilon(events, 2 * delta)
 
-    def curve(self, events: Events, delta: float) -> list[float]:
+    def curve(self, events, delta):
         return super().curve(events, 2 * delta)
 
 
-@dataclass(frozen=True)
 class OneSided(Pld):
     """Only the loss of the run without the message against the one with it counts."""
 
-    def epsilon(self, events: Events, delta: float) -> float:
+    def epsilon(self, events, delta):
         total = pld.identity(_INTERVAL)
         for event in events:
             q, z = sampled_gaussian(event)
@@ -59,13 +50,12 @@ class OneSided(Pld):
             total = total.compose(pld.PrivacyLossDistribution(one._pmf_add))
         return float(total.get_epsilon_for_delta(delta))
 
-    def curve(self, events: Events, delta: float) -> list[float]:
+    def curve(self, events, delta):
         return [self.epsilon(events[: k + 1], delta) for k in range(len(events))]
 
 
-@dataclass(frozen=True)
 class OptimisticCurve(Pld):
     """The curve alone, from which records are made, is one round short."""
 
-    def curve(self, events: Events, delta: float) -> list[float]:
+    def curve(self, events, delta):
         return [0.0, *super().curve(events, delta)[:-1]]
