@@ -45,7 +45,8 @@ def typed(resolved: dict[str, Any]) -> Settings:
     if isinstance(algorithm, dict):  # its preset serves interpolations
         nodes["algorithm"] = {key: value for key, value in algorithm.items() if key != "preset"}
     made: dict[str, Make] = {"problem": _problem, "executor": _executor, "experiment_name": str}
-    made["algorithm.server"] = lambda node: class_named(node, "measure" if outsourced else "for_run")
+    server = "measure" if outsourced else "for_run"
+    made["algorithm.server"] = lambda node: None if node is None else class_named(node, server)
     if not outsourced:
         made["privacy"] = lambda node: _mechanism_privacy(node, algorithm.get("message_normalize", False))
     return section(cls, nodes, "", made)
