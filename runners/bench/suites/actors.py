@@ -50,7 +50,7 @@ def _run(deployment: Deployment, rounds: int, on_step: OnStep) -> list[float]:
         marks.append(time.perf_counter())
         on_step(done.agents.round, rounds)
 
-    deployment.run(on_round)
+    deployment.run(on_round, None)
     return marks
 
 
