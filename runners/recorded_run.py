@@ -128,7 +128,8 @@ def record_run(
             folder.write(config_text(composition.recorded), _row_groups(experiment, result), server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
-            folder.keep_traceback(error)
+            if getattr(error, "traceback", ""):  # of an objective
+                folder.note_failure(str(error), error)
             raise
         checkpoint.clear()
     tracker.finish(summary, lambda path: picture.draw(summary, path))

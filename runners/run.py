@@ -144,8 +144,7 @@ def _replay(arguments: list[str]) -> int:
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    for name in ("runners.executor.ray.federated", "runners.executor.ray.outsourced"):
-        logging.getLogger(name).setLevel(logging.INFO)  # they log the placement
+    logging.getLogger("runners.executor.ray").setLevel(logging.INFO)  # it logs the placement
     if any(word.partition("=")[0] == "--replay" for word in sys.argv[1:]):
         sys.exit(_replay(sys.argv[1:]))
     sys.argv[1:] = map(quoted, _with_our_options(sys.argv[1:]))
