@@ -57,7 +57,7 @@ def test_every_command_is_its_program(name, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "option"), [("wandb", "--again"), ("privacy", "--growth"), ("privacy", "--r-max"), ("bench", "--repeats")]
+    ("name", "option"), [("wandb", "--again"), ("privacy", "--sampling"), ("privacy", "--problem"), ("bench", "--repeats")]
 )
 def test_options_of_subcommands_are_completed(name, option):
     assert option in candidates(f"dpfbo {name} {COMMANDS[name].words[0]} --")
