@@ -40,11 +40,6 @@ COMMANDS = {
     "headroom": Command("runners.headroom", "how much the agents of problems have in common",
                         (SETTINGS, "results_dir=")),
     "fetch": Command("runners.fetch.command", "download data files", (DATA_FILES, "data_dir=")),
-    "bench": Command(
-        "runners.bench.command", "how long things take, and how much memory",
-        ("overhead", "synthetic", "landmine", "agents", "features", "accounting", "outsourced", "ray", "gpu", "sweep",
-         "all", "show"),
-    ),
     "wandb": Command("runners.wandb.command", "Weights & Biases: upload, log from files, save a dashboard",
                      ("sync", "backfill", "workspace", *READS_RESULTS)),
     "tables": Command("analysis.tables", "regret beside epsilon, by setting", READS_RESULTS),

@@ -21,6 +21,7 @@ from dpfbo.privacy.ledger import Ledger, LedgerError
 from runners.compose.composition import Composition
 from runners.compose.configuration import composed
 from runners.compose.instantiate import check_function, check_targets
+from runners.identity.setting import RunIdentity
 from runners.record.environment import commit, environment
 from runners.record.run_folder import ResultsError
 from runners.record.terminal import RoundProgress
@@ -50,13 +51,14 @@ def _replay(folder: Path, allow: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="replay") as scratch:
         cfg.results_dir = scratch
         composition = Composition.of(cfg)
+        run = RunIdentity.of(composition.given, composition.settings)
         with suppress(LedgerError):  # the name in the ledger was made before the seed was filled in
             if (covers := Ledger(folder / LEDGER).covers) is not None:
-                composition = replace(composition, names=replace(composition.names, family=covers.setting))
+                run = replace(run, names=replace(run.names, family=covers.setting))
         title, rounds = f"replay {summary['problem']} {summary['algorithm']}", composition.settings.rounds
         epsilon = composition.experiment.plan.epsilon_of_nothing
         with RoundProgress(title, rounds, "mean", sys.stderr.isatty(), epsilon) as progress:
-            _, again = record_run(composition, progress)
+            _, again = record_run(composition, progress, identity=run)
         found = list(differences(folder, again))
     if not found:
         print(f"{folder}: repeated, {', '.join(RECORDS)} are the same to the byte")

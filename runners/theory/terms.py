@@ -129,8 +129,8 @@ def clipped_sets(run: RebuiltRun) -> Tensor:
     messages = theory.replayed_messages(e.agents, e.problem.n_agents, run.history())
     in_C = torch.stack([theory.clipped(m, run.message_norm) for m in messages])
     for t, mask in enumerate(in_C if run.checkable else ()):
-        chosen = run.mechanism.choose(len(mask), SeededEntropy(e.streams), t)
-        found = int((mask & chosen & ~e.dropout.lost(len(mask), t)).sum())
+        chosen = run.mechanism.choose(len(mask), SeededEntropy(e.study.streams), t)
+        found = int((mask & chosen & ~e.study.dropout.lost(len(mask), t)).sum())
         then = round((run.server["clip_fraction"][t] or 0.0) * run.server["n_chosen"][t])
         if found != then:
             said = f"round {t} clips {found} of the chosen messages now and clipped {then} then"
@@ -151,7 +151,7 @@ def terms(run: RebuiltRun, norm_bound: float) -> dict[str, Any]:
     Delta = theory.agent_errors(gamma, norm_bound, eps, M, d).sum(1)
     follow = torch.tensor([FOLLOW_PROBABILITY[a.follow](t) for t in range(1, T + 1)], dtype=torch.float64)
     follow[sent:] = 0  # later rounds have no broadcast
-    weights = torch.stack([e.weighting(t, a.regions.assign(torch.arange(N)), P) for t in range(T)])  # T x P x N
+    weights = torch.stack([e.study.weights(t, a.regions.assign(torch.arange(N)), P) for t in range(T)])  # T x P x N
     sigma = torch.zeros(T, dtype=torch.float64)
     sigma[:sent] = torch.tensor(run.server["sigma"], dtype=torch.float64)
     in_C = torch.cat([in_C, torch.zeros(T - sent, N, dtype=torch.bool)])

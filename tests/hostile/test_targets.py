@@ -13,6 +13,7 @@ from runners import best, run, study
 from runners.compose.composition import Composition
 from runners.compose.configuration import compose_command_line, composed, composing
 from runners.compose.instantiate import check_targets
+from runners.identity.setting import names_of
 from runners.sweep.plan import SweepError, plan
 from runners.theory import command as theory
 from runners.wandb import command as wandb
@@ -107,9 +108,9 @@ def test_an_installed_extension_is_allowed(monkeypatch):
 
 def test_allow_is_no_part_of_a_setting_and_is_not_recorded(folder):
     plain, allowed = (Composition.of(compose(*TINY, *more)) for more in ([], ["allow=[evil_module]"]))
-    assert plain.names == allowed.names and plain.recorded == allowed.recorded
+    assert names_of(plain.given) == names_of(allowed.given) and plain.recorded == allowed.recorded
     assert "allow" not in plain.recorded and plain.given["allow"] == []
-    assert [s.name for s in plan([*TINY, "allow=[evil_module]"]).settings] == [plain.names.setting]
+    assert [s.name for s in plan([*TINY, "allow=[evil_module]"]).settings] == [names_of(plain.given).setting]
 
 
 def test_a_file_cannot_allow_its_own_classes(folder, monkeypatch):

@@ -175,7 +175,7 @@ class TestCommand:
         first = content["rounds"][0]
         run = read(only(results, "grid", "summary.json").parent)
         e, m = run.experiment, run.mechanism
-        phi_max = float(e.weighting(0, e.agents.regions.assign(torch.arange(12)), 2).max())
+        phi_max = float(e.study.weights(0, e.agents.regions.assign(torch.arange(12)), 2).max())
         noise = m.noise_multiplier * m.clip_norm * math.sqrt(20)
         psi = 1.0 * 2 * phi_max / m.sampling_probability * (first["Delta"] + noise)
         assert first["psi"] == pytest.approx(psi)
