@@ -36,6 +36,12 @@ def integer(name: str, value: object, minimum: int, maximum: int = LARGEST_INTEG
         raise SettingError(name, f"must be at most {maximum}, got {shown(value)}")
 
 
+def workers(name: str, value: object) -> None:
+    """Raise SettingError unless `value` is a number of processes, or -1 for one a CPU."""
+    if value != -1:
+        integer(name, value, minimum=1, maximum=MOST_WORKERS)
+
+
 def probability(name: str, value: object) -> None:
     """Raise SettingError unless `value` lies in (0, 1]."""
     if not _is_real(value) or not 0 < value <= 1:  # type: ignore[operator]

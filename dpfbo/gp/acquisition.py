@@ -1,8 +1,4 @@
-"""Maximise feature functions: exactly on a grid; in a box, by candidates and batched ascents from the best of them.
-
-In a box with discrete axes the ascents move the continuous coordinates; searches along the discrete axes, one axis
-after the other, try other values.
-"""
+"""Maximise feature functions: exactly on a grid; in a box, by candidates and batched ascents from the best of them."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,10 +27,7 @@ _PROMISE = 1e-10  # decrease that the next step of a converged ascent promises; 
 
 @dataclass(frozen=True)
 class BoxCandidates:
-    """Points `(left_i, right_j)` of a box: the product of a Sobol sequence for each half of the axes.
-
-    left: a x D1, right: b x D2, both sorted by the cells of their half; a and b are powers of two.
-    """
+    """Points `(left_i, right_j)` of a box: a x D1 and b x D2, sorted by the cells of their half; a, b powers of two."""
 
     left: Tensor
     right: Tensor
@@ -58,10 +51,7 @@ class BoxCandidates:
         return product(self.left, self.right)
 
     def starts(self, values: Tensor, n: int) -> Tensor:
-        """The candidates that are the best of their cells, best first: B x k indices, k the number of cells, at most n.
-
-        values: B x ab, of all candidates.
-        """
+        """The best candidates of k cells by values (B x ab), best first, B x k indices; at most n of them."""
         (a, b), cells = (len(self.left), len(self.right)), _CELLS if self.right.shape[1] else _CELLS**2
         rows, columns = min(a, cells), min(b, cells)
         boxes = values.view(-1, rows, a // rows, columns, b // columns).transpose(2, 3).flatten(3).flatten(1, 2)
@@ -86,11 +76,9 @@ def _sobol(n: int, dimension: int) -> Tensor:
 class Acquisition:
     """The maximisation of functions over the domain.
 
-    On a grid it is exact. In a box, the candidates, spread over the box and shifted at random, are evaluated in single
-    precision. Then the best candidate and the best ones of `n_starts` other parts of the box climb by Newton's method
-    with analytic derivatives, each inside its region, until they fall behind; starts close to a better one, or too far
-    below the best, are left out. With discrete axes every start first tries other values, axis after axis, and keeps
-    them while it climbs; the best point does so twice more.
+    On a grid it is exact. In a box, candidates are evaluated in single precision; then the best one and the best of
+    `n_starts` other parts of the box climb by Newton's method, each inside its region, until they fall behind. With
+    discrete axes every start first tries other values, axis after axis, and the best point does so twice more.
 
     Args:
         n_candidates: The number of candidates, at least.
@@ -183,10 +171,7 @@ class Acquisition:
 
 
 def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
-    """A mask of the starts, B x k, false for those within `_APART` length-scales of a better one in their region.
-
-    starts: B x k x D, best first.
-    """
+    """A mask of starts (B x k x D, best first), false within `_APART` length-scales of a better one in its region."""
     distance = torch.cdist(starts, starts, compute_mode="donot_use_mm_for_euclid_dist")  # B x k x k
     near = distance <= (_APART * function.length)[:, None, None]
     if function.regions.P > 1:
@@ -196,11 +181,10 @@ def _distinct(starts: Tensor, function: FeatureFunction) -> Tensor:
 
 
 def _within_reach(values: Tensor, chosen: Tensor, starts: Tensor, function: FeatureFunction) -> Tensor:
-    """A mask, B x k, of the starts whose ascents may end above the best of all candidates.
+    """A mask, B x k, of the starts whose ascents may end above the best of all candidates (values: B x n).
 
-    A maximum lies about `h = n^(-1/D)` from the nearest of n candidates. That candidate is lower by no more than the
-    function falls over the distance h, given its length-scale and its spread over the candidates.
-    values: B x n, of all candidates; chosen: B x k, the indices of the starts (B x k x D), best first.
+    A maximum lies about `h = n^(-1/D)` from the nearest candidate, which is lower by no more than the function falls
+    over h, given its length-scale and its spread. chosen: B x k, the indices of the starts (B x k x D), best first.
     """
     h = values.shape[1] ** (-1 / starts.shape[2])
     value, steps = values.gather(1, chosen), (h / function.length)[:, None]
@@ -223,10 +207,7 @@ def _other_values(function: FeatureFunction, points: Tensor, mixed: MixedBox) ->
 def _ascend(
     function: FeatureFunction, x0: Tensor, owner: Tensor, limits: newton.Limits, mixed: MixedBox | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Climb from points x0 (b x D), each on its owner's function, inside its region and with its discrete values.
-
-    Returns the ends of the ascents, b x D, and the values there, b.
-    """
+    """The ends (b x D) and values (b) of ascents from x0 (b x D), each on its owner's function and in its region."""
     region = function.regions.region_of(x0)
     lower, upper = function.regions.bounds(region, x0.dtype)
     if mixed is not None:

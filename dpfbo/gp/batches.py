@@ -1,8 +1,7 @@
 """Padding of small batches and blocks of large ones, so that a row's numbers do not depend on the rest of its batch.
 
-Products of one matrix, or of a few rows, run other code than larger products and round differently; so, on some
-processors, do the last rows of a product whose number of rows is no multiple of the vector length. An agent's queries
-would then depend on how many agents share its process. Such batches are therefore padded with repeated rows.
+Small products, and the last rows of others, run other code than large ones and round differently; so an agent's
+queries would depend on who shares its process. Such batches are therefore padded with repeated rows.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,9 +1,4 @@
-"""Draws from an agent's own posterior (local Thompson sampling), and their maximisers.
-
-There are three methods: `rff`, fresh random features for each agent and round (the published code), on any domain;
-`exact`, a draw from the exact Gaussian process, on a one-dimensional grid; and `gpytorch`, a draw from GPyTorch's
-posterior of any kernel, on any domain (`gpytorch_draws`).
-"""
+"""Draws from an agent's own posterior (local Thompson sampling), and their maximisers."""
 
 import math
 from collections.abc import Callable
@@ -41,7 +36,7 @@ class OwnDraw:
 
     Args:
         method: `rff`, `n_features` fresh random features of the fitted length-scale; `exact`, on a one-dimensional
-            grid; or `gpytorch`, for any kernel.
+            grid; or `gpytorch`, for any kernel of `OwnGP`.
         n_features: The number of features, also of the prior draws of `gpytorch` in a box.
 
     Example:
@@ -150,16 +145,13 @@ def exact_maximizers_on_grid(
 def exact_draw_on_grid(
     grid: Tensor, index: Tensor, y: Tensor, hyper: Hyperparameters, noise: Tensor, normals: Normals, e: Tensor
 ) -> Tensor:
-    """Exact posterior draws of an SE Gaussian process on a grid in [0, 1], n x G, by Matheron's rule.
+    """Exact posterior draws of an SE Gaussian process on a grid (G) in [0, 1], n x G, by Matheron's rule.
 
         f = f0 + k(grid, x) (K + noise I)^-1 (y - f0(x) - e)
 
     The prior draw f0 is a sum of the kernel's Fourier series on a circle of length `1 + 7 l`, which equals the SE
-    kernel on [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle and its basis, so that one
-    matrix product serves them all.
-
-    grid: G; index: n x t, the rows of the observed points x; y: n x t; noise: n; e: n x t, drawn noise; normals: the
-    standard normals of the prior draws.
+    kernel on [0, 1] to 1e-10. Agents whose length-scales lie in one octave share the circle and its basis.
+    index: n x t, the rows of the observed points; y: n x t; noise: n; e: n x t, drawn noise; normals: of f0.
     """
     L = hyperparameters.gram_cholesky(grid[index][..., None], hyper, noise)
     octave = _octaves(hyper)

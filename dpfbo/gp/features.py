@@ -82,8 +82,7 @@ class RandomFeatures:
 class FeatureFunction:
     """A batch of B functions `g(x) = phi(x) . w^(i[x])`, where i[x] is the region that holds x.
 
-    features: one map that all functions share, or one for each; weights: `B x P x M`, or `1 x P x M` for one function
-    that all rows share; length: B, the length-scale of each function, a typical distance between neighbouring optima.
+    features: one map, or B; weights: B x P x M, or 1 x P x M for one function of all rows; length: B, length-scales.
     """
 
     features: RandomFeatures
@@ -129,11 +128,10 @@ class FeatureFunction:
         return replace(self, weights=self.weights / norm[:, None, None])
 
     def around(self, u: Tensor, region: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The arguments of `derivatives` for points that differ from u in their continuous coordinates alone.
+        """The arguments of `derivatives` for points that differ from u (b x D) in their continuous coordinates alone.
 
-        Angles are affine in the continuous coordinates: `a_j(x) = a_j(u) + s_j . (x - u)`.
-        u: b x D unit-cube points; region: b, the region whose weights apply; rows: b, the function of each point.
-        Returns the angles at x = 0 (b x M), the negative slopes (b x D x M), and the weights (b x M).
+        region: b, whose weights apply; rows: b, the functions. Returns the angles at x = 0 (b x M), the negative slopes
+        (b x D x M), and the weights (b x M): `a_j(x) = a_j(u) + s_j . (x - u)`.
         """
         features = self.features.select(rows)
         shared = len(features.frequencies) == 1
@@ -144,16 +142,12 @@ class FeatureFunction:
         return (u[:, :, None] * negated).sum(1).add_(angles), negated, w
 
     def on_product(self, left: Tensor, right: Tensor) -> Tensor:
-        """Values at all points `u = (left_i, right_j)` of a product of two sets, `B x ab`, j fastest.
+        """Values at all points `(left_i, right_j)` of a product of two sets, a x D1 and b x D2: `B x ab`, j fastest.
 
-        Where each function has its own map, an angle is a sum `p_ij + q_jk` of a part for each set. So `a + b` cosines
-        and sines a feature suffice, and matrix products do the rest: with `A = sum w cos(p + q)` and
-        `N = sum cos^2(p + q)` over the features,
+        With a map each, an angle is a sum `p_ij + q_jk`, and matrix products of cosines and sines do the rest:
 
             A = sum (w cos p) cos q - (w sin p) sin q
             N = M - sum cos^2 p - sum cos^2 q + 2 sum cos^2 p cos^2 q - 2 sum (cos p sin p) (cos q sin q)
-
-        left: a x D1 coordinates of the first axes; right: b x D2 of the others.
         """
         n, M, _ = self.features.frequencies.shape
         if n < len(self.weights):  # one map: its cosines at all points are needed only once
@@ -164,7 +158,10 @@ class FeatureFunction:
     def _values_on_product(self, left: Tensor, right: Tensor, rows: Tensor) -> Tensor:
         """`on_product` of the functions `rows`, r x ab."""
         S, phases = (v.index_select(0, rows) for v in (self.features.frequencies, self.features.phases))
-        w, (first, others) = _rows(self.weights, rows), self._embedded_halves(left, right)
+        w, first, others, space = _rows(self.weights, rows), left, right, self.features.space
+        if space is not None:
+            first = MixedBox(space.axes[: left.shape[1]]).embed(left)
+            others = MixedBox(space.axes[left.shape[1] :]).embed(right) if right.shape[1] else right
         k, M, r = first.shape[1], S.shape[1], len(rows)
         p = _cos_and_sin(torch.baddbmm(phases[:, None], first.expand(r, -1, -1), S[..., :k].mT))  # r x a x 2 x M
         q = _cos_and_sin(others.expand(r, -1, -1) @ S[..., k:].mT)  # r x b x 2 x M
@@ -178,12 +175,6 @@ class FeatureFunction:
             return values[0].flatten(1)
         region = self.regions.region_of(product(left, right))  # ab
         return torch.stack(values, 1).flatten(2).gather(1, region.expand(r, 1, -1))[:, 0]
-
-    def _embedded_halves(self, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        space, k = self.features.space, left.shape[1]
-        if space is None:
-            return left, right
-        return MixedBox(space.axes[:k]).embed(left), MixedBox(space.axes[k:]).embed(right) if right.shape[1] else right
 
 
 def derivatives(x: Tensor, angles: Tensor, negated: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:

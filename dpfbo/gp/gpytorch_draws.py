@@ -1,14 +1,9 @@
-"""Draws from the posteriors of the agents' GPs with any kernel of GPyTorch, and their maximisers.
+"""Draws from the posteriors of the agents' GPs by GPyTorch, and their maximisers.
 
-On a grid, a draw has all its values at once: `mean + R z`, with `R R^T` the posterior covariance that GPyTorch
-computes. In a box, for a stationary kernel whose spectral density is known (SE, Matern), a draw is a function, by
-Matheron's rule
+On a grid, or at random candidates where axes are discrete, a draw is `mean + R z` with `R R^T` the posterior
+covariance. In a box it is a function, by Matheron's rule with a prior draw f0 of random features (Wilson et al. 2020):
 
     f(u) = f0(u) + k(u, X) v,    v = (K + noise I)^-1 (y - f0(X) - e),    e ~ N(0, noise I)
-
-with f0 from random features (Wilson et al. 2020); its first two moments are those of the posterior. In a box, for any
-other kernel, or with discrete axes, a draw has values at random candidates, as on a grid. A draw on G points costs G^3
-operations and some 5 G^2 numbers an agent.
 """
 
 import math
@@ -24,7 +19,7 @@ from dpfbo.gp import batches, gpytorch_model, optimize
 from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.features import RandomFeatures
 from dpfbo.gp.gpytorch_model import AgentsModel, Models
-from dpfbo.gp.own_gp import AnyHyperparameters, KernelParameters
+from dpfbo.gp.own_gp import KERNELS, AnyHyperparameters, KernelParameters
 from dpfbo.gp.posterior import FactorisationError, cholesky
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain, Grid, embedded
@@ -36,11 +31,7 @@ _LONGEST_STEP = 0.3  # length of the first step of a search, at most
 
 @dataclass(frozen=True)
 class Draw:
-    """One draw for each of n agents in one round.
-
-    agents: n ids; x: n x t x D unit-cube points, embedded; y: n x t; hyper: of the n agents; noise: n, the variance of
-    the observation noise in the draw.
-    """
+    """One draw for each of n agents (ids) in one round; x: n x t x D, embedded; y: n x t; noise: n, in the draw."""
 
     agents: Tensor
     x: Tensor
@@ -61,11 +52,10 @@ class Draw:
         n, D = len(self.agents), domain.dimension
         if isinstance(domain, Grid):
             return domain.unit_points[self._joint(domain.unit_points[None]).argmax(1)]
-        if self.posterior.freedom is None or isinstance(domain, MixedBox):
+        if isinstance(domain, MixedBox):
             size = acquisition.n_candidates * D
-            candidates = self.streams.uniform("own_draw/starts", self.agents, self.round, size).view(n, -1, D)
-            if isinstance(domain, MixedBox):
-                candidates = domain.snap(candidates)
+            u = self.streams.uniform("own_draw/starts", self.agents, self.round, size)
+            candidates = domain.snap(u.view(n, -1, D))
             return _best(candidates, self._joint(embedded(domain, candidates)))
         size = (acquisition.n_candidates + acquisition.n_starts) * D
         u = self.streams.uniform("own_draw/starts", self.agents, self.round, size)
@@ -77,7 +67,7 @@ class Draw:
 
     def function(self, n_features: int) -> "PathwiseDraw":
         """The draws as functions."""
-        (n, t, D), F, freedom = self.x.shape, n_features, self.posterior.freedom
+        (n, t, D), F, freedom = self.x.shape, n_features, KERNELS[self.posterior.hyper.own.kernel]
         s = self._normal("frequencies", F * D).view(n, F, D)
         if freedom:  # Student's t: a normal vector over the root of an independent mean square
             s = s / self._normal("scales", F * freedom).view(n, F, freedom).square().mean(2, keepdim=True).sqrt()
@@ -98,11 +88,6 @@ class Posterior:
     y: Tensor
     models: Models = field(default_factory=Models)
 
-    @cached_property
-    def freedom(self) -> int | None:
-        """Degrees of freedom of the kernel's spectral density, a Student t; 0 for a normal one, None if not known."""
-        return gpytorch_model.degrees_of_freedom(self.select(torch.arange(1, device=self.x.device)).model())
-
     def select(self, rows: Tensor) -> "Posterior":
         return Posterior(self.hyper.select(rows), self.x[rows], self.y[rows], self.models)
 
@@ -121,10 +106,7 @@ class Posterior:
         return values
 
     def moments(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Means (n x k), covariances (n x k x k) and mean prior variances (n) at points, n x k x D.
-
-        FactorisationError if the observations' covariances have no Cholesky factors.
-        """
+        """Means (n x k), covariances (n x k x k), mean prior variances (n) at points, n x k x D. FactorisationError."""
         model = self.model()
         with points.device, torch.no_grad(), gpytorch_model.exact_algebra(), gpytorch.settings.debug(False):
             try:
@@ -135,12 +117,9 @@ class Posterior:
             return mean, covariance, model.covar_module(model.inputs(points), diag=True).mean(1)
 
     def pathwise_draw(self, s: Tensor, b: Tensor, w: Tensor, e: Tensor) -> "PathwiseDraw":
-        """The draws as functions.
-
-        s: n x F x D frequencies for length-scale 1; b: n x F phases; w: n x F standard normals; e: n x t noise.
-        """
+        """The draws as functions; s: n x F x D for length-scale 1; b: n x F; w: n x F normals; e: n x t noise."""
         model, t = self.model(), self.x.shape[1]
-        features = RandomFeatures(s / gpytorch_model.lengthscales(model), b)
+        features = RandomFeatures(s / model.lengthscales, b)
         w = w * (2 * model.covar_module.outputscale[:, None] / s.shape[1]).sqrt()
         K = model.covariance(self.x, self.x) + torch.diag_embed(self.hyper.noise[:, None].expand(-1, t))
         residual = self.y - PathwiseDraw(self, features, w, torch.zeros_like(self.y)).prior_values(self.x) - e
@@ -190,10 +169,7 @@ class PathwiseDraw:
 
 
 def maximizers_in_box(draw: PathwiseDraw, acquisition: Acquisition, points: Tensor) -> Tensor:
-    """The best ends of BFGS ascents from the starts and from the best of the candidates, n x D.
-
-    points: the candidates, then the starts, n x (n_candidates + n_starts) x D uniform points of the unit cube.
-    """
+    """The best ends of BFGS ascents from the best candidate and the starts, n x D; points: candidates, then starts."""
     candidates, starts = points[:, : acquisition.n_candidates], points[:, acquisition.n_candidates :]
     starts = torch.cat([_best(candidates, draw.blockwise(candidates))[:, None], starts], 1)  # n x k x D
     if acquisition.max_iterations == 0:
@@ -206,7 +182,7 @@ def maximizers_in_box(draw: PathwiseDraw, acquisition: Acquisition, points: Tens
         return -value, -gradient, None
 
     x0 = starts.reshape(n * k, D)
-    shortest = gpytorch_model.lengthscales(draw.posterior.model()).amin((1, 2))  # n
+    shortest = draw.posterior.model().lengthscales.amin((1, 2))  # n
     step = torch.full_like(x0[:, 0], _LONGEST_STEP).minimum(shortest[owner])
     stopping = optimize.Stopping(1e-6, 1e-8, acquisition.max_iterations)
     x, value = optimize.minimize(negative, x0, torch.zeros_like(x0), torch.ones_like(x0), step, stopping, owner)
@@ -219,10 +195,7 @@ def _best(points: Tensor, values: Tensor) -> Tensor:
 
 
 def _root(covariance: Tensor, variance: Tensor) -> Tensor:
-    """R with `R R^T` the covariance, n x G x G, plus `_JITTER` times the prior variance (n) on the diagonal.
-
-    R is the Cholesky factor, or, where rounding leaves none, the root of the positive eigenvalues.
-    """
+    """R with `R R^T` the covariance plus `_JITTER` variance: its Cholesky factor, or of positive eigenvalues alone."""
     diagonal = (_JITTER * variance)[:, None].expand(-1, covariance.shape[1])
     C = covariance + torch.diag_embed(diagonal)
     R, info = torch.linalg.cholesky_ex(C)

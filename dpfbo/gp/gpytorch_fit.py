@@ -1,4 +1,4 @@
-"""Fits of the agents' own GPs, of any kernel, by GPyTorch's exact marginal log likelihood and Fisher scoring."""
+"""Fits of the agents' own GPs by GPyTorch's exact marginal log likelihood and Fisher scoring."""
 
 import torch
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -40,8 +40,7 @@ def fit(x: Tensor, y: Tensor, own: OwnGP) -> KernelParameters:
 def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models) -> tuple[Tensor, Tensor]:
     """Log marginal likelihood plus the priors' log densities, divided by t (N), and its gradient (N x p).
 
-    x: N x t x D; y: N x t. The value is -inf where a covariance has no Cholesky factor: GPyTorch then gives no value
-    for the whole batch, so the batch is halved until that agent is alone.
+    The value is -inf where a covariance has no Cholesky factor: the batch is halved until that agent is alone.
     """
     n = len(x)
     rows = batches.filled(n, batches.PRODUCTS, x.device)
@@ -60,8 +59,8 @@ def log_likelihood(hyper: KernelParameters, x: Tensor, y: Tensor, models: Models
 def information(hyper: KernelParameters, x: Tensor, models: Models) -> Tensor:
     """The Fisher information of the raw parameters divided by t, `tr(A^-1 A_i A^-1 A_j) / (2 t)`, N x p x p.
 
-    A is the covariance of the observations at x, N x t x D. `A_i = dA / d raw_i` is a difference quotient, exact enough
-    for the length and direction of a step. The result is the identity where rounding leaves A without a factor.
+    A is the covariance of the observations at x, N x t x D, `A_i` a difference quotient; the identity where A has no
+    factor.
     """
     (n, p), t = hyper.raw.shape, x.shape[1]
     # each agent's parameters as they are, and with one of them moved
@@ -82,6 +81,6 @@ def _value_and_gradient(hyper: KernelParameters, x: Tensor, y: Tensor, models: M
     model = models.of(hyper, x, y).train()
     with x.device, gpytorch_model.exact_algebra():
         value = ExactMarginalLogLikelihood(model.likelihood, model)(model(x), y)
-        raw = gpytorch_model.parameters(model)
+        raw = model.raw_parameters()
         slopes = torch.autograd.grad(value.sum(), raw, allow_unused=True, materialize_grads=True)
     return value.detach(), torch.cat([slope.reshape(len(x), -1) for slope in slopes], 1)

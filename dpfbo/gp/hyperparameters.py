@@ -1,14 +1,13 @@
 """An agent's own Gaussian process: zero mean, SE kernel, hyper-parameters of maximum marginal likelihood.
 
-All agents are one batch. With R the kernel of variance 1, `eta = noise / variance`, `A = R + eta I` and `a = A^-1 y`,
-the marginal likelihood of t observations and its derivatives are
+With R the kernel of variance 1, `eta = noise / variance`, `A = R + eta I` and `a = A^-1 y`, the likelihood of t
+observations and its derivatives are (Rasmussen and Williams 2006, eq. 5.8 and 5.9)
 
     L = -y^T a / (2 variance) - log|A| / 2 - t log(2 pi variance) / 2
     dL/dtheta_i = (a^T A_i a / variance - tr(A^-1 A_i)) / 2,    A_i = dA/dtheta_i
 
-(Rasmussen and Williams 2006, eq. 5.8 and 5.9). For given (log l, log eta) the best variance is `y^T a / t`, within
-its bounds, so that Newton's method searches two dimensions only, whatever the scale of y. `gpytorch_fit` fits other
-kernels, and this one on request. Modules of GPyTorch are imported where they are used: the import takes seconds.
+The best variance is `y^T a / t`, within its bounds, so that Newton's method searches (log l, log eta) only. Modules of
+GPyTorch are imported where they are used: the import takes seconds.
 """
 
 import math
@@ -27,14 +26,6 @@ _BLOCK = 2**19  # numbers in the Gram matrices of a block on a CPU
 _ACCELERATOR_BLOCK = 2**25
 
 
-def check(own: OwnGP, dimension: int) -> None:
-    """Raise SettingError if the settings name a kernel that agents cannot have."""
-    if own.extensions:
-        from dpfbo.gp import gpytorch_model
-
-        gpytorch_model.check(own, dimension)
-
-
 def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> AnyHyperparameters:
     """The hyper-parameters of every agent before the first fit."""
     if not own.extensions:
@@ -45,16 +36,16 @@ def start(own: OwnGP, n_agents: int, dimension: int, device: torch.device) -> An
 
 
 def fit_own(x: Tensor, y: Tensor, own: OwnGP, kernel_parameters: bool = False) -> AnyHyperparameters:
-    """Every agent's hyper-parameters, fitted from the values of the settings; x: N x t x D; y: N x t.
-
-    kernel_parameters: return GPyTorch's parameters where it fits an SE kernel, too.
-    """
+    """Every agent's hyper-parameters, fitted to x (N x t x D) and y (N x t); kernel_parameters: always GPyTorch's."""
     if own.fit == "closed_form":
         return fit(x, y, own.start(len(x), x.device))
     from dpfbo.gp import gpytorch_fit
 
     found = gpytorch_fit.fit(x, y, own)
-    return found if kernel_parameters else found.of_se_kernel()
+    if kernel_parameters:
+        return found
+    noise, variance, lengthscale = found.raw.exp().unbind(1)
+    return Hyperparameters(lengthscale, variance, noise)
 
 
 def gram_cholesky(x: Tensor, hyper: AnyHyperparameters, noise: Tensor) -> Tensor:
@@ -84,11 +75,10 @@ def squared_distances(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of the likelihood and its derivatives, each a number for every agent, N.
+    """The terms of the likelihood and its derivatives by log l (`l`) and log eta (`n`), a number an agent, N.
 
-    Indices i, j stand for derivatives by log l (`l`) and by log eta (`n`). ok: A is positive definite; yy: `y^T a`;
-    l, n: `a^T A_i a`; ll: `a^T A_ll a`; q_ij: `a^T A_i A^-1 A_j a`; tr_i: `tr(A^-1 A_i)`; tr_ll: `tr(A^-1 A_ll)`;
-    trr_ij: `tr(A^-1 A_i A^-1 A_j)`. `A_nn = A_n` and `A_ln = 0`.
+    ok: A is positive definite; yy: `y^T a`; l, n: `a^T A_i a`; ll: `a^T A_ll a`; q_ij: `a^T A_i A^-1 A_j a`; tr_i:
+    `tr(A^-1 A_i)`; tr_ll: `tr(A^-1 A_ll)`; trr_ij: `tr(A^-1 A_i A^-1 A_j)`.
     """
 
     ok: Tensor
@@ -132,10 +122,7 @@ def terms(lengthscale: Tensor, eta: Tensor, D2: Tensor, y: Tensor) -> Terms:
 
 
 def log_likelihood(k: Terms, variance: Tensor, t: int) -> tuple[Tensor, Tensor]:
-    """L (N) and its gradient by the logarithms of (l, variance, noise) (N x 3), both divided by t.
-
-    L is -inf where A is not positive definite.
-    """
+    """L (N; -inf where A is not positive definite) and its gradient by log (l, variance, noise), N x 3, both over t."""
     value = -0.5 * (k.yy / variance + k.log_det + t * (2 * math.pi * variance).log())
     by_noise = k.n / variance - k.tr_n
     gradient = torch.stack([k.l / variance - k.tr_l, k.yy / variance - t - by_noise, by_noise], 1)
@@ -200,11 +187,7 @@ def _fit(x: Tensor, y: Tensor, start: Hyperparameters) -> Hyperparameters:
 
 
 def best_variance(yy: Tensor, eta: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The variance of largest likelihood within the bounds of variance and noise, N, and two masks.
-
-    The first is true where the variance is free of bounds, the second where the noise is at one of its bounds, so that
-    the variance is `bound / eta`.
-    """
+    """The best variance within the bounds, N; where it is free; where the noise is at one of its bounds."""
     (low_v, high_v), (low_n, high_n) = BOUNDS["variance"], BOUNDS["noise"]
     low, high, best = low_n / eta, high_n / eta, yy / t
     v = best.clamp(low.clamp(min=low_v), high.clamp(max=high_v))

@@ -1,8 +1,6 @@
 """Batched Newton minimisation in boxes: many small problems as one batch, each with its own trust region.
 
-Every iteration evaluates each running problem once. A step that fails is tried again, shorter, in the next iteration,
-so no problem waits for the line search of another. A problem takes the path that it would take alone; problems that
-have converged leave the batch.
+A step that fails is tried again, shorter, in the next iteration, so no problem waits for another's line search.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,11 +33,10 @@ class Limits:
 
 @dataclass
 class _Problems:
-    """The problems of a batch.
+    """The problems of a batch: their places (rows), groups, and rows of the function's data.
 
-    rows: b, the places of the problems in the whole batch. group: b, see `minimize`. state: b rows of x (D), gradient
-    (D), Hessian (D D), value, and radius, the length of the longest next step. fixed: b rows of lower corner (D), upper
-    corner (D), `NEAR` of the box (D), and the largest radius. data: the problems' rows of the function's data.
+    state: b rows of x (D), gradient (D), Hessian (D D), value, radius. fixed: b rows of corners (2 D), `NEAR` box (D),
+    largest radius.
     """
 
     rows: Tensor
@@ -63,17 +60,13 @@ def minimize(
     function: Function, x0: Tensor, lower: Tensor, upper: Tensor, longest: Tensor, limits: Limits,
     data: Sequence[Tensor], group: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Minimise B functions of D variables, each within its own box.
+    """Minimise B functions of D variables, each within its own box (lower, upper: B x D); returns points and values.
 
     A step is `-|H|^-1 g`, with the absolute eigenvalues of the Hessian, on the coordinates that are not held at a
-    bound, and no longer than the problem's radius. A step that decreases the value too little is not taken, and the
-    radius shrinks; any other step doubles the radius, up to `longest`.
-
-    x0, lower, upper: B x D, the starts and the corners of the boxes; longest: B, the largest radii. data: tensors with
-    one row for each problem, which the function gets after the points. group: B, the group of each start, if only the
-    best of a group is needed: a start ends as soon as `HOPE` times the decrease that its next step promises would not
-    reach its group's best value. Returns the best points (B x D) and their values (B). A problem whose value or
-    derivatives at x0 are not finite stays there, and its value is infinite.
+    bound, and no longer than the radius. A step that decreases the value too little is not taken, and the radius
+    shrinks; any other doubles it, up to `longest` (B). data: tensors with a row a problem, for the function. group: B,
+    if only the best of a group is needed: a start ends as soon as `HOPE` times the promised decrease would not reach
+    its group's best value. A problem that is not finite at x0 stays there, and its value is infinite.
     """
     (B, D), device = x0.shape, x0.device
     if B == 0:
@@ -119,10 +112,7 @@ def _finite(state: Tensor, D: int) -> Tensor:
 
 
 def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running: Tensor) -> Tensor:
-    """The state after those steps d (b x D) of running problems that decrease the values enough.
-
-    length: b, that of the steps. The radius of all other problems shrinks; those that are not running stay so.
-    """
+    """The state after steps d (b x D) of running problems that decrease the values enough; other radii shrink."""
     D, (old, slope, _, before, radius) = b.D, b.unpacked()
     x = (old + d).clamp_(b.fixed[:, :D], b.fixed[:, D : 2 * D])
     f, g, H = function(x, *b.data)
@@ -134,10 +124,7 @@ def _moved(function: Function, b: _Problems, d: Tensor, length: Tensor, running:
 
 
 def _step(x: Tensor, g: Tensor, H: Tensor, radius: Tensor, fixed: Tensor) -> tuple[Tensor, Tensor]:
-    """The next step of each problem, b x D, and its length, b.
-
-    Coordinates that a descent pushes towards a bound nearby move to the bound, whatever the curvature.
-    """
+    """The next step of each problem, b x D, and its length, b; a coordinate near a bound moves to it."""
     D = x.shape[1]
     room = torch.where(g > 0, fixed[:, :D], fixed[:, D : 2 * D]) - x
     held = room.abs() <= torch.minimum(fixed[:, 2 * D : 3 * D], radius[:, None])

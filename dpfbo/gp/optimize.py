@@ -1,8 +1,7 @@
-"""Batched minimisation in boxes by BFGS, or by Newton's method: many small problems as one batch of tensors.
+"""Batched minimisation in boxes by BFGS, or by Newton's method if the function gives Hessians.
 
-Steps are projected Newton steps if the function gives Hessians, else projected BFGS steps. Each problem has its own
-curvature, line search and stopping test, and so takes the path that it would take alone; converged problems leave the
-batch. `newton` needs exact Hessians, and is faster with them.
+Each problem takes the path that it would take alone; converged problems leave the batch. `newton` needs exact
+Hessians, and is faster with them.
 """
 
 from collections.abc import Callable
@@ -56,16 +55,12 @@ def minimize(
     function: Function, x0: Tensor, lower: Tensor, upper: Tensor, step: Tensor, stopping: Stopping = Stopping(),
     group: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Minimise B functions of D variables, each within its own box.
+    """Minimise B functions of D variables, each within its own box (lower, upper: B x D); returns points and values.
 
-    After a BFGS step that decreases the value too little, or a Newton step that does not decrease it at all, the
-    curvature may be poor: a step along the negative gradient follows before the problem counts as converged.
-
-    x0, lower, upper: B x D, the starts and the corners of the boxes. step: B, the length of steps along the gradient
-    (the first of BFGS), and of the longest Newton step. group: B, the group of each start, if only the best of a group
-    is needed: a start ends as soon as `_HOPE` times the decrease that its next step promises would not reach its
-    group's best value. Returns the best points (B x D) and their values (B). A problem whose value at x0 is not finite
-    stays there.
+    After a BFGS step that decreases the value too little, or a Newton step that does not decrease it, a step along the
+    negative gradient follows before the problem counts as converged. step: B, the length of steps along the gradient,
+    and of the longest Newton step. group: B, if only the best of a group is needed: a start ends as soon as `_HOPE`
+    times the promised decrease would not reach its group's best. A problem that is not finite at x0 stays there.
     """
     function = _padded(function)
     x, rows = x0.clamp(lower, upper), torch.arange(len(x0), device=x0.device)
@@ -88,7 +83,8 @@ def minimize(
         if newton:  # the Hessian is exact: a problem without a predicted decrease has converged
             running &= predicted > stopping.relative_decrease * batch.f.abs().clamp(min=1)
         if group is not None:
-            running &= _hopeful(batch, predicted, f_best, group, n_groups)
+            best = f_best.new_full((n_groups,), torch.inf).scatter_reduce(0, group, f_best, "amin")[group[batch.rows]]
+            running &= (batch.f - _HOPE * predicted <= best) | (batch.f <= best)
         kept = running.nonzero()[:, 0]
         if len(kept) < len(running):
             batch, direction, low, high = batch.take(kept), direction[kept], low[kept], high[kept]
@@ -121,11 +117,7 @@ def _padded(function: Function) -> Function:
 
 
 def _direction(b: _Batch, lower: Tensor, upper: Tensor, step: Tensor, newton: bool) -> Tensor:
-    """A descent direction of each problem, b x D.
-
-    Coordinates on a bound, or nearly, that a descent would push outward move to the bound. The others take the Newton
-    or BFGS step, or follow the negative gradient where `steepest` is True.
-    """
+    """A descent direction of each problem, b x D; coordinates near a bound that a descent pushes outward move to it."""
     near = torch.minimum(_projected_gradient(b, lower, upper), _NEAR * (upper - lower).amax(1))[:, None]
     to_lower, to_upper = (b.x - lower <= near) & (b.g > 0), (upper - b.x <= near) & (b.g < 0)
     held = to_lower | to_upper
@@ -149,22 +141,12 @@ def _newton(H: Tensor, g: Tensor, held: Tensor, longest: Tensor) -> Tensor:
 
 
 def eigh(matrices: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of symmetric matrices, B x D x D, `_MATRICES` at a time.
-
-    CUDA's solver for small matrices has a workspace of about 1050 numbers a matrix, which it counts in 32 bits.
-    """
+    """Eigenvalues and -vectors of B x D x D matrices, `_MATRICES` at a time: CUDA counts its workspace in 32 bits."""
     parts = [torch.linalg.eigh(part) for part in matrices.split(_MATRICES)]
     if len(parts) == 1:
         return parts[0][0], parts[0][1]
     values, vectors = zip(*parts, strict=True)
     return torch.cat(values), torch.cat(vectors)
-
-
-def _hopeful(b: _Batch, predicted: Tensor, f_best: Tensor, group: Tensor, n_groups: int) -> Tensor:
-    """A mask of the starts that may still become the best of their group; the best one always may."""
-    best = torch.full((n_groups,), torch.inf, dtype=f_best.dtype, device=f_best.device)
-    best = best.scatter_reduce(0, group, f_best, "amin")[group[b.rows]]
-    return (b.f - _HOPE * predicted <= best) | (b.f <= best)
 
 
 def _projected_gradient(b: _Batch, lower: Tensor, upper: Tensor) -> Tensor:
@@ -207,10 +189,7 @@ def _trial(function: Function, b: _Batch, step: Tensor, lower: Tensor, upper: Te
 
 
 def _bfgs(old: _Batch, new: _Batch) -> Tensor:
-    """The estimates of the Hessians after a BFGS update, where the measured curvature `s.d` is positive.
-
-    After a step along the gradient the estimate starts anew from that curvature.
-    """
+    """The estimated Hessians after a BFGS update where `s.d` is positive, begun anew after a gradient step."""
     s, d = new.x - old.x, new.g - old.g
     sd, dd = (s * d).sum(1), (d * d).sum(1)
     good = sd > 1e-10 * s.norm(dim=1) * d.norm(dim=1)

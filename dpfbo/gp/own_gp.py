@@ -1,8 +1,6 @@
 """The settings of an agent's own Gaussian process, and the hyper-parameters of all agents."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,17 +9,14 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 
 BOUNDS = {"lengthscale": (5e-3, 1e2), "variance": (1e-6, 1e3), "noise": (1e-8, 1e2)}
-KERNELS = ("rbf", "matern32", "matern52")
+KERNELS = {"rbf": 0, "matern32": 3, "matern52": 5}  # degrees of freedom of the spectral density, a t; 0: normal
 FITS = ("closed_form", "gpytorch", "given")
 _EXTENSIONS = {"kernel": "rbf", "ard": False, "warp": False, "priors": False}  # values of the closed form
 
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """The hyper-parameters of N agents' SE kernels `variance * exp(-|x - x'|^2 / (2 lengthscale^2))`, N each.
-
-    noise: the variance of the observation noise.
-    """
+    """The hyper-parameters of N agents' SE kernels, N each; noise: the variance of the observation noise."""
 
     lengthscale: Tensor
     variance: Tensor
@@ -45,8 +40,7 @@ class OwnGP:
         lengthscale: Start or given value, in the unit cube.
         variance: Start or given value; the closed form starts from noise / variance, whatever the observations' scale.
         noise: Start or given variance of the observation noise.
-        kernel: `rbf` (SE), `matern32`, `matern52`, or the `_target_` of a kernel of GPyTorch with its arguments. Every
-            kernel is multiplied by `variance`.
+        kernel: `rbf` (SE), `matern32` or `matern52`, multiplied by `variance`.
         ard: A length-scale for every axis.
         warp: Kumaraswamy's warp of every axis, `1 - (1 - x^a)^b`, with fitted a and b.
         priors: Normal densities of the logarithms of length-scales, variance and noise; their modes are the values
@@ -64,7 +58,7 @@ class OwnGP:
     lengthscale: float = 1.0
     variance: float = 0.1
     noise: float = 1e-6
-    kernel: str | Mapping[str, Any] = "rbf"
+    kernel: str = "rbf"
     ard: bool = False
     warp: bool = False
     priors: bool = False
@@ -78,10 +72,7 @@ class OwnGP:
             checks.positive(name, value)
             if not low <= value <= high:
                 raise ValueError(f"own_gp.{name} must lie in [{low}, {high}], got {value!r}")
-        if not isinstance(self.kernel, Mapping):
-            checks.one_of("kernel", self.kernel, KERNELS)
-        elif not isinstance(self.kernel.get("_target_"), str):
-            raise SettingError("kernel", f"must have the _target_ of a kernel of GPyTorch, got {self.kernel!r}")
+        checks.one_of("kernel", self.kernel, tuple(KERNELS))
         for name in ("ard", "warp", "priors", "standardize"):
             checks.one_of(name, getattr(self, name), (True, False))
         if self.fit == "closed_form" and self.extensions:
@@ -112,11 +103,7 @@ class OwnGP:
 
 @dataclass(frozen=True)
 class KernelParameters:
-    """The hyper-parameters of N agents' GPs with a kernel of GPyTorch.
-
-    own: the settings that name the kernel. raw: N x p, GPyTorch's raw parameters: noise variance, kernel variance, then
-    the kernel's own and the warp's. Those of positive parameters are logarithms.
-    """
+    """The hyper-parameters of N agents' GPs by GPyTorch; raw: N x p logarithms, in the order of `gpytorch_model`."""
 
     own: OwnGP
     raw: Tensor
@@ -128,11 +115,6 @@ class KernelParameters:
     def noise(self) -> Tensor:
         """The variance of the observation noise, N."""
         return self.raw[:, 0].exp()
-
-    def of_se_kernel(self) -> Hyperparameters:
-        """The same hyper-parameters of a plain SE kernel."""
-        noise, variance, lengthscale = self.raw.exp().unbind(1)
-        return Hyperparameters(lengthscale, variance, noise)
 
 
 AnyHyperparameters = Hyperparameters | KernelParameters

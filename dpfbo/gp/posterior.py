@@ -1,14 +1,9 @@
 """Draws from the weight-space posterior under random features, such as the message of an agent (eq. 2).
 
-With `Phi` the `t x M` features of the agent's t observations y, and noise variance `lam`:
-
-    Sigma = Phi^T Phi + lam I,    nu = Sigma^-1 Phi^T y,    omega ~ N(nu, lam Sigma^-1)    (eq. 2)
-
-Matheron's rule gives the same law from the `t x t` matrix `K = Phi Phi^T + lam I` alone:
+With `Phi` the `t x M` features of t observations y, noise variance `lam` and `K = Phi Phi^T + lam I`, Matheron's rule
+gives the law of eq. 2, `omega ~ N(nu, lam Sigma^-1)` with `Sigma = Phi^T Phi + lam I`, `nu = Sigma^-1 Phi^T y`:
 
     omega = w0 + Phi^T K^-1 (y - Phi w0 - e),    w0 ~ N(0, I_M),    e ~ N(0, lam I_t).
-
-The first dimension of all tensors is that of the N agents.
 """
 
 import torch
@@ -22,10 +17,7 @@ class FactorisationError(ArithmeticError):
 
 
 def cholesky(K: Tensor) -> Tensor:
-    """Lower Cholesky factors of `N x t x t` matrices, with at most 1e-8 of the mean diagonal added where need be.
-
-    FactorisationError if a matrix is not positive definite even so.
-    """
+    """Lower Cholesky factors of `N x t x t` matrices, with jitter up to 1e-8 where need be; or FactorisationError."""
     L, info = torch.linalg.cholesky_ex(K)
     failed = _failed(L, info)
     for jitter in _JITTERS:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from dpfbo import checks
@@ -53,10 +53,7 @@ class EpsilonCurve:
         return _curve(self._accountant, tuple(self._events), self._delta)  # type: ignore[arg-type]
 
     def after(self, charged: Events, then: Events = ()) -> float:
-        """Epsilon of the charged events and those after them: looked up if they are the first planned, else computed.
-
-        then: events that follow the charged ones.
-        """
+        """Epsilon of the charged events and `then`: looked up if they are the first planned, else computed."""
         both = [*charged, *then]
         if not both:
             return 0.0
@@ -66,15 +63,6 @@ class EpsilonCurve:
             curve = _curve(self._accountant, tuple(events), self._delta)  # type: ignore[arg-type]
             self._events, self._curve = events, curve
         return self._curve[len(both) - 1]
-
-    def along(self, charged: Events, then: Events) -> Iterator[float]:
-        """`after` for the charged events and the first 1, 2, ... of those that follow them."""
-        n = len(charged)
-        for i, event in enumerate(then):
-            if i == 0 or self._events[n + i : n + i + 1] != [event]:
-                yield self.after(charged, then[: i + 1])
-            else:  # those before it are equal: `after` was called with them, or this branch was taken
-                yield self._curve[n + i]
 
     def _n_charged(self, charged: Events) -> int:
         """The number of planned events at the end of the charged ones, after those of earlier runs."""
@@ -124,4 +112,5 @@ class Budget:
 
     def number_allowed(self, events: Events, then: Events) -> int:
         """The number of events, of those that follow, that the budget pays for beside all of the first ones."""
-        return sum(1 for _ in takewhile(lambda spent: spent <= self.epsilon, self.spent.along(events, then)))
+        numbers = range(1, len(then) + 1)
+        return bisect_left(numbers, True, key=lambda n: not self.allows(events, then[:n]))

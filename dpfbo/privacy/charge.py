@@ -23,13 +23,11 @@ _LONGEST_TEXT = 200  # characters
 
 @dataclass(frozen=True)
 class Charge:
-    """One broadcast.
+    """One broadcast. Raises SettingError, with the name of the field, for a value that no charge has.
 
     q, z: parameters of its event (z = None: not private). sensitivity: None if it is infinite. digest: sha256 of the
     released numbers. subset: [k, N] where S_t was a subset of fixed size k of N agents. relation: the neighbours that
     an outsourced release compares; None for a federated one, where the accountant has it, and if nothing is claimed.
-
-    Raises SettingError, with the name of the field, for a value that no charge has.
     """
 
     round: int

@@ -10,13 +10,11 @@ _WORDS = {"setting": "another setting", "seed": "another seed", "data": "other d
 
 @dataclass(frozen=True)
 class LedgerCoverage:
-    """The run whose charges a ledger holds.
+    """The run whose charges a ledger holds. Raises SettingError, with the name of the field.
 
     setting: its name, such as a digest of the settings. seed: of the noise; None where the noise is the system's.
     data: fingerprint of the data (`dpfbo.problems.data_fingerprint`); None if it is not known. relation: the neighbours
     that its epsilon compares; None if nothing is claimed.
-
-    Raises SettingError, with the name of the field, for a value that it cannot have.
     """
 
     setting: str

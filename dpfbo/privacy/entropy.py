@@ -1,8 +1,4 @@
-"""Sources of the server's randomness: the choice of S_t and the noise.
-
-The privacy guarantee needs both to be unknown to whoever reads the broadcasts. `SeededEntropy` is for simulation: it is
-reproducible, and a known seed voids the guarantee. `SystemEntropy` asks the operating system and keeps nothing.
-"""
+"""Sources of the server's randomness: the choice of S_t and the noise, unknown to whoever reads the broadcasts."""
 
 import math
 import os

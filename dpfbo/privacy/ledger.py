@@ -28,35 +28,27 @@ class Ledger:
 
     A charge with the same round and digest as an earlier one is not made again: a run that is repeated or resumed with
     the same inputs and seed releases the same bytes, which cost nothing twice. Other bytes are a new release and are
-    charged, whatever the round. An incomplete last line is ignored: its writing was interrupted, and its broadcast
-    never left. A complete one counts, with a newline or without.
+    charged, whatever the round. An incomplete last line is ignored: its broadcast never left.
 
     Threads, `Ledger` objects and processes may charge one file side by side: a charge locks the file (`fcntl.flock`)
     while it reads what others added, appends its line and syncs it. Reading takes no lock and changes nothing.
-    `charges` and `events` follow the file. If the file is gone, they stay as they are, and nothing more is charged.
-    Between a check of a budget and the charge others may charge: `locked` makes one step of both.
-
-    A charge reads the file only if others have changed it.
+    `charges` and `events` follow the file; if it is gone, they stay as they are, and nothing more is charged. Between a
+    check of a budget and the charge others may charge: `locked` makes one step of both.
 
     Every line is checked field by field, and by a digest that is chained to all lines before it
     (`dpfbo.privacy.ledger_lines`). Missing lines at the end are found where something else knows of them: this object,
-    which has read them, a checkpoint (`dpfbo.checkpoint.check_charged`), a summary. A ledger that was cut off while
-    nothing else knew of the rest looks whole, and so does one whose chain somebody rebuilt from its first line.
+    a checkpoint (`dpfbo.checkpoint.check_charged`), a summary. A ledger whose chain somebody rebuilt looks whole.
 
     Args:
-        path: made absolute at once, so that a change of the working directory changes no ledger; None for a ledger in
-            memory. A new file is its owner's alone, whatever the umask; an existing one keeps its mode.
-        held: the file at `path`, opened and locked by the caller (`locked_file`), who keeps it for a whole
-            run.
+        path: Made absolute at once; None for a ledger in memory. A new file is its owner's alone, whatever the umask.
+        held: The file at `path`, opened and locked by the caller (`locked_file`), who keeps it for a whole run.
 
     Attributes:
-        covers: the run that the ledger is of, as `bind` wrote it; None for an unbound ledger, such as one that several
-            studies share.
-        carried_over: the number of charges that the file held when this object first read it; charges that others add
-            later are in `charges` alone.
+        covers: The run that the ledger is of, as `bind` wrote it; None for one that several studies share.
+        carried_over: The number of charges that the file held when this object first read it.
 
     Raises:
-        LedgerError: its folder is missing, a line cannot be read or was touched, or the path names no file.
+        LedgerError: Its folder is missing, a line cannot be read or was touched, or the path names no file.
 
     Example:
         >>> import dpfbo
@@ -105,11 +97,7 @@ class Ledger:
                 )
 
     def bind(self, run: LedgerCoverage) -> None:
-        """Name the run in the first line, durably. A ledger that has lines stays as it is.
-
-        Raises:
-            LedgerError: it is the ledger of another run.
-        """
+        """Name the run in the first line, durably; a ledger that has lines stays. LedgerError if another run's."""
         with self.locked():
             self.check_covers(run)
             if self.covers is None and not self._charges:
@@ -126,13 +114,13 @@ class Ledger:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Within this block nobody else charges the ledger, and this object knows all charges.
+        """Within this block nobody else charges the ledger, and this object knows all charges; for one thread.
 
             with ledger.locked():
                 if budget.allows(ledger.events(), [event]):
                     ledger.charge(entry)
 
-        It is for one thread, which charges through this object alone. Raises LedgerError if another one keeps the file.
+        Raises LedgerError if another process keeps the file.
         """
         with self._alone:
             if self.path is None or self._file is not None:
@@ -225,10 +213,7 @@ class Ledger:
 
 
 def check_noise_is_new(ledger: Ledger, t: int, release: Release, entropy: Entropy, random: bool) -> None:
-    """Raise LedgerError if the same noise was added to other numbers before: their difference would have no noise.
-
-    random: True if the release draws random numbers.
-    """
+    """Raise LedgerError if the same noise was added to other numbers before; random: the release draws numbers."""
     if entropy.reproducible and random and ledger.holds_others(t, release.values):
         raise LedgerError(
             f"ledger {ledger.path} holds another broadcast of round {t} with the same seeded noise (other "

@@ -1,8 +1,7 @@
 """The file of a ledger on disk: opened, locked, read where it has changed, and appended to.
 
-The lock is `flock` on the file itself. It needs no second file, ends with the process that has it, and is the one that
-a whole run holds (`locked_file`). Only who has it writes, so that an incomplete last line is seen under it
-after a write was interrupted, and never while one goes on. Readers take no lock, and change nothing.
+The lock is `flock` on the file itself, the one that a whole run holds (`locked_file`); it ends with its process. Only
+its holder writes, so an incomplete last line that the holder sees is one whose writing was interrupted.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class LedgerError(RuntimeError):
 class SeenFile:
     """A ledger's file as it was last read or written.
 
-    status: device, inode, time of the last change in ns, and bytes. end: bytes of its whole lines. ended: True if the
-    last of them has its newline. tip: chain of the last of them.
+    status: device, inode, time of change in ns, bytes. end, ended, tip: bytes of its whole lines, whether the last of
+    them has its newline, and the chain of that line.
     """
 
     status: tuple[int, int, int, int]
@@ -46,10 +45,7 @@ class SeenFile:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a ledger to read it.
-
-    Raises LedgerError at once for a FIFO, a device or a folder in its place, or an enormous file.
-    """
+    """Open a ledger to read it; LedgerError at once for a FIFO, a device, a folder or an enormous file in its place."""
     try:
         file = open_file(path, "rb")
     except NoFile as error:
@@ -79,7 +75,7 @@ def open_locked(path: Path, held: BinaryIO | None) -> BinaryIO:
 def read_file(
     path: Path, file: BinaryIO, known: Sequence[Charge], covers: LedgerCoverage | None
 ) -> tuple[LedgerLines, SeenFile]:
-    """Read a file in which these charges and this run were seen before; returns its lines, and the file as it is now.
+    """The lines of a file in which these charges and this run were seen before, and the file as it is now.
 
     Raises LedgerError if one of them is missing, or a line cannot be read or was touched.
     """
@@ -109,8 +105,8 @@ def read_file(
 def append(file: BinaryIO, entry: Charge | LedgerCoverage | None, seen: SeenFile) -> SeenFile:
     """Append an entry (None: nothing) to a locked file, and sync all of it to disk; returns the file as it is then.
 
-    If that fails, the file is as it was before: the bytes of a failed sync may never reach the disk, though reading
-    shows them, and must not pass for a charge.
+    If that fails, the file is as it was: the bytes of a failed sync may never reach the disk, though a reader sees
+    them.
     """
     line, tip = (b"", seen.tip) if entry is None else chained(entry, seen.tip)
     written = (b"" if seen.ended else b"\n") + (line and line + b"\n")

@@ -1,14 +1,11 @@
 """The lines of a ledger file, each with a digest that is chained to all lines before it.
 
-The first line of a run's ledger names the run (`LedgerCoverage`); a ledger that several studies share has no such line.
-Every other line is a charge.
+The first line of a run's ledger names the run (`LedgerCoverage`); every other line is a charge.
 
     chain_k = sha256(chain_{k-1} + entries_k),  chain_0 = sha256("dpfbo ledger")
 
 entries_k: the JSON text of line k without its chain. A line counts only if it is byte for byte as it was written.
-
-The chain shows that a line was edited, moved, repeated, put in, or removed from the middle. It cannot show that whole
-lines are missing at the end, and it has no secret: whoever may write the file can build another chain. It finds
+Lines that are missing at the end stay unseen, and whoever may write the file can build another chain: it finds
 accidents and edits, not forgers.
 """
 
@@ -35,11 +32,7 @@ class LineFault(ValueError):
 
 @dataclass(frozen=True)
 class LedgerLines:
-    """The whole lines of a file.
-
-    covers: the run that the ledger is of, None for an unbound one. count: number of lines. tip: the chain of the last
-    of them. torn: bytes of an incomplete last line.
-    """
+    """The whole lines of a file: charges, the run or None, their number, the last one's chain, and torn bytes."""
 
     charges: list[Charge]
     covers: LedgerCoverage | None
@@ -59,10 +52,7 @@ def chained(entry: Charge | LedgerCoverage, before: str) -> tuple[bytes, str]:
 
 
 def read_lines(content: bytes) -> LedgerLines:
-    """Parse and check a file. Raises LineFault.
-
-    An incomplete last line is no fault: its writing was interrupted. A whole one counts without its newline.
-    """
+    """Parse and check a file. An incomplete last line is no fault, its writing was interrupted. Raises LineFault."""
     if content.startswith(_BYTE_ORDER_MARK):
         raise LineFault("line 1 begins with a byte order mark, which an editor has put there")
     lines, torn = content.split(b"\n"), b""

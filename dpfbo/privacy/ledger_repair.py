@@ -5,20 +5,10 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dpfbo.privacy.charge import Charge
 from dpfbo.privacy.coverage import LedgerCoverage
-from dpfbo.privacy.ledger_lines import (
-    START,
-    LineFault,
-    chained,
-    entries_of,
-    entry_of,
-    is_coverage,
-    is_torn,
-    read_lines,
-)
+from dpfbo.privacy.ledger_lines import START, LineFault, chained, entries_of, entry_of, is_coverage, is_torn, read_lines
 
 MOST_MISSING = 1_000_000  # rounds that are filled in
 _ENDS = re.compile(rb"\r\n|\n|\r")
@@ -99,10 +89,7 @@ def repaired(content: bytes) -> RepairedLedger | None:
 
 
 def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
-    """A charge at the largest q and the smallest z of itself and others.
-
-    Raises LineFault if they are of several kinds: no order tells which of them costs more.
-    """
+    """A charge at the largest q and smallest z of itself and others; LineFault for several kinds without an order."""
     everything = [charge, *others]
     if len({(one.relation, None if one.subset is None else one.subset[1]) for one in everything}) > 1:
         raise LineFault("holds charges of several kinds, which have no order: restore it")
@@ -116,10 +103,7 @@ def worst(charge: Charge, others: Sequence[Charge]) -> Charge:
 
 
 def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | None]]:
-    """The lines of charges, True if an incomplete last line was left out, and the runs that lines name.
-
-    None stands for a run whose line was touched.
-    """
+    """The lines of charges, True if a torn last line was left out, and the runs that lines name (None: touched)."""
     parts, torn = _ENDS.split(content), False
     if entries_of(parts[-1], len(parts)) is None and is_torn(parts[-1]):
         torn = parts.pop() != b""
@@ -127,8 +111,12 @@ def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | N
     for number, part in enumerate(parts, start=1):
         entries = entries_of(part, number)
         chain = None if entries is None else entries.get("chain")
-        names_run = _names_a_run(part, entries)
-        entry = _entry(entries)
+        # what names the run, or is left of that line: no charge has a setting
+        names_run = is_coverage(entries) if entries is not None else b'"setting"' in part and b'"digest"' not in part
+        entry = None
+        if entries is not None:
+            with suppress(LineFault):
+                entry = entry_of(entries, number=1)
         intact = entry is not None and chain == chained(entry, START if names_run else before)[1]
         if names_run:
             runs.add(entry if intact and isinstance(entry, LedgerCoverage) else None)
@@ -136,18 +124,6 @@ def _read(content: bytes) -> tuple[list[_ReadLine], bool, set[LedgerCoverage | N
             lines.append(_ReadLine(number, part, entry if isinstance(entry, Charge) else None, intact))
         before = chain if isinstance(chain, str) else ""
     return lines, torn, runs
-
-
-def _names_a_run(line: bytes, entries: dict[str, Any] | None) -> bool:
-    """True for the line that names the run of a ledger, or what is left of it: no charge has a setting."""
-    return is_coverage(entries) if entries is not None else b'"setting"' in line and b'"digest"' not in line
-
-
-def _entry(entries: dict[str, Any] | None) -> Charge | LedgerCoverage | None:
-    """The charge or the run of a line's entries, wherever it stands; None if there is none."""
-    with suppress(LineFault):
-        return None if entries is None else entry_of(entries, number=1)
-    return None
 
 
 def _round_and_digest(line: bytes, round: int) -> tuple[int, str]:

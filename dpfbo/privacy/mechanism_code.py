@@ -1,9 +1,8 @@
 """The code that determines sampling, clipping, noise and charge, by digests of its source files.
 
-A run that goes on with other code than it began with would mix two mechanisms under one claim. So the checkpoint of a
-run, and the journal of a server, keep these digests, and who goes on compares them (`changed`). They cover this
-package's own files: not the accountants, which are applied to the whole ledger anew each time, and not a message, a
-weighting, a noise or a server of another package.
+Checkpoints and the journal of a server keep these digests, and whoever goes on compares them (`changed`): other code
+would be another mechanism under the same claim. Accountants, which are applied to the whole ledger anew each time, and
+code of other packages are not covered.
 """
 
 import hashlib
@@ -55,10 +54,7 @@ _SHOWN = 4  # files that a sentence names
 
 @cache
 def code_digests() -> dict[str, str] | None:
-    r"""By file, a digest of its text with line ends as `\n`, and `version`; None where no source is installed.
-
-    They are those of the files as they are at the first call. Not to be changed.
-    """
+    r"""By file, a digest of its text with line ends as `\n`, and `version`; None where no source is installed."""
     root, found = resources.files("dpfbo"), {_VERSION: str(VERSION)}
     for name in SOURCES:
         try:

@@ -1,8 +1,4 @@
-"""The noise of private releases, in floating point or sampled exactly.
-
-`Gaussian` is floating point: right in law, with known weaknesses in its lowest bits (Mironov 2012). `DiscreteGaussian`
-rounds the sum to a grid and adds OpenDP's exactly sampled discrete Gaussian.
-"""
+"""The noise of private releases: in floating point, or on a grid, sampled exactly by OpenDP."""
 
 import math
 from dataclasses import dataclass

@@ -139,10 +139,9 @@ class PrivacyPlan:
     def calibrate_noise(
         self, events_of: Callable[[float], Events], target: float, least: float = 1.0, guess: object = None
     ) -> float:
-        """The smallest noise multiplier, to four digits, whose events cost at most the target epsilon.
+        """The smallest noise multiplier, to four digits, whose events cost at most the target epsilon; or ValueError.
 
         least: the smallest noise of any round over that multiplier. guess: returned at once if it is the answer.
-        Raises ValueError for a target that cannot be met.
         """
         epsilon_of = self._cost(events_of)
         if calibrate.is_noise_multiplier(guess, epsilon_of, target, least):
@@ -150,17 +149,13 @@ class PrivacyPlan:
         return calibrate.noise_multiplier(epsilon_of, target, least)
 
     def calibrate_sampling(self, events_of: Callable[[float], Events], target: float) -> float:
-        """The largest sampling probability, to four digits, whose events cost at most the target epsilon.
-
-        Raises ValueError for a target that cannot be met.
-        """
+        """The largest sampling probability, to four digits, that costs at most the target epsilon; or ValueError."""
         return calibrate.sampling_probability(self._cost(events_of), target)
 
     def calibrate_rounds(self, events_of: Callable[[int], Events], target: float, alike: bool = True) -> int:
-        """The largest number of rounds that cost at most the target epsilon.
+        """The largest number of rounds that cost at most the target epsilon; ValueError if none, or too many, do.
 
-        alike: most rounds have the same event; if not, at most 1000 rounds are tried. Raises ValueError if the target
-        pays for no round, or for more rounds than are tried.
+        alike: most rounds have the same event; if not, at most 1000 rounds are tried.
         """
         if alike:
             return calibrate.rounds(self._cost(events_of), target)
@@ -177,11 +172,10 @@ class PrivacyPlan:
 def analysing(
     events: Iterable[dp_accounting.DpEvent], chosen: str | None = None, names: Iterable[str] | None = None
 ) -> dict[str, Accountant]:
-    """The accountants that can analyse all of these events, all of one relation.
+    """The accountants that can analyse all of these events and have one relation: the chosen one's, or the first's.
 
-    chosen: the name of the one whose relation counts; other approximations are then left out. None: the relation is
-    that of the first able accountant, and approximations are included. names: candidates; None for all. Raises
-    UnsupportedEvent if the chosen one cannot analyse an event.
+    chosen: its name; other approximations are then left out. UnsupportedEvent if it cannot analyse an event. names:
+    candidates; None for all.
     """
     names = list(ACCOUNTANTS if names is None else names)
     if chosen is not None:

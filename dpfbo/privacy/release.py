@@ -41,9 +41,8 @@ class Diagnostics:
 
 
 class KeptRelease(Protocol):
-    """Durable storage of a release, from before the charge until the round is over.
+    """Durable storage of a release, from before the charge until the round is over: a restart sends the same bytes.
 
-    A server that is killed in between sends the same bytes after a restart, although its noise cannot be drawn again.
     order: of a curator's rows, which is secret; None for a server.
     """
 

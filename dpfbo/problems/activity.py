@@ -9,42 +9,42 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.checks import SettingError
 from dpfbo.problems.objectives.softmax_regression import DataSets, Settings, data_sets, fit, validation_accuracy
-from dpfbo.problems.problem import ScoreProblem
+from dpfbo.problems.problem import ScoreProblem, check_settings
 from dpfbo.problems.readers.data_files import data_file
 from dpfbo.problems.readers.har import ACTIVITIES, ARCHIVE, COMPACT, load_subjects
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 
 _FILES = {"auto": (ARCHIVE, COMPACT), "official": (ARCHIVE,), "recomputed": (COMPACT,)}
+_DOMAINS = {
+    "log": Box((128.0, -6.0, -6.0), (512.0, 1.0, 0.0)),
+    "linear": Box((128.0, 1e-6, 1e-6), (512.0, 10.0, 1.0)),
+}
 
 
 @dataclass(frozen=True)
 class Activity(ScoreProblem):
     """A classifier for each of 30 subjects of UCI HAR (Anguita et al. 2013); y is its validation accuracy.
 
-    An agent is one subject, whose windows are split at random in halves, stratified by activity and standardised on the
-    training half. Neighbouring windows of a recording overlap by half, so training has partly seen most of the
-    validation half: errors compare hyper-parameters, and are too small for new recordings. The classifier is
-    multinomial logistic regression, trained from zero by plain mini-batch SGD with a constant learning rate
-    (`objectives.softmax_regression`); the stream `sgd_order` gives the orders of the rows. Accuracy is 0 where the
-    training diverges. The metric is the validation error, 1 - y.
+    A subject's windows are split at random in halves, stratified by activity and standardised on the training half.
+    Neighbouring windows of a recording overlap, so errors compare hyper-parameters, and are too small for new
+    recordings. The classifier is multinomial logistic regression, trained from zero by plain mini-batch SGD
+    (`objectives.softmax_regression`) in the orders of the stream `sgd_order`; accuracy is 0 where it diverges. The
+    metric is the validation error, 1 - y.
 
-    Points x are (rows a batch, L2, learning rate). The paper gives the ranges [128, 512], [1e-6, 10] and [1e-6, 1],
-    neither the scale of the axes nor the epochs; both are our choice. A batch size is rounded to an integer; a subject
-    has at most 204 training rows, so most batch sizes mean gradient descent on all of them.
+    Points x are (rows a batch, L2, learning rate) in [128, 512], [1e-6, 10] and [1e-6, 1]. The paper gives neither the
+    scale of the axes nor the epochs; both are our choice. A subject has at most 204 training rows, so most batch sizes
+    mean gradient descent on all of them.
 
     Args:
         n_agents: N, for the first N subjects.
-        scale: `log`, L2 and learning rate are searched, and recorded in x, as log10 in [-6, 1] and [-6, 0]; or
-            `linear`, in their own units, where training diverges in more than half of the box (learning rate times L2
-            above 2).
+        scale: `log`, L2 and learning rate are searched, and recorded in x, as log10; or `linear`, in their own units,
+            where training diverges in more than half of the box.
         epochs: The number of epochs of the training.
         split_seed: The seed of the halves.
-        features: `official`, the archive of the UCI repository; `recomputed`, the compact file with "UCI HAR,
-            recomputed features" (`readers.har`); or `auto`, the archive if it exists, else the compact file. `name`
-            says which.
+        features: `official`, the archive of the UCI repository; `recomputed`, the compact file of `readers.har`; or
+            `auto`, the archive if it exists, else the compact file. `name` says which.
         data_dir: The data folder, see `readers.data_files`.
 
     Raises:
@@ -61,14 +61,10 @@ class Activity(ScoreProblem):
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
-        checks.one_of("scale", self.scale, ("log", "linear"))
-        checks.integer("epochs", self.epochs, minimum=1)
-        checks.integer("split_seed", self.split_seed, minimum=0)
+        check_settings(self)
+        checks.one_of("scale", self.scale, tuple(_DOMAINS))
         checks.one_of("features", self.features, tuple(_FILES))
-        subjects = len(load_subjects(self._path, self.split_seed))
-        if self.n_agents > subjects:
-            raise SettingError("n_agents", f"must be at most {subjects} for activity, got {self.n_agents}")
+        self._check_agents(len(load_subjects(self._path, self.split_seed)), f"the subjects in {self._path}")
 
     @cached_property
     def _path(self) -> Path:
@@ -83,11 +79,9 @@ class Activity(ScoreProblem):
         """The features in use, never `auto`."""
         return "official" if self._path.suffix == ".zip" else "recomputed"
 
-    @cached_property
+    @property
     def domain(self) -> Box:
-        if self.scale == "log":
-            return Box((128.0, -6.0, -6.0), (512.0, 1.0, 0.0))
-        return Box((128.0, 1e-6, 1e-6), (512.0, 10.0, 1.0))
+        return _DOMAINS[self.scale]
 
     @property
     def noise_variance(self) -> float | None:

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.extras import needing
 from dpfbo.gp import batches, optimize
-from dpfbo.problems.problem import GeneratedProblem
+from dpfbo.problems.problem import GeneratedProblem, check_settings
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 
@@ -61,11 +60,7 @@ class BotorchFunction(GeneratedProblem):
     name: str = "botorch"
 
     def __post_init__(self) -> None:
-        if self.dim is not None:
-            checks.integer("dim", self.dim, minimum=1)
-        self._check_settings()
-        checks.non_negative("shift", self.shift)
-        checks.non_negative("perturbation", self.perturbation)
+        check_settings(self)
         if self.shift > 1:
             raise SettingError("shift", f"must be at most 1, got {self.shift!r}")
         if not self._unit[1] > 0:

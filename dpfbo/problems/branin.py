@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.problems.problem import GeneratedProblem
+from dpfbo.problems.problem import GeneratedProblem, check_settings
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
 
@@ -49,6 +48,8 @@ class Branin(GeneratedProblem):
         torch.Size([3, 2])
     """
 
+    domain: ClassVar[Box] = Box((-5.0, 0.0), (10.0, 15.0))
+
     n_agents: int = 20
     shift: float = 0.5
     noise_variance: float = 0.01
@@ -58,14 +59,9 @@ class Branin(GeneratedProblem):
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        self._check_settings()
-        checks.non_negative("shift", self.shift)
+        check_settings(self)
         if self.shift > 2:
             raise SettingError("shift", f"must be at most 2, got {self.shift!r}")
-
-    @cached_property
-    def domain(self) -> Box:
-        return Box((-5.0, 0.0), (10.0, 15.0))
 
     @property
     def reference(self) -> Tensor:

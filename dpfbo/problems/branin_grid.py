@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
 
 from dpfbo import checks
 from dpfbo.outsourced.table import Table
 from dpfbo.problems.branin import BRANIN_MEAN, BRANIN_SD, branin
 from dpfbo.problems.candidates import OneCurator, check_lengthscales, square_grid, table_of
+from dpfbo.problems.problem import check_settings
 
 _BOUNDS = ((-5.0, 10.0), (0.0, 15.0))
 _NAMES = ("x1", "x2")
@@ -33,17 +32,13 @@ class BraninGrid(OneCurator):
         (torch.Size([10201, 2]), 1.05)
     """
 
-    data_files: ClassVar[tuple[Path, ...]] = ()
-
     side_points: int = 100
     lengthscales: Sequence[float] = (2.8, 6.0)
     noise_variance: float = 0.01
     name: str = "branin_grid"
-    metric: str = "simple_regret"
-    lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("side_points", self.side_points, minimum=2)
+        check_settings(self)
         check_lengthscales(self.lengthscales, _NAMES)
         checks.positive("noise_variance", self.noise_variance)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,17 +16,23 @@ from dpfbo.rng import Streams
 
 
 class OneCurator:
-    """The attributes that outsourced problems have by default: one curator, and exact measurements of the table."""
+    """The attributes that outsourced problems have by default: one curator, and exact measurements of the table.
 
-    @property
-    def n_agents(self) -> int:
-        """1, the curator."""
-        return 1
+    Attributes:
+        stand_in: The data that stand in for the paper's, in one sentence; None for the paper's own.
+    """
+
+    n_agents: ClassVar[int] = 1
+    metric: ClassVar[str] = "simple_regret"
+    lower_is_better: ClassVar[bool] = True
 
     @property
     def stand_in(self) -> str | None:
-        """The data that stand in for the paper's, in one sentence; None for the paper's own."""
         return None
+
+    @property
+    def data_files(self) -> tuple[Path, ...]:
+        return ()
 
     @property
     def noise_variance(self) -> float:
@@ -46,11 +53,7 @@ def table_of(
     features: Tensor, bounds: Sequence[tuple[float, ...]], lengthscales: Sequence[float], values: Tensor,
     names: tuple[str, ...], natural: Tensor | None = None,
 ) -> Table:  # fmt: skip
-    """The table of n candidates with d features.
-
-    features: n x d, the GP's inputs; bounds: d pairs (lowest, highest), public; lengthscales: d, in the features'
-    units; values: n; natural: n x d, the features in users' units, if they differ.
-    """
+    """The table of n candidates with features n x d; natural: in users' units; bounds and lengthscales: d, public."""
     low, high = torch.tensor(bounds, dtype=torch.float64, device="cpu").T
     unit = torch.tensor(lengthscales, dtype=torch.float64, device="cpu")
     edge = tuple(((high - low) / 2 / unit).tolist())
@@ -80,19 +83,11 @@ def random_ranks(n: int, seed: int) -> np.ndarray:
 def lowest(ranks: np.ndarray, n_rows: int | None, problem: str) -> np.ndarray:
     """The indices of the n_rows lowest ranks, lowest first; None for all. SettingError if there are fewer ranks.
 
-    A record keeps its rank whatever the other records are, so that one record decides about one row. A draw among the
-    records that pass a private filter would change with their number.
+    A record keeps its rank whatever the other records are, so that one record decides about one row.
     """
     if n_rows is not None and n_rows > len(ranks):
         raise SettingError("n_rows", f"must be at most {len(ranks)} for {problem}, got {n_rows}")
     return ranks.argsort(kind="stable")[:n_rows]
-
-
-def check_subset(n_rows: object, seed: object) -> None:
-    """Raise SettingError unless these are settings of `lowest` and `random_ranks`."""
-    if n_rows is not None:
-        checks.integer("n_rows", n_rows, minimum=2)
-    checks.integer("subset_seed", seed, minimum=0)
 
 
 def check_lengthscales(lengthscales: object, names: tuple[str, ...]) -> None:

@@ -94,8 +94,7 @@ class Custom:
     def __post_init__(self) -> None:
         checks.one_of("on_failure", self.on_failure, ("stop", "penalty"))
         checks.integer("retries", self.retries, minimum=0)
-        if self.n_jobs != -1:
-            checks.integer("n_jobs", self.n_jobs, minimum=1, maximum=checks.MOST_WORKERS)
+        checks.workers("n_jobs", self.n_jobs)
         if self.timeout is not None:
             checks.positive("timeout", self.timeout)
         if self.space is not None and not isinstance(self.space, Space):
@@ -115,7 +114,7 @@ class Custom:
         if self.lower is None or self.upper is None:
             raise SettingError("lower", "and upper, or a space of named parameters, must be given")
         lower, upper = self._bounds("lower", self.lower), self._bounds("upper", self.upper)
-        if len(lower) != len(upper) or not lower:
+        if len(lower) != len(upper):
             raise SettingError("lower", f"must have as many values as upper, one an axis, got {lower} and {upper}")
         if not all(low < high for low, high in zip(lower, upper, strict=True)):
             raise SettingError("lower", f"must be below upper on every axis, got {lower} and {upper}")
@@ -184,10 +183,6 @@ class Custom:
     def _in_this_process(self) -> bool:
         return self.n_jobs == 1 and self.timeout is None
 
-    @property
-    def _function_name(self) -> str:
-        return self.function if isinstance(self.function, str) else getattr(self.function, "__name__", "function")
-
     @cached_property
     def _workers(self) -> WorkerCalls:
         return WorkerCalls(self._objective, self.n_jobs, self.timeout)
@@ -208,22 +203,26 @@ class Custom:
         for attempt in range(self.retries + 1):
             asked, left = left, []
             configured = [(calls[i][0], self._configuration(calls[i][1])) for i in asked]
-            for i, call, outcome in zip(asked, configured, self._outcomes(configured), strict=True):
+            if self._in_this_process:
+                outcomes: Iterable[CallOutcome] = (outcome_of(self._objective, *call) for call in configured)
+            else:
+                outcomes = self._workers.outcomes(configured)
+            for i, call, outcome in zip(asked, configured, outcomes, strict=True):
                 try:
                     values[i] = self._number(*call, outcome)
                 except EvaluationError as error:
-                    self._say_failure(error, attempt)
+                    last = attempt == self.retries
+                    if last and self.on_failure == "stop":
+                        raise
+                    then = "it counts as the worst value so far" if last else "it is called again"
+                    logger.warning("%s: %s", error, then, extra={"traceback": error.traceback})
                     left.append(i)
         return values
 
-    def _outcomes(self, calls: list[tuple[int, Any]]) -> Iterable[CallOutcome]:
-        if self._in_this_process:
-            return (outcome_of(self._objective, *call) for call in calls)
-        return self._workers.outcomes(calls)
-
     def _number(self, agent: int, x: Any, outcome: CallOutcome) -> float:
         """The value of a call; EvaluationError if it failed."""
-        where = f"function {self._function_name!r} at agent {agent}, x = {x if isinstance(x, dict) else x.tolist()}"
+        name = self.function if isinstance(self.function, str) else getattr(self.function, "__name__", "function")
+        where = f"function {name!r} at agent {agent}, x = {x if isinstance(x, dict) else x.tolist()}"
         result = outcome.result
         if outcome.kind != "returned":
             raised = "raised " if outcome.kind == "raised" else ""
@@ -236,14 +235,6 @@ class Custom:
             wanted = f"number up to {checks.LARGEST_VALUE:g}" if math.isfinite(value) else "finite number"
             raise EvaluationError(f"{where} must return a {wanted}, got {value}")
         return value
-
-    def _say_failure(self, error: EvaluationError, attempt: int) -> None:
-        """Raise the error of a failed call if it is to stop the run; else log it, its traceback an attribute."""
-        last = attempt == self.retries
-        if last and self.on_failure == "stop":
-            raise error
-        then = "it counts as the worst value so far" if last else "it is called again"
-        logger.warning("%s: %s", error, then, extra={"traceback": error.traceback})
 
     def _configuration(self, point: np.ndarray) -> Any:
         return self.space.configuration(point.tolist()) if isinstance(self.space, Space) else point.copy()

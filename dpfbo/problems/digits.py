@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.problems.objectives import cnn
-from dpfbo.problems.problem import ScoreProblem
+from dpfbo.problems.problem import ScoreProblem, check_settings
 from dpfbo.problems.readers import writers
 from dpfbo.problems.readers.data_files import MissingData, data_file
 from dpfbo.rng import Streams
@@ -30,14 +31,13 @@ _WIDEST = 16  # pixels; wider images are averaged over 2 x 2
 class Digits(ScoreProblem):
     """A CNN for the digits of each of 50 writers; y is its accuracy on the writer's held-out images.
 
-    An agent is one writer, whose images (pixels in [0, 1]) are split once, stratified by digit. Points x are (learning
-    rate, learning-rate decay, L2), linear in [1e-7, 0.02]^3. The metric is the validation error, 1 - best y so far.
+    A writer's images (pixels in [0, 1]) are split once, stratified by digit. Points x are (learning rate, learning-rate
+    decay, L2), linear in [1e-7, 0.02]^3. The metric is the validation error, 1 - best y so far.
 
-    The paper gives the ranges, neither network, optimiser, epochs, split nor the scale of the axes; these are our
-    choice: 14 x 14 pixels (28 x 28 averaged over 2 x 2), convolution 5 x 5 to 8 channels, convolution 3 x 3 to 16
-    channels, each at every second place and with ReLU, linear to 10; SGD with momentum 0.9 and 16 images a step, with
-    the rate `learning rate / (1 + decay * step)`; L2 as a penalty on the squared weights (`objectives.cnn`). The start
-    weights and minibatches of a writer are the same for all of its queries and runs, so the objective is deterministic.
+    The paper gives the ranges alone; the rest is our choice: 14 x 14 pixels, the network of `objectives.cnn`, SGD with
+    momentum 0.9 and 16 images a step at the rate `learning rate / (1 + decay * step)`, and L2 as a penalty on the
+    squared weights. A writer's start weights and minibatches are the same for all queries and runs: the objective is
+    deterministic.
 
     Args:
         n_agents: N.
@@ -56,6 +56,8 @@ class Digits(ScoreProblem):
         MissingData: There is no file; ValueError if it is another one.
     """
 
+    domain: ClassVar[Box] = Box((1e-7,) * 3, (0.02,) * 3)
+
     n_agents: int = 50
     source: str = "auto"
     min_images: int = 80
@@ -69,19 +71,10 @@ class Digits(ScoreProblem):
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
+        check_settings(self)
         checks.one_of("source", self.source, SOURCES)
-        checks.integer("min_images", self.min_images, minimum=2)
-        checks.probability("train_fraction", self.train_fraction)
-        checks.integer("split_seed", self.split_seed, minimum=0)
-        checks.integer("steps", self.steps, minimum=1)
-        checks.integer("network_seed", self.network_seed, minimum=0)
         object.__setattr__(self, "name", f"digits_{self.found}")
         _ = self._sets  # raises for missing or unfit data before any work starts
-
-    @cached_property
-    def domain(self) -> Box:
-        return Box((1e-7,) * 3, (0.02,) * 3)
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         n, k = x.shape[:2]
@@ -106,16 +99,14 @@ class Digits(ScoreProblem):
         except MissingData as error:
             raise MissingData(f"{error}; source=sklearn needs no file") from None
 
-    def _writers(self) -> list[writers.Writer]:
-        if self._path is None:
-            return writers.load_pseudo_writers(self.n_agents, self.split_seed)
-        if self.found == "federated_emnist":
-            return writers.load_federated_emnist(self._path, self.n_agents, self.min_images)
-        return writers.load_mnist_by_writer(self._path, self.n_agents)
-
     @cached_property
     def _sets(self) -> cnn.ImageSets:
-        own = self._writers()
+        if self._path is None:
+            own = writers.load_pseudo_writers(self.n_agents, self.split_seed)
+        elif self.found == "federated_emnist":
+            own = writers.load_federated_emnist(self._path, self.n_agents, self.min_images)
+        else:
+            own = writers.load_mnist_by_writer(self._path, self.n_agents)
         images = torch.from_numpy(np.concatenate([writer.images for writer in own]))
         labels = torch.from_numpy(np.concatenate([writer.labels for writer in own]))
         if images.shape[1] > _WIDEST:
@@ -125,10 +116,8 @@ class Digits(ScoreProblem):
             generator = Streams(self.split_seed).generator(f"split/{agent}")
             training, held_out = writers.split(writer.labels, self.train_fraction, generator)
             if len(held_out) == 0:
-                rule = (
-                    f"must leave images for validation, got {self.train_fraction}: "
-                    f"agent {agent} has {len(writer.labels)} images and all are for training"
-                )
+                all_of = f"agent {agent} has {len(writer.labels)} images and all are for training"
+                rule = f"must leave images for validation, got {self.train_fraction}: {all_of}"
                 raise SettingError("train_fraction", rule)
             generator = Streams(self.network_seed).generator(f"minibatches/{agent}")
             batches.append(first + cnn.batches_of(training, self.steps, generator))

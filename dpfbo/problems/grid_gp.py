@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,6 +10,7 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.outsourced.table import Table
 from dpfbo.problems.candidates import OneCurator, square_grid, table_of
+from dpfbo.problems.problem import check_settings
 from dpfbo.rng import Streams
 
 
@@ -31,23 +30,16 @@ class GridGP(OneCurator):
         function_seed: The seed of the draw; the run's own seed is another.
     """
 
-    data_files: ClassVar[tuple[Path, ...]] = ()
-
     side_points: int = 100
     side: float = 8.0
     lengthscale: float = 1.25
     noise_variance: float = 1e-5
     function_seed: int = 0
     name: str = "grid_gp"
-    metric: str = "simple_regret"
-    lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("side_points", self.side_points, minimum=2)
-        checks.positive("side", self.side)
-        checks.positive("lengthscale", self.lengthscale)
+        check_settings(self)
         checks.positive("noise_variance", self.noise_variance)
-        checks.integer("function_seed", self.function_seed, minimum=0)
 
     @cached_property
     def table(self) -> Table:

@@ -3,19 +3,17 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.checks import SettingError
 from dpfbo.problems.objectives.svm import Fit, auc_parallel, load_fields
-from dpfbo.problems.problem import ScoreProblem
+from dpfbo.problems.problem import ScoreProblem, check_settings
 from dpfbo.problems.readers.data_files import data_file
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Box
-
-_FIELDS = 29
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,10 @@ class Landmine(ScoreProblem):
         MissingData: The file is not there; ValueError if it is another one.
     """
 
+    domain: ClassVar[Box] = Box((1e-4, 0.01), (10.0, 10.0))
+
     score: str = "margin"
-    n_agents: int = _FIELDS
+    n_agents: int = 29
     split_seed: int = 0
     n_jobs: int = -1
     data_dir: str | None = None
@@ -47,24 +47,14 @@ class Landmine(ScoreProblem):
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
+        check_settings(self)
         checks.one_of("score", self.score, ("margin", "platt"))
-        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
-        checks.integer("split_seed", self.split_seed, minimum=0)
-        if self.n_agents > _FIELDS:
-            raise SettingError("n_agents", f"must be at most {_FIELDS} for landmine, got {self.n_agents}")
-        if self.n_jobs != -1:
-            checks.integer("n_jobs", self.n_jobs, minimum=1, maximum=checks.MOST_WORKERS)
-        found = len(load_fields(self._path, self.split_seed))
-        if self.n_agents > found:
-            raise SettingError("n_agents", f"must be at most {found}, the fields in {self._path}, got {self.n_agents}")
+        checks.workers("n_jobs", self.n_jobs)
+        self._check_agents(len(load_fields(self._path, self.split_seed)), f"the fields in {self._path}")
 
     @cached_property
     def _path(self) -> Path:
         return data_file(self.data_dir, "landmine/LandmineData.mat", "landmine")
-
-    @cached_property
-    def domain(self) -> Box:
-        return Box((1e-4, 0.01), (10.0, 10.0))
 
     @property
     def noise_variance(self) -> float | None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import pandas as pd
 import torch
 
 from dpfbo import checks
 from dpfbo.outsourced.table import Table
 from dpfbo.problems import candidates
+from dpfbo.problems.problem import check_settings
 from dpfbo.problems.readers.csv_table import read_columns, refuse, refuse_tiny
 
 FILE = "loans/lendingclub_2007_2011.csv.gz"
@@ -27,18 +27,15 @@ _FINISHED = ("Fully Paid", "Charged Off")  # last words of the status, also afte
 class Loans(candidates.OneCurator):
     """LendingClub's loans of 2007 to 2011, which stand in for the paper's: its choice of 36000 loans is not known.
 
-    A candidate is a finished loan. Its features are the logarithms of the amount committed by investors (USD), the
-    interest rate (percent) and the annual income (USD); its value is the investors' return on investment, (paid back -
-    committed) / committed. The table leaves out loans that still ran, whose return is not known; loans without a stated
-    income; and loans to which investors committed less than the smallest `amount`, the smallest loan there was: the
-    lender gave the rest, and returns on a few cents are rounding. It has the n_rows others of lowest rank, in the order
-    of ranks. A record's rank is drawn with subset_seed and its position in the file, so replacing one record replaces
-    at most one row (with n_rows=None, it may add or remove one instead).
+    A candidate is a finished loan with a stated income to which investors committed at least the smallest `amount`. Its
+    features are the logarithms of that sum (USD), the interest rate (percent) and the annual income (USD); its value is
+    the investors' return, (paid back - committed) / committed. The table has the n_rows loans of lowest rank, in the
+    order of ranks. A record's rank is drawn with subset_seed and its position in the file, so replacing one record
+    replaces at most one row (with n_rows=None, it may add or remove one instead).
 
     The metric is simple regret in units of signal_sd. As in the authors' code a measurement is the loan's own return,
-    the same at every request, and the regret is against the largest return in the table. Most of a return is chance,
-    which the features do not explain (noise_sd is several times signal_sd): compare methods with each other and with a
-    random choice, not with zero.
+    the same at every request. Most of a return is chance (noise_sd is several times signal_sd): compare methods with
+    each other and with a random choice, not with zero.
 
     Args:
         n_rows: The number of candidates; None for all.
@@ -67,18 +64,13 @@ class Loans(candidates.OneCurator):
     noise_sd: float = 0.282
     data_dir: str | None = None
     name: str = "loans"
-    metric: str = "simple_regret"
-    lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        candidates.check_subset(self.n_rows, self.subset_seed)
+        check_settings(self)
         for name in _BOUNDS:
             candidates.check_bounds(name, getattr(self, name))
             checks.positive(name, getattr(self, name)[0])
         candidates.check_lengthscales(self.lengthscales, _BOUNDS)
-        checks.real("mean", self.mean)
-        checks.positive("signal_sd", self.signal_sd)
-        checks.positive("noise_sd", self.noise_sd)
         _ = self.table  # raises for an unfit file before any work starts
 
     @property
@@ -91,19 +83,6 @@ class Loans(candidates.OneCurator):
 
     @cached_property
     def table(self) -> Table:
-        loans = self._drawn()
-        natural = torch.from_numpy(loans[list(_FEATURES)].to_numpy(copy=True))  # n x 3
-        bounds = [tuple(math.log(bound) for bound in getattr(self, name)) for name in _BOUNDS]
-        profit = torch.from_numpy((loans[_PAID] / loans[_FEATURES[0]] - 1).to_numpy(copy=True))
-        values = (profit - self.mean) / self.signal_sd
-        return candidates.table_of(natural.log(), bounds, tuple(self.lengthscales), values, _BOUNDS, natural)
-
-    @property
-    def data_files(self) -> tuple[Path, ...]:
-        return (candidates.candidate_file(self.data_dir, FILE),)
-
-    def _drawn(self) -> pd.DataFrame:
-        """The loans of the table, in the order of ranks."""
         (path,) = self.data_files
         loans = read_columns(path, (*_FEATURES, _PAID), (_STATUS,))
         for name in ("funded_amnt_inv", "int_rate", _PAID):
@@ -113,4 +92,13 @@ class Loans(candidates.OneCurator):
         kept = loans[_STATUS].str.endswith(_FINISHED, na=False)
         kept &= loans["annual_inc"].notna() & (loans["funded_amnt_inv"] >= self.amount[0])
         ranks = candidates.random_ranks(len(loans), self.subset_seed)[kept]
-        return loans[kept].iloc[candidates.lowest(ranks, self.n_rows, self.name)]
+        loans = loans[kept].iloc[candidates.lowest(ranks, self.n_rows, self.name)]
+        natural = torch.from_numpy(loans[list(_FEATURES)].to_numpy(copy=True))  # n x 3
+        bounds = [tuple(math.log(bound) for bound in getattr(self, name)) for name in _BOUNDS]
+        profit = torch.from_numpy((loans[_PAID] / loans[_FEATURES[0]] - 1).to_numpy(copy=True))
+        values = (profit - self.mean) / self.signal_sd
+        return candidates.table_of(natural.log(), bounds, tuple(self.lengthscales), values, _BOUNDS, natural)
+
+    @property
+    def data_files(self) -> tuple[Path, ...]:
+        return (candidates.candidate_file(self.data_dir, FILE),)

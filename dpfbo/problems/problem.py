@@ -1,13 +1,16 @@
 """The objectives of the agents: what a problem must have, and what problems share."""
 
 from abc import ABC, abstractmethod
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain
 
@@ -64,6 +67,26 @@ class Problem(Protocol):
         """The values that the metric uses, n x k: noiseless where they are known, else y itself."""
 
 
+_SEED, _COUNT, _PAIR = (partial(checks.integer, minimum=least) for least in (0, 1, 2))
+RULES: dict[str, Any] = {
+    "n_agents": partial(checks.integer, minimum=1, maximum=checks.MOST_AGENTS),
+    **dict.fromkeys(("function_seed", "network_seed", "split_seed", "subset_seed"), _SEED),
+    **dict.fromkeys(("dim", "epochs", "steps"), _COUNT),
+    **dict.fromkeys(("grid_size", "min_images", "side_points", "n_rows"), _PAIR),
+    **dict.fromkeys(("noise_variance", "perturbation", "shift"), checks.non_negative),
+    **dict.fromkeys(("lengthscale", "noise_sd", "side", "signal_sd"), checks.positive),
+    "mean": checks.real,
+    "train_fraction": checks.probability,
+}  # of the problems' settings, by name
+
+
+def check_settings(problem: Any) -> None:
+    """Raise SettingError if a setting of a problem breaks the rule of its name; None follows every rule."""
+    for setting in fields(problem):
+        if setting.name in RULES and getattr(problem, setting.name) is not None:
+            RULES[setting.name](setting.name, getattr(problem, setting.name))
+
+
 class GeneratedProblem(ABC):
     """A problem whose functions are drawn from its settings and observed with normal noise of known variance."""
 
@@ -71,11 +94,6 @@ class GeneratedProblem(ABC):
     n_agents: int
     noise_variance: float
     function_seed: int
-
-    def _check_settings(self) -> None:
-        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
-        checks.non_negative("noise_variance", self.noise_variance)
-        checks.integer("function_seed", self.function_seed, minimum=0)
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         """Observe the objectives with noise, see `Problem`."""
@@ -115,6 +133,11 @@ class ScoreProblem(ABC):
     def true_value(self, agents: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """The observations y themselves."""
         return y
+
+    def _check_agents(self, found: int, which: str) -> None:
+        """Raise SettingError for more agents than there are data sets. which: the data sets, in words."""
+        if self.n_agents > found:
+            raise SettingError("n_agents", f"must be at most {found}, {which}, got {self.n_agents}")
 
 
 def data_fingerprint(problem: object) -> str | None:

@@ -13,6 +13,7 @@ from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.outsourced.table import Table
 from dpfbo.problems import candidates
+from dpfbo.problems.problem import check_settings
 from dpfbo.problems.readers.csv_table import read_columns, refuse, refuse_tiny
 from dpfbo.problems.readers.data_files import MissingData
 
@@ -36,9 +37,7 @@ class Area:
             candidates.check_bounds(name, bounds)
             if not -pole <= bounds[0] < bounds[1] <= pole:
                 raise SettingError(name, f"must lie in [-{pole}, {pole}] degrees, got {list(bounds)}")
-        for name in ("lengthscale", "signal_sd", "noise_sd"):
-            checks.positive(name, getattr(self, name))
-        checks.real("mean", self.mean)
+        check_settings(self)
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,6 @@ class Property(candidates.OneCurator):
     data_dir: str | None = None
     area: Area = field(init=False)
     name: str = field(init=False, default="property")
-    metric: str = "simple_regret"
-    lower_is_better: bool = True
 
     def __post_init__(self) -> None:
         checks.one_of("source", self.source, (*SOURCES, OWN_FILE))
@@ -130,8 +127,13 @@ class Property(candidates.OneCurator):
             raise SettingError("file", f"must be given for source=csv and for no other, got {self.file!r}")
         name = f"property_{OWN_FILE}" if self.source == OWN_FILE else SOURCES[self.source].name
         object.__setattr__(self, "name", name)
-        candidates.check_subset(self.n_rows, self.subset_seed)
-        object.__setattr__(self, "area", self._area())
+        check_settings(self)
+        parts = dict.fromkeys(part.name for part in fields(Area))
+        parts |= {} if self.source == OWN_FILE else vars(SOURCES[self.source].area)
+        parts |= {name: getattr(self, name) for name in parts if getattr(self, name) is not None}
+        if absent := [name for name, value in parts.items() if value is None]:
+            raise ValueError(f"source={self.source} needs {', '.join(absent)}, got none")
+        object.__setattr__(self, "area", Area(**parts))  # type: ignore[arg-type]
         _ = self.table  # raises for an unfit file before any work starts
 
     @property
@@ -151,16 +153,6 @@ class Property(candidates.OneCurator):
         lengthscales = (area.lengthscale / east, area.lengthscale / _KM_A_DEGREE)  # degrees
         values = (area.mean - price.log()) / area.signal_sd
         return candidates.table_of(natural, [tuple(area.lon), tuple(area.lat)], lengthscales, values, ("lon", "lat"))
-
-    def _area(self) -> Area:
-        """The area, whose parts are given or else the source's."""
-        known = {} if self.source == OWN_FILE else vars(SOURCES[self.source].area)
-        names = [part.name for part in fields(Area)]
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        absent = [name for name in names if name not in {**known, **given}]
-        if absent:
-            raise ValueError(f"source={self.source} needs {', '.join(absent)}, got none")
-        return Area(**{**known, **given})
 
     def _locations(self) -> pd.DataFrame:
         """The locations of the table, each with its mean price, in the order of ranks."""

@@ -4,16 +4,15 @@ import math
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dpfbo import checks
-from dpfbo.checks import SettingError
 from dpfbo.extras import needing
 from dpfbo.gp import batches
-from dpfbo.problems.problem import ScoreProblem
+from dpfbo.problems.problem import ScoreProblem, check_settings
 from dpfbo.problems.readers.data_files import data_file, reading
 from dpfbo.problems.readers.mat_cells import read_cells
 from dpfbo.rng import Streams
@@ -46,6 +45,8 @@ class School(ScoreProblem):
         MissingData: The file is not there; ValueError if it is another one.
     """
 
+    domain: ClassVar[Box] = Box((-4.0, -4.0, -4.0), (2.0, 1.0, 1.0))
+
     n_agents: int = 139
     split_seed: int = 0
     data_dir: str | None = None
@@ -54,11 +55,8 @@ class School(ScoreProblem):
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        checks.integer("n_agents", self.n_agents, minimum=1, maximum=checks.MOST_AGENTS)
-        checks.integer("split_seed", self.split_seed, minimum=0)
-        found = len(self._schools.train)
-        if self.n_agents > found:
-            raise SettingError("n_agents", f"must be at most {found} for school, got {self.n_agents}")
+        check_settings(self)
+        self._check_agents(len(self._schools.train), f"the schools in {self._path}")
 
     @cached_property
     def _path(self) -> Path:
@@ -67,10 +65,6 @@ class School(ScoreProblem):
     @cached_property
     def _schools(self) -> "Schools":
         return load_schools(self._path, self.split_seed)
-
-    @cached_property
-    def domain(self) -> Box:
-        return Box((-4.0, -4.0, -4.0), (2.0, 1.0, 1.0))
 
     def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
         n = len(agents)
@@ -85,9 +79,8 @@ class School(ScoreProblem):
 class Schools:
     """Training and validation halves of N schools, padded to the t and v students of the largest halves.
 
-    within: N x 2 x t x t, squared distances between training students, in the ability band and in the other features;
-    across: N x 2 x v x t, those from the validation students to them; both infinite for padding. train, validation:
-    N x t and N x v, scores less the mean of the school's training scores, 0 for padding.
+    within: N x 2 x t x t, squared distances in ability band and other features; across: N x 2 x v x t; infinite for
+    padding. train, validation: N x t and N x v, scores less the school's training mean, 0 for padding.
     """
 
     within: Tensor
@@ -105,8 +98,8 @@ class Schools:
 
             |validation - K* a|^2 / |validation|^2,   a = (K + ridge I)^-1 train
 
-        with K_ij = exp(-sum_f gamma_f d_f(i, j)^2) (Rasmussen and Williams 2006, eq. 2.25). ridge: N; gamma: N x 2;
-        positive. A padded student, infinitely far from all others and with target 0, changes nothing.
+        with K_ij = exp(-sum_f gamma_f d_f(i, j)^2). ridge: N; gamma: N x 2; positive. A padded student, infinitely far
+        away and with target 0, changes nothing.
         """
         K = _kernel(self.within, gamma)  # N x t x t
         K.diagonal(dim1=1, dim2=2).add_(ridge[:, None])

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpfbo import checks
-from dpfbo.problems.problem import GeneratedProblem
+from dpfbo.problems.problem import GeneratedProblem, check_settings
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Grid
 
@@ -62,10 +61,7 @@ class Synthetic(GeneratedProblem):
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        self._check_settings()
-        checks.integer("grid_size", self.grid_size, minimum=2)
-        checks.positive("lengthscale", self.lengthscale)
-        checks.non_negative("perturbation", self.perturbation)
+        check_settings(self)
 
     @cached_property
     def domain(self) -> Grid:

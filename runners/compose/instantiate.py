@@ -1,6 +1,6 @@
 """Objects and classes from the `_target_` nodes of the configuration, none of which is imported before it is allowed.
 
-A name in a file can stand for any function of any module. So only classes of dpfbo and GPyTorch, what a package with an
+A name in a file can stand for any function of any module. So only classes of dpfbo, what a package with an
 entry point (`dpfbo.extensions`) holds, and what the user names with `allow` are looked at.
 """
 
@@ -12,7 +12,7 @@ import hydra
 
 from dpfbo import extensions
 
-_OWN = ("dpfbo.problems", "dpfbo.federated", "dpfbo.outsourced", "dpfbo.privacy.noise", "gpytorch")
+_OWN = ("dpfbo.problems", "dpfbo.federated", "dpfbo.outsourced", "dpfbo.privacy.noise")
 
 
 def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> None:
@@ -27,7 +27,7 @@ def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> 
         if not isinstance(target, str) or not _begins(target, allowed):
             package = str(target).partition(".")[0]
             raise ValueError(
-                f"{key}={target!r} is neither of dpfbo or gpytorch nor of an installed extension, and is not run: "
+                f"{key}={target!r} is neither of dpfbo nor of an installed extension, and is not run: "
                 f"{option.format(package)} allows it"
             )
         module, _, name = target.rpartition(".")

@@ -125,7 +125,6 @@ HISTORY = uniforms(N, T, 2, seed=2), normals(N, T, seed=3)
 HYPER = Hyperparameters(*(0.05 + uniforms(N, 3, seed=4)).unbind(1))
 START = OwnGP().start(N)
 WARPED = OwnGP("gpytorch", every=2, kernel="matern52", ard=True, warp=True, priors=True)
-QUADRATIC = OwnGP("gpytorch", kernel={"_target_": "gpytorch.kernels.RQKernel"})
 SINGULAR = torch.ones(4, 5, 5, dtype=torch.float64)  # positive definite with a jitter only
 
 
@@ -274,7 +273,6 @@ PIECES: dict[str, Piece] = {
     "start of any kernel": lambda: hyperparameters.start(WARPED, N, 2, CPU),
     "own draw gpytorch on a grid": lambda: own_draw("gpytorch", LINE),
     "own draw gpytorch in a box": lambda: own_draw("gpytorch", SQUARE, WARPED),
-    "own draw gpytorch at candidates": lambda: own_draw("gpytorch", SQUARE, QUADRATIC),
 }
 
 

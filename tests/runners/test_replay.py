@@ -102,7 +102,7 @@ def test_a_configuration_that_names_other_code_is_not_run(folder, capsys):
     config = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(config.replace("dpfbo.problems.synthetic.Synthetic", "subprocess.run"))
     assert replay.main(folder) == 1
-    assert "'subprocess.run' is neither of dpfbo or gpytorch" in capsys.readouterr().err
+    assert "'subprocess.run' is neither of dpfbo nor of an installed extension" in capsys.readouterr().err
 
 
 def test_noise_of_the_system_cannot_be_repeated(tmp_path, capsys):

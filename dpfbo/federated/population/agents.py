@@ -82,7 +82,6 @@ class Agents:
         checks.one_of("local_initialisation", self.local_initialisation, (True, False))
         checks.one_of("follow", self.follow, FOLLOW_PROBABILITY)
         self.own_draw.check_against(self.domain, self.own_gp)
-        hyperparameters.check(self.own_gp, embedded_dimension(self.domain))
         self.design  # noqa: B018
         if (self.message == "statistics") != (self.prior is not None):
             raise SettingError("message", f"must be 'statistics' with a private prior alone, got {self.message!r}")

@@ -25,10 +25,7 @@ def _longs(*names: str) -> list[tuple[str, Any]]:
 
 
 class Rules(ctypes.Structure):
-    """The constants of the search in a box, named as in `newton` and `acquisition`.
-
-    edge: the distance that `Regions.bounds` leaves between a corner and a face that regions share.
-    """
+    """The constants of the search in a box, named as in `newton` and `acquisition`; edge: see `Regions.bounds`."""
 
     _fields_ = [*((name, ctypes.c_double) for name in _NUMBERS), *_longs("evaluations", "n_starts", "cells")]
 
@@ -66,10 +63,9 @@ def can_search(function: FeatureFunction, D: int) -> bool:
 
 
 def box_maximizers(function: FeatureFunction, left: Tensor, right: Tensor, rules: Rules) -> Tensor:
-    """The maximiser of each function, B x D; 1 x D if all rows share one function.
+    """The maximiser of each function, B x D, by the method of `Acquisition`; 1 x D if all rows share one function.
 
-    left: a x D1, right: b x D2, the candidates `(left_i, right_j)`; a and b are powers of two. The method is that of
-    `Acquisition`.
+    left: a x D1, right: b x D2, the candidates `(left_i, right_j)`; a and b are powers of two.
     """
     features, B, D = function.features, len(function), function.regions.dimension
     maps, M, _ = features.frequencies.shape
@@ -129,10 +125,7 @@ def likelihoods_on_table(table: Tensor, index: Tensor, noise: float, residual: T
 def solutions_on_table(
     table: Tensor, index: Tensor, noise: float, residual: Tensor, rest: Tensor, c: Tensor
 ) -> Tensor:  # fmt: skip
-    """The vectors `K^-1 (rest - m 1)`, n x t, with the K of `likelihoods_on_table`; rest: n x t; c: n.
-
-    The constant is drawn: `m = 1' K^-1 r / (1' K^-1 1) + c / sqrt(1' K^-1 1)`.
-    """
+    """`K^-1 (rest - m 1)`, n x t, K of `likelihoods_on_table`, m = `1' K^-1 r / (1' K^-1 1) + c / sqrt(1' K^-1 1)`."""
     solved = torch.empty_like(residual, memory_format=torch.contiguous_format)
     _of_table(table, index, noise, residual=residual, rest=rest, c=c, solved=solved)
     return solved

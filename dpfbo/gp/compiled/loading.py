@@ -1,7 +1,6 @@
 """The compiled library: built at its first use by the system's C compiler, and kept in a private folder of the user.
 
-The tensor code takes its place under `DPFBO_COMPILED=0` in the environment, and, with a line in the log, where the
-library cannot be built or loaded.
+Under `DPFBO_COMPILED=0`, or where it cannot be built or loaded (a line in the log), tensor code takes its place.
 """
 
 import ctypes

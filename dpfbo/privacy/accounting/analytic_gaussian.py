@@ -48,10 +48,7 @@ class AnalyticGaussian:
 
 @lru_cache(maxsize=1024)
 def noise_multiplier(epsilon: float, delta: float) -> float:
-    """The smallest z = sigma / sensitivity, rounded up to eight digits, that makes one release (eps, delta)-private.
-
-    Raises ValueError for eps <= 0 or delta outside (0, 1), or where more noise would be needed than is accounted for.
-    """
+    """The smallest z, rounded up to eight digits, that makes a release (epsilon, delta)-private; or ValueError."""
     import dp_accounting  # here: it imports SciPy
 
     checks.positive("epsilon", epsilon)

@@ -20,10 +20,9 @@ EpsilonOf = Callable[[float], float]
 
 
 def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> float:
-    """The smallest noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target.
+    """The smallest noise multiplier z, to `DIGITS` digits, whose epsilon is at most the target; ValueError if none is.
 
-    least: the smallest noise of any round over z; no round gets less than `SMALLEST_NOISE`. Raises ValueError if even
-    `LARGEST_NOISE` costs more than the target.
+    least: the smallest noise of any round over z; no round gets less than `SMALLEST_NOISE`.
     """
     checks.positive("epsilon", target)
     smallest = _smallest(least)
@@ -51,10 +50,7 @@ def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: 
 
 
 def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
-    """The largest sampling probability, to `DIGITS` digits, whose epsilon is at most the target.
-
-    Raises ValueError if even `SMALLEST_PROBABILITY` costs more.
-    """
+    """The largest sampling probability, to `DIGITS` digits, that costs at most the target; ValueError if none does."""
     checks.positive("epsilon", target)
     if epsilon_of(1.0) <= target:
         return 1.0
@@ -71,10 +67,7 @@ def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
 
 
 def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_ROUNDS) -> int:
-    """The largest number of rounds whose epsilon is at most the target.
-
-    Raises ValueError if one round costs more, or if the target pays for more than `most` rounds.
-    """
+    """The largest number of rounds whose epsilon is at most the target; ValueError if it is 0 or above `most`."""
     checks.positive("epsilon", target)
     if (first := epsilon_of(1)) > target:
         raise ValueError(f"epsilon {target:g} does not pay for one round, which costs {first:.4g}")

@@ -56,11 +56,10 @@ class FixedSize(AdditiveAccountant):
 
 @lru_cache(maxsize=4096)
 def _cost(N: int, k: int, multiplier: float) -> np.ndarray:
-    """Rényi divergences of one event at `ORDERS`, `min(bound of Thm. 27, order / (2 multiplier^2))`, and its precision.
+    """Rényi divergences of one event at `ORDERS`, and its precision `1 / multiplier^2`; multiplier 0 for no noise.
 
-    multiplier: the event's, 0 for no noise. The second bound holds because, given the subset, the two outcomes have the
-    laws of a plain Gaussian or are equal, and a mixture diverges no more than its worst part; near k = N it is lower.
-    The precision is `1 / multiplier^2`.
+    A divergence is `min(bound of Thm. 27, order / (2 multiplier^2))`: given the subset, the two outcomes are those of a
+    plain Gaussian or equal, and a mixture diverges no more than its worst part; near k = N this is lower.
     """
     if multiplier == 0:
         return np.full(len(ORDERS) + 1, np.inf)

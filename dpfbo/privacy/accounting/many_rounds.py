@@ -68,10 +68,9 @@ def epsilons_of_different_rounds(kinds: Sequence[Kind], delta: float, lost: np.n
 
 @dataclass(frozen=True)
 class _Losses:
-    """The discretised losses of K kinds of round in one direction of the relation.
+    """The discretised losses of K kinds of round in one direction: G multiples of an interval, with masses K x G.
 
-    interval: of the grid. indices: G, ascending multiples of the interval that have mass. masses: K x G, probabilities.
-    infinite: K, of an infinite loss. tail: largest probability beyond the last index.
+    infinite: K, probabilities of an infinite loss. tail: largest probability beyond the last index.
     """
 
     interval: float
@@ -147,12 +146,10 @@ def hockey_stick(epsilon: np.ndarray, q: np.ndarray | float, z: np.ndarray | flo
 
 
 def _connected(losses: np.ndarray, q: np.ndarray, z: np.ndarray, add: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities of the losses on a grid, from above, and that of an infinite loss (Doroshenko et al., Algo. 1).
+    """Probabilities of losses on a grid, K x G, from above, and of infinite ones (Doroshenko et al., Algo. 1).
 
     The divergence is taken as `max(1 - e^eps, 0) + D(eps)`; below 0, D is e^eps times the divergence of the other
-    direction at -eps. Without the first part, which is a mass of 1 at 0, rounding errors are small in both tails.
-
-    losses: G, ascending. q, z: K x 1. Returns K x G and K.
+    direction at -eps. Without the first part, a mass of 1 at 0, rounding errors are small in both tails.
     """
     n_below = int(np.searchsorted(losses, 0.0))
     below, above = losses[:n_below], losses[n_below:]
@@ -169,10 +166,7 @@ def _connected(losses: np.ndarray, q: np.ndarray, z: np.ndarray, add: bool) -> t
 
 @dataclass(frozen=True)
 class _Window:
-    """The n points of a circle, for each number of rounds those up to an index that the sum hardly exceeds.
-
-    top: T (or 1, for all rounds), these indices. tail: the largest probability of a sum above.
-    """
+    """The n points of a circle: for each number of rounds, those up to an index `top` that the sum hardly exceeds."""
 
     n: int
     top: np.ndarray
@@ -193,10 +187,7 @@ class _Window:
 def _ends(
     masses: np.ndarray, values: np.ndarray, s: np.ndarray, tail: float, rounds: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
-    """Values that the sum of the first rounds exceeds with at most the probability `tail`, by Chernoff's bound.
-
-    masses: K x G, of the values. s: exponents to try. rounds: T, their kinds. counts: the numbers of rounds to bound.
-    """
+    """What the sums of the first `counts` rounds exceed with probability at most `tail`, by Chernoff's bound."""
     largest = float(values.max())
     s = s[s * largest <= _LARGEST_EXPONENT]
     means = np.log(masses @ np.exp(np.outer(values, s)))[rounds]  # T x s
@@ -253,8 +244,7 @@ def _epsilons(
     """The least epsilons, from `at_least` on, whose divergence is at most delta, rounded up; inf where there is none.
 
     With S_j the mass of the losses l_j and above, and `R_j = sum_(i >= j) p_i exp(l_j - l_i)`: `delta(eps) = spent +
-    S_j - exp(eps - l_j) R_j` for eps between l_(j - 1) and l_j. transforms: rows x (n // 2 + 1), of sums of losses.
-    top: rows, the last index of each. spent: rows, delta that counts as spent.
+    S_j - exp(eps - l_j) R_j` for eps between l_(j - 1) and l_j.
     """
     circle = np.maximum(scipy.fft.irfft(transforms, n=n, axis=1, overwrite_x=True), 0.0)
     found = np.full(len(top), at_least)

@@ -31,10 +31,7 @@ class Moments(AdditiveAccountant):
 
 @lru_cache(maxsize=8)
 def _log_moments_of(kinds: frozenset[tuple[float, float]]) -> dict[tuple[float, float], np.ndarray]:
-    """`log_moments` of each kind (q, z) of event; those of more than 128 all at once.
-
-    `alpha(lambda)` is lambda times the Rényi divergence of order lambda + 1.
-    """
+    """`alpha(lambda)`, lambda times the Rényi divergence of order lambda + 1, of each kind (q, z) of event."""
     several = sorted(kind for kind in kinds if kind[1] > 0)
     if len(several) <= MANY_DIFFERENT:
         return {kind: log_moments(*kind) for kind in kinds}

@@ -103,10 +103,7 @@ def _composed(
 
 
 class _SampledGaussian(GaussianPrivacyLoss):
-    """The loss of a round with q = sampling_prob and z = standard_deviation, in one direction of the relation.
-
-    It is dp-accounting's class, but computes the divergence of a whole grid at once instead of point by point.
-    """
+    """dp-accounting's loss of a round in one direction, with the divergences of a whole grid at once."""
 
     def get_delta_for_epsilon(self, epsilon: np.ndarray) -> np.ndarray:
         add = self.adjacency_type == AdjacencyType.ADD

@@ -87,10 +87,9 @@ def _log_moments(q: np.ndarray, z: np.ndarray, orders: np.ndarray) -> np.ndarray
 
 
 def _log_factors(q: np.ndarray, z: np.ndarray, i: np.ndarray, sign: float) -> np.ndarray:
-    """`log((q / (1 - q))^i exp((i^2 - i) / (2 z^2)) Phi(sign (z0 - i) / z))`; K x i.
+    """`log((q / (1 - q))^i exp((i^2 - i) / (2 z^2)) Phi(u))`, u = sign (z0 - i) / z; K x i.
 
-    Where the argument u of Phi is negative, this equals `log(erfcx(-u / sqrt 2) / 2) - z0^2 / (2 z^2)`, without
-    cancellation and faster.
+    Where u < 0 this is `log(erfcx(-u / sqrt 2) / 2) - z0^2 / (2 z^2)`, without cancellation.
     """
     q, z = q[:, None], z[:, None]
     log_odds = np.log(q) - np.log1p(-q)

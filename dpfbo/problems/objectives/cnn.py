@@ -1,7 +1,4 @@
-"""A small convolutional network for each of many small image sets, trained as one batched tensor program.
-
-A convolution is a product of image patches and weights, so that networks side by side are a batched matrix product.
-"""
+"""A small convolutional network for each of many small image sets, trained as one batched tensor program."""
 
 from __future__ import annotations
 
@@ -30,9 +27,8 @@ Parameters = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]  # weights an
 class ImageSets:
     """N image sets with I images in total, and the minibatches and start weights of their networks.
 
-    patches: I x side^2 x 25, inputs of the first layer, whose output is side x side. target: I x 10, labels as zeros
-    and ones. batches: N x steps x BATCH, the images of each step. validation: N x v, the validation images, -1 for
-    padding. start: N x W, the weights of all layers before the first step.
+    patches: I x side^2 x 25; target: I x 10 zeros and ones; batches: N x steps x BATCH images of each step; validation:
+    N x v images, -1 for padding; start: N x W, the weights before the first step.
     """
 
     patches: Tensor
@@ -65,11 +61,7 @@ def batches_of(rows: np.ndarray, steps: int, generator: np.random.Generator) -> 
 
 
 def validation_accuracy(data: ImageSets, sets: Tensor, settings: Tensor) -> Tensor:
-    """The share of the validation images that each of E networks gets right after training, E float64.
-
-    Network e is that of the image set `sets[e]`, trained with `settings[e]` (E x 3), see `train`. Its result has the
-    same bits whichever networks share the call.
-    """
+    """The share of the validation images that each of E networks (`train`) gets right after training, E float64."""
     settings = settings.float()
 
     def accuracy(rows: Tensor) -> Tensor:
@@ -104,10 +96,7 @@ def train(data: ImageSets, sets: Tensor, settings: Tensor) -> Parameters:
 
 
 def gradient(parameters: Parameters, patches: Tensor, target: Tensor) -> Parameters:
-    """The gradients of the mean cross-entropy of E networks, each on B images.
-
-    patches: E x B x h^2 x 25; target: E x B x 10.
-    """
+    """The gradients of the mean cross-entropy of E networks on patches E x B x h^2 x 25 with targets E x B x 10."""
     E, B, places, _ = patches.shape
     W2, W3 = parameters[2], parameters[4]
     first, columns, second, outputs = _forward(parameters, patches)
@@ -127,10 +116,7 @@ def logits(parameters: Parameters, patches: Tensor) -> Tensor:
 
 
 def start_parameters(start: Tensor, side: int) -> Parameters:
-    """The first weights of E networks, normal numbers (E x W) scaled after He et al. 2015, and biases of zero.
-
-    side: the side of the first layer's output.
-    """
+    """The first weights of E networks, normal numbers (E x W) scaled after He et al. 2015, and biases of zero."""
     sizes = _shapes(side)
     parts = start.split([math.prod(size) for size in sizes], 1)
     weights = [part.reshape(len(start), *size) * (2 / size[0]) ** 0.5 for part, size in zip(parts, sizes, strict=True)]

@@ -1,8 +1,7 @@
 """Multinomial logistic regression by mini-batch SGD: many data sets and many settings as one tensor program.
 
-The weights start at zero and every gradient is a sum of training rows, so the weights are W = A X at any time. In place
-of W, the coefficients A of the n training rows are trained, through the Gram matrix X X^T. In exact arithmetic that is
-the same descent, and it is cheaper when there are fewer rows than features.
+The weights W = A X are those of the coefficients A of the n training rows, which are trained in their place through
+the Gram matrix X X^T: the same descent in exact arithmetic, cheaper with fewer rows than features.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ from dpfbo.gp import batches
 
 @dataclass(frozen=True)
 class DataSets:
-    """N data sets of up to n training and v validation rows, shorter ones padded with zeros.
+    """N data sets of up to n training and v validation rows, padded with zeros.
 
-    gram: N x n x n, X X^T of the training rows. cross: N x n x v, X X_v^T, training by validation rows. target: N x C x
-    n, the training labels as 0 and 1. rows: N, the numbers of training rows without padding. label: N x v, the labels
-    of the validation rows, -1 for padding.
+    gram: N x n x n, X X^T. cross: N x n x v, X X_v^T. target: N x C x n labels as 0 and 1. rows: N, of training. label:
+    N x v, -1 for padding.
     """
 
     gram: Tensor

@@ -15,11 +15,7 @@ _function: Objective  # of a worker
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """The end of a call.
-
-    kind: `returned`, `raised`, or `ended` where the process did. result: the result, or a sentence about the failure.
-    traceback: empty if there is none. error: the exception, if the call was in this process.
-    """
+    """The end of a call: it `returned` a result, `raised`, or its process `ended`; then result is a sentence."""
 
     kind: Literal["returned", "raised", "ended"]
     result: Any
@@ -37,10 +33,9 @@ def outcome_of(function: Objective, agent: int, x: Any) -> CallOutcome:
 
 
 class WorkerCalls:
-    """A pool of `n_jobs` processes, -1 for one a CPU, that call the function.
+    """A pool of `n_jobs` processes, -1 for one a CPU, that call any function; a process that dies fails one call.
 
-    timeout: seconds after which a call has failed and its process is ended; None for no limit. The function may be one
-    that no other process can import, such as a notebook's. A process that dies fails one call.
+    timeout: seconds after which a call has failed and its process is ended; None for no limit.
     """
 
     def __init__(self, function: Objective, n_jobs: int, timeout: float | None) -> None:

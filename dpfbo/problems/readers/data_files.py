@@ -59,8 +59,7 @@ def data_file(data_dir: str | Path | None, relative: str | Sequence[str], fetch_
 def reading(path: Path, otherwise: str) -> Iterator[None]:
     """Turn any error of the block, which reads a file, into a ValueError, `<path> <otherwise> (<why>)`.
 
-    The readers of zip, HDF5 and MATLAB files raise errors of many kinds on damaged bytes. A path that is no plain file,
-    and whose reading might never end, is refused before the block.
+    A path that is no plain file, and whose reading might never end, is refused before the block.
     """
     if path.exists():
         check_plain(path)
@@ -73,10 +72,7 @@ def reading(path: Path, otherwise: str) -> Iterator[None]:
 
 
 def digest_of_files(paths: Sequence[Path]) -> str:
-    """`sha256:` and the digest of the files' contents in this order; `generated` if there are no files.
-
-    A file that does not change is read once, a piece at a time. OSError or ValueError if a path is no plain file.
-    """
+    """`sha256:` and the digest of the files' contents in order, or `generated`; a file is read again if it changes."""
     if not paths:
         return GENERATED
     whole = hashlib.sha256()

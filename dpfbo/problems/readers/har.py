@@ -1,8 +1,6 @@
 """UCI HAR (Anguita et al. 2013): windows of smartphone signals as 561 features, 30 subjects, six activities.
 
-There are two kinds of file. The archive of the UCI repository holds the authors' features. The compact file holds "UCI
-HAR, recomputed features": the same windows, with features computed from their signals by the published description,
-because the authors' own were not available. Numbers from it should be reported as such.
+The archive of the UCI repository holds the authors' features, the compact file "UCI HAR, recomputed features".
 """
 
 import io
@@ -65,10 +63,7 @@ def read_windows(path: Path) -> Windows:
 
 @cache
 def load_subjects(path: Path, split_seed: int) -> list[Halves]:
-    """The subjects in ascending order, each split in halves, stratified by activity.
-
-    ValueError for a file in another format, or a subject with an activity in one window only.
-    """
+    """The subjects in ascending order, each split in halves, stratified by activity; ValueError for an unfit file."""
     windows = read_windows(path)
     return [_halves(windows, subject, split_seed) for subject in np.unique(windows.subject)]
 

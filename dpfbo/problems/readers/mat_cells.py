@@ -21,10 +21,9 @@ _NUMERIC = range(6, 16)  # classes of matrices: double, single and the integers
 
 
 def read_cells(path: Path, names: Sequence[str]) -> list[list[np.ndarray]]:
-    """The matrices in each of the named variables, cell arrays (1 x n) of real numbers.
+    """The matrices in each of the named variables, cell arrays (1 x n) of real numbers; ValueError or KeyError.
 
-    scipy follows nested cells to any depth, and believes each declared size. So the content is unpacked here up to
-    `MOST_BYTES`, and scipy reads cells of numeric matrices only. ValueError or KeyError for other files.
+    scipy follows nested cells to any depth, and believes each declared size: so the content is checked before.
     """
     content = read_plain(path, MOST_BYTES)
     if len(content) < _HEADER or content[126:128] not in (b"IM", b"MI"):

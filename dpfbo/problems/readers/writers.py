@@ -27,12 +27,9 @@ class Writer:
 
 
 def load_mnist_by_writer(path: Path, n_agents: int) -> list[Writer]:
-    """The first writers of a compact file (npz), in the order of their NIST ids.
+    """The first writers of a compact npz file with `images` (n x 28 x 28 uint8), `label` and `writer`; or ValueError.
 
-    It holds MNIST's training images with the writers' ids from QMNIST (Yadav and Bottou 2019), for writers with at
-    least 80 images: the handwriting of federated EMNIST (NIST Special Database 19) in MNIST's rendering, not that data
-    set. Its arrays are `images`, uint8 n x 28 x 28 (0 background, 255 ink), `label` and `writer`, n each. ValueError
-    for another file, or one with fewer writers.
+    It holds MNIST's training images with the writers' ids from QMNIST (Yadav and Bottou 2019).
     """
     wanted = {"images": ("biuf", 3), "label": ("biuf", 1), "writer": ("iu", 1)}
     with reading(path, "is not a file of digits by writer: it needs images, label and writer"):
@@ -51,11 +48,9 @@ def load_mnist_by_writer(path: Path, n_agents: int) -> list[Writer]:
 
 
 def load_federated_emnist(path: Path, n_agents: int, min_images: int) -> list[Writer]:
-    """The first writers, in sorted order, with at least `min_images` images in TensorFlow Federated's EMNIST file.
+    """The first writers with at least `min_images` images in TensorFlow Federated's EMNIST file; or ValueError.
 
-    The HDF5 file `fed_emnist_digitsonly_train.h5` has the group `examples`, in it a group for each writer with
-    `pixels`, float32 n x 28 x 28 in [0, 1] where 1 is the background (inverted here), and `label`, n. MissingPackage
-    without h5py; ValueError for another file, or one with fewer such writers.
+    `examples` has a group for each writer with `pixels`, float32 n x 28 x 28 where 1 is the background, and `label`, n.
     """
     with needing("emnist", "the federated EMNIST file"):
         import h5py
@@ -100,11 +95,7 @@ def _numbers(group: Any, name: str, most: int) -> Any:
 
 
 def load_pseudo_writers(n_agents: int, seed: int) -> list[Writer]:
-    """scikit-learn's bundled 1797 digits (8 x 8), cut at random into equal parts of at least 20 images.
-
-    That data set does not name the writers: the parts stand in for them, and need no download. SettingError for more
-    agents than there can be parts.
-    """
+    """scikit-learn's bundled 1797 digits (8 x 8), cut at random into equal parts of at least 20; or SettingError."""
     with needing("problems", "source=sklearn"):
         from sklearn.datasets import load_digits
 

@@ -18,7 +18,6 @@ from dpfbo.space.domain import Box, Domain, Grid
 from tests.dpfbo.recorded_streams import RecordedStreams
 
 SQUARE = Box((0.0, 0.0), (1.0, 1.0))
-RQ = OwnGP("gpytorch", kernel={"_target_": "gpytorch.kernels.RQKernel"})
 KINDS = {
     "se": OwnGP("gpytorch"),
     "matern32": OwnGP("gpytorch", kernel="matern32"),
@@ -101,11 +100,11 @@ def test_moments_of_the_se_kernel_are_the_closed_form() -> None:
     assert variance.tolist() == pytest.approx([0.7, 0.7])
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "rq"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_draws_at_points_have_the_law_of_the_posterior(kind: str) -> None:
     """The draw is linear in its normals: one row for each of them gives its covariance without any sampling."""
     k = len(POINTS)
-    hyper = parameters(KINDS.get(kind, RQ), k + 1)
+    hyper = parameters(KINDS[kind], k + 1)
     posterior = Posterior(hyper, X.expand(k + 1, -1, -1), Y.expand(k + 1, -1))
     z = torch.cat([torch.zeros(1, k, dtype=torch.float64), torch.eye(k, dtype=torch.float64)])
     values = posterior.joint_draw(POINTS[None], z)
@@ -137,14 +136,6 @@ def test_functions_have_the_law_of_their_kernel(kind: str) -> None:
     assert_law(f, *law(hyper, X, Y, POINTS), kurtosis=3.1)
 
 
-@pytest.mark.parametrize(("kind", "freedom"), [("se", 0), ("matern32", 3), ("matern52", 5), ("warped", 5)])
-def test_degrees_of_freedom_of_spectral_densities(kind: str, freedom: int) -> None:
-    assert draw(parameters(KINDS[kind], 2), X.expand(2, -1, -1), Y.expand(2, -1)).posterior.freedom == freedom
-    assert draw(parameters(RQ, 2), X.expand(2, -1, -1), Y.expand(2, -1)).posterior.freedom is None
-    some = OwnGP("gpytorch", kernel={"_target_": "gpytorch.kernels.RBFKernel", "active_dims": [0]})
-    assert draw(parameters(some, 2), X.expand(2, -1, -1), Y.expand(2, -1)).posterior.freedom is None
-
-
 def test_the_law_of_the_maximum_is_that_of_the_exact_draws() -> None:
     """The maximum's cell of 12 on a line of 60 points, by chi-square, p > .001: two methods, one law."""
     n, cells, grid = 2000, 12, line(60)
@@ -166,9 +157,8 @@ CASES = pytest.mark.parametrize(
         (KINDS["se"], Grid(uniforms(150, 2, seed=6), (0.0, 0.0), (1.0, 1.0))),
         (KINDS["matern52"], SQUARE),
         (KINDS["warped"], SQUARE),
-        (RQ, SQUARE),
     ],
-    ids=["grid", "matern52 in a box", "warped in a box", "candidates in a box"],
+    ids=["grid", "matern52 in a box", "warped in a box"],
 )
 
 
@@ -267,12 +257,11 @@ def test_other_methods_do_not_draw_from_other_kernels() -> None:
         OwnDraw("rff").check_against(SQUARE, KINDS["matern52"])
 
 
-@pytest.mark.parametrize("kind", ["matern52", "rq"])
 @pytest.mark.parametrize("domain", [SQUARE, line(9)], ids=["box", "grid"])
-def test_all_random_numbers_are_of_the_round(kind: str, domain: Domain) -> None:
+def test_all_random_numbers_are_of_the_round(domain: Domain) -> None:
     """Candidates, starts, features, weights and noise."""
     streams, D = RecordedStreams(3), domain.dimension
-    hyper = parameters(KINDS.get(kind, RQ), 2)
+    hyper = parameters(KINDS["se"], 2)
     for t in (1, 2, 3):
         given = replace(draw(hyper, uniforms(2, 4, D), normals(2, 4), round=t), streams=streams)
         given.maximizers(domain, Acquisition(20, 2), 10)

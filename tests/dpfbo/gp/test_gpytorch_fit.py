@@ -12,14 +12,12 @@ from dpfbo.gp.own_gp import Hyperparameters, KernelParameters, OwnGP
 from tests.dpfbo.gp.likelihoods import closed_form
 
 CPU = torch.device("cpu")
-RQ = {"_target_": "gpytorch.kernels.RQKernel"}
 SETTINGS = [
     OwnGP("gpytorch"),
     OwnGP("gpytorch", kernel="matern52", ard=True, priors=True),
     OwnGP("gpytorch", kernel="matern32", warp=True),
-    OwnGP("gpytorch", kernel=RQ),
 ]
-KINDS = pytest.mark.parametrize("own", SETTINGS, ids=["se", "matern52", "warped matern32", "rational quadratic"])
+KINDS = pytest.mark.parametrize("own", SETTINGS, ids=["se", "matern52", "warped matern32"])
 
 
 def uniforms(*shape: int, seed: int = 0) -> Tensor:

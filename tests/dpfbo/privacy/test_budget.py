@@ -74,20 +74,13 @@ def test_a_budget_counts_what_it_pays_for(spent):
     assert budget.number_allowed(charged(Ledger(), spent).events(), EVENTS) == 7
 
 
-def test_along_is_after_for_every_number_of_events():
-    for planned in (EVENTS, [], EVENTS[:3], OTHERS):
-        for spent in ([], OTHERS, EVENTS[:2]):
-            along = list(EpsilonCurve(Rdp(), planned, DELTA).along(spent, EVENTS))
-            assert along == [expected([*spent, *EVENTS[: k + 1]]) for k in range(len(EVENTS))]
-
-
 def test_what_was_spent_counts_even_if_the_next_event_is_planned_at_its_place():
     """The same event is planned for all rounds, and a dearer one was charged before the first."""
     planned, dear = [EVENTS[5]] * 6, [round_event(0.9, 0.8)]
     for n in range(1, 6):
         spent = dear + planned[: n - 1]
-        along = list(EpsilonCurve(Rdp(), planned, DELTA).along(spent, planned[:2]))
-        assert along == [expected([*spent, *planned[:k]]) for k in (1, 2)]
+        curve = EpsilonCurve(Rdp(), planned, DELTA)
+        assert [curve.after(spent, planned[:k]) for k in (1, 2)] == [expected([*spent, *planned[:k]]) for k in (1, 2)]
 
 
 @pytest.mark.parametrize("earlier", [[], OTHERS, OTHERS + EVENTS[:1]])

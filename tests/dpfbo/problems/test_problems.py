@@ -153,7 +153,6 @@ def test_custom_refuses_what_it_cannot_call(function):
         (SyntheticHeterogeneous, {"alpha": 1.5}, "alpha"),
         (Branin, {"shift": 3}, "shift"),
         (Landmine, {"score": "accuracy"}, "score must be one of margin, platt, got 'accuracy'"),
-        (Landmine, {"n_agents": 30}, "at most 29"),
         (Landmine, {"n_jobs": 0}, "n_jobs"),
     ],
 )

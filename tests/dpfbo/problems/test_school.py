@@ -122,7 +122,7 @@ def test_missing_file_says_where_it_belongs(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"n_agents": 8}, "n_agents must be at most 7 for school, got 8"),
+        ({"n_agents": 8}, "n_agents must be at most 7, the schools in"),
         ({"n_agents": 0}, "n_agents must be an integer of at least 1, got 0"),
         ({"split_seed": -1}, "split_seed"),
     ],

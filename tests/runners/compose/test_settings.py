@@ -36,7 +36,6 @@ def test_keys_stand_before_the_words_of_the_library(name, says):
 GPYTORCH = ["algorithm=ts", "algorithm.own_gp.fit=gpytorch", "algorithm.own_draw.method=gpytorch"]
 KERNELS = [
     ["algorithm.own_gp.kernel=matern52"],
-    ["algorithm.own_gp.kernel={_target_: gpytorch.kernels.RQKernel}"],
     ["algorithm.own_gp.ard=true"],
     ["algorithm.own_gp.warp=true"],
     ["algorithm.own_gp.priors=true"],
@@ -55,8 +54,8 @@ def test_a_kernel_is_part_of_the_setting(overrides):
 
 
 def test_a_kernel_is_checked_before_work_starts():
-    with pytest.raises(ValueError, match=r"^algorithm\.own_gp\.kernel\._target_=.* cannot be imported: .*'NoKernel'"):
-        build(compose(*GPYTORCH, "algorithm.own_gp.kernel={_target_: gpytorch.kernels.NoKernel}"))
+    with pytest.raises(ValueError, match=r"^algorithm\.own_gp\.kernel must be one of rbf, .*, got 'cosine'"):
+        build(compose(*GPYTORCH, "algorithm.own_gp.kernel=cosine"))
 
 
 def test_a_key_that_no_class_knows_is_refused():

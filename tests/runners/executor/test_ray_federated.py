@@ -194,9 +194,9 @@ GPYTORCH = ["algorithm.own_gp.fit=gpytorch", "algorithm.own_draw.method=gpytorch
     [
         pytest.param("grid", ["algorithm.own_gp.kernel=matern32"], 5, marks=pytest.mark.slow),
         ("box", ["algorithm.own_gp.kernel=matern52", "algorithm.own_gp.ard=true", "algorithm.own_gp.warp=true"], 5),
-        ("box", ["algorithm.own_gp.kernel={_target_: gpytorch.kernels.RQKernel}", "algorithm.own_gp.priors=true"], 2),
+        ("box", ["algorithm.own_gp.priors=true"], 2),
     ],
-    ids=["grid", "box", "candidates"],
+    ids=["grid", "box", "priors"],
 )
 def test_draws_of_gpytorch_do_not_depend_on_the_executor(reused, tmp_path, problem, kernel, k):
     settings = [*PROBLEMS[problem], *GPYTORCH, *kernel, "algorithm=ts"]
