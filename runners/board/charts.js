@@ -6,6 +6,7 @@ const CHARTS = {
   frontier,
   epsilonByRound: (...given) => lineChart(...given, { title: () => "epsilon spent by round", x: "round", y: "epsilon" }),
 };
+const CLEAR = "rgba(0,0,0,0)";
 const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "x"];
 
 /** True if all values are above 0 and the largest is at least `ratio` times the smallest. */
@@ -22,7 +23,8 @@ function layout(xaxis, yaxis) {
   const dragmode = matchMedia("(pointer: coarse)").matches ? false : "zoom"; // a finger scrolls the page
   return {
     xaxis, yaxis, dragmode, uirevision: "kept", showlegend: false, hovermode: "closest", margin: { l: 62, r: 14, t: 30, b: 56 },
-    font: { family: "system-ui, sans-serif", size: 12.5 }, hoverlabel: { align: "left" }, paper_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", size: 12.5 }, hoverlabel: { align: "left" },
+    paper_bgcolor: CLEAR, plot_bgcolor: CLEAR, modebar: { bgcolor: CLEAR, color: "#8c959f", activecolor: "#24292f" },
   };
 }
 
@@ -67,7 +69,7 @@ function lineAndBand(experiment, setting, x, y, logX, floor) {
   const pick = (name, k) => curve[name][k];
   const line = {
     x: at.map((k) => pick(x, k)), y: at.map((k) => pick(y, k)), text: words, hoverinfo: "text", name: plain(setting.label),
-    mode: at.length <= 2 || x === "epsilon" ? "lines+markers" : "lines", line: { color: colour, dash, width: 2, shape: y === "epsilon" ? "hv" : "linear" },
+    mode: at.length <= 2 || x === "epsilon" ? "lines+markers" : "lines", marker: { size: 4 }, line: { color: colour, dash, width: 2, shape: y === "epsilon" ? "hv" : "linear" },
   };
   const wide = y === "mean" ? at.filter((k) => curve.se[k] !== null) : [];
   if (wide.length < 2) return [line];
