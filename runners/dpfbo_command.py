@@ -37,7 +37,7 @@ COMMANDS = {
     "audit": Command("runners.audit.command", "attacks on a setting's server, and checks of its claim", (SETTINGS,)),
     "theory": Command("runners.theory.command", "terms of the regret bound for finished runs",
                       (*READS_RESULTS, "data_dir=")),
-    "headroom": Command("runners.headroom.command", "how much the agents of problems have in common",
+    "headroom": Command("runners.headroom", "how much the agents of problems have in common",
                         (SETTINGS, "results_dir=")),
     "fetch": Command("runners.fetch.command", "download data files", (DATA_FILES, "data_dir=")),
     "wandb": Command("runners.wandb.command", "Weights & Biases: upload, log from files, save a dashboard",

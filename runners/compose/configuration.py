@@ -1,7 +1,7 @@
 """Hydra composes configurations from the files of conf/ and overrides."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,19 +23,14 @@ from runners.private_apis import parse_overrides
 _PLAIN = re.compile(r"[A-Za-z_][\w./]*=")  # an override that changes a value or chooses an option
 
 
-def by_regions(by_P: DictConfig, P: int) -> float:
-    """Resolver `by_regions`: the entry for P sub-regions, else the default."""
-    return by_P.get(P, by_P.default)
-
-
-def statistics_norm(n_init: int, scalar_weight: float) -> float:
-    """Resolver `statistics_norm`: the norm that few messages of a private prior exceed, in units of the scale."""
-    return Statistics(scalar_weight=scalar_weight).usual_norm(n_init)
-
-
-OmegaConf.register_new_resolver("by_regions", by_regions, replace=True)
-OmegaConf.register_new_resolver("statistics_norm", statistics_norm, replace=True)
-OmegaConf.register_new_resolver("draw_norm", usual_norm, replace=True)
+_RESOLVERS: dict[str, Callable[..., float]] = {
+    "by_regions": lambda by_P, P: by_P.get(P, by_P.default),  # the entry for P sub-regions, else the default
+    # the norm that few messages of a private prior exceed, in units of the scale
+    "statistics_norm": lambda n_init, weight: Statistics(scalar_weight=weight).usual_norm(n_init),
+    "draw_norm": usual_norm,
+}
+for _name, _resolver in _RESOLVERS.items():
+    OmegaConf.register_new_resolver(_name, _resolver, replace=True)
 
 
 class AddedFolders(SearchPathPlugin):
@@ -78,11 +73,11 @@ def compose_command_line(overrides: Sequence[str], multirun: bool = False) -> Di
     own: Any = OmegaConf.to_container(cfg.hydra)
     check_targets({"hydra": own}, ["hydra", *allowed_names(cfg.get("allow") or ())])
     for name in ("job_logging", "hydra_logging"):
-        for parts in (own[name] or {}).values():
-            for part in parts.values() if isinstance(parts, dict) else ():
-                kind = part.get("()", part.get("class", "logging.")) if isinstance(part, dict) else "logging."
-                if "()" in (part if isinstance(part, dict) else ()) or not str(kind).startswith("logging."):
-                    raise ValueError(f"hydra.{name} must use the classes of logging, got {kind!r}")
+        groups = [parts for parts in (own[name] or {}).values() if isinstance(parts, dict)]
+        for part in (part for parts in groups for part in parts.values() if isinstance(part, dict)):
+            kind = part.get("()", part.get("class", "logging."))
+            if "()" in part or not str(kind).startswith("logging."):
+                raise ValueError(f"hydra.{name} must use the classes of logging, got {kind!r}")
     return cfg
 
 
@@ -123,4 +118,4 @@ class Composer:
 def composed(overrides: Sequence[str] = ()) -> DictConfig:
     """The configuration of `runners.run` with these overrides. Raises HydraException for ones that do not compose."""
     with composing():
-        return hydra.compose("config", overrides=list(overrides))
+        return hydra.compose("config", list(overrides))
