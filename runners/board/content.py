@@ -148,9 +148,9 @@ def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
     found = [r.curve for r in setting.readings if r.phase in _COUNTED and r.curve is not None]
     if not found:
         return None
-    by_round = pd.concat(found).groupby(level=0)
+    by_round = pd.concat([pd.DataFrame(curve, dtype=float) for curve in found]).groupby("round")
     epsilon, metric = by_round["epsilon"].max(), by_round["mean"]
-    columns = {"round": epsilon.index.tolist(), "epsilon": list(map(_number, epsilon))}
+    columns = {"round": epsilon.index.astype(int).tolist(), "epsilon": list(map(_number, epsilon))}
     if visible:
         means, errors = (list(map(_number, column)) for column in (metric.mean(), metric.sem()))
         columns |= {"mean": means, "se": errors, "n": metric.count().tolist()}

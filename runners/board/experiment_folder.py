@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from runners.board.trial_reading import TrialReading, UnreadableFile, epsilon_curve, limits_in_config, read_trial
 from runners.identity.places import labelled_folders
 from runners.record.run_folder import RunFolder
@@ -41,7 +39,7 @@ class ExperimentFolder:
         self._listed: object = None  # the folders of which `_trials` is the list
         self._folders: dict[tuple[str, int], RunFolder] = {}  # by key of a trial
         self._finished: dict[Path, tuple[object, TrialReading]] = {}
-        self._epsilons: dict[tuple[str, float | None, int | None], pd.Series] = {}
+        self._epsilons: dict[tuple[object, ...], list[float | None]] = {}
         self._limits: dict[str, dict[str, Any]] = {}
 
     def read(self) -> list[ReadSetting]:
@@ -113,13 +111,13 @@ class ExperimentFolder:
         if reading.curve is None or reading.rounds is None or reading.epsilon == math.inf:
             return reading
         # epsilon follows from the settings and the number of charges: seeds that agree in both share one file's content
-        key = trial.setting, reading.epsilon, reading.n_charges
+        key = trial.setting, reading.rounds, reading.epsilon, reading.n_charges
         if key not in self._epsilons:
             try:
                 self._epsilons[key] = epsilon_curve(folder / "server.parquet", reading.rounds, reading.n_charges)
             except UnreadableFile as error:
                 return replace(reading, fault=str(error))
-        return replace(reading, curve=reading.curve.assign(epsilon=self._epsilons[key]))
+        return replace(reading, curve={**reading.curve, "epsilon": self._epsilons[key]})
 
 
 def experiments_in(path: Path) -> list[Path]:

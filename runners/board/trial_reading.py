@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
 import pyarrow.parquet as pq
 import yaml
 
@@ -52,10 +51,10 @@ class TrialFacts:
 class TrialReading:
     """The files of one trial at one moment.
 
-    mean: the metric after `round`. epsilon: spent so far, inf if there is no finite one, None if not known. curve: the
-    columns `mean` and `epsilon`, spent before the round, at the shown rounds as far as the run is; NaN where unknown.
-    changed: the time of the newest file. fault: a sentence about a file that cannot be read. quantiles: of the final
-    metric over the agents by percent, of a finished run with many agents.
+    mean: the metric after `round`. epsilon: spent so far, inf if there is no finite one, None if not known. curve:
+    lists `round`, as far as the run is, `mean`, and `epsilon`, spent before the round; None where unknown. changed: the
+    time of the newest file. fault: a sentence about a file that cannot be read. quantiles: of the final metric over the
+    agents by percent, of a finished run with many agents.
     """
 
     phase: BoardPhase
@@ -64,7 +63,7 @@ class TrialReading:
     rounds: int | None = None
     mean: float | None = None
     epsilon: float | None = None
-    curve: pd.DataFrame | None = None
+    curve: dict[str, list[Any]] | None = None
     n_charges: int | None = None
     error: str | None = None
     changed: float | None = None
@@ -138,7 +137,7 @@ def limits_in_config(path: Path) -> dict[str, float | None]:
         return {}
 
 
-def epsilon_curve(path: Path, rounds: int, n_charges: int | None) -> pd.Series:
+def epsilon_curve(path: Path, rounds: int, n_charges: int | None) -> list[float | None]:
     """Epsilon before each of the shown rounds of a finished run, from its server.parquet.
 
     Unknown before the first release where the ledger holds more of them than this run made. Raises UnreadableFile.
@@ -151,8 +150,7 @@ def epsilon_curve(path: Path, rounds: int, n_charges: int | None) -> pd.Series:
     except Exception as error:  # of many kinds: the format is pyarrow's
         raise UnreadableFile(f"{path.name} cannot be read: no curve against epsilon ({short(error)})") from error
     first = 0.0 if n_charges is None or n_charges <= len(sent) else None
-    shown = shown_rounds(rounds)
-    return pd.Series(epsilon_before(shown, sent, spent, first), shown, float)
+    return epsilon_before(shown_rounds(rounds), sent, spent, first)
 
 
 def _finished(summary: dict[str, Any], changed: float) -> TrialReading:
@@ -196,7 +194,7 @@ def _begun(trial: Trial, folder: RunFolder) -> TrialReading:
     )
 
 
-def _curve(given: Any, rounds: int, reached: int) -> pd.DataFrame | None:
+def _curve(given: Any, rounds: int, reached: int) -> dict[str, list[Any]] | None:
     """The shown rounds of a curve with lists `round`, `mean` and perhaps `epsilon`; None if there is none."""
     if not isinstance(given, dict) or not all(isinstance(given.get(name), list) for name in ("round", "mean")):
         return None
@@ -207,4 +205,4 @@ def _curve(given: Any, rounds: int, reached: int) -> pd.DataFrame | None:
         column = given[name] if isinstance(given.get(name), list) else []
         return [number(column[at[t]]) if at.get(t, len(column)) < len(column) else None for t in shown]
 
-    return pd.DataFrame({"mean": values("mean"), "epsilon": values("epsilon")}, shown, dtype=float)
+    return {"round": shown, "mean": values("mean"), "epsilon": values("epsilon")}

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dpfbo.formats.bounded import MOST_RECORD, read_plain
 from dpfbo.formats.files import replace_file
+from runners.record.run_folder import read_object
 
 NOTE = "wandb.json"
 _DIGITS = 10  # hexadecimal digits of an id that say which run folder it belongs to
@@ -38,8 +38,8 @@ class WandbNote:
 def read_note(run_dir: Path) -> WandbNote | None:
     """The note of a run folder; None if there is none to read."""
     try:
-        return WandbNote(**json.loads(read_plain(run_dir / NOTE, MOST_RECORD)))
-    except (OSError, ValueError, TypeError):
+        return WandbNote(**(read_object(run_dir / NOTE) or {}))
+    except TypeError:
         return None
 
 

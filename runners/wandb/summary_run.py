@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from dpfbo.formats.bounded import MOST_RECORD, read_plain
 from dpfbo.formats.files import replace_file
 from dpfbo.formats.words import delta_in_symbols, metric_in_words, neighbours
 from runners.record.picture import DECADE, DPI, LOOK
+from runners.record.run_folder import read_object
 from runners.wandb import attempts, layout
 from runners.wandb.finished_runs import RunOnDisk, SettingResult, results_of, settings_table
 from runners.wandb.tracker import open_run, table
@@ -43,7 +43,7 @@ def log_summary(experiment: Path, runs: Sequence[RunOnDisk], mode: str, again: b
         rows = settings_table(results)
         claims = _claims(experiment) if all(result.shown for result in results) else []  # they quote metrics
         digest = sha256(json.dumps([rows, claims, mode]).encode()).hexdigest()
-        known = _note(experiment)  # of the last summary run: its id, and a digest of what it shows
+        known = read_object(experiment / "wandb" / NOTE) or {}  # the last one's id, and a digest of what it shows
         if known.get("digest") == digest and not again:
             return False
         id = known.get("id") or "sweep" + uuid.uuid4().hex[:11]
@@ -113,7 +113,8 @@ def draw(results: Sequence[SettingResult], path: Path) -> Path:
                 bar = None if np.isnan(error[-1]) else error[-1]
                 right.errorbar(result.final_epsilon, mean[-1], bar, color=colour, marker=marker, capsize=3)
         seeds = sorted({len(result.runs) for result in results})
-        over = "one seed" if seeds == [1] else f"mean ± standard error over {' to '.join(map(str, seeds))} seeds"
+        some = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else seeds[0]
+        over = "one seed" if seeds == [1] else f"mean ± standard error over {some} seeds"
         left.set(xlabel="round t", ylabel=f"{metric_in_words(summary['metric'])}\n({over})")
         left.xaxis.set_major_locator(MaxNLocator(integer=True))
         right.set_xlabel(_of_epsilon(results))
@@ -145,24 +146,15 @@ def _of_epsilon(results: Sequence[SettingResult]) -> str:
 
 
 def _claims(experiment: Path) -> list[dict[str, Any]]:
-    """The judged claims about the experiment, as text; none if the file is not there."""
+    """The judged claims about the experiment, as text; none if there is no file with them."""
 
     def text(value: Any) -> str | None:
         return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
-    try:
-        found = json.loads(read_plain(experiment / CLAIMS_FILE, MOST_RECORD))["findings"]
-        names = list(dict.fromkeys(key for claim in found for key in claim))
-        return [{name: text(claim.get(name)) for name in names} for claim in found]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        logger.warning("%s cannot be read: %s", experiment / CLAIMS_FILE, error)
-        return []
-
-
-def _note(experiment: Path) -> dict[str, str]:
-    try:
-        return dict(json.loads(read_plain(experiment / "wandb" / NOTE, MOST_RECORD)))
-    except (OSError, ValueError, TypeError):
-        return {}
+    path = experiment / CLAIMS_FILE
+    found = (read_object(path) or {}).get("findings")
+    if not isinstance(found, list) and path.exists():
+        logger.warning("%s cannot be read: it holds no list of findings", path)
+    claims = [claim for claim in found if isinstance(claim, dict)] if isinstance(found, list) else []
+    names = dict.fromkeys(key for claim in claims for key in claim)
+    return [{name: text(claim.get(name)) for name in names} for claim in claims]
