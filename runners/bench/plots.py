@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from runners.bench.measurement import FLOOR_MB, NOT_COUNTED, BenchPanel, Findings, Measurement
-from runners.record.picture import DPI, LOOK
+from runners.record.look import DPI, LOOK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
