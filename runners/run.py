@@ -17,7 +17,7 @@ from runners import replay
 from runners.compose.composition import Composition, checked, is_complete
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import compose_command_line, composing
-from runners.compose.overrides import no_setting, one_sentence, quoted, unknown_name
+from runners.compose.overrides import no_setting, one_sentence, quoted
 from runners.private_apis import option_names, parse_command_line, run_composed
 from runners.record.terminal import RoundProgress, end, print_summary
 from runners.recorded_run import finished_before, record_run
@@ -83,8 +83,6 @@ def start(arguments: list[str]) -> None:
         end(no_setting(word), 2)
     options = parse_command_line(arguments)
     shows_words = options.help or options.hydra_help or options.info or options.shell_completion
-    for sentence in filter(None, map(unknown_name, options.overrides if options.multirun else ())):
-        end(sentence, 2)
     with composing():
         try:
             cfg = None if shows_words else compose_command_line(options.overrides, bool(options.multirun))

@@ -354,15 +354,6 @@ def test_runs_in_one_process_are_separate(tmp_path: Path, messages: Callable[[],
     assert messages() == []
 
 
-def test_figure_that_cannot_be_drawn_still_closes_the_run(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
-    tracker = WandbTracker()
-    start(tracker, tmp_path)
-    tracker.finish(SUMMARY, lambda path: None)
-    assert [exit.exit_code for exit in of_kind(tmp_path, "exit")] == [0]
-    assert summary_of(tmp_path)["final_regret"] == 0.25
-    assert len(messages()) == 1
-
-
 @pytest.mark.parametrize("blocked", ["result", "result/wandb"])
 def test_file_in_the_way(tmp_path: Path, messages: Callable[[], list[str]], blocked: str) -> None:
     (tmp_path / blocked).parent.mkdir(exist_ok=True)
