@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpfbo.formats.words import delta_in_symbols, metric_in_words, neighbours
-from runners.record.picture import DECADE, DPI, LOOK
+from runners.record.look import DECADE, DPI, LOOK
 from runners.wandb.finished_runs import SettingResult
 
 if TYPE_CHECKING:

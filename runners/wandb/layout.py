@@ -13,7 +13,7 @@ from dpfbo.formats.round_metrics import REGRET
 # end, has no prefix, so that both sections come first, in either order of capitals ("figures" is the next), and the
 # hidden `round`, which some versions show, comes after "regret_...". Epsilon also has its own chart.
 TRADE_OFF, END_POINT = "regret_vs_epsilon", "final_regret_vs_epsilon"
-EPSILON, FIGURE, BEST = "privacy/epsilon", "figures/regret", "best_configurations"
+EPSILON, BEST = "privacy/epsilon", "best_configurations"
 
 # (metric, horizontal axis, value in the table of runs). No metric may match two lines: W&B takes one definition only.
 # The regret belongs to the best query so far, so its last value is also its best one.

@@ -45,7 +45,6 @@ def build(experiment: str, project: str, entity: str) -> Any:
         "Regret over the agents": [_line(f"{name.removeprefix('regret/')} of the agents", name) for name in QUANTILES],
         "Server": [_line(name, f"server/{name}") for name in SERVER],
         "Seconds": [_line(name, f"seconds/{name}") for name in PHASES],
-        "Runs": [wr.MediaBrowser(title="each run", media_keys=[layout.FIGURE])],
     }
     filters = [expr.Metric("Group") == experiment]
     return ws.Workspace(
