@@ -39,11 +39,6 @@ class RoundLog(Sequence[RoundRecord]):
         while self.read_back is not None and self._bytes > MOST_BYTES and len(self._newest) > 1:
             self._bytes -= self._newest.popleft().bytes
 
-    @property
-    def in_memory(self) -> bool:
-        """True if no record has to be read back."""
-        return len(self._newest) == len(self)
-
     def __len__(self) -> int:
         return len(self.means)
 

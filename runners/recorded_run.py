@@ -27,7 +27,6 @@ from runners.identity import finished
 from runners.identity.places import check_noise_of_other_lengths, note_lineage, run_folder_of
 from runners.identity.resumption import resumed
 from runners.identity.setting import RunIdentity
-from runners.record import picture
 from runners.record.best_found import SUMMARY_AGENTS, best_found
 from runners.record.config_text import config_text
 from runners.record.curve_points import epsilon_before, shown_rounds
@@ -132,7 +131,7 @@ def record_run(
                 folder.note_failure(str(error), error)
             raise
         checkpoint.clear()
-    tracker.finish(summary, lambda path: picture.draw(summary, path))
+    tracker.finish(summary)
     return summary, folder.path
 
 
@@ -214,7 +213,6 @@ def _outcome(experiment: Experiment, result: Result, spent: Spent) -> dict[str, 
         "normalized": getattr(experiment.settings.algorithm, "message_normalize", False),
         **counts,
         "seconds": {**result.seconds, "total": sum(result.seconds.values())},
-        "objective_processes": getattr(problem, "n_jobs", None),
         "best": best,
         "commit": commit(),
         "environment": environment(),

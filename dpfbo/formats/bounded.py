@@ -49,10 +49,7 @@ def read_plain(path: Path, most: int = MOST_RECORD) -> bytes:
 
 
 def unpacked(path: Path, most: int) -> bytes:
-    """The content of a file that may be compressed, as the end of its name says: .gz, .bz2, .xz, or .zip of one file.
-
-    Raises ValueError if it unpacks to more than `most` bytes.
-    """
+    """The content of a file that may be compressed: .gz, .bz2, .xz, .zip of one file. Raises ValueError as above."""
     if path.suffix == ".zip":
         with opened_zip(path) as archive:
             if len(names := archive.namelist()) != 1:

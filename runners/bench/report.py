@@ -9,7 +9,7 @@ import pandas as pd
 
 from runners.bench.fresh_process import Timed
 from runners.bench.suites import BenchCase
-from runners.record.picture import DPI, LOOK
+from runners.record.look import DPI, LOOK
 
 NOT_COUNTED = ("objective", "set-up")  # phases that `time` leaves out
 

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
-from dpfbo.formats.bounded import plain
-from runners.record.config_text import read_config
+from dpfbo.formats.bounded import plain, read_yaml
 
 SUMMARY_AGENTS = 100  # most agents whose best queries a summary lists
 
@@ -59,7 +58,7 @@ def best_in(folder: Path) -> pa.Table:
     """`best_found` of a finished run in its folder. Raises OSError or ValueError for one without readable files."""
     config = folder / "config.yaml"
     try:
-        maximize = read_config(config)["problem"].get("maximize", True) is not False
+        maximize = read_yaml(config)["problem"].get("maximize", True) is not False
     except (yaml.YAMLError, LookupError, TypeError, AttributeError, RecursionError) as error:
         said = " ".join(str(error).split())
         raise ValueError(f"{config} cannot be read ({said}): delete its folder and run it again") from error

@@ -13,7 +13,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from runners.record import picture
 from runners.record.run_folder import ResultsError, RunFolder
 from runners.wandb.attempts import read_note
 from runners.wandb.finished_runs import DAMAGED, RunOnDisk, finished_runs
@@ -46,7 +45,7 @@ def log_run(run: RunOnDisk, mode: str) -> None:
     )  # fmt: skip
     for number, metrics in enumerate(run.rounds()):
         tracker.log_round(number, metrics)
-    tracker.finish(summary, lambda path: picture.draw(summary, path))
+    tracker.finish(summary)
 
 
 def log_experiment(

@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
-from dpfbo.formats.bounded import MOST_RECORD, plain, read_plain
+from dpfbo.formats.bounded import MOST_RECORD, plain, read_plain, read_yaml
 from dpfbo.formats.record_tables import SERVER_SCHEMA, released
 from dpfbo.formats.words import delta_in_words
-from runners.record.config_text import read_config
 from runners.wandb import layout
 from runners.wandb.attempts import read_note
 from runners.wandb.layout import Metrics
@@ -37,7 +36,7 @@ class RunOnDisk:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        return read_config(self.folder / "config.yaml")
+        return read_yaml(self.folder / "config.yaml")
 
     @property
     def is_real(self) -> bool:

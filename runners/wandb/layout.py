@@ -16,7 +16,7 @@ QUANTILES = {"regret/q10": 0.1, "regret/median": 0.5, "regret/q90": 0.9}  # over
 SERVER, SECONDS = "server/", "seconds/"  # and a column of server.parquet, or a phase of a round
 SERVER_METRICS = [SERVER + name for name in SERVER_SCHEMA.names if name not in ("round", "epsilon")]
 PHASES = [SECONDS + phase for phase in ("objective", "message", "server", "acquisition", "own_draw")]  # with a panel
-EPSILON, FIGURE, BEST = "privacy/epsilon", "figures/regret", "best_configurations"
+EPSILON, BEST = "privacy/epsilon", "best_configurations"
 FINAL_REGRET, FINAL_EPSILON = "final_regret", "final_epsilon"  # the table of runs sorts by names without a slash only
 SETTINGS, CLAIMS, FRONTIER = "settings", "claims", "figures/frontier"  # of the summary of an experiment
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from dpfbo.formats.files import replace_file
 from dpfbo.formats.words import delta_in_symbols, metric_in_words, neighbours
-from runners.record.picture import DECADE, DPI, LOOK
+from runners.record.look import DECADE, DPI, LOOK
 from runners.record.run_folder import read_object
 from runners.wandb import attempts, layout
 from runners.wandb.finished_runs import RunOnDisk, SettingResult, results_of, settings_table

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -108,16 +107,13 @@ class WandbTracker:
         else:
             self._hand_over(lambda: self._log(row))
 
-    def finish(self, summary: dict, draw: Callable[[Path], object] | None = None) -> None:
-        """Close the run as finished, with the scalars of summary.json, nested ones as `outer/inner`.
-
-        draw: writes the figure of the run, a PNG file, to a path; not called without a W&B run.
-        """
+    def finish(self, summary: dict) -> None:
+        """Close the run as finished, with the scalars of summary.json, nested ones as `outer/inner`."""
 
         def record() -> None:
             self._run.summary.update(layout.summary_of(summary, self._released_only))
             if not self._released_only:
-                _show_end(self._run, summary, draw)
+                _show_end(self._run, summary)
 
         self._close(record, exit_code=0)
 
@@ -235,8 +231,8 @@ def table(rows: Sequence[dict[str, Any]]) -> wandb.Table:
     return wandb.Table(columns=columns, data=[list(row.values()) for row in rows], allow_mixed_types=True)
 
 
-def _show_end(run: wandb.Run, summary: dict[str, Any], draw: Callable[[Path], object] | None) -> None:
-    """Log the end point of a run, if both its coordinates are finite, its figure, and the best query of each agent."""
+def _show_end(run: wandb.Run, summary: dict[str, Any]) -> None:
+    """Log the end point of a run, if both its coordinates are finite, and the best query of each agent."""
     import wandb
 
     point = layout.end_point(summary)
@@ -246,10 +242,5 @@ def _show_end(run: wandb.Run, summary: dict[str, Any], draw: Callable[[Path], ob
         data = table([{"epsilon": point[layout.FINAL_EPSILON], "regret": point[layout.FINAL_REGRET]}])
         title = "final regret against epsilon, a point for each run"
         run.log({layout.END_POINT: wandb.plot.scatter(data, "epsilon", "regret", title, split_table=True)})
-    if draw is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "figure.png"
-            draw(path)
-            run.log({layout.FIGURE: wandb.Image(str(path))})  # copies the file
     if best := summary.get("best"):
         run.log({layout.BEST: table(best)})

@@ -48,7 +48,6 @@ def build(experiment: str, project: str, entity: str) -> Any:
         "Regret over the agents": [line(name, f"{name.partition('/')[2]} of the agents") for name in layout.QUANTILES],
         "Server": [line(name) for name in layout.SERVER_METRICS],
         "Seconds": [line(name) for name in layout.PHASES],
-        "Runs": [wr.MediaBrowser(title="each run", media_keys=[layout.FIGURE])],
     }
     filters = [expr.Metric("Group") == experiment]
     return ws.Workspace(

@@ -15,6 +15,7 @@ from runners.recorded_run import record_run
 from runners.sweep.trials import Trial
 from tests.helpers import objectives
 from tests.helpers.compose import compose, setting_hash
+from tests.helpers.data_files import write_mini_landmine
 from tests.helpers.small_runs import QUIET, SMALL, Stop, call, charged
 
 RECORDS = ("rounds.parquet", "server.parquet", "ledger.jsonl")
@@ -224,6 +225,17 @@ def test_the_same_command_shows_the_finished_run(tmp_path, monkeypatch, capsys, 
     assert "finished before, with 6 rounds: nothing is run, and nothing is released" in err and "--again" in err
     assert "epsilon" in out and "results" in out
     assert {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.iterdir()} == before
+
+
+def test_a_finished_run_is_shown_without_its_data(tmp_path, monkeypatch, capsys):
+    data = write_mini_landmine(tmp_path, n_fields=4)
+    settings = ["problem=landmine", "problem.n_agents=4", "problem.n_jobs=1", f"data_dir={data}", "algorithm=ts"]
+    settings += ["rounds=1", "n_init=2", "acquisition.n_candidates=20", f"results_dir={tmp_path / 'results'}"]
+    assert call(monkeypatch, *settings) == 0
+    (data / "landmine" / "LandmineData.mat").unlink()
+    capsys.readouterr()
+    assert call(monkeypatch, *settings) == 0 and "finished before" in capsys.readouterr().err
+    assert call(monkeypatch, *settings, "seed=1") == 1 and "runners.fetch landmine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rng", ["seeded", "os"])

@@ -70,11 +70,8 @@ class AgentActor:
     def __init__(self, settings: FederatedSettings, first: int, last: int, working_directory: str) -> None:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory
 
-    def start(self, history: Sequence[RoundRecord | ray.ObjectRef], observed: RoundRecord | None = None) -> Placement:
-        """Build the agents with the finished rounds, or references to them, see `Shard.restore`.
-
-        A method, because Ray hides the errors of constructors.
-        """
+    def start(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> Placement:
+        """Build the agents, see `Shard.restore`. A method, because Ray hides the errors of constructors."""
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
         self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
@@ -82,7 +79,7 @@ class AgentActor:
             limit_gpu_memory(self._settings.ray.num_gpus)
         ids = torch.arange(*self._range, device=self._device)
         self._shard = Shard(self._experiment.problem, self._experiment.agents, ids, self._settings.executor.threads)
-        self._shard.restore([r if isinstance(r, RoundRecord) else ray.get(r) for r in history], observed)
+        self._shard.restore(history, observed)
         return self.placement()
 
     def placement(self) -> Placement:
