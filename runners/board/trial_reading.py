@@ -10,8 +10,7 @@ from typing import Any, Literal
 import pyarrow.parquet as pq
 import yaml
 
-from dpfbo.formats.bounded import plain, read_plain
-from runners.record.config_text import read_config
+from dpfbo.formats.bounded import plain, read_plain, read_yaml
 from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.run_folder import RunFolder
 from runners.sweep.trials import Phase, Trial, quantiles_in, state
@@ -129,7 +128,7 @@ def read_object(path: Path) -> dict[str, Any]:
 def limits_in_config(path: Path) -> dict[str, float | None]:
     """The limits of epsilon in a config.yaml, as facts; none where they cannot be read."""
     try:
-        privacy = read_config(path)["privacy"]
+        privacy = read_yaml(path)["privacy"]
         budget = privacy.get("budget") or {}
         limits = {f"budget_{name}": number(budget.get(name)) for name in ("epsilon", "delta")}
         return {"target_epsilon": number(privacy.get("epsilon")), **limits}
