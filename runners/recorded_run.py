@@ -78,7 +78,6 @@ def record_run(
     may_go_on = single and folder.path.parent.name != run.names.setting
     with folder.opened(), folder.failures_kept():
         checkpoint = Checkpoint(folder.checkpoint_path, f"{run.names.family} {settings.seed}", _origin(experiment))
-        finished.finish_move(folder)
         summary = finished.summary_of(folder, settings.rounds)
         if summary is not None and not settings.again:
             if (folder.path / finished.SUMMARY).exists():
