@@ -24,9 +24,9 @@ from runners.compose.instantiate import check_function, check_targets
 from runners.identity.setting import RunIdentity
 from runners.record.environment import commit, environment
 from runners.record.run_folder import ResultsError
-from runners.record.terminal import RoundProgress, say_error
+from runners.record.terminal import RoundProgress
 from runners.recorded_run import record_run
-from runners.user_errors import USER_ERRORS
+from runners.user_errors import exit_code
 
 LEDGER = "ledger.jsonl"
 RECORDS = ("rounds.parquet", "server.parquet", LEDGER)
@@ -41,28 +41,25 @@ def main(folder: Path, allow: Sequence[str] = ()) -> int:
 
     allow: packages and modules whose classes and functions its config.yaml may name.
     """
-    try:
-        cfg, summary = recorded(folder, allow, "allow={}")
-        if summary["rng"] != "seeded":
-            raise ResultsError(f"{folder} cannot be repeated: its noise came from the system and is not kept")
-        with tempfile.TemporaryDirectory(prefix="replay") as scratch:
-            cfg.results_dir = scratch
-            composition = Composition.of(cfg)
-            run = RunIdentity.of(composition.given, composition.settings)
-            with suppress(LedgerError):  # the name in the ledger was made before the seed was filled in
-                if (covers := Ledger(folder / LEDGER).covers) is not None:
-                    run = replace(run, names=replace(run.names, family=covers.setting))
-            title, rounds = f"replay {summary['problem']} {summary['algorithm']}", composition.settings.rounds
-            epsilon = composition.experiment.plan.epsilon_of_nothing
-            with RoundProgress(title, rounds, "mean", sys.stderr.isatty(), epsilon) as progress:
-                _, again = record_run(composition, progress, identity=run)
-            found = list(differences(folder, again))
-    except KeyboardInterrupt:
-        say_error("interrupted; nothing was changed")
-        return 130
-    except USER_ERRORS as error:
-        say_error(str(error))
-        return 1
+    return exit_code(lambda: _replay(folder, allow), "interrupted; nothing was changed")
+
+
+def _replay(folder: Path, allow: Sequence[str]) -> int:
+    cfg, summary = recorded(folder, allow, "allow={}")
+    if summary["rng"] != "seeded":
+        raise ResultsError(f"{folder} cannot be repeated: its noise came from the system and is not kept")
+    with tempfile.TemporaryDirectory(prefix="replay") as scratch:
+        cfg.results_dir = scratch
+        composition = Composition.of(cfg)
+        run = RunIdentity.of(composition.given, composition.settings)
+        with suppress(LedgerError):  # the name in the ledger was made before the seed was filled in
+            if (covers := Ledger(folder / LEDGER).covers) is not None:
+                run = replace(run, names=replace(run.names, family=covers.setting))
+        title, rounds = f"replay {summary['problem']} {summary['algorithm']}", composition.settings.rounds
+        epsilon = composition.experiment.plan.epsilon_of_nothing
+        with RoundProgress(title, rounds, "mean", sys.stderr.isatty(), epsilon) as progress:
+            _, again = record_run(composition, progress, identity=run)
+        found = list(differences(folder, again))
     if not found:
         print(f"{folder}: repeated, {', '.join(RECORDS)} are the same to the byte")
         return 0

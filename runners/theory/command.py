@@ -18,10 +18,11 @@ from dpfbo import checks
 from dpfbo.formats.files import replace_text
 from runners.arguments import Parser
 from runners.compose.instantiate import allowed_names
+from runners.record.run_folder import ResultsError
 from runners.record.terminal import say_error
 from runners.sweep.trials import read_plan
 from runners.theory.terms import NoTerms, read, terms
-from runners.user_errors import USER_ERRORS
+from runners.user_errors import USER_ERRORS, exit_code
 
 HELP = """The terms of the paper's Theorem 1 (gamma_t, psi_t, vartheta_t, the clipped set C_t) and the condition of its
 Proposition 1 for finished private runs: upper bounds up to constants and logarithms, beside the regret that was
@@ -74,24 +75,18 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv`; the exit code is 0, 1 if a run cannot be computed, 130 when interrupted."""
     args = _parse(argv)
-    try:
-        checks.positive("--norm-bound", args.norm_bound)
-        allowed_names(args.allow)
-        folder = args.results_dir / args.experiment
-        runs = sorted(path.parent for path in folder.glob("*/*/summary.json"))
-        if not runs:
-            raise ValueError(f"no finished run of {args.experiment!r} in {args.results_dir}")
-        return _compute(runs, {trial.setting: trial.label for trial in read_plan(folder)}, args)
-    except (ValueError, OSError) as error:
-        say_error(str(error))
-        return 1
-    except KeyboardInterrupt:
-        say_error("interrupted")
-        return 130
+    return exit_code(lambda: _run(args))
 
 
-def _compute(runs: Sequence[Path], labels: dict[str, str], args: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace) -> int:
     """Compute the terms of all runs, write each theory.json, and print the table; returns the exit code."""
+    checks.positive("--norm-bound", args.norm_bound)
+    allowed_names(args.allow)
+    experiment = args.results_dir / args.experiment
+    runs = sorted(path.parent for path in experiment.glob("*/*/summary.json"))
+    if not runs:
+        raise ResultsError(f"no finished run of {args.experiment!r} in {args.results_dir}")
+    labels = {trial.setting: trial.label for trial in read_plan(experiment)}
     console, rows, code = Console(stderr=True), [], 0
     said: dict[str, None] = {}  # below the table, once each
     for folder in track(runs, "replaying", console=console, disable=not console.is_terminal, transient=True):
