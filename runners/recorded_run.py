@@ -60,14 +60,11 @@ def record_run(
     single: bool = False,
     identity: RunIdentity | None = None,
 ) -> Recorded:
-    """Build, run and record an experiment; returns its summary and its folder.
+    """Run and record an experiment; a finished run is shown, and an interrupted one goes on after its last round.
 
-    A finished run is not run again, unless by `again`, and then its records are put aside. An interrupted one goes on
-    after its last round. single: no trial of a sweep or a demonstration; its folder has a label in its name, and it
-    goes on from a finished run of fewer rounds. identity: of a run that is repeated; that of the composition unless
-    given.
-    on_round is called for every round, earlier ones included. Raises before any work starts for bad settings, missing
-    data or an unwritable folder; see `Composition`.
+    on_round: called for every round, earlier ones included. single: no trial of a sweep; its folder has a label in its
+    name, and it goes on from a finished run of fewer rounds. identity: that of the composition unless given.
+    Raises before any work starts for missing data or an unwritable folder.
     """
     experiment, settings = composition.experiment, composition.settings
     run = RunIdentity.of(composition.given, settings) if identity is None else identity
@@ -78,7 +75,6 @@ def record_run(
     may_go_on = single and folder.path.parent.name != run.names.setting
     with folder.opened(), folder.failures_kept():
         checkpoint = Checkpoint(folder.checkpoint_path, f"{run.names.family} {settings.seed}", _origin(experiment))
-        finished.finish_move(folder)
         summary = finished.summary_of(folder, settings.rounds)
         if summary is not None and not settings.again:
             if (folder.path / finished.SUMMARY).exists():

@@ -1,7 +1,6 @@
 """python -m runners.run: one experiment from the command line (Hydra)."""
 
 import logging
-import os
 import sys
 from pathlib import Path
 
@@ -96,25 +95,14 @@ def start(arguments: list[str]) -> None:
 
 
 def _is_no_setting(word: str) -> bool:
-    """True for a word that is neither an option of Hydra nor `key=value`, nor `~key`, nor the value of an option."""
+    """True for a word that is neither an option of Hydra nor `key=value`, nor `~key`, nor the value of an option.
+
+    DPFBO_CONF names a folder of files, and no option does.
+    """
     if word.startswith("-"):
-        return word.partition("=")[0] not in option_names()
+        name = word.partition("=")[0]
+        return name not in option_names() or (name.startswith(("--config-", "-c")) and name not in ("--cfg", "-c"))
     return "=" not in word and not word.startswith("~") and word not in ("job", "hydra", "all")
-
-
-def _with_our_options(arguments: list[str]) -> list[str]:
-    """The command line without --again and --config-dir, which become a setting and DPFBO_CONF."""
-    rest, given = [], iter(arguments)
-    for argument in given:
-        name, _, value = argument.partition("=")
-        if name in ("--config-dir", "-cd"):
-            folder = value if "=" in argument else next(given, "")
-            if not folder or "=" in folder:
-                end(f"{name} needs a folder, got {folder!r}", 2)
-            os.environ["DPFBO_CONF"] = folder
-        else:
-            rest.append("again=true" if argument == "--again" else argument)
-    return rest
 
 
 def _replay(arguments: list[str]) -> int:
@@ -132,7 +120,7 @@ def main() -> None:
     logging.getLogger("runners.executor.ray").setLevel(logging.INFO)  # it logs the placement
     if any(word.partition("=")[0] == "--replay" for word in sys.argv[1:]):
         sys.exit(_replay(sys.argv[1:]))
-    sys.argv[1:] = map(quoted, _with_our_options(sys.argv[1:]))
+    sys.argv[1:] = ["again=true" if word == "--again" else quoted(word) for word in sys.argv[1:]]
     start(sys.argv[1:])
 
 

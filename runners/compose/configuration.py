@@ -56,11 +56,8 @@ def composing() -> Iterator[None]:
 def compose_command_line(overrides: Sequence[str], multirun: bool = False) -> DictConfig:
     """The configuration with Hydra's own part, whose launcher, callbacks and loggers are allowed to run.
 
-    Call it while Hydra is initialised (`composing`). With `multirun` it is that of the first run.
-
-    Raises:
-        HydraException: The overrides do not compose.
-        ValueError: A class that Hydra would run is not allowed.
+    Call it while Hydra is initialised (`composing`). With `multirun` it is that of the first run. Raises HydraException
+    for overrides that do not compose, ValueError for a class that Hydra would run and that is not allowed.
     """
     given = [_first(o) if multirun else o.input_line or "" for o in parse_overrides(overrides)]
     cfg = hydra.compose("config", given, return_hydra_config=True)

@@ -16,9 +16,7 @@ SUMMARY_AGENTS = 100  # most agents whose best queries a summary lists
 
 
 def best_found(rounds: Iterable[pa.Table], maximize: bool = True) -> pa.Table:
-    """One row for each agent that has a value.
-
-    A row has the agent's number, the round, the value as the objective returned it, and the parameters.
+    """One row for each agent that has a value: agent, round, the value as the objective returned it, and parameters.
 
     rounds: the rows of rounds.parquet in one table or more, of which one is in memory at a time. Parameters without
     names are x1, x2, ..

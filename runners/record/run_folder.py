@@ -18,7 +18,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -185,25 +185,21 @@ class RunFolder:
             return not isinstance(error, FileNotFoundError)
         return False
 
-    def _has_charges(self) -> bool:
-        from dpfbo.privacy.ledger import Ledger, LedgerError  # imports torch, which watching a sweep does without
-
+    def _is_charged(self) -> bool:
         try:
-            return bool(Ledger(self.ledger_path).charges)
-        except (OSError, LedgerError):
+            return self.ledger_path.exists() and b'"digest"' in read_plain(self.ledger_path)
+        except (OSError, ValueError):
             return True
 
     def _remove_empty(self, folders: Sequence[Path]) -> None:
         """Remove a ledger without charges that is alone in its folder, then those of `folders` that are empty."""
         names = {path.name for path in self.path.iterdir()}
-        if names <= {"ledger.jsonl", "lineage.json"} and not (names and self._has_charges()):
+        if names <= {"ledger.jsonl", "lineage.json"} and not self._is_charged():
             for name in names:
                 (self.path / name).unlink()
-        for folder in folders:
-            try:
+        with suppress(OSError):
+            for folder in folders:
                 folder.rmdir()
-            except OSError:
-                return
 
 
 def _write_row_groups(tables: Iterable[pa.Table], file: BinaryIO) -> None:

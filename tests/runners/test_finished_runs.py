@@ -158,15 +158,19 @@ def test_a_ledger_of_an_earlier_repetition_must_be_there(tmp_path):
         single(tmp_path, *settings)
 
 
-def test_records_half_put_aside_are_put_aside_whole(tmp_path, monkeypatch):
+@pytest.mark.parametrize("step", ["link", "rename"])
+def test_records_half_put_aside_are_lost_nowhere(tmp_path, monkeypatch, step):
     _, folder = single(tmp_path, *SMALL)
     first = contents(folder)
     with monkeypatch.context() as broken:
-        broken.setattr(finished, "finish_move", lambda folder: die() if finished._moves(folder) else None)
+        if step == "link":
+            broken.setattr(finished.os, "link", die)
+        else:
+            broken.setattr(finished.Path, step, die)
         with pytest.raises(Stop):
             single(tmp_path, *SMALL, "again=true")
-    (folder / "config.yaml").rename(folder / "earlier" / ".1" / "config.yaml")  # some of it was done
-    single(tmp_path, *SMALL)
+    assert finished.summary_of(RunFolder(folder)) is not None and contents(folder) == first
+    single(tmp_path, *SMALL, "again=true")
     earlier = folder / "earlier" / "1"
     assert contents(earlier) == first == contents(folder)
     assert {"config.yaml", "summary.json"} <= {path.name for path in earlier.iterdir()}

@@ -1,9 +1,11 @@
 """The Ray actors of a federated run: agent actors with some agents each, and the server actor."""
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -46,19 +48,13 @@ class AgentReport:
 
 
 @contextmanager
-def _failures() -> Iterator[list[tuple[str, str]]]:
+def _failures() -> Iterator[list[logging.LogRecord]]:
     """Collect the failed evaluations within this block; the driver tells them, and has the run folder."""
-    found: list[tuple[str, str]] = []
-
-    class Collected(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            found.append((record.getMessage(), getattr(record, "traceback", "")))
-
-    log, handler = logging.getLogger(PROBLEMS), Collected()
+    log, handler = logging.getLogger(PROBLEMS), BufferingHandler(sys.maxsize)
     log.addHandler(handler)
     log.propagate = False
     try:
-        yield found
+        yield handler.buffer
     finally:
         log.removeHandler(handler)
 
@@ -91,8 +87,9 @@ class AgentActor:
         self._shard.take_seconds()
         with _failures() as failures:
             turn = self._shard.step(t, broadcast, send)
+        said = [(record.getMessage(), getattr(record, "traceback", "")) for record in failures]
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
-        return AgentReport(t, packed(turn.record), self._shard.take_seconds(), failures), sent
+        return AgentReport(t, packed(turn.record), self._shard.take_seconds(), said), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor, summation: Summation) -> PartialSum:
         """The part of these agents in the joint vector (P x M) of round t."""

@@ -54,7 +54,7 @@ from runners.wandb.tracker import WandbTracker
 tracker = WandbTracker(mode="disabled")
 tracker.start({}, Path(sys.argv[1]), "run", "sweep", [])
 tracker.log_round(0, {"regret/mean": 1.0})
-tracker.finish({"delta": 1e-5}, lambda path: path.unlink())
+tracker.finish({"delta": 1e-5})
 tracker.fail("never mind")
 assert "wandb" not in sys.modules
 """
@@ -368,7 +368,7 @@ def test_next_run_after_a_failed_one_is_tracked(tmp_path: Path, messages: Callab
     (tmp_path / "blocked").write_text("")
     whole_run(WandbTracker(), tmp_path / "blocked")
     whole_run(WandbTracker(), tmp_path / "free")
-    assert len(of_kind(tmp_path / "free", "history")) == 5
+    assert len(of_kind(tmp_path / "free", "history")) == 4
     assert len(messages()) == 1
 
 
@@ -467,7 +467,7 @@ def test_rounds_do_not_wait_for_wandb(tmp_path: Path, monkeypatch: pytest.Monkey
     assert logged == []
     release.set()
     tracker.finish({})
-    assert logged == [0, 1, 2, 3]
+    assert logged == [0, 1, 2, 3, 4]
 
 
 def test_service_that_dies(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
@@ -483,7 +483,7 @@ def test_service_that_dies(tmp_path: Path, messages: Callable[[], list[str]]) ->
     tracker.finish({})
     assert len(messages()) == 1
     whole_run(WandbTracker(), tmp_path / "b")
-    assert len(of_kind(tmp_path / "b", "history")) == 5
+    assert len(of_kind(tmp_path / "b", "history")) == 4
     assert len(messages()) == 1
 
 
@@ -633,7 +633,6 @@ def test_a_real_deployment_shows_what_is_released_and_nothing_else(tmp_path, sho
     assert config_of(tmp_path)["problem"] == ({"name": "property"} if released_only else problem)
     (run,) = of_kind(tmp_path, "run")
     assert ("released" if released_only else "simulation") in run.tags
-    assert bool(list(tmp_path.rglob("*.png"))) != released_only
     private = config is REAL and not released_only  # for their owner alone
     assert ((tmp_path / "wandb").stat().st_mode & 0o077 == 0) == private
     tables = [json.loads(path.read_text()) for path in tmp_path.rglob("best_configurations*.table.json")]
