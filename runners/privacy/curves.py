@@ -15,7 +15,7 @@ from dpfbo.formats.files import replace_file
 from dpfbo.formats.words import delta_in_symbols
 from dpfbo.privacy.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
 from runners.privacy.planner import PlannedRun
-from runners.record import picture
+from runners.record import look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ LOOKS = {  # of accountants: no green or red, which would praise or warn, and no
     "fixed_size": ("#AA4499", "-.", "D"),
 }  # fmt: skip
 LABELS = {"z": "noise multiplier z", "q": "sampling probability q", "rounds": "rounds T"}
-_LOOK = {**picture.LOOK, "legend.frameon": False, "pdf.fonttype": 42}
+_LOOK = {**look.LOOK, "legend.frameon": False, "pdf.fonttype": 42}
 
 
 @dataclass(frozen=True)

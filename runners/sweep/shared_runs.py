@@ -11,8 +11,9 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from dpfbo.formats.bounded import read_yaml
 from runners.compose.conf_folder import CONF
-from runners.record.config_text import config_text, read_config
+from runners.record.config_text import config_text
 from runners.record.run_folder import ResultsError, RunFolder
 from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, plan
 from runners.sweep.trials import FAILURE, Phase, Trial, TrialState, state, write_plan
@@ -131,7 +132,7 @@ def copy(source: Path, target: RunFolder) -> None:
 
     It replaces an unfinished run there, and its summary is written last.
     """
-    config = read_config(source / "config.yaml")
+    config = read_yaml(source / "config.yaml")
     summary = json.loads((source / "summary.json").read_bytes())
     if summary.get("rng") != "seeded":
         raise ResultsError(f"{source} is a real run, and its releases happened once")
