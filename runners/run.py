@@ -26,8 +26,7 @@ _FINISHED = (
     "finished before, with {rounds} rounds: nothing is run, and nothing is released. "
     "More rounds=… go on there; --again runs it anew"
 )
-
-
+_NO_OPTIONS = {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}  # of Hydra's: see DPFBO_CONF
 _INTERRUPTED = "interrupted; the same command goes on after the last round, and the ledger holds every broadcast"
 
 
@@ -98,13 +97,9 @@ def start(arguments: list[str]) -> None:
 
 
 def _is_no_setting(word: str) -> bool:
-    """True for a word that is neither an option of Hydra nor `key=value`, nor `~key`, nor the value of an option.
-
-    DPFBO_CONF names a folder of files, and no option does.
-    """
+    """True for a word that is neither an option of Hydra nor `key=value`, nor `~key`, nor the value of an option."""
     if word.startswith("-"):
-        name = word.partition("=")[0]
-        return name not in option_names() or (name.startswith(("--config-", "-c")) and name not in ("--cfg", "-c"))
+        return word.partition("=")[0] not in option_names() - _NO_OPTIONS
     return "=" not in word and not word.startswith("~") and word not in ("job", "hydra", "all")
 
 
