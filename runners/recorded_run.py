@@ -13,7 +13,6 @@ from omegaconf import DictConfig
 
 from dpfbo import tables
 from dpfbo.checkpoint import Checkpoint, RunOrigin
-from dpfbo.formats.round_metrics import QUANTILES, regret_metrics, server_metrics
 from dpfbo.formats.summary import PERCENT
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.coverage import LedgerCoverage
@@ -33,6 +32,7 @@ from runners.record.config_text import config_text
 from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.environment import commit, environment
 from runners.record.run_folder import Progress
+from runners.wandb.layout import QUANTILES, SECONDS, regret_metrics, server_metrics
 from runners.wandb.tracker import WandbTracker
 
 MANY_AGENTS = 1000  # of more, the summary tells quantiles of the final metric
@@ -236,7 +236,7 @@ def _spread(result: Result) -> dict[str, Any]:
 def _metrics(done: Round) -> dict[str, float | None]:
     """The metrics of one round, for a tracker."""
     metrics = regret_metrics(done.agents.mean, done.agents.quantiles([*QUANTILES.values()]))
-    metrics |= {f"seconds/{phase}": seconds for phase, seconds in done.seconds.items()}
+    metrics |= {SECONDS + phase: seconds for phase, seconds in done.seconds.items()}
     if done.server is not None:
         metrics |= server_metrics(tables.server_row(done.server, done.diagnostics))
     return metrics
