@@ -103,7 +103,7 @@ def record_run(
             for round in checkpoint.rounds(done):
                 result.add(round)
             with deployed(experiment, folder, result) as deployment:
-                title, tags = "-".join(map(str, (facts[key] for key in _TITLE))), [facts[key] for key in _TITLE[:2]]
+                title, tags = "-".join(str(facts[key]) for key in _TITLE), [facts["problem"], facts["algorithm"]]
                 tracker.start(
                     composition.recorded, folder.path, title, settings.experiment_name, tags, commit(), before,
                     run.names.setting, run.label, folder=folder.path.parents[1],

@@ -20,36 +20,38 @@ from runners.compose.overrides import no_setting, one_sentence, quoted
 from runners.private_apis import option_names, parse_command_line, run_composed
 from runners.record.terminal import RoundProgress, end, print_summary
 from runners.recorded_run import finished_before, record_run
-from runners.user_errors import USER_ERRORS
+from runners.user_errors import exit_code
 
 _FINISHED = (
     "finished before, with {rounds} rounds: nothing is run, and nothing is released. "
     "More rounds=… go on there; --again runs it anew"
 )
+_NO_OPTIONS = {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}  # of Hydra's: see DPFBO_CONF
+_INTERRUPTED = "interrupted; the same command goes on after the last round, and the ledger holds every broadcast"
 
 
 def run(cfg: DictConfig) -> None:
     """Run the composed experiment; exit code 0, 1 for an error, 130 when interrupted."""
-    try:
-        check_is_a_run(cfg)
-        warn_about_ignored_privacy(cfg)
+    if code := exit_code(lambda: _run(cfg), _INTERRUPTED):
+        sys.exit(code)
+
+
+def _run(cfg: DictConfig) -> None:
+    check_is_a_run(cfg)
+    warn_about_ignored_privacy(cfg)
+    given, settings = checked(cfg)
+    ready = finished_before(given, settings, single=True) if is_complete(settings) else None
+    if ready is None:
+        composition = Composition.of(cfg)
+        ready = finished_before(composition.given, composition.settings, single=True)
+    if ready is None:
         title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
-        plain = checked(cfg)
-        ready = finished_before(*plain, single=True) if is_complete(plain[1]) else None
-        if ready is None:
-            composition = Composition.of(cfg)
-            ready = finished_before(composition.given, composition.settings, single=True)
-        if ready is None:
-            epsilon = composition.experiment.plan.epsilon_of_nothing
-            with RoundProgress(title, composition.settings.rounds, "mean", bool(cfg.progress), epsilon) as progress:
-                summary, folder = record_run(composition, progress, single=True)
-        else:
-            summary, folder = ready
-            print(_FINISHED.format(rounds=summary["rounds"]), file=sys.stderr)
-    except KeyboardInterrupt:
-        end("interrupted; the same command goes on after the last round, and the ledger holds every broadcast", 130)
-    except USER_ERRORS as error:
-        end(str(error), 1)
+        epsilon = composition.experiment.plan.epsilon_of_nothing
+        with RoundProgress(title, settings.rounds, "mean", bool(cfg.progress), epsilon) as progress:
+            summary, folder = record_run(composition, progress, single=True)
+    else:
+        summary, folder = ready
+        print(_FINISHED.format(rounds=summary["rounds"]), file=sys.stderr)
     if cfg.progress:
         print_summary(summary, folder)
 
@@ -95,13 +97,9 @@ def start(arguments: list[str]) -> None:
 
 
 def _is_no_setting(word: str) -> bool:
-    """True for a word that is neither an option of Hydra nor `key=value`, nor `~key`, nor the value of an option.
-
-    DPFBO_CONF names a folder of files, and no option does.
-    """
+    """True for a word that is neither an option of Hydra nor `key=value`, nor `~key`, nor the value of an option."""
     if word.startswith("-"):
-        name = word.partition("=")[0]
-        return name not in option_names() or (name.startswith(("--config-", "-c")) and name not in ("--cfg", "-c"))
+        return word.partition("=")[0] not in option_names() - _NO_OPTIONS
     return "=" not in word and not word.startswith("~") and word not in ("job", "hydra", "all")
 
 

@@ -186,10 +186,13 @@ class RunFolder:
         return False
 
     def _is_charged(self) -> bool:
+        """False if the ledger is absent, or holds at most the line that says which run it is of."""
         try:
-            return self.ledger_path.exists() and b'"digest"' in read_plain(self.ledger_path)
+            content = read_plain(self.ledger_path) if self.ledger_path.exists() else b""
         except (OSError, ValueError):
             return True
+        only_coverage = b'"setting"' in content and b'"digest"' not in content and content.count(b"\n") <= 1
+        return bool(content) and not only_coverage
 
     def _remove_empty(self, folders: Sequence[Path]) -> None:
         """Remove a ledger without charges that is alone in its folder, then those of `folders` that are empty."""

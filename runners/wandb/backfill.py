@@ -6,7 +6,7 @@ only the seconds of each round are not in them (their sums are). `show: auto` me
 
 import importlib.util
 import logging
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,14 +92,6 @@ def log_sweep(experiment: Path, finished: Container[Path], mode: str, console: C
     """Log what is left of a sweep, if W&B is installed: the runs in `finished` that it does not have; a summary."""
     if importlib.util.find_spec("wandb") is not None:
         log_experiment(experiment, mode, only=finished, console=console)
-
-
-def log_copies(source: Path, copies: Iterable[Path], mode: str) -> None:
-    """Log copies of a run in other experiments if W&B has the run itself; what is left, `log_sweep` logs."""
-    if mode != "disabled" and RunOnDisk(source).is_logged:
-        for run in map(RunOnDisk, copies):
-            if not run.is_logged and not _logged(run, mode):
-                return
 
 
 def _logged(run: RunOnDisk, mode: str) -> bool | None:
