@@ -1,8 +1,7 @@
 """Private federated Bayesian optimisation: tensors in, tensors out.
 
 `import dpfbo` gives the names that most programs need: spaces, studies, ask and tell, privacy. Its packages have all
-others: `dpfbo.problems`, `dpfbo.federated`, `dpfbo.gp`, `dpfbo.outsourced`, `dpfbo.privacy`, `dpfbo.space`. Each name
-is imported from its module at its first use.
+others: `dpfbo.problems`, `dpfbo.federated`, `dpfbo.gp`, `dpfbo.outsourced`, `dpfbo.privacy`, `dpfbo.space`.
 """
 
 import os

@@ -98,7 +98,7 @@ def _new(args: argparse.Namespace) -> Answer:
 
 def _join(args: argparse.Namespace) -> Answer:
     described, maximize = _described(args.study), not args.minimize
-    with closing(Agent(_study(described), args.agent, Space(described["space"]), args.folder, maximize)) as agent:
+    with closing(Agent(_study(described), args.agent, args.folder, maximize)) as agent:
         answer = _status(agent, args)  # before it is written: a study without a promise is refused
         _warn_of_simulation(agent.study)
         entries = {"study": described, "agent": args.agent, "maximize": maximize}
@@ -237,7 +237,7 @@ def _opened_site(folder: Path) -> Agent:
     if not isinstance(entries, dict) or set(entries) != {"study", "agent", "maximize"}:
         raise StateError(f"{folder / _SITE} cannot be read: restore the file")
     described = _checked(entries["study"], folder / _SITE)
-    return Agent(_study(described), entries["agent"], Space(described["space"]), folder, entries["maximize"])
+    return Agent(_study(described), entries["agent"], folder, entries["maximize"])
 
 
 def _opened_server(folder: Path) -> Coordinator:

@@ -24,10 +24,15 @@ class Public:
         return len(self.lower)
 
     @property
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """The lower and upper corner of the box, d each."""
+        low, high = (torch.tensor(bound, dtype=torch.float64, device="cpu") for bound in (self.lower, self.upper))
+        return low, high
+
+    @property
     def radius(self) -> float:
         """The norm of the box's farthest corner, the largest norm of a row inside."""
-        corner = torch.tensor([self.lower, self.upper], dtype=torch.float64, device="cpu").abs().amax(0)
-        return float(corner.norm())
+        return float(torch.stack(self.bounds).abs().amax(0).norm())
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def _base(name: str, preset: Preset) -> Algorithm:
 def _prior(preset: Preset) -> dict[str, Any]:
     return {
         "server": PriorServer, "M": preset.prior_features, "message": "statistics", "design": "sobol",
-        "broadcasts": preset.prior.releases, "follow": "always", "prior": preset.prior,
+        "broadcasts": 1, "follow": "always", "prior": preset.prior,
     }  # fmt: skip
 
 

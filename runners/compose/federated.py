@@ -1,18 +1,15 @@
 """The study of a run of agents and, perhaps, a server, made from its settings."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
-
-from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint, ReleaseFile
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.federation import FederatedResult
 from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.population.agents import Agents
-from dpfbo.federated.server import AnyServer
+from dpfbo.federated.server import ServerKind
 from dpfbo.federated.weights import Weighting
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan
@@ -113,23 +110,14 @@ class FederatedExperiment:
         """The largest number of broadcasts that the run makes."""
         return len(self.plan.events) if self.study.algorithm.aggregates else self.study.broadcasts
 
-    def earlier_releases(self, checkpoint: Checkpoint) -> list[tuple[Tensor, float]]:
-        """Values and noise of the releases of an interrupted run, for a server that infers from all of them."""
-        if self.agents.prior is None or self.agents.prior.releases == 1:
-            return []
-        done = checkpoint.rounds()
-        return [(r.broadcast.values, r.server.sigma) for r in done if r.broadcast is not None and r.server is not None]
-
-    def server(
-        self, ledger: Ledger, kept: KeptRelease | None = None, earlier: Sequence[tuple[Tensor, float]] = ()
-    ) -> AnyServer | None:
+    def server(self, ledger: Ledger, kept: KeptRelease | None = None) -> ServerKind | None:
         """The server of this algorithm, charging to `ledger`; None for agents that work alone.
 
-        kept: used where the noise cannot be drawn twice. earlier: of an interrupted run, see `earlier_releases`.
+        kept: used where the noise cannot be drawn twice.
         """
         plan = None if self.study.algorithm.server is None else self.plan
         with keys("problem"):
-            return self.study.server(ledger, kept, earlier, plan)
+            return self.study.server(ledger, kept, plan)
 
 
 def _study_of(settings: FederatedSettings, domain: Domain, n_agents: int) -> Study:

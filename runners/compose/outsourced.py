@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from dpfbo.checkpoint import Checkpoint, ReleaseFile
 from dpfbo.outsourced.curator import Curator
+from dpfbo.outsourced.hyperparameters import Belief
 from dpfbo.outsourced.loop import Brief, OutsourcedResult, Setup
-from dpfbo.outsourced.modeler import Belief
 from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.outsourced.transforms import Transform
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy

@@ -54,9 +54,7 @@ class LocalFederation(Local):
         shard = Shard(experiment.problem, experiment.agents, ids, executor.threads)
         shard.restore(done.rounds, done.observed)
         ledger = Ledger(folder.ledger_path, held)
-        checkpoint = Checkpoint(folder.checkpoint_path)
-        earlier = experiment.earlier_releases(checkpoint)
-        server = experiment.server(ledger, experiment.kept_release(checkpoint), earlier)
+        server = experiment.server(ledger, experiment.kept_release(Checkpoint(folder.checkpoint_path)))
         return LocalFederation(
             experiment, ledger, LocalPopulation(shard, experiment.study.algorithm.aggregates), server, done
         )

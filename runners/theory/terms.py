@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dpfbo.federated import theory
-from dpfbo.federated.population.follow import FOLLOW_PROBABILITY
+from dpfbo.federated.population.agents import FOLLOW_PROBABILITY
 from dpfbo.space.domain import Grid
 from runners.compose.federated import FederatedExperiment
 from runners.theory.run import RebuiltRun, checked, clipped_sets

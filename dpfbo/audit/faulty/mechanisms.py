@@ -9,8 +9,8 @@ import dp_accounting
 import torch
 from torch import Tensor
 
-from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.messages import Messages, PartialSum, accept, clip
+from dpfbo.federated.mechanism import Messages, PartialSum, SubsampledGaussian
+from dpfbo.federated.messages import accept, clip
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy, gaussian
 from dpfbo.privacy.noise import Gaussian

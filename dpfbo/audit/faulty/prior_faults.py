@@ -34,14 +34,13 @@ def sound(
     kind: Callable[..., PriorServer] = PriorServer,
     shard: type[Shard] = Shard,
     rounds: int = 1,
-    releases: int = 1,
 ) -> Target:
     """A small private prior with exactly the claimed noise: 12 agents with 4 points each, a message of 9 numbers."""
-    model, streams = PriorModel(lengthscales=(0.1, 0.4), scale=0.25, releases=releases), Streams(7)
+    model, streams = PriorModel(lengthscales=(0.1, 0.4), scale=0.25), Streams(7)
     accountant = Pld()
     problem = Synthetic(n_agents=N, grid_size=50, lengthscale=0.2)
     agents = Agents(
-        domain=problem.domain, regions=Regions(1, 1), streams=streams, rounds=releases, n_init=N_INIT,
+        domain=problem.domain, regions=Regions(1, 1), streams=streams, rounds=1, n_init=N_INIT,
         features=block_features(N_FEATURES, 1, model.lengthscales, streams.generator("features")), message_noise=0.01,
         follow="always", message="statistics", design_kind="sobol", prior=model,
     )  # fmt: skip
@@ -49,7 +48,7 @@ def sound(
         N, agents.message_size, Regions(1, 1), Uniform(), mechanism or SubsampledGaussian(*TIGHT), seeded("prior"),
         Ledger(), EpsilonCurve(accountant, [], DELTA),
     )  # fmt: skip
-    prior = kind(server, model, agents.design, agents.features, S, agents.acquisition)
+    prior = kind(server, model, agents.design, agents.features, S)
     return Target(prior, rounds, accountant, DELTA, AgentsSide(cast(Problem, problem), agents, shard))
 
 
@@ -70,10 +69,6 @@ def planted() -> dict[str, tuple[str, Target]]:
         "scalar unclipped": ("the vector is clipped without the scalar", sound(servers.ClipsVectorAlone(*TIGHT))),
         "noise of the mean": ("noise of the sum divided by N twice", sound(servers.NoiseOfTheMean(*TIGHT))),
         "design from data": ("the last initial points follow the first observations", greedy),
-        "later points from data": (
-            "before a later release, agents follow their own observations",
-            sound(shard=servers.OwnLaterShard, rounds=2, releases=2),
-        ),
         "centred together": ("the mean of all agents' observations is subtracted", sound(shard=servers.PoolingShard)),
         "own statistics in public": ("broadcast: each agent's prior", sound(kind=servers.OwnStatisticsInPublic)),
         "evidence from raw sums": ("tau from the scalar without noise", sound(kind=servers.RawScalar)),

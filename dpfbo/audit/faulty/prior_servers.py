@@ -7,13 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpfbo.clock import PhaseClock
-from dpfbo.federated.broadcast import Broadcast, SharedPrior
-from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.messages import Messages, accept, clip
+from dpfbo.federated.broadcast import SharedPrior
+from dpfbo.federated.mechanism import Messages, SubsampledGaussian
+from dpfbo.federated.messages import accept, clip
 from dpfbo.federated.population.agents import Agents, AgentsState, Query
 from dpfbo.federated.population.shard import Shard
-from dpfbo.federated.prior.received import OnGrid
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import RoundOutput, Server
 from dpfbo.gp.design import Design
@@ -65,29 +63,6 @@ class GreedyShard(Shard):
         super().__init__(problem, GreedyAgents(**_settings(agents), observed=problem), ids)
 
 
-class OwnLaterAgents(Agents):
-    """Agents that follow their own observations before later releases, where their points should be public."""
-
-    def query(
-        self,
-        state: AgentsState,
-        broadcast: Broadcast | None,
-        t: int,
-        clock: PhaseClock,
-        tables: OnGrid | None = None,
-    ) -> Query:
-        assert self.prior is not None
-        once = Agents(**{**_settings(self), "prior": replace(self.prior, releases=1)})
-        return once.query(state, broadcast, t, clock, tables)
-
-
-class OwnLaterShard(Shard):
-    """A shard of agents whose later points are their own."""
-
-    def __init__(self, problem: Problem, agents: Agents, ids: Tensor) -> None:
-        super().__init__(problem, OwnLaterAgents(**_settings(agents)), ids)
-
-
 @dataclass(frozen=True)
 class ReportedDesign(Design):
     """The points that agents reported, in place of those of the public seed. reported: N x n_init x D."""
@@ -102,7 +77,7 @@ class ReportedDesign(Design):
 class PoolingAgents(Agents):
     """Agents that subtract the mean observation of all agents, not their own."""
 
-    def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
+    def messages(self, state: AgentsState, t: int) -> Tensor:
         assert self.prior is not None
         z = (state.y - state.y.mean()) / self.prior.scale
         linear = (self.features_at(state.points).mT @ z.unsqueeze(-1)).squeeze(-1)

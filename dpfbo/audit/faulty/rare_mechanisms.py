@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.messages import PartialSum
+from dpfbo.federated.mechanism import PartialSum, SubsampledGaussian
 from dpfbo.privacy.entropy import Entropy, gaussian
 from dpfbo.privacy.noise import Gaussian
 

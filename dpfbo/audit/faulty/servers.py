@@ -7,8 +7,7 @@ import dp_accounting
 import torch
 from torch import Tensor
 
-from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.messages import Messages
+from dpfbo.federated.mechanism import Messages, SubsampledGaussian
 from dpfbo.federated.server import RoundOutput, Server
 from dpfbo.privacy.ledger import Charge, Ledger
 from dpfbo.privacy.release import KeptRelease, Release

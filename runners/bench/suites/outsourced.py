@@ -3,14 +3,13 @@
 import argparse
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
 
-from dpfbo.outsourced.modeler import Belief, Modeler, Policy
-from dpfbo.outsourced.posterior import CandidatePosterior, noise_aware_kernel
+from dpfbo.outsourced.hyperparameters import Belief
+from dpfbo.outsourced.modeler import CandidatePosterior, Modeler, Policy, noise_aware_kernel
 from dpfbo.outsourced.transforms import NORM, Candidates
 from runners.arguments import at_least
 from runners.bench.bench import Bench
@@ -63,7 +62,7 @@ def _run(points: torch.Tensor, y: torch.Tensor, rounds: int) -> list[int]:
 
 def _refit(points: torch.Tensor, y: torch.Tensor, indices: list[int], on_step: OnStep) -> tuple[float, float]:
     """Seconds of a refit after every measurement, and how far the incremental posterior is from it."""
-    scaled, kernel = noise_aware_kernel(Candidates(points), *asdict(BELIEF).values())
+    scaled, kernel = noise_aware_kernel(Candidates(points), BELIEF)
     grown, whole = (CandidatePosterior(scaled, kernel, len(indices)) for _ in range(2))
     seconds, difference, answers = 0.0, 0.0, y[indices].tolist()
     for t, (index, answer) in enumerate(zip(indices, answers, strict=True), start=1):

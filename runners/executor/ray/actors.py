@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import Broadcast
-from dpfbo.federated.messages import Messages, PartialSum, Summation
+from dpfbo.federated.mechanism import Mechanism, Messages, PartialSum
 from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.server import RoundOutput
 from dpfbo.privacy.ledger import Ledger
@@ -97,9 +97,9 @@ class AgentActor:
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
         return AgentReport(t, packed(turn.record), self._shard.take_seconds(), failures), sent
 
-    def add_up(self, t: int, rows: Tensor, weights: Tensor, summation: Summation) -> PartialSum:
+    def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
         """The part of these agents in the joint vector (P x M) of round t."""
-        return self._shard.add_up(t, rows, weights, summation)
+        return self._shard.add_up(t, rows, weights, mechanism)
 
     def add_sums(self, counts: Sequence[int], shape: tuple[int, int], *sums: PartialSum) -> PartialSum:
         """The sum of some shards' sums (P x M) over so many messages each, see `ShardSums`."""
@@ -124,9 +124,8 @@ class ServerActor:
         held = files.hold_ledger()
         self._experiment = federated(experiment_of(self._settings))
         self._ledger = Ledger(files.ledger_path, held)
-        checkpoint = Checkpoint(files.checkpoint_path)
-        kept, earlier = self._experiment.kept_release(checkpoint), self._experiment.earlier_releases(checkpoint)
-        server = self._experiment.server(self._ledger, kept, earlier)
+        kept = self._experiment.kept_release(Checkpoint(files.checkpoint_path))
+        server = self._experiment.server(self._ledger, kept)
         if server is None:
             raise ValueError("agents that work alone need no server")
         self._server = server

@@ -24,7 +24,7 @@ from dpfbo.federated.federation import Aggregator, FederatedResult
 from dpfbo.federated.population.shard import cut
 from dpfbo.federated.server import RoundOutput
 from dpfbo.records import RoundRecord, joined
-from dpfbo.run_result import OnRound
+from dpfbo.run_result import OnRound, Round
 from runners.compose.federated import FederatedExperiment
 from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent
@@ -91,12 +91,13 @@ class RayFederation(RayActors):
     def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
         federation.run(self, self.server, self.experiment.rounds, on_round, self.done, broadcasts)
 
-    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "RayStep":
+    def round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
         self._unexplained = 0
         shared = None if broadcast is None else ray.put(broadcast)
-        step = RayStep(self, t, shared, send)
+        step = RayStep(self, t, shared, server is not None and server.uses_messages)
         step.begin()
-        return step
+        reply: RoundOutput = (None, None, None) if server is None else step.reported_to(server)
+        return Round(step.record(), *reply, {**step.phases, **step.clock.seconds})
 
     def spent(self) -> Spent:
         if not self.has_server:
@@ -188,9 +189,6 @@ class RayStep:
                     self.phases[phase] = max(self.phases.get(phase, 0.0), seconds)
             self.whole = joined([report.record for report in reports])
         return self.whole
-
-    def seconds(self) -> dict[str, float]:
-        return {**self.phases, **self.clock.seconds}
 
 
 @dataclass(frozen=True)

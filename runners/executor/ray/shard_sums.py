@@ -8,12 +8,12 @@ import ray
 import torch
 from torch import Tensor
 
-from dpfbo.federated.messages import PartialSum, Summation
+from dpfbo.federated.mechanism import Mechanism, PartialSum
 
 
 @dataclass(frozen=True)
 class ShardSums:
-    """The messages of a round that stay in their shards (`dpfbo.federated.messages.Contributions`).
+    """The messages of a round that stay in their shards (`dpfbo.federated.mechanism.Contributions`).
 
     Each shard adds up its chosen agents' messages. If more than `fan_in` shards have any, they are taken in groups of
     `fan_in` neighbours, in the order of their agents: the first of a group adds up the group's sums, level by level,
@@ -33,7 +33,7 @@ class ShardSums:
     shards: Sequence[Any]
     fan_in: int = 16
 
-    def add_up(self, summation: Summation, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
+    def add_up(self, mechanism: Mechanism, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
         firsts = torch.tensor(self.firsts)
         owner = torch.searchsorted(firsts, chosen, right=True) - 1
         chosen = chosen[owner.argsort(stable=True)]
@@ -41,7 +41,7 @@ class ShardSums:
         shape = (len(weights), n_features)
         sums = []
         for s, ids in zip(shards.tolist(), chosen.split(counts.tolist()), strict=True):
-            asked = self.shards[s].add_up.remote(self.t, ids - firsts[s], weights[:, ids], summation)
+            asked = self.shards[s].add_up.remote(self.t, ids - firsts[s], weights[:, ids], mechanism)
             sums.append(AskedSum(self.shards[s], asked, len(ids)))
         while len(sums) > self.fan_in:
             sums = [_of_group(sums[i : i + self.fan_in], shape) for i in range(0, len(sums), self.fan_in)]
