@@ -212,16 +212,21 @@ class Checkpoint:
         return ReleaseFile(self.folder / "curator.npz")
 
 
-def check_charged(rounds: Iterable[Round], ledger: Ledger) -> None:
-    """Raise LedgerError if the ledger lacks a broadcast that these rounds made."""
-    charged = {(c.round, c.digest) for c in ledger.charges}
+def check_charged(rounds: Iterable[Round], ledger: Ledger) -> list[tuple[bool, bool]]:
+    """Raise LedgerError if the ledger lacks a broadcast that these rounds made.
+
+    Returns for each round whether something was released in it, and whether something was sent.
+    """
+    charged, found = {(c.round, c.digest) for c in ledger.charges}, []
     for done in rounds:
-        sent = done.broadcast
-        if done.server is not None and (sent is None or (done.agents.round, digest(sent.values)) not in charged):
+        sent, t = done.broadcast, done.agents.round
+        if done.server is not None and (sent is None or (t, digest(sent.values)) not in charged):
             raise LedgerError(
-                f"ledger {ledger.path} lacks the broadcast of round {done.agents.round} that the checkpoint holds: "
+                f"ledger {ledger.path} lacks the broadcast of round {t} that the checkpoint holds: "
                 "restore the ledger, or delete the folder"
             )
+        found.append((done.server is not None, sent is not None))
+    return found
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from dpfbo.formats.files import replace_file
 from runners.arguments import Parser
+from runners.identity.finished import EARLIER
 from runners.record.best_found import best_in
-from runners.record.finished import EARLIER
 from runners.record.terminal import say_error
 
 HELP = """The best configuration that every agent of a finished run found, in natural units, from the run's files.

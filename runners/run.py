@@ -13,11 +13,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from runners.compose.composition import Composition
+from runners import replay
+from runners.compose.composition import Composition, checked, is_complete
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import compose_command_line, composing
 from runners.compose.overrides import no_setting, one_sentence, quoted, unknown_name
-from runners.evidence import replay
 from runners.private_apis import option_names, parse_command_line, run_composed
 from runners.record.terminal import RoundProgress, print_summary, say_error
 from runners.recorded_run import finished_before, record_run
@@ -35,8 +35,11 @@ def run(cfg: DictConfig) -> None:
         check_is_a_run(cfg)
         warn_about_ignored_privacy(cfg)
         title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
-        composition = Composition.of(cfg)
-        ready = finished_before(composition, single=True)
+        plain = checked(cfg)
+        ready = finished_before(*plain, single=True) if is_complete(plain[1]) else None
+        if ready is None:
+            composition = Composition.of(cfg)
+            ready = finished_before(composition.given, composition.settings, single=True)
         if ready is None:
             epsilon = composition.experiment.plan.epsilon_of_nothing
             with RoundProgress(title, composition.settings.rounds, "mean", bool(cfg.progress), epsilon) as progress:

@@ -23,8 +23,8 @@ from dpfbo.protocol.coordinator import Coordinator
 from dpfbo.protocol.journal import StateError
 from dpfbo.protocol.wire import WireError
 from dpfbo.space.parameters import Space
+from dpfbo.study.algorithm import ALGORITHMS, Preset
 from dpfbo.study.create import create_study
-from dpfbo.study.presets import ALGORITHMS, Preset
 from dpfbo.study.study import Study
 from runners.arguments import Parser
 from runners.record.terminal import say_error

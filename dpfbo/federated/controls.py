@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dpfbo.federated.broadcast import Points
 from dpfbo.federated.mechanism import Messages
-from dpfbo.federated.server import RoundOutput, ServerKind, ServerParts
+from dpfbo.federated.server import RoundOutput, ServerKind
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain, Grid
 from dpfbo.space.mixed import MixedBox
@@ -21,10 +21,6 @@ class RandomServer(ServerKind):
     n_agents: int
     domain: Domain
     streams: Streams
-
-    @classmethod
-    def for_run(cls, parts: ServerParts) -> "RandomServer":
-        return cls(parts.n_agents, parts.domain, parts.streams)
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         u = self.streams.uniform("control", torch.arange(self.n_agents, device="cpu"), t, self.domain.dimension)
@@ -39,10 +35,6 @@ class SobolServer(ServerKind):
     domain: Domain
     streams: Streams
     rounds: int
-
-    @classmethod
-    def for_run(cls, parts: ServerParts) -> "SobolServer":
-        return cls(parts.n_agents, parts.domain, parts.streams, parts.rounds)
 
     @cached_property
     def _sequence(self) -> Tensor:

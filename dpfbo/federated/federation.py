@@ -43,7 +43,7 @@ class Aggregator(Protocol):
 class Population(Protocol):
     """All agents, in this process or in others."""
 
-    def round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
+    def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
         """Let all agents do round t, and then the server, if there is one, answer their messages."""
 
 
@@ -76,7 +76,7 @@ def run(
     broadcasts = rounds if broadcasts is None else min(broadcasts, rounds)
     for t in range(len(result.rounds), rounds + 1):
         # after the last query nothing is sent or charged
-        done = population.round(t, result.broadcast, server if t < broadcasts else None)
+        done = population.do_round(t, result.broadcast, server if t < broadcasts else None)
         result.add(done)
         on_round(done)
     return result
@@ -99,7 +99,7 @@ class LocalPopulation:
         """All agents of the problem, on the CPU. threads: see `Shard`."""
         return LocalPopulation(Shard(problem, agents, torch.arange(problem.n_agents, device="cpu"), threads), sums)
 
-    def round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
+    def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
         self.shard.take_seconds()
         asked, clock = server is not None and server.uses_messages, PhaseClock()
         turn = self.shard.step(t, broadcast, asked and not self.sums)

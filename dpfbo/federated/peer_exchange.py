@@ -10,7 +10,7 @@ from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import AgentVectors
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import Messages
-from dpfbo.federated.server import RoundOutput, ServerKind, ServerParts
+from dpfbo.federated.server import RoundOutput, ServerKind
 from dpfbo.rng import Streams
 
 
@@ -26,10 +26,6 @@ class PeerExchange(ServerKind):
     dropout: Dropout = Dropout()
     uses_messages: ClassVar[bool] = True
     bare_messages: ClassVar[bool] = True
-
-    @classmethod
-    def for_run(cls, parts: ServerParts) -> "PeerExchange":
-        return cls(parts.n_agents, parts.streams, parts.dropout)
 
     def __post_init__(self) -> None:
         if self.n_agents < 2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
@@ -74,7 +74,8 @@ class ServerKind(Protocol):
 
     @classmethod
     def for_run(cls, parts: ServerParts) -> Any:
-        """The server of one run, of the parts that it needs."""
+        """The server of one run; here of the parts that are named as its fields."""
+        return cls(**{f.name: getattr(parts, f.name) for f in fields(cls)})  # type: ignore[arg-type]
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         """One round; no broadcast if it has stopped sending. late: N, True for messages that came too late."""
@@ -121,19 +122,15 @@ class Server(ServerKind):
     @classmethod
     def for_run(cls, parts: ServerParts) -> Server:
         parts.epsilon.prepare()
-        return cls(
-            parts.n_agents, parts.message_size, parts.regions, parts.weighting, parts.mechanism, parts.entropy,
-            parts.ledger, parts.epsilon, parts.dropout, parts.kept, parts.budget,
-        )  # fmt: skip
+        return super().for_run(parts)  # type: ignore[no-any-return]
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         """Algo. 1 lines 5 to 13. messages: N x M, or N vectors with None for a lost one, or their holders.
 
         Returns (None, None, None) where the budget is spent and `when_spent` is `stop`.
         """
-        weights = self.weighting(
-            t, self.regions.assign(torch.arange(self.n_agents, device="cpu")), self.regions.P
-        )  # P x N
+        assignment = self.regions.assign(torch.arange(self.n_agents, device="cpu"))
+        weights = self.weighting(t, assignment, self.regions.P)  # P x N
         event = self.mechanism.dp_event(weights, t)
         kept = self.kept.load(t) if self.kept else None  # of a server killed in this round
         if not self._affordable(t, event, kept[0] if kept else None):

@@ -1,11 +1,8 @@
-"""Named parameters: a `Space` maps configurations, dicts by name, to points of a search domain and back.
-
-Bad bounds, values or descriptions of parameters raise SettingError.
-"""
+"""Named parameters: a `Space` maps configurations, dicts by name, to points of a search domain and back."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -217,8 +214,8 @@ class Fixed:
 
     Example:
         >>> from dpfbo import Fixed, Float, Space
-        >>> Space({"rate": Float(0, 1), "epochs": Fixed(20)}).searched
-        ('rate',)
+        >>> list(Space({"rate": Float(0, 1), "epochs": Fixed(20)}).axes)
+        ['rate']
     """
 
     constant: Value
@@ -235,7 +232,7 @@ _KINDS: dict[str, type[Any]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Space:
     """A search space of named parameters. A configuration is a dict with the value of every parameter.
 
@@ -259,19 +256,20 @@ class Space:
     """
 
     parameters: Mapping[str, Parameter]
-    searched: tuple[str, ...] = field(init=False)  # names of all but the fixed parameters
 
     def __post_init__(self) -> None:
         if not isinstance(self.parameters, Mapping):
             raise SettingError("space", f"must map names to parameters, got {self.parameters!r}")
         made = {name: _parameter(name, given) for name, given in self.parameters.items()}
         object.__setattr__(self, "parameters", made)
-        object.__setattr__(self, "searched", tuple(n for n, p in made.items() if not isinstance(p, Fixed)))
-        if not self.searched:
+        if not self.axes:
             raise SettingError("space", f"must have a parameter that is not fixed, got {list(made)}")
 
+    def __eq__(self, other: object) -> bool:  # in another order they have other points
+        return isinstance(other, Space) and repr(self) == repr(other)
+
     def __hash__(self) -> int:
-        return hash((self.searched, repr(self.parameters)))
+        return hash(repr(self))
 
     @cached_property
     def domain(self) -> MixedBox | Box:
@@ -283,10 +281,8 @@ class Space:
 
     def configuration(self, x: Tensor | Sequence[float]) -> dict[str, Value]:
         """The value of every parameter, by name, at a natural point x of the domain, D numbers."""
-        numbers = dict(zip(self.searched, [float(v) for v in x], strict=True))
-        return {
-            name: p.constant if isinstance(p, Fixed) else p.value(numbers[name]) for name, p in self.parameters.items()
-        }
+        values = {name: axis.value(float(v)) for (name, axis), v in zip(self.axes.items(), x, strict=True)}
+        return {name: p.constant if isinstance(p, Fixed) else values[name] for name, p in self.parameters.items()}
 
     def natural(self, configuration: Mapping[str, Value]) -> Tensor:
         """The natural point of a configuration, D numbers; fixed parameters may be left out of it.
@@ -297,26 +293,23 @@ class Space:
         for name in configuration:
             checks.one_of("the configuration's parameter", name, self.parameters)
         numbers = []
-        for name, axis in self.axes.items():
-            if name not in configuration:
+        for name, p in self.parameters.items():
+            if isinstance(p, Fixed):
+                if configuration.get(name, p.constant) != p.constant:
+                    raise SettingError(name, f"is fixed at {p.constant!r}, got {configuration[name]!r}")
+            elif name not in configuration:
                 raise SettingError(name, "must be in the configuration")
-            try:
-                numbers.append(axis.number(configuration[name]))
-            except SettingError as error:
-                raise SettingError(name, error.rule) from error
-        for name, parameter in self.parameters.items():
-            if isinstance(parameter, Fixed) and configuration.get(name, parameter.constant) != parameter.constant:
-                raise SettingError(name, f"is fixed at {parameter.constant!r}, got {configuration[name]!r}")
+            else:
+                try:
+                    numbers.append(p.number(configuration[name]))
+                except SettingError as error:
+                    raise SettingError(name, error.rule) from error
         return torch.tensor(numbers, dtype=torch.float64, device="cpu")
 
     def to_dict(self) -> dict[str, Any]:
         """The space as plain data, from which `Space` makes an equal one."""
         kinds = {kind: name for name, kind in _KINDS.items()}
-        plain = {}
-        for name, parameter in self.parameters.items():
-            values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(parameter).items()}
-            plain[name] = {"type": kinds[type(parameter)], **values}
-        return plain
+        return {name: {"type": kinds[type(p)], **asdict(p)} for name, p in self.parameters.items()}
 
     @cached_property
     def axes(self) -> dict[str, Searched]:

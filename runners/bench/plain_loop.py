@@ -1,11 +1,9 @@
 """DP-FTS-DE the plain way: Algorithms 1 and 2 in NumPy, one agent after another, every posterior from scratch.
 
 `python -m runners.bench overhead` compares dpfbo with its times, the tests compare the library with its results. It
-shares the problems and the settings with dpfbo and nothing else; experiments use `dpfbo.federated`, which computes the
-same in batches.
+shares the problems and the settings with dpfbo and nothing else.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,7 +56,7 @@ class Features:
 
 @dataclass
 class PlainAgent:
-    """One agent. X: t x D, in the unit cube; y: t; hyper: length-scale, variance and noise of its own GP."""
+    """X: t x D, in the unit cube; y: t; hyper: length-scale, variance and noise of the agent's own GP."""
 
     id: int
     hyper: np.ndarray
@@ -66,25 +64,11 @@ class PlainAgent:
     y: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
-@dataclass
-class PlainResult:
-    """A finished run. metric: N x (T + 1), the problem's metric after each round; clock: seconds by phase."""
-
-    metric: np.ndarray
-    clock: PhaseClock
-
-
-def run(
-    problem: Problem,
-    settings: FederatedSettings,
-    rounds: int,
-    seed: int,
-    on_round: Callable[[int], None] = lambda t: None,
-) -> PlainResult:
+def run(problem: Problem, settings: FederatedSettings, rounds: int, seed: int) -> tuple[np.ndarray, PhaseClock]:
     """Run TS, FTS or DP-FTS-DE for the first `rounds` rounds.
 
-    settings: those of the experiment. on_round: called with t after every round, 0..rounds.
-    Raises ValueError for a setting that only the library has.
+    Returns the problem's metric after each round, N x (T + 1), and the seconds by phase. Raises ValueError for a
+    setting that only the library has.
     """
     softmax = _check(settings)
     a, rng, streams, clock = settings.algorithm, np.random.default_rng(seed), Streams(seed), PhaseClock()
@@ -117,8 +101,7 @@ def run(
             with clock("server"):
                 omega = aggregate(np.stack(messages), region_weights(t, N, a.P, softmax), settings, rng)
         metric[:, t] = best if problem.reference is None else problem.reference.numpy() - best
-        on_round(t)
-    return PlainResult(metric, clock)
+    return metric, clock
 
 
 def query(

@@ -17,6 +17,7 @@ from dpfbo.outsourced.modeler import Policy
 from dpfbo.outsourced.transforms import Transform
 from dpfbo.privacy.accounting import accountant_names, check_delta
 from dpfbo.privacy.noise import DiscreteGaussian, Noise
+from dpfbo.privacy.plan import PrivacyPlan
 from dpfbo.study.algorithm import Algorithm
 from runners.compose.keys import keys
 
@@ -121,6 +122,24 @@ class BudgetSettings:
     def __post_init__(self) -> None:
         if self.delta is not None:
             check_delta(self.delta)
+
+    def limited(self, plan: PrivacyPlan, what: str, hint: str = "") -> PrivacyPlan:
+        """The plan with this budget. Raises ValueError if one with when_spent=refuse does not pay for all releases.
+
+        what: begin of that sentence. hint: its end, with the number of releases that the budget pays for.
+        """
+        if self.epsilon is None:
+            return plan
+        with keys("privacy.budget", budget="privacy.budget"):
+            limited = plan.limited(self.epsilon, self.delta, self.when_spent)
+        if len(limited.events) < len(plan.events) and self.when_spent == "refuse":
+            cost = limited.budget.spent.after(plan.events)  # type: ignore[union-attr]
+            delta = plan.delta if self.delta is None else self.delta
+            raise ValueError(
+                f"{what} epsilon {cost:.4g} at delta {delta:.4g}, more than privacy.budget.epsilon={self.epsilon!r}"
+                f"{hint.format(len(limited.events))}"
+            )
+        return limited
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,21 +262,22 @@ class FederatedSettings(RunSettings):
         super().__post_init__()
         if self.algorithm.private:
             self.privacy.check_noise(self.privacy.mechanism.noise)
-        if self.dropout.deadline is not None:
-            self._check_deadline()
+        self._check_deadline()
         with keys("algorithm", n_init="n_init", weights="weights"):
             q = self.privacy.mechanism.sampling_probability
             self.algorithm.check_run(self.n_init, self.weights, q)
 
     def _check_deadline(self) -> None:
         deadline, executor = self.dropout.deadline, self.executor
+        if deadline is None:
+            return
         if not isinstance(executor, RayExecutor):
             raise ValueError(f"dropout.deadline needs executor=ray, whose agents can be late, got {deadline!r}")
         if self.algorithm.private and not self.privacy.seeded and executor.agents_per_actor != 1:
             raise ValueError(
-                "dropout.deadline with privacy.rng=os needs executor.agents_per_actor=1, got "
-                f"{executor.agents_per_actor!r}: agents of one actor are late together, and epsilon covers one "
-                "agent's messages"
+                f"dropout.deadline with privacy.rng=os needs executor.agents_per_actor=1, got "
+                f"{executor.agents_per_actor!r}: agents of one actor are late together, and epsilon covers one agent's "
+                "messages"
             )
 
 
@@ -283,14 +303,11 @@ class OutsourcedSettings(RunSettings):
             )
         if self.dropout.probability or self.dropout.deadline is not None:
             raise ValueError("dropout is about agents' messages: an outsourced run has none, leave it out")
-        self._check_executor()
-        self._check_transform()
-
-    def _check_executor(self) -> None:
         for name in ("device", "num_gpus"):
             if (given := getattr(self.executor, name, None)) not in (None, 0, "cpu", "auto"):
                 asked = f"executor.{name}={given}"
                 raise ValueError(f"{asked} is for agents: curator and modeler work on the CPU, leave it out")
+        self._check_transform()
 
     def _check_transform(self) -> None:
         """Raise ValueError for a transform that contradicts the algorithm or the privacy settings."""

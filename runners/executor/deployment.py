@@ -1,12 +1,16 @@
-"""An executor places the parts of a run: agents and server, or curator and modeler."""
+"""A deployment of a run: its agents and server, or its curator and modeler, in their places."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from threadpoolctl import threadpool_limits
 
 from dpfbo.run_result import OnRound
+
+if TYPE_CHECKING:
+    from dpfbo.privacy.ledger import Ledger
+    from dpfbo.privacy.plan import PrivacyPlan
 
 
 class ExecutorError(RuntimeError):
@@ -19,6 +23,10 @@ class Spent:
 
     epsilons: dict[str, float | None]
     n_charges: int
+
+    @staticmethod
+    def of(plan: "PrivacyPlan", ledger: "Ledger") -> "Spent":
+        return Spent(plan.epsilons(ledger.events()), len(ledger.charges))
 
 
 class Deployment(Protocol):

@@ -22,9 +22,9 @@ from runners.audit.report import as_json
 from runners.audit.run import audit
 from runners.compose.composition import build
 from runners.compose.outsourced import OutsourcedExperiment
-from runners.evidence.replay import recorded
 from runners.privacy import ledgers
 from runners.record.run_folder import ResultsError
+from runners.replay import recorded
 
 PUBLIC = ("config.yaml", "ledger.jsonl", "server.parquet")  # a digest of private data would let others test guesses
 NOT_COVERED = (

@@ -23,8 +23,8 @@ from dpfbo.privacy.ledger import Charge, Ledger, LedgerError
 from dpfbo.privacy.ledger_lines import LineFault
 from dpfbo.privacy.ledger_repair import RepairedLedger
 from dpfbo.privacy.plan import PrivacyPlan, analysing
+from runners.identity.finished import check_ledger
 from runners.privacy.report import facts
-from runners.record.finished import check_ledger
 from runners.record.run_folder import ResultsError, RunFolder
 
 LEDGER = "ledger.jsonl"

@@ -10,7 +10,7 @@ checkpoint/     finished rounds, while the run goes on or after it was interrupt
 progress.json   last finished round, likewise
 failures.log    failed evaluations with their tracebacks, if there are any
 preemptions.jsonl  a line for every time that the node or the process of a sweep's trial went away
-rounds.zip, lineage.json, earlier/  see `runners.record.finished`
+rounds.zip, lineage.json, earlier/  see `runners.identity`
 """
 
 import fcntl
@@ -172,8 +172,8 @@ class RunFolder:
     def progress(self) -> Progress | None:
         """The progress of a run that is not finished; None if it never began."""
         try:
-            return Progress(**json.loads(read_plain(self.path / "progress.json", MOST_RECORD)))
-        except (OSError, ValueError, TypeError, RecursionError):
+            return Progress(**(read_object(self.path / "progress.json") or {}))
+        except TypeError:
             return None
 
     def preemptions(self) -> int:
@@ -245,41 +245,10 @@ class _FailuresLog(logging.Handler):
             self.handleError(record)
 
 
-def existing(experiment: Path, setting: str, seed: int, labelled: Sequence[str] | None = None) -> Path | None:
-    """The folder of a setting and a seed, whose setting's name has the hash alone, or a label before it.
-
-    labelled: the folders with a label and this setting's hash, from `labelled_folders`; None to look for them.
-    """
-    exact = experiment / setting / str(seed)
-    if exact.exists():
-        return exact
-    if labelled is None:
-        return next(iter(sorted(experiment.glob(f"*-{setting}/{seed}"))), None)
-    found = (experiment / name / str(seed) for name in sorted(labelled))
-    return next((path for path in found if path.exists()), None)
-
-
-def labelled_folders(experiment: Path) -> dict[str, list[str]]:
-    """By setting, the names of its folders that have a label before the hash."""
-    found: dict[str, list[str]] = {}
-    if experiment.is_dir():
-        for name in os.listdir(experiment):
-            label, _, setting = name.rpartition("-")
-            if label:
-                found.setdefault(setting, []).append(name)
-    return found
-
-
-def trial_folder(
-    experiment: Path, setting: str, seed: int, rounds: int | None, labelled: Sequence[str] | None = None
-) -> RunFolder:
-    """The folder of a trial of a sweep: one of that length that is there, a plain run's included, else a new one."""
-    known = existing(experiment, setting, seed, labelled)
-    if known is not None:
-        try:
-            made = json.loads(read_plain(known / "summary.json", MOST_RECORD))["rounds"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            made = rounds
-        if rounds in (None, made):
-            return RunFolder(known)
-    return RunFolder(experiment / setting / str(seed))
+def read_object(path: Path) -> dict[str, Any] | None:
+    """A JSON object; None if there is none to read (yet)."""
+    try:
+        content = json.loads(read_plain(path, MOST_RECORD))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None

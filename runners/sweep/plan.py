@@ -22,6 +22,7 @@ from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import Composer, composing
 from runners.compose.settings import outside_setting
+from runners.identity.setting import names_of
 from runners.private_apis import parse_overrides
 from runners.sweep.trials import Trial
 
@@ -143,9 +144,9 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
             cfg = composer.compose(overrides)
             _adapt(cfg, options, parsed_seeds[0])
             composition = Composition.of(cfg)
-            name = composition.names.setting
+            name = names_of(composition.given).setting
             if name not in found:
-                found[name] = [], _checked(composition)
+                found[name] = [], _checked(composition, name)
             found[name][0].append(overrides)
     labels = _labels([group for group, _ in found.values()], [s.cfg.algorithm.name for _, s in found.values()])
     settings = tuple(
@@ -204,11 +205,11 @@ def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
         cfg.problem.n_jobs = max(1, int(options.cpus_per_trial))
 
 
-def _checked(composition: Composition) -> PlannedSetting:
+def _checked(composition: Composition, name: str) -> PlannedSetting:
     """The setting without its label, checked by building all parts of a run with one seed."""
     experiment = composition.experiment
     return PlannedSetting(
-        "", (), composition.names.setting, composition.given, experiment.rounds, experiment.problem.metric,
+        "", (), name, composition.given, experiment.rounds, experiment.problem.metric,
         experiment.settings.privacy.accountant, experiment.plan.delta, experiment.plan.relation,
         experiment.plan.totals(), experiment.plan.approximations,
     )  # fmt: skip

@@ -33,11 +33,12 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.search import Searcher
 
 from dpfbo.run_result import OnRound, Round
-from runners.compose.identity import names_of
 from runners.executor.deployment import limit_gpu_memory
 from runners.executor.ray.cluster import check_reachable
+from runners.identity.places import trial_folder
+from runners.identity.setting import names_of
 from runners.private_apis import shrink_tune_trial
-from runners.record.run_folder import ResultsError, RunFolder, trial_folder
+from runners.record.run_folder import ResultsError, RunFolder
 from runners.recorded_run import run_configuration
 from runners.sweep.garbage import leave_modules_alone
 from runners.sweep.plan import PlannedSetting, SweepOptions

@@ -49,7 +49,7 @@ def log_run(run: RunOnDisk, mode: str) -> None:
     )  # fmt: skip
     for number, metrics in enumerate(run.rounds()):
         tracker.log_round(number, metrics)
-    tracker.finish(summary, lambda path: picture.draw(summary, run.epsilons(), path))
+    tracker.finish(summary, lambda path: picture.draw(summary, path))
 
 
 def log_experiment(

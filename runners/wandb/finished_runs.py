@@ -69,12 +69,6 @@ class RunOnDisk:
             quantiles = [float(np.quantile(known, level)) for level in QUANTILES.values()] if len(known) else []
             yield regret_metrics(mean, quantiles) | server_metrics(server.get(round, {}))
 
-    def epsilons(self) -> list[float]:
-        """After each broadcast and up to the last round, by the run's accountant; inf if there is no finite one."""
-        found = pq.read_table(plain(self.folder / "server.parquet"), columns=["epsilon"])["epsilon"].to_pylist()
-        spent = [np.inf if epsilon is None else float(epsilon) for epsilon in found]
-        return spent + spent[-1:] * (self.summary["rounds"] - len(spent))
-
 
 class SettingResult:
     """The finished runs of one setting, one for each seed.

@@ -20,9 +20,9 @@ from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import RegionVectors, SharedPrior
 from dpfbo.privacy.ledger import digest
 from runners.compose.composition import Composition
-from runners.compose.identity import setting_hash
+from runners.identity.setting import RunIdentity
 from runners.recorded_run import run_configuration
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 from tests.helpers.small_runs import BRANIN, QUIET, Records, charged
 from tests.soak.outcome import Outcome
 
@@ -309,7 +309,8 @@ def kill_drivers(
     outcome, begin, mark = Outcome(kind), time.monotonic(), uuid.uuid4().hex
     given = [*base, *settings, *QUIET, f"results_dir={folder}"]
     cfg = compose(*given)
-    path = folder / "single" / Composition.of(cfg).folder_name / str(cfg.seed)
+    composition = Composition.of(cfg)
+    path = RunIdentity.of(composition.given, composition.settings).labelled_path
     observed: set[tuple[int, str]] = set()
     again = False  # True if a finished round, or run, was repeated
     for moment in [*moments, None]:

@@ -9,12 +9,12 @@ import pytest
 from dpfbo.privacy.ledger import LedgerError
 from runners import best, status
 from runners.compose.composition import Composition
-from runners.record import finished
+from runners.identity import finished
 from runners.record.run_folder import ResultsError, RunFolder
 from runners.recorded_run import record_run
 from runners.sweep.trials import Trial
 from tests.helpers import objectives
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 from tests.helpers.small_runs import QUIET, SMALL, Stop, call, charged
 
 RECORDS = ("rounds.parquet", "server.parquet", "ledger.jsonl")
@@ -161,7 +161,7 @@ def test_records_half_put_aside_are_put_aside_whole(tmp_path, monkeypatch):
     _, folder = single(tmp_path, *SMALL)
     first = contents(folder)
     with monkeypatch.context() as broken:
-        broken.setattr(finished, "finish_move", lambda folder: die() if list(finished.moving(folder)) else None)
+        broken.setattr(finished, "finish_move", lambda folder: die() if finished._moves(folder) else None)
         with pytest.raises(Stop):
             single(tmp_path, *SMALL, "again=true")
     (folder / "config.yaml").rename(folder / "earlier" / ".1" / "config.yaml")  # some of it was done
@@ -192,7 +192,7 @@ def test_a_trial_of_a_sweep_is_the_run_that_was_made_by_itself(tmp_path, rng):
     cfg = compose(*settings, "rounds=3", *QUIET, f"results_dir={tmp_path}")
     summary, folder = single(tmp_path, *settings, "rounds=3")
     assert record_run(Composition.of(cfg)) == (json.loads(json.dumps(summary)), folder)
-    trial = Trial("x", (), Composition.of(cfg).names.setting, 0, 3, None)
+    trial = Trial("x", (), setting_hash(cfg), 0, 3, None)
     assert trial.folder(tmp_path / "single").path == folder
     single(tmp_path, *settings, "rounds=5")
     if rng == "os":

@@ -23,11 +23,10 @@ from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.problems.grid_gp import GridGP
 from runners import run, status
 from runners.compose.composition import build
-from runners.compose.identity import setting_hash
 from runners.recorded_run import run_configuration
 from runners.sweep.plan import plan
 from runners.sweep.trials import write_plan
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 from tests.helpers.small_runs import QUIET, Stop, charged, differences, folder_of, interrupted, records, undisturbed
 
 T, EPSILON = 6, 3.0042

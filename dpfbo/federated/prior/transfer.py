@@ -73,7 +73,7 @@ class Transfer:
         residual = self.z - self.models[0][k] * self.expected
         if self._tables is None:
             return restricted_likelihood(self._factors[k], residual)
-        table, index = self._tables.covariances[k], self.points.index  # type: ignore[attr-defined]
+        table, index = self._tables.covariances[k], self.points.index  # type: ignore[union-attr]
         found = calls.likelihoods_on_table(table, index, float(self.prior.noise), residual)
         failed = found.isnan().nonzero()[:, 0]  # these need jitter
         if len(failed):
@@ -119,7 +119,7 @@ class Transfer:
         """`K^-1 (rest - constant)` of the agents `rows` under model k, with a draw of each one's constant, n x t."""
         if self._tables is None:
             return solved_without_constant(self._factors[k][rows], residual, rest, c)
-        table, index = self._tables.covariances[k], self.points.index[rows]  # type: ignore[attr-defined]
+        table, index = self._tables.covariances[k], self.points.index[rows]  # type: ignore[union-attr]
         found = calls.solutions_on_table(table, index, float(self.prior.noise), residual, rest, c)
         failed = found[:, 0].isnan().nonzero()[:, 0]
         if len(failed):

@@ -1,4 +1,4 @@
-"""The Ray actors of a federated run: agent actors with some agents each, and the server actor."""
+"""The Ray actors of a run: agents and server, or the curator; `modeler` has the one that must not know the problem."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -14,16 +14,17 @@ from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import Broadcast
-from dpfbo.federated.mechanism import Mechanism, Messages, PartialSum
+from dpfbo.federated.mechanism import Mechanism, PartialSum
 from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.server import RoundOutput
+from dpfbo.outsourced.curator import CuratorOutput, Measured
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import RoundRecord, packed, unpacked
 from runners.compose.composition import experiment_of, federated
-from runners.compose.settings import FederatedSettings
+from runners.compose.settings import FederatedSettings, Settings
 from runners.executor.deployment import Spent, device, limit_gpu_memory
 from runners.executor.ray.process import Placement, enter, this_process
-from runners.executor.ray.shard_sums import ShardSums, added
+from runners.executor.ray.shard_sums import ShardSums
 from runners.record.run_folder import PROBLEMS, RunFolder
 
 
@@ -101,66 +102,76 @@ class AgentActor:
         """The part of these agents in the joint vector (P x M) of round t."""
         return self._shard.add_up(t, rows, weights, mechanism)
 
-    def add_sums(self, counts: Sequence[int], shape: tuple[int, int], *sums: PartialSum) -> PartialSum:
-        """The sum of some shards' sums (P x M) over so many messages each, see `ShardSums`."""
-        return added(sums, counts, shape)
 
+class LedgerActor:
+    """The part of a run's actors that writes the ledger, one process at a time.
 
-@ray.remote
-class ServerActor:
-    """The server of a run. It alone chooses S_t, adds the noise and writes the ledger, one process at a time.
-
-    Its rounds return the private diagnostics of a simulation as a separate object. Ray puts a large object, such as
-    a broadcast, into memory that every process on the node maps, agents included; a small one goes to the driver alone.
+    A release comes back as three objects, its private numbers separate. Ray puts a large object, such as a broadcast,
+    into memory that every process on the node maps, agents included; a small one goes to the driver alone.
     """
 
-    def __init__(self, settings: FederatedSettings, folder: str, working_directory: str) -> None:
+    def __init__(self, settings: Settings, folder: str, working_directory: str) -> None:
         self._settings, self._folder, self._working_directory = settings, folder, working_directory
 
-    def start(self) -> Placement:
-        """Open the ledger and build the server on it."""
+    def _open(self) -> tuple[Any, Checkpoint]:
+        """Build the experiment, and open the ledger."""
         enter(self._working_directory, self._settings.executor.threads)
         files = RunFolder(Path(self._folder))
         held = files.hold_ledger()
-        self._experiment = federated(experiment_of(self._settings))
-        self._ledger = Ledger(files.ledger_path, held)
-        kept = self._experiment.kept_release(Checkpoint(files.checkpoint_path))
-        server = self._experiment.server(self._ledger, kept)
-        if server is None:
-            raise ValueError("agents that work alone need no server")
-        self._server = server
-        return self.placement()
+        self._experiment, self._ledger = experiment_of(self._settings), Ledger(files.ledger_path, held)
+        return self._experiment, Checkpoint(files.checkpoint_path)
 
     def placement(self) -> Placement:
         return this_process("cpu")
 
+    def spent(self) -> Spent:
+        return Spent.of(self._experiment.plan, self._ledger)
+
+
+@ray.remote
+class ServerActor(LedgerActor):
+    """The server of a run. It alone chooses S_t and adds the noise."""
+
+    def start(self) -> Placement:
+        experiment, checkpoint = self._open()
+        self._server = experiment.server(self._ledger, checkpoint)
+        return self.placement()
+
     @ray.method(num_returns=3)
     def round(
-        self, t: int, late: np.ndarray | None, M: int, sizes: Sequence[int], *parts: np.ndarray | None
+        self, t: int, late: Tensor | None, M: int, sizes: Sequence[int], *parts: np.ndarray | None
     ) -> RoundOutput:
         """One round from all shards' messages. parts: n x M for each shard, None for a late one. sizes: n of each."""
         if not parts:
-            return self._round(t, None, None)
+            return self._server.round(t, None, None)
         # a part of another shape would shift the rows after it: as NaN, its messages are rejected
         whole = [
             part if isinstance(part, np.ndarray) and part.shape == (n, M) else np.full((n, M), np.nan)
             for n, part in zip(sizes, parts, strict=True)
         ]
-        return self._round(t, torch.from_numpy(np.concatenate(whole)), late)
+        return self._server.round(t, torch.from_numpy(np.concatenate(whole)), late)
 
     @ray.method(num_returns=3)
-    def round_by_shards(
-        self, t: int, late: np.ndarray | None, firsts: Sequence[int], shards: Sequence[Any], fan_in: int = 16
-    ) -> RoundOutput:
+    def round_by_shards(self, t: int, late: Tensor | None, firsts: Sequence[int], shards: Sequence[Any]) -> RoundOutput:
         """One round from the shards' sums over the messages that this server chose."""
-        return self._round(t, ShardSums(t, firsts, shards, fan_in), late)
-
-    def _round(self, t: int, messages: Messages | None, late: np.ndarray | None) -> RoundOutput:
-        return self._server.round(t, messages, _tensor(late))
-
-    def spent(self) -> Spent:
-        return Spent(self._experiment.plan.epsilons(self._ledger.events()), len(self._ledger.charges))
+        return self._server.round(t, ShardSums(t, firsts, shards), late)
 
 
-def _tensor(array: np.ndarray | None) -> Tensor | None:
-    return None if array is None else torch.from_numpy(array.copy())
+@ray.remote
+class CuratorActor(LedgerActor):
+    """The curator of an outsourced run. A repeated call changes nothing and returns the same answer."""
+
+    def start(self) -> Placement:
+        experiment, checkpoint = self._open()
+        self._curator = experiment.curator(self._ledger, checkpoint)
+        return self.placement()
+
+    @ray.method(num_returns=3)
+    def release(self) -> CuratorOutput:
+        return self._curator.release()
+
+    def resume(self, values: Tensor) -> None:
+        self._curator.resume(values)
+
+    def measure(self, t: int, indices: Sequence[int]) -> Measured:
+        return self._curator.measure(t, indices)

@@ -7,8 +7,7 @@ curator's actor to the modeler's.
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -20,27 +19,12 @@ from dpfbo.run_result import OnRound
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError, Spent
-from runners.executor.ray.cluster import connected
-from runners.executor.ray.curator import CuratorActor
+from runners.executor.ray.actors import CuratorActor
 from runners.executor.ray.modeler import ModelerActor
 from runners.executor.ray.supervision import Actor, RayActors, beside_driver, strategy
 from runners.record.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
-
-
-@contextmanager
-def ray_deployment(
-    experiment: OutsourcedExperiment, folder: RunFolder, done: OutsourcedResult
-) -> Iterator["RayOutsourced"]:
-    """Place curator and modeler of a run on a Ray cluster, which is started if there is none."""
-    with connected(experiment.settings.ray):
-        deployment = RayOutsourced(experiment, folder, done)
-        try:
-            deployment.place()
-            yield deployment
-        finally:
-            deployment.remove()
 
 
 class RayOutsourced(RayActors):
@@ -59,25 +43,22 @@ class RayOutsourced(RayActors):
         brief = (experiment.brief(), here, self.executor.threads)
         self.modeler = RayModeler(self, Actor("the modeler", ModelerActor, options, ()), brief)
         self.setup = experiment.setup
+        self.actors = [curator, self.modeler.actor]
 
     def place(self) -> None:
         """Create both actors, and repeat the finished rounds."""
         logger.info("executor=ray: a curator, and a modeler with %g CPUs", self.num_cpus)
-        self._start(self._actors())
+        self._start(self.actors)
         restore(self.curator, self.modeler, self.setup, self.done)
 
     def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
         run(self.curator, self.modeler, self.setup, on_round, self.done)
 
     def spent(self) -> Spent:
-        spent: Spent = self.ask(self.curator.actor, "spent")
-        return spent
+        return self.ask(self.curator.actor, "spent")
 
     def placed(self) -> dict[str, Any]:
         return {"name": "ray", "shards": 2, "num_cpus": self.num_cpus, "num_gpus": 0, **self._places()}
-
-    def _actors(self) -> list[Actor]:
-        return [self.curator.actor, self.modeler.actor]
 
     def _begin(self, actor: Actor) -> list[Any]:
         replayed = self.curator if actor is self.curator.actor else self.modeler
@@ -89,7 +70,10 @@ class RayOutsourced(RayActors):
 
 
 class ReplayedActor:
-    """An actor to which all calls are repeated when it is placed again. given: to its start. told: the calls since."""
+    """An actor that gets all its calls again when it is placed again.
+
+    given: the arguments of its start. told: method and arguments of each later call.
+    """
 
     def __init__(self, deployment: RayOutsourced, actor: Actor, given: tuple[Any, ...]) -> None:
         self.deployment, self.actor, self.given = deployment, actor, given
@@ -107,27 +91,23 @@ class RayCurator(ReplayedActor):
 
     def release(self) -> CuratorOutput:
         """The release; an actor that was placed again makes the same one, or reads it from its file."""
-        released, record, diagnostics = self.tell("release")
-        return released, record, diagnostics
+        return tuple(self.tell("release"))
 
     def resume(self, values: Tensor) -> None:
         self.tell("resume", values)
 
     def measure(self, t: int, indices: Sequence[int]) -> Measured:
-        measured: Measured = self.tell("measure", t, indices)
-        return measured
+        return self.tell("measure", t, indices)
 
 
 class RayModeler(ReplayedActor):
     """The modeler's actor (a `dpfbo.outsourced.loop.AnyModeler`)."""
 
     def start(self, values: Tensor) -> int:
-        n_candidates: int = self.tell("receive", values)
-        return n_candidates
+        return self.tell("receive", values)
 
     def propose(self, t: int, uniform: float) -> int:
-        index: int = self.tell("propose", t, uniform)
-        return index
+        return self.tell("propose", t, uniform)
 
     def observe(self, t: int, indices: Sequence[int], y: Sequence[float]) -> None:
         self.tell("observe", t, indices, y)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from runners import status
-from runners.compose.identity import setting_hash
+from runners.identity.setting import names_of
 from runners.record.run_folder import Progress
 from runners.recorded_run import run_configuration
 from runners.sweep import command
@@ -109,7 +109,7 @@ def test_same_hash_and_seed_is_one_trial():
 def test_configuration_survives_the_way_to_a_worker():
     for setting in plan(["problem=synthetic,branin", "problem.function_seed=3,${seed}", *FAST]).settings:
         cfg = OmegaConf.create(OmegaConf.to_yaml(OmegaConf.create(setting.config(3))))
-        assert setting_hash(cfg) == setting.name
+        assert names_of(cfg).setting == setting.name
         assert cfg.seed == 3
         assert cfg.privacy.S == setting.cfg.privacy.S
         assert Path(cfg.results_dir).is_absolute()

@@ -6,7 +6,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from runners import status
-from runners.compose.identity import names_of
+from runners.identity.setting import names_of
 from runners.record.run_folder import RunFolder
 from runners.sweep import progress_table
 from runners.sweep.trials import Trial, TrialState, record_preemption, state

@@ -9,7 +9,6 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from analysis import claims
-from runners.compose.identity import setting_hash
 from runners.recorded_run import run_configuration
 from runners.sweep import command
 from runners.sweep.trials import write_plan
@@ -17,7 +16,7 @@ from runners.sweep.tune import run_trial
 from runners.wandb import summary_run
 from runners.wandb.backfill import log_experiment
 from runners.wandb.finished_runs import finished_runs, results_of, settings_table
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 from tests.helpers.wandb_records import of_kind, own_wandb, values  # noqa: F401
 
 pytest.importorskip("wandb")
