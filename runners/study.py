@@ -21,8 +21,8 @@ from dpfbo.protocol.coordinator import Coordinator
 from dpfbo.protocol.journal import StateError
 from dpfbo.protocol.wire import WireError
 from dpfbo.space.parameters import Space
+from dpfbo.study.algorithm import ALGORITHMS, Preset
 from dpfbo.study.create import create_study
-from dpfbo.study.presets import ALGORITHMS, Preset
 from dpfbo.study.study import Study
 from runners.arguments import Parser
 from runners.record.terminal import say_error
@@ -47,7 +47,9 @@ Every call is on disk when it ends: after a crash give it again. `ask` gives a p
 one; --another asks for one more, to be evaluated beside it. A space is a YAML or JSON file (docs/guides/spaces.md)."""
 
 Answer = dict[str, Any]  # printed as JSON
-_DESCRIPTION, _SITE = "study.json", "site.json"
+_PARTY = "party.json"  # of a site's folder, or the server's: the study, the site's number, and how it counts values
+_SITE, _SERVER, _EITHER = "site's folder", "server's folder", "folder of a site or a server"
+_MADE_BY = {_SITE: "join", _SERVER: "host", _EITHER: "join or host"}
 _ERRORS = (
     SettingError, StateError, WireError, LedgerError, CheckpointError, UnsupportedEvent, OSError, ValueError,
 )  # fmt: skip
@@ -61,10 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if getattr(args, "result", "") == "-":  # read before the folder is opened: in a pipe, `ask` still has it
             args.result = sys.stdin.read()
-        if args.opened is None:
+        if args.kind is None:
             answer = args.do(args)
         else:
-            with closing(args.opened(args.folder)) as party:
+            with closing(_opened(args.folder, args.kind)) as party:
                 answer = args.do(party, args)
     except _ERRORS as error:
         say_error(str(error))
@@ -91,18 +93,18 @@ def _new(args: argparse.Namespace) -> Answer:
 
 
 def _join(args: argparse.Namespace) -> Answer:
-    entries = {"study": _read(args.study), "agent": args.agent, "maximize": not args.minimize}
-    with closing(_site(entries, args.study, args.folder)) as agent:
-        answer = _status(agent, args)  # before it is written: a study without a promise is refused
-        _write(args.folder / _SITE, json.dumps(entries).encode(), private=True)
-        return answer
+    return _made({"study": _read(args.study), "agent": args.agent, "maximize": not args.minimize}, args)
 
 
 def _host(args: argparse.Namespace) -> Answer:
-    described = _read(args.study)
-    with closing(Coordinator(_described_study(described, args.study), args.folder)) as server:
-        answer = _status(server, args)
-        _write(args.folder / _DESCRIPTION, json.dumps(described).encode())
+    return _made({"study": _read(args.study), "agent": None, "maximize": None}, args)
+
+
+def _made(entries: dict[str, Any], args: argparse.Namespace) -> Answer:
+    """Make the folder of a site or the server."""
+    with closing(_party(entries, args.study, args.folder)) as party:
+        answer = _status(party, args)  # before it is written: a study without a promise is refused
+        _write(args.folder / _PARTY, json.dumps(entries).encode(), private=True)
         return answer
 
 
@@ -208,48 +210,42 @@ def _study(described: dict[str, Any]) -> Study:
     return create_study(Space(described["space"]), epsilon=None, preset=preset, **others)
 
 
-def _site(entries: dict[str, Any], path: Path, folder: Path) -> Agent:
+def _party(entries: dict[str, Any], path: Path, folder: Path) -> Agent | Coordinator:
+    """A site, or the server, whose `agent` is None. path: the file of the description."""
     study = _described_study(entries["study"], path)
-    return Agent(study, entries["agent"], Space(entries["study"]["space"]), folder, entries["maximize"])
+    if entries["agent"] is None:
+        return Coordinator(study, folder)
+    return Agent(study, entries["agent"], folder, entries["maximize"])
 
 
-def _opened_site(folder: Path) -> Agent:
-    path = folder / _SITE
-    if not path.exists():
-        raise StateError(f"{folder} is no site's folder: python -m runners.study join makes one")
-    try:
-        entries = _read(path)
-    except StateError:
-        entries = None
-    if not isinstance(entries, dict) or set(entries) != {"study", "agent", "maximize"}:
-        raise StateError(f"{path} cannot be read: restore the file")
-    return _site(entries, path, folder)
+def _opened(folder: Path, kind: str) -> Agent | Coordinator:
+    """The site or the server of a folder, which must be of this kind."""
+    path = folder / _PARTY
+    if path.exists():
+        try:
+            entries = _read(path)
+        except StateError:
+            entries = None
+        if not isinstance(entries, dict) or set(entries) != {"study", "agent", "maximize"}:
+            raise StateError(f"{path} cannot be read: restore the file")
+        if kind in (_EITHER, _SERVER if entries["agent"] is None else _SITE):
+            return _party(entries, path, folder)
+    raise StateError(f"{folder} is no {kind}: python -m runners.study {_MADE_BY[kind]} makes one")
 
 
-def _opened_server(folder: Path) -> Coordinator:
-    path = folder / _DESCRIPTION
-    if not path.exists():
-        raise StateError(f"{folder} is no folder of a site or a server: python -m runners.study join or host makes one")
-    return Coordinator(_described_study(_read(path), path), folder)
-
-
-def _opened(folder: Path) -> Agent | Coordinator:
-    return _opened_site(folder) if (folder / _SITE).exists() else _opened_server(folder)
-
-
-# command: what it does, its function, how its folder is opened, its arguments that are paths
-_COMMANDS: dict[str, tuple[str, Callable[..., Answer], Callable[[Path], Any] | None, str]] = {
+# command: what it does, its function, the kind of its folder, its arguments that are paths
+_COMMANDS: dict[str, tuple[str, Callable[..., Answer], str | None, str]] = {
     "new": ("describe a study", _new, None, "file"),
     "join": ("make a site's folder", _join, None, "folder study"),
-    "ask": ("the next configuration to evaluate", _ask, _opened_site, "folder"),
-    "tell": ("the value at a configuration", _tell, _opened_site, "folder"),
-    "message": ("write the message that ends the round", _message, _opened_site, "folder file"),
-    "receive": ("take over a broadcast", _receive, _opened_site, "folder file"),
-    "best": ("the best configuration so far", _best, _opened_site, "folder"),
-    "status": ("where a site or the server stands", _status, _opened, "folder"),
+    "ask": ("the next configuration to evaluate", _ask, _SITE, "folder"),
+    "tell": ("the value at a configuration", _tell, _SITE, "folder"),
+    "message": ("write the message that ends the round", _message, _SITE, "folder file"),
+    "receive": ("take over a broadcast", _receive, _SITE, "folder file"),
+    "best": ("the best configuration so far", _best, _SITE, "folder"),
+    "status": ("where a site or the server stands", _status, _EITHER, "folder"),
     "host": ("make the server's folder", _host, None, "folder study"),
-    "collect": ("take a site's message", _collect, _opened_server, "folder"),
-    "release": ("end the round: add noise, charge, write the broadcast", _release, _opened_server, "folder file"),
+    "collect": ("take a site's message", _collect, _SERVER, "folder"),
+    "release": ("end the round: add noise, charge, write the broadcast", _release, _SERVER, "folder file"),
 }
 
 
@@ -258,9 +254,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m runners.study", description=HELP, formatter_class=raw)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     add: dict[str, Callable[..., Any]] = {}
-    for name, (help, do, opened, paths) in _COMMANDS.items():
+    for name, (help, do, kind, paths) in _COMMANDS.items():
         command = commands.add_parser(name, help=help)
-        command.set_defaults(do=do, opened=opened)
+        command.set_defaults(do=do, kind=kind)
         add[name] = command.add_argument
         for path in paths.split():
             add[name](path, type=Path, metavar=path.upper())

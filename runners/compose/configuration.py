@@ -8,6 +8,7 @@ from typing import Any
 import hydra
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -52,24 +53,14 @@ def composing() -> Iterator[None]:
         yield
 
 
-def compose_command_line(overrides: Sequence[str], multirun: bool = False) -> DictConfig | None:
+def compose_command_line(overrides: Sequence[str], multirun: bool = False) -> DictConfig:
     """The configuration with Hydra's own part, whose launcher, callbacks and loggers are allowed to run.
 
-    Call it while Hydra is initialised (`composing`). With `multirun` the overrides with several values are left out,
-    and the result is None if the others do not compose, which Hydra then reports.
-
-    Raises:
-        HydraException: The overrides do not compose.
-        ValueError: A class that Hydra would run is not allowed.
+    Call it while Hydra is initialised (`composing`). With `multirun` it is that of the first run. Raises HydraException
+    for overrides that do not compose, ValueError for a class that Hydra would run and that is not allowed.
     """
-    try:
-        parsed = parse_overrides(overrides)
-        given = [o.input_line or "" for o in parsed if not (multirun and o.is_sweep_override())]
-        cfg = hydra.compose("config", given, return_hydra_config=True)
-    except HydraException:
-        if multirun:
-            return None
-        raise
+    given = [_first(o) if multirun else o.input_line or "" for o in parse_overrides(overrides)]
+    cfg = hydra.compose("config", given, return_hydra_config=True)
     own: Any = OmegaConf.to_container(cfg.hydra)
     check_targets({"hydra": own}, ["hydra", *allowed_names(cfg.get("allow") or ())])
     for name in ("job_logging", "hydra_logging"):
@@ -79,6 +70,13 @@ def compose_command_line(overrides: Sequence[str], multirun: bool = False) -> Di
             if "()" in part or not str(kind).startswith("logging."):
                 raise ValueError(f"hydra.{name} must use the classes of logging, got {kind!r}")
     return cfg
+
+
+def _first(override: Override) -> str:
+    """The override with the first of its values."""
+    if not override.is_discrete_sweep():
+        return override.input_line or ""
+    return f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
 
 
 class Composer:

@@ -58,7 +58,7 @@ def is_outsourced(config: Mapping[str, Any]) -> bool:
     return isinstance(server, Mapping) and server.get("_target_") == f"{Curator.__module__}.{Curator.__name__}"
 
 
-def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make] = {}) -> T:
+def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
     """`cls` from the node at `key`; a field that is a class of settings is a section itself.
 
     made: by key, the function that makes a value from its node.
@@ -109,7 +109,7 @@ def _problem(node: dict[str, Any]) -> ProblemSettings:
 def _executor(node: Any) -> LocalExecutor:
     name = node.get("name") if isinstance(node, dict) else node
     checks.one_of("executor.name", name, ("local", "ray"))
-    return section(RayExecutor if name == "ray" else LocalExecutor, node, "executor")
+    return section(RayExecutor if name == "ray" else LocalExecutor, node, "executor", {})
 
 
 def _mechanism_privacy(node: Any, normalize: Any) -> MechanismPrivacy:

@@ -18,7 +18,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -185,25 +185,24 @@ class RunFolder:
             return not isinstance(error, FileNotFoundError)
         return False
 
-    def _has_charges(self) -> bool:
-        from dpfbo.privacy.ledger import Ledger, LedgerError  # imports torch, which watching a sweep does without
-
+    def _is_charged(self) -> bool:
+        """False if the ledger is absent, or holds at most the line that says which run it is of."""
         try:
-            return bool(Ledger(self.ledger_path).charges)
-        except (OSError, LedgerError):
+            content = read_plain(self.ledger_path) if self.ledger_path.exists() else b""
+        except (OSError, ValueError):
             return True
+        only_coverage = b'"setting"' in content and b'"digest"' not in content and content.count(b"\n") <= 1
+        return bool(content) and not only_coverage
 
     def _remove_empty(self, folders: Sequence[Path]) -> None:
         """Remove a ledger without charges that is alone in its folder, then those of `folders` that are empty."""
         names = {path.name for path in self.path.iterdir()}
-        if names <= {"ledger.jsonl", "lineage.json"} and not (names and self._has_charges()):
+        if names <= {"ledger.jsonl", "lineage.json"} and not self._is_charged():
             for name in names:
                 (self.path / name).unlink()
-        for folder in folders:
-            try:
+        with suppress(OSError):
+            for folder in folders:
                 folder.rmdir()
-            except OSError:
-                return
 
 
 def _write_row_groups(tables: Iterable[pa.Table], file: BinaryIO) -> None:

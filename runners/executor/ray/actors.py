@@ -1,9 +1,11 @@
 """The Ray actors of a federated run: agent actors with some agents each, and the server actor."""
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import Broadcast
-from dpfbo.federated.messages import PartialSum, Summation
+from dpfbo.federated.mechanism import Mechanism, PartialSum
 from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.server import RoundOutput
 from dpfbo.privacy.ledger import Ledger
@@ -46,19 +48,13 @@ class AgentReport:
 
 
 @contextmanager
-def _failures() -> Iterator[list[tuple[str, str]]]:
+def _failures() -> Iterator[list[logging.LogRecord]]:
     """Collect the failed evaluations within this block; the driver tells them, and has the run folder."""
-    found: list[tuple[str, str]] = []
-
-    class Collected(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            found.append((record.getMessage(), getattr(record, "traceback", "")))
-
-    log, handler = logging.getLogger(PROBLEMS), Collected()
+    log, handler = logging.getLogger(PROBLEMS), BufferingHandler(sys.maxsize)
     log.addHandler(handler)
     log.propagate = False
     try:
-        yield found
+        yield handler.buffer
     finally:
         log.removeHandler(handler)
 
@@ -70,11 +66,8 @@ class AgentActor:
     def __init__(self, settings: FederatedSettings, first: int, last: int, working_directory: str) -> None:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory
 
-    def start(self, history: Sequence[RoundRecord | ray.ObjectRef], observed: RoundRecord | None = None) -> Placement:
-        """Build the agents with the finished rounds, or references to them, see `Shard.restore`.
-
-        A method, because Ray hides the errors of constructors.
-        """
+    def start(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> Placement:
+        """Build the agents, see `Shard.restore`. A method, because Ray hides the errors of constructors."""
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
         self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
@@ -82,7 +75,7 @@ class AgentActor:
             limit_gpu_memory(self._settings.ray.num_gpus)
         ids = torch.arange(*self._range, device=self._device)
         self._shard = Shard(self._experiment.problem, self._experiment.agents, ids, self._settings.executor.threads)
-        self._shard.restore([r if isinstance(r, RoundRecord) else ray.get(r) for r in history], observed)
+        self._shard.restore(history, observed)
         return self.placement()
 
     def placement(self) -> Placement:
@@ -94,12 +87,13 @@ class AgentActor:
         self._shard.take_seconds()
         with _failures() as failures:
             turn = self._shard.step(t, broadcast, send)
+        said = [(record.getMessage(), getattr(record, "traceback", "")) for record in failures]
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
-        return AgentReport(t, packed(turn.record), self._shard.take_seconds(), failures), sent
+        return AgentReport(t, packed(turn.record), self._shard.take_seconds(), said), sent
 
-    def add_up(self, t: int, rows: Tensor, weights: Tensor, summation: Summation) -> PartialSum:
+    def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
         """The part of these agents in the joint vector (P x M) of round t."""
-        return self._shard.add_up(t, rows, weights, summation)
+        return self._shard.add_up(t, rows, weights, mechanism)
 
 
 @ray.remote

@@ -7,7 +7,6 @@ round in progress. All of it follows from settings and seed, so the records are 
 import logging
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +21,7 @@ from dpfbo.federated.federation import Aggregator, FederatedResult
 from dpfbo.federated.population.shard import cut
 from dpfbo.federated.server import RoundOutput
 from dpfbo.records import RoundRecord, joined
-from dpfbo.run_result import OnRound
+from dpfbo.run_result import OnRound, Round
 from runners.compose.federated import FederatedExperiment
 from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent
@@ -52,7 +51,6 @@ class RayFederation(RayActors):
         self.shards = [
             Actor(f"agents {a}..{b - 1}", AgentActor, options, (worker, a, b, here)) for a, b in self.layout.ranges
         ]
-        self._parts: dict[str, list[Any]] = {}  # of the rounds, by actor, while actors start
         served = (worker, str(folder.path), here)
         self.server = Actor("the server", ServerActor, beside_driver(), served, opens_ledger=True)
         self.has_server = settings.algorithm.server is not None
@@ -68,11 +66,13 @@ class RayFederation(RayActors):
         server = self if self.has_server else None
         federation.run(self, server, self.experiment.rounds, on_round, self.done, broadcasts)
 
-    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "RayStep":
+    def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
         self._unexplained = 0
+        send = server is not None and server.uses_messages
         step = RayStep(self, t, None if broadcast is None else ray.put(broadcast), send)
         step.begin()
-        return step
+        reply: RoundOutput = (None, None, None) if server is None else step.reported_to(server)
+        return Round(step.record(), *reply, {**step.phases, **step.clock.seconds})
 
     def round(self, t: int, messages: "RayStep | None") -> RoundOutput:
         """The server's round with the messages of a step, or without any."""
@@ -106,23 +106,12 @@ class RayFederation(RayActors):
             "num_gpus": self.executor.num_gpus, "tree": self.layout.tree, **self._places(),
         }  # fmt: skip
 
-    def _start(self, actors: Sequence[Actor]) -> None:
-        """Create and start actors. Rounds that are not in memory are read once for all of them."""
-        if not self.done.rounds.in_memory:
-            agents = [actor for actor in actors if actor is not self.server]
-            self._parts = {actor.name: [] for actor in agents}
-            for record in self.done.rounds:
-                for actor in agents:  # the object store has room, on disk at the latest
-                    self._parts[actor.name].append(ray.put(cut(record, torch.arange(*actor.arguments[1:3]))))
-        super()._start(actors)
-        self._parts = {}
-
     def _begin(self, actor: Actor) -> list[Any]:
         """Start an actor; an agent actor gets the finished rounds of its agents."""
         if actor is self.server:
             return [actor.handle.start.remote()]
         ids, observed = torch.arange(*actor.arguments[1:3]), self.done.observed
-        done = self._parts.get(actor.name) or [cut(record, ids) for record in self.done.rounds]
+        done = [cut(record, ids) for record in self.done.rounds]
         if observed is not None and observed.round < len(done):  # it is among the finished rounds by now
             observed = None
         return [actor.handle.start.remote(done, None if observed is None else cut(observed, ids))]
@@ -183,9 +172,6 @@ class RayStep:
                     self.phases[phase] = max(self.phases.get(phase, 0.0), seconds)
             self.whole = joined([report.record for report in reports])
         return self.whole
-
-    def seconds(self) -> dict[str, float]:
-        return {**self.phases, **self.clock.seconds}
 
 
 def _has_answer(ref: Any) -> bool:
