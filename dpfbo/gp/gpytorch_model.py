@@ -7,6 +7,7 @@ The raw parameters of N agents are one N x p matrix: the logarithms of noise var
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from warnings import catch_warnings, simplefilter
 
 import gpytorch
@@ -47,10 +48,9 @@ class AgentsModel(gpytorch.models.ExactGP):
 
     def __init__(self, own: OwnGP, x: Tensor, y: Tensor) -> None:
         batch, D = torch.Size([len(x)]), x.shape[-1]
-        given = {
-            "batch_shape": batch, "ard_num_dims": D if own.ard else None, "lengthscale_constraint": _logarithm(),
-        }  # fmt: skip
+        given: dict[str, Any] = {"batch_shape": batch, "ard_num_dims": D if own.ard else None}
         with x.device:  # GPyTorch makes its parameters on the default device
+            given["lengthscale_constraint"] = _logarithm()
             likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=_logarithm(), batch_shape=batch)
             super().__init__(x, y, likelihood)
             kernel = RBFKernel(**given) if own.kernel == "rbf" else MaternKernel(KERNELS[own.kernel] / 2, **given)
