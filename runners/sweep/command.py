@@ -89,15 +89,10 @@ def _sweep(args: argparse.Namespace) -> int:
     if n_to_run and sweeps[0].slurm is not None and not args.dry_run:
         return _submit(sweeps[0].slurm, sweeps, args)
     if not args.dry_run:
-        with ExitStack() as stack:
-            if n_to_run:
-                with console.status("starting Ray"):
-                    with needing("ray", "a sweep"):
-                        from runners.sweep import tune
-                    stack.enter_context(tune.cluster(sweeps[0].options))
+        with ExitStack() as ray:
             for number, sweep in enumerate(sweeps):
                 others = [other for other in sweeps if other is not sweep]
-                states[number], said = _run(sweep, others, console)
+                states[number], said = _run(sweep, others, ray, console)
                 warnings += said
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -157,29 +152,35 @@ def _cancel(overrides: Sequence[str]) -> int:
     return 0
 
 
-def _run(sweep: SweepPlan, others: Sequence[SweepPlan], console: Console) -> tuple[States, list[str]]:
-    """Run the unfinished trials of an experiment, unless others have them; returns the states and the warnings."""
+def _run(sweep: SweepPlan, others: Sequence[SweepPlan], ray: ExitStack, console: Console) -> tuple[States, list[str]]:
+    """Run the unfinished trials of an experiment, unless others have them; returns the states and the warnings.
+
+    ray: gets the connection to Ray, which is made once it is needed.
+    """
     copy_shared(sweep, others)
-    states, warnings, wandb = _states(sweep), list[str](), str(sweep.settings[0].cfg.tracker.wandb.mode)
+    states, warnings, trials = _states(sweep), list[str](), [trial for _, trial in sweep.trials]
     todo = [(setting, trial) for setting, trial in sweep.trials if preview.is_to_run(sweep, states[trial.key])]
     todo.sort(key=lambda pair: states[pair[1].key].phase == "running")  # another process may finish these
-    phases = [state.phase for state in states.values()]
+    phases, wandb = [state.phase for state in states.values()], str(sweep.settings[0].cfg.tracker.wandb.mode)
     if done := phases.count("done"):
         console.print(f"{done} of {len(phases)} trials are finished and skipped")
     if (failed := phases.count("failed")) and not sweep.options.retry_failed:
         console.print(f"{failed} failed before and are skipped; sweep.retry_failed=true runs them again")
-    if todo or others:
-        write_plan(sweep.folder, [trial for _, trial in sweep.trials])
     if todo:
-        from runners.sweep import tune
-
+        with console.status("starting Ray"):
+            with needing("ray", "a sweep"):
+                from runners.sweep import tune
+            ray.enter_context(tune.cluster(sweep.options))
+        write_plan(sweep.folder, trials)
         os.environ.setdefault("WANDB_MODE", wandb)  # nothing may ask for a key
-        states |= {trial.key: TrialState("waiting") for _, trial in todo}
-        table = progress_table.ProgressTable([trial for _, trial in sweep.trials], states, console)
+        waiting = {trial.key: TrialState("waiting") for _, trial in todo}
+        table = progress_table.ProgressTable(trials, {**states, **waiting}, console)
         with _shown(table, console):
             warnings = tune.run_trials(todo, sweep.options, table)
         states = table.states
-    finished = [trial.folder(sweep.folder).path for _, trial in sweep.trials if states[trial.key].phase == "done"]
+    elif others:
+        write_plan(sweep.folder, trials)
+    finished = [trial.folder(sweep.folder).path for trial in trials if states[trial.key].phase == "done"]
     log_sweep(sweep.folder, finished, wandb, console)
     return states, warnings
 
