@@ -51,7 +51,8 @@ class Charge:
             raise SettingError("digest", f"must be 64 hexadecimal digits, got {checks.shown(self.digest)}")
         if self.subset is not None:
             if not isinstance(self.subset, tuple) or len(self.subset) != 2:
-                raise SettingError("subset", f"must be [k, N], got {checks.shown(self.subset)}")
+                found = list(self.subset) if isinstance(self.subset, tuple) else self.subset
+                raise SettingError("subset", f"must be [k, N], got {checks.shown(found)}")
             checks.integer("k of subset", self.subset[0], minimum=1)
             checks.integer("N of subset", self.subset[1], minimum=self.subset[0])
         if self.relation is not None:

@@ -7,7 +7,6 @@ needed file is unpacked.
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rich import box
@@ -23,21 +22,17 @@ from runners.fetch.download import FetchError, download, part_of, reason_of, sha
 from runners.record.terminal import say_error
 
 
-def fetch(file: DataFile, root: Path, force: bool) -> bool:
+def fetch(file: DataFile, root: Path) -> bool:
     """Put `file` under the folder `root`; True if it was downloaded, False if it was already there.
 
-    force: replace a file whose checksum is wrong, or unknown because it was unpacked.
-    Raises FetchError if the download fails; a file that was there before is kept.
+    Raises FetchError if the download fails, or if another file is in its place.
     """
     target = root / file.path
     try:
-        if target.exists() and not force:
+        if target.exists():
             if state_of(file, root) == "present":
                 return False
-            raise FetchError(
-                f"{target} is there and is not what is fetched (checksum {file.sha256}): "
-                "move it away, or replace it with --force"
-            )
+            raise FetchError(f"{target} is there and is not what is fetched (checksum {file.sha256}): move it away")
         target.parent.mkdir(parents=True, exist_ok=True)
         download(file, target, Console(stderr=True))
     except OSError as error:
@@ -76,9 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not args.names:
             Console().print(_list(root))
         for name in args.names:
-            file = replace(DATA_FILES[name], url=args.url or DATA_FILES[name].url)
+            file = DATA_FILES[name]
             try:
-                new = fetch(file, root, args.force)
+                new = fetch(file, root)
                 print(f"{name}: {'saved as' if new else 'already there,'} {root / file.path}")
             except FetchError as error:
                 say_error(f"cannot fetch {name} from {file.url}: {error}")
@@ -95,12 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(prog="python -m runners.fetch", description="Download the data files.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to fetch; nothing: list what there is")
-    parser.add_argument("--url", help="address to fetch the one NAME from; its checksum stays the same")
-    parser.add_argument("--force", action="store_true", help="replace a file whose checksum is wrong or not known")
     parser.add_folder("data_dir", None, "data folder (default: DPFBO_DATA, else data)")
     args = parser.parse_args(argv)
     if unknown := [name for name in args.names if name not in DATA_FILES]:
         parser.error(f"unknown name {', '.join(unknown)}: the known names are {', '.join(DATA_FILES)}")
-    if args.url and len(args.names) != 1:
-        parser.error("--url needs exactly one NAME")
     return args

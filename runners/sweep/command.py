@@ -20,9 +20,9 @@ from runners.compose.conf_folder import groups
 from runners.compose.overrides import no_setting, quoted
 from runners.sweep import preview, progress_table
 from runners.sweep.plan import SweepPlan, base_of, folder_of
-from runners.sweep.shared_runs import States, command_lines, copy_finished, distinct_trials, plan_all
+from runners.sweep.shared_runs import command_lines, copy_shared, plan_all
 from runners.sweep.slurm import SlurmError, SlurmLauncher, read, submit
-from runners.sweep.trials import TrialState, states_of, write_plan
+from runners.sweep.trials import States, TrialState, states_of, write_plan
 from runners.user_errors import exit_code
 from runners.wandb.backfill import log_sweep
 
@@ -81,33 +81,37 @@ def _sweep(args: argparse.Namespace) -> int:
     console, out, begin = Console(stderr=True, highlight=False), Console(highlight=False), time.monotonic()
     with console.status("composing") as status:
         sweeps = plan_all(args.overrides, status.update)
-    found = [states_of(sweep.folder, (trial for _, trial in sweep.trials)) for sweep in sweeps]
-    _, known = distinct_trials(sweeps, found)
-    n_to_run = sum(preview.is_to_run(sweeps[0], state) for state in known.values())
+    states = [_states(sweep) for sweep in sweeps]
+    known = {key: state for found in states for key, state in found.items()}
+    done = {key for found in states for key, state in found.items() if state.phase == "done"}
+    n_to_run = sum(preview.is_to_run(sweeps[0], state) for key, state in known.items() if key not in done)
     warnings: list[str] = []
-    if args.dry_run:
-        after = found
-    elif n_to_run and sweeps[0].slurm is not None:
+    if n_to_run and sweeps[0].slurm is not None and not args.dry_run:
         return _submit(sweeps[0].slurm, sweeps, args)
-    else:
-        after, warnings = _run(sweeps, found, console)
-        for sweep, states in zip(sweeps, after, strict=True):  # what was copied, what W&B lost, and the summary
-            done = [trial.folder(sweep.folder).path for _, trial in sweep.trials if states[trial.key].phase == "done"]
-            log_sweep(sweep.folder, done, str(sweep.settings[0].cfg.tracker.wandb.mode), console)
+    if not args.dry_run:
+        with ExitStack() as ray:
+            for number, sweep in enumerate(sweeps):
+                others = [other for other in sweeps if other is not sweep]
+                states[number], said = _run(sweep, others, ray, console)
+                warnings += said
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     if args.json:
-        content = [preview.as_json(sweep, states) for sweep, states in zip(sweeps, after, strict=True)]
+        content = [preview.as_json(sweep, found) for sweep, found in zip(sweeps, states, strict=True)]
         print(json.dumps(content if len(content) > 1 else content[0], indent=1))
     else:
-        for sweep, states in zip(sweeps, after, strict=True):
+        for sweep, found in zip(sweeps, states, strict=True):
             trials = [trial for _, trial in sweep.trials]
-            out.print(preview.report(sweep, states) if args.dry_run else progress_table.report(trials, states))
-            counts = "" if args.dry_run else f"{progress_table.counts(progress_table.rows(trials, states))}; "
+            out.print(preview.report(sweep, found) if args.dry_run else progress_table.report(trials, found))
+            counts = "" if args.dry_run else f"{progress_table.counts(progress_table.rows(trials, found))}; "
             out.print(f"{counts}results: {sweep.folder}", soft_wrap=True)
         together = f"together, without what they share: {len(known)} trials, {n_to_run} to run"
         out.print(together if args.dry_run else f"{time.monotonic() - begin:.0f} s")
-    return 0 if args.dry_run else int(any(s.phase != "done" for states in after for s in states.values()))
+    return 0 if args.dry_run else int(any(s.phase != "done" for found in states for s in found.values()))
+
+
+def _states(sweep: SweepPlan) -> States:
+    return states_of(sweep.folder, (trial for _, trial in sweep.trials))
 
 
 def _submit(slurm: SlurmLauncher, sweeps: Sequence[SweepPlan], args: argparse.Namespace) -> int:
@@ -148,35 +152,37 @@ def _cancel(overrides: Sequence[str]) -> int:
     return 0
 
 
-def _run(sweeps: Sequence[SweepPlan], found: Sequence[States], console: Console) -> tuple[list[States], list[str]]:
-    """Run each unfinished trial once; returns the states of each experiment afterwards, and the trials' warnings."""
-    planned, known = distinct_trials(sweeps, found)
-    options = sweeps[0].options
-    todo = [pair for key, pair in planned.items() if preview.is_to_run(sweeps[0], known[key])]
-    todo.sort(key=lambda pair: known[pair[1].key].phase == "running")  # another process may finish these
-    phases = [state.phase for state in known.values()]
+def _run(sweep: SweepPlan, others: Sequence[SweepPlan], ray: ExitStack, console: Console) -> tuple[States, list[str]]:
+    """Run the unfinished trials of an experiment, unless others have them; returns the states and the warnings.
+
+    ray: gets the connection to Ray, which is made once it is needed.
+    """
+    copy_shared(sweep, others)
+    states, warnings, trials = _states(sweep), list[str](), [trial for _, trial in sweep.trials]
+    todo = [(setting, trial) for setting, trial in sweep.trials if preview.is_to_run(sweep, states[trial.key])]
+    todo.sort(key=lambda pair: states[pair[1].key].phase == "running")  # another process may finish these
+    phases, wandb = [state.phase for state in states.values()], str(sweep.settings[0].cfg.tracker.wandb.mode)
     if done := phases.count("done"):
         console.print(f"{done} of {len(phases)} trials are finished and skipped")
-    if (failed := phases.count("failed")) and not options.retry_failed:
+    if (failed := phases.count("failed")) and not sweep.options.retry_failed:
         console.print(f"{failed} failed before and are skipped; sweep.retry_failed=true runs them again")
-    if not todo:
-        return copy_finished(sweeps, found, known), []
-    os.environ.setdefault("WANDB_MODE", str(todo[0][0].cfg.tracker.wandb.mode))  # nothing may ask for a key
-    with ExitStack() as stack:
+    if todo:
         with console.status("starting Ray"):
             with needing("ray", "a sweep"):
                 from runners.sweep import tune
-            stack.enter_context(tune.cluster(options))
-        for sweep in sweeps:
-            write_plan(sweep.folder, [trial for _, trial in sweep.trials])
-        states = {**known, **{trial.key: TrialState("waiting") for _, trial in todo}}
-        table = progress_table.ProgressTable([trial for _, trial in planned.values()], states, console)
-        try:
-            with _shown(table, console):
-                warnings = tune.run_trials(todo, options, table)
-        finally:  # an interrupted sweep also copies its finished trials
-            after = copy_finished(sweeps, found, table.states)
-    return after, warnings
+            ray.enter_context(tune.cluster(sweep.options))
+        write_plan(sweep.folder, trials)
+        os.environ.setdefault("WANDB_MODE", wandb)  # nothing may ask for a key
+        waiting = {trial.key: TrialState("waiting") for _, trial in todo}
+        table = progress_table.ProgressTable(trials, {**states, **waiting}, console)
+        with _shown(table, console):
+            warnings = tune.run_trials(todo, sweep.options, table)
+        states = table.states
+    elif others:
+        write_plan(sweep.folder, trials)
+    finished = [trial.folder(sweep.folder).path for trial in trials if states[trial.key].phase == "done"]
+    log_sweep(sweep.folder, finished, wandb, console)
+    return states, warnings
 
 
 @contextmanager

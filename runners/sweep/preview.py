@@ -8,8 +8,7 @@ from rich.table import Table
 from dpfbo.formats.words import epsilon_in_words, large_delta, neighbours
 from runners.sweep.plan import PlannedSetting, SweepPlan
 from runners.sweep.progress_table import MOST_ROWS
-from runners.sweep.shared_runs import States
-from runners.sweep.trials import TrialState, seeds_in_words
+from runners.sweep.trials import States, TrialState, seeds_in_words
 
 
 def is_to_run(sweep: SweepPlan, known: TrialState) -> bool:

@@ -167,7 +167,9 @@ class ProgressTable:
         self._bar.update(self._task, completed=self._rounds_done())
         yield Text(counts(shown))
         yield self._bar.get_renderable()
-        yield table(sorted(shown, key=lambda row: not row.of("running")))  # a terminal may be too low for all
+        if len(shown) > console.height - 10:  # the terminal cuts off the last ones
+            shown.sort(key=lambda row: not row.of("running"))
+        yield table(shown)
         yield Text(footnote(shown), style="dim")
 
     def _rounds_done(self) -> int:

@@ -7,6 +7,7 @@ is refused, because its releases happened once. W&B gets a copied run from its f
 import json
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -15,10 +16,8 @@ from dpfbo.formats.bounded import read_yaml
 from runners.compose.conf_folder import CONF
 from runners.record.config_text import config_text
 from runners.record.run_folder import ResultsError, RunFolder
-from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, plan
-from runners.sweep.trials import FAILURE, Phase, Trial, TrialState, state, write_plan
-
-States = dict[tuple[str, int], TrialState]
+from runners.sweep.plan import SweepError, SweepPlan, plan
+from runners.sweep.trials import FAILURE, state
 
 COPIED = ("ledger.jsonl", "rounds.parquet", "server.parquet")
 
@@ -76,55 +75,17 @@ def _check_shareable(sweeps: Sequence[SweepPlan]) -> None:
             )
 
 
-def distinct_trials(
-    sweeps: Sequence[SweepPlan], found: Sequence[States]
-) -> tuple[dict[tuple[str, int], tuple[PlannedSetting, Trial]], States]:
-    """Every trial once, in the experiment where it is farthest, and its state there.
+def copy_shared(sweep: SweepPlan, others: Sequence[SweepPlan]) -> None:
+    """Copy the trials that others have finished to an experiment that does not have them yet.
 
-    found: the states of each experiment's trials.
+    A trial whose folder is busy, or cannot be written, is left to the sweep.
     """
-    planned: dict[tuple[str, int], tuple[PlannedSetting, Trial]] = {}
-    known: States = {}
-    for sweep, states in zip(sweeps, found, strict=True):
-        for setting, trial in sweep.trials:
-            here = states[trial.key]
-            if trial.key not in planned or _farther(here, known[trial.key]):
-                planned[trial.key], known[trial.key] = (setting, trial), here
-    return planned, known
-
-
-def copy_finished(sweeps: Sequence[SweepPlan], found: Sequence[States], known: States) -> list[States]:
-    """Copy finished trials to all experiments that ask for them; returns the states of each one's trials.
-
-    found: the states before, by experiment. known: the state of each distinct trial. A trial whose copy fails, because
-    the folder is busy or cannot be written, counts as failed there; the same command copies it later.
-    """
-    after = [dict(states) for states in found]
-    for sweep, states in zip(sweeps, after, strict=True):
-        if len(sweeps) > 1:
-            write_plan(sweep.folder, [trial for _, trial in sweep.trials])
-        for _, trial in sweep.trials:
-            if states[trial.key].phase != "done":
-                states[trial.key] = _copied(trial, sweep, sweeps, known[trial.key])
-    return after
-
-
-def _copied(trial: Trial, sweep: SweepPlan, sweeps: Sequence[SweepPlan], known: TrialState) -> TrialState:
-    """The state of a trial in the folder of `sweep`; it is copied there if only another experiment has it."""
-    target = trial.folder(sweep.folder)
-    if known.phase != "done" or state(target).phase == "done":
-        return known
-    sources = [trial.folder(other.folder) for other in sweeps if other is not sweep]
-    try:
-        copy(next(folder.path for folder in sources if state(folder).phase == "done"), target)
-    except (ResultsError, OSError, StopIteration) as error:
-        return TrialState("failed", error=f"done in another experiment, but not copied: {error or 'it is gone'}")
-    return known
-
-
-def _farther(one: TrialState, other: TrialState) -> bool:
-    order: tuple[Phase, ...] = ("waiting", "failed", "interrupted", "running", "done")
-    return (order.index(one.phase), one.round or 0) > (order.index(other.phase), other.round or 0)
+    for _, trial in sweep.trials:
+        target = trial.folder(sweep.folder)
+        sources = (folder for other in others if state(folder := trial.folder(other.folder)).phase == "done")
+        if others and state(target).phase != "done" and (source := next(sources, None)) is not None:
+            with suppress(ResultsError, OSError):
+                copy(source.path, target)
 
 
 def copy(source: Path, target: RunFolder) -> None:

@@ -147,7 +147,7 @@ class SlurmJob:
         Raises SlurmError if Slurm does not answer.
         """
         try:
-            answer = _called("squeue", "--noheader", "--jobs", self.job, "--format=%T|%D|%R|%M|%j")
+            answer = _called("squeue", "--noheader", "--jobs", self.job, "--states=all", "--format=%T|%D|%R|%M|%j")
         except SlurmError as error:
             if "Invalid job id" in str(error):  # it is over for longer than Slurm remembers
                 return None

@@ -83,7 +83,10 @@ class TrialState:
         return {"state": fields.pop("phase"), **fields, "epsilon": self.epsilon if finite else None}
 
 
-def states_of(experiment: Path, trials: Iterable[Trial]) -> dict[tuple[str, int], TrialState]:
+States = dict[tuple[str, int], TrialState]  # by the key of the trial
+
+
+def states_of(experiment: Path, trials: Iterable[Trial]) -> States:
     """The states of many trials in the folder of their experiment, which is listed once."""
     labelled = labelled_folders(experiment)
     return {t.key: state(t.folder(experiment, labelled.get(t.setting, ()))) for t in trials}

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,8 +56,8 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def _fetch(root: Path, *options: str) -> int:
-    return main(["sample", f"data_dir={root}", *options])
+def _fetch(root: Path) -> int:
+    return main(["sample", f"data_dir={root}"])
 
 
 def _error(capsys: pytest.CaptureFixture[str]) -> str:
@@ -184,19 +183,11 @@ def test_an_unreachable_host_is_one_sentence(
 
 @pytest.mark.parametrize("url", ["nowhere", "file:///etc/hostname", "http://[bad", "http://127.0.0.1:port/"])
 def test_an_address_that_is_none_is_one_sentence(
-    server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str
 ) -> None:
-    assert _fetch(tmp_path, "--url", url) == 1
+    _register(monkeypatch, url)
+    assert _fetch(tmp_path) == 1
     assert f"cannot fetch sample from {url}: " in _error(capsys)
-    assert server.asked == []
-
-
-def test_url_replaces_the_address_and_keeps_the_checksum(server: Behaviour, tmp_path: Path) -> None:
-    mirror = command.DATA_FILES["sample"].url
-    command.DATA_FILES["sample"] = replace(command.DATA_FILES["sample"], url="http://127.0.0.1:1/")
-    assert _fetch(tmp_path, "--url", mirror) == 0
-    server.content = CONTENT[::-1]
-    assert _fetch(tmp_path / "other", "--url", mirror) == 1
 
 
 def test_a_present_file_is_not_fetched_again(
@@ -208,23 +199,14 @@ def test_a_present_file_is_not_fetched_again(
     assert server.asked == []
 
 
-def test_another_file_at_the_target_is_replaced_only_by_force(
+def test_another_file_at_the_target_is_kept(
     server: Behaviour, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _write(_target(tmp_path), b"mine")
     assert _fetch(tmp_path) == 1
-    assert "--force" in _error(capsys)
+    assert "is not what is fetched" in _error(capsys)
     assert _target(tmp_path).read_bytes() == b"mine"
     assert server.asked == []
-    assert _fetch(tmp_path, "--force") == 0
-    assert _target(tmp_path).read_bytes() == CONTENT
-
-
-def test_a_failed_force_keeps_what_was_there(server: Behaviour, tmp_path: Path) -> None:
-    _write(_target(tmp_path), b"mine")
-    server.statuses = [404]
-    assert _fetch(tmp_path, "--force") == 1
-    assert _target(tmp_path).read_bytes() == b"mine"
 
 
 def test_a_data_folder_that_cannot_be_made_is_one_sentence(
@@ -268,7 +250,7 @@ def test_an_interrupt_keeps_the_part_and_the_same_command_resumes(
     ("argv", "reason"),
     [
         (["sample", "smaple"], "unknown name smaple: the known names are sample"),
-        (["--url", "http://127.0.0.1/"], "--url needs exactly one NAME"),
+        (["--force"], "unrecognized arguments: --force"),
     ],
 )
 def test_wrong_usage_is_code_2_and_fetches_nothing(

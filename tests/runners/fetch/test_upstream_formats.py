@@ -109,7 +109,7 @@ def test_federated_emnist_is_fetched_in_pieces_and_unpacked(serve: Serve, tmp_pa
     assert first.images.shape == second.images.shape == (20, 28, 28)
 
 
-def test_what_is_unpacked_is_fetched_again_only_by_force(
+def test_what_is_unpacked_is_not_fetched_again(
     serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def state() -> str:
@@ -125,13 +125,12 @@ def test_what_is_unpacked_is_fetched_again_only_by_force(
     assert run(tmp_path, "emnist") == 0
     assert "already there" in capsys.readouterr().out
     assert len(server.asked) == asked
-    assert run(tmp_path, "emnist", "--force") == 0
-    assert (tmp_path / DATA_FILES["emnist"].path).read_bytes() == b"two"
+    assert (tmp_path / DATA_FILES["emnist"].path).read_bytes() == b"one"
     (tmp_path / DATA_FILES["emnist"].path).write_bytes(b"")
     capsys.readouterr()
     assert state() == "different"
     assert run(tmp_path, "emnist") == 1
-    assert "or replace it with --force" in capsys.readouterr().err
+    assert "move it away" in capsys.readouterr().err
 
 
 def test_the_beginning_of_another_download_costs_one_more_try(serve: Serve, tmp_path: Path) -> None:

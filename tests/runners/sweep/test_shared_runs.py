@@ -14,7 +14,7 @@ from runners.record.run_folder import Progress, ResultsError, RunFolder
 from runners.recorded_run import run_configuration
 from runners.sweep import command, shared_runs
 from runners.sweep.plan import SweepError, plan
-from runners.sweep.shared_runs import copy_finished, distinct_trials, plan_all
+from runners.sweep.shared_runs import copy_shared, plan_all
 from runners.sweep.trials import known_trials, state
 from tests.helpers.compose import compose
 
@@ -93,27 +93,21 @@ def test_what_experiments_share_runs_once(here, tmp_path, capsys):
     assert (sweeps[1].folder / setting / str(seed) / "summary.json").exists()
 
 
-def test_begun_trials_go_on_where_they_were_begun_and_busy_folders_do_not_lose_the_rest(here, tmp_path, capsys):
+def test_a_copy_replaces_a_begun_run_and_leaves_a_busy_folder_alone(here, tmp_path, capsys):
     line = [*BOTH, "seeds=0", f"results_dir={tmp_path}"]
-    sweeps = plan_all(line)
-    begun, busy = (next(t for s, t in sweeps[1].trials if s.label.startswith(name)) for name in ("ts", "random_server"))
-    folder = begun.folder(sweeps[1].folder)
+    first, second = plan_all(line)
+    begun, busy = (next(t for s, t in second.trials if s.label.startswith(name)) for name in ("ts", "random_server"))
+    folder = begun.folder(second.folder)
     folder.path.mkdir(parents=True)
     folder.note_progress(Progress(0, 2, 0.5, 0.0, {}, {}))
-    states = [{trial.key: state(trial.folder(sweep.folder)) for _, trial in sweep.trials} for sweep in sweeps]
-    planned, known = distinct_trials(sweeps, states)
-    assert planned[begun.key][0].folder == sweeps[1].folder
-    assert known[begun.key].phase == "interrupted"
-    assert planned[busy.key][0].folder == sweeps[0].folder
     assert command.main(["experiment=fig2c", *line[1:], "progress=false"]) == 0
-    states = [{trial.key: state(trial.folder(sweep.folder)) for _, trial in sweep.trials} for sweep in sweeps]
-    known = distinct_trials(sweeps, states)[1]
-    with busy.folder(sweeps[1].folder).opened():
-        after = copy_finished(sweeps, states, known)
-    assert after[0] == states[0]
-    assert "another run is writing to" in after[1][busy.key].error
-    assert [s.phase for s in after[1].values()].count("done") == 2  # ts, whose begun run is replaced, and z = 1
-    assert copy_finished(sweeps, after, known)[1][busy.key].phase == "done"
+    with busy.folder(second.folder).opened():
+        copy_shared(second, [first])
+    phases = {trial.key: state(trial.folder(second.folder)).phase for _, trial in second.trials}
+    assert phases[begun.key] == "done" and phases[busy.key] == "waiting"
+    assert list(phases.values()).count("done") == 2  # ts, whose begun run is replaced, and z = 1
+    copy_shared(second, [first])
+    assert state(busy.folder(second.folder)).phase == "done"
 
 
 def test_as_json_a_list(tmp_path, capsys):
