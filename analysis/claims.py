@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import math
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -11,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis.arguments import exit_code, parsed
-from analysis.evidence import paper_real, paper_synthetic, po_gp_ucb, private_prior, verdict_table
-from analysis.evidence.claim import CONTROL, OWN, PAPER, JudgedClaim, StatedClaim
-from analysis.evidence.comparisons import AGREEMENT, BAND, EPSILON, ClaimTest, Contrast, Outcome
-from analysis.evidence.selection import Case, NotRun, Unclear, named_in
-from analysis.evidence.verdicts import NOT_RUN, OPEN
+from analysis.evidence import verdict_table
+from analysis.evidence.claim import CONTROL, OWN, PAPER, JudgedClaim, StatedClaim, all_claims, figure_number
+from analysis.evidence.claim_tests import AGREEMENT, BAND, EPSILON, SUPERIORITY, Comparison, Outcome
+from analysis.evidence.verdicts import NOT_RUN
 from analysis.load import LoadError, Run, finished_experiments, load, with_parts
 from dpfbo.formats.files import replace_text
 
@@ -50,84 +47,54 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
     settings is "not decided".
     """
     found = []
-    seen: dict[tuple[object, ...], str] = {}  # by the numbers of an own finding, the first with them
-    related = _relations()
+    seen: dict[object, str] = {}  # by the numbers of an own finding, the first with them
+    first: dict[object, str] = {}
+    for claim in claims():
+        first.setdefault(claim.tested, claim.id)
     for claim in claims(runs):
-        outcome = _outcome(claim, runs[claim.experiment])
-        repeats, reverse_of = related[claim.id]
-        if claim.source == OWN and outcome.p is not None:
-            first = seen.setdefault(_numbers(claim, runs[claim.experiment]), claim.id)
-            repeats = repeats or ("" if first == claim.id else first)
-        found.append(_judged(claim, outcome, repeats, reverse_of))
+        given = runs[claim.experiment]
+        if isinstance(given, LoadError):
+            outcome = Outcome(f"results cannot be read: {given}", None, "–", NOT_RUN, None)
+        else:
+            outcome = claim.outcome(given)
+        repeats = "" if first[claim.tested] == claim.id else first[claim.tested]
+        if claim.source == OWN and outcome.p is not None and not isinstance(given, LoadError):
+            same = seen.setdefault(_numbers(claim, given), claim.id)
+            repeats = repeats or ("" if same == claim.id else same)
+        reverse_of = "" if claim.source == PAPER else first.get(claim.contrary, "")
+        form = claim.test.form
+        of_form = AGREEMENT if form in (AGREEMENT, BAND) else EPSILON if form == EPSILON else "effect"
+        kind = claim.source if claim.source in (CONTROL, OWN) else of_form
+        found.append(
+            JudgedClaim(
+                claim.id, claim.figure, claim.experiment, claim.in_words, claim.source, claim.published, outcome.ours,
+                outcome.standard_errors, outcome.units, outcome.verdict, kind, form, repeats, reverse_of, outcome.p,
+            )
+        )  # fmt: skip
     return found
 
 
 def claims(experiments: Iterable[str] | None = None) -> list[StatedClaim]:
-    """The list, or what it has on some experiments."""
-    lists = (paper_synthetic.claims(), paper_real.claims(), private_prior.claims(), po_gp_ucb.claims())
-    known = sorted((claim for one in lists for claim in one), key=lambda claim: figure_number(claim.experiment))
-    return known if experiments is None else [c for c in known if c.experiment in set(experiments)]
+    """The list, in the order of the paper, or what it has on some experiments."""
+    wanted = None if experiments is None else set(experiments)
+    known = sorted(all_claims(), key=lambda claim: figure_number(claim.experiment))
+    return [claim for claim in known if wanted is None or claim.experiment in wanted]
 
 
 def shown_in(found: Sequence[JudgedClaim], runs: Sequence[Run]) -> list[JudgedClaim]:
     """The findings whose settings are all among the runs."""
-    tests = {claim.id: claim.test for claim in claims(list({f.experiment for f in found}))}
-    return [f for f in found if all(any(where.matches(run) for run in runs) for where in named_in(tests[f.id]))]
+    tests = {claim.id: claim.test for claim in all_claims()}
+    return [f for f in found if all(any(where.matches(run) for run in runs) for where in tests[f.id].settings)]
 
 
-def figure_number(experiment: str) -> float:
-    """The number of a figure of the paper; experiments that are no figure come last."""
-    match = re.match(r"fig(\d+)", experiment)
-    return int(match[1]) if match else math.inf
-
-
-def _relations() -> dict[str, tuple[str, str]]:
-    """By id: the claim that it repeats, and the published one whose contrary it is."""
-    known = claims()
-    first: dict[tuple[Case, ClaimTest], str] = {}
-    for claim in known:
-        first.setdefault(claim.tested, claim.id)
-    found = {}
-    for claim in known:
-        repeats = first[claim.tested]
-        contrary = "" if claim.contrary is None or claim.source == PAPER else first.get(claim.contrary, "")
-        found[claim.id] = ("" if repeats == claim.id else repeats, contrary)
-    return found
-
-
-def _outcome(claim: StatedClaim, runs: Sequence[Run] | LoadError) -> Outcome:
-    if isinstance(runs, LoadError):
-        return Outcome(f"results cannot be read: {runs}", None, "–", NOT_RUN, None)
-    if not runs:
-        return Outcome(f"no finished run of {claim.experiment}", None, "–", NOT_RUN, None)
-    try:
-        return claim.test.outcome([run for run in runs if run in claim.case])
-    except NotRun as error:
-        return Outcome(f"no finished run of {error} ({claim.case})", None, "–", NOT_RUN, None)
-    except Unclear as error:
-        return Outcome(str(error), None, "–", OPEN, None)
-
-
-def _numbers(claim: StatedClaim, runs: Sequence[Run] | LoadError) -> tuple[object, ...]:
+def _numbers(claim: StatedClaim, runs: Sequence[Run]) -> object:
     """The numbers that an own finding is tested on; they are equal where the runs are equal seed by seed."""
     test = claim.test
-    if not isinstance(test, Contrast) or isinstance(runs, LoadError):
-        return (claim.id,)
-    about = [run for run in runs if run in claim.case]
-    terms = [(weight, test.measure.by_unit(where.among(about))) for weight, where in test.terms]
-    return claim.case, test.words, *((weight, tuple(sorted(values.items()))) for weight, values in terms)
-
-
-def _judged(claim: StatedClaim, outcome: Outcome, repeats: str, reverse_of: str) -> JudgedClaim:
-    case, test = claim.case, claim.test
-    words = f"{claim.claim}; {test.words}".format(metric=case.metric_in_words, T=case.T)
-    form = test.form
-    of_form = AGREEMENT if form in (AGREEMENT, BAND) else EPSILON if form == EPSILON else "effect"
-    kind = claim.source if claim.source in (CONTROL, OWN) else of_form
-    return JudgedClaim(
-        claim.id, claim.figure, claim.experiment, words, claim.source, claim.published, outcome.ours,
-        outcome.standard_errors, outcome.units, outcome.verdict, kind, form, repeats, reverse_of, outcome.p,
-    )  # fmt: skip
+    if not isinstance(test, Comparison) or test.form != SUPERIORITY:
+        return claim.id
+    about = claim.case.among(runs)
+    values = [tuple(sorted(test.measure.by_unit(where.among(about)).items())) for where in test.settings]
+    return claim.case, test.words, test.weights, tuple(values)
 
 
 @exit_code

@@ -23,7 +23,7 @@ STEPS = {
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",
-        "resumption wandb", "user_errors recorded_run fetch best study", "evidence", "run",
+        "identity wandb", "user_errors recorded_run fetch best study", "replay", "run",
         "sweep audit bench",
         "privacy theory status headroom board",
     ),

@@ -14,7 +14,7 @@ from analysis.drawing.axes import cut_off, metric_axis, span, title
 from analysis.drawing.captions import ACCOUNTANT, accountant_of, settings_in_words, with_epsilon
 from analysis.drawing.page import PanelHead, page
 from analysis.drawing.page_style import SCREEN, PageStyle
-from analysis.drawing.published_values import WORDS, Published, published
+from analysis.drawing.published_values import WORDS, published
 from analysis.drawing.sweeps import Curve, panels
 from analysis.load import SettingRuns
 
@@ -63,19 +63,19 @@ def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:
         group.curve().reset_index().assign(setting=group.label, seeds=len(group.runs), source="run") for group in groups
     ]
     for label, values in published(groups).items():
-        frames.append(pd.DataFrame({"round": values.rounds, "mean": values.values, "setting": label, "source": WORDS}))
+        frames.append(pd.DataFrame({"round": [*values], "mean": [*values.values()], "setting": label, "source": WORDS}))
     columns = ["setting", "source", "round", "mean", "se", "seeds"]
     return pd.concat(frames, ignore_index=True)[columns].astype({"seeds": "Int64"})
 
 
-def _values(groups: Sequence[SettingRuns], known: dict[str, Published], since: int) -> np.ndarray:
+def _values(groups: Sequence[SettingRuns], known: dict[str, dict[int, float]], since: int) -> np.ndarray:
     """All that is drawn, from a round on."""
     drawn = [g.curve()["mean"].to_numpy()[since:] for g in groups]
-    shown = [[value for t, value in zip(p.rounds, p.values, strict=True) if t >= since] for p in known.values()]
+    shown = [[value for t, value in p.items() if t >= since] for p in known.values()]
     return np.concatenate([*drawn, *shown])
 
 
-def draw_line(axes: Axes, curve: Curve, marks: tuple[int, int], known: Published | None) -> None:
+def draw_line(axes: Axes, curve: Curve, marks: tuple[int, int], known: dict[int, float] | None) -> None:
     """A setting with its band, and its published values. marks: its place among the lines, and how many there are."""
     look, frame = curve.style, curve.setting.curve()
     x, mean, se = frame.index.to_numpy(), frame["mean"].to_numpy(), frame["se"].to_numpy()
@@ -88,7 +88,7 @@ def draw_line(axes: Axes, curve: Curve, marks: tuple[int, int], known: Published
         axes.fill_between(x, mean - se, mean + se, color=look.colour, alpha=0.12, linewidth=0)
     if known is not None:
         axes.plot(
-            known.rounds, known.values, color=look.colour, marker=look.marker, zorder=3, **published_line()
+            [*known], [*known.values()], color=look.colour, marker=look.marker, zorder=3, **published_line()
         )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from analysis.drawing.curves import name_left_only
 from analysis.drawing.looks import Style
 from analysis.drawing.page import PanelHead, page
 from analysis.drawing.page_style import SCREEN, PageStyle
-from analysis.drawing.published_values import LAST, WORDS, published
+from analysis.drawing.published_values import WORDS, published
 from analysis.drawing.sweeps import Curve, panels
 from analysis.load import LoadError, SettingRuns
 
@@ -76,7 +76,7 @@ def regret_by_epsilon(
 ) -> Figure:
     """The points at the epsilon spent by round t; the way there, faintly."""
     parts, found = panels(groups), points(groups, t, accountant)
-    known = {label: value for label, p in published(groups).items() if (value := p.at(t)) is not None}
+    known = {label: value for label, p in published(groups).items() if (value := p.get(t)) is not None}
     shared = [_entry(c, found, accountant) for c in parts[0].curves if c.everywhere]
     if known:
         shared.append(Line2D([], [], color="#444444", marker="o", linestyle=":", label=WORDS, **hollow()))
@@ -138,10 +138,8 @@ def table(groups: Sequence[SettingRuns], t: int, accountant: str = ACCOUNTANT) -
         for round, epsilon in [*way, (t, point.epsilon)]:
             at = {"round": round, "epsilon": epsilon, "mean": curve["mean"][round], "se": curve["se"][round]}
             rows.append({**common, **at})
-        if label in known and (value := known[label].at(t)) is not None:
-            spent = known[label].epsilon if t == LAST else None
-            moments = {} if spent is None else {"accountant": "moments", "epsilon": spent}
-            rows.append({"setting": label, "source": WORDS, "round": t, "mean": value, **moments})
+        if label in known and (value := known[label].get(t)) is not None:
+            rows.append({"setting": label, "source": WORDS, "round": t, "mean": value})
     columns = ["setting", "source", "round", "epsilon", "accountant", "delta", "mean", "se", "seeds"]
     return pd.DataFrame(rows)[columns].astype({"seeds": "Int64"})
 

@@ -1,12 +1,39 @@
-"""A claim with its test, and what became of it."""
+"""The claims of `published/claims_*.yaml`, each with its test, and what became of them."""
 
+import csv
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
-from analysis.evidence.comparisons import EPSILON, ClaimTest, Contrast
-from analysis.evidence.selection import Case
+from analysis.evidence import claim_tests
+from analysis.evidence.claim_tests import EPSILON, Agreement, BeatsBlind, ClaimTest, Comparison, Outcome, PrintedEpsilon
+from analysis.evidence.selection import (
+    MEASURES,
+    PUBLISHED,
+    Case,
+    Measure,
+    NotRun,
+    SettingFilter,
+    Unclear,
+    at,
+    blind_servers,
+    published_yaml,
+)
+from analysis.evidence.verdicts import NOT_RUN, OPEN, PublishedMean
+from analysis.load import Run
 
 PAPER, REIMPLEMENTATION, CONTROL, OWN = "paper", "reimplementation", "control", "own"
-SOURCES = (PAPER, REIMPLEMENTATION, CONTROL, OWN)
+FILES = ("claims_synthetic.yaml", "claims_real.yaml", "claims_private_prior.yaml", "claims_outsourced.yaml")
+LEAF = ("for", "only", "claims")  # keys of an entry that its claims do not inherit
+TESTS = {"better", "between", "trend", "no_worse", "level", "cheaper", "band", "agrees", "printed_epsilon"}
+LIMITS: dict[str, tuple[Callable[..., Comparison], str]] = {
+    "no_worse": (claim_tests.no_worse, "margin"),
+    "level": (claim_tests.level, "margin"),
+    "cheaper": (claim_tests.cheaper, "ratio"),
+}
 
 
 @dataclass(frozen=True)
@@ -27,9 +54,10 @@ class StatedClaim:
     test: ClaimTest
     source: str = PAPER
 
-    def __post_init__(self) -> None:
-        if self.source not in SOURCES:
-            raise ValueError(f"source must be one of {', '.join(SOURCES)}, got {self.source!r}")
+    @property
+    def in_words(self) -> str:
+        """The claim, and how it is measured."""
+        return f"{self.claim}; {self.test.words}".format(metric=self.case.metric_in_words, T=self.case.T)
 
     @property
     def tested(self) -> tuple[Case, ClaimTest]:
@@ -39,7 +67,21 @@ class StatedClaim:
     @property
     def contrary(self) -> tuple[Case, ClaimTest] | None:
         """The case and the test of the contrary claim; None where there is no such thing."""
-        return (self.case, self.test.reversed()) if isinstance(self.test, Contrast) else None
+        test = self.test
+        if not isinstance(test, Comparison) or test.form != claim_tests.SUPERIORITY:
+            return None
+        return self.case, test.reversed()
+
+    def outcome(self, runs: Sequence[Run]) -> Outcome:
+        """What the runs say. Settings without a run are "not run", those that could be several "not decided"."""
+        if not runs:
+            return Outcome(f"no finished run of {self.experiment}", None, "–", NOT_RUN, None)
+        try:
+            return self.test.outcome(self.case.among(runs))
+        except NotRun as error:
+            return Outcome(f"no finished run of {error} ({self.case})", None, "–", NOT_RUN, None)
+        except Unclear as error:
+            return Outcome(str(error), None, "–", OPEN, None)
 
 
 @dataclass(frozen=True)
@@ -72,3 +114,132 @@ class JudgedClaim:
     repeats: str = ""
     reverse_of: str = ""
     p: float | None = None
+
+
+@cache
+def all_claims() -> tuple[StatedClaim, ...]:
+    """All of the files, in their order."""
+    return tuple(claim for name in FILES for claim in _stated(published_yaml(name), {}, {}))
+
+
+def _stated(entry: Mapping[str, Any], inherited: Mapping[str, Any], values: Mapping[str, Any]) -> Iterator[StatedClaim]:
+    """The claims of an entry: one for each combination of `for`, or those below it, which inherit its other keys.
+
+    for: lists by name, or a list of names with values; {name} in any text stands for the value. only: values of names
+    that the entry is for.
+    """
+    for chosen in _combinations(entry.get("for", {})):
+        known = dict(values) | {name: _filled(value, values) for name, value in chosen.items()}
+        if any(known[name] not in (v if isinstance(v, list) else [v]) for name, v in entry.get("only", {}).items()):
+            continue
+        keys = dict(inherited) | {key: _filled(v, known) for key, v in entry.items() if key not in (*LEAF, "claim")}
+        keys |= {"claim": entry["claim"]} if "claim" in entry else {}
+        if "claims" not in entry:
+            yield _claim(keys, known)
+        for below in entry.get("claims", ()):
+            yield from _stated(below, keys, known)
+
+
+def _combinations(rows: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(rows, list):
+        yield from rows
+    else:
+        yield from (dict(zip(rows, values, strict=True)) for values in itertools.product(*rows.values()))
+
+
+def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+    """A text with the values in it; text that is one name alone becomes its value."""
+    if isinstance(value, list):
+        return [_filled(part, values) for part in value]
+    if not isinstance(value, str) or "{" not in value:
+        return value
+    name = value[1:-1]
+    if value == f"{{{name}}}" and name.isidentifier():
+        return values.get(name, value)
+    return value.format_map(_Known(values))
+
+
+class _Known(dict[str, Any]):
+    """Values whose absent names stay as they are in a text."""
+
+    def __missing__(self, name: str) -> str:
+        return f"{{{name}}}"
+
+
+def _claim(keys: Mapping[str, Any], values: Mapping[str, Any]) -> StatedClaim:
+    experiment, case = keys["experiment"], Case.named(keys["case"])
+    if "T" in keys:
+        case = replace(case, T=keys["T"])
+    figure = keys.get("figure", f"Fig. {experiment.removeprefix('fig')}")
+    id = f"{experiment}.{keys['id']}"
+    measure = MEASURES[keys["measure"]]
+    if "control" in keys:
+        settings = SettingFilter.of(keys["control"]), *blind_servers(keys.get("servers", keys["control"]))
+        words = f"Sharing helps: {settings[0].words} beats blind servers"
+        published = keys["published"] if keys.get("source") == OWN else "not tested there"
+        return StatedClaim(id, experiment, figure, case, words, published, BeatsBlind(settings, measure), CONTROL)
+    test, value = _test(keys, case, measure)
+    words = keys["claim"].format(*(where.words for where in test.settings), **values)
+    published = str(keys["published"]).format(value=value)
+    return StatedClaim(id, experiment, figure, case, words, published, test, keys.get("source", PAPER))
+
+
+def _test(keys: Mapping[str, Any], case: Case, measure: Measure) -> tuple[ClaimTest, str]:
+    """The test of a claim, and the published number in words."""
+    (kind,) = TESTS & set(keys)
+    of = keys[kind]
+    settings = [SettingFilter.of(text) for text in ([of] if isinstance(of, str) else of)]
+    if kind == "printed_epsilon":
+        loss = printed_epsilon(case.problem, dict(settings[0].keys), case.N, case.T)
+        if loss is None:
+            raise ValueError(f"privacy_losses.csv must have {of!r} on {case.problem}")
+        return PrintedEpsilon((settings[0],), loss), f"{loss:.2f}"
+    if kind == "agrees":
+        points = _points(keys, settings[0], measure)
+        return Agreement((settings[0],), points), f"{points[-1][1].value:g}"
+    if kind == "band":
+        return claim_tests.band(settings, measure, keys.get("above"), keys.get("below")), ""
+    if kind in LIMITS:
+        make, limit = LIMITS[kind]
+        return make(*settings, keys[limit], measure), ""
+    if kind == "trend":
+        return claim_tests.trend(settings, measure), ""
+    return claim_tests.between(settings[:-1], settings[-1], measure), ""
+
+
+def _points(
+    keys: Mapping[str, Any], where: SettingFilter, measure: Measure
+) -> tuple[tuple[Measure, PublishedMean], ...]:
+    """The numbers to agree with: the claim's own value, or those of `numbers.csv`."""
+    if "value" in keys:
+        return ((measure, PublishedMean(keys["value"], keys.get("se"), keys["runs"])),)
+    known = published_means(keys["case"], keys.get("source", PAPER))
+    return tuple((at(t), mean) for t, mean in known[where].items())
+
+
+@cache
+def published_means(case: str, source: str) -> dict[SettingFilter, dict[int, PublishedMean]]:
+    """The numbers of a case in `published/numbers.csv`, by setting and round, in the order of the file."""
+    found: dict[SettingFilter, dict[int, PublishedMean]] = {}
+    with (PUBLISHED / "numbers.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if (row["case"], row["source"]) == (case, source):
+                mean = PublishedMean(float(row["value"]), float(row["se"]) if row["se"] else None, int(row["runs"]))
+                found.setdefault(SettingFilter.of(row["setting"]), {})[int(row["round"])] = mean
+    return found
+
+
+def printed_epsilon(problem: str, keys: Mapping[str, Any], N: int, T: int) -> float | None:
+    """The epsilon that the paper prints for q and z on a problem, by the moments accountant at delta = N^-1.1."""
+    ours = (N, T, keys.get("privacy.q"), keys.get("privacy.z"))
+    with (PUBLISHED / "privacy_losses.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["experiment"] == problem and tuple(float(row[key]) for key in "NTqz") == ours:
+                return float(row["epsilon_moments"])
+    return None
+
+
+def figure_number(experiment: str) -> float:
+    """The number of a figure of the paper; experiments that are no figure come last."""
+    digits = "".join(itertools.takewhile(str.isdigit, experiment.removeprefix("fig")))
+    return int(digits) if digits and experiment.startswith("fig") else math.inf

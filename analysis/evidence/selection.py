@@ -1,61 +1,18 @@
 """Which runs a claim is about: settings chosen by their configuration, and the independent units among their seeds."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from analysis.load import Run
 
-# A claim that does not say otherwise is about the paper's algorithm as its problem's preset has it. A setting that
-# lacks one of these keys (another weighting has no `a`) is not excluded by it.
-_PAPER = {
-    "algorithm.local_initialisation": True,
-    "algorithm.message": "sample",
-    "algorithm.message_center": False,
-    "algorithm.message_normalize": False,
-    "algorithm.paired": False,
-    "algorithm.momentum": 0.0,
-    "algorithm.broadcasts": None,
-    "algorithm.own_gp.kernel": "rbf",
-    "algorithm.own_gp.ard": False,
-    "algorithm.own_gp.warp": False,
-    "algorithm.own_gp.priors": False,
-    "algorithm.own_gp.standardize": False,
-    "weights._target_": "Softmax",
-    "weights.a": 15.0,
-    "privacy.schedule._target_": "Constant",
-    "privacy.noise._target_": "Gaussian",
-    "privacy.epsilon": None,
-    "privacy.sensitivity": "paper",
-    "privacy.charge": "nominal",
-    "privacy.sampling": "poisson",
-    "dropout.probability": 0.0,
-    "dropout.deadline": None,
-    "problem.split_seed": 0,
-    "algorithm.modeler.policy": "gp_ucb",
-    "algorithm.modeler.delta_ucb": 0.05,
-    "algorithm.modeler.noise_aware": True,
-    "algorithm.modeler.fit": "given",
-    "transform.inflation": "paper",
-    "transform.cells": None,
-}
-_PRESET = {
-    "algorithm.follow": "follow",
-    "algorithm.M": "message.M",
-    "algorithm.lengthscale": "message.lengthscale",
-    "algorithm.message_noise": "message.noise",
-    **{f"algorithm.own_gp.{key}": f"own_gp.{key}" for key in ("fit", "every", "lengthscale", "variance", "noise")},
-    "algorithm.own_draw.method": "own_draw",
-    "weights.decay.hold": "decay.hold",
-    "weights.decay.steps": "decay.steps",
-    "n_init": "n_init",
-    "transform.delta": "delta",
-    "algorithm.modeler.repeat": "repeat",
-}
+PUBLISHED = Path(__file__).parents[1] / "published"
 _METRICS = {
     "simple_regret": "regret",
     "one_minus_auc": "1 − AUC",
@@ -71,6 +28,12 @@ class NotRun(Exception):
 
 class Unclear(Exception):
     """There are runs, and no telling what they say: why, in words."""
+
+
+@cache
+def published_yaml(name: str) -> Any:
+    """The content of a YAML file in analysis/published."""
+    return yaml.load((PUBLISHED / name).read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 @dataclass(frozen=True)
@@ -92,6 +55,12 @@ class Case:
         if self.metric not in _METRICS:
             raise ValueError(f"metric must be one of {', '.join(_METRICS)}, got {self.metric!r}")
 
+    @staticmethod
+    def named(name: str) -> "Case":
+        """A case of `published/settings.yaml`."""
+        known = published_yaml("settings.yaml")["cases"][name]
+        return Case(**{**known, "variant": tuple(known.get("variant", {}).items())})
+
     @property
     def metric_in_words(self) -> str:
         return _METRICS[self.metric]
@@ -100,40 +69,60 @@ class Case:
         return ", ".join([f"N = {self.N}", f"T = {self.T}", *(f"{key} = {value}" for key, value in self.variant)])
 
     def __contains__(self, run: Run) -> bool:
-        found = [run.summary.get(key) for key in ("n_agents", "metric", "lower_is_better")]
-        if not self.T <= run.summary["rounds"] <= (self.longest or self.T):
-            return False
-        if found != [self.N, self.metric, True] or not self._about(str(run.summary.get("problem"))):
-            return False
-        return all(_alike(k, _value(run.config, f"problem.{k}"), value) for k, value in self.variant)
+        s, problem = run.summary, str(run.summary.get("problem"))
+        named = problem.startswith(self.problem) if self.problem.endswith("_") else problem == self.problem
+        return (
+            named
+            and self.T <= s["rounds"] <= (self.longest or self.T)
+            and (s.get("n_agents"), s.get("metric"), s.get("lower_is_better")) == (self.N, self.metric, True)
+            and all(_alike(_value(run.config, f"problem.{key}"), value) for key, value in self.variant)
+        )
 
-    def _about(self, problem: str) -> bool:
-        return problem.startswith(self.problem) if self.problem.endswith("_") else problem == self.problem
+    def among(self, runs: Sequence[Run]) -> list[Run]:
+        """The runs that count, cut off after round T."""
+        found = [run for run in runs if run in self]
+        return [run if run.summary["rounds"] == self.T else self._cut(run) for run in found]
+
+    def _cut(self, run: Run) -> Run:
+        return replace(run, summary=run.summary | {"curve": {"mean": run.curve[: self.T + 1]}})
 
 
 @dataclass(frozen=True)
 class SettingFilter:
-    """A setting by what its configuration says. words: its name; keys: dotted names with values, or a test of them."""
+    """A setting by what its configuration says. words: its name; keys: dotted names with values; free: without."""
 
-    words: str
+    words: str = field(compare=False)
     keys: tuple[tuple[str, Any], ...]
+    free: tuple[str, ...] = ()
 
-    def but(self, words: str, keys: dict[str, Any]) -> "SettingFilter":
-        """The same with other values, and words that say so."""
-        return SettingFilter(f"{self.words}{words}", tuple((dict(self.keys) | keys).items()))
+    @staticmethod
+    @cache
+    def of(text: str) -> "SettingFilter":
+        """`dp P=2 q=0.25 z=1`: a kind and options of `published/settings.yaml`. Raises ValueError for unknown ones."""
+        known = published_yaml("settings.yaml")
+        name, *parts = text.split()
+        kind = _entry(known["kinds"], name, text)
+        options, keys, words = known["options"] | kind.get("options", {}), dict(kind["keys"]), kind["words"]
+        for part in parts:
+            name, _, given = part.partition("=")
+            option, value = _entry(options, name, text), yaml.safe_load(given)
+            keys |= {key: value if wanted == "$" else wanted for key, wanted in option["keys"].items()}
+            words += option.get("words", "").format(value)
+            if name == "P" and value > 1:
+                words += f"{kind.get('regions', '')}, P = {value}"
+        return SettingFilter(words, tuple(sorted(keys.items())), tuple(kind.get("any", ())))
 
     def matches(self, run: Run) -> bool:
-        given = dict(self.keys)
-        config = run.config
-        if not all(_alike(key, _value(config, key), wanted) for key, wanted in given.items()):
+        given, config = dict(self.keys), run.config
+        if not all(_alike(_value(config, key), wanted) for key, wanted in given.items()):
             return False
         private = _value(config, "algorithm.private") is True
         for key, wanted in _defaults(config).items():
             found = _value(config, key)
             idle = key.startswith("privacy.") and not private
-            if key in given or idle or _ABSENT in (found, wanted):
+            if key in given or key in self.free or idle or _ABSENT in (found, wanted):
                 continue
-            if not _alike(key, found, wanted):
+            if not _alike(found, wanted):
                 return False
         return True
 
@@ -148,34 +137,44 @@ class SettingFilter:
         return found
 
 
-def named_in(test: object) -> Iterator[SettingFilter]:
-    """The settings that a test is about, wherever in it they stand."""
-    if isinstance(test, SettingFilter):
-        yield test
-    elif isinstance(test, tuple):
-        for part in test:
-            yield from named_in(part)
-    elif is_dataclass(test):
-        for field in fields(test):
-            yield from named_in(getattr(test, field.name))
+def _entry(known: dict[str, Any], name: str, text: str) -> Any:
+    if name not in known:
+        raise ValueError(f"setting {text!r} must name some of {', '.join(known)}, got {name!r}")
+    return known[name]
+
+
+def blind_servers(text: str) -> tuple[SettingFilter, SettingFilter]:
+    """The controls of a setting: random and Sobol queries in place of the server's, with the options it shares."""
+    shared = published_yaml("settings.yaml")["blind_options"]
+    options = " ".join(part for part in text.split() if part.partition("=")[0] in shared)
+    return SettingFilter.of(f"random_server {options}"), SettingFilter.of(f"sobol_server {options}")
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run, the mean over its agents. words: what it is, with {metric} and {T} of the claim's case."""
+    """A number of a run, the mean over its agents. words: what it is, with {metric} and {T} of the claim's case.
+
+    ratio: True for positive numbers that are compared by their ratio.
+    """
 
     words: str
-    of: Callable[[Run], float]
+    of: Callable[[Run], float] = field(compare=False)
+    ratio: bool = False
 
     def by_unit(self, runs: Sequence[Run]) -> dict[int, float]:
-        """By independent unit: several starts of one function are one unit, their mean.
+        """By independent unit: several starts of one function are one unit, their mean; of a ratio, its logarithm.
 
         Raises Unclear if a run lacks the number.
         """
         grouped: dict[int, list[float]] = {}
         for run in runs:
             grouped.setdefault(unit(run), []).append(self._number(run))
-        return {key: float(np.mean(values)) for key, values in grouped.items()}
+        means = {key: float(np.mean(values)) for key, values in grouped.items()}
+        if not self.ratio:
+            return means
+        if min(means.values()) <= 0:
+            raise Unclear(f"a cost of {min(means.values()):g}, which has no ratio to others")
+        return {key: math.log(mean) for key, mean in means.items()}
 
     def _number(self, run: Run) -> float:
         try:
@@ -187,17 +186,20 @@ class Measure:
         return value
 
 
-OVERALL = Measure("mean {metric} over rounds 1 to {T}", lambda run: float(np.mean(run.curve[1:])))
-LATE = Measure(
-    "mean {metric} over the second half of {T} rounds", lambda run: float(np.mean(run.curve[len(run.curve) // 2 :]))
-)
-LAST = Measure("{metric} after round {T}", lambda run: run.curve[-1])
+def _optimiser_seconds(run: Run) -> float:
+    s = run.summary
+    return (s["seconds"]["total"] - s["seconds"]["objective"]) / (s["n_agents"] * s["rounds"])
 
 
-@cache
-def first_rounds(T: int) -> Measure:
-    """The mean over the first T rounds of runs that may be longer; one object for each T, so that tests compare."""
-    return Measure("mean {metric} over rounds 1 to {T}", lambda run: float(np.mean(run.curve[1 : T + 1])))
+MEASURES = {
+    "overall": Measure("mean {metric} over rounds 1 to {T}", lambda run: float(np.mean(run.curve[1:]))),
+    "late": Measure(
+        "mean {metric} over the second half of {T} rounds", lambda run: float(np.mean(run.curve[len(run.curve) // 2 :]))
+    ),
+    "last": Measure("{metric} after round {T}", lambda run: run.curve[-1]),
+    "clipped": Measure("clipped messages in % of the chosen ones", lambda run: 100 * run.summary["clip_fraction"]),
+    "seconds": Measure("seconds per query without the objective's own, on this machine", _optimiser_seconds, True),
+}
 
 
 def at(t: int) -> Measure:
@@ -222,10 +224,10 @@ def units_in_words(n: int, runs: Sequence[Run]) -> str:
 
 def _defaults(config: dict[str, Any]) -> dict[str, Any]:
     """The values of the paper and of the problem's preset, by dotted name; `_ABSENT` where they say nothing."""
-    preset = _value(config, "problem.preset")
+    known, preset = published_yaml("settings.yaml"), _value(config, "problem.preset")
     P, S = _value(config, "algorithm.P"), _value(preset, "S")
     by_P = S.get(P, S.get("default", _ABSENT)) if isinstance(S, dict) else _ABSENT
-    return _PAPER | {key: _value(preset, name) for key, name in _PRESET.items()} | {"privacy.S": by_P}
+    return known["paper"] | {key: _value(preset, name) for key, name in known["preset"].items()} | {"privacy.S": by_P}
 
 
 def _value(node: Any, dotted: str) -> Any:
@@ -236,11 +238,8 @@ def _value(node: Any, dotted: str) -> Any:
     return node
 
 
-def _alike(key: str, found: Any, wanted: Any) -> bool:
-    if found is _ABSENT:
-        return False
-    if callable(wanted):
-        return bool(wanted(found))
+def _alike(found: Any, wanted: Any) -> bool:
+    """Numbers are alike to four digits: e^1.1 is run as 3.0042."""
     if isinstance(wanted, float | int) and isinstance(found, float | int):
-        return abs(found - wanted) <= 1e-9 * max(1.0, abs(wanted))
-    return bool(found == wanted)
+        return math.isclose(found, wanted, rel_tol=1e-4)
+    return found is not _ABSENT and bool(found == wanted)

@@ -1,13 +1,10 @@
 """The table of verdicts: Markdown and CSV on disk, and on the terminal."""
 
-import csv
-import io
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+import pandas as pd
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +13,7 @@ from rich.text import Text
 from analysis.evidence import verdicts
 from analysis.evidence.claim import REIMPLEMENTATION, JudgedClaim
 from analysis.evidence.verdicts import FAILS, HOLDS, LEVEL, NEAR, NOT_RUN, OPEN, SHARP, VERDICTS
+from dpfbo.formats.files import replace_text
 
 TOGETHER = 0.05  # chance of one wrong verdict among those that stand together
 WIDTH = 150  # columns, where there is no terminal to ask
@@ -40,6 +38,15 @@ chance are more than one in a hundred in one direction and fewer in the other. S
 positive in support of the claim; inside a margin or a band, to its nearer end; of a published number, minus the
 distance."""
 
+KINDS = {
+    "effect": "published effects",
+    "agreement": "agreement with published numbers",
+    "epsilon": "printed privacy losses",
+    "reimplementation": "findings and numbers of the reimplementation",
+    "control": "controls: sharing against blind servers",
+    "outsourced": "own findings on outsourced optimisation",
+    "own": "own findings on the private prior",
+}
 REIMPLEMENTED = (
     "Reimplementation: a program written independently of this one, with the paper's settings; its numbers were never "
     "published, and stand here as a second opinion."
@@ -72,22 +79,18 @@ def kinds(found: Sequence[JudgedClaim]) -> list[tuple[str, dict[str, int]]]:
     ids = {f.id for f in found}
     contrary = sum(f.reverse_of in ids for f in found)
     aside = f" ({contrary} the contrary of a published effect: one test, in both lines)" if contrary else ""
-    of: dict[str, list[JudgedClaim]] = {
-        "published effects": [], "agreement with published numbers": [], "printed privacy losses": [],
-        f"findings and numbers of the reimplementation{aside}": [], "controls: sharing against blind servers": [],
-        "own findings on outsourced optimisation": [], "own findings on the private prior": [],
-    }  # fmt: skip
-    effects, agreement, losses, reimplementation, controls, outsourced, prior = of.values()
-    by_kind = {"effect": effects, "agreement": agreement, "epsilon": losses, "control": controls}
+    by_kind: dict[str, list[JudgedClaim]] = {kind: [] for kind in KINDS}
     for f in found:
-        own = outsourced if f.experiment.startswith("po_") else prior
-        (reimplementation if f.source == REIMPLEMENTATION else by_kind.get(f.kind, own)).append(f)
-    return [(words, counts(judged)) for words, judged in of.items() if judged]
+        outsourced = f.kind == "own" and f.experiment.startswith("po_")
+        by_kind[f.source if f.source == REIMPLEMENTATION else "outsourced" if outsourced else f.kind].append(f)
+    words = KINDS | {REIMPLEMENTATION: KINDS[REIMPLEMENTATION] + aside}
+    return [(words[kind], counts(judged)) for kind, judged in by_kind.items() if judged]
 
 
-def summary(found: Sequence[JudgedClaim]) -> str:
-    """`12 hold, 3 do not hold, 5 are not decided, 80 were not run`."""
-    return _in_words(counts(found))
+def summary(found: Sequence[JudgedClaim]) -> list[str]:
+    """`Published effects: 12 hold, 3 do not hold, ...`, a line for each kind, and one for all together."""
+    lines = [f"{words[0].upper()}{words[1:]}: {_in_words(n)}." for words, n in kinds(found)]
+    return [*lines, f"All together: {_in_words(counts(found))}."]
 
 
 def _in_words(n: Mapping[str, int]) -> str:
@@ -96,11 +99,6 @@ def _in_words(n: Mapping[str, int]) -> str:
         f"{n[OPEN]} {'is' if n[OPEN] == 1 else 'are'} not decided, {n[NOT_RUN]} {'was' if n[NOT_RUN] == 1 else 'were'} "
         "not run"
     )
-
-
-def by_kind(found: Sequence[JudgedClaim]) -> list[str]:
-    """`Published effects: 12 hold, ...`, a line for each kind."""
-    return [f"{words[0].upper()}{words[1:]}: {_in_words(n)}." for words, n in kinds(found)]
 
 
 def notes(found: Sequence[JudgedClaim]) -> list[str]:
@@ -168,11 +166,12 @@ def _repeats(found: Sequence[JudgedClaim], n: int) -> list[str]:
 def markdown(found: Sequence[JudgedClaim]) -> str:
     """The table, with the counts above, and below the rule, the notes, and what was not run."""
     head = ("figure", "claim", "published", "ours ± SE", "n", "standard errors", "verdict")
-    lines = ["# Claims", "", *(f"- {line}" for line in by_kind(found)), ""]
-    lines += [f"All together: {summary(found)}.", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    *kinds_of_claims, together = summary(found)
+    lines = ["# Claims", "", *(f"- {line}" for line in kinds_of_claims), "", together, ""]
+    lines += [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for f in found:
         if f.verdict != NOT_RUN:
-            cells = (f.figure, f.claim + _source(f), f.published, f.ours, f.units, _errors(f), f"**{f.verdict}**")
+            cells = (f.figure, *_cells(f), f"**{f.verdict}**")
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     lines += ["", " ".join(RULE.split()), *(f"\n{note}" for note in notes(found))]
     missing = _not_run(found)
@@ -181,34 +180,13 @@ def markdown(found: Sequence[JudgedClaim]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_csv(found: Sequence[JudgedClaim]) -> str:
-    """One row for each finding, with all its fields."""
-    file = io.StringIO()
-    rows = [asdict(f) for f in found]
-    writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return file.getvalue()
-
-
 def write(found: Sequence[JudgedClaim], out: Path) -> list[Path]:
-    """claims.md and claims.csv in `out`, both whole or none of them."""
-    texts = {out / "claims.md": markdown(found), out / "claims.csv": as_csv(found)}
+    """Write claims.md, and claims.csv with a row of all fields for each finding."""
+    table = pd.DataFrame([asdict(f) for f in found]).to_csv(index=False)
     out.mkdir(parents=True, exist_ok=True)
-    temporary: dict[str, Path] = {}
-    try:
-        for path, text in texts.items():
-            descriptor, name = tempfile.mkstemp(dir=out, prefix=f".{path.name}.")
-            temporary[name] = path
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-            os.chmod(name, 0o644)
-        for name, path in temporary.items():
-            os.replace(name, path)
-    finally:
-        for name in temporary:
-            Path(name).unlink(missing_ok=True)
-    return list(texts)
+    for name, text in (("claims.md", markdown(found)), ("claims.csv", table)):
+        replace_text(out / name, text, durable=False, mode=0o644)
+    return [out / "claims.md", out / "claims.csv"]
 
 
 def show(found: Sequence[JudgedClaim], paths: Sequence[Path]) -> None:
@@ -217,10 +195,8 @@ def show(found: Sequence[JudgedClaim], paths: Sequence[Path]) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=max(WIDTH, console.width))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("claim", ratio=5)
-    table.add_column("published", ratio=2)
-    table.add_column("ours ± SE", ratio=4)
-    table.add_column("n", ratio=1)
+    for name, ratio in (("claim", 5), ("published", 2), ("ours ± SE", 4), ("n", 1)):
+        table.add_column(name, ratio=ratio)
     table.add_column("SEs", no_wrap=True, justify="right")
     table.add_column("verdict", no_wrap=True)
     shown = [f for f in found if f.verdict != NOT_RUN]
@@ -228,16 +204,19 @@ def show(found: Sequence[JudgedClaim], paths: Sequence[Path]) -> None:
         if not k or shown[k - 1].figure != f.figure:
             table.add_section()
             table.add_row(Text(f.figure, "bold"))
-        cells = (f.claim + _source(f), f.published, f.ours, f.units, _errors(f))
-        table.add_row(*map(Text, cells), Text(f.verdict, COLOURS[f.verdict]))
+        table.add_row(*map(Text, _cells(f)), Text(f.verdict, COLOURS[f.verdict]))
     if shown:
         console.print(table)
-    for line in [*by_kind(found), f"All together: {summary(found)}."]:
+    for line in [*summary(found), *notes(found)]:
         console.print(line, markup=False, soft_wrap=not console.is_terminal)
-    for note in notes(found):
-        console.print(note, markup=False, soft_wrap=not console.is_terminal)
     for path in paths:
         console.print(str(path), markup=False, soft_wrap=True)
+
+
+def _cells(finding: JudgedClaim) -> tuple[str, ...]:
+    f = finding
+    errors = "–" if f.standard_errors is None else f"{f.standard_errors:+.1f}".replace("-", "−")
+    return f.claim + _source(f), f.published, f.ours, f.units, errors
 
 
 def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
@@ -257,7 +236,3 @@ def _not_run(found: Sequence[JudgedClaim]) -> list[str]:
 
 def _source(finding: JudgedClaim) -> str:
     return "" if finding.source == "paper" else f" ({finding.source})"
-
-
-def _errors(finding: JudgedClaim) -> str:
-    return "–" if finding.standard_errors is None else f"{finding.standard_errors:+.1f}".replace("-", "−")

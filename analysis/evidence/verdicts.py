@@ -85,26 +85,19 @@ def mean_of(values: Sequence[float]) -> Estimate:
     return Estimate(float(array.mean()), se, n - 1 if n > 1 else None, n)
 
 
-def contrast(terms: Sequence[tuple[float, Mapping[int, float]]]) -> Estimate | None:
-    """Mean of `sum_k weight_k y_k[unit]` over the units that every term has; None if there is no such unit.
+def contrast(weights: Sequence[float], values: Sequence[Mapping[int, float]], constant: float = 0.0) -> Estimate | None:
+    """Mean of `sum_k weight_k y_k[unit] + constant` over the units that all have; None if there is no such unit.
 
     What is left by rounding where sums cancel is 0: a mean, or an error, below `ROUNDING` of the largest summand.
     """
-    shared = sorted(set.intersection(*(set(values) for _, values in terms)))
+    shared = sorted(set.intersection(*map(set, values)))
     if not shared:
         return None
-    d = mean_of([sum(weight * values[unit] for weight, values in terms) for unit in shared])
-    least = ROUNDING * max(abs(weight * values[unit]) for weight, values in terms for unit in shared)
-    if d.se is not None and d.se >= least:
-        return d
-    return replace(d, value=d.value if abs(d.value) >= least else 0.0, se=None if d.se is None else 0.0)
-
-
-def above_zero(d: Estimate, level: float = LEVEL) -> str:
-    """`HOLDS` where d is significantly above 0, `FAILS` where it is significantly below, else `OPEN`."""
-    if d.p <= level:
-        return HOLDS
-    return FAILS if d.negated().p <= level else OPEN
+    summands = np.array([[weight * of[unit] for unit in shared] for weight, of in zip(weights, values, strict=True)])
+    d, least = mean_of([sum(column) for column in summands.T]), ROUNDING * float(np.abs(summands).max())
+    if d.se is None or d.se < least:
+        d = replace(d, value=d.value if abs(d.value) >= least else 0.0, se=None if d.se is None else 0.0)
+    return replace(d, value=d.value + constant)
 
 
 def above_all(ds: Sequence[Estimate]) -> str:

@@ -1,16 +1,12 @@
 """The privacy of every private setting, beside the epsilon that the paper prints for it."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
+from analysis.evidence.claim import printed_epsilon
 from analysis.html.text_table import RowGroup, TextTable, epsilon
 from analysis.load import SettingRuns
 from dpfbo.formats.words import large_delta
 
-PUBLISHED = Path(__file__).parent.parent / "published" / "privacy_losses.csv"
 COLUMNS = ("setting", "q", "z")  # always in the table
 SYMBOLS = ("S", "N", "T", "δ")
 
@@ -83,7 +79,5 @@ def _published(group: SettingRuns) -> str:
     s, p = group.first.summary, group.first.config["privacy"]
     if p.get("sampling", "poisson") != "poisson" or s["n_charges"] != s["rounds"]:
         return "–"
-    ours = (s["n_agents"], s["rounds"], p["q"], p["z"])
-    printed = pd.read_csv(PUBLISHED)
-    alike = (printed["experiment"] == s["problem"]) & np.isclose(printed[["N", "T", "q", "z"]], ours).all(axis=1)
-    return f"{printed['epsilon_moments'][alike].iloc[0]:.2f}" if alike.any() else "–"
+    printed = printed_epsilon(s["problem"], {f"privacy.{key}": p[key] for key in "qz"}, s["n_agents"], s["rounds"])
+    return "–" if printed is None else f"{printed:.2f}"

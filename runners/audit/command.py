@@ -18,7 +18,7 @@ from dpfbo.audit.release import two_tables
 from dpfbo.audit.server.examine import CHECKS
 from runners.arguments import Parser, at_least
 from runners.audit import files, server, table
-from runners.audit.report import Report
+from runners.audit.report import AuditReport
 from runners.compose.composition import build
 from runners.compose.configuration import composed
 from runners.compose.federated import FederatedExperiment
@@ -85,7 +85,7 @@ def _audit(args: argparse.Namespace) -> int:
     return NOTHING if found.sound else FOUND
 
 
-def _of_server(experiment: FederatedExperiment, args: argparse.Namespace) -> Report:
+def _of_server(experiment: FederatedExperiment, args: argparse.Namespace) -> AuditReport:
     if args.move is not None:
         raise ValueError(f"--move needs an outsourced table such as algorithm=po_gp_ucb, got {args.move!r}")
     trials = TRIALS if args.trials is None else args.trials
@@ -94,7 +94,7 @@ def _of_server(experiment: FederatedExperiment, args: argparse.Namespace) -> Rep
         return server.audit(experiment, args.rounds, trials, args.seed, step, args.thorough)
 
 
-def _of_table(experiment: OutsourcedExperiment, args: argparse.Namespace) -> Report:
+def _of_table(experiment: OutsourcedExperiment, args: argparse.Namespace) -> AuditReport:
     _refuse(args, ("rounds", "thorough"), "an outsourced table, which is released once")
     if args.trials == 0:
         raise ValueError(f"--trials must be at least {bounds.FEWEST} for an outsourced table, got 0")

@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 
 from dpfbo.audit.bounds import CONFIDENCE, Verdict
 from dpfbo.formats.files import replace_file
-from runners.record import picture
+from runners.record.look import LOOK as COMMON
 
 PANEL, DPI = (5.1, 4.6), 150  # inches, pixels an inch
 WITHOUT, WITH, CLAIM, VIOLATED = "#0072B2", "#D55E00", "#000000", "#B00000"
 BINS = 60
 TITLE = 120  # characters of a line
 
-LOOK = {**picture.LOOK, "axes.grid": False, "legend.frameon": False, "legend.fontsize": 9, "axes.titlesize": 10}
+LOOK = {**COMMON, "axes.grid": False, "legend.frameon": False, "legend.fontsize": 9, "axes.titlesize": 10}
 
 
 def draw(panels: Sequence[Callable[[Axes], None]], title: str, path: Path) -> Path:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from dpfbo.audit.bounds import CONFIDENCE, Verdict
 from dpfbo.audit.findings import CheckResult
-from dpfbo.formats.files import replace_file
+from dpfbo.formats.files import replace_text
 from dpfbo.privacy.accounting import finite_or_none
 from runners.audit import picture
 
@@ -19,7 +19,7 @@ _LEFT = ("check", "", "worst that was seen", "claim", "attack", "neighbour", "at
 
 
 @dataclass(frozen=True)
-class Report:
+class AuditReport:
     """The result of an audit. title: what was audited.
 
     checks: the heading and the results. answer: the other contents of audit.json. tables, notes: what else is printed.
@@ -41,8 +41,8 @@ class Report:
 
     def write(self, answer: dict[str, Any], folder: Path) -> list[Path]:
         """Write audit.json and, where there are panels, audit.png; returns their paths."""
-        files, text = [folder / "audit.json"], json.dumps(answer, indent=1) + "\n"
-        replace_file(files[0], lambda file: file.write(text.encode()))
+        files = [folder / "audit.json"]
+        replace_text(files[0], json.dumps(answer, indent=1) + "\n")
         if self.panels:
             files.append(picture.draw(self.panels, self.picture_title, folder / "audit.png"))
         return files

@@ -15,7 +15,7 @@ from dpfbo.federated.server import Server
 from dpfbo.formats.words import delta_in_symbols, delta_in_words, epsilon_in_words
 from dpfbo.privacy.ledger import Ledger
 from runners.audit import picture
-from runners.audit.report import Report, table, verdict_as_json
+from runners.audit.report import AuditReport, table, verdict_as_json
 from runners.compose.federated import FederatedExperiment
 
 
@@ -38,7 +38,7 @@ def target_of(experiment: FederatedExperiment) -> Target:
 def audit(
     experiment: FederatedExperiment, rounds: int, trials: int, seed: int, on_step: Callable[[], None],
     thorough: bool = False,
-) -> Report:  # fmt: skip
+) -> AuditReport:  # fmt: skip
     """Check the whole run, then replay its first rounds in two worlds, unless trials = 0.
 
     thorough: a hundred times the draws of noise and S_t. on_step: called after each check, and after each trial of both
@@ -51,7 +51,7 @@ def audit(
     (N, P, M), name, accountant = target.shape, experiment.settings.algorithm.name, experiment.plan.chosen
     made = two_world.replay(replace(target, rounds=rounds), trials, seed, on_step) if trials else None
     worlds = None if made is None else {**verdict_as_json(made.verdict), "charges_vary": made.varying}
-    found = Report(
+    found = AuditReport(
         title=f"{name}: {N} agents, {P} sub-regions, {M} features, {target.rounds} broadcasts",
         sound=all(f.holds for f in findings) and (made is None or made.holds),
         checks=("checks with equal randomness, and of noise, S_t and ledger", findings),
@@ -65,7 +65,7 @@ def audit(
     return found if made is None else _with_two_worlds(found, made)
 
 
-def _with_two_worlds(report: Report, made: Replay) -> Report:
+def _with_two_worlds(report: AuditReport, made: Replay) -> AuditReport:
     """The report with the tables, notes and picture of the two worlds."""
     v, name, accountant, rounds = made.verdict, *(report.answer[key] for key in ("algorithm", "accountant", "rounds"))
     claimed, bound = epsilon_in_words(v.claim.epsilon, 3), f"{v.epsilon:.3f}"

@@ -22,7 +22,7 @@ from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.entropy import SystemEntropy
 from dpfbo.privacy.noise import DiscreteGaussian
 from runners.audit import picture
-from runners.audit.report import Report, table, verdict_as_json
+from runners.audit.report import AuditReport, table, verdict_as_json
 from runners.compose.outsourced import OutsourcedExperiment
 
 ALGORITHMS = {
@@ -62,7 +62,7 @@ def trials_of(transform: Transform) -> int:
 
 def audit(
     experiment: OutsourcedExperiment, attacks: Sequence[Attack], trials: int, seed: int, on_step: Callable[[], None]
-) -> Report:
+) -> AuditReport:
     """Check the release, make every attack, then reconstruct the rows from one release.
 
     on_step: called after each trial.
@@ -86,7 +86,7 @@ def audit(
     claim, (n, d) = two_tables.claim_of(transform, data), data.rows.shape
     title = f"{experiment.settings.algorithm.name} on {experiment.problem.name}"
     epsilon = f"{epsilon_in_words(claim.epsilon, 3)}, {delta_in_symbols(claim.delta)}"
-    return Report(
+    return AuditReport(
         title=f"{title}: {n} rows, {d} features, released once",
         sound=all(f.holds for f in findings) and all(t.holds for t in told),
         checks=(f"checks of {checks.RELEASES} releases", findings),

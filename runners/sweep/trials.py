@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from dpfbo.formats.bounded import MOST_RECORD, read_plain
 from dpfbo.formats.files import replace_file
-from runners.record.run_folder import ResultsError, RunFolder, labelled_folders, trial_folder
+from runners.identity.places import labelled_folders, trial_folder
+from runners.record.run_folder import ResultsError, RunFolder, read_object
 
 Phase = Literal["done", "running", "interrupted", "failed", "waiting"]
 PHASES: tuple[Phase, ...] = ("done", "running", "interrupted", "failed", "waiting")
@@ -49,7 +49,7 @@ class Trial:
         return self.setting, self.seed
 
     def folder(self, experiment: Path, labelled: Sequence[str] | None = None) -> RunFolder:
-        """The run folder of the trial in the folder of its experiment. labelled: see `run_folder.existing`."""
+        """The run folder of the trial in the folder of its experiment. labelled: see `find_run`."""
         if (experiment / self.setting).exists():
             return RunFolder(experiment / self.setting / str(self.seed))
         return trial_folder(experiment, self.setting, self.seed, self.rounds, labelled)
@@ -90,10 +90,10 @@ def states_of(experiment: Path, trials: Iterable[Trial]) -> dict[tuple[str, int]
 
 def state(folder: RunFolder) -> TrialState:
     """The state of the trial whose records are in `folder`."""
-    summary = _read_object(folder.path / "summary.json")
+    summary = read_object(folder.path / "summary.json")
     if summary is not None and (done := finished(summary)) is not None:
         return done
-    progress, failure = folder.progress(), _read_object(folder.path / FAILURE)
+    progress, failure = folder.progress(), read_object(folder.path / FAILURE)
     reached: dict[str, Any] = {"preemptions": folder.preemptions()}
     if progress is not None:
         reached |= {"round": progress.round, "mean": progress.mean, "epsilon": _or_inf(progress.epsilon)}
@@ -179,7 +179,7 @@ def names_no_folders(experiment: Path) -> bool:
 
 
 def _planned(experiment: Path) -> list[Trial]:
-    content = _read_object(experiment / PLAN) or {}
+    content = read_object(experiment / PLAN) or {}
     try:
         return [Trial(**{**entry, "overrides": tuple(entry["overrides"])}) for entry in content.get("trials", [])]
     except (TypeError, KeyError):
@@ -201,7 +201,7 @@ def known_trials(experiment: Path) -> list[Trial]:
     labelled = labelled_folders(experiment)
     known = {t.folder(experiment, labelled.get(t.setting, ())).path for t in planned}
     others = (folder for folder in sorted(experiment.glob("*/*")) if folder not in known)
-    return [*planned, *(_found(folder) for folder in others if _holds_a_run(folder))]
+    return [*planned, *(_found(folder) for folder in others if holds_a_run(folder))]
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:
@@ -215,29 +215,20 @@ def seeds_in_words(seeds: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs)
 
 
-def _holds_a_run(folder: Path) -> bool:
+def holds_a_run(folder: Path) -> bool:
     names = ("summary.json", "progress.json", "ledger.jsonl", "checkpoint", FAILURE, ".lock")
     return folder.name.isdecimal() and any((folder / name).exists() for name in names)
 
 
 def _found(folder: Path) -> Trial:
     """The trial of a run that no sweep planned, from its files."""
-    setting, summary = folder.parent.name, _read_object(folder / "summary.json") or {}
+    setting, summary = folder.parent.name, read_object(folder / "summary.json") or {}
     progress = RunFolder(folder).progress()
     rounds = summary.get("rounds", progress.rounds if progress is not None else None)
     label, _, name = setting.rpartition("-")  # of a run by itself; a trial's folder has the hash alone
     words = [str(summary[key]) for key in ("problem", "algorithm") if key in summary]
     label = summary.get("label") or label or " ".join(words)
     return Trial(f"{label} {name[:6]}".strip(), (), setting, int(folder.name), rounds, summary.get("metric"))
-
-
-def _read_object(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None if there is none to read (yet)."""
-    try:
-        content = json.loads(read_plain(path, MOST_RECORD))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 def _or_inf(epsilon: float | None) -> float:

@@ -12,12 +12,10 @@ import yaml
 from omegaconf import OmegaConf
 
 from analysis import claims
-from analysis.evidence import paper_real, paper_synthetic, published_numbers, verdict_table
-from analysis.evidence.claim import JudgedClaim
-from analysis.evidence.comparisons import Contrast
-from analysis.evidence.federated_settings import controls, dp, fts, ts
-from analysis.evidence.margins import CheaperThan, Equivalent, NoWorse
-from analysis.evidence.selection import LATE, OVERALL, Case, Unclear
+from analysis.evidence import verdict_table
+from analysis.evidence.claim import PAPER, JudgedClaim, published_means
+from analysis.evidence.claim_tests import Comparison, cheaper, level, no_worse
+from analysis.evidence.selection import MEASURES, Case, SettingFilter, Unclear, blind_servers
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.load import Run, load, normalised
 from tests.helpers.compose import compose
@@ -29,6 +27,7 @@ PRESET = {
     "decay": {"hold": 5}, "S": {1: 8, "default": 11},
 }  # fmt: skip
 names = (f"setting{k}" for k in itertools.count())
+TS, FTS = SettingFilter.of("ts"), SettingFilter.of("fts")
 
 
 def write(results, experiment, values, server=None, P=1, q=None, z=None, S=None, problem="synthetic", changes=None,
@@ -143,9 +142,9 @@ def test_runs_of_another_size_or_with_other_settings_do_not_count(tmp_path):
 )
 def test_runs_of_other_problems_and_algorithms_do_not_count(tmp_path, changes, summary):
     write(tmp_path, "fig2a", spread(2))
-    assert runs_found(tmp_path, paper_synthetic.SYNTHETIC, ts()) == 2
+    assert runs_found(tmp_path, Case.named("synthetic"), TS) == 2
     write(tmp_path, "other", spread(2), changes=changes, **summary)
-    assert runs_found(tmp_path, paper_synthetic.SYNTHETIC, ts(), "other") == 0
+    assert runs_found(tmp_path, Case.named("synthetic"), TS, "other") == 0
 
 
 def runs_found(results, case, where, experiment="fig2a"):
@@ -155,8 +154,8 @@ def runs_found(results, case, where, experiment="fig2a"):
 @pytest.mark.parametrize(("P", "S", "count"), [(1, 8, 2), (2, 11, 2), (1, 11, 0)])
 def test_without_a_clip_norm_the_preset_s_is_meant(tmp_path, P, S, count):
     write(tmp_path, "fig2a", spread(2), server="Server", P=P, q=0.25, z=1, S=S)
-    assert runs_found(tmp_path, paper_synthetic.SYNTHETIC, dp(P, 0.25, 1)) == count
-    assert runs_found(tmp_path, paper_synthetic.SYNTHETIC, dp(P, 0.25, 1, S)) == 2
+    assert runs_found(tmp_path, Case.named("synthetic"), SettingFilter.of(f"dp P={P} q=0.25 z=1")) == count
+    assert runs_found(tmp_path, Case.named("synthetic"), SettingFilter.of(f"dp P={P} q=0.25 z=1 S={S}")) == 2
 
 
 def test_a_problem_is_named_or_begins_so(tmp_path):
@@ -327,7 +326,7 @@ def test_printed_epsilons(tmp_path):
 
 def test_published_curve_and_effect(tmp_path):
     """Both settings lie at the published TS curve; FTS-DE's published one is not excluded, but beyond two errors."""
-    published = [mean.value for _, mean in published_numbers.landmine_curve("TS")]  # after 0, 10, .., 60 rounds
+    published = [mean.value for mean in published_means("landmine_platt", PAPER)[TS].values()]  # after 0, 10, .., 60
     curve = np.interp(range(61), range(0, 70, 10), published)
     noise = np.random.default_rng(0).normal(0, 0.002, (2, 12))
     for (k, server, P), seed in itertools.product(((0, None, 1), (1, "Server", 4)), range(12)):
@@ -352,31 +351,31 @@ def test_no_difference(tmp_path):
     base = spread()
     runs = runs_of(tmp_path, (base, {}), (shifted(base, 0.0), {"server": "Server"}))
     for margin, expected in ((0.1, HOLDS), (0.001, OPEN)):
-        assert Equivalent(fts(), ts(), margin, OVERALL).outcome(runs).verdict == expected
+        assert level(FTS, TS, margin, MEASURES["overall"]).outcome(runs).verdict == expected
     far = runs_of(tmp_path, (shifted(base, 0.5), {"server": "Server", "P": 2}))
-    assert Equivalent(fts(2), ts(), 0.1, OVERALL).outcome(far).verdict == FAILS
+    assert level(SettingFilter.of("fts P=2"), TS, 0.1, MEASURES["overall"]).outcome(far).verdict == FAILS
 
 
 def test_no_worse_prints_the_difference(tmp_path):
     """A loss of 0.01 of 1 lies within the margin of 5 %."""
     base = spread()
     runs = runs_of(tmp_path, (base, {}), (shifted(base, 0.01), {"server": "Server"}))
-    outcome = NoWorse(fts(), ts(), 0.05, OVERALL).outcome(runs)
+    outcome = no_worse(FTS, TS, 0.05, MEASURES["overall"]).outcome(runs)
     assert outcome.verdict == HOLDS and outcome.ours.startswith("−0.0") and outcome.standard_errors > 3
-    assert NoWorse(fts(), ts(), 0.001, OVERALL).outcome(runs).verdict != HOLDS
-    assert NoWorse(fts(), ts(), 0.05, OVERALL).words.endswith("margin 5 %")
+    assert no_worse(FTS, TS, 0.001, MEASURES["overall"]).outcome(runs).verdict != HOLDS
+    assert no_worse(FTS, TS, 0.05, MEASURES["overall"]).words.endswith("margin 5 %")
 
 
 def test_identical_runs_are_not_called_level(tmp_path):
     runs = runs_of(tmp_path, (spread(), {}), (spread(), {"server": "Server"}))
-    outcome = Equivalent(fts(), ts(), 0.1, OVERALL).outcome(runs)
+    outcome = level(FTS, TS, 0.1, MEASURES["overall"]).outcome(runs)
     assert (outcome.verdict, outcome.ours) == (OPEN, "0, all values equal")
 
 
 def test_late_rounds(tmp_path):
     write(tmp_path, "made_up", {0: 0.0}, curve={"mean": [5.0] * 20 + [1.0] * 21})
     (run,) = load(tmp_path, "made_up")
-    assert LATE.of(run) == 1.0
+    assert MEASURES["late"].of(run) == 1.0
 
 
 def test_cost_is_a_ratio(tmp_path):
@@ -388,20 +387,22 @@ def test_cost_is_a_ratio(tmp_path):
                 setting=f"cost{P}",
             )  # fmt: skip
     runs = load(tmp_path, "made_up")
-    four, one = dp(4, 0.35, 1, 22), dp(1, 0.35, 1, 22)
+    four, one = (SettingFilter.of(f"dp P={P} q=0.35 z=1 S=22") for P in (4, 1))
     for ratio, expected in ((1.24, HOLDS), (1.05, FAILS)):
-        outcome = CheaperThan(four, one, ratio, paper_real.SECONDS).outcome(runs)
+        outcome = cheaper(four, one, ratio, MEASURES["seconds"]).outcome(runs)
         assert outcome.verdict == expected and outcome.ours.startswith("1.1")
     write(tmp_path, "made_up", {0: 1.0}, "Server", 2, 0.35, 1, 22, "landmine", seconds={"total": 1, "objective": 1})
     with pytest.raises(Unclear, match="a cost of 0"):
-        CheaperThan(dp(2, 0.35, 1, 22), one, 1.24, paper_real.SECONDS).outcome(load(tmp_path, "made_up"))
+        cheaper(SettingFilter.of("dp P=2 q=0.35 z=1 S=22"), one, 1.24, MEASURES["seconds"]).outcome(
+            load(tmp_path, "made_up")
+        )
 
 
 def test_contrasts_weigh_nothing_but_differences():
     """A metric that is equal in all runs supports no claim of the list."""
     for claim in claims.claims():
-        if isinstance(claim.test, Contrast):
-            assert sum(weight for weight, _ in claim.test.terms) == pytest.approx(0, abs=1e-12)
+        if isinstance(claim.test, Comparison) and claim.test.form == "superiority":
+            assert sum(claim.test.weights) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_list():
@@ -413,7 +414,22 @@ def test_the_list():
     } < {claim.experiment for claim in known}
     assert all(claim.id.startswith(f"{claim.experiment}.") for claim in known)
     assert sum(claim.test.words.startswith("moments") for claim in known) == 3 + 3 + 5 + 5
-    assert [where.words for where in controls(2)] == ["random server, P = 2", "Sobol server, P = 2"]
+    assert [where.words for where in blind_servers("dp P=2 q=0.25 z=1")] == [
+        "random server, P = 2",
+        "Sobol server, P = 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("dp P=2 zz=1", "setting 'dp P=2 zz=1' must name some of P, q, z, .*, got 'zz'"),
+        ("tss", "setting 'tss' must name some of ts, fts, .*, got 'tss'"),
+    ],
+)
+def test_a_setting_that_is_not_known_is_refused(text, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        SettingFilter.of(text)
 
 
 PROBLEMS = {"fig5": "synthetic", "fig9": "landmine"}
@@ -439,7 +455,7 @@ def test_claims_know_the_settings_of_the_experiments(experiment):
         for k, config in enumerate(configs)
     ]
     for claim in claims.claims([experiment]):
-        assert claim.test.outcome([run for run in runs if run in claim.case]).verdict == OPEN
+        assert claim.outcome(runs).verdict == OPEN
 
 
 @pytest.fixture

@@ -22,9 +22,8 @@ from analysis.drawing.outsourced.families import families
 from analysis.drawing.page_style import STYLES
 from analysis.drawing.published_values import published
 from analysis.evidence import verdict_table, verdicts
-from analysis.evidence.bands import Band, inside, worse_by
-from analysis.evidence.outsourced_settings import cover, gaussian, gp_ucb, po
-from analysis.evidence.selection import LAST, units_in_words
+from analysis.evidence.claim_tests import band
+from analysis.evidence.selection import MEASURES, SettingFilter, units_in_words
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN, PublishedMean, mean_of
 from analysis.html import pictures
 from runners.compose.conf_folder import CONF
@@ -407,12 +406,12 @@ def test_a_band_is_judged_by_its_error(low, high, mean, expected, tmp_path):
     values = around(mean)
     write(tmp_path, "gp_ucb", values)
     runs = load.load(tmp_path, "po_synthetic")
-    outcome = inside(gp_ucb(), LAST, low, high).outcome(runs)
+    outcome = band([SettingFilter.of("gp_ucb")], MEASURES["last"], low, high).outcome(runs)
     assert outcome.verdict == expected and outcome.units == "8 functions"
     ours = mean_of(list(values.values()))
     nearest = min(([] if low is None else [ours.value - low]) + [high - ours.value])
     assert outcome.standard_errors == pytest.approx(nearest / ours.se)
-    few = inside(gp_ucb(), LAST, low, high).outcome(runs[:2])
+    few = band([SettingFilter.of("gp_ucb")], MEASURES["last"], low, high).outcome(runs[:2])
     assert few.verdict == OPEN
 
 
@@ -434,18 +433,18 @@ def test_a_difference_beyond_a_margin_is_paired(tmp_path):
     noise = 0.01 * np.random.default_rng(1).normal(size=10)
     write(tmp_path, "po_gp_ucb", dict(enumerate(base + 0.1 + noise)), 3.0042, 15)
     runs = load.load(tmp_path, "po_synthetic")
-    good, bad = po(10, math.exp(1.1)), po(15, math.exp(1.1))
+    good, bad = (SettingFilter.of(f"po r={r} epsilon=3.0042") for r in (10, 15))
     for by, expected in ((0.05, HOLDS), (0.15, FAILS), (0.1, OPEN)):
-        outcome = worse_by(by, bad, good, LAST).outcome(runs)
+        outcome = band([bad, good], MEASURES["last"], by).outcome(runs)
         assert outcome.verdict == expected
         difference = [runs[10 + k].curve[-1] - runs[k].curve[-1] - by for k in range(10)]
         assert outcome.standard_errors == pytest.approx(stats.ttest_1samp(difference, 0).statistic)
 
 
-@pytest.mark.parametrize("ends", [{}, {"low": 0.2, "high": 0.1}])
+@pytest.mark.parametrize("ends", [{}, {"above": 0.2, "below": 0.1}])
 def test_bands_without_ends_are_refused(ends):
-    with pytest.raises(ValueError, match="band must have an end|low must lie below high"):
-        Band(((1.0, cover()),), LAST, **ends)
+    with pytest.raises(ValueError, match="band must have an end|above must be less than below"):
+        band([SettingFilter.of("cover")], MEASURES["last"], **ends)
 
 
 def test_claims_on_made_up_results(results):
@@ -544,7 +543,7 @@ def test_claims_know_the_settings_of_the_experiments(experiment):
         for k, config in enumerate(configs.values())
     ]
     for claim in claims.claims([experiment]):
-        assert claim.test.outcome([run for run in runs if run in claim.case]).verdict == OPEN
+        assert claim.outcome(runs).verdict == OPEN
 
 
 def summary_of(experiment, config):
@@ -570,11 +569,15 @@ def test_other_settings_are_not_meant(tmp_path):
     folder = write(tmp_path, "gaussian_gp_ucb", {0: 0.1}, 1.0)
     config = yaml.safe_load((folder / "0" / "config.yaml").read_text())
     (run,) = load.load(tmp_path, "po_synthetic")
-    assert (
-        gaussian(1.0).matches(run) and not gaussian(1.01).matches(run) and not gaussian(1.0, aware=False).matches(run)
-    )
+    assert [SettingFilter.of(text).matches(run) for text in ("gaussian epsilon=1", "gaussian epsilon=1.01")] == [
+        True,
+        False,
+    ]
+    assert not SettingFilter.of("unaware epsilon=1").matches(run)
     config["algorithm"]["modeler"]["fit"] = "ml"
-    assert not gaussian(1.0).matches(load.Run("x", 0, load.normalised(config), run.summary, folder))
+    assert not SettingFilter.of("gaussian epsilon=1").matches(
+        load.Run("x", 0, load.normalised(config), run.summary, folder)
+    )
 
 
 @pytest.mark.parametrize(("fixed", "words"), [(False, "each another sample of one file"), (True, "")])

@@ -14,17 +14,15 @@ from omegaconf import OmegaConf
 from analysis import claims, figures, load
 from analysis.drawing.equal_epsilon import points
 from analysis.drawing.looks import of_algorithm
-from analysis.evidence import private_prior, verdict_table
-from analysis.evidence.private_prior import PROBLEMS
-from analysis.evidence.selection import NotRun, first_rounds
+from analysis.evidence import verdict_table
+from analysis.evidence.selection import NotRun, SettingFilter
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.labels import label, labels
 from analysis.load import LoadError, Run, normalised
 from runners.compose.configuration import Composer, composing
 from runners.sweep.plan import expanded
 
-EXPERIMENTS = sorted({problem.experiment for problem in PROBLEMS})
-CASES = {problem.experiment: problem.case for problem in PROBLEMS}
+CASES = {claim.experiment: claim.case for claim in claims.claims() if claim.experiment.startswith("few_")}
 # regret of each algorithm in the made-up runs: the prior beats all but where a test says otherwise
 LEVEL = {"dp_prior": 0.1, "shared_prior": 0.05, "ts": 0.3}
 SPREAD = np.random.default_rng(0).normal(0, 0.2, 12)  # by seed: objectives differ, alike for all algorithms
@@ -80,13 +78,13 @@ def test_claims_find_one_setting_each_among_those_of_the_experiment(experiment):
     assert len(stated) >= (5 if experiment == "frontier" else 8)
     for claim in stated:
         if ("alpha", 0.0) not in claim.case.variant and ("alpha", 0.7) not in claim.case.variant:
-            assert claim.test.outcome([run for run in runs if run in claim.case]).verdict == OPEN  # one seed
+            assert claim.outcome(runs).verdict == OPEN  # one seed
 
 
 def test_quick_runs_have_all_settings_of_the_claims():
     runs = runs_of("few_school", scale="quick")
     for claim in claims.claims(["few_school"]):
-        assert claim.test.outcome([run for run in runs if run in claim.case]).verdict == OPEN
+        assert claim.outcome(runs).verdict == OPEN
 
 
 @pytest.mark.parametrize(("prior", "beats", "harmless"), [(0.1, HOLDS, HOLDS), (0.3, OPEN, HOLDS), (0.7, FAILS, FAILS)])
@@ -116,16 +114,16 @@ def test_private_methods_of_other_lengths_do_not_stand_for_one_another():
 
 def test_no_prior_stands_for_another():
     runs = [run for run in runs_of("frontier") if run.config["algorithm"]["name"] == "dp_prior"]
-    assert len(private_prior.prior(1.0).among(runs)) == 1
+    assert len(SettingFilter.of("prior epsilon=1").among(runs)) == 1
     with pytest.raises(NotRun):
-        private_prior.prior(3.0).among(runs)
+        SettingFilter.of("prior epsilon=3").among(runs)
 
 
 def test_the_first_rounds_of_a_longer_run_are_measured():
-    assert first_rounds(10) is first_rounds(10)
     run = runs_of("few_school")[0]
     run.summary["curve"]["mean"] = [9.0] + [1.0] * 10 + [0.0] * 10
-    assert (first_rounds(10).of(run), first_rounds(20).of(run)) == (1.0, 0.5)
+    cases = [next(c for c in claims.claims(["few_school"]) if c.case.T == T) for T in (10, 20)]
+    assert [claim.test.measure.of(*claim.case.among([run])) for claim in cases] == [1.0, 0.5]
 
 
 def test_labels():

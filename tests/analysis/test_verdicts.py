@@ -25,27 +25,27 @@ def test_mean_and_error_by_hand():
 
 
 def test_pairs_are_the_units_that_all_have():
-    d = verdicts.contrast([(1.0, {0: 5.0, 1: 7.0, 2: 100.0}), (-1.0, {1: 4.0, 0: 4.0, 3: -100.0})])
+    d = verdicts.contrast((1.0, -1.0), ({0: 5.0, 1: 7.0, 2: 100.0}, {1: 4.0, 0: 4.0, 3: -100.0}))
     assert (d.value, d.n) == (2.0, 2)
-    assert verdicts.contrast([(1.0, {0: 1.0}), (-1.0, {1: 1.0})]) is None
+    assert verdicts.contrast((1.0, -1.0), ({0: 1.0}, {1: 1.0})) is None
 
 
 def test_one_unit_decides_nothing():
     for value in (-5.0, 5.0):
-        assert verdicts.above_zero(mean_of([value])) == OPEN
+        assert verdicts.above_all([mean_of([value])]) == OPEN
     assert verdicts.agrees([(mean_of([5.0]), PublishedMean(0.0, 0.1, 10))]) == OPEN
 
 
 def test_two_units_decide_nothing_and_three_need_seven_standard_errors():
-    assert verdicts.above_zero(Estimate(1e6, 1.0, 1, 2)) == OPEN
-    assert verdicts.above_zero(Estimate(6.9, 1.0, 2, 3)) == OPEN
-    assert verdicts.above_zero(Estimate(7.0, 1.0, 2, 3)) == HOLDS
+    assert verdicts.above_all([Estimate(1e6, 1.0, 1, 2)]) == OPEN
+    assert verdicts.above_all([Estimate(6.9, 1.0, 2, 3)]) == OPEN
+    assert verdicts.above_all([Estimate(7.0, 1.0, 2, 3)]) == HOLDS
 
 
 def test_equal_differences():
     """Differences without spread give no error, whatever their mean."""
     for value in (0.1, -0.1, 0.0):
-        assert verdicts.above_zero(mean_of([value] * 3)) == OPEN
+        assert verdicts.above_all([mean_of([value] * 3)]) == OPEN
         assert verdicts.above_all([Estimate(9.0, 1.0, 9, 10), mean_of([value] * 10)]) == OPEN
     for published in (PublishedMean(0.8, None, 5), PublishedMean(0.1, 0.1, 5)):
         assert verdicts.agrees([(mean_of([0.1] * 5), published)]) == OPEN
@@ -54,7 +54,7 @@ def test_equal_differences():
 @pytest.mark.parametrize("n", [3, 5, 20])
 def test_no_effect_holds_and_fails_at_the_level(n):
     samples = np.random.default_rng(n).normal(size=(REPEATS, n))
-    found = [verdicts.above_zero(mean_of(list(row))) for row in samples]
+    found = [verdicts.above_all([mean_of(list(row))]) for row in samples]
     for verdict in (HOLDS, FAILS):
         rate, se = share(found.count(verdict))
         assert abs(rate - LEVEL) < 4 * se

@@ -11,11 +11,10 @@ from dpfbo.privacy.accounting.analytic_gaussian import noise_multiplier
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.ledger import Ledger
 from runners.compose.composition import Composition, build
-from runners.compose.identity import setting_hash
 from runners.privacy import command
 from runners.recorded_run import run_configuration
 from runners.sweep import command as sweep_command
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 from tests.helpers.small_runs import QUIET, call
 
 PRIOR = ["algorithm=dp_prior", "problem.n_agents=9", "problem.grid_size=50", "algorithm.M=24", "n_init=3", "rounds=4"]

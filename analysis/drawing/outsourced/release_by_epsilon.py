@@ -109,7 +109,7 @@ def sigma_min(group: SettingRuns) -> float | None:
 
 def published_at(groups: Sequence[SettingRuns], t: int) -> dict[str, float]:
     """By label, what was published of round t."""
-    return {label: value for label, p in published(groups).items() if (value := p.at(t)) is not None}
+    return {label: value for label, p in published(groups).items() if (value := p.get(t)) is not None}
 
 
 def point_span(groups: Sequence[SettingRuns], t: int, known: Mapping[str, float], headroom: float) -> Span:

@@ -19,7 +19,7 @@ from analysis.drawing.outsourced.families import CurveFamilies, CurveFamily, fam
 from analysis.drawing.outsourced.notes import equal_runs, left_out, zeros_by_round
 from analysis.drawing.page import PanelHead, page
 from analysis.drawing.page_style import SCREEN, PageStyle
-from analysis.drawing.published_values import Published, published
+from analysis.drawing.published_values import published
 from analysis.drawing.sweeps import Curve
 from analysis.load import SettingRuns
 
@@ -68,14 +68,14 @@ def _parts(found: Sequence[CurveFamily]) -> list[Part]:
 
 def _lines(
     name: str, groups: Sequence[SettingRuns], found: CurveFamilies, parts: Sequence[Part],
-    published_of: Mapping[str, Published], style: PageStyle,
+    published_of: Mapping[str, dict[int, float]], style: PageStyle,
 ) -> Page:  # fmt: skip
     """The panels, the references in each of them. published_of: by label, what was published."""
     curves = [*(c for part in parts for c in part.curves), *found.references]
     drawn = list({c.setting.label: c.setting for c in curves}.values())
     known = {g.label: published_of[g.label] for g in drawn if g.label in published_of}
     values = [g.curve()["mean"].to_numpy() for g in drawn]
-    limits = span(groups, np.concatenate([*values, *([*p.values] for p in known.values())]), headroom=1.3)
+    limits = span(groups, np.concatenate([*values, *([*p.values()] for p in known.values())]), headroom=1.3)
     shared = [entry(c) for c in found.references]
     if known:
         shared.append(

@@ -8,8 +8,7 @@ from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
 from dpfbo.privacy.ledger import Ledger
 from runners.compose.composition import build
-from runners.compose.identity import setting_hash
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 
 
 @pytest.mark.parametrize("problem", ["synthetic", "branin"])
@@ -36,7 +35,7 @@ def test_noise_is_less_and_epsilon_is_the_same():
     assert plus.plan.events == paper.plan.events
     assert plus.plan.epsilons() == paper.plan.epsilons()
     agents = paper.agents.regions.assign(torch.arange(200))
-    concentrated, uniform = (paper.weighting(t, agents, 2) for t in (0, 39))
+    concentrated, uniform = (paper.study.weights(t, agents, 2) for t in (0, 39))
     ratio = [plus.mechanism.sigma(w) / paper.mechanism.sigma(w) for w in (concentrated, uniform)]
     assert ratio == [pytest.approx(2**-0.5, rel=1e-6), pytest.approx(1.0)]
 

@@ -8,9 +8,8 @@ import pytest
 from dpfbo.privacy.ledger import Ledger
 from runners import run as command
 from runners.compose.composition import Composition, build
-from runners.compose.identity import setting_hash
 from runners.recorded_run import record_run, run_configuration
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 from tests.helpers.small_runs import QUIET, SMALL, Stop, call
 
 SIX = [*SMALL, *QUIET]  # six broadcasts

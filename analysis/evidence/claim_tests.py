@@ -1,0 +1,268 @@
+"""The tests of claims: an estimate over some settings' runs, with its error and verdict."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from analysis.evidence import verdicts
+from analysis.evidence.selection import Measure, NotRun, SettingFilter, Unclear, units_in_words
+from analysis.evidence.verdicts import FAILS, OPEN, Estimate, PublishedMean
+from analysis.load import Run
+
+# forms of a test
+SUPERIORITY, MARGIN, BAND, AGREEMENT, EPSILON = "superiority", "margin", "band", "agreement", "epsilon"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a test. p: of the test that would make it hold; None where no test of an effect is made."""
+
+    ours: str
+    standard_errors: float | None
+    units: str
+    verdict: str
+    p: float | None
+
+
+class ClaimTest(Protocol):
+    """A kind of claim. words: how it is measured, ending the sentence of the claim. Tests of one thing are equal.
+
+    outcome raises NotRun where a setting has no run, Unclear where runs do not say.
+    """
+
+    @property
+    def form(self) -> str: ...
+
+    @property
+    def words(self) -> str: ...
+
+    @property
+    def settings(self) -> tuple[SettingFilter, ...]: ...
+
+    def outcome(self, runs: Sequence[Run]) -> Outcome: ...
+
+
+@dataclass(frozen=True)
+class End:
+    """A linear condition on the settings' measures: the sum of weight x measure, plus a constant, is above 0."""
+
+    weights: tuple[float, ...]
+    constant: float = 0.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Claim: conditions on the settings' measures hold, seed by seed.
+
+    weights: of the sum that is printed. before, after: words around the measure's.
+    """
+
+    form: str
+    settings: tuple[SettingFilter, ...]
+    weights: tuple[float, ...]
+    measure: Measure
+    ends: tuple[End, ...]
+    before: str = ""
+    after: str = ""
+
+    @property
+    def words(self) -> str:
+        return f"{self.before}{self.measure.words}{self.after}"
+
+    def reversed(self) -> "Comparison":
+        """The contrary of a claim that something is better, lower settings first."""
+        weights = tuple(-weight for weight in self.weights[::-1])
+        return Comparison(self.form, self.settings[::-1], weights, self.measure, (End(weights),), self.before)
+
+    def outcome(self, runs: Sequence[Run]) -> Outcome:
+        found = [where.among(runs) for where in self.settings]
+        values = [self.measure.by_unit(group) for group in found]
+        d = verdicts.contrast(self.weights, values)
+        ends = [verdicts.contrast(end.weights, values, end.constant) for end in self.ends]
+        if d is None:
+            return no_pairs()
+        if self.measure.ratio:
+            ratio = math.exp(d.value)
+            ours = with_error(Estimate(ratio, None if d.se is None else ratio * d.se, d.df, d.n), "ratios")
+        else:
+            ours = with_error(d, "differences" if len(values) > 1 else "values")
+        if len(values) > 1 and self.form != MARGIN:
+            shared = set.intersection(*(set(v) for v in values))
+            ours += f" ({' / '.join(number(sum(v[u] for u in shared) / len(shared), d.se) for v in values)})"
+        outcome = decided(ours, [end for end in ends if end is not None], found[0])
+        return Outcome(ours, outcome.standard_errors, outcome.units, OPEN, outcome.p) if d.se == 0 else outcome
+
+
+def decided(ours: str, ends: Sequence[Estimate], runs: Sequence[Run]) -> Outcome:
+    """The outcome where all ends must lie above 0; the one that decides has the printed error."""
+    verdict = verdicts.above_all(ends)
+    most = max(ends, key=lambda d: (d.p, -d.value))
+    decides = min(ends, key=lambda d: d.negated().p) if verdict == FAILS else most
+    return Outcome(ours, decides.standard_errors, units_in_words(decides.n, runs), verdict, most.p)
+
+
+def between(inner: Sequence[SettingFilter], outer: SettingFilter, measure: Measure) -> Comparison:
+    """The mean of some settings is below another one."""
+    weights = (*(-1 / len(inner) for _ in inner), 1.0)
+    return Comparison(SUPERIORITY, (*inner, outer), weights, measure, (End(weights),))
+
+
+def trend(best_first: Sequence[SettingFilter], measure: Measure) -> Comparison:
+    """From step to step it gets worse: the least-squares slope over the ranks."""
+    middle = (len(best_first) - 1) / 2
+    scale = sum((k - middle) ** 2 for k in range(len(best_first)))
+    weights = tuple((k - middle) / scale for k in range(len(best_first)))
+    return Comparison(SUPERIORITY, tuple(best_first), weights, measure, (End(weights),), "slope per step of ")
+
+
+def no_worse(where: SettingFilter, reference: SettingFilter, margin: float, measure: Measure) -> Comparison:
+    """`where` is at most a share `margin` above the reference."""
+    ends = (End((-1.0, 1 + margin)),)
+    after = f"; margin {100 * margin:g} %"
+    return Comparison(MARGIN, (where, reference), (-1.0, 1.0), measure, ends, after=after)
+
+
+def level(where: SettingFilter, reference: SettingFilter, margin: float, measure: Measure) -> Comparison:
+    """Two settings differ by less than a share `margin` of the second's measure."""
+    ends = (End((-1.0, 1 + margin)), End((1.0, margin - 1)))
+    after = f"; margin ± {100 * margin:g} %"
+    return Comparison(MARGIN, (where, reference), (-1.0, 1.0), measure, ends, after=after)
+
+
+def cheaper(where: SettingFilter, reference: SettingFilter, ratio: float, measure: Measure) -> Comparison:
+    """`where` costs at most `ratio` times the reference; on logarithms, seed by seed."""
+    ends = (End((-1.0, 1.0), math.log(ratio)),)
+    return Comparison(MARGIN, (where, reference), (1.0, -1.0), measure, ends)
+
+
+def band(
+    settings: Sequence[SettingFilter], measure: Measure, above: float | None = None, below: float | None = None
+) -> Comparison:
+    """A setting, or by how much the first is above the second, lies in a band; None where it is open.
+
+    Raises ValueError for a band without ends, or ends in the wrong order.
+    """
+    if above is None and below is None:
+        raise ValueError("a band must have an end, got above=None, below=None")
+    if above is not None and below is not None and above >= below:
+        raise ValueError(f"above must be less than below, got above={above!r}, below={below!r}")
+    weights = (1.0, -1.0)[: len(settings)]
+    ends = [End(weights, -above)] if above is not None else []
+    ends += [End(tuple(-weight for weight in weights), below)] if below is not None else []
+    sides = (("above", above), ("below", below))
+    after = " " + " and ".join(f"{side} {end:g}" for side, end in sides if end is not None)
+    before = "difference of " * (len(settings) > 1)
+    return Comparison(BAND, tuple(settings), weights, measure, tuple(ends), before, after)
+
+
+@dataclass(frozen=True)
+class BeatsBlind:
+    """Claim: a setting is below its controls: the first, and each of the others that was run on enough of its units.
+
+    settings: the setting, then the controls. Of those after the first one counts from `ENOUGH` of the units of the
+    setting on, at least 2, and is named as left out below.
+    """
+
+    form: ClassVar[str] = SUPERIORITY
+    ENOUGH: ClassVar[float] = 0.5
+
+    settings: tuple[SettingFilter, ...]
+    measure: Measure
+
+    @property
+    def words(self) -> str:
+        return self.measure.words
+
+    def outcome(self, runs: Sequence[Run]) -> Outcome:
+        good, first, *others = self.settings
+        found = good.among(runs)
+        ours = self.measure.by_unit(found)
+        d = verdicts.contrast((-1.0, 1.0), (ours, self.measure.by_unit(first.among(runs))))
+        if d is None:
+            return no_pairs(f" with {first.words}")
+        ds, text = [d], [f"{with_error(d)} ({first.words})"]
+        for where in others:
+            try:
+                d = verdicts.contrast((-1.0, 1.0), (ours, self.measure.by_unit(where.among(runs))))
+            except NotRun:
+                continue
+            n = 0 if d is None else d.n
+            if d is None or n < max(2, self.ENOUGH * len(ours)):
+                text.append(f"{where.words} left out, run on {n} of {units_in_words(len(ours), found)}")
+                continue
+            ds.append(d)
+            text.append(f"{with_error(d)} ({where.words})")
+        return decided("; ".join(text), ds, found)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Claim: our means are the published numbers, within the errors of both."""
+
+    form: ClassVar[str] = AGREEMENT
+
+    settings: tuple[SettingFilter]
+    points: tuple[tuple[Measure, PublishedMean], ...]
+
+    @property
+    def words(self) -> str:
+        return self.points[0][0].words if len(self.points) == 1 else f"{{metric}} at {len(self.points)} rounds"
+
+    def outcome(self, runs: Sequence[Run]) -> Outcome:
+        found = self.settings[0].among(runs)
+        pairs = [(verdicts.mean_of([*measure.by_unit(found).values()]), known) for measure, known in self.points]
+        deviations = [verdicts.deviation(*pair)[0] for pair in pairs]
+        k = max(range(len(pairs)), key=lambda i: abs(deviations[i] or 0.0))
+        (measure, _), (ours, published), distance = self.points[k], pairs[k], deviations[k]
+        text = f"{with_error(ours, 'values')} against {number(published.value, ours.se)}"
+        if len(pairs) > 1:
+            text = f"farthest {measure.words.removeprefix('{metric} ')}: {text}"
+        far = None if distance is None else -abs(distance)
+        return Outcome(text, far, units_in_words(ours.n, found), verdicts.agrees(pairs), None)
+
+
+@dataclass(frozen=True)
+class PrintedEpsilon:
+    """Claim: the moments accountant gives the printed epsilon, to its two decimals. No statistics."""
+
+    form: ClassVar[str] = EPSILON
+    words: ClassVar[str] = "moments accountant, δ = N^−1.1"
+
+    settings: tuple[SettingFilter]
+    epsilon: float
+
+    def outcome(self, runs: Sequence[Run]) -> Outcome:
+        found = self.settings[0].among(runs)
+        for run in found:
+            delta = run.summary.get("delta")
+            if delta is None or not math.isclose(delta, run.summary["n_agents"] ** -1.1, rel_tol=1e-9):
+                raise NotRun(f"{self.settings[0].words} at δ = N^−1.1")
+        values: set[float | None] = {(run.summary.get("epsilon") or {}).get("moments") for run in found}
+        if None in values:
+            raise Unclear("a run without a finite ε of the moments accountant")
+        known = sorted(value for value in values if value is not None)
+        if len(known) > 1:
+            raise Unclear(f"runs with different ε: {', '.join(f'{value:.4g}' for value in known)}")
+        same = abs(known[0] - self.epsilon) <= 0.005 + 1e-9
+        return Outcome(f"{known[0]:.2f}", None, "exact", verdicts.HOLDS if same else FAILS, None)
+
+
+def no_pairs(words: str = "") -> Outcome:
+    """Nothing to compare seed by seed."""
+    return Outcome(f"no seed in common{words}", None, "0 units", OPEN, None)
+
+
+def with_error(estimate: Estimate, what: str = "differences") -> str:
+    """`0.0209 ± 0.0011`, as many digits as the error allows; without an error, three significant ones."""
+    if estimate.se is None:
+        return number(estimate.value, None)
+    if estimate.se == 0:
+        return f"{number(estimate.value, None)}, all {what if estimate.value else 'values'} equal"
+    return f"{number(estimate.value, estimate.se)} ± {number(estimate.se, estimate.se)}"
+
+
+def number(value: float, se: float | None) -> str:
+    """With the digits that the error allows, and a true minus sign."""
+    digits = f"{value:.{max(0, 1 - math.floor(math.log10(se)))}f}" if se else f"{value:.3g}"
+    return digits.replace("-", "−")
