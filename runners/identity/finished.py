@@ -74,7 +74,10 @@ def put_aside(folder: RunFolder, with_ledger: bool) -> Path:
     names = {name: name for name in (*_RECORDS, *([folder.ledger_path.name] if with_ledger else []))}
     for name, new in {**names, summary: SUMMARY}.items():
         if (folder.path / name).exists():
-            os.link(folder.path / name, part / new)
+            try:
+                os.link(folder.path / name, part / new)
+            except OSError:  # a file system without links
+                shutil.copy2(folder.path / name, part / new)
     sync_folder(part)
     part.rename(earlier / str(k))
     sync_folder(earlier)

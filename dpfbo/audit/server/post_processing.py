@@ -15,7 +15,7 @@ from dpfbo.audit.findings import require
 from dpfbo.audit.server.rounds import RepeatedRounds
 from dpfbo.audit.server.target import seeded
 from dpfbo.federated.broadcast import Broadcast, SharedPrior
-from dpfbo.federated.messages import Messages
+from dpfbo.federated.mechanism import Messages
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.gp.design import Design
 from dpfbo.privacy.entropy import Entropy
@@ -38,7 +38,7 @@ def public_server(server: PriorServer, clip_norm: float) -> PriorServer:
     """The server of the private prior that anybody can build from public settings: its design is drawn anew."""
     s, d = server, server.design
     design = Design(d.domain, d.regions, d.streams, d.n_init, d.kind)
-    return PriorServer(s.server, s.model, design, s.features, clip_norm, s.acquisition, dict(s.past))
+    return PriorServer(s.server, s.model, design, s.features, clip_norm)
 
 
 def post_processing(rounds: RepeatedRounds) -> str:
@@ -62,8 +62,7 @@ def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Ten
     for name, messages, late in sent:
         broadcast, ledger = held.whole_round(seeded(_NAME, rounds.seed, name), t, messages, late)
         if expected is None and ledger.charges:  # an uncharged round is for another check
-            public = public_server(replace(server, past=held.past), mechanism.clip_norm)
-            expected = public.infer(values, ledger.charges[0].sigma, t)
+            expected = public_server(server, mechanism.clip_norm).infer(values, ledger.charges[0].sigma)
         expected = broadcast if expected is None else expected
         wrong = _difference(broadcast, expected, values)
         require(not wrong, f"round {t}: the same numbers are released when {name}, and {wrong}")

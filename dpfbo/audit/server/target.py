@@ -14,8 +14,7 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import Broadcast, RegionVectors, SharedPrior
-from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.messages import Messages
+from dpfbo.federated.mechanism import Messages, SubsampledGaussian
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.shard import Shard, Turn
 from dpfbo.federated.prior_server import PriorServer
@@ -56,12 +55,6 @@ class AgentsSide:
     def first_turn(self, agent: int = 0, change: Change = torch.clone) -> Turn:
         """Queries and messages of round 0. change: applied to the observations of one agent."""
         return self._shard(agent, change).step(0, None, send=True)
-
-    def later_queries(self, priors: Sequence[SharedPrior], agent: int, change: Change) -> list[Tensor]:
-        """Queries of rounds 1, 2, .., N x 1 x D each, if round t - 1 ends with the broadcast `priors[t - 1]`."""
-        shard = self._shard(agent, change)
-        shard.step(0, None, send=False)
-        return [shard.step(t, prior, send=False).record.u for t, prior in enumerate(priors, 1)]
 
     def _shard(self, agent: int, change: Change) -> Shard:
         problem = cast(Problem, _ChangedData(self.problem, agent, change, self._observed))
@@ -146,15 +139,7 @@ class Target:
         return replace(self, server=self._with(replace(self.summing, mechanism=mechanism)))
 
     def _with(self, summing: Server) -> Server | PriorServer:
-        return replace(self.server, server=summing, past=self.past) if isinstance(self.server, PriorServer) else summing
-
-    @property
-    def past(self) -> dict[int, tuple[Tensor, float]]:
-        """Releases of a private prior before its last one, which everybody knows: zeros, and their noise."""
-        if not isinstance(self.server, PriorServer):
-            return {}
-        zeros = torch.zeros(1, self.summing.message_size, dtype=torch.float64)
-        return {t: (zeros, self.mechanism.sigma(self.weights(t), t)) for t in range(self.server.model.releases - 1)}
+        return replace(self.server, server=summing) if isinstance(self.server, PriorServer) else summing
 
     def weights(self, t: int) -> Tensor:
         """The weights of a round, P x N."""
@@ -227,7 +212,7 @@ def _values(broadcast: object) -> Tensor | None:
     return broadcast.values
 
 
-def _release_alone(values: Tensor, sigma: float, t: int = 0) -> SharedPrior:
+def _release_alone(values: Tensor, sigma: float) -> SharedPrior:
     """A broadcast of the private prior in which all but the release is zero."""
     M = values.shape[1] - 1
     vector, matrix, number = values.new_zeros(M), values.new_zeros(M, M), values.new_zeros(())

@@ -1,4 +1,4 @@
-"""The independent accountant brackets what is known exactly, and the checks that use it have the power they state."""
+"""The power that the checks state, and the bounds of the exact epsilon that the accountant is compared with."""
 
 import math
 from dataclasses import replace
