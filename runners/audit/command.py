@@ -3,7 +3,7 @@
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,17 +11,17 @@ from typing import Any
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from dpfbo.audit import bounds
 from dpfbo.audit.release import two_tables
-from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import CHECKS
 from runners.arguments import Parser, at_least
-from runners.audit import files, report, table_release
-from runners.audit.run import Step, audit
+from runners.audit import files, server, table
+from runners.audit.report import AuditReport
 from runners.compose.composition import build
 from runners.compose.configuration import composed
+from runners.compose.federated import FederatedExperiment
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.compose.overrides import one_sentence, quoted
 from runners.executor.deployment import use_threads
@@ -29,28 +29,28 @@ from runners.record.terminal import say_error
 from runners.user_errors import USER_ERRORS
 
 TRIALS = 10_000
+USUAL = {"rounds": 1, "trials": None, "thorough": False, "move": None}  # values of options that were not given
 NOTHING, BAD_INPUT, UNKNOWN, FOUND = 0, 1, 2, 3  # exit codes
 SECONDS_BETWEEN_LINES = 5.0  # seconds between lines of progress where there is no terminal
 
 HELP = """dpfbo: an audit of what a setting claims.
 
-Runs the real server of the setting, never the agents: neighbouring rounds with equal randomness, which must move no
-more than the ledger says, and many runs with and without one agent's messages, which bound epsilon from below. The
-claim is what the accountant says of the ledger that these runs wrote.
+Runs the real server of the setting: neighbouring rounds with equal randomness, which must move no more than the ledger
+says, and many runs with and without one agent's messages, which bound epsilon from below. The claim is what the
+accountant says of the ledger that these runs wrote.
 
 Examples
   python -m runners.audit                                             the synthetic problem, one round
   python -m runners.audit problem=landmine privacy.q=1 privacy.z=1 --trials 20000
-  python -m runners.audit privacy.sensitivity=tight --rounds 5 --repetitions 5 --out results/audit_tight
+  python -m runners.audit privacy.sensitivity=tight --rounds 5 --out results/audit_tight
   python -m runners.audit --trials 0                                  the checks alone
   python -m runners.audit --trials 0 --thorough                       the same with a hundred times the draws
   python -m runners.audit --files problem=branin                      every file of a real run, with its objective
   python -m runners.audit transform=random_projection                 an outsourced table: attacks and checks
-  python -m runners.audit transform=gaussian problem=grid_gp
 
 Overrides are those of python -m runners.run. Files: audit.json and audit.png in the folder --out.
-Exit code: 0 nothing found, 1 bad input, 2 unknown options or overrides,
-3 a claim is violated or a check failed, 130 interrupted."""
+Exit code: 0 nothing found, 1 bad input, 2 unknown options or overrides, 3 a claim is violated or a check failed,
+130 interrupted."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,56 +71,47 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _audit(args: argparse.Namespace) -> int:
-    experiment = build(composed(table_release.completed(args.overrides)))
+    experiment = build(composed(table.completed(args.overrides)))
     if isinstance(experiment, OutsourcedExperiment):
-        return _audit_outsourced(experiment, args)
+        found = _of_table(experiment, args)
+    else:
+        found = _of_server(experiment, args)
+    answer = found.as_json(overrides=args.overrides)
+    written = found.write(answer, args.out)
+    if args.json:
+        print(json.dumps(answer, indent=1))
+    else:
+        found.show(written)
+    return NOTHING if found.sound else FOUND
+
+
+def _of_server(experiment: FederatedExperiment, args: argparse.Namespace) -> AuditReport:
     if args.move is not None:
         raise ValueError(f"--move needs an outsourced table such as algorithm=po_gp_ucb, got {args.move!r}")
     trials = TRIALS if args.trials is None else args.trials
     args.out.mkdir(parents=True, exist_ok=True)  # a folder that cannot be made stops the audit now, not after minutes
-    with _progress("audit", len(CHECKS) + trials * args.repetitions) as step:
-        found = audit(
-            experiment, args.rounds, trials, args.repetitions, args.seed, args.others, args.confidence, step,
-            args.thorough,
-        )  # fmt: skip
-    answer = report.as_json(found, args.overrides)
-    files = report.write(found, answer, args.out)
-    if args.json:
-        print(json.dumps(answer, indent=1))
-    else:
-        report.show(found, files)
-    return NOTHING if found.sound else FOUND
+    with _progress("audit", len(CHECKS) + trials) as step:
+        return server.audit(experiment, args.rounds, trials, args.seed, step, args.thorough)
 
 
-def _audit_outsourced(experiment: OutsourcedExperiment, args: argparse.Namespace) -> int:
-    for name, usual in (("rounds", 1), ("others", "zero"), ("thorough", False)):
-        if getattr(args, name) != usual:
-            raise ValueError(f"--{name} has no effect on an outsourced table, which is released once: leave it out")
+def _of_table(experiment: OutsourcedExperiment, args: argparse.Namespace) -> AuditReport:
+    _refuse(args, ("rounds", "thorough"), "an outsourced table, which is released once")
     if args.trials == 0:
         raise ValueError(f"--trials must be at least {bounds.FEWEST} for an outsourced table, got 0")
-    table_release.check_claims(experiment)
-    trials = table_release.trials_of(experiment, args.confidence) if args.trials is None else args.trials
+    table.check_claims(experiment)
+    trials = table.trials_of(experiment.transform) if args.trials is None else args.trials
     move = two_tables.MOVE if args.move is None else args.move
     attacks = two_tables.attacks(experiment.transform, experiment.problem.table, move)
     args.out.mkdir(parents=True, exist_ok=True)
-    with _progress("audit", trials * args.repetitions * len(attacks)) as step:
-        found = table_release.audit(experiment, attacks, trials, args.repetitions, args.seed, args.confidence, step)
-    answer = table_release.as_json(found, args.overrides)
-    files = table_release.write(found, answer, args.out)
-    if args.json:
-        print(json.dumps(answer, indent=1))
-    else:
-        table_release.show(found, files)
-    return NOTHING if found.sound else FOUND
+    with _progress("audit", trials * len(attacks)) as step:
+        return table.audit(experiment, attacks, trials, args.seed, step)
 
 
 def _files(args: argparse.Namespace) -> int:
-    for name, usual in (("trials", None), ("others", "zero"), ("thorough", False), ("move", None), ("repetitions", 1)):
-        if getattr(args, name) != usual:
-            raise ValueError(f"--{name} has no effect on --files, which makes two runs: leave it out")
+    _refuse(args, ("trials", "thorough", "move"), "--files, which makes two runs")
     rounds = max(args.rounds, files.ROUNDS)
     with _progress("two real runs", 2 * (rounds + 1)) as step:
-        found = files.search(table_release.completed(args.overrides), rounds, step)
+        found = files.search(table.completed(args.overrides), rounds, step)
     if args.json:
         print(json.dumps({"sound": found.sound, "files": found.files, "findings": found.findings}, indent=1))
     else:
@@ -128,18 +119,19 @@ def _files(args: argparse.Namespace) -> int:
     return NOTHING if found.sound else FOUND
 
 
+def _refuse(args: argparse.Namespace, names: Sequence[str], what: str) -> None:
+    """Raise ValueError for an option that has no effect."""
+    for name in names:
+        if getattr(args, name) != USUAL[name]:
+            raise ValueError(f"--{name} has no effect on {what}: leave it out")
+
+
 @contextmanager
-def _progress(title: str, steps: int) -> Iterator[Step]:
+def _progress(title: str, steps: int) -> Iterator[Callable[[], None]]:
     """Show progress on standard error, as a bar on a terminal, else as a line every few seconds; yields its step."""
-    console = Console(stderr=True, highlight=False)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:.0f} %"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task, said, done = bar.add_task(title, total=steps), time.monotonic(), 0
+    console, said, done = Console(stderr=True, highlight=False), time.monotonic(), 0
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task(title, total=steps)
 
         def step() -> None:
             nonlocal said, done
@@ -159,15 +151,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add: Any = parser.add_argument
     add("overrides", nargs="*", type=quoted, metavar="KEY=VALUE", help="settings, as of python -m runners.run")
     add("--rounds", type=at_least(1), default=1, metavar="T", help="broadcasts of a replayed run (default: 1)")
-    add(
-        "--trials",
-        type=at_least(0),
-        metavar="K",
-        help=f"runs in each world (default: {TRIALS}; outsourced: as needed; 0: the checks alone)",
-    )
-    add("--repetitions", type=at_least(1), default=1, metavar="R", help="of the two worlds (default: 1)")
-    add("--confidence", type=_share, default=0.95, metavar="C", help="of a repetition's bounds (default: 0.95)")
-    add("--others", choices=two_world.OTHERS, default="zero", help="what all other agents send (default: zero)")
+    trials = f"runs in each world (default: {TRIALS}; outsourced: as needed; 0: the checks alone)"
+    add("--trials", type=at_least(0), metavar="K", help=trials)
     add("--move", type=float, metavar="D", help=f"outsourced: how far a row moves, of 25 (default: {two_tables.MOVE})")
     add("--seed", type=at_least(0), default=0, help="of everything random (default: 0); none where privacy.rng=os")
     add("--out", type=Path, metavar="FOLDER", help="folder of the files (default: audit in the results folder)")
@@ -180,13 +165,3 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if args.trials is not None and 0 < args.trials < bounds.FEWEST:
         parser.error(f"argument --trials: must be 0 or at least {bounds.FEWEST}, got {args.trials}")
     return args
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"must lie in (0, 1), got {text!r}")
-    return value

@@ -1,13 +1,8 @@
 """Search every file of a real run for functions of its noise-free sums.
 
-Two runs with noise of the system (privacy.rng=os) release the same numbers, since `FixedRelease` stands in for their
-noise. In the second run many messages are lost, so that sums, subsets and counts differ. What a file tells beside the
-releases is found in three ways:
-
-- by name: no table and no record has a column of the server's private numbers;
-- by value: no number is one of a list of functions of a sum, such as its norm over that of the noise;
-- by comparison: the files of both runs are equal, but for time. A curator's secret order decides which rows are
-  measured, so that files with measurements may differ.
+Two runs (privacy.rng=os) release the same numbers, since `FixedRelease` stands in for their noise; the second one loses
+many messages, so that sums, subsets and counts differ. No file may have a column of the server's private numbers, or
+hold one of a list of functions of a sum, or differ between the runs but for time.
 """
 
 import io
@@ -24,11 +19,14 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from omegaconf import DictConfig
 from rich.console import Console
+from torch import Tensor
 
-from dpfbo.audit.fixed_release import FixedRelease
 from dpfbo.formats.record_tables import SERVER_SCHEMA, released
+from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.noise import Gaussian
 from dpfbo.run_result import Round
 from runners.compose.composition import Composition, build, experiment_of
 from runners.compose.configuration import composed
@@ -47,6 +45,19 @@ _TIMED = (".log", ".html", "progress.json", "wandb.json")  # ends of names of fi
 _MEASURED = ("rounds.parquet", "summary.json", ".npz", ".zip")  # ends of names of files with a curator's measurements
 _TRACKER = "wandb"  # folder whose files have names and times of their own
 _DURING = "during"  # folder of the copies from before the last round ends
+
+
+@dataclass(frozen=True)
+class FixedRelease(Gaussian):
+    """Noise with a release that depends on sigma and round alone; it notes sum, release and law in a folder."""
+
+    notes: str
+
+    def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
+        values = sigma * np.random.default_rng(round).standard_normal(tuple(total.shape))
+        law = np.array([sigma, sensitivity])
+        np.savez(Path(self.notes) / f"{round}.npz", total=total.numpy(), values=values, law=law)
+        return torch.from_numpy(values)
 
 
 @dataclass
@@ -142,24 +153,23 @@ def compare(first: Path, second: Path, secrets: np.ndarray, secret_order: bool =
     found = FileSearch()
     for path in sorted(p for folder in (first, second) for p in folder.rglob("*") if p.is_file()):
         name = str(path.relative_to(first if path.is_relative_to(first) else second))
-        other, content = second / name, path.read_bytes()
-        found.findings += [f"{name} has {column!r}" for column in sorted(_names(path.name, content) & PRIVATE)]
-        numbers = _numbers(path.name, content)
+        leaves = list(_leaves(name, path.read_bytes()))
+        private = {column for leaf in leaves for column in _names(*leaf)} & PRIVATE
+        found.findings += [f"{name} has {column!r}" for column in sorted(private)]
+        numbers = np.concatenate([_numbers(*leaf) for leaf in leaves])
         if (near := _among(numbers, secrets)).any():
             found.findings.append(f"{name} holds {numbers[near][0]:.12g}, a function of a sum without its noise")
         found.files.setdefault(name, "searched")
         if (secret_order and name.endswith(_MEASURED)) or _TRACKER in path.parts:
             continue
-        if not (first / name).is_file() or not other.is_file():
+        if not (first / name).is_file() or not (second / name).is_file():
             found.findings.append(f"{name} is there or not for another reason than the releases")
-            continue
-        left, right = _parts(path.name, content), _parts(path.name, other.read_bytes())
-        if left is None or right is None:
-            continue
-        found.files[name] = "searched and compared"
-        places = sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key))
-        if places:
-            found.findings.append(f"{name} depends on more than the releases: {', '.join(places[:3])}")
+        elif not name.endswith(_TIMED):
+            found.files[name] = "searched and compared"
+            left, right = (_parts(name, (folder / name).read_bytes()) for folder in (first, second))
+            places = sorted(key for key in left.keys() | right.keys() if left.get(key) != right.get(key))
+            if places:
+                found.findings.append(f"{name} depends on more than the releases: {', '.join(places[:3])}")
     return found
 
 
@@ -173,25 +183,29 @@ def show(found: FileSearch) -> None:
     console.print("nothing found" if found.sound else "the files tell MORE than the releases")
 
 
-def _tables(name: str, content: bytes) -> pa.Table | None:
-    return pq.read_table(io.BytesIO(content)) if name.endswith(".parquet") else None
+def _leaves(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
+    """(name, content) of a file, or of all members of an archive."""
+    if not name.endswith((".zip", ".npz")):
+        yield name, content
+        return
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for member in archive.namelist():
+            yield from _leaves(f"{name}/{member}", archive.read(member))
 
 
-def _members(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
-    if name.endswith((".zip", ".npz")):
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            yield from ((member, archive.read(member)) for member in archive.namelist())
+def _table(name: str, content: bytes) -> pa.Table:
+    return pq.read_table(io.BytesIO(content)) if name.endswith(".parquet") else pa.table({})
 
 
-def _json(name: str, content: bytes) -> Any:
-    """The entries of a JSON file, of lines of JSON, or of the `meta` of a checkpoint's round; None for another file."""
+def _entries(name: str, content: bytes) -> dict[str, Any] | None:
+    """The entries of JSON, of lines of JSON, or of the `meta` of a checkpoint's round, by place, without times."""
     if name.endswith(".json"):
-        return json.loads(content)
+        return dict(_flat(json.loads(content)))
     if name.endswith(".jsonl"):
-        return [json.loads(line) for line in content.splitlines()]
-    if name == "meta.npy":
+        return dict(_flat([json.loads(line) for line in content.splitlines()]))
+    if name.endswith("/meta.npy"):
         entries = json.loads(np.load(io.BytesIO(content)).item())
-        return {key: value for key, value in entries.items() if key not in _OF_TIMES}
+        return dict(_flat({key: value for key, value in entries.items() if key not in _OF_TIMES}))
     return None
 
 
@@ -208,21 +222,17 @@ def _flat(node: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 def _names(name: str, content: bytes) -> set[str]:
     """The names of columns and entries."""
-    table, entries = _tables(name, content), _json(name, content)
-    found = set() if table is None else set(table.column_names)
-    found |= {part for place, _ in _flat(entries) for part in place.split("/")} if entries is not None else set()
-    return found.union(*(_names(*member) for member in _members(name, content)))
+    places = _entries(name, content) or {}
+    return {*_table(name, content).column_names, *(part for place in places for part in place.split("/"))}
 
 
 def _numbers(name: str, content: bytes) -> np.ndarray:
     """Sizes of all numbers: decimals in text, eight bytes at any place, columns of tables."""
     found = [np.array([float(text) for text in _DECIMAL.findall(content)])]
     found += [np.frombuffer(content[i : len(content) - (len(content) - i) % 8], dtype="<f8") for i in range(8)]
-    if (table := _tables(name, content)) is not None:
-        columns = (column.combine_chunks() for column in table.columns)
-        plain = (column.flatten() if pa.types.is_list(column.type) else column for column in columns)
-        found += [column.to_numpy(zero_copy_only=False) for column in plain if pa.types.is_floating(column.type)]
-    found += [_numbers(*member) for member in _members(name, content)]
+    columns = (column.combine_chunks() for column in _table(name, content).columns)
+    plain = (column.flatten() if pa.types.is_list(column.type) else column for column in columns)
+    found += [column.to_numpy(zero_copy_only=False) for column in plain if pa.types.is_floating(column.type)]
     sizes = np.abs(np.concatenate([part.astype(float) for part in found]))
     return sizes[np.isfinite(sizes)]
 
@@ -237,12 +247,10 @@ def _among(numbers: np.ndarray, others: np.ndarray, tolerance: float = _SAME) ->
     return found & (numbers > 0)
 
 
-def _parts(name: str, content: bytes) -> dict[str, Any] | None:
-    """The content of a file by place, without times; None where it cannot be told from time, as in a log."""
-    if name.endswith((".zip", ".npz")):
-        members = ((member, _parts(member, inner)) for member, inner in _members(name, content))
-        return {f"{member}{place}": value for member, part in members for place, value in (part or {}).items()}
-    if name.endswith(_TIMED):
-        return None
-    entries = _json(name, content)
-    return {"content": content} if entries is None else dict(_flat(entries))
+def _parts(name: str, content: bytes) -> dict[str, Any]:
+    """The content of a file by place, without times."""
+    parts: dict[str, Any] = {}
+    for leaf, inner in _leaves(name, content):
+        entries = _entries(leaf, inner)
+        parts |= {leaf: inner} if entries is None else {leaf + place: value for place, value in entries.items()}
+    return parts

@@ -21,8 +21,7 @@ from dpfbo.formats.files import replace_text
 from dpfbo.formats.record_tables import SERVER_SCHEMA, released
 from dpfbo.formats.words import METHODS, RELATIONS, delta_in_words, epsilon_in_words, neighbours
 from dpfbo.privacy.ledger import Charge
-from runners.audit.report import as_json
-from runners.audit.run import audit
+from runners.audit.server import audit
 from runners.compose.composition import build
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.privacy import ledgers
@@ -37,7 +36,6 @@ NOT_COVERED = (
     "what an agent or its owner publishes, also the configuration that it found",
     "mistakes in the program: an audit looks for them, and cannot prove that there is none",
 )
-CONFIDENCE = 0.95  # of the audit's bounds
 _LARGEST_DELTA = 0.01  # a chance of 1 % that epsilon protects nobody
 _PART_OF_ONE_AGENT = 0.7  # of 1 / N; the default N^-1.1 is below it from N = 36 on
 _SAME = 1e-9  # relative difference of two epsilons of the same charges that comes from rounding
@@ -81,7 +79,7 @@ def audited(folder: Path, trials: int, allow: Sequence[str] = ()) -> dict[str, A
     experiment = build(recorded(folder, allow, "--allow {}")[0])
     if isinstance(experiment, OutsourcedExperiment):
         raise ValueError("--audit is for servers of messages: python -m runners.audit attacks outsourced tables")
-    return as_json(audit(experiment, 1, trials, 1, 0, "zero", CONFIDENCE, lambda: None), [])
+    return audit(experiment, 1, trials, 0, lambda: None).as_json()
 
 
 def holds(facts: dict[str, Any]) -> bool:
@@ -226,8 +224,7 @@ def _audit_in_words(audit: dict[str, Any] | None) -> str:
     if audit is None:
         return "Not audited: `python -m runners.privacy certificate FOLDER --audit 10000` attacks the setting's server."
     words = f"Audited: {len(audit['checks'])} checks of the setting's server"
-    if repetitions := audit["repetitions"]:
-        bound = max(repetition["bound"] for repetition in repetitions)
-        words += f", and {repetitions[0]['trials']} trials, which bound epsilon from below by {bound:.3g}"
+    if two_worlds := audit["two_worlds"]:
+        words += f", and {two_worlds['trials']} trials, which bound epsilon from below by {two_worlds['bound']:.3g}"
         words += f" after {audit['rounds']} of {audit['broadcasts']} broadcasts"
     return f"{words}: {'nothing found' if audit['sound'] else 'FAULTS FOUND'}."

@@ -6,10 +6,9 @@ Every fault is the real server with one thing wrong; the same server without fau
 from dataclasses import dataclass
 from functools import partial
 
-from dpfbo.audit import bounds
-from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import CHECKS, examine
 from dpfbo.audit.server.target import Target, seeded
+from dpfbo.audit.server.two_world import replay
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.schedule import Steps
 from dpfbo.federated.server import Server
@@ -167,15 +166,9 @@ def _of_charges():
 def found_by(target, trials=0):
     """The names of the checks that fail on a target, the two worlds among them if `trials` > 0."""
     found = {f.check for f in examine(target) if not f.holds}
-    if trials and not two_worlds(target, trials).holds:
+    if trials and not replay(target, trials).verdict.holds:
         found.add(TWO_WORLDS)
     return found
-
-
-def two_worlds(target, trials, canary=None):
-    """The verdict of the two worlds."""
-    made = two_world.replay(target, canary or two_world.Canary.of(target), trials)
-    return bounds.verdict(made.without, made.with_message, made.claim)
 
 
 def markdown(rows):

@@ -4,8 +4,7 @@ from dataclasses import dataclass, fields, replace
 
 import torch
 
-from dpfbo.audit.server.agents_side import AgentsSide
-from dpfbo.audit.server.target import Target, seeded
+from dpfbo.audit.server.target import AgentsSide, Target, seeded
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.messages import accept, clip

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dpfbo.audit.release.scores import in_table_order, order_of
-from dpfbo.audit.server.repeated_rounds import CheckResult
+from dpfbo.audit.findings import CheckResult, checked, require
+from dpfbo.audit.release.scores import in_table_order
 from dpfbo.audit.server.target import seeded
 from dpfbo.outsourced.table import Table
 from dpfbo.outsourced.transforms import Transform, Unreleased, within
@@ -35,22 +35,22 @@ def examine(transform: Transform, table: Table, seed: int = 0, system: bool = Fa
     with torch.inference_mode():
         labels = [("outsourced checks", seed, k) for k in range(RELEASES)]
         releases = [transform.release(table, SystemEntropy() if system else seeded(*label)) for label in labels]
-        found = [noise(releases, transform.sigma(table.public))]
+        found = [checked("noise in every entry", noise, releases, transform.sigma(table.public))]
         if isinstance(transform, GaussianNoise):
             rows = within(table.rows, table.public)[0] * transform.scale(table)
-            found.append(row_order(releases, rows))
+            found.append(checked("row order", row_order, releases, rows))
     return tuple(found)
 
 
-def noise(releases: Sequence[Made], sigma: float) -> CheckResult:
+def noise(releases: Sequence[Made], sigma: float) -> str:
     """Every released number varies between releases by about the standard deviation of its noise."""
     deviations = torch.stack([in_table_order(*made) for made in releases]).std(0) / sigma
     least, most = float(deviations.min()), float(deviations.max())
     words = f"deviations of single numbers over {len(releases)} releases of one table: {least:.2f} to {most:.2f} sigma"
-    return CheckResult("noise in every entry", least >= _LEAST and most <= _MOST, words, least, _LEAST)
+    return require(least >= _LEAST and most <= _MOST, words)
 
 
-def row_order(releases: Sequence[Made], rows: Tensor) -> CheckResult:
+def row_order(releases: Sequence[Made], rows: Tensor) -> str:
     """Each release has an order of its own, uncorrelated with the rows' places in the table, values and noise.
 
     rows: n x d, without noise, in the table's order. The order may not come from the stream of the noise either: noise
@@ -59,19 +59,18 @@ def row_order(releases: Sequence[Made], rows: Tensor) -> CheckResult:
     Under uniform orders the correlation of a row's place in the release with any other number has mean 0 and
     variance 1 / (n - 1); its sum over the releases is compared with that.
     """
-    name, n = "row order", len(releases[0][0].values)
-    orders = [order_of(*made) for made in releases]
-    if any(sorted(order) != list(range(n)) for order in orders):
-        return CheckResult(name, False, "the order of a release is no permutation of its rows", math.inf, _ERRORS)
-    if all(list(order) == list(orders[0]) for order in orders):
-        words = f"{len(releases)} releases of one table in one order"
-        words += ", that of the table" * (list(orders[0]) == list(range(n)))
-        return CheckResult(name, False, words, math.inf, _ERRORS)
+    n = len(rows)
+    orders = [list(range(n)) if private.order is None else list(private.order) for _, private in releases]
+    permuted = all(sorted(order) == list(range(n)) for order in orders)
+    require(permuted, "the order of a release is no permutation of its rows")
+    words = f"{len(releases)} releases of one table in one order"
+    words += ", that of the table" * (orders[0] == list(range(n)))
+    require(any(order != orders[0] for order in orders), words)
     pairs = zip(orders, releases, strict=True)
     summed = torch.stack([_order_against(order, made.values, rows) for order, (made, _) in pairs]).sum(0)
     worst = float(summed.abs().max()) * math.sqrt((n - 1) / len(releases))
     words = f"a row's place against that in the table, what is released and its noise: {worst:.1f} standard errors"
-    return CheckResult(name, worst <= _ERRORS, words, worst, _ERRORS)
+    return require(worst <= _ERRORS, words)
 
 
 def _order_against(order: Sequence[int], values: Tensor, rows: Tensor) -> Tensor:

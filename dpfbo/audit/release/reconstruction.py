@@ -18,46 +18,36 @@ class Reconstruction:
     known: Tensor
 
     @property
-    def errors(self) -> Tensor:
-        """Distance of every row from the truth, n."""
-        return (self.recovered - self.rows).norm(dim=1)
-
-    @property
     def largest(self) -> float:
-        return float(self.errors.max())
+        """The largest distance of a row from the truth."""
+        return float((self.recovered - self.rows).norm(dim=1).max())
 
     @property
     def rms(self) -> float:
         """Root mean square of the distances over all rows."""
-        return float(self.errors.square().mean().sqrt())
+        return float((self.recovered - self.rows).square().sum(1).mean().sqrt())
 
     def per_sigma(self, sigma: float) -> float:
         """Root mean square error of a coordinate, in standard deviations of the noise; 1 for the release itself."""
         return self.rms / (sigma * self.rows.shape[1] ** 0.5)
 
 
-def from_known_rows(values: Tensor, rows: Tensor) -> Reconstruction:
-    """Rows by the affine map of the release that fits d + 1 known rows, far apart.
+def reconstructions(values: Tensor, rows: Tensor) -> tuple[Reconstruction, ...]:
+    """Rows from released values (n x r) by three attackers.
 
-    values: n x r; the map works in the column space of the centred release, in at most d directions. Without noise
-    and with r >= d this is the column space of the rows, and the map is exact; with r < d, d - r directions stay
-    unknown.
+    The first knows d + 1 rows, far apart, and fits an affine map to them in the column space of the centred release,
+    in at most d directions. Without noise and with r >= d this is the column space of the rows, and the map is exact;
+    with r < d, d - r directions stay unknown. The second has the affine map with the least mean square error over all
+    rows. The third takes the mean row for every row, which needs no release.
     """
-    known = far_apart(rows)
+    known, nothing = far_apart(rows), torch.arange(0)
     U, s, _ = torch.linalg.svd(values - values.mean(0), full_matrices=False)
     rank = min(rows.shape[1], int((s > _RANK * s[0]).sum()))
-    return Reconstruction("d + 1 rows known", rows, _fitted(U[:, :rank] * s[:rank], rows, known), known)
-
-
-def best_affine(values: Tensor, rows: Tensor) -> Reconstruction:
-    """Rows by the affine map with the least mean square error over all rows; no other affine map does better."""
-    every_row = torch.arange(len(rows))
-    return Reconstruction("best affine map", rows, _fitted(values, rows, every_row), every_row[:0])
-
-
-def blind(rows: Tensor) -> Reconstruction:
-    """The mean row for every row, which needs no release."""
-    return Reconstruction("mean of all rows", rows, rows.mean(0).expand_as(rows), torch.arange(0))
+    return (
+        Reconstruction("d + 1 rows known", rows, _fitted(U[:, :rank] * s[:rank], rows, known), known),
+        Reconstruction("best affine map", rows, _fitted(values, rows, torch.arange(len(rows))), nothing),
+        Reconstruction("mean of all rows", rows, rows.mean(0).expand_as(rows), nothing),
+    )
 
 
 def far_apart(rows: Tensor) -> Tensor:

@@ -13,35 +13,35 @@ from torch import Tensor
 
 from dpfbo.outsourced.transforms import Unreleased, centred
 from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.noise import Gaussian
 from dpfbo.privacy.release import Release
 
 _ROUNDING = 1e-10  # share of a release's norm
-_TINY = float(np.finfo(float).tiny)
+TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
 class ColumnSpace:
     """`log |Z - Q Q^T Z| - log |Z - Q' Q'^T Z|`: above 0 where Z fits the neighbour's column space better.
 
-    own, other: orthonormal bases of the centred columns of the table and of its neighbour, n x d (a thin QR). The
-    curator's scale does not change a column space.
+    bases: orthonormal bases Q, Q' of the centred columns of the table and of its neighbour, n x d. The curator's scale
+    does not change a column space.
     """
 
-    own: Tensor
-    other: Tensor
-
-    @staticmethod
-    def of(rows: Tensor, neighbour: Tensor) -> "ColumnSpace":
-        own, other = (torch.linalg.qr(centred(r)).Q for r in (rows, neighbour))
-        return ColumnSpace(own, other)
+    bases: Sequence[Tensor]
 
     def __call__(self, values: Tensor) -> float:
-        own, other = (max(_outside(values, Q), _TINY) for Q in (self.own, self.other))
-        return math.log(own) - math.log(other)
+        own, other = (math.log(max(self._outside(values, world), TINY)) for world in (0, 1))
+        return own - other
 
-    def contains(self, values: Tensor, neighbours: bool) -> bool:
-        """True if a release lies in the table's column space (or in its neighbour's), up to rounding."""
-        return _outside(values, self.other if neighbours else self.own) <= _ROUNDING * float(values.norm())
+    def contains(self, values: Tensor, world: int) -> bool:
+        """True if a release lies in the table's column space (world 0) or in its neighbour's (1), up to rounding."""
+        return self._outside(values, world) <= _ROUNDING * float(values.norm())
+
+    def _outside(self, values: Tensor, world: int) -> float:
+        """The norm of the centred values' part outside a column space."""
+        Z, Q = centred(values), self.bases[world]
+        return float((Z - Q @ (Q.T @ Z)).norm())
 
 
 @dataclass(frozen=True)
@@ -60,22 +60,11 @@ class LikelihoodRatio:
         return float(((values - middle) * apart).sum()) / self.sigma**2
 
 
-class Silent:
+class Silent(Gaussian):
     """A noise distribution that adds nothing."""
-
-    def check(self, sigma: float, sensitivity: float) -> None:
-        pass
-
-    def inflation(self, size: int) -> float:
-        return 1.0
 
     def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
         return total
-
-
-def order_of(release: Release, unreleased: Unreleased) -> Sequence[int]:
-    """The row number in the table of each released row."""
-    return range(len(release.values)) if unreleased.order is None else unreleased.order
 
 
 def in_table_order(release: Release, unreleased: Unreleased) -> Tensor:
@@ -86,9 +75,3 @@ def in_table_order(release: Release, unreleased: Unreleased) -> Tensor:
     order = np.fromiter(unreleased.order, np.int64, len(values))  # takes a third of torch.tensor's time
     values[torch.from_numpy(order)] = release.values
     return values
-
-
-def _outside(values: Tensor, Q: Tensor) -> float:
-    """The norm of the centred values' part outside the span of orthonormal columns Q."""
-    Z = centred(values)
-    return float((Z - Q @ (Q.T @ Z)).norm())

@@ -1,11 +1,8 @@
 """Attacks on a curator that tell which of two neighbouring tables was released.
 
-The adversary knows both tables, all settings and the secret order of released rows, if there is one. Column space:
-`random_projection` releases `Z = X_c W` for some W, so that Z lies in the column space of the rows, which a neighbour
-does not share. Likelihood ratio: the transform itself computes the noiseless release of each table, with everything
-that it takes from the data, and Gaussian noise is added to one of the two. Released values come from the transform's
-own `release`, with new randomness in every trial; bounds from the scores (`dpfbo.audit.bounds`) are valid for any
-release.
+The adversary knows both tables, all settings and the secret order of released rows. Column space: `random_projection`
+releases `Z = X_c W`, which lies in the column space of its own rows. Likelihood ratio: Gaussian noise is added to what
+the transform itself makes of one of the two tables without noise.
 """
 
 import math
@@ -14,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.audit.bounds import FEWEST, Claim, Verdict, verdict
@@ -22,7 +18,7 @@ from dpfbo.audit.release.scores import ColumnSpace, LikelihoodRatio, Silent, in_
 from dpfbo.audit.server.target import seeded
 from dpfbo.audit.tradeoff import Profile
 from dpfbo.outsourced.table import Table
-from dpfbo.outsourced.transforms import NORM, Transform, within
+from dpfbo.outsourced.transforms import NORM, Transform, centred, within
 from dpfbo.outsourced.transforms.gaussian import GaussianNoise
 from dpfbo.outsourced.transforms.histogram import Histogram
 from dpfbo.outsourced.transforms.random_projection import RandomProjection
@@ -33,50 +29,43 @@ MOVE = 1e-3  # distance that a row moves in the column-space test, where the lon
 FARTHEST = 1.0  # distance of neighbours, in the same unit
 PUBLISHED = "one row moved by a norm of at most 1 of 25"
 _GAP = 1e3  # ratio of two distances from column spaces
-_TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
 class Attack:
     """Two neighbouring tables, and a score that is larger where the second was released.
 
-    name: the score's name. words: the neighbour's difference. table: the curator's, or one with the same public box.
+    words: the neighbour's difference. table: the curator's, or one with the same public box.
     """
 
-    name: str
     words: str
     table: Table
     neighbour: Table
-    score: Callable[[Tensor], float]
+    score: ColumnSpace | LikelihoodRatio
+
+    @property
+    def name(self) -> str:
+        """The name of the score."""
+        return "column space" if isinstance(self.score, ColumnSpace) else "likelihood ratio"
 
 
 @dataclass(frozen=True)
 class AttackResult:
-    """The scores of an attack where the table (without) or its neighbour (with_message) was released.
+    """The verdict on releases of an attack's table (without) and of its neighbour (with_message).
 
-    within: every release lay in the column space of its own table, up to rounding.
+    disjoint: the two laws share nothing, so that delta is 1 for every epsilon: every release lies in the column space
+    of its own table, up to rounding, and a thousand times farther outside the other's.
     """
 
     attack: Attack
-    without: np.ndarray
-    with_message: np.ndarray
-    within: bool
     verdict: Verdict
+    disjoint: bool
 
     @property
     def accuracy(self) -> float:
         """The share of releases whose score has the right sign."""
-        signs = np.concatenate([-np.sign(self.without), np.sign(self.with_message)])
+        signs = np.concatenate([-np.sign(self.verdict.without), np.sign(self.verdict.with_message)])
         return float((1 + signs.mean()) / 2)  # a score of 0 counts half
-
-    @property
-    def disjoint(self) -> bool:
-        """True if the two laws have disjoint supports, so that delta is 1 for every epsilon.
-
-        Every release then lies in its own table's column space, up to rounding, and a thousand times farther outside
-        the other's.
-        """
-        return self.within and bool(min(-self.without.max(), self.with_message.min()) > math.log(_GAP))
 
     @property
     def holds(self) -> bool:
@@ -92,7 +81,7 @@ def claim_of(transform: Transform, table: Table) -> Claim:
     if isinstance(transform, RandomProjection):
         epsilon, delta = transform.epsilon, transform.delta
         profile = Profile(np.array([epsilon]), np.array([delta]))
-        return Claim((transform.event(table.public),), AnalyticGaussian(PUBLISHED), delta, epsilon, profile, None)
+        return Claim((transform.event(table.public),), AnalyticGaussian(PUBLISHED), delta, epsilon, profile)
     if isinstance(transform, GaussianNoise | Histogram):
         return Claim.of([transform.event(table.public)], AnalyticGaussian(transform.relation), transform.delta)
     raise ValueError(f"an audit needs a transform that claims something, got {type(transform).__name__}")
@@ -107,77 +96,47 @@ def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Atta
     checks.positive("move", move)
     if move > FARTHEST:
         raise ValueError(f"move must be at most {FARTHEST:g}, as far as neighbours are apart, got {move!r}")
-    unit = _unit(transform, table)
     if isinstance(transform, Histogram):
         return [_likelihood(transform, table, _mirrored(table), "longest row mirrored")]
+    # rows in a unit where neighbours are 1 apart: by the longest row, as published, or by the public box alone
+    unit = transform.scale(table) if isinstance(transform, RandomProjection) else NORM / table.public.radius
     words, near = f"row moved by {move:g}", _moved(table, move / unit)
-    found = [Attack("column space", words, table, near, ColumnSpace.of(table.rows, near.rows))]
+    bases = [torch.linalg.qr(centred(t.rows)).Q for t in (table, near)]
+    found = [Attack(words, table, near, ColumnSpace(bases))]
     if isinstance(transform, GaussianNoise):
-        _without_noise(transform, table, near, words)  # raises if both are the same
-        far = _moved(table, FARTHEST / unit)
+        _likelihood(transform, table, near, words)  # raises if both are the same
+        far, (longest, shortened) = _moved(table, FARTHEST / unit), _shortened(table, FARTHEST / unit)
         found.append(_likelihood(transform, table, far, f"row moved by {FARTHEST:g}"))
-        longest, shortened = _shortened(table, FARTHEST / unit)
         found.append(_likelihood(transform, longest, shortened, f"longest row shortened by {FARTHEST:g}"))
     return found
 
 
 def told_apart(
-    transform: Transform,
-    attack: Attack,
-    trials: int,
-    seed: int = 0,
-    repetition: int = 0,
-    confidence: float = 0.95,
-    system: bool = False,
+    transform: Transform, attack: Attack, trials: int, seed: int = 0, system: bool = False,
     on_trial: Callable[[], None] = lambda: None,
-) -> AttackResult:
+) -> AttackResult:  # fmt: skip
     """Release an attack's two tables `trials` times each and bound epsilon from below by the attack's scores.
 
-    system: randomness from the operating system instead of a seed. on_trial: called after one release of each.
-
-    Raises ValueError for fewer than 20 trials or a transform that claims nothing.
+    system: randomness from the operating system instead of a seed. on_trial: called after one release of each. Raises
+    ValueError for fewer than 20 trials or a transform that claims nothing.
     """
     checks.integer("trials", trials, minimum=FEWEST)
-    claim, scores = claim_of(transform, attack.table), np.zeros((2, trials))
-    contained = isinstance(attack.score, ColumnSpace)
+    claim, scores, score, contained = claim_of(transform, attack.table), np.zeros((2, trials)), attack.score, True
     with torch.inference_mode():
         for trial in range(trials):
             for world, released in enumerate((attack.table, attack.neighbour)):
-                label = ("outsourced", attack.name, attack.words, seed, repetition, world, trial)
-                entropy = SystemEntropy() if system else seeded(*label)
-                values = in_table_order(*transform.release(released, entropy))
-                scores[world, trial] = attack.score(values)
-                contained = contained and attack.score.contains(values, world == 1)  # type: ignore[attr-defined]
+                label = ("outsourced", attack.name, attack.words, seed, 0, world, trial)
+                values = in_table_order(*transform.release(released, SystemEntropy() if system else seeded(*label)))
+                scores[world, trial] = score(values)
+                contained = contained and isinstance(score, ColumnSpace) and score.contains(values, world)
             on_trial()
     without, with_message = scores
-    return AttackResult(attack, without, with_message, contained, verdict(without, with_message, claim, confidence))
-
-
-def most_shown(claim: Claim, trials: int, confidence: float = 0.95) -> float:
-    """The largest lower bound of epsilon that so many trials of each table can give, from a test without errors."""
-    error = (1 - confidence) / (2 if claim.family is None else 4)
-    rate = 1 - error ** (1 / (trials - trials // 2))
-    return max(0.0, math.log(max(1 - claim.delta - rate, _TINY) / rate))
-
-
-def _unit(transform: Transform, table: Table) -> float:
-    """The factor of the rows under which neighbours are at most 1 apart.
-
-    It follows, as published, from the longest row, or, for a guarantee, from the public box alone.
-    """
-    return transform.scale(table) if isinstance(transform, RandomProjection) else NORM / table.public.radius
+    disjoint = contained and bool(min(-without.max(), with_message.min()) > math.log(_GAP))
+    return AttackResult(attack, verdict(without, with_message, claim), disjoint)
 
 
 def _likelihood(transform: GaussianNoise | Histogram, table: Table, neighbour: Table, words: str) -> Attack:
-    own, other = _without_noise(transform, table, neighbour, words)
-    score = LikelihoodRatio(own, other, transform.sigma(table.public))
-    return Attack("likelihood ratio", words, table, neighbour, score)
-
-
-def _without_noise(
-    transform: GaussianNoise | Histogram, table: Table, neighbour: Table, words: str
-) -> tuple[Tensor, Tensor]:
-    """The noiseless releases of both tables. Raises ValueError if they are the same."""
+    """The likelihood ratio of two tables. Raises ValueError if their noiseless releases are the same."""
     silent = replace(transform, noise=Silent())
     own, other = (in_table_order(*silent.release(t, SystemEntropy())) for t in (table, neighbour))
     if torch.equal(own, other):
@@ -185,14 +144,11 @@ def _without_noise(
             f"an audit needs a neighbour that makes a difference, got the same release, but for its noise, with the "
             f"{words}: do all rows lie outside the public box?"
         )
-    return own, other
+    return Attack(words, table, neighbour, LikelihoodRatio(own, other, transform.sigma(table.public)))
 
 
 def _moved(table: Table, distance: float) -> Table:
-    """The table with its most central row moved along the longest axis of the public box, across the centre.
-
-    The box and the longest row stay the same.
-    """
+    """The table with its most central row moved along the longest axis of the public box, across the centre."""
     which = int(table.rows.square().sum(1).argmin())
     axis = max(range(len(table.names)), key=lambda k: table.upper[k] - table.lower[k])
     rows = table.rows.clone()
@@ -221,6 +177,5 @@ def _mirrored(table: Table) -> Table:
     """The table with its longest row mirrored at the centre of the public box, into another cell."""
     which = int(table.rows.square().sum(1).argmax())
     rows = table.rows.clone()
-    centre = torch.tensor([table.lower, table.upper], dtype=rows.dtype).mean(0)
-    rows[which] = 2 * centre - rows[which]
+    rows[which] = torch.tensor([table.lower, table.upper], dtype=rows.dtype).sum(0) - rows[which]
     return replace(table, rows=rows)

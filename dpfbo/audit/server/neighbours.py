@@ -1,20 +1,22 @@
 """Neighbouring rounds with equal randomness: the exact change of the release by one agent's message.
 
-With the seed held, replacing one message shows the sum without its noise. Every check reports the measured value and
-the one that the claim allows; for given seeds none depends on chance.
+With the seed held, replacing one message shows the sum without its noise; for given seeds nothing depends on chance.
 """
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
-from dpfbo.audit.server.repeated_rounds import CheckResult, Context, RepeatedRounds
+from dpfbo.audit.findings import ClaimBroken, require
+from dpfbo.audit.server.rounds import RepeatedRounds
 from dpfbo.audit.server.target import LONG_NORM
 
 _ROUNDING = 1e-9  # relative error
 _AGENTS = 32  # agents, those with the largest weights, that send a long message
+_NEVER = "no agent was ever in S_t"
 
 
 def usable_messages(rounds: RepeatedRounds, agent: int) -> dict[str, Tensor]:
@@ -40,11 +42,9 @@ def unusable_messages(rounds: RepeatedRounds) -> dict[str, object]:
     """Messages that the server must treat as the zero vector."""
     M = rounds.target.shape[2]
     ones = torch.ones(M, dtype=torch.float64)
-    one_nan = ones.clone()
-    one_nan[-1] = math.nan
     return {
         "NaN": math.nan * ones,
-        "one NaN": one_nan,
+        "one NaN": torch.cat([ones[:-1], torch.tensor([math.nan])]),
         "infinity": math.inf * ones,
         "minus infinity": -math.inf * ones,
         "too short": ones[:-1],
@@ -56,24 +56,21 @@ def unusable_messages(rounds: RepeatedRounds) -> dict[str, object]:
     }
 
 
-def moved(rounds: RepeatedRounds) -> CheckResult:
+def moved(rounds: RepeatedRounds) -> str:
     """No message of one agent moves a release by more than the claimed sensitivity, sigma over the charged z."""
-    worst, allowed, words = 0.0, 1.0, "no agent was ever in S_t"
+    worst, words = 0.0, _NEVER
     for t in rounds.examined:
         limit = rounds.claimed_sensitivity(t)
         for agent, seed, name, message, others in _one_agent_sends(rounds, t):
-            try:
-                distance = float(rounds.change(seed, t, agent, message, others).norm())
-            except Exception as error:
-                return CheckResult("moved", False, f"round {t}, {name}: {_raised(error)}", math.inf, limit)
-            distance = distance if math.isfinite(distance) else math.inf
-            if distance / limit > worst / allowed or worst == 0.0:
-                worst, allowed = distance, limit
+            with _sent(t, name):
+                distance = float(rounds.change(seed, t, agent, message, others).nan_to_num(nan=math.inf).norm())
+            if distance / limit > worst or words == _NEVER:
+                worst = distance / limit
                 words = f"round {t}: agent {agent} sends {name}, and moves the release by {distance:.4g} of {limit:.4g}"
-    return CheckResult("moved", bool(worst <= allowed * (1 + _ROUNDING)), words, worst, allowed)
+    return require(worst <= 1 + _ROUNDING, words)
 
 
-def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int, str, Tensor, Context | None]]:
+def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int, str, Tensor, Tensor | None]]:
     """(agent, seed, name, message, others) of every trial in a round."""
     first = rounds.three_agents(t)
     for agent in dict.fromkeys([*first, *rounds.agents_by_weight(t)[:_AGENTS]]):
@@ -83,75 +80,29 @@ def _one_agent_sends(rounds: RepeatedRounds, t: int) -> Iterator[tuple[int, int,
                 continue
             for others in (None, rounds.crowd):
                 for name, message in usable_messages(rounds, agent).items():
-                    yield agent, seed, name + (" in a crowd" if others else ""), message, others
+                    yield agent, seed, name + (" in a crowd" if others is not None else ""), message, others
 
 
-def additive(rounds: RepeatedRounds) -> CheckResult:
-    """An agent's contribution depends neither on others' messages nor on |S_t|, and S_t does not depend on messages.
-
-    A division by |S_t|, or one norm for the whole sum, breaks this.
-    """
-    worst, words = 0.0, "no agent was ever in S_t"
-    for t in rounds.examined[:2]:
-        limit = rounds.claimed_sensitivity(t)
-        for agent in rounds.three_agents(t):
-            message, reference = rounds.long_message(agent), None
-            seeds = dict.fromkeys([*rounds.seeds_with(t, agent, 2), *range(4)])
-            for seed in seeds:
-                member = rounds.is_member(seed, t, agent)
-                for others in (None, rounds.crowd, rounds.loud_crowd, rounds.absent_crowd):
-                    added = rounds.change(seed, t, agent, message, others)
-                    if member and reference is None:
-                        reference = added
-                    expected = reference if member and reference is not None else torch.zeros_like(added)
-                    gap = float(torch.nan_to_num(added - expected, nan=math.inf).norm()) / limit
-                    if gap >= worst:
-                        worst = gap
-                        crowd = others.name if others else "nobody else sends"
-                        words = f"round {t}: what agent {agent} adds changes by {gap:.2g} sensitivities when {crowd}"
-    return CheckResult("additive", worst <= 1e-6, words, worst, 1e-6)
-
-
-def unusable(rounds: RepeatedRounds) -> CheckResult:
+def unusable(rounds: RepeatedRounds) -> str:
     """A message that is missing, not finite or of a wrong shape does what the zero vector does, bit for bit."""
-    worst, words, tried = 0.0, "no agent was ever in S_t", 0
+    tried = 0
     for t in rounds.examined[:2]:
         for agent in rounds.three_agents(t)[:2]:
             for seed in rounds.seeds_with(t, agent, 1):
                 for name, message in unusable_messages(rounds).items():
                     tried += 1
-                    try:
-                        gap = float((rounds.change(seed, t, agent, message)).norm())
-                    except Exception as error:
-                        return CheckResult("unusable", False, f"round {t}, {name}: {_raised(error)}", math.inf, 0.0)
-                    if gap != 0:  # NaN too
-                        words = f"round {t}: agent {agent} sends {name}, and the release is not that of a zero vector"
-                        return CheckResult("unusable", False, words, gap if math.isfinite(gap) else math.inf, 0.0)
-    if tried:
-        words = f"{tried} unusable messages, each the same release as a zero vector"
-    return CheckResult("unusable", True, words, worst, 0.0)
+                    with _sent(t, name):
+                        same = not rounds.change(seed, t, agent, message).any()  # NaN is true
+                    words = f"round {t}: agent {agent} sends {name}, and the release is not that of a zero vector"
+                    require(same, words)
+    return f"{tried} unusable messages, each the same release as a zero vector" if tried else _NEVER
 
 
-def finite(rounds: RepeatedRounds) -> CheckResult:
-    """Every release is finite, whatever all agents send at once."""
-    N, tried = rounds.target.shape[0], 0
-    for t in rounds.examined[:2]:
-        agent = rounds.three_agents(t)[0]
-        seed = next(iter(rounds.seeds_with(t, agent, 1)), 0)
-        for name, message in {**usable_messages(rounds, agent), **unusable_messages(rounds)}.items():
-            tried += 1
-            try:
-                values = rounds.release(seed, t, [message] * N)  # type: ignore[list-item]
-            except Exception as error:
-                return CheckResult(
-                    "finite", False, f"round {t}, all agents send {name}: {_raised(error)}", math.inf, 0.0
-                )
-            bad = int((~torch.isfinite(values)).sum())
-            if bad:
-                words = f"round {t}: all agents send {name}, {bad} released numbers are not finite"
-                return CheckResult("finite", False, words, float(bad), 0.0)
-    return CheckResult("finite", True, f"{tried} messages, each sent by all agents: every release is finite", 0.0, 0.0)
-
-
-def _raised(error: Exception) -> str:
-    return f"one message ends the round with {type(error).__name__}: {error}"
+@contextmanager
+def _sent(t: int, name: str) -> Iterator[None]:
+    """No message ends the round with an error."""
+    try:
+        yield
+    except Exception as error:
+        words = f"round {t}, {name}: one message ends the round with {type(error).__name__}: {error}"
+        raise ClaimBroken(words) from error

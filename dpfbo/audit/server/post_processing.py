@@ -1,7 +1,7 @@
 """Everything that leaves a server of the private prior beside its release is computed from that release.
 
-Under a release that is held the same whatever agents send, two broadcasts may not differ in a single bit; and each is
-the one that anybody can compute from the released numbers, the charged noise and the public settings.
+Under a release that is held the same whatever agents send, each broadcast is, bit for bit, the one that anybody can
+compute from the released numbers, the charged noise and the public settings.
 """
 
 import math
@@ -11,30 +11,24 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from dpfbo.audit.server.repeated_rounds import CheckResult, RepeatedRounds
+from dpfbo.audit.findings import require
+from dpfbo.audit.server.rounds import RepeatedRounds
 from dpfbo.audit.server.target import seeded
 from dpfbo.federated.broadcast import Broadcast, SharedPrior
 from dpfbo.federated.mechanism import Messages
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.gp.design import Design
 from dpfbo.privacy.entropy import Entropy
-from dpfbo.privacy.noise import Noise
+from dpfbo.privacy.noise import Gaussian
 
 _NAME = "post-processing"
 
 
 @dataclass(frozen=True)
-class HeldRelease:
-    """Noise that turns every sum into the same numbers. noise: the real noise, for its check and its inflation."""
+class HeldRelease(Gaussian):
+    """Noise that turns every sum into the same numbers."""
 
-    noise: Noise
     values: Tensor
-
-    def check(self, sigma: float, sensitivity: float) -> None:
-        self.noise.check(sigma, sensitivity)
-
-    def inflation(self, size: int) -> float:
-        return self.noise.inflation(size)
 
     def add(self, total: Tensor, sigma: float, sensitivity: float, entropy: Entropy, round: int) -> Tensor:
         return self.values.clone()
@@ -42,80 +36,61 @@ class HeldRelease:
 
 def public_server(server: PriorServer, clip_norm: float) -> PriorServer:
     """The server of the private prior that anybody can build from public settings: its design is drawn anew."""
-    d = server.design
+    s, d = server, server.design
     design = Design(d.domain, d.regions, d.streams, d.n_init, d.kind)
-    return PriorServer(server.server, server.model, design, server.features, clip_norm)
+    return PriorServer(s.server, s.model, design, s.features, clip_norm)
 
 
-def post_processing(rounds: RepeatedRounds) -> CheckResult:
+def post_processing(rounds: RepeatedRounds) -> str:
     """All that leaves is a function of the release and of public settings: equal releases make equal broadcasts."""
-    target = rounds.audited
+    target, compared = rounds.target, 0
     if not isinstance(target.server, PriorServer):
-        return CheckResult(_NAME, True, "the broadcast is the release and nothing else", 0.0, 0.0)
-    compared = 0
+        return "the broadcast is the release and nothing else"
     with torch.inference_mode(False):
         for t in sorted({0, min(1, target.rounds - 1), target.rounds - 1}):
-            for words in _faults(rounds, target.server, t):
-                if words:
-                    return CheckResult(_NAME, False, words, math.inf, 0.0)
-                compared += 1
-    words = f"{compared} broadcasts with equal releases, each computed from the release and public settings bit for bit"
-    return CheckResult(_NAME, True, words, 0.0, 0.0)
+            _check_replay(rounds, t)
+            for messages in (rounds.zeros(), rounds.crowd):  # of the release to hold
+                compared += _check_held(rounds, target.server, t, rounds.release(0, t, messages))
+    return f"{compared} broadcasts with equal releases, each computed from the release and public settings bit for bit"
 
 
-def _faults(rounds: RepeatedRounds, server: PriorServer, t: int) -> Iterator[str]:
-    """The fault of each comparison in round t, in words; empty where there is none."""
-    if words := _replayed(rounds, t):
-        yield words
-    for values in _releases(rounds, t):
-        yield from _held(rounds, server, t, values)
-
-
-def _held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Tensor) -> Iterator[str]:
-    """The fault of each broadcast of round t whose release is held at `values`, in words; empty if it has none."""
-    mechanism = rounds.audited.mechanism
-    held = rounds.audited.with_mechanism(replace(mechanism, noise=HeldRelease(mechanism.noise, values)))
+def _check_held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Tensor) -> int:
+    """Compare all broadcasts of round t whose release is held at `values`; returns their number."""
+    mechanism, sent = rounds.target.mechanism, list(_sent(rounds))
+    held = rounds.target.with_mechanism(replace(mechanism, noise=HeldRelease(values)))
     expected: Broadcast | None = None
-    for name, messages, late in _sent(rounds):
+    for name, messages, late in sent:
         broadcast, ledger = held.whole_round(seeded(_NAME, rounds.seed, name), t, messages, late)
         if expected is None and ledger.charges:  # an uncharged round is for another check
-            public = public_server(server, mechanism.clip_norm)
-            expected = public.infer(values, ledger.charges[0].sigma)
+            expected = public_server(server, mechanism.clip_norm).infer(values, ledger.charges[0].sigma)
         expected = broadcast if expected is None else expected
         wrong = _difference(broadcast, expected, values)
-        yield f"round {t}: the same numbers are released when {name}, and {wrong}" if wrong else ""
+        require(not wrong, f"round {t}: the same numbers are released when {name}, and {wrong}")
+    return len(sent)
 
 
-def _replayed(rounds: RepeatedRounds, t: int) -> str:
-    """The fault of the replays without inference, on which the other checks are run; empty if there is none."""
-    target, label = rounds.target, (_NAME, rounds.seed, t)
-    whole, whole_ledger = target.whole_round(seeded(*label), t, rounds.crowd.messages)
-    short, short_ledger = target.run_round(seeded(*label), t, rounds.crowd.messages)
+def _check_replay(rounds: RepeatedRounds, t: int) -> None:
+    """The replays without inference, on which the other checks are run, have the same release and charge."""
+    label, messages = (_NAME, rounds.seed, t), rounds.crowd
+    whole, whole_ledger = rounds.target.whole_round(seeded(*label), t, messages)
+    short, short_ledger = rounds.target.run_round(seeded(*label), t, messages)
     same = isinstance(whole, SharedPrior) and short is not None and torch.equal(whole.values, short)
-    if same and whole_ledger.charges == short_ledger.charges:
-        return ""
-    return f"round {t}: the release or its charge changes when the inference is left out"
-
-
-def _releases(rounds: RepeatedRounds, t: int) -> Iterator[Tensor]:
-    """Two releases to hold: noise alone, and one of a crowd's messages."""
-    yield rounds.release_once(0, t).clone()
-    yield rounds.release_once(0, t, rounds.crowd).clone()
+    same = same and whole_ledger.charges == short_ledger.charges
+    require(same, f"round {t}: the release or its charge changes when the inference is left out")
 
 
 def _sent(rounds: RepeatedRounds) -> Iterator[tuple[str, Messages | None, Tensor | None]]:
     """(name, messages, late) of rounds that differ in private inputs, and in their randomness."""
-    N = rounds.target.shape[0]
-    zeros, crowd = rounds.zeros().clone(), rounds.crowd.messages
+    zeros, crowd = rounds.zeros(), rounds.crowd
     one = zeros.clone()
     one[0] = rounds.long_message(0)
     yield "nobody sends", zeros, None
     yield "one agent sends far too much", one, None
     yield "all send", crowd, None
-    yield "all send far too much", rounds.loud_crowd.messages, None
+    yield "all send far too much", rounds.long_message(0).expand_as(zeros).clone(), None
     yield "all send NaN", zeros + math.nan, None
     yield "no message arrives", None, None
-    yield "half of the messages are late", crowd, torch.arange(N) % 2 == 0
+    yield "half of the messages are late", crowd, torch.arange(len(zeros)) % 2 == 0
     if rounds.target.agents is not None:
         yield "agents send their statistics", rounds.target.agents.first_turn().messages, None
 
@@ -126,10 +101,9 @@ def _difference(broadcast: Broadcast | None, expected: Broadcast | None, values:
         return f"{type(broadcast).__name__} leaves in place of a prior"
     if not torch.equal(broadcast.values, values):
         return "other numbers leave as the release"
-    for field in fields(SharedPrior):
-        found, right = getattr(broadcast, field.name), getattr(expected, field.name)
-        if not bool(torch.isfinite(found).all()):
-            return f"`{field.name}` is not finite"
-        if not torch.equal(found, right):
-            return f"`{field.name}` is not what the release and public settings give"
+    for name in (field.name for field in fields(SharedPrior)):
+        if not bool(torch.isfinite(getattr(broadcast, name)).all()):
+            return f"`{name}` is not finite"
+        if not torch.equal(getattr(broadcast, name), getattr(expected, name)):
+            return f"`{name}` is not what the release and public settings give"
     return ""

@@ -1,70 +1,83 @@
-"""The server under audit: a real one, copied with other randomness and a new ledger for every replay."""
+"""The server under audit, copied with other randomness and a new ledger for every replay; and its agents."""
 
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, cast
 
 import dp_accounting
 import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.audit.server.agents_side import AgentsSide
 from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import Broadcast, RegionVectors, SharedPrior
-from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.mechanism import Messages, SubsampledGaussian
+from dpfbo.federated.population.agents import Agents
+from dpfbo.federated.population.shard import Shard, Turn
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.privacy.accounting import Accountant, check_delta
 from dpfbo.privacy.budget import EpsilonCurve
-from dpfbo.privacy.entropy import Entropy, SeededEntropy, SystemEntropy
+from dpfbo.privacy.entropy import Entropy, SeededEntropy
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.noise import DiscreteGaussian, Gaussian
+from dpfbo.problems.problem import Problem
 from dpfbo.rng import Streams
 
 LONG_NORM = 1e3  # norm of a long message, in clip norms
 
 
-class _NoEpsilon(EpsilonCurve):
+class NoEpsilon(EpsilonCurve):
     """An epsilon curve that computes nothing: no release depends on the epsilon of the records."""
 
     def __init__(self) -> None:
-        pass
-
-    def prepare(self) -> None:
         pass
 
     def after(self, charged: Sequence[dp_accounting.DpEvent], then: Sequence[dp_accounting.DpEvent] = ()) -> float:
         return math.nan
 
 
-class _CachedWeighting:
-    """The weighting (public, the same in every replay), computed once a round."""
-
-    def __init__(self, weighting: Callable[[int, Tensor, int], Tensor]) -> None:
-        self._weighting, self._known = weighting, dict[int, Tensor]()
-
-    def __call__(self, round: int, assignment: Tensor, P: int) -> Tensor:
-        if round not in self._known:
-            self._known[round] = self._weighting(round, assignment, P)
-        return self._known[round]
+Change = Callable[[Tensor], Tensor]  # of all observations of one agent, 1 x k
 
 
 @dataclass(frozen=True)
-class _CachedDropout(Dropout):
-    """The server's lost messages, computed once a round."""
+class AgentsSide:
+    """All agents of a problem in the rounds whose points are public. shard: the class that runs them."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_known", dict[int, Tensor]())
+    problem: Problem
+    agents: Agents
+    shard: type[Shard] = Shard
+    _observed: dict[bytes, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
-    def lost(self, n_agents: int, round: int) -> Tensor:
-        known: dict[int, Tensor] = self._known  # type: ignore[attr-defined]
-        if round not in known:
-            known[round] = super().lost(n_agents, round)
-        return known[round]
+    def first_turn(self, agent: int = 0, change: Change = torch.clone) -> Turn:
+        """Queries and messages of round 0. change: applied to the observations of one agent."""
+        return self._shard(agent, change).step(0, None, send=True)
+
+    def _shard(self, agent: int, change: Change) -> Shard:
+        problem = cast(Problem, _ChangedData(self.problem, agent, change, self._observed))
+        return self.shard(problem, self.agents, torch.arange(self.problem.n_agents))
+
+
+class _ChangedData:
+    """A problem in which one agent observes something else. known: observations so far, so that none is made twice."""
+
+    def __init__(self, problem: Problem, agent: int, change: Change, known: dict[bytes, Tensor]) -> None:
+        self._problem, self._agent, self._change, self._known = problem, agent, change, known
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._problem, name)
+
+    def evaluate(self, agents: Tensor, x: Tensor, streams: Streams, round: int) -> Tensor:
+        key = b"".join((agents.numpy().tobytes(), x.contiguous().numpy().tobytes(), bytes([round])))
+        if key not in self._known:
+            self._known[key] = self._problem.evaluate(agents, x, streams, round)
+        y = self._known[key].clone()
+        rows = agents == self._agent
+        y[rows] = self._change(y[rows])
+        return y
 
 
 @dataclass(frozen=True)
@@ -72,8 +85,8 @@ class Target:
     """Rounds 0 to rounds - 1 of a server, accounted for by one accountant at one delta.
 
     server: never run itself; a replay runs a copy with an entropy source and a ledger of its own. For speed, copies
-    share cached weights and losses and have no epsilon curve; no release changes any of these. agents: the other end
-    of the message path, for a server of the private prior; None leaves it out.
+    share cached weights and losses and have no epsilon curve. agents: of a server of the private prior, if they are
+    audited too.
 
     Raises ValueError for a server without a private mechanism or without noise, rounds < 1 or delta outside (0, 1).
     """
@@ -135,20 +148,14 @@ class Target:
 
     @cached_property
     def _template(self) -> Server:
-        s = self.summing
-        dropout = _CachedDropout(s.dropout.probability, s.dropout.streams)
-        return replace(s, epsilon=_NoEpsilon(), weighting=_CachedWeighting(s.weighting), dropout=dropout, kept=None)
-
-    def trial_entropy(self, *label: object) -> Entropy:
-        """Randomness for one trial: a seed from the label, or the system's where the server or its noise uses that."""
-        system = isinstance(self.summing.entropy, SystemEntropy) or not self.seedable
-        return SystemEntropy() if system else seeded(*label)
+        s, dropout = self.summing, replace(self.summing.dropout)
+        object.__setattr__(dropout, "lost", _once_a_round(dropout.lost, 1))
+        return replace(s, epsilon=NoEpsilon(), weighting=_once_a_round(s.weighting, 0), dropout=dropout, kept=None)
 
     def copy(self, entropy: Entropy, ledger: Ledger, inference: bool = False) -> Server | PriorServer:
         """A copy of the server for one replay.
 
-        inference: the server of the private prior computes its whole broadcast. Without it all but the release is
-        zero, which saves most of the time; the check of post-processing shows that no more than the release counts.
+        inference: a server of the private prior computes its whole broadcast, not the release alone, which takes long.
         """
         copied = self._with(replace(self._template, entropy=entropy, ledger=ledger))
         if isinstance(copied, PriorServer) and not inference:
@@ -176,20 +183,23 @@ class Target:
         return self.copy(entropy, ledger, inference=True).round(t, messages, late)[0], ledger
 
 
-def without_epsilon() -> EpsilonCurve:
-    """An epsilon curve that computes nothing."""
-    return _NoEpsilon()
-
-
 def seeded(*label: object) -> SeededEntropy:
     """Randomness from a seed that is a hash of the label."""
     words = "/".join(map(str, label)).encode()
     return SeededEntropy(Streams(int.from_bytes(hashlib.blake2b(words, digest_size=16).digest(), "big")))
 
 
-def charged(ledger: Ledger) -> tuple[tuple[object, ...], ...]:
-    """The charges without their digests: the same in every replay of a sound server."""
-    return tuple((c.round, c.q, c.z, c.sigma, c.subset) for c in ledger.charges)
+def _once_a_round(call: Callable[..., Tensor], place: int) -> Callable[..., Tensor]:
+    """A public function, computed once a round. place: that of the round among its arguments; the others never vary."""
+    known: dict[int, Tensor] = {}
+
+    def once(*given: object) -> Tensor:
+        t: int = given[place]  # type: ignore[assignment]
+        if t not in known:
+            known[t] = call(*given)
+        return known[t]
+
+    return once
 
 
 def _values(broadcast: object) -> Tensor | None:

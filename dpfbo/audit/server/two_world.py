@@ -2,12 +2,12 @@
 
 World 1: the canary, the agent with the largest weights, sends one message, far longer than the clip norm, in every
 round. World 0: it sends the zero vector (relation zero-out), or the opposite message (replace-one). All other agents
-send the same in both, and the adversary knows it. The score is the log-likelihood ratio of all releases,
+send zero vectors in both. The score is the log-likelihood ratio of all releases,
 
-    sum_t log(1 - q + q exp(<r_t - b_t, v_t> / sigma_t^2 - |v_t|^2 / (2 sigma_t^2)))
+    sum_t log(1 - q + q exp(<r_t, v_t> / sigma_t^2 - |v_t|^2 / (2 sigma_t^2)))
 
-with v the canary's contribution, b that of all others and sigma the noise of each region, all measured beforehand on
-other runs. A bound from these scores is valid for any server and any measured values.
+with v the canary's contribution and sigma the noise of each region, measured beforehand on other runs. A bound from
+these scores is valid for any server and any measured values.
 """
 
 from collections.abc import Callable
@@ -18,155 +18,121 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.audit.bounds import Claim
-from dpfbo.audit.server.target import LONG_NORM, Target, charged, seeded
+from dpfbo.audit.bounds import FEWEST, Claim, Verdict, verdict
+from dpfbo.audit.server.target import LONG_NORM, Target, seeded
 from dpfbo.federated.messages import clip
 from dpfbo.formats.words import REPLACE_ONE
+from dpfbo.privacy.entropy import SystemEntropy
 from dpfbo.privacy.ledger import Ledger
 
-OTHERS = ("zero", "random")
 _PILOTS = 64  # runs of one round that measure the canary; fewer runs of more rounds
 
-OnTrial = Callable[[], None]
-
 
 @dataclass(frozen=True)
-class Canary:
-    """The agent whose messages differ between the worlds. without, with_message: all messages of each world, N x M."""
+class Replay:
+    """The verdict on the claim of all trials' ledgers.
 
-    agent: int
-    without: Tensor
-    with_message: Tensor
-    opposite: bool  # without its message the canary sends the opposite one, not the zero vector
-
-    @staticmethod
-    def of(target: Target, others: str = "zero", seed: int = 0) -> "Canary":
-        """The canary of a target. others: all other agents send zeros, or a random message each of the clip norm."""
-        checks.one_of("others", others, OTHERS)
-        N, _, M = target.shape
-        power = sum(target.weights(t).square().sum(0) for t in range(target.rounds))  # N
-        agent = int(power.argmax())  # type: ignore[union-attr]
-        draw = np.random.Generator(np.random.PCG64(seed)).standard_normal((N, M))
-        unit = torch.from_numpy(draw / np.linalg.norm(draw, axis=1, keepdims=True))
-        without = target.message_norm * unit if others == "random" else torch.zeros(N, M, dtype=torch.float64)
-        with_message = without.clone()
-        with_message[agent] = LONG_NORM * target.message_norm * unit[agent]
-        opposite = target.accountant.relation == REPLACE_ONE
-        without[agent] = -with_message[agent] if opposite else 0.0
-        return Canary(agent, without, with_message, opposite)
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """The score of a run, a function of `<r, direction> - offset` in each round, with values that were measured.
-
-    directions: v over the noise variance of each region, P x M. offsets: `<b, direction>`. halves: |v|^2 over twice the
-    variance. q: the frequency of the canary in S_t.
+    varying: the charges differ between trials (they must not depend on data or chance). opposite: without its message
+    the canary sends the opposite one, not the zero vector.
     """
 
-    directions: tuple[Tensor, ...]
-    offsets: np.ndarray
-    halves: np.ndarray
-    q: float
+    verdict: Verdict
+    varying: bool
     opposite: bool
 
-    def project(self, releases: list[Tensor | None]) -> list[float]:
+    @property
+    def holds(self) -> bool:
+        return self.verdict.holds and not self.varying
+
+
+def replay(target: Target, trials: int, seed: int = 0, on_trial: Callable[[], None] = lambda: None) -> Replay:
+    """Run the real server `trials` times in each world, each time with new randomness.
+
+    Raises ValueError for fewer than 20 trials, or a server that charges nothing.
+    """
+    checks.integer("trials", trials, minimum=FEWEST)
+    system = isinstance(target.summing.entropy, SystemEntropy) or not target.seedable
+    message, opposite = _message(target, seed), target.accountant.relation == REPLACE_ONE
+    score = _Score.measured(target, message, f"measure/{seed}/0")
+    projections, ledgers = np.zeros((2, trials, target.rounds)), dict[tuple[object, ...], Ledger]()
+    for trial in range(trials):
+        with torch.inference_mode():  # saves a sixth of the time
+            for world, messages in enumerate((-message if opposite else torch.zeros_like(message), message)):
+                entropy = SystemEntropy() if system else seeded("trial", seed, 0, world, trial)
+                releases, ledger = target.run(entropy, messages)
+                projections[world, trial] = score.projections(releases)
+                ledgers.setdefault(tuple((c.round, c.q, c.z, c.sigma, c.subset) for c in ledger.charges), ledger)
+        on_trial()
+    # where ledgers differ, the largest epsilon favours the server
+    dearest = max(ledgers.values(), key=lambda ledger: target.accountant.epsilon(ledger.events(), target.delta))
+    claim = Claim.of(dearest.events(), target.accountant, target.delta)
+    without, with_message = (score(p, opposite) for p in projections)
+    return Replay(verdict(without, with_message, claim), len(ledgers) > 1, opposite)
+
+
+def _message(target: Target, seed: int) -> Tensor:
+    """The messages of all agents, N x M: one long one, by the agent with the largest weights over all rounds."""
+    N, _, M = target.shape
+    agent = int(torch.stack([target.weights(t).square().sum(0) for t in range(target.rounds)]).sum(0).argmax())
+    direction = torch.from_numpy(np.random.Generator(np.random.PCG64(seed)).standard_normal((N, M))[agent])
+    messages = torch.zeros(N, M, dtype=torch.float64)
+    messages[agent] = LONG_NORM * target.message_norm * direction / direction.norm()
+    return messages
+
+
+@dataclass(frozen=True)
+class _Score:
+    """The score of a run, a function of `<r, direction>` in each round, with values that were measured.
+
+    directions: v over the noise variance of each region, P x M. halves: |v|^2 over twice the variance. q: the frequency
+    of the canary in S_t.
+    """
+
+    directions: list[Tensor]
+    halves: np.ndarray
+    q: float
+
+    @staticmethod
+    def measured(target: Target, messages: Tensor, label: object) -> "_Score":
+        """The score by runs with equal randomness that differ in the canary's message alone."""
+        target, T, (_, P, M) = target.repeatable, target.rounds, target.shape
+        seen, hits, squares = np.zeros(T), np.zeros(T), np.zeros((T, P))
+        alone = torch.zeros(T, P, M, dtype=torch.float64)
+        for pilot in range(max(16, _PILOTS // T)):
+            worlds = (torch.zeros_like(messages), messages)
+            runs = [target.run(seeded(label, "pilot", pilot), sent)[0] for sent in worlds]
+            for t, (quiet, full) in enumerate(zip(*runs, strict=True)):
+                if quiet is None or full is None:
+                    continue
+                moved = torch.nan_to_num(full - quiet, 0.0, 0.0, 0.0)
+                seen[t] += 1
+                hits[t] += bool(moved.any())
+                squares[t] += torch.nan_to_num(quiet, 0.0, 0.0, 0.0).square().mean(1).numpy()
+                alone[t] += moved
+        directions, halves, mechanism = [], np.zeros(T), target.mechanism
+        for t in range(T):
+            # where S_t never had the canary, its contribution by the mechanism's own formula
+            claimed = target.weights(t) @ clip(messages, target.message_norm)[0] / mechanism.sampling_probability
+            v = alone[t] / hits[t] if hits[t] else claimed
+            least = (1e-6 * mechanism.tight_sensitivity(target.weights(t))) ** 2
+            directions.append(v / torch.from_numpy(np.maximum(squares[t] / max(1.0, seen[t]), least))[:, None])
+            halves[t] = float((v * directions[t]).sum()) / 2 * bool(seen[t])
+        q = float(hits.sum() / seen.sum()) if hits.any() else mechanism.sampling_probability
+        return _Score(directions, halves, q)
+
+    def projections(self, releases: list[Tensor | None]) -> list[float]:
         """`<r, direction>` of each round; 0 for a round without a broadcast."""
         pairs = zip(releases, self.directions, strict=True)
         return [0.0 if r is None else float((r * u).sum()) for r, u in pairs]
 
-    def scores(self, projections: np.ndarray) -> np.ndarray:
-        """Score releases, trials x rounds -> trials. One that is not finite reveals the canary and scores inf."""
-        s = np.where(np.isfinite(projections), projections - self.offsets, 0.0)
+    def __call__(self, projections: np.ndarray, opposite: bool) -> np.ndarray:
+        """The scores of releases, trials x rounds -> trials. One that is not finite reveals the canary: inf."""
+        s = np.where(np.isfinite(projections), projections, 0.0)
         ratio = self._log_mixture(s - self.halves)
-        if self.opposite:
+        if opposite:
             ratio = ratio - self._log_mixture(-s - self.halves)
         return np.where(np.isfinite(projections).all(1), ratio.sum(1), np.inf)
 
     def _log_mixture(self, exponent: np.ndarray) -> np.ndarray:
         """`log(1 - q + q e^exponent)`."""
         return exponent if self.q >= 1 else np.logaddexp(np.log1p(-self.q), np.log(self.q) + exponent)
-
-
-@dataclass(frozen=True)
-class Replay:
-    """Scores of the trials without and with the canary's message, and the claim of their ledgers.
-
-    varying: the charges differ between trials (they must not depend on data or chance). opposite: as of the `Canary`.
-    """
-
-    without: np.ndarray
-    with_message: np.ndarray
-    claim: Claim
-    varying: bool
-    opposite: bool = False
-
-
-def measure(target: Target, canary: Canary, label: object) -> Statistic:
-    """The score's values, measured on runs with equal randomness that differ in the canary's message alone."""
-    target, T, (_, P, M) = target.repeatable, target.rounds, target.shape
-    silent, absent = torch.zeros_like(canary.without), canary.without.clone()
-    absent[canary.agent] = 0.0
-    pilots = max(16, _PILOTS // T)
-    seen, hits, squares = np.zeros(T), np.zeros(T), np.zeros((T, P))
-    others, alone = (torch.zeros(T, P, M, dtype=torch.float64) for _ in range(2))
-    for pilot in range(pilots):
-        runs = [target.run(seeded(label, "pilot", pilot), m)[0] for m in (silent, absent, canary.with_message)]
-        for t, (quiet, base, full) in enumerate(zip(*runs, strict=True)):
-            if quiet is None or base is None or full is None:
-                continue
-            moved = _finite(full - base)
-            hit = bool((moved != 0).any())
-            seen[t] += 1
-            hits[t] += hit
-            squares[t] += _finite(quiet).square().mean(1).numpy()
-            others[t] += _finite(base - quiet)
-            alone[t] += moved if hit else 0.0
-    directions, offsets, halves = [], np.zeros(T), np.zeros(T)
-    for t in range(T):
-        if not seen[t]:  # nothing is broadcast in this round
-            directions.append(others[t])
-            continue
-        v = alone[t] / hits[t] if hits[t] else _claimed(target, canary, t)
-        least = (1e-6 * target.mechanism.tight_sensitivity(target.weights(t))) ** 2
-        direction = v / torch.from_numpy(np.maximum(squares[t] / seen[t], least))[:, None]
-        directions.append(direction)
-        offsets[t] = float((others[t] / seen[t] * direction).sum())
-        halves[t] = float((v * direction).sum()) / 2
-    q = float(hits.sum() / seen.sum()) if hits.any() else target.mechanism.sampling_probability
-    return Statistic(tuple(directions), offsets, halves, q, canary.opposite)
-
-
-def replay(
-    target: Target, canary: Canary, trials: int, seed: int = 0, repetition: int = 0, on_trial: OnTrial = lambda: None
-) -> Replay:
-    """Run the real server `trials` times in each world, each time with new randomness.
-
-    Raises ValueError for fewer than 20 trials, or a server that charges nothing.
-    """
-    checks.integer("trials", trials, minimum=20)
-    statistic = measure(target, canary, f"measure/{seed}/{repetition}")
-    projections = np.zeros((2, trials, target.rounds))
-    ledgers: dict[tuple[object, ...], Ledger] = {}
-    for trial in range(trials):
-        with torch.inference_mode():  # saves a sixth of the time
-            for world, messages in enumerate((canary.without, canary.with_message)):
-                releases, ledger = target.run(target.trial_entropy("trial", seed, repetition, world, trial), messages)
-                projections[world, trial] = statistic.project(releases)
-                ledgers.setdefault(charged(ledger), ledger)
-        on_trial()
-    # where ledgers differ, the largest epsilon favours the server
-    dearest = max(ledgers.values(), key=lambda ledger: target.accountant.epsilon(ledger.events(), target.delta))
-    claim = Claim.of(dearest.events(), target.accountant, target.delta)
-    without, with_message = (statistic.scores(p) for p in projections)
-    return Replay(without, with_message, claim, len(ledgers) > 1, canary.opposite)
-
-
-def _finite(values: Tensor) -> Tensor:
-    return torch.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def _claimed(target: Target, canary: Canary, t: int) -> Tensor:
-    """The canary's contribution by the mechanism's own formula, for a q so small that the runs never chose it."""
-    message, _ = clip(canary.with_message[canary.agent : canary.agent + 1], target.message_norm)
-    return target.weights(t)[:, canary.agent, None] * message / target.mechanism.sampling_probability

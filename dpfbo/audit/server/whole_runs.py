@@ -1,11 +1,10 @@
 """Whole runs: every round is what its ledger, its weights and its messages say, and no round repeats another.
 
-`every_round` is exact: under equal randomness a release is the documented sum of the chosen agents' messages, plus the
-mechanism's noise at the sigma of that round's charge. `streams` compares the noise and S_t of all rounds.
+`every_round` shows that releases are made of the mechanism's own `choose` and `noise.add`, so that other checks may
+draw S_t and the noise by these alone, which cost a tenth of a release.
 """
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -13,136 +12,105 @@ from scipy import stats
 from scipy.special import log_ndtr, ndtri
 from torch import Tensor
 
-from dpfbo.audit.server.repeated_rounds import CheckResult, RepeatedRounds
+from dpfbo.audit.findings import likely, require, two_sided
+from dpfbo.audit.server.rounds import RepeatedRounds
 from dpfbo.audit.server.target import LONG_NORM
 
-_ERROR = 1e-6  # false-alarm probability
 _ROUNDING = 1e-9  # relative error
-_SEEN = {False: 40, True: 400}  # rounds under new randomness in which an agent that was in no S_t may turn up; thorough
+_MORE = {False: 100, True: 400}  # rounds under new randomness, which rarely chosen agents are in; thorough
 _NUMBERS = {False: 300, True: 3000}  # of noise in all runs of one round; thorough
 _ROUNDS = {False: 2_000, True: 200_000}  # rounds of all runs together; thorough
+_DRAWS = 150  # of S_t and the noise together
+_AGENTS = 256  # whose choice is compared with the noise
 _EQUAL = 4 * np.finfo(float).eps  # relative difference of two numbers that count as the same
 _MOST_COMPARED = 200_000  # numbers
 
 
-def every_round(rounds: RepeatedRounds) -> CheckResult:
-    """In every round the release is the sum that the chosen agents' messages and the charge give, of every agent."""
-    target, name = rounds.target, "every round"
-    N, worst, words = target.shape[0], 0.0, ""
+def every_round(rounds: RepeatedRounds) -> str:
+    """In every round the release is `sum_n phi_n clip(omega_n, C) / q` over the chosen agents, plus charged noise."""
+    target, worst = rounds.target, 0.0
+    N, C = target.shape[0], target.message_norm
     seen = torch.zeros(N, dtype=torch.bool)
-    tried = 0
-    for seed, t in _rounds(rounds, seen):
-        charge = rounds.charge(t)
-        phi, entropy = target.weights(t), rounds.entropy(seed)
-        tight = target.message_norm * float(phi.norm(dim=0).max()) / charge.q
-        claimed = rounds.claimed_sensitivity(t)
-        if not tight <= claimed * (1 + _ROUNDING):
-            said = f"round {t}: sigma / z is {claimed:.6g} as charged, and one message moves the release by {tight:.6g}"
-            return CheckResult(name, False, said, tight, claimed)
-        chosen = target.mechanism.choose(N, entropy, t)
-        seen |= chosen
-        quiet = rounds.release_once(seed, t)
-        P, M = quiet.shape
-        noise = target.mechanism.noise.add(
-            torch.zeros(P, M, dtype=torch.float64), charge.sigma, target.mechanism.tight_sensitivity(phi), entropy, t
-        )
-        gaps = {"the noise is not that of the charged sigma": float((quiet - noise).abs().max()) / charge.sigma}
-        sent = _messages(rounds, t, seed)
-        expected = _sum(rounds, phi / charge.q, sent, chosen & ~target.summing.dropout.lost(N, t))
-        gap = float((rounds.release(seed, t, sent) - quiet - expected).abs().max())
-        gaps["the sum is not that of the chosen agents' clipped messages"] = gap / (tight + charge.sigma)
-        tried += 1
+    more = [(k + 1, rounds.examined[k % len(rounds.examined)]) for k in range(_MORE[rounds.thorough])]
+    tried = [*((0, t) for t in rounds.charged), *more]
+    for seed, t in tried:
+        charge, phi = rounds.charge(t), target.weights(t)
+        tight, claimed = C * float(phi.norm(dim=0).max()) / charge.q, rounds.claimed_sensitivity(t)
+        words = f"round {t}: sigma / z is {claimed:.6g} as charged, and one message moves the release by {tight:.6g}"
+        require(tight <= claimed * (1 + _ROUNDING), words)
+        quiet, counted = rounds.release_once(seed, t), rounds.counted(seed, t)
+        seen |= counted
+        noise = charge.sigma * standard_noise(rounds, seed, t)
+        sent, missing = _messages(rounds, seed + t)
+        norms = sent.norm(dim=1, keepdim=True)
+        clipped = sent * C / (norms if target.mechanism.normalize else norms.clamp(min=C))
+        total = (phi / charge.q * (counted & ~missing)) @ clipped
+        given = [None if gone else message for message, gone in zip(sent, missing.tolist(), strict=True)]
+        gap = float((rounds.release(seed, t, given if missing.any() else sent) - quiet - total).abs().max())
+        gaps = {
+            "the noise is not that of the charged sigma": float((quiet - noise).abs().max()) / charge.sigma,
+            "the sum is not that of the chosen agents' clipped messages": gap / (tight + charge.sigma),
+        }
         for fault, gap in gaps.items():
-            if not gap <= _ROUNDING:  # NaN too
-                said = f"round {t}: {fault}: off by {gap:.2g} of sensitivity and sigma"
-                return CheckResult(name, False, said, gap if math.isfinite(gap) else math.inf, _ROUNDING)
+            require(gap <= _ROUNDING, f"round {t}: {fault}: off by {gap:.2g} of sensitivity and sigma")
             worst = max(worst, gap)
-    words = (
-        f"{tried} rounds, {int(seen.sum())} of {N} agents in S_t: noise, sum and price as charged within {worst:.1g}"
-    )
-    return CheckResult(name, True, words, worst, _ROUNDING)
+    words = f"{int(seen.sum())} of {N} agents in S_t: noise, sum and price as charged within {worst:.1g}"
+    return f"{len(tried)} rounds, {words}"
 
 
-def _rounds(rounds: RepeatedRounds, seen: Tensor) -> Iterator[tuple[int, int]]:
-    """(seed, round): all charged rounds of a run, then first and last ones until every agent was chosen."""
-    charged = list(charged_rounds(rounds))
-    for t in charged:
-        yield 0, t
-    for k in range(_SEEN[rounds.thorough]):
-        if bool(seen.all()):
-            return
-        yield k + 1, charged[-(k % 2)]
+def standard_noise(rounds: RepeatedRounds, seed: int, t: int) -> Tensor:
+    """The mechanism's noise in a round under a seed, P x M, over the charged sigma."""
+    _, P, M = rounds.target.shape
+    zeros, mechanism, sigma = torch.zeros(P, M, dtype=torch.float64), rounds.target.mechanism, rounds.charge(t).sigma
+    sensitivity = mechanism.tight_sensitivity(rounds.target.weights(t))
+    return mechanism.noise.add(zeros, sigma, sensitivity, rounds.entropy(seed), t) / sigma
 
 
-def charged_rounds(rounds: RepeatedRounds) -> list[int]:
-    """The rounds of a run that are charged: all before its budget is spent."""
-    return [t for t in range(rounds.target.rounds) if rounds.is_charged(t)]
+def _messages(rounds: RepeatedRounds, turn: int) -> tuple[Tensor, Tensor]:
+    """Messages of all agents, N x M, and N booleans for those that are missing.
 
-
-def _messages(rounds: RepeatedRounds, t: int, seed: int) -> Tensor:
-    """Messages of all agents, N x M: each one far too long along an axis, or of different lengths, by turns."""
-    N, _, M = rounds.target.shape
-    if (t + seed) % 2:
-        return rounds.crowd.messages  # type: ignore[return-value]
-    messages = rounds.zeros()
-    messages[torch.arange(N), torch.arange(N) % M] = LONG_NORM * rounds.target.message_norm
-    return messages
-
-
-def _sum(rounds: RepeatedRounds, phi: Tensor, sent: Tensor, counted: Tensor) -> Tensor:
-    """`sum_n phi_n^(i) clip(omega_n, C)`, or of messages scaled to C, over the agents counted; phi: over q, P x N."""
-    C, norms = rounds.target.message_norm, sent.norm(dim=1, keepdim=True)
-    factor = C / (norms if rounds.target.mechanism.normalize else norms.clamp(min=C))
-    return (phi * counted) @ (sent * factor)
-
-
-def streams(rounds: RepeatedRounds) -> CheckResult:
-    """No noise and no S_t of a run repeats another's: of any two rounds, regions or features, in size or in sign."""
-    noise = _noise(rounds)  # R x T x P x M
-    p = {
-        "noise of two rounds": _correlated(noise.transpose(1, 0, 2, 3)),
-        "noise of two regions": _correlated(noise.transpose(2, 0, 1, 3)),
-        "noise of two features": _correlated(noise.transpose(3, 0, 1, 2)),
-        "numbers of noise that occur twice": _twice(noise),
-        "S_t of two rounds": _same_choice(rounds),
-    }
-    worst = min(p, key=lambda test: p[test])
-    words = f"{noise.shape[0]} runs of {noise.shape[1]} rounds; {worst}: p = {min(1.0, p[worst]):.2g}"
-    return CheckResult("streams", bool(p[worst] >= _ERROR / len(p)), words, p[worst], _ERROR / len(p))
-
-
-def _noise(rounds: RepeatedRounds) -> np.ndarray:
-    """Standardised noise of whole runs, R x T x P x M: what `every_round` finds in a release of zero vectors."""
-    target, charged = rounds.target, charged_rounds(rounds)
-    _, P, M = target.shape
-    zeros = torch.zeros(P, M, dtype=torch.float64)
-    runs = max(1, min(math.ceil(_NUMBERS[rounds.thorough] / (P * M)), _ROUNDS[rounds.thorough] // len(charged)))
-    found = np.empty((runs, len(charged), P, M))
-    for k, t in enumerate(charged):
-        sigma, sensitivity = rounds.charge(t).sigma, target.mechanism.tight_sensitivity(target.weights(t))
-        for run in range(runs):
-            made = target.mechanism.noise.add(zeros, sigma, sensitivity, rounds.entropy(run), t)
-            found[run, k] = made.numpy() / sigma
-    return found
-
-
-def _correlated(groups: np.ndarray) -> float:
-    """p-value over all pairs of groups (the first axis) that their numbers, and their sizes, are uncorrelated.
-
-    Sizes become standard normal by their known law, so that Fisher's transform of a correlation holds for both.
+    By turns: each far too long along an axis; of different lengths; the same without those of every second agent.
     """
-    x = groups.reshape(len(groups), -1)
-    k, n = x.shape
-    if k < 2 or n < 5:
-        return 1.0
+    N, _, M = rounds.target.shape
+    every = torch.arange(N)
+    if turn % 3:
+        return rounds.crowd, every % 2 < turn % 3 - 1
+    messages = rounds.zeros()
+    messages[every, every % M] = LONG_NORM * rounds.target.message_norm
+    return messages, every < 0
+
+
+def streams(rounds: RepeatedRounds) -> str:
+    """No noise and no S_t repeats another's: of any two runs, rounds, regions or features; nor do S_t and the noise."""
+    _, P, M = rounds.target.shape
+    most = _ROUNDS[rounds.thorough] // len(rounds.charged)
+    runs = max(2, min(math.ceil(_NUMBERS[rounds.thorough] / (P * M)), most))
+    drawn = [[standard_noise(rounds, run, t).numpy() for t in rounds.charged] for run in range(runs)]
+    noise = np.array(drawn)  # runs x T x P x M
+    with np.errstate(divide="ignore"):  # sizes as standard normals, by their known law
+        sizes = -ndtri(np.exp(np.minimum(math.log(2) + log_ndtr(-np.abs(noise)), -1e-16)))
+    both = (noise, np.nan_to_num(sizes, posinf=8.0, neginf=-8.0))
+    names = ("noise of two runs", "noise of two rounds", "noise of two regions", "noise of two features")
+    p = {name: _correlated(both, axis) for axis, name in enumerate(names)}
+    p["numbers of noise that occur twice"] = _twice(noise)
+    q = rounds.charge(rounds.charged[0]).q
+    if q < 1:
+        p |= {"S_t of two rounds": _same_choice(rounds, q), "S_t and the noise": _choice_and_noise(rounds)}
+    return likely(p, f"{runs} runs of {len(rounds.charged)} rounds")
+
+
+def _correlated(values: tuple[np.ndarray, np.ndarray], axis: int) -> float:
+    """p-value over all pairs along an axis that their numbers, and their sizes, are uncorrelated."""
     worst = 0.0
-    with np.errstate(divide="ignore"):
-        sizes = -ndtri(np.exp(np.minimum(math.log(2) + log_ndtr(-np.abs(x)), -1e-16)))
-    for values in (x, np.nan_to_num(sizes, posinf=8.0, neginf=-8.0)):
-        if not (values.std(1) > 0).all():
+    for part in values:
+        x = np.moveaxis(part, axis, 0).reshape(part.shape[axis], -1)
+        k, n = x.shape
+        if k < 2 or n < 5:
+            return 1.0
+        if not (x.std(1) > 0).all():
             return 0.0
-        worst = max(worst, float(np.abs(np.corrcoef(values)[np.triu_indices(k, 1)]).max()))
-    return float(4 * stats.norm.sf(math.atanh(min(worst, 1 - 1e-15)) * math.sqrt(n - 3))) * k * (k - 1) / 2
+        worst = max(worst, float(np.abs(np.corrcoef(x)[np.triu_indices(k, 1)]).max()))
+    return float(4 * stats.norm.sf(math.atanh(min(worst, 1 - 1e-15)) * math.sqrt(n - 3))) * k * (k - 1) / 2  # Fisher
 
 
 def _twice(noise: np.ndarray) -> float:
@@ -152,27 +120,33 @@ def _twice(noise: np.ndarray) -> float:
     return float(stats.poisson.sf(same - 1, 2 * len(some) ** 2 * _EQUAL))
 
 
-def _same_choice(rounds: RepeatedRounds) -> float:
+def _same_choice(rounds: RepeatedRounds, q: float) -> float:
     """p-value over all pairs of rounds that the agents in both S_t are as many as of independent ones."""
-    target, charged = rounds.target, charged_rounds(rounds)
-    mechanism, N = target.mechanism, target.shape[0]
-    q = rounds.charge(charged[0]).q
-    if len(charged) < 2 or q == 1:
+    charged, N = rounds.charged, rounds.target.shape[0]
+    if len(charged) < 2:
         return 1.0
-    runs = math.ceil(_wanted(q) / N)
-    runs = max(1, min(runs, _ROUNDS[rounds.thorough] // len(charged)))
-    chosen = np.empty((len(charged), runs, N), dtype=np.float32)
-    for run in range(runs):
-        entropy = rounds.entropy(run)
-        for k, t in enumerate(charged):
-            chosen[k, run] = mechanism.choose(N, entropy, t).numpy()
-    flat = chosen.reshape(len(charged), -1)
+    wanted = max(150 * (1 + q) / (1 - q), 30 / q)  # twelve standard errors, and thirty agents that are chosen
+    runs = max(1, min(math.ceil(wanted / N), _ROUNDS[rounds.thorough] // len(charged)))
+    drawn = [[_chosen(rounds, run, t) for run in range(runs)] for t in charged]
+    flat = np.array(drawn, dtype=np.float32).reshape(len(charged), -1)
     both = (flat @ flat.T)[np.triu_indices(len(charged), 1)]
-    counts = np.unique(both)
-    tails = np.minimum(stats.binom.cdf(counts, runs * N, q * q), stats.binom.sf(counts - 1, runs * N, q * q))
-    return 2 * float(tails.min()) * len(both)
+    return two_sided(both, runs * N, q * q)
 
 
-def _wanted(q: float) -> float:
-    """Agents in all runs together that show a repeated S_t: twelve standard errors, and thirty that are chosen."""
-    return max(150 * (1 + q) / (1 - q), 30 / q)
+def _choice_and_noise(rounds: RepeatedRounds) -> float:
+    """p-value over agents and numbers that S_t is independent of the noise of its round, and of its size."""
+    t = rounds.charged[0]
+    members = np.array([_chosen(rounds, run, t)[:_AGENTS] for run in range(_DRAWS)], dtype=float)
+    noises = np.array([standard_noise(rounds, run, t).flatten().numpy() for run in range(_DRAWS)])
+    ranks = np.concatenate([stats.rankdata(noises, axis=0), stats.rankdata(np.abs(noises), axis=0)], 1)
+    errors = _standard(members).T @ _standard(ranks) / math.sqrt(_DRAWS)
+    return 2 * float(stats.norm.sf(np.abs(errors).max())) * errors.size
+
+
+def _chosen(rounds: RepeatedRounds, run: int, t: int) -> np.ndarray:
+    return rounds.target.mechanism.choose(rounds.target.shape[0], rounds.entropy(run), t).numpy()
+
+
+def _standard(columns: np.ndarray) -> np.ndarray:
+    centred, deviation = columns - columns.mean(0), columns.std(0)
+    return centred / np.where(deviation > 0, deviation, np.inf)

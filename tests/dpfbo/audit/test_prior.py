@@ -1,24 +1,23 @@
 """The audit of the private prior: the whole broadcast, the agents' end of the message path, and the planted faults."""
 
 import math
+import re
 from dataclasses import fields, replace
 from functools import cache
 
 import pytest
 import torch
 
-from dpfbo.audit.server import two_world
-from dpfbo.audit.server.examine import CHECKS
+from dpfbo.audit.server.examine import examine
 from dpfbo.audit.server.message_path import CHANGES
 from dpfbo.audit.server.post_processing import HeldRelease
-from dpfbo.audit.server.repeated_rounds import RepeatedRounds
 from dpfbo.audit.server.target import seeded
+from dpfbo.audit.server.two_world import replay
 from dpfbo.federated.broadcast import RegionVectors, SharedPrior
 from dpfbo.federated.messages import clip
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.privacy.ledger import Ledger
 from tests.planted import prior
-from tests.planted.faults import two_worlds
 
 OF_THE_PRIOR = ("post-processing", "public design", "own data")
 # each fault, the checks that find it, and none of the others that are about the private prior
@@ -41,8 +40,7 @@ def planted():
 
 
 def result(check, target):
-    with torch.inference_mode():  # as in `examine`
-        return CHECKS[check](RepeatedRounds(target))
+    return examine(target, names=[check])[0]
 
 
 def test_each_fault_has_its_checks():
@@ -60,7 +58,8 @@ def test_the_checks_that_find_a_fault(name):
 def test_the_sound_server_passes(check):
     found = result(check, prior.sound())
     assert found.holds and found.words
-    assert check not in ("moved", "own data") or found.measured == pytest.approx(found.allowed, rel=1e-9)
+    if check in ("moved", "own data"):
+        assert re.search(r"moves the release by (\S+) of \1$", found.words)
 
 
 def test_a_target_without_agents_is_audited_from_the_server_alone():
@@ -134,7 +133,7 @@ def test_replays_without_inference_that_release_something_else_are_found():
 def test_a_held_release_is_the_same_whatever_is_sent():
     target = prior.sound()
     values = torch.linspace(-1, 1, target.shape[2], dtype=torch.float64)[None]
-    held = target.with_mechanism(replace(target.mechanism, noise=HeldRelease(target.mechanism.noise, values)))
+    held = target.with_mechanism(replace(target.mechanism, noise=HeldRelease(values)))
     for size in (0.0, 1.0, 1e6):
         messages = torch.full((prior.N, target.shape[2]), size, dtype=torch.float64)
         broadcast, ledger = held.whole_round(seeded(size), 0, messages)
@@ -181,31 +180,18 @@ def test_some_observations_are_clipped_and_some_are_not():
 
 
 def test_bound_on_the_real_release_reaches_a_stated_part_of_the_claim():
-    """At the claim 2.32 (z = 1, delta 0.01) with 2000 trials: 0.55 of it, and 0.73 by the fit, on average.
+    """At the claim 2.32 (z = 1, delta 0.01) with 2000 trials: 0.55 of it on average.
 
-    Over six seeds the standard deviations are 0.10 and 0.09; the limits, 0.3 and 0.5, are 2.5 of them lower.
+    Over six seeds the standard deviation is 0.10; the limit, 0.3, is 2.5 of them lower.
     """
     target = prior.sound()
-    found = two_worlds(target, 2000, two_world.Canary.of(target, "random"))
+    found = replay(target, 2000).verdict
     assert 0.3 * found.claim.epsilon < found.epsilon < found.claim.epsilon
-    assert 0.5 * found.claim.epsilon < found.fit_epsilon < found.claim.epsilon
     assert found.holds
-
-
-def test_real_agents_with_and_without_one_agents_data():
-    """The two worlds are real statistics of all agents, one of whom observes huge values in the one and is silent."""
-    target = prior.sound()
-    loud = target.agents.first_turn(3, CHANGES["plus and minus 1000"]).messages
-    silent = loud.clone()
-    silent[3] = 0.0
-    found = two_worlds(target, 1000, two_world.Canary(3, silent, loud, False))
-    assert found.holds
-    assert 0.4 * found.claim.epsilon < found.fit_epsilon < found.claim.epsilon
 
 
 @pytest.mark.parametrize(
     "name", ["statistics unclipped", "scalar unclipped", "noise of the mean", "second release free"]
 )
 def test_the_bound_finds_large_faults_by_itself(name):
-    target = planted()[name]
-    assert not two_worlds(target, 500).holds
+    assert not replay(planted()[name], 500).holds

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dpfbo.audit.server.agents_side import AgentsSide
+from dpfbo.audit.server.target import AgentsSide
 from dpfbo.federated.population.shard import Shard
 from runners.compose.composition import build
 from tests.helpers.compose import compose

@@ -1,0 +1,53 @@
+"""Findings of an audit: what a check saw, in a sentence, and whether the claim holds.
+
+A check returns the worst that it saw, or raises `ClaimBroken` with it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import binom
+
+ERROR = 1e-6  # largest false-alarm probability of a statistical check on a sound server
+
+
+class ClaimBroken(Exception):
+    """A contradiction of the claim, in a sentence."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of one check. words: the worst that was seen."""
+
+    check: str
+    holds: bool
+    words: str
+
+
+def checked(name: str, check: Callable[..., str], *given: object) -> CheckResult:
+    """The result of a check of what is given."""
+    try:
+        return CheckResult(name, True, check(*given))
+    except ClaimBroken as broken:
+        return CheckResult(name, False, str(broken))
+
+
+def require(holds: bool, words: str) -> str:
+    """The words. Raises ClaimBroken with them if the claim does not hold."""
+    if not holds:
+        raise ClaimBroken(words)
+    return words
+
+
+def likely(p: Mapping[str, float], words: str) -> str:
+    """The words and the smallest of some p-values by test. Raises ClaimBroken with them if it is too small, or NaN."""
+    worst = min(p, key=lambda test: p[test] if p[test] >= 0 else -1.0)
+    said = ", ".join(filter(None, (words, f"{worst}: p = {min(1.0, p[worst]):.2g}")))
+    return require(p[worst] >= ERROR / len(p), said)
+
+
+def two_sided(counts: np.ndarray, trials: int | np.ndarray, q: float | np.ndarray) -> float:
+    """The smallest two-sided binomial p-value of some counts, times their number."""
+    tails = np.minimum(binom.cdf(counts, trials, q), binom.sf(counts - 1, trials, q))
+    return min(1.0, 2 * float(tails.min()) * len(counts))

@@ -1,0 +1,95 @@
+"""The audit of an experiment's server: all checks, then the two worlds."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from dpfbo.audit.bounds import CONFIDENCE
+from dpfbo.audit.server import two_world
+from dpfbo.audit.server.examine import examine
+from dpfbo.audit.server.target import AgentsSide, Target
+from dpfbo.audit.server.two_world import Replay
+from dpfbo.federated.prior_server import PriorServer
+from dpfbo.federated.server import Server
+from dpfbo.formats.words import delta_in_symbols, delta_in_words, epsilon_in_words
+from dpfbo.privacy.ledger import Ledger
+from runners.audit import picture
+from runners.audit.report import AuditReport, table, verdict_as_json
+from runners.compose.federated import FederatedExperiment
+
+
+def target_of(experiment: FederatedExperiment) -> Target:
+    """The experiment's server with its claim over all broadcasts. Raises ValueError if it claims nothing."""
+    name, plan = experiment.settings.algorithm.name, experiment.plan
+    if not experiment.private:
+        raise ValueError(f"algorithm={name} claims no privacy: there is nothing to audit")
+    if plan.accountant.approximation:
+        raise ValueError(
+            f"an audit needs an accountant whose epsilon is a guarantee, got privacy.accountant={plan.chosen}"
+        )
+    server = experiment.server(Ledger())
+    if not isinstance(server, Server | PriorServer):
+        raise ValueError(f"algorithm={name} has no server that adds up messages")
+    side = AgentsSide(experiment.problem, experiment.agents) if isinstance(server, PriorServer) else None
+    return Target(server, experiment.broadcasts, plan.accountant, plan.delta, side)
+
+
+def audit(
+    experiment: FederatedExperiment, rounds: int, trials: int, seed: int, on_step: Callable[[], None],
+    thorough: bool = False,
+) -> AuditReport:  # fmt: skip
+    """Check the whole run, then replay its first rounds in two worlds, unless trials = 0.
+
+    thorough: a hundred times the draws of noise and S_t. on_step: called after each check, and after each trial of both
+    worlds.
+    """
+    begin, target = time.monotonic(), target_of(experiment)
+    if rounds > target.rounds:
+        raise ValueError(f"--rounds must be at most the {target.rounds} broadcasts of the run, got {rounds}")
+    findings = examine(target, seed, on_step, thorough)
+    (N, P, M), name, accountant = target.shape, experiment.settings.algorithm.name, experiment.plan.chosen
+    made = two_world.replay(replace(target, rounds=rounds), trials, seed, on_step) if trials else None
+    worlds = None if made is None else {**verdict_as_json(made.verdict), "charges_vary": made.varying}
+    found = AuditReport(
+        title=f"{name}: {N} agents, {P} sub-regions, {M} features, {target.rounds} broadcasts",
+        sound=all(f.holds for f in findings) and (made is None or made.holds),
+        checks=("checks with equal randomness, and of noise, S_t and ledger", findings),
+        answer={
+            "algorithm": name, "n_agents": N, "regions": P, "features": M, "broadcasts": target.rounds,
+            "rounds": rounds, "accountant": accountant, "delta": target.delta,
+            "relation": target.accountant.relation, "two_worlds": worlds,
+            "seconds": round(time.monotonic() - begin, 2),
+        },
+    )  # fmt: skip
+    return found if made is None else _with_two_worlds(found, made)
+
+
+def _with_two_worlds(report: AuditReport, made: Replay) -> AuditReport:
+    """The report with the tables, notes and picture of the two worlds."""
+    v, name, accountant, rounds = made.verdict, *(report.answer[key] for key in ("algorithm", "accountant", "rounds"))
+    claimed, bound = epsilon_in_words(v.claim.epsilon, 3), f"{v.epsilon:.3f}"
+    broadcasts, relation = f"{rounds} broadcast{'s' * (rounds > 1)}", v.claim.accountant.relation
+    words = "holds" if v.holds else "[bold]VIOLATED[/bold]"
+    if v.broken is not None:
+        words += f" at epsilon {v.broken[0]:.3f}, delta {v.broken[1]:.2g}"
+    row = (claimed, bound, words + ", charges vary" * made.varying)
+    names = ("without the canary's message", "with it")
+    if made.opposite:
+        names = ("with the opposite message", "with the message")
+    title = f"epsilon of {broadcasts}, claimed and bounded from below"
+    score = "score of a run (log-likelihood ratio of its releases)"
+    return replace(
+        report,
+        tables=[table(title, ("claimed", "bound", "claim"), [row])],
+        notes=[
+            f"claimed: {accountant} of the ledger, {delta_in_words(v.claim.delta)}, relation {relation}, user level",
+            f"bounds: {v.trials} runs in each world, Clopper-Pearson, confidence {CONFIDENCE:.0%} for all of a row",
+        ],
+        picture_title=f"{name}, {broadcasts}: claimed ε = {claimed} ({accountant}, {delta_in_symbols(v.claim.delta)}, "
+        f"{relation}); lower bound {bound} ({CONFIDENCE:.0%})",
+        panels=[
+            partial(picture.scores, verdict=v, names=names, score=score, title=f"{v.trials} runs in each world"),
+            partial(picture.tradeoff, verdict=v),
+        ],
+    )
