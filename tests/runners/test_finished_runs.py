@@ -243,7 +243,7 @@ def test_a_finished_run_is_shown_without_its_data(tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("rng", ["seeded", "os"])
-def test_again_keeps_the_records_and_the_ledger(tmp_path, monkeypatch, capsys, rng):
+def test_again_keeps_the_records_and_the_ledger(tmp_path, monkeypatch, rng):
     settings = [*SMALL, f"privacy.rng={rng}", f"results_dir={tmp_path}"]
     call(monkeypatch, *settings)
     (folder,) = (tmp_path / "single").glob("*/0")
