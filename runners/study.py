@@ -21,8 +21,8 @@ from dpfbo.protocol.coordinator import Coordinator
 from dpfbo.protocol.journal import StateError
 from dpfbo.protocol.wire import WireError
 from dpfbo.space.parameters import Space
+from dpfbo.study.algorithm import ALGORITHMS, Preset
 from dpfbo.study.create import create_study
-from dpfbo.study.presets import ALGORITHMS, Preset
 from dpfbo.study.study import Study
 from runners.arguments import Parser
 from runners.record.terminal import say_error
@@ -215,7 +215,7 @@ def _party(entries: dict[str, Any], path: Path, folder: Path) -> Agent | Coordin
     study = _described_study(entries["study"], path)
     if entries["agent"] is None:
         return Coordinator(study, folder)
-    return Agent(study, entries["agent"], Space(entries["study"]["space"]), folder, entries["maximize"])
+    return Agent(study, entries["agent"], folder, entries["maximize"])
 
 
 def _opened(folder: Path, kind: str) -> Agent | Coordinator:

@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
@@ -10,8 +9,8 @@ import numpy as np
 import torch
 
 from dpfbo.clock import PhaseClock
-from dpfbo.outsourced.modeler import Belief, Modeler, Policy
-from dpfbo.outsourced.posterior import CandidatePosterior, noise_aware_kernel
+from dpfbo.outsourced.hyperparameters import Belief
+from dpfbo.outsourced.modeler import CandidatePosterior, Modeler, Policy, noise_aware_kernel
 from dpfbo.outsourced.transforms import NORM, Candidates
 from dpfbo.privacy.accounting import accountant_named
 from dpfbo.privacy.accounting.events import round_event
@@ -84,7 +83,7 @@ def modeler(rows: int, columns: int, rounds: int, seed: int, refit: bool) -> Tim
         return indices
 
     indices = measured_rows()
-    scaled, kernel = noise_aware_kernel(points, *asdict(_BELIEF).values())
+    scaled, kernel = noise_aware_kernel(points, _BELIEF)
 
     def refitted() -> None:
         whole = CandidatePosterior(scaled, kernel, len(indices))

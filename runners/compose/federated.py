@@ -4,14 +4,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from dpfbo.checkpoint import Checkpoint, ReleaseFile
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.federation import FederatedResult
 from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.population.agents import Agents
-from dpfbo.federated.server import AnyServer
+from dpfbo.federated.server import ServerKind
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan
 from dpfbo.problems.problem import Problem
@@ -100,20 +98,12 @@ class FederatedExperiment:
         """The file for a release that cannot be drawn again."""
         return checkpoint.release_file()
 
-    def server(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> AnyServer | None:
+    def server(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> ServerKind | None:
         """The server of this algorithm, charging to `ledger`; None for agents that work alone.
 
-        checkpoint: has the release of the round in progress, where the noise cannot be drawn twice, and the earlier
-        ones, for a server that infers from all of them.
+        checkpoint: has the release of the round in progress, where the noise cannot be drawn twice.
         """
         plan = None if self.study.algorithm.server is None else self.plan
         kept = None if checkpoint is None else self.kept_release(checkpoint)
-        earlier: list[tuple[Tensor, float]] = []
-        if checkpoint is not None and self.agents.prior is not None and self.agents.prior.releases > 1:
-            earlier = [
-                (done.broadcast.values, done.server.sigma)
-                for done in checkpoint.rounds()
-                if done.broadcast is not None and done.server is not None
-            ]
         with keys("problem"):
-            return self.study.server(ledger, kept, earlier, plan)
+            return self.study.server(ledger, kept, plan)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from dpfbo.checkpoint import Checkpoint, ReleaseFile
 from dpfbo.outsourced.curator import Curator
 from dpfbo.outsourced.loop import Brief, OutsourcedResult, Setup
-from dpfbo.outsourced.modeler import Belief
 from dpfbo.outsourced.table import CandidateProblem
 from dpfbo.outsourced.transforms import Transform
 from dpfbo.privacy.accounting.analytic_gaussian import AnalyticGaussian
@@ -111,7 +110,7 @@ class OutsourcedExperiment:
 
     def brief(self) -> Brief:
         """The modeler's whole input: public settings, and its GP."""
-        prior, table = self.problem.prior, self.problem.table
-        belief = Belief(self.transform.scale(table), prior.variance, prior.noise, prior.mean)
+        table = self.problem.table
+        belief = replace(self.problem.prior, lengthscale=self.transform.scale(table))
         capacity = self.settings.n_init + self.rounds
         return Brief(self.transform, table.public, belief, self.settings.algorithm.modeler, capacity)

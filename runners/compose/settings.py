@@ -238,7 +238,7 @@ class FederatedSettings(RunSettings):
         self._check_deadline()
         with keys("algorithm", n_init="n_init", weights="weights"):
             q = self.privacy.mechanism.sampling_probability
-            self.algorithm.check_run(self.rounds, self.n_init, self.weights, q)
+            self.algorithm.check_run(self.n_init, self.weights, q)
 
     def _check_deadline(self) -> None:
         deadline, executor = self.dropout.deadline, self.executor

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpfbo.federated import theory
 from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.population.follow import FOLLOW_PROBABILITY
+from dpfbo.federated.population.agents import FOLLOW_PROBABILITY
 from dpfbo.formats.bounded import plain
 from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.space.domain import Grid

@@ -32,13 +32,13 @@ TIGHT = (1.0, Z, S, "tight")
 _STEP = 0.05  # distance of a point that follows the best one so far
 
 
-def sound(mechanism=None, kind=PriorServer, shard=Shard, rounds=1, releases=1):
+def sound(mechanism=None, kind=PriorServer, shard=Shard, rounds=1):
     """A target with exactly the claimed noise: 12 agents with 4 points each, a message of 9 numbers."""
-    model, streams = PriorModel(lengthscales=(0.1, 0.4), scale=0.25, releases=releases), Streams(7)
+    model, streams = PriorModel(lengthscales=(0.1, 0.4), scale=0.25), Streams(7)
     accountant = Pld()
     problem = Synthetic(n_agents=N, grid_size=50, lengthscale=0.2)
     agents = Agents(
-        domain=problem.domain, regions=Regions(1, 1), streams=streams, rounds=releases, n_init=N_INIT,
+        domain=problem.domain, regions=Regions(1, 1), streams=streams, rounds=1, n_init=N_INIT,
         features=block_features(N_FEATURES, 1, model.lengthscales, streams.generator("features")), message_noise=0.01,
         follow="always", message="statistics", design_kind="sobol", prior=model,
     )  # fmt: skip
@@ -46,7 +46,7 @@ def sound(mechanism=None, kind=PriorServer, shard=Shard, rounds=1, releases=1):
         N, agents.message_size, Regions(1, 1), Uniform(), mechanism or SubsampledGaussian(*TIGHT), seeded("prior"),
         Ledger(), EpsilonCurve(accountant, [], DELTA),
     )  # fmt: skip
-    prior = kind(server, model, agents.design, agents.features, S, agents.acquisition)
+    prior = kind(server, model, agents.design, agents.features, S)
     return Target(prior, rounds, accountant, DELTA, AgentsSide(problem, agents, shard))
 
 
@@ -68,23 +68,10 @@ class GreedyShard(Shard):
         super().__init__(problem, GreedyAgents(**_settings(agents), observed=problem), ids)
 
 
-class OwnLaterAgents(Agents):
-    """Agents that follow their own observations before later releases, where their points should be public."""
-
-    def query(self, state, broadcast, t, clock, tables=None):
-        once = Agents(**{**_settings(self), "prior": replace(self.prior, releases=1)})
-        return once.query(state, broadcast, t, clock, tables)
-
-
-class OwnLaterShard(Shard):
-    def __init__(self, problem, agents, ids):
-        super().__init__(problem, OwnLaterAgents(**_settings(agents)), ids)
-
-
 class PoolingAgents(Agents):
     """Agents that subtract the mean observation of all agents, not their own."""
 
-    def messages(self, state, t, clock):
+    def messages(self, state, t):
         z = (state.y - state.y.mean()) / self.prior.scale
         linear = (self.features_at(state.points).mT @ z.unsqueeze(-1)).squeeze(-1)
         scalar = self.prior.statistics.kappa(self.n_init) * (z * z).sum(1, keepdim=True)
@@ -175,13 +162,11 @@ class SecondReleaseFree(PriorServer):
 def planted():
     """(name, words, target) of every fault of the private prior."""
     greedy = with_reported_design(sound(shard=GreedyShard))
-    later = sound(shard=OwnLaterShard, rounds=2, releases=2)
     return [
         ("statistics unclipped", "an agent's statistics are summed as they come", sound(mechanisms.NoClipping(*TIGHT))),
         ("scalar unclipped", "the vector is clipped without the scalar", sound(mechanisms.ClipsVectorAlone(*TIGHT))),
         ("noise of the mean", "noise of the sum divided by N twice", sound(mechanisms.NoiseOfTheMean(*TIGHT))),
         ("design from data", "the last initial points follow the first observations", greedy),
-        ("later points from data", "before a later release, agents follow their own observations", later),
         ("centred together", "the mean of all agents' observations is subtracted", sound(shard=PoolingShard)),
         ("own statistics in public", "broadcast: each agent's prior", sound(kind=OwnStatisticsInPublic)),
         ("evidence from raw sums", "tau from the scalar without noise", sound(kind=RawScalar)),

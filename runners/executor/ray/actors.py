@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import Broadcast
-from dpfbo.federated.messages import PartialSum, Summation
+from dpfbo.federated.mechanism import Mechanism, PartialSum
 from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.server import RoundOutput
 from dpfbo.privacy.ledger import Ledger
@@ -91,9 +91,9 @@ class AgentActor:
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
         return AgentReport(t, packed(turn.record), self._shard.take_seconds(), said), sent
 
-    def add_up(self, t: int, rows: Tensor, weights: Tensor, summation: Summation) -> PartialSum:
+    def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
         """The part of these agents in the joint vector (P x M) of round t."""
-        return self._shard.add_up(t, rows, weights, summation)
+        return self._shard.add_up(t, rows, weights, mechanism)
 
 
 @ray.remote

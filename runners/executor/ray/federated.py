@@ -21,7 +21,7 @@ from dpfbo.federated.federation import Aggregator, FederatedResult
 from dpfbo.federated.population.shard import cut
 from dpfbo.federated.server import RoundOutput
 from dpfbo.records import RoundRecord, joined
-from dpfbo.run_result import OnRound
+from dpfbo.run_result import OnRound, Round
 from runners.compose.federated import FederatedExperiment
 from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent
@@ -66,11 +66,13 @@ class RayFederation(RayActors):
         server = self if self.has_server else None
         federation.run(self, server, self.experiment.rounds, on_round, self.done, broadcasts)
 
-    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "RayStep":
+    def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
         self._unexplained = 0
+        send = server is not None and server.uses_messages
         step = RayStep(self, t, None if broadcast is None else ray.put(broadcast), send)
         step.begin()
-        return step
+        reply: RoundOutput = (None, None, None) if server is None else step.reported_to(server)
+        return Round(step.record(), *reply, {**step.phases, **step.clock.seconds})
 
     def round(self, t: int, messages: "RayStep | None") -> RoundOutput:
         """The server's round with the messages of a step, or without any."""
@@ -170,9 +172,6 @@ class RayStep:
                     self.phases[phase] = max(self.phases.get(phase, 0.0), seconds)
             self.whole = joined([report.record for report in reports])
         return self.whole
-
-    def seconds(self) -> dict[str, float]:
-        return {**self.phases, **self.clock.seconds}
 
 
 def _has_answer(ref: Any) -> bool:

@@ -8,12 +8,12 @@ import ray
 import torch
 from torch import Tensor
 
-from dpfbo.federated.messages import PartialSum, Summation
+from dpfbo.federated.mechanism import Mechanism, PartialSum
 
 
 @dataclass(frozen=True)
 class ShardSums:
-    """The messages of a round that stay in their shards (`dpfbo.federated.messages.Contributions`).
+    """The messages of a round that stay in their shards (`dpfbo.federated.mechanism.Contributions`).
 
     The order of all additions follows from the chosen agents alone. firsts: first agent of each shard, ascending.
     shards: handles of their actors.
@@ -27,14 +27,14 @@ class ShardSums:
     firsts: Sequence[int]
     shards: Sequence[Any]
 
-    def add_up(self, summation: Summation, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
+    def add_up(self, mechanism: Mechanism, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
         firsts = torch.tensor(self.firsts)
         owner = torch.searchsorted(firsts, chosen, right=True) - 1
         chosen = chosen[owner.argsort(stable=True)]
         owners, counts = owner.unique(return_counts=True)
         parts = chosen.split(counts.tolist())
         asked = [
-            self.shards[s].add_up.remote(self.t, ids - firsts[s], weights[:, ids], summation)
+            self.shards[s].add_up.remote(self.t, ids - firsts[s], weights[:, ids], mechanism)
             for s, ids in zip(owners.tolist(), parts, strict=True)
         ]
         zero = torch.zeros(len(weights), n_features, dtype=torch.float64)

@@ -27,7 +27,6 @@ FOUND_BY = {
     "scalar unclipped": {"moved", "own data"},
     "noise of the mean": {"moved", "own data"},
     "design from data": {"public design", "post-processing"},
-    "later points from data": {"public design"},
     "centred together": {"own data"},
     "own statistics in public": {"post-processing"},
     "evidence from raw sums": {"post-processing"},

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
 from dpfbo.privacy.ledger import Ledger
 from runners.compose.composition import build
@@ -43,7 +42,7 @@ def test_noise_is_less_and_epsilon_is_the_same():
 def test_messages_are_means_of_one_norm():
     """Every message has the clip norm S / sqrt(P), whatever its agent observed, and depends on no draw."""
     experiment = build(compose("algorithm=dp_fts_de_plus", "problem.n_agents=6", "rounds=1"))
-    sent = federation.LocalPopulation.of(experiment.problem, experiment.agents).step(0, None, send=True).turn.messages
+    sent = federation.LocalPopulation.of(experiment.problem, experiment.agents).shard.step(0, None, send=True).messages
     bounded, _ = experiment.mechanism.bounded(sent, 2)
     assert bounded.norm(dim=1).numpy() == pytest.approx(11 / 2**0.5)
     assert (sent.norm(dim=1) - 11 / 2**0.5).abs().min() > 0.1  # as sent, they have other lengths
@@ -60,8 +59,9 @@ def test_centred_messages_do_not_depend_on_a_constant():
         y = torch.linspace(0, 1, u.shape[1], dtype=torch.float64).expand(4, -1)
         sent = []
         for shift in (0.0, 5.0):
-            seen = agents.observe(agents.initial_state(torch.arange(4)), u, y + shift, PhaseClock())
-            sent.append(agents.messages(seen, 0, PhaseClock()))
+            seen = agents.initial_state(torch.arange(4))
+            seen.append(u, y + shift)
+            sent.append(agents.messages(seen, 0))
         gains[center] = (sent[1] - sent[0]).norm() / sent[0].norm()
     assert gains[True] < 1e-12
     assert gains[False] > 1

@@ -18,7 +18,7 @@ from torch import Tensor
 from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
 from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.population.follow import FOLLOW_PROBABILITY
+from dpfbo.federated.population.agents import FOLLOW_PROBABILITY
 from dpfbo.federated.weights.decay import Decay
 from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.gp import hyperparameters, posterior

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.messages import PartialSum
+from dpfbo.federated.mechanism import PartialSum, SubsampledGaussian
 
 pytest.importorskip("ray")
 
