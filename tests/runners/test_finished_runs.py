@@ -243,7 +243,7 @@ def test_a_finished_run_is_shown_without_its_data(tmp_path, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("rng", ["seeded", "os"])
-def test_again_keeps_the_records_and_the_ledger(tmp_path, monkeypatch, capsys, rng):
+def test_again_keeps_the_records_and_the_ledger(tmp_path, monkeypatch, rng):
     settings = [*SMALL, f"privacy.rng={rng}", f"results_dir={tmp_path}"]
     call(monkeypatch, *settings)
     (folder,) = (tmp_path / "single").glob("*/0")
@@ -256,10 +256,9 @@ def test_again_keeps_the_records_and_the_ledger(tmp_path, monkeypatch, capsys, r
         assert len(charged(folder)) == len(paid) * (1 if rng == "seeded" else k + 1)
     assert (folder / "earlier" / "1" / "rounds.parquet").read_bytes() == first["rounds.parquet"]
     assert (contents(folder) == first) == (rng == "seeded")
-    assert best.main([str(tmp_path), "--format", "json"]) == 0
-    capsys.readouterr()
-    best.main([str(tmp_path), "--format", "json"])
-    assert {row["run"] for row in json.loads(capsys.readouterr().out)} == {str(folder)}, "no earlier records"
+    assert best.main([str(tmp_path), "--output", str(tmp_path / "best.json")]) == 0
+    found = json.loads((tmp_path / "best.json").read_text())
+    assert {row["run"] for row in found} == {str(folder)}, "no earlier records"
 
 
 def test_a_longer_run_from_the_start_keeps_the_records_of_the_shorter_one(tmp_path):
