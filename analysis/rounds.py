@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from analysis.load import LoadError, why
 from dpfbo.formats.bounded import plain, read_plain
-from dpfbo.formats.checkpoint_file import queries_of, round_path
+from dpfbo.formats.checkpoint_file import CheckpointError, queries_of, round_path
 from dpfbo.formats.record_tables import ROUNDS_SCHEMA
 
 
@@ -53,7 +53,7 @@ class RunFiles:
         path = self.folder / ("rounds.parquet" if self.finished else "checkpoint")
         try:
             yield from _row_groups(path, list(columns)) if self.finished else _rounds_so_far(path, columns)
-        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        except (OSError, ValueError, KeyError, pa.ArrowException, CheckpointError) as error:
             raise LoadError(f"{path} cannot be read ({why(path, error)})") from error
 
     def metric_by_round(self) -> Iterator[np.ndarray]:

@@ -13,7 +13,6 @@ from omegaconf import DictConfig
 
 from dpfbo import tables
 from dpfbo.checkpoint import Checkpoint, RunOrigin
-from dpfbo.formats.round_metrics import QUANTILES, regret_metrics, server_metrics
 from dpfbo.formats.summary import PERCENT
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.coverage import LedgerCoverage
@@ -28,12 +27,12 @@ from runners.identity import finished
 from runners.identity.places import check_noise_of_other_lengths, note_lineage, run_folder_of
 from runners.identity.resumption import resumed
 from runners.identity.setting import RunIdentity
-from runners.record import picture
 from runners.record.best_found import SUMMARY_AGENTS, best_found
 from runners.record.config_text import config_text
 from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.environment import commit, environment
 from runners.record.run_folder import Progress
+from runners.wandb.layout import QUANTILES, SECONDS, regret_metrics, server_metrics
 from runners.wandb.tracker import WandbTracker
 
 MANY_AGENTS = 1000  # of more, the summary tells quantiles of the final metric
@@ -61,14 +60,11 @@ def record_run(
     single: bool = False,
     identity: RunIdentity | None = None,
 ) -> Recorded:
-    """Build, run and record an experiment; returns its summary and its folder.
+    """Run and record an experiment; a finished run is shown, and an interrupted one goes on after its last round.
 
-    A finished run is not run again, unless by `again`, and then its records are put aside. An interrupted one goes on
-    after its last round. single: no trial of a sweep or a demonstration; its folder has a label in its name, and it
-    goes on from a finished run of fewer rounds. identity: of a run that is repeated; that of the composition unless
-    given.
-    on_round is called for every round, earlier ones included. Raises before any work starts for bad settings, missing
-    data or an unwritable folder; see `Composition`.
+    on_round: called for every round, earlier ones included. single: no trial of a sweep; its folder has a label in its
+    name, and it goes on from a finished run of fewer rounds. identity: that of the composition unless given.
+    Raises before any work starts for missing data or an unwritable folder.
     """
     experiment, settings = composition.experiment, composition.settings
     run = RunIdentity.of(composition.given, settings) if identity is None else identity
@@ -79,7 +75,6 @@ def record_run(
     may_go_on = single and folder.path.parent.name != run.names.setting
     with folder.opened(), folder.failures_kept():
         checkpoint = Checkpoint(folder.checkpoint_path, f"{run.names.family} {settings.seed}", _origin(experiment))
-        finished.finish_move(folder)
         summary = finished.summary_of(folder, settings.rounds)
         if summary is not None and not settings.again:
             if (folder.path / finished.SUMMARY).exists():
@@ -108,7 +103,7 @@ def record_run(
             for round in checkpoint.rounds(done):
                 result.add(round)
             with deployed(experiment, folder, result) as deployment:
-                title, tags = "-".join(map(str, (facts[key] for key in _TITLE))), [facts[key] for key in _TITLE[:2]]
+                title, tags = "-".join(str(facts[key]) for key in _TITLE), [facts["problem"], facts["algorithm"]]
                 tracker.start(
                     composition.recorded, folder.path, title, settings.experiment_name, tags, commit(), before,
                     run.names.setting, run.label, folder=folder.path.parents[1],
@@ -128,10 +123,11 @@ def record_run(
             folder.write(config_text(composition.recorded), _row_groups(experiment, result), server, summary)
         except BaseException as error:
             tracker.fail(f"{type(error).__name__}: {error}")
-            folder.keep_traceback(error)
+            if getattr(error, "traceback", ""):  # of an objective
+                folder.note_failure(str(error), error)
             raise
         checkpoint.clear()
-    tracker.finish(summary, lambda path: picture.draw(summary, path))
+    tracker.finish(summary)
     return summary, folder.path
 
 
@@ -213,7 +209,6 @@ def _outcome(experiment: Experiment, result: Result, spent: Spent) -> dict[str, 
         "normalized": getattr(experiment.settings.algorithm, "message_normalize", False),
         **counts,
         "seconds": {**result.seconds, "total": sum(result.seconds.values())},
-        "objective_processes": getattr(problem, "n_jobs", None),
         "best": best,
         "commit": commit(),
         "environment": environment(),
@@ -241,7 +236,7 @@ def _spread(result: Result) -> dict[str, Any]:
 def _metrics(done: Round) -> dict[str, float | None]:
     """The metrics of one round, for a tracker."""
     metrics = regret_metrics(done.agents.mean, done.agents.quantiles([*QUANTILES.values()]))
-    metrics |= {f"seconds/{phase}": seconds for phase, seconds in done.seconds.items()}
+    metrics |= {SECONDS + phase: seconds for phase, seconds in done.seconds.items()}
     if done.server is not None:
         metrics |= server_metrics(tables.server_row(done.server, done.diagnostics))
     return metrics

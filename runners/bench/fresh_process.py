@@ -19,7 +19,6 @@ Floors = Callable[[Mapping[str, float]], Mapping[str, float]]  # of the machine'
 TimedRun = Callable[[], tuple[Mapping[str, float], Floors]]  # makes one run; returns its seconds by phase
 
 _SHARE = 0.8  # of the available memory that a measurement may allocate
-_PRELOADED = ["runners.bench.suites"]
 
 
 class BenchError(RuntimeError):
@@ -57,7 +56,7 @@ def in_fresh_process(call: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in a process of its own. Raises its errors, and BenchError if the process dies."""
     # Forks of a server that has imported the program and done nothing: each has a peak of its own, and starts at once.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
+    context.set_forkserver_preload(["runners.bench.suites"])
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         try:
             return pool.submit(call, *arguments).result()

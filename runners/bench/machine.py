@@ -12,9 +12,8 @@ import torch
 from runners.executor.deployment import use_threads
 
 # flops, flops32: additions and multiplications in a product of square matrices, in double and single precision. cos,
-# cos32, exp, log: values of the function in tensors that fit the cache. uniforms: numbers of the counter-based
-# generator. bytes: read and written in a copy that does not fit the cache. appends: lines appended to a file and
-# synced to disk.
+# cos32, exp, log: values in tensors that fit the cache. uniforms: numbers of the counter-based generator. bytes: read
+# and written in a copy that does not fit the cache. appends: lines appended to a file and synced to disk.
 KINDS = ("flops", "flops32", "cos", "cos32", "exp", "log", "uniforms", "bytes", "appends")
 
 _SIZE = 512  # rows of the square matrices of a product

@@ -202,10 +202,7 @@ def initial_points(region: int, k: int, parts: tuple[int, ...], domain: Domain, 
 def maximise(
     features: Features, omega: np.ndarray, domain: Domain, acquisition: Acquisition, rng: np.random.Generator
 ) -> np.ndarray:
-    """`argmax_x phi(x) . omega^(i[x])`, D: over all points of a grid; on a box by candidates, then L-BFGS-B.
-
-    omega: P x M. A start of L-BFGS-B stays in its region.
-    """
+    """`argmax_x phi(x) . omega^(i[x])`, D: over a grid; in a box by candidates, then L-BFGS-B in the start's region."""
     D, parts = domain.dimension, region_parts(len(omega), domain.dimension)
     grid = domain.unit_points.numpy() if isinstance(domain, Grid) else None
     candidates = rng.random((acquisition.n_candidates, D)) if grid is None else grid
@@ -242,9 +239,9 @@ def fit(X: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 
 def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
-    """Log marginal likelihood and its gradient (Rasmussen and Williams 2006, eq. 5.8 and 5.9).
+    """Log marginal likelihood, -inf without a factor, and its gradient (Rasmussen and Williams 2006, eq. 5.8, 5.9).
 
-    theta: logarithms of length-scale, variance and noise; X: t x D; y: t. -inf where the Gram matrix has no factor.
+    theta: logarithms of length-scale, variance and noise; X: t x D; y: t.
     """
     lengthscale, variance, noise = np.exp(theta)
     D2 = ((X[:, None] - X) ** 2).sum(-1)  # t x t
@@ -260,7 +257,7 @@ def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[flo
 
 
 def _check(settings: FederatedSettings) -> Softmax:
-    """The weighting. Raises ValueError for a setting that the plain loop does not have."""
+    """Returns the weighting. Raises ValueError for a setting that the plain loop does not have."""
     a, p = settings.algorithm, settings.privacy.mechanism
     checks.one_of("algorithm.server", getattr(a.server, "__name__", None), (None, Server.__name__))
     checks.one_of("algorithm.follow", a.follow, FOLLOW)

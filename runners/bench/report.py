@@ -9,10 +9,9 @@ import pandas as pd
 
 from runners.bench.fresh_process import Timed
 from runners.bench.suites import BenchCase
-from runners.record.picture import DPI, LOOK
+from runners.record.look import DPI, LOOK
 
 NOT_COUNTED = ("objective", "set-up")  # phases that `time` leaves out
-_PANEL = (5.4, 4.6)  # inches
 
 
 def entry(case: BenchCase, timed: Timed) -> dict[str, Any]:
@@ -68,7 +67,7 @@ def draw(title: str, unit: str, entries: Sequence[dict[str, Any]], path: Path) -
         return
     axis = varying.idxmax()
     with rc_context(LOOK):
-        figure = Figure(figsize=(2 * _PANEL[0], _PANEL[1]), layout="constrained")
+        figure = Figure(figsize=(10.8, 4.6), layout="constrained")
         times, memory = figure.subplots(1, 2)
         for k, what in enumerate(dict.fromkeys(e["what"] for e in entries if axis in e["size"])):
             own = [e for e in entries if e["what"] == what]

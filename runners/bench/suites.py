@@ -13,7 +13,6 @@ from runners.bench.federated_run import RunTask, shape_of
 from runners.bench.fresh_process import TimedRun
 
 RFF = "algorithm.own_draw.method=rff"  # the plain loop's own draws
-GPYTORCH = "algorithm.own_draw.method=gpytorch"
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,8 @@ def overhead(args: argparse.Namespace) -> Iterator[BenchCase]:
     if args.peers:
         few, fits = {"rounds": args.peers}, RunTask(args.problem, "ts").compose().agents.own_gp.fit != "given"
         yield case("dpfbo, few rounds", **few)
-        yield case("GPyTorch in dpfbo", GPYTORCH, *(["algorithm.own_gp.fit=gpytorch"] if fits else []), **few)
+        by_gpytorch = ["algorithm.own_draw.method=gpytorch", *(["algorithm.own_gp.fit=gpytorch"] if fits else [])]
+        yield case("GPyTorch in dpfbo", *by_gpytorch, **few)
         yield case("BoTorch, fits and own draws alone", **few, by="botorch")
 
 

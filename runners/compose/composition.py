@@ -25,11 +25,8 @@ Experiment = FederatedExperiment | OutsourcedExperiment
 class Composition:
     """One configuration, checked as a whole. It is made once, by `of`, and never changes.
 
-    Attributes:
-        given: The configuration as Hydra composed it, with two kinds of values filled in: what the problem found in
-            its files for `auto`, and the noise multiplier of a target epsilon.
-        settings: The same as one typed tree.
-        experiment: All parts of the run, made from the settings.
+    given: as Hydra composed it, with what the problem found in its files for `auto`, and the noise multiplier of a
+    target epsilon. settings: the same as one typed tree. experiment: all parts of the run, made from the settings.
     """
 
     given: DictConfig
@@ -40,10 +37,8 @@ class Composition:
     def of(cfg: DictConfig) -> "Composition":
         """Check a composed configuration, which is not changed.
 
-        Raises:
-            ValueError: A setting is bad; one sentence with its key.
-            MissingData: A data file is not there.
-            UnsupportedEvent: An accountant cannot analyse the mechanism.
+        Raises ValueError for a bad setting, one sentence with its key, MissingData without a data file, and
+        UnsupportedEvent for a mechanism that an accountant cannot analyse.
         """
         given, settings = checked(cfg)
         problem, node = problem_of(settings.problem), settings.problem.node

@@ -36,21 +36,11 @@ class FederatedExperiment:
             dropout = Dropout(settings.dropout.probability, Streams(settings.seed))
         with keys("privacy"):
             study = Study(
-                domain=problem.domain,
-                n_agents=problem.n_agents,
-                rounds=settings.rounds,
-                n_init=settings.n_init,
-                algorithm=settings.algorithm,
-                mechanism=privacy.mechanism,
-                weights=settings.weights,
-                acquisition=settings.acquisition,
-                dropout=dropout,
-                seed=settings.seed,
-                rng=privacy.rng,
-                delta=privacy.delta,
-                accountant=privacy.accountant,
+                problem.domain, problem.n_agents, settings.rounds, settings.n_init, settings.algorithm,
+                privacy.mechanism, settings.weights, settings.acquisition, dropout=dropout, seed=settings.seed,
+                rng=privacy.rng, delta=privacy.delta, accountant=privacy.accountant,
                 accountants=tuple(privacy.accountants),
-            )
+            )  # fmt: skip
         with keys("algorithm", n_features="algorithm.M", method="algorithm.own_draw.method"):
             study.agents  # noqa: B018
         return FederatedExperiment(settings, problem, study)

@@ -45,9 +45,9 @@ def typed(resolved: dict[str, Any]) -> Settings:
     if isinstance(algorithm, dict):  # its preset serves interpolations
         nodes["algorithm"] = {key: value for key, value in algorithm.items() if key != "preset"}
     made: dict[str, Make] = {"problem": _problem, "executor": _executor, "experiment_name": str}
-    server = "measure" if outsourced else "for_run"
-    made["algorithm.server"] = lambda node: None if node is None else class_named(node, server)
+    made["algorithm.server"] = lambda node: class_named(node, "measure")
     if not outsourced:
+        made["algorithm.server"] = lambda node: None if node is None else class_named(node, "for_run")
         made["privacy"] = lambda node: _mechanism_privacy(node, algorithm.get("message_normalize", False))
     return section(cls, nodes, "", made)
 
@@ -58,18 +58,18 @@ def is_outsourced(config: Mapping[str, Any]) -> bool:
     return isinstance(server, Mapping) and server.get("_target_") == f"{Curator.__module__}.{Curator.__name__}"
 
 
-def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make] = {}) -> T:
+def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
     """`cls` from the node at `key`; a field that is a class of settings is a section itself.
 
     made: by key, the function that makes a value from its node.
     """
     required = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(cls)}  # type: ignore[arg-type]
     _check_names(node, key, required)
-    kinds, values = get_type_hints(cls), {}
+    kinds, values = get_type_hints(cls, include_extras=True), {}
     for name in required:
         if name in node:
-            inner = f"{key}.{name}".lstrip(".")
-            parts: list[Any] = [kind for kind in (kinds[name], *get_args(kinds[name])) if is_dataclass(kind)]
+            inner, kind = f"{key}.{name}".lstrip("."), kinds[name]
+            parts: list[Any] = [part for part in (kind, *get_args(kind)) if is_dataclass(part)]
             if inner in made:
                 values[name] = made[inner](node[name])
             elif inner in _OBJECTS:
@@ -77,6 +77,9 @@ def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make] = {}) ->
             else:
                 values[name] = section(parts[0], node[name], inner, made) if parts else node[name]
     with keys(key):
+        for name, value in values.items():
+            for rule in getattr(kinds[name], "__metadata__", ()):
+                rule(name, value)
         return cls(**values)
 
 
@@ -106,7 +109,7 @@ def _problem(node: dict[str, Any]) -> ProblemSettings:
 def _executor(node: Any) -> LocalExecutor:
     name = node.get("name") if isinstance(node, dict) else node
     checks.one_of("executor.name", name, ("local", "ray"))
-    return section(RayExecutor if name == "ray" else LocalExecutor, node, "executor")
+    return section(RayExecutor if name == "ray" else LocalExecutor, node, "executor", {})
 
 
 def _mechanism_privacy(node: Any, normalize: Any) -> MechanismPrivacy:

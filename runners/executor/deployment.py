@@ -1,7 +1,8 @@
 """A deployment of a run: its agents and server, or its curator and modeler, in their places."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -29,16 +30,17 @@ class Spent:
         return Spent(plan.epsilons(ledger.events()), len(ledger.charges))
 
 
-class Deployment(Protocol):
-    """The placed parts of one run, federated or outsourced."""
+@dataclass(frozen=True)
+class Deployment:
+    """The placed parts of one run, federated or outsourced.
 
-    def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
-        """Run the remaining rounds. broadcasts: the most that a federated run makes; None for all."""
+    run: runs the remaining rounds, calling `on_round` after each, with a most number of broadcasts or None for all.
+    placed: makes the entry `executor` of summary.json.
+    """
 
-    def spent(self) -> Spent: ...
-
-    def placed(self) -> dict[str, Any]:
-        """The entry `executor` of summary.json."""
+    run: Callable[[OnRound, int | None], object]
+    spent: Callable[[], Spent]
+    placed: Callable[[], dict[str, Any]]
 
 
 def device(wanted: str, given_gpu: bool) -> torch.device:

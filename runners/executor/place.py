@@ -1,8 +1,8 @@
 """Deployment of an experiment by its executor: in this process, or on Ray."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,76 +13,65 @@ from dpfbo.federated import federation
 from dpfbo.federated.federation import LocalPopulation
 from dpfbo.federated.population.shard import Shard
 from dpfbo.outsourced import loop
-from dpfbo.outsourced.loop import LocalModeler
+from dpfbo.outsourced.loop import AnyModeler, LocalModeler
 from dpfbo.privacy.ledger import Ledger
-from dpfbo.run_result import OnRound, Result
 from runners.compose.composition import Experiment
 from runners.compose.federated import FederatedExperiment
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.executor.deployment import Deployment, Spent, device, use_threads
 from runners.record.run_folder import RunFolder
 
-Rounds = Callable[[OnRound, int | None], object]  # runs the remaining rounds
-
 
 @contextmanager
-def deployed(experiment: Experiment, folder: RunFolder, done: Result) -> Iterator[Deployment]:
+def deployed(experiment: Experiment, folder: RunFolder, done: Any) -> Iterator[Deployment]:
     """Place all parts of an experiment, and remove them at the end. done: finished rounds; `run` adds the others."""
-    if experiment.settings.executor.name == "ray":
-        with needing("ray", "executor=ray"):
-            from runners.executor.ray.cluster import connected
-            from runners.executor.ray.federated import RayFederation
-            from runners.executor.ray.outsourced import RayOutsourced
-        kind: Any = RayFederation if isinstance(experiment, FederatedExperiment) else RayOutsourced
-        with connected(experiment.settings.ray):
-            deployment = kind(experiment, folder, done)
-            try:
-                deployment.place()
-                yield deployment
-            finally:
-                deployment.remove()
+    if experiment.settings.executor.name == "local":
+        with folder.hold_ledger() as held:
+            if isinstance(experiment, FederatedExperiment):
+                yield _agents_and_server(experiment, Ledger(folder.ledger_path, held), folder, done)
+            else:
+                modeler = LocalModeler(experiment.brief())
+                yield _curator_and(modeler, experiment, Ledger(folder.ledger_path, held), folder, done)
         return
-    use_threads(experiment.settings.executor.threads)
-    with folder.hold_ledger() as held:
-        ledger, checkpoint = Ledger(folder.ledger_path, held), Checkpoint(folder.checkpoint_path)
+    with needing("ray", "executor=ray"):
+        from runners.executor.ray.cluster import connected
+        from runners.executor.ray.federated import RayFederation
+        from runners.executor.ray.outsourced import RayModeler
+    with connected(experiment.settings.ray):
         if isinstance(experiment, FederatedExperiment):
-            rounds = _agents_and_server(experiment, ledger, checkpoint, done)
+            with RayFederation(experiment, folder, done) as actors:
+                yield Deployment(actors.run, actors.spent, actors.placed)
         else:
-            rounds = _curator_and_modeler(experiment, ledger, checkpoint, done)
-        yield LocalDeployment(experiment, ledger, rounds)
+            with RayModeler(experiment, done) as actor, folder.hold_ledger() as held:
+                local = _curator_and(actor, experiment, Ledger(folder.ledger_path, held), folder, done)
+                yield Deployment(local.run, local.spent, actor.placed)
 
 
-@dataclass(frozen=True)
-class LocalDeployment:
-    """A run in this process."""
-
-    experiment: Experiment
-    ledger: Ledger
-    rounds: Rounds
-
-    def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
-        self.rounds(on_round, broadcasts)
-
-    def spent(self) -> Spent:
-        return Spent.of(self.experiment.plan, self.ledger)
-
-    def placed(self) -> dict[str, Any]:
-        return {"name": "local", "shards": 1}
-
-
-def _agents_and_server(experiment: FederatedExperiment, ledger: Ledger, checkpoint: Checkpoint, done: Any) -> Rounds:
-    """All agents as one batch, and the server."""
+def _agents_and_server(experiment: FederatedExperiment, ledger: Ledger, folder: RunFolder, done: Any) -> Deployment:
+    """All agents as one batch, and the server, in this process."""
     executor = experiment.settings.executor
-    where = device(executor.device, given_gpu=torch.cuda.is_available())
-    ids = torch.arange(experiment.problem.n_agents, device=where)
+    use_threads(executor.threads)
+    ids = torch.arange(experiment.problem.n_agents, device=device(executor.device, given_gpu=torch.cuda.is_available()))
     shard = Shard(experiment.problem, experiment.agents, ids, executor.threads)
     shard.restore(done.rounds, done.observed)
-    server = experiment.server(ledger, checkpoint)
+    server = experiment.server(ledger, Checkpoint(folder.checkpoint_path))
     population = LocalPopulation(shard, experiment.settings.algorithm.aggregates)
-    return lambda on_round, most: federation.run(population, server, experiment.rounds, on_round, done, most)
+    return Deployment(
+        lambda on_round, most: federation.run(population, server, experiment.rounds, on_round, done, most),
+        partial(Spent.of, experiment.plan, ledger),
+        lambda: {"name": "local", "shards": 1},
+    )
 
 
-def _curator_and_modeler(experiment: OutsourcedExperiment, ledger: Ledger, checkpoint: Checkpoint, done: Any) -> Rounds:
-    curator, modeler, setup = experiment.curator(ledger, checkpoint), LocalModeler(experiment.brief()), experiment.setup
+def _curator_and(
+    modeler: AnyModeler, experiment: OutsourcedExperiment, ledger: Ledger, folder: RunFolder, done: Any
+) -> Deployment:
+    """The curator in this process, and a modeler that may be elsewhere."""
+    use_threads(experiment.settings.executor.threads)
+    curator, setup = experiment.curator(ledger, Checkpoint(folder.checkpoint_path)), experiment.setup
     loop.restore(curator, modeler, setup, done)
-    return lambda on_round, most: loop.run(curator, modeler, setup, on_round, done)
+    return Deployment(
+        lambda on_round, most: loop.run(curator, modeler, setup, on_round, done),
+        partial(Spent.of, experiment.plan, ledger),
+        lambda: {"name": "local", "shards": 1},
+    )

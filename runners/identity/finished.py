@@ -7,6 +7,7 @@ earlier/k/           the records of a run that was repeated. The ledger of real 
                      goes on; that of a simulation goes with its records
 """
 
+import os
 import shutil
 import zipfile
 from functools import partial
@@ -35,9 +36,8 @@ def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
 
 
 def settled(folder: RunFolder) -> bool:
-    """False if a process was killed while it ended the run, or put its records aside."""
-    ended = (folder.path / SUMMARY).exists()
-    return not (ended and folder.untidy()) and not any(_moves(folder))
+    """False if a process was killed while it ended the run."""
+    return not ((folder.path / SUMMARY).exists() and folder.untidy())
 
 
 def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
@@ -63,35 +63,28 @@ def reopen(folder: RunFolder) -> None:
 
 
 def put_aside(folder: RunFolder, with_ledger: bool) -> Path:
-    """Move the records of a finished run to `earlier/k`. A move that was interrupted is finished by `finish_move`."""
-    k = 1
-    while (folder.path / EARLIER / str(k)).exists():
+    """Move the records of a finished run to `earlier/k`: all are there before the first one is removed."""
+    earlier, k = folder.path / EARLIER, 1
+    while (earlier / str(k)).exists():
         k += 1
-    part = folder.path / EARLIER / f".{k}"
+    part = earlier / f".{k}"
+    shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    if with_ledger:
-        (part / ".with_ledger").touch()
+    summary = SUMMARY if (folder.path / SUMMARY).exists() else BEFORE
+    names = {name: name for name in (*_RECORDS, *([folder.ledger_path.name] if with_ledger else []))}
+    for name, new in {**names, summary: SUMMARY}.items():
+        if (folder.path / name).exists():
+            try:
+                os.link(folder.path / name, part / new)
+            except OSError:  # a file system without links
+                shutil.copy2(folder.path / name, part / new)
     sync_folder(part)
-    finish_move(folder)
-    return folder.path / EARLIER / str(k)
-
-
-def _moves(folder: RunFolder) -> list[Path]:
-    """The folders of a move to `earlier` that is not finished."""
-    return list((folder.path / EARLIER).glob(".[0-9]*"))
-
-
-def finish_move(folder: RunFolder) -> None:
-    """Finish what `put_aside` began."""
-    for part in _moves(folder):
-        ledger = [folder.ledger_path.name] if (part / ".with_ledger").exists() else []
-        for name in (*_RECORDS, *ledger, BEFORE, SUMMARY):
-            if (folder.path / name).exists():
-                (folder.path / name).rename(part / (SUMMARY if name == BEFORE else name))
-        (part / ".with_ledger").unlink(missing_ok=True)
-        part.rename(part.with_name(part.name[1:]))
-        sync_folder(part.parent)
-        sync_folder(folder.path)
+    part.rename(earlier / str(k))
+    sync_folder(earlier)
+    for name in (BEFORE, SUMMARY, *names):
+        (folder.path / name).unlink(missing_ok=True)
+    sync_folder(folder.path)
+    return earlier / str(k)
 
 
 def keep_rounds(folder: RunFolder) -> None:

@@ -16,14 +16,9 @@ from runners.compose.typed import is_outsourced
 
 @dataclass(frozen=True)
 class SettingNames:
-    """Digests of a setting: the same for all seeds, results folders, executors and trackers.
+    """Digests of a setting: of the whole of it, without its rounds, and without rounds and noise multiplier.
 
-    The privacy settings count only for a private algorithm.
-
-    Attributes:
-        setting: of the whole of it.
-        family: without its rounds.
-        any_noise: without its rounds and its noise multiplier.
+    They are the same for all seeds, results folders, executors and trackers.
     """
 
     setting: str

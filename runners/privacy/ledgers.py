@@ -86,7 +86,6 @@ def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
         "charges": len(once),
         "repeated": sum(map(len, files.values())) - len(once),
         **facts(plan),
-        "covers": plan.covers,
         "note": SEVERAL if len(files) > 1 else None,
     }
 
@@ -130,12 +129,10 @@ def verified(path: Path) -> dict[str, Any]:
     return _described(path, ledger, words)
 
 
-def _described(path: Path, ledger: Ledger, words: str, changes: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Facts about a whole ledger. words: the sentence about it, after its name. changes: what a repair did to it."""
-    return {
-        "path": str(path), "charges": len(ledger.charges), "words": f"ledger {path} {words}",
-        "covers": None if ledger.covers is None else asdict(ledger.covers), "facts": changes or {},
-    }  # fmt: skip
+def _described(path: Path, ledger: Ledger, words: str) -> dict[str, Any]:
+    """Facts about a whole ledger. words: the sentence about it, after its name."""
+    covers = None if ledger.covers is None else asdict(ledger.covers)
+    return {"path": str(path), "charges": len(ledger.charges), "words": f"ledger {path} {words}", "covers": covers}
 
 
 def _check_records(path: Path, ledger: Ledger) -> None:
@@ -192,12 +189,8 @@ def repaired(path: Path) -> dict[str, Any]:
             k += 1
         replace_file(aside, lambda new: new.write(content), mode=mode)
         replace_file(path, lambda new: new.write(whole.content), mode=mode)
-    changes = {
-        "raised": whole.raised, "unreadable": whole.unreadable, "missing_rounds": whole.missing,
-        "unbound": whole.unbound, "torn": whole.torn, "original": str(aside),
-    }  # fmt: skip
-    words = f"is repaired, {len(whole.charges)} charges: {'; '.join(_changes(whole))}; the damaged one is {aside.name}"
-    return _described(path, Ledger(path), words, changes)
+    words = f"is repaired, {len(whole.charges)} charges; {'; '.join(_changes(whole))}; the damaged one is {aside.name}"
+    return _described(path, Ledger(path), words)
 
 
 @contextmanager
@@ -215,23 +208,18 @@ def _kept_from_runs(path: Path) -> Iterator[None]:
 
 def _changes(whole: RepairedLedger) -> list[str]:
     """Each kind of change in words."""
+    numbered = {
+        "touched lines, counted as the most expensive one": whole.raised,
+        "unreadable lines, counted as the most expensive one": whole.unreadable,
+        "rounds without a line, counted as the most expensive one": whole.missing,
+    }
     said = []
-    if whole.raised:
-        said.append(f"{_lines(whole.raised)} touched and now counted as the most expensive one")
-    if whole.unreadable:
-        said.append(f"{_lines(whole.unreadable)} unreadable and counted as the most expensive one")
-    if whole.missing:
-        said.append(f"rounds without a line, {_some(whole.missing)}, were counted likewise")
+    for words, numbers in numbered.items():
+        if numbers:
+            more = f", .. ({len(numbers)})" if len(numbers) > 5 else ""
+            said.append(f"{words}: {', '.join(map(str, numbers[:5]))}{more}")
     if whole.unbound:
         said.append("the line that says which run it is of was touched and is left out")
     if whole.torn:
         said.append("an incomplete last line was left out, its broadcast never left")
     return said or ["its line ends were restored"]
-
-
-def _lines(numbers: list[int]) -> str:
-    return f"line{'s' * (len(numbers) > 1)} {_some(numbers)} {'were' if len(numbers) > 1 else 'was'}"
-
-
-def _some(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers[:5])) + (f", .. ({len(numbers)})" if len(numbers) > 5 else "")

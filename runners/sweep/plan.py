@@ -24,6 +24,7 @@ from runners.compose.configuration import Composer, composing
 from runners.compose.settings import outside_setting
 from runners.identity.setting import names_of
 from runners.private_apis import parse_overrides
+from runners.sweep.slurm import SlurmLauncher
 from runners.sweep.trials import Trial
 
 MAX_SEEDS = 100_000
@@ -103,13 +104,14 @@ class SweepOptions:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """All trials of a sweep. folder: results of its experiment."""
+    """All trials of a sweep. folder: results of its experiment. slurm: None to run it here."""
 
     experiment: str
     folder: Path
     settings: tuple[PlannedSetting, ...]
     seeds: tuple[int, ...]
     options: SweepOptions
+    slurm: SlurmLauncher | None
 
     @property
     def trials(self) -> list[tuple[PlannedSetting, Trial]]:
@@ -133,8 +135,10 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
         )
     with composing():
         given = _parsed(rest)
-        base = hydra.compose("config", [v for key, vs in given.items() if _is_sweep_key(key) for v in vs])
+        base = _base(given)
         options = _options(base)
+        node = OmegaConf.to_container(base.launcher, resolve=True)
+        slurm = SlurmLauncher.of(node, options.cpus_per_trial, options.gpus_per_trial)
         scaled_seeds, entries = _scaled(base)
         parsed_seeds = parse_seeds(seeds[-1] if seeds else scaled_seeds)
         found: dict[str, tuple[list[tuple[str, ...]], PlannedSetting]] = {}
@@ -154,25 +158,22 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
         for label, (group, setting) in zip(labels, found.values(), strict=True)
     )
     folder = settings[0].folder
-    return SweepPlan(folder.name, folder, settings, parsed_seeds, options)
+    return SweepPlan(folder.name, folder, settings, parsed_seeds, options, slurm)
 
 
-def experiment_folder(arguments: Sequence[str]) -> Path:
-    """The folder of the experiment that a command line names; its settings are not composed."""
-    rest = [a for a in arguments if _name(a) not in ("seeds", "seed")]
+def base_of(arguments: Sequence[str]) -> DictConfig:
+    """The configuration of the sweep as a whole; its settings are not composed."""
     with composing():
-        given = _parsed(rest)
-        base = hydra.compose("config", [v for key, vs in given.items() if _is_sweep_key(key) for v in vs])
-        return Path(str(base.results_dir)).absolute() / str(base.experiment_name)
+        return _base(_parsed([a for a in arguments if _name(a) not in ("seeds", "seed")]))
 
 
-def launcher(arguments: Sequence[str]) -> dict[str, Any]:
-    """The group `launcher` of a command line, or of the (first) experiment that it names."""
-    with composing():
-        ours = [a for a in arguments if _name(a).partition(".")[0] == "launcher"]
-        named = [a.partition(",")[0] for a in arguments if _name(a) == "experiment"]
-        chosen = [v for vs in _parsed([*named, *ours]).values() for v in vs]
-        return OmegaConf.to_container(hydra.compose("config", chosen).launcher, resolve=True)  # type: ignore[return-value]
+def _base(given: dict[str, list[str]]) -> DictConfig:
+    return hydra.compose("config", [v for key, values in given.items() if _is_sweep_key(key) for v in values])
+
+
+def folder_of(cfg: DictConfig) -> Path:
+    """The folder of the experiment of a configuration."""
+    return Path(str(cfg.results_dir)).absolute() / str(cfg.experiment_name)
 
 
 def parse_seeds(given: object) -> tuple[int, ...]:

@@ -201,7 +201,7 @@ def known_trials(experiment: Path) -> list[Trial]:
     labelled = labelled_folders(experiment)
     known = {t.folder(experiment, labelled.get(t.setting, ())).path for t in planned}
     others = (folder for folder in sorted(experiment.glob("*/*")) if folder not in known)
-    return [*planned, *(_found(folder) for folder in others if _holds_a_run(folder))]
+    return [*planned, *(_found(folder) for folder in others if holds_a_run(folder))]
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:
@@ -215,7 +215,7 @@ def seeds_in_words(seeds: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs)
 
 
-def _holds_a_run(folder: Path) -> bool:
+def holds_a_run(folder: Path) -> bool:
     names = ("summary.json", "progress.json", "ledger.jsonl", "checkpoint", FAILURE, ".lock")
     return folder.name.isdecimal() and any((folder / name).exists() for name in names)
 

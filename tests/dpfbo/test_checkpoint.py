@@ -649,7 +649,7 @@ def server_on(ledger, kept, entropy, N=6, M=4):
     problem, agents, _ = world(P=2, M=M)
     curve = EpsilonCurve(Pld(), [mechanism.dp_event(torch.ones(1, N), 0)] * 3, 1e-2)
     whole = server_for(problem, agents, mechanism)
-    return Server(N, M, agents.regions, whole.study.weights, mechanism, entropy, ledger, curve, kept=kept)
+    return Server(N, M, agents.regions, whole.weighting, mechanism, entropy, ledger, curve, kept=kept)
 
 
 MESSAGES = numbers(6, 4, seed=9).nan_to_num(0, 1, -1)

@@ -114,11 +114,11 @@ class ActorKiller:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         from runners.executor.ray.federated import RayFederation
-        from runners.executor.ray.outsourced import RayOutsourced
+        from runners.executor.ray.outsourced import RayModeler
 
-        places, step = {kind: kind.place for kind in (RayFederation, RayOutsourced)}, RayFederation.step
+        places, step = {kind: kind.place for kind in (RayFederation, RayModeler)}, RayFederation.step
 
-        def watched_place(deployment: RayFederation | RayOutsourced) -> None:
+        def watched_place(deployment: RayFederation | RayModeler) -> None:
             self._deployment = deployment
             places[type(deployment)](deployment)
 
@@ -129,7 +129,7 @@ class ActorKiller:
 
         with (
             mock.patch.object(RayFederation, "place", watched_place),
-            mock.patch.object(RayOutsourced, "place", watched_place),
+            mock.patch.object(RayModeler, "place", watched_place),
             mock.patch.object(RayFederation, "step", watched_step),
         ):
             yield

@@ -248,4 +248,4 @@ def test_a_hostile_description_of_a_study_is_one_sentence(folder, capsys, change
         assert study.main(arguments) == 1
         said = capsys.readouterr().err
         assert len(said.splitlines()) == 1 and "Traceback" not in said
-    assert not (folder / MARK).exists() and not (folder / "site" / "site.json").exists()
+    assert not (folder / MARK).exists() and not (folder / "site" / "party.json").exists()

@@ -56,7 +56,9 @@ def test_every_command_is_its_program(name, capsys):
         assert set(completion.options(COMMANDS[name].module)) <= shown
 
 
-@pytest.mark.parametrize(("name", "option"), [("wandb", "--again"), ("privacy", "--growth"), ("privacy", "--r-max")])
+@pytest.mark.parametrize(
+    ("name", "option"), [("wandb", "--again"), ("privacy", "--sampling"), ("privacy", "--problem")]
+)
 def test_options_of_subcommands_are_completed(name, option):
     assert option in candidates(f"dpfbo {name} {COMMANDS[name].words[0]} --")
 

@@ -15,13 +15,13 @@ import pandas as pd
 import pytest
 
 from dpfbo.checkpoint import Checkpoint
+from dpfbo.formats import files
 from dpfbo.privacy.accounting.rdp import Rdp
 from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.privacy.ledger_lines import START, chained, entries_of, entry_of
 from dpfbo.problems.custom import EvaluationError
 from runners import recorded_run, run
 from runners.compose.composition import checked
-from runners.record import run_folder
 from runners.record.run_folder import RunFolder
 from runners.recorded_run import finished_before, run_configuration
 from tests.helpers.compose import compose
@@ -647,7 +647,7 @@ def test_who_only_looks_keeps_no_run_out(tmp_path, monkeypatch):
     (tmp_path / ".lock").touch()
     looking = os.open(tmp_path / ".lock", os.O_RDONLY)
     fcntl.flock(looking, fcntl.LOCK_SH)
-    monkeypatch.setattr(run_folder.time, "sleep", lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN))
+    monkeypatch.setattr(files.time, "sleep", lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN))
     with RunFolder(tmp_path).opened():
         assert RunFolder(tmp_path).busy()
     os.close(looking)

@@ -192,7 +192,7 @@ KINDS = (
     ),
     Kind(
         "outsourced on Ray", 40, 3.0,
-        partial(_ray, base=(*NOISY, "executor=ray"), actors=("the curator", "the modeler"), alone=NOISY), ray=True,
+        partial(_ray, base=(*NOISY, "executor=ray"), actors=("the modeler",), alone=NOISY), ray=True,
     ),
     Kind(
         "driver on Ray", 30, 17.0,

@@ -1,9 +1,11 @@
-"""The Ray actors of a run: agents and server, or the curator; `modeler` has the one that must not know the problem."""
+"""The Ray actors of a federated run: agent actors with some agents each, and the server actor."""
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,10 @@ from dpfbo.federated.broadcast import Broadcast
 from dpfbo.federated.mechanism import Mechanism, PartialSum
 from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.server import RoundOutput
-from dpfbo.outsourced.curator import CuratorOutput, Measured
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.records import RoundRecord, packed, unpacked
 from runners.compose.composition import experiment_of, federated
-from runners.compose.settings import FederatedSettings, Settings
+from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent, device, limit_gpu_memory
 from runners.executor.ray.process import Placement, enter, this_process
 from runners.executor.ray.shard_sums import ShardSums
@@ -47,19 +48,13 @@ class AgentReport:
 
 
 @contextmanager
-def _failures() -> Iterator[list[tuple[str, str]]]:
+def _failures() -> Iterator[list[logging.LogRecord]]:
     """Collect the failed evaluations within this block; the driver tells them, and has the run folder."""
-    found: list[tuple[str, str]] = []
-
-    class Collected(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            found.append((record.getMessage(), getattr(record, "traceback", "")))
-
-    log, handler = logging.getLogger(PROBLEMS), Collected()
+    log, handler = logging.getLogger(PROBLEMS), BufferingHandler(sys.maxsize)
     log.addHandler(handler)
     log.propagate = False
     try:
-        yield found
+        yield handler.buffer
     finally:
         log.removeHandler(handler)
 
@@ -71,11 +66,8 @@ class AgentActor:
     def __init__(self, settings: FederatedSettings, first: int, last: int, working_directory: str) -> None:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory
 
-    def start(self, history: Sequence[RoundRecord | ray.ObjectRef], observed: RoundRecord | None = None) -> Placement:
-        """Build the agents with the finished rounds, or references to them, see `Shard.restore`.
-
-        A method, because Ray hides the errors of constructors.
-        """
+    def start(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> Placement:
+        """Build the agents, see `Shard.restore`. A method, because Ray hides the errors of constructors."""
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
         self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
@@ -83,7 +75,7 @@ class AgentActor:
             limit_gpu_memory(self._settings.ray.num_gpus)
         ids = torch.arange(*self._range, device=self._device)
         self._shard = Shard(self._experiment.problem, self._experiment.agents, ids, self._settings.executor.threads)
-        self._shard.restore([r if isinstance(r, RoundRecord) else ray.get(r) for r in history], observed)
+        self._shard.restore(history, observed)
         return self.placement()
 
     def placement(self) -> Placement:
@@ -95,47 +87,42 @@ class AgentActor:
         self._shard.take_seconds()
         with _failures() as failures:
             turn = self._shard.step(t, broadcast, send)
+        said = [(record.getMessage(), getattr(record, "traceback", "")) for record in failures]
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
-        return AgentReport(t, packed(turn.record), self._shard.take_seconds(), failures), sent
+        return AgentReport(t, packed(turn.record), self._shard.take_seconds(), said), sent
 
     def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
         """The part of these agents in the joint vector (P x M) of round t."""
         return self._shard.add_up(t, rows, weights, mechanism)
 
 
-class LedgerActor:
-    """The part of a run's actors that writes the ledger, one process at a time.
+@ray.remote
+class ServerActor:
+    """The server of a run. It alone chooses S_t, adds the noise and writes the ledger, one process at a time.
 
-    A release comes back as three objects, its private numbers separate. Ray puts a large object, such as a broadcast,
-    into memory that every process on the node maps, agents included; a small one goes to the driver alone.
+    A round comes back as three objects, the private diagnostics of a simulation separate. Ray puts a large object, such
+    as a broadcast, into memory that every process on the node maps, agents included; a small one goes to the driver
+    alone.
     """
 
-    def __init__(self, settings: Settings, folder: str, working_directory: str) -> None:
+    def __init__(self, settings: FederatedSettings, folder: str, working_directory: str) -> None:
         self._settings, self._folder, self._working_directory = settings, folder, working_directory
 
-    def _open(self) -> tuple[Any, Checkpoint]:
-        """Build the experiment, and open the ledger."""
+    def start(self) -> Placement:
+        """Open the ledger and build the server on it."""
         enter(self._working_directory, self._settings.executor.threads)
         files = RunFolder(Path(self._folder))
         held = files.hold_ledger()
-        self._experiment, self._ledger = experiment_of(self._settings), Ledger(files.ledger_path, held)
-        return self._experiment, Checkpoint(files.checkpoint_path)
+        self._experiment = federated(experiment_of(self._settings))
+        self._ledger = Ledger(files.ledger_path, held)
+        self._server: Any = self._experiment.server(self._ledger, Checkpoint(files.checkpoint_path))
+        return self.placement()
 
     def placement(self) -> Placement:
         return this_process("cpu")
 
     def spent(self) -> Spent:
         return Spent.of(self._experiment.plan, self._ledger)
-
-
-@ray.remote
-class ServerActor(LedgerActor):
-    """The server of a run. It alone chooses S_t and adds the noise."""
-
-    def start(self) -> Placement:
-        experiment, checkpoint = self._open()
-        self._server = experiment.server(self._ledger, checkpoint)
-        return self.placement()
 
     @ray.method(num_returns=3)
     def round(
@@ -155,23 +142,3 @@ class ServerActor(LedgerActor):
     def round_by_shards(self, t: int, late: Tensor | None, firsts: Sequence[int], shards: Sequence[Any]) -> RoundOutput:
         """One round from the shards' sums over the messages that this server chose."""
         return self._server.round(t, ShardSums(t, firsts, shards), late)
-
-
-@ray.remote
-class CuratorActor(LedgerActor):
-    """The curator of an outsourced run. A repeated call changes nothing and returns the same answer."""
-
-    def start(self) -> Placement:
-        experiment, checkpoint = self._open()
-        self._curator = experiment.curator(self._ledger, checkpoint)
-        return self.placement()
-
-    @ray.method(num_returns=3)
-    def release(self) -> CuratorOutput:
-        return self._curator.release()
-
-    def resume(self, values: Tensor) -> None:
-        self._curator.resume(values)
-
-    def measure(self, t: int, indices: Sequence[int]) -> Measured:
-        return self._curator.measure(t, indices)

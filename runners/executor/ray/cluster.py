@@ -66,11 +66,7 @@ def check_reachable(address: str | None) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """The agent actors of a run.
-
-    ranges: agents [first, last) of each. num_cpus: CPUs of each. tree: the actors add up the chosen agents' messages;
-    otherwise the server gets all messages.
-    """
+    """The agent actors: agents [first, last) and CPUs of each. tree: they add up the chosen agents' messages."""
 
     ranges: list[tuple[int, int]]
     num_cpus: float

@@ -7,7 +7,6 @@ round in progress. All of it follows from settings and seed, so the records are 
 import logging
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -52,7 +51,6 @@ class RayFederation(RayActors):
         self.shards = [
             Actor(f"agents {a}..{b - 1}", AgentActor, options, (worker, a, b, here)) for a, b in self.layout.ranges
         ]
-        self._parts: dict[str, list[Any]] = {}  # of the rounds, by actor, while actors start
         served = (worker, str(folder.path), here)
         self.server = Actor("the server", ServerActor, beside_driver(), served, opens_ledger=True)
         self.has_server = settings.algorithm.server is not None
@@ -108,23 +106,12 @@ class RayFederation(RayActors):
             "num_gpus": self.executor.num_gpus, "tree": self.layout.tree, **self._places(),
         }  # fmt: skip
 
-    def _start(self, actors: Sequence[Actor]) -> None:
-        """Create and start actors. Rounds that are not in memory are read once for all of them."""
-        if not self.done.rounds.in_memory:
-            agents = [actor for actor in actors if actor is not self.server]
-            self._parts = {actor.name: [] for actor in agents}
-            for record in self.done.rounds:
-                for actor in agents:  # the object store has room, on disk at the latest
-                    self._parts[actor.name].append(ray.put(cut(record, torch.arange(*actor.arguments[1:3]))))
-        super()._start(actors)
-        self._parts = {}
-
     def _begin(self, actor: Actor) -> list[Any]:
         """Start an actor; an agent actor gets the finished rounds of its agents."""
         if actor is self.server:
             return [actor.handle.start.remote()]
         ids, observed = torch.arange(*actor.arguments[1:3]), self.done.observed
-        done = self._parts.get(actor.name) or [cut(record, ids) for record in self.done.rounds]
+        done = [cut(record, ids) for record in self.done.rounds]
         if observed is not None and observed.round < len(done):  # it is among the finished rounds by now
             observed = None
         return [actor.handle.start.remote(done, None if observed is None else cut(observed, ids))]

@@ -15,13 +15,12 @@ from dpfbo.federated.mechanism import Mechanism, PartialSum
 class ShardSums:
     """The messages of a round that stay in their shards (`dpfbo.federated.mechanism.Contributions`).
 
-    The order of all additions follows from the chosen agents alone, and not from the time at which anything arrives.
+    The order of all additions follows from the chosen agents alone. firsts: first agent of each shard, ascending.
+    shards: handles of their actors.
 
     Guarantee. The server trusts every shard to clip its agents' messages, and with the knowledge which of them were
     chosen. What the server can check it checks: a shard's sum that is not finite or not P x M counts as zero, with all
     of its messages rejected.
-
-    firsts: first agent of each shard, ascending. shards: handles of their actors.
     """
 
     t: int

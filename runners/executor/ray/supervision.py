@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
@@ -70,7 +70,19 @@ class RayActors(ABC):
     def _begin(self, actor: Actor) -> list[Any]:
         """Start an actor that was just created with all that it needs. The first answer is its Placement."""
 
-    def remove(self) -> None:
+    @abstractmethod
+    def place(self) -> None:
+        """Create and start all actors."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.place()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
         for actor in self.actors:
             actor.kill()
 

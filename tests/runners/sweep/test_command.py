@@ -389,14 +389,14 @@ def test_a_sweep_and_a_plain_run_give_the_same_records(folder, session, here, tm
 
 
 def test_folder_that_another_process_holds(session, here, folder, monkeypatch, tmp_path):
-    from runners.sweep import tune
+    from runners.sweep import attempt
 
     sweep = plan([*BRANIN, "algorithm=ts", f"results_dir={tmp_path}"])
     cfg = OmegaConf.create(sweep.settings[0].config(0))
-    monkeypatch.setattr(tune, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(attempt, "BUSY_SECONDS", 0.1)
     held = sweep.settings[0].trial(0).folder(sweep.folder)
     with held.opened():
-        ended = tune.attempt(cfg, lambda done: None)
+        ended = attempt.attempt(cfg, lambda done: None)
     assert ended == TrialState("running", error="another process is running it")
     assert not (held.path / "failure.json").exists()
-    assert tune.attempt(cfg, lambda done: None).phase == "done"
+    assert attempt.attempt(cfg, lambda done: None).phase == "done"

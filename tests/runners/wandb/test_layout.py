@@ -1,7 +1,7 @@
 """The names of a round's metrics."""
 
 from dpfbo.formats.record_tables import SERVER_SCHEMA
-from dpfbo.formats.round_metrics import QUANTILES, regret_metrics, server_metrics
+from runners.wandb.layout import QUANTILES, regret_metrics, server_metrics
 
 
 def test_regret_has_its_mean_and_quantiles():
