@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from runners import replay
-from runners.compose.composition import Composition, checked, is_complete
+from runners.compose.composition import Composition, checked_settings, is_complete
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import compose_command_line, composing
 from runners.compose.overrides import no_setting, one_sentence, quoted
@@ -39,7 +39,7 @@ def run(cfg: DictConfig) -> None:
 def _run(cfg: DictConfig) -> None:
     check_is_a_run(cfg)
     warn_about_ignored_privacy(cfg)
-    given, settings = checked(cfg)
+    given, settings = checked_settings(cfg)
     ready = finished_before(given, settings, single=True) if is_complete(settings) else None
     if ready is None:
         composition = Composition.of(cfg)

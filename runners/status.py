@@ -39,11 +39,10 @@ class ExperimentStatus:
     states: dict[tuple[str, int], TrialState]
 
     def shown(self) -> RenderableType:
-        rows = progress_table.rows(self.trials, self.states)
-        job, failed = slurm.in_words(self.folder), progress_table.failures(self.trials, self.states)
-        head = f"{self.folder.name}: {progress_table.counts(rows)}" + (f"\n{job}" if job else "")
-        table, footnote = progress_table.table(rows, progress_table.MOST_ROWS), progress_table.footnote(rows)
-        return Group(Text(head), table, Text(footnote), *([] if failed is None else [failed]), Text(""))
+        head = f"{self.folder.name}: {progress_table.counts(progress_table.rows(self.trials, self.states))}"
+        job = slurm.in_words(self.folder)
+        head = f"{head}\n{job}" if job else head
+        return Group(Text(head), progress_table.report(self.trials, self.states), Text(""))
 
     def as_json(self) -> dict[str, Any]:
         counts = {phase: sum(s.phase == phase for s in self.states.values()) for phase in PHASES}

@@ -1,6 +1,7 @@
 """The content of the whole board: the experiments in some folders, and the best configurations of a setting."""
 
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from runners.board.experiment_folder import ExperimentFolder, ReadSetting, exper
 from runners.board.trial_reading import MOST_LETTERS, number, read_object
 from runners.record.best_found import best_in
 
+_SHARE = 5.0  # an answer is used for so many times as long as its reading took
 MOST_ROWS = 200  # best configurations
 
 
@@ -20,15 +22,26 @@ class BoardData:
         self.folders, self.private = list(folders), private
         self._known: dict[Path, ExperimentFolder] = {}
         self._lock = threading.Lock()
+        self._last: tuple[Any, float, dict[str, Any]] = (
+            None,
+            0.0,
+            {},
+        )  # asked, until when it holds, answer
 
     def content(self, drawn: Sequence[str] | None = None, find: str = "", most: int = MOST_DRAWN) -> dict[str, Any]:
         """The content of the page. drawn: `KEY/SETTING` of the curves that are wanted, None for the first ones."""
+        asked, begin = (drawn, find, most), time.monotonic()
         with self._lock:
+            if asked == self._last[0] and begin < self._last[1]:
+                return self._last[2]
             experiments = []
             for folder in self._experiments():
                 own = None if drawn is None else {n.partition("/")[2] for n in drawn if n.startswith(f"{folder.key}/")}
                 experiments.append(experiment_content(folder, self.private, own, find, most))
-            return {"private": self.private, "most_drawn": most, "experiments": experiments}
+            content = {"private": self.private, "most_drawn": most, "experiments": experiments}
+            now = time.monotonic()
+            self._last = asked, now + _SHARE * (now - begin), content
+            return content
 
     def best(self, key: str, name: str) -> dict[str, Any] | None:
         """The best query of every agent of a setting by seed, at most `MOST_ROWS`; None if there is no such experiment.

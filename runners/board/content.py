@@ -148,7 +148,8 @@ def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
     found = [r.curve for r in setting.readings if r.phase in _COUNTED and r.curve is not None]
     if not found:
         return None
-    by_round = pd.concat([pd.DataFrame(curve, dtype=float) for curve in found]).groupby("round")
+    joined = {name: [value for curve in found for value in curve[name]] for name in found[0]}
+    by_round = pd.DataFrame(joined, dtype=float).groupby("round")
     epsilon, metric = by_round["epsilon"].max(), by_round["mean"]
     columns = {"round": epsilon.index.astype(int).tolist(), "epsilon": list(map(_number, epsilon))}
     if visible:

@@ -107,17 +107,17 @@ class ExperimentFolder:
         folder = self.folder_of(trial)
         if trial.setting not in self._limits:
             self._limits[trial.setting] = limits_in_config(folder / "config.yaml")
-        reading = replace(reading, facts=replace(reading.facts, **self._limits[trial.setting]))
+        facts = replace(reading.facts, **self._limits[trial.setting])
         if reading.curve is None or reading.rounds is None or reading.epsilon == math.inf:
-            return reading
+            return replace(reading, facts=facts)
         # epsilon follows from the settings and the number of charges: seeds that agree in both share one file's content
         key = trial.setting, reading.rounds, reading.epsilon, reading.n_charges
         if key not in self._epsilons:
             try:
                 self._epsilons[key] = epsilon_curve(folder / "server.parquet", reading.rounds, reading.n_charges)
             except UnreadableFile as error:
-                return replace(reading, fault=str(error))
-        return replace(reading, curve={**reading.curve, "epsilon": self._epsilons[key]})
+                return replace(reading, facts=facts, fault=str(error))
+        return replace(reading, facts=facts, curve={**reading.curve, "epsilon": self._epsilons[key]})
 
 
 def experiments_in(path: Path) -> list[Path]:

@@ -40,7 +40,7 @@ class Composition:
         Raises ValueError for a bad setting, one sentence with its key, MissingData without a data file, and
         UnsupportedEvent for a mechanism that an accountant cannot analyse.
         """
-        given, settings = checked(cfg)
+        given, settings = checked_settings(cfg)
         problem, node = problem_of(settings.problem), settings.problem.node
         found = {key: problem.found for key in node if node[key] == "auto" and hasattr(problem, "found")}
         settings = replace(settings, problem=replace(settings.problem, node={**node, **found}))
@@ -108,10 +108,10 @@ def federated(experiment: Experiment) -> FederatedExperiment:
 
 def problem_in(cfg: DictConfig) -> Problem:
     """The problem alone of a composed configuration; see `Composition.of`."""
-    return problem_of(checked(cfg)[1].problem)
+    return problem_of(checked_settings(cfg)[1].problem)
 
 
-def checked(cfg: DictConfig) -> tuple[DictConfig, Settings]:
+def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
     """The configuration with the content of the file that `problem.space` may name, and its settings."""
     for name in ("problem", "algorithm", "privacy"):
         if name in cfg and not OmegaConf.is_dict(cfg.get(name)):

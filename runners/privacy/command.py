@@ -120,7 +120,10 @@ def plot(args: argparse.Namespace) -> Answer:
         raise ValueError(f"--out must be where a file can be written, got {str(out)!r}: {error.strerror}") from error
     panels, facts = curves.panels(run), run.answer()
     files = [str(path) for path in curves.draw(panels, run, facts["relation"], out)]
-    return Answer({"files": files, "panels": [panel.as_json() for panel in panels], **facts}, files)
+    numbers = {
+        name: json.loads(epsilon.to_json(orient="split", double_precision=15)) for name, epsilon in panels.items()
+    }
+    return Answer({"files": files, "panels": numbers, **facts}, files)
 
 
 def ledger(args: argparse.Namespace) -> Answer:
@@ -144,16 +147,16 @@ def ledger(args: argparse.Namespace) -> Answer:
     return Answer(facts, [words, by_accountant(facts), *caption(facts), *note])
 
 
-def _each_ledger(paths: Sequence[Path], outcome_of: Callable[[Path], dict[str, Any]]) -> Answer:
-    """The outcome for each ledger; the exit code is 1 if one of them is refused."""
-    facts, code = [], 0
+def _each_ledger(paths: Sequence[Path], sentence_on: Callable[[Path], str]) -> Answer:
+    """A sentence on each ledger; the exit code is 1 if one of them is refused."""
+    said, code = [], 0
     for path in paths:
         try:
-            facts.append(outcome_of(path))
+            said.append(sentence_on(path))
         except (LedgerError, OSError) as error:
             say_error(str(error))
             code = 1
-    return Answer(facts, [one["words"] for one in facts], code)
+    return Answer(said, said, code)
 
 
 def projection(args: argparse.Namespace) -> Answer:

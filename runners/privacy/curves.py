@@ -2,13 +2,12 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from dpfbo import checks
 from dpfbo.formats.files import replace_file
@@ -16,9 +15,6 @@ from dpfbo.formats.words import delta_in_symbols
 from dpfbo.privacy.accounting.calibrate import LARGEST_NOISE, SMALLEST_NOISE
 from runners.privacy.planner import PlannedRun
 from runners.record import look
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SIZE, DPI = (10.4, 4.3), 200  # inches, pixels an inch
 POINTS = 11  # of a panel, on either side of the given value
@@ -28,20 +24,6 @@ LOOKS = {  # of accountants: no green or red, which would praise or warn, and no
 }  # fmt: skip
 LABELS = {"z": "noise multiplier z", "q": "sampling probability q", "rounds": "rounds T"}
 _LOOK = {**look.LOOK, "legend.frameon": False, "pdf.fonttype": 42}
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Epsilon of plans that differ in one setting. epsilon: by accountant, one number a value; may be inf."""
-
-    name: str
-    given: float
-    values: list[float]
-    epsilon: dict[str, list[float]]
-
-    def as_json(self) -> dict[str, Any]:
-        finite = {name: [v if math.isfinite(v) else None for v in vs] for name, vs in self.epsilon.items()}
-        return {"against": self.name, "given": self.given, "values": self.values, "epsilon": finite}
 
 
 def grids(run: PlannedRun) -> dict[str, list[float]]:
@@ -59,37 +41,48 @@ def grids(run: PlannedRun) -> dict[str, list[float]]:
     return found
 
 
-def panels(run: PlannedRun) -> list[Panel]:
-    """Epsilon along each grid."""
+def panels(run: PlannedRun) -> dict[str, pd.DataFrame]:
+    """Epsilon along each grid: a row for each value of the setting, a column for each accountant; may be inf."""
     plan = run.plan()
     by = {name: accountant for name, accountant in plan.accountants.items() if not accountant.approximation}
-    found = []
+    found = {}
     for setting, values in grids(run).items():
-        panel = Panel(setting, getattr(run, setting), values, {name: [] for name in by})
-        for value in values:
-            events = replace(run, **{setting: value}).events()  # type: ignore[arg-type]
-            for name, accountant in by.items():
-                panel.epsilon[name].append(accountant.epsilon(events, plan.delta))
-        found.append(panel)
+        events = [replace(run, **{setting: value}).events() for value in values]  # type: ignore[arg-type]
+        epsilons = {name: [accountant.epsilon(e, plan.delta) for e in events] for name, accountant in by.items()}
+        found[setting] = pd.DataFrame(epsilons, index=values)
     return found
 
 
-def draw(data: Sequence[Panel], run: PlannedRun, relation: str, out: Path) -> list[Path]:
+def draw(data: dict[str, pd.DataFrame], run: PlannedRun, relation: str, out: Path) -> list[Path]:
     """Write the picture as PNG and PDF, each whole or not at all; returns both paths. out: with or without a suffix."""
     # imported here, because no other command needs matplotlib; without pyplot, which may need a display
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
-    settings = {"z": f"z = {run.z:g}", "q": f"q = {run.q:g}", "rounds": f"T = {run.rounds}"}
     with rc_context(_LOOK):
         figure = Figure(figsize=SIZE)
         FigureCanvasAgg(figure)
         axes = figure.subplots(1, len(data), sharey=True)
         figure.subplots_adjust(left=0.065, right=0.985, top=0.86, bottom=0.235, wspace=0.08)
-        for axis, panel in zip(axes, data, strict=True):
-            _draw_panel(axis, panel)
-            axis.set_title(", ".join(text for name, text in settings.items() if name != panel.name), fontsize=10)
+        for axis, (setting, epsilon) in zip(axes, data.items(), strict=True):
+            given = getattr(run, setting)
+            axis.axvline(given, color="#888888", linestyle=":", linewidth=1.2)
+            for name, values in epsilon.where((epsilon > 0) & (epsilon < math.inf)).items():
+                colour, line, marker = LOOKS[str(name)]
+                axis.plot(
+                    values, label=f"{name}: ε = {values[given]:.4g}", color=colour, linestyle=line, marker=marker,
+                    markevery=[values.index.get_loc(given)], markersize=5,
+                )  # fmt: skip
+            axis.set_xlabel(LABELS[setting])
+            others = (text for name, text in _settings(run).items() if name != setting)
+            axis.set_title(", ".join(others), fontsize=10)
+            if setting != "rounds":
+                axis.set_xscale("log")
+                axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axis.xaxis.set_major_formatter("{x:g}")
+                axis.xaxis.set_minor_formatter(NullFormatter())
         axes[0].set_yscale("log")
         axes[0].yaxis.set_major_formatter("{x:g}")
         axes[0].set_ylabel("privacy loss ε")
@@ -103,30 +96,15 @@ def draw(data: Sequence[Panel], run: PlannedRun, relation: str, out: Path) -> li
     return paths
 
 
-def _draw_panel(axis: "Axes", panel: Panel) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axis.axvline(panel.given, color="#888888", linestyle=":", linewidth=1.2)
-    at = panel.values.index(panel.given)
-    for name, values in panel.epsilon.items():
-        colour, line, marker = LOOKS[name]
-        axis.plot(
-            panel.values, [v if 0 < v < math.inf else math.nan for v in values], label=f"{name}: ε = {values[at]:.4g}",
-            color=colour, linestyle=line, marker=marker, markevery=[at], markersize=5,
-        )  # fmt: skip
-    axis.set_xlabel(LABELS[panel.name])
-    if panel.name != "rounds":
-        axis.set_xscale("log")
-        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.xaxis.set_major_formatter("{x:g}")
-        axis.xaxis.set_minor_formatter(NullFormatter())
+def _settings(run: PlannedRun) -> dict[str, str]:
+    return {"z": f"z = {run.z:g}", "q": f"q = {run.q:g}", "rounds": f"T = {run.rounds}"}
 
 
 def caption(run: PlannedRun, relation: str) -> str:
     """The setting, delta and relation of the drawn epsilons, and what epsilon covers."""
     sampling = "Poisson sampling" if run.sampling == "poisson" else "subsets of fixed size"
     return (
-        f"Dotted, and in the legend: z = {run.z:g}, q = {run.q:g}, T = {run.rounds}. "
+        f"Dotted, and in the legend: {', '.join(_settings(run).values())}. "
         f"N = {run.agents} agents, {delta_in_symbols(run.plan().delta)}, relation {relation}, user level, {sampling}. "
         "ε covers all broadcasts of one run, not the choice of q, z or T by comparing runs on the same private data."
     )

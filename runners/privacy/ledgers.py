@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from dpfbo.privacy.ledger_repair import RepairedLedger
 from dpfbo.privacy.plan import PrivacyPlan, analysing
 from runners.identity.finished import check_ledger
 from runners.privacy.report import facts
-from runners.record.run_folder import ResultsError, RunFolder
+from runners.record.run_folder import ResultsError, RunFolder, read_object
 
 LEDGER = "ledger.jsonl"
 NO_RELATION = "none of tables (messages of agents, or a release without a claim)"
@@ -109,8 +108,8 @@ def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: floa
     return PrivacyPlan(events, delta, able, next(iter(able)), COVERS)
 
 
-def verified(path: Path) -> dict[str, Any]:
-    """Check a ledger by its own lines and by the records beside it; returns facts about it, in `words` as a sentence.
+def verified(path: Path) -> str:
+    """Check a ledger by its own lines and by the records beside it; returns a sentence about a whole one.
 
     Records are a checkpoint, summaries and server.parquet of a run, and the journal of a server. Raises LedgerError for
     a ledger that is not whole, or lacks a broadcast that a record tells of.
@@ -125,21 +124,14 @@ def verified(path: Path) -> dict[str, Any]:
         covers = f"it covers {ledger.covers.words}"
     else:
         covers = "it is unbound: no line says which run it is of" if ledger.charges else "it covers nothing yet"
-    words = f"is whole: {len(ledger.charges)} charges; no line was edited, moved or removed from the middle; {covers}"
-    return _described(path, ledger, words)
-
-
-def _described(path: Path, ledger: Ledger, words: str) -> dict[str, Any]:
-    """Facts about a whole ledger. words: the sentence about it, after its name."""
-    covers = None if ledger.covers is None else asdict(ledger.covers)
-    return {"path": str(path), "charges": len(ledger.charges), "words": f"ledger {path} {words}", "covers": covers}
+    whole = f"ledger {path} is whole: {len(ledger.charges)} charges"
+    return f"{whole}; no line was edited, moved or removed from the middle; {covers}"
 
 
 def _check_records(path: Path, ledger: Ledger) -> None:
     """Raise LedgerError or ResultsError if a record in the ledger's folder tells of a broadcast that it lacks."""
-    folder, summary = RunFolder(path.parent), dict[str, Any]()
-    with suppress(*_UNREADABLE):
-        summary = dict(json.loads(read_plain(folder.path / "summary.json", MOST_RECORD)))
+    folder = RunFolder(path.parent)
+    summary = read_object(folder.path / "summary.json") or {}
     check_ledger(folder, len(ledger.charges), summary.get("rng", "seeded") == "seeded")
     if ledger.covers is not None and ledger.covers.seed not in (None, summary.get("seed", ledger.covers.seed)):
         raise LedgerError(
@@ -166,36 +158,14 @@ def _broadcasts(folder: Path) -> Iterator[tuple[str, list[int]]]:
         yield "coordinator.jsonl", [event["round"] for event in sent if event["sigma"] is not None]
 
 
-def repaired(path: Path) -> dict[str, Any]:
-    """Put a whole ledger in the place of a damaged one, which is kept beside it under a new name; returns facts.
+def repaired(path: Path) -> str:
+    """Put a whole ledger in the place of a damaged one, which is kept beside it under a new name; returns a sentence.
 
     The charges and their costs are those of `dpfbo.privacy.ledger_repair`. A whole ledger stays as it is. Raises
-    LedgerError if no intact line says what the damaged ones cost, or a run is writing to the ledger.
+    LedgerError if no intact line says what the damaged ones cost, or a run or a server is writing to the ledger.
     """
     if not path.is_file():
         raise LedgerError(f"ledger {path} is not there, or no file")
-    with _kept_from_runs(path):
-        with ledger_file.opened(path) as file:
-            content = file.read()
-        try:
-            whole = ledger_repair.repaired(content)
-        except LineFault as fault:
-            raise LedgerError(f"ledger {path} {fault}") from fault
-        if whole is None:
-            ledger = Ledger(path)
-            return _described(path, ledger, f"is whole, {len(ledger.charges)} charges: nothing to repair")
-        mode, k = path.stat().st_mode & 0o777, 1
-        while (aside := path.with_name(f"{path.stem}.damaged-{k}{path.suffix}")).exists():
-            k += 1
-        replace_file(aside, lambda new: new.write(content), mode=mode)
-        replace_file(path, lambda new: new.write(whole.content), mode=mode)
-    words = f"is repaired, {len(whole.charges)} charges; {'; '.join(_changes(whole))}; the damaged one is {aside.name}"
-    return _described(path, Ledger(path), words)
-
-
-@contextmanager
-def _kept_from_runs(path: Path) -> Iterator[None]:
-    """Keep runs from writing to the ledger within this block. Raises LedgerError if one is writing to it."""
     try:
         lock = locked_file(path, 0)
     except BlockingIOError as error:
@@ -203,7 +173,21 @@ def _kept_from_runs(path: Path) -> Iterator[None]:
     with lock:
         if RunFolder(path.parent).busy():
             raise LedgerError(f"a run is writing to ledger {path}: wait for it")
-        yield
+        with ledger_file.opened(path) as file:
+            content = file.read()
+        try:
+            whole = ledger_repair.repaired(content)
+        except LineFault as fault:
+            raise LedgerError(f"ledger {path} {fault}") from fault
+        if whole is None:
+            return f"ledger {path} is whole, {len(Ledger(path).charges)} charges: nothing to repair"
+        mode, k = path.stat().st_mode & 0o777, 1
+        while (aside := path.with_name(f"{path.stem}.damaged-{k}{path.suffix}")).exists():
+            k += 1
+        replace_file(aside, lambda new: new.write(content), mode=mode)
+        replace_file(path, lambda new: new.write(whole.content), mode=mode)
+    words = f"ledger {path} is repaired, {len(whole.charges)} charges"
+    return f"{words}; {'; '.join(_changes(whole))}; the damaged one is {aside.name}"
 
 
 def _changes(whole: RepairedLedger) -> list[str]:

@@ -101,11 +101,12 @@ def _sweep(args: argparse.Namespace) -> int:
         print(json.dumps(content if len(content) > 1 else content[0], indent=1))
     else:
         for sweep, states in zip(sweeps, after, strict=True):
-            (preview.show if args.dry_run else _conclude)(sweep, states, out)
-        if args.dry_run and len(sweeps) > 1:
-            out.print(f"together, without what they share: {len(known)} trials, {n_to_run} to run")
-        elif not args.dry_run:
-            out.print(f"{time.monotonic() - begin:.0f} s")
+            trials = [trial for _, trial in sweep.trials]
+            out.print(preview.report(sweep, states) if args.dry_run else progress_table.report(trials, states))
+            counts = "" if args.dry_run else f"{progress_table.counts(progress_table.rows(trials, states))}; "
+            out.print(f"{counts}results: {sweep.folder}", soft_wrap=True)
+        together = f"together, without what they share: {len(known)} trials, {n_to_run} to run"
+        out.print(together if args.dry_run else f"{time.monotonic() - begin:.0f} s")
     return 0 if args.dry_run else int(any(s.phase != "done" for states in after for s in states.values()))
 
 
@@ -187,17 +188,6 @@ def _shown(table: progress_table.ProgressTable, console: Console) -> Iterator[No
     with Live(table, console=console, refresh_per_second=4) as live:
         yield
         live.transient = True
-
-
-def _conclude(sweep: SweepPlan, states: States, console: Console) -> None:
-    """Print the final table and the failed trials."""
-    trials = [trial for _, trial in sweep.trials]
-    rows = progress_table.rows(trials, states)
-    console.print(progress_table.table(rows, progress_table.MOST_ROWS))
-    console.print(progress_table.footnote(rows))
-    if (failed := progress_table.failures(trials, states)) is not None:
-        console.print(failed)
-    console.print(f"{progress_table.counts(rows)}; results: {sweep.folder}", soft_wrap=True)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -52,7 +52,6 @@ class PlannedSetting:
     cfg: DictConfig
     rounds: int
     metric: str
-    accountant: str
     delta: float
     relation: str
     epsilon: dict[str, float | None]
@@ -88,12 +87,12 @@ class SweepOptions:
     def __post_init__(self) -> None:
         if self.max_concurrent is not None:
             checks.integer("sweep.max_concurrent", self.max_concurrent, minimum=1)
-        checks.non_negative("sweep.cpus_per_trial", self.cpus_per_trial)
-        checks.non_negative("sweep.gpus_per_trial", self.gpus_per_trial)
-        for name, count in (("cpus", self.cpus_per_trial), ("gpus", self.gpus_per_trial)):
-            if count > 1 and not float(count).is_integer():
-                raise ValueError(f"sweep.{name}_per_trial above 1 must be a whole number, got {count!r}")
         checks.integer("sweep.max_retries", self.max_retries, minimum=0)
+        for name in ("sweep.cpus_per_trial", "sweep.gpus_per_trial"):
+            count = getattr(self, name.removeprefix("sweep."))
+            checks.non_negative(name, count)
+            if count > 1 and not float(count).is_integer():
+                raise ValueError(f"{name} above 1 must be a whole number, got {count!r}")
         checks.one_of("sweep.retry_failed", self.retry_failed, (True, False))
         checks.one_of("sweep.alone", self.alone, (True, False))
         if not isinstance(self.address, str | None):
@@ -211,8 +210,7 @@ def _checked(composition: Composition, name: str) -> PlannedSetting:
     experiment = composition.experiment
     return PlannedSetting(
         "", (), name, composition.given, experiment.rounds, experiment.problem.metric,
-        experiment.settings.privacy.accountant, experiment.plan.delta, experiment.plan.relation,
-        experiment.plan.totals(), experiment.plan.approximations,
+        experiment.plan.delta, experiment.plan.relation, experiment.plan.totals(), experiment.plan.approximations,
     )  # fmt: skip
 
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from rich.console import Console
+from rich.console import Group
 from rich.table import Table
 
-from dpfbo.formats.words import delta_in_words, epsilon_in_words, neighbours
+from dpfbo.formats.words import epsilon_in_words, large_delta, neighbours
 from runners.sweep.plan import PlannedSetting, SweepPlan
 from runners.sweep.progress_table import MOST_ROWS
 from runners.sweep.shared_runs import States
@@ -17,31 +17,30 @@ def is_to_run(sweep: SweepPlan, known: TrialState) -> bool:
     return known.phase != "done" and (known.phase != "failed" or sweep.options.retry_failed)
 
 
-def show(sweep: SweepPlan, states: States, console: Console) -> None:
-    """Print the settings of a sweep with their predicted epsilon, and the number of trials to run."""
+def report(sweep: SweepPlan, states: States) -> Group:
+    """The settings of a sweep with their predicted epsilon, and the number of trials to run."""
     accountants = list(dict.fromkeys(name for setting in sweep.settings for name in setting.epsilon))
     rough = {name for setting in sweep.settings for name in setting.approximations}
-    one_delta = len({setting.delta for setting in sweep.settings}) == 1
     table = Table()
     for name in ("setting", "seeds"):
         table.add_column(name, overflow="fold", min_width=12)
-    names = ("T", *(f"epsilon\n{name}{' (≈)' * (name in rough)}" for name in accountants))
-    for name in names if one_delta else (*names, "delta"):
+    for name in ("T", *(f"epsilon\n{name}{' (≈)' * (name in rough)}" for name in accountants), "delta"):
         table.add_column(name, justify="right", no_wrap=True)
     for setting in sweep.settings[:MOST_ROWS]:
         known = setting.epsilon
         epsilons = [epsilon_in_words(known[name]) if name in known else "–" for name in accountants]
-        cells = [setting.label, _seeds_by_state(sweep, setting, states), str(setting.rounds), *epsilons]
-        table.add_row(*cells, *([] if one_delta else [f"{setting.delta:.3g}"]))
+        cells = (setting.label, _seeds_by_state(sweep, setting, states), str(setting.rounds))
+        table.add_row(*cells, *epsilons, f"{setting.delta:.3g}")
     if len(sweep.settings) > MOST_ROWS:
         table.caption = f"and {len(sweep.settings) - MOST_ROWS} more settings; --json has all"
-    console.print(table)
-    at = f"at {delta_in_words(sweep.settings[0].delta)}, " if one_delta else ""
     relations = " or ".join(dict.fromkeys(neighbours(s.relation) for s in sweep.settings if s.relation)) or "none"
-    console.print(f"epsilon: predicted of one run of T rounds, {at}{relations}; several runs add up")
+    large = large_delta(setting.delta for setting in sweep.settings)
     to_run = sum(is_to_run(sweep, state) for state in states.values())
-    console.print(f"{len(sweep.settings)} settings x {len(sweep.seeds)} seeds = {len(states)} trials, {to_run} to run")
-    console.print(f"results: {sweep.folder}", soft_wrap=True)
+    return Group(
+        table,
+        f"epsilon: predicted of one run of T rounds, {relations}, at delta{large}; several runs add up",
+        f"{len(sweep.settings)} settings x {len(sweep.seeds)} seeds = {len(states)} trials, {to_run} to run",
+    )
 
 
 def _seeds_by_state(sweep: SweepPlan, setting: PlannedSetting, states: States) -> str:

@@ -1,12 +1,11 @@
 """The table of a sweep on the terminal: a row for each setting, with the progress and results of its seeds."""
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -15,8 +14,6 @@ from dpfbo.formats.words import METHODS, delta_in_words, epsilon_in_words, neigh
 from runners.sweep.trials import PHASES, Phase, Trial, TrialState
 
 MOST_ROWS, MOST_FAILURES = 60, 20  # settings, and failed trials, in a table that is printed once
-_MANY = 200  # trials of which each gets a line as it ends; of more only some do
-_LINE_SECONDS = 5.0  # between two such lines
 
 _UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
 _ENDED: tuple[Phase, ...] = ("done", "failed")
@@ -31,14 +28,6 @@ class Row:
 
     def of(self, phase: Phase) -> list[TrialState]:
         return [state for state in self.states if state.phase == phase]
-
-    @property
-    def label(self) -> str:
-        return self.trials[0].label
-
-    @property
-    def metric(self) -> str | None:
-        return self.trials[0].metric
 
     def mean(self) -> str:
         """Final mean over the finished seeds ± its standard error; in brackets, so far, while none is finished."""
@@ -85,9 +74,9 @@ def rows(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) 
     return [Row(tuple(group), tuple(states[trial.key] for trial in group)) for group in by_setting.values()]
 
 
-def table(rows: Sequence[Row], height: int | None = None) -> Table:
-    """A row for each setting. height: the largest number of rows, running ones first; None for all."""
-    metrics = {row.metric for row in rows if row.metric}
+def table(rows: Sequence[Row]) -> Table:
+    """A row for each of the first settings."""
+    metrics = {row.trials[0].metric for row in rows if row.trials[0].metric}
     phases = {state.phase for row in rows for state in row.states}
     spread = next((s.quantiles for row in rows for s in row.states if s.quantiles), None)
     columns = {
@@ -99,14 +88,14 @@ def table(rows: Sequence[Row], height: int | None = None) -> Table:
         "epsilon": Row.epsilon,
     }
     shown = {name: cell for name, cell in columns.items() if cell is not None}
-    result, kept = Table(), list(rows) if height is None else _most_active(rows, height)
+    result = Table()
     result.add_column("setting", overflow="fold", min_width=12)
     for name in shown:
         result.add_column(name, justify="right", style="red" if name == "failed" else None)
-    for row in kept:
-        result.add_row(row.label, *(cell(row) for cell in shown.values()))
-    if len(kept) < len(rows):
-        result.caption = f"and {len(rows) - len(kept)} more settings; --json has all"
+    for row in rows[:MOST_ROWS]:
+        result.add_row(row.trials[0].label, *(cell(row) for cell in shown.values()))
+    if len(rows) > MOST_ROWS:
+        result.caption = f"and {len(rows) - MOST_ROWS} more settings; --json has all"
     return result
 
 
@@ -146,12 +135,17 @@ def failures(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialStat
     return result if failed else None
 
 
+def report(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> Group:
+    """The table with its footnote, and the failed trials."""
+    shown, failed = rows(trials, states), failures(trials, states)
+    return Group(table(shown), Text(footnote(shown)), *([] if failed is None else [failed]))
+
+
 class ProgressTable:
     """The states of a sweep's trials while it runs: a live table, or a line for each trial that ends."""
 
     def __init__(self, trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState], console: Console) -> None:
-        self.trials, self.states = list(trials), dict(states)
-        self._console, self._line_at = console, -_LINE_SECONDS
+        self.trials, self.states, self._console = list(trials), dict(states), console
         self._ended = sum(state.phase in _ENDED for state in states.values())
         columns = (BarColumn(60), TimeElapsedColumn(), TextColumn("elapsed, left"), TimeRemainingColumn())
         self._bar = Progress(*columns, console=console, speed_estimate_period=3600.0)
@@ -163,34 +157,20 @@ class ProgressTable:
         self._ended += (state.phase in _ENDED) - (self.states[trial.key].phase in _ENDED)
         self.states[trial.key] = state
         if state.phase in _ENDED and not self._console.is_terminal:
-            self._print_line(trial, state)
-
-    def _print_line(self, trial: Trial, state: TrialState) -> None:
-        """A line for every trial of few; for one of many if the last line is some seconds old, or it is the last."""
-        due = time.monotonic() >= self._line_at + _LINE_SECONDS
-        if len(self.trials) > _MANY and not due and self._ended < len(self.trials):
-            return
-        self._line_at = time.monotonic()
-        reached = f"{trial.metric} {state.mean or 0:.4f}, epsilon {epsilon_in_words(state.epsilon)}"
-        what = reached if state.phase == "done" else f"failed: {state.error}"
-        line = f"{self._ended}/{len(self.trials)} {trial.label}, seed {trial.seed}: {what}"
-        self._console.print(Text(line), soft_wrap=True)
+            reached = f"{trial.metric} {state.mean or 0:.4f}, epsilon {epsilon_in_words(state.epsilon)}"
+            what = reached if state.phase == "done" else f"failed: {state.error}"
+            line = f"{self._ended}/{len(self.trials)} {trial.label}, seed {trial.seed}: {what}"
+            self._console.print(Text(line), soft_wrap=True)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = rows(self.trials, self.states)
-        yield table(shown, max(1, console.height - 10))
-        yield Text(footnote(shown), style="dim")
-        yield Text(counts(shown))
         self._bar.update(self._task, completed=self._rounds_done())
+        yield Text(counts(shown))
         yield self._bar.get_renderable()
+        yield table(sorted(shown, key=lambda row: not row.of("running")))  # a terminal may be too low for all
+        yield Text(footnote(shown), style="dim")
 
     def _rounds_done(self) -> int:
         """Rounds of all trials that need not run any more."""
         states = ((trial, self.states[trial.key]) for trial in self.trials)
         return sum((trial.rounds or 1) if state.phase in _ENDED else (state.round or 0) for trial, state in states)
-
-
-def _most_active(rows: Sequence[Row], height: int) -> list[Row]:
-    """At most `height` rows in their order; those with running trials are kept first, then unfinished ones."""
-    order = sorted(range(len(rows)), key=lambda i: (not rows[i].of("running"), not rows[i].of("waiting"), i))
-    return [rows[i] for i in sorted(order[:height])]

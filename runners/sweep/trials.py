@@ -13,10 +13,11 @@ import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from dpfbo.formats.files import replace_file
+from dpfbo.formats.files import replace_text
 from runners.identity.places import labelled_folders, trial_folder
 from runners.record.run_folder import ResultsError, RunFolder, read_object
 
@@ -132,7 +133,7 @@ def record_failure(folder: RunFolder, error: str, traceback: str) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     record = {"error": error, "traceback": traceback, "time": now, "host": socket.gethostname()}
     folder.path.mkdir(parents=True, exist_ok=True)
-    replace_file(folder.path / FAILURE, lambda f: f.write(_encoded(record)), mode=0o600)  # it may quote private points
+    replace_text(folder.path / FAILURE, json.dumps(record, indent=1) + "\n", mode=0o600)  # it may quote private points
 
 
 def record_preemption(folder: RunFolder, reason: str) -> None:
@@ -159,7 +160,7 @@ def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
     content = {"experiment": experiment.name, "trials": [asdict(trial) for trial in merged.values()]}
     try:
         experiment.mkdir(parents=True, exist_ok=True)
-        replace_file(experiment / PLAN, lambda f: f.write(_encoded(content)))
+        replace_text(experiment / PLAN, json.dumps(content, indent=1) + "\n")
     except OSError as error:
         raise ResultsError(f"results folder {experiment} cannot be written: {error.strerror}") from error
 
@@ -206,13 +207,9 @@ def known_trials(experiment: Path) -> list[Trial]:
 
 def seeds_in_words(seeds: Sequence[int]) -> str:
     """Seeds in short: `0..4, 7`."""
-    runs: list[list[int]] = []
-    for seed in sorted(seeds):
-        if runs and seed == runs[-1][-1] + 1:
-            runs[-1].append(seed)
-        else:
-            runs.append([seed])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs)
+    runs = groupby(enumerate(sorted(seeds)), key=lambda pair: pair[1] - pair[0])  # equal within consecutive seeds
+    ends = [(run[0][1], run[-1][1]) for run in (list(group) for _, group in runs)]
+    return ", ".join(str(first) if first == last else f"{first}..{last}" for first, last in ends)
 
 
 def holds_a_run(folder: Path) -> bool:
@@ -233,7 +230,3 @@ def _found(folder: Path) -> Trial:
 
 def _or_inf(epsilon: float | None) -> float:
     return math.inf if epsilon is None else epsilon
-
-
-def _encoded(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, indent=1, allow_nan=False).encode() + b"\n"

@@ -21,7 +21,7 @@ from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.privacy.ledger_lines import START, chained, entries_of, entry_of
 from dpfbo.problems.custom import EvaluationError
 from runners import recorded_run, run
-from runners.compose.composition import checked
+from runners.compose.composition import checked_settings
 from runners.record.run_folder import RunFolder
 from runners.recorded_run import finished_before, run_configuration
 from tests.helpers.compose import compose
@@ -541,9 +541,9 @@ def test_killed_after_its_summary_was_written(tmp_path, monkeypatch, step):
     folder = folder_of(cfg)
     assert (folder / "progress.json").exists() == (step == "tidy")
     assert (folder / ".checkpoint").exists() == (step == "removal")
-    assert finished_before(*checked(cfg)) is None
+    assert finished_before(*checked_settings(cfg)) is None
     run_configuration(cfg)
-    assert finished_before(*checked(cfg)) is not None
+    assert finished_before(*checked_settings(cfg)) is not None
     assert differences(records(folder), expected("synthetic")) == []
 
 

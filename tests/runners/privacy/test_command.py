@@ -130,15 +130,14 @@ class TestPlot:
         assert (tmp_path / "new" / "mine.png").read_bytes()[:4] == b"\x89PNG"
         assert (tmp_path / "new" / "mine.pdf").read_bytes()[:4] == b"%PDF"
         assert len(list((tmp_path / "new").iterdir())) == 2
-        z, q, rounds = got["panels"]
-        assert [panel["against"] for panel in got["panels"]] == ["z", "q", "rounds"]
-        for panel, falls in ((z, True), (q, False), (rounds, False)):
-            assert set(panel["epsilon"]) == {"moments", "rdp", "pld"}
-            assert panel["values"] == sorted(panel["values"])
-            at = panel["values"].index(panel["given"])
-            for name, values in panel["epsilon"].items():
-                assert values[at] == pytest.approx(got["epsilon"][name])
-                assert values == sorted(values, reverse=falls)
+        assert list(got["panels"]) == ["z", "q", "rounds"]
+        for name, panel in got["panels"].items():
+            assert panel["columns"] == ["moments", "rdp", "pld"]
+            assert panel["index"] == sorted(panel["index"])
+            at = panel["index"].index({"z": 2, "q": 0.5, "rounds": 3}[name])
+            for accountant, values in zip(panel["columns"], zip(*panel["data"], strict=True), strict=True):
+                assert values[at] == pytest.approx(got["epsilon"][accountant])
+                assert list(values) == sorted(values, reverse=name == "z")
 
     def test_picture_says_what_it_shows(self, monkeypatch, tmp_path):
         plan = PlannedRun(20, 3, 0.5, 2.0)

@@ -36,7 +36,7 @@ class TestVerify:
             whole = f"ledger {path} is whole: 5 charges; no line was edited, moved or removed from the middle; "
             assert out == f"{whole}it is unbound: no line says which run it is of\n"
         (answer,) = json.loads(call(capsys, path, "--verify", "--json")[1])
-        assert (answer["charges"], answer["covers"]) == (5, None)
+        assert f"{answer}\n" == out
 
     def test_lines_without_a_chain_are_refused_in_one_sentence(self, capsys, tmp_path):
         path = tmp_path / "ledger.jsonl"
@@ -52,8 +52,6 @@ class TestVerify:
         ledger.bind(LedgerCoverage("{mine}", 3, "generated", "zero-out"))
         words = "it covers setting {mine}, seed 3, data generated, relation zero-out"
         assert call(capsys, ledger.path, "--verify")[1].endswith(f"; {words}\n")
-        (answer,) = json.loads(call(capsys, ledger.path, "--verify", "--json")[1])
-        assert answer["covers"] == vars(ledger.covers)
 
     def test_an_edited_one_is_refused_beside_whole_ones(self, capsys, tmp_path):
         whole, bad = charged(tmp_path / "a.jsonl"), charged(tmp_path / "b.jsonl")
