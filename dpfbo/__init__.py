@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from dpfbo.protocol.wire import WireError
     from dpfbo.rng import Streams
     from dpfbo.run_result import Round
+    from dpfbo.space.axes import Categorical, Float, Integer, Ordinal
     from dpfbo.space.domain import Box, Grid
-    from dpfbo.space.parameters import Categorical, Fixed, Float, Integer, Ordinal, Space
+    from dpfbo.space.parameters import Fixed, Space
     from dpfbo.study.algorithm import Algorithm, Preset, algorithm_named
     from dpfbo.study.create import create_study, optimize, run_study
     from dpfbo.study.optimization import Best, Optimization

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from dpfbo.formats.checkpoint_file import SAME_POINTS
-from dpfbo.space.parameters import Float, Space
+from dpfbo.space.axes import Float
+from dpfbo.space.parameters import Space
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from dpfbo.extras import needing
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.release import Diagnostics
 from dpfbo.records import RoundRecord, ServerRecord, parameter_columns, query_columns
-from dpfbo.space.parameters import Categorical, Ordinal, Space
+from dpfbo.space.axes import Categorical, Ordinal
+from dpfbo.space.parameters import Space
 
 with needing("run", "a table of records"):
     import pyarrow as pa

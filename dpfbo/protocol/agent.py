@@ -257,10 +257,12 @@ class Agent:
                 self._observe([asked.u], [asked.y])
             elif len(initial) == self.study.n_init and not any(a.pending for a in initial):
                 self._observe([a.u for a in initial], [a.y for a in initial])  # together, in the order of the design
-            self._tell(asked.u, asked.y)
+            if asked.y is not None:
+                self._told.append((asked.u, asked.y))
         elif kind == "found":
             self._observe([event["u"]], [event["y"]])
-            self._tell(event["u"], event["y"])
+            if event["y"] is not None:
+                self._told.append((event["u"], event["y"]))
         elif kind == "message":
             self._messages.add(event["round"])
         elif kind == "receive":
@@ -276,10 +278,6 @@ class Agent:
         if self._fitted != self._model.state.count:
             self._model.fit()
             self._fitted = self._model.state.count
-
-    def _tell(self, u: list[float], y: float | None) -> None:
-        if y is not None:
-            self._told.append((u, y))
 
     def _observe(self, u: Sequence[list[float]], y: Sequence[float | None]) -> None:
         values = [math.nan if value is None else value for value in y]

@@ -7,8 +7,9 @@ from dpfbo import lazy
 __all__ = ["Box", "Categorical", "Fixed", "Float", "Grid", "Integer", "Ordinal", "Regions", "Space"]
 
 if TYPE_CHECKING:
+    from dpfbo.space.axes import Categorical, Float, Integer, Ordinal
     from dpfbo.space.domain import Box, Grid
-    from dpfbo.space.parameters import Categorical, Fixed, Float, Integer, Ordinal, Space
+    from dpfbo.space.parameters import Fixed, Space
     from dpfbo.space.regions import Regions
 else:
     __getattr__, __dir__ = lazy.attach(__name__)

@@ -6,56 +6,18 @@ SE kernel of length-scale l between any two is `exp(-APART^2 / (2 l^2))`, the Ha
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from dpfbo.checks import SettingError
+from dpfbo.space.axes import Axis
 
 APART = 0.5  # distance of two choices in the embedding, whose other axes have length 1
 _TRIED = 20  # most values of a discrete axis that are tried in a search around a point
-
-Value = Any  # of a parameter: a number, a string, a boolean or None
-
-
-class Axis(ABC):
-    """A parameter as an axis: its values are natural numbers of the axis, each at a coordinate in [0, 1]."""
-
-    @property
-    def size(self) -> int | None:
-        """The number of values; None if the axis is continuous."""
-        return None
-
-    @property
-    def first(self) -> int:
-        """The smallest natural number of a discrete axis; the others follow it."""
-        return 0
-
-    @property
-    def columns(self) -> int:
-        """The number of columns in the embedding: one for each value of an unordered choice, else 1."""
-        return 1
-
-    @abstractmethod
-    def natural(self, u: Tensor) -> Tensor:
-        """The natural number of the value that owns each coordinate, elementwise."""
-
-    @abstractmethod
-    def unit(self, x: Tensor) -> Tensor:
-        """The coordinate at which each natural number stands, elementwise."""
-
-    @abstractmethod
-    def value(self, number: float) -> Value:
-        """The value of a natural number."""
-
-    @abstractmethod
-    def number(self, value: Value) -> float:
-        """The natural number of a value; SettingError if the parameter does not have the value."""
 
 
 @dataclass(frozen=True)

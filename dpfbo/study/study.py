@@ -122,10 +122,10 @@ class Study:
         """
         return hashlib.sha256(_canonical(self).encode()).hexdigest()[:16]
 
-    def coverage(self, data: str | None = None) -> LedgerCoverage:
-        """The first line of this study's ledger (`Ledger.bind`). data: a fingerprint, not of real releases' data."""
+    def coverage(self) -> LedgerCoverage:
+        """The first line of this study's ledger (`Ledger.bind`)."""
         seed = self.seed if self.rng == "seeded" else None
-        return LedgerCoverage(self.digest, seed, data, self.plan.relation or None)
+        return LedgerCoverage(self.digest, seed, None, self.plan.relation or None)
 
     @property
     def simulation(self) -> bool:

@@ -31,9 +31,10 @@ from dpfbo.problems.custom import Custom
 from dpfbo.problems.problem import Problem
 from dpfbo.problems.synthetic import Synthetic
 from dpfbo.rng import Streams
+from dpfbo.space.axes import Categorical, Float, Integer
 from dpfbo.space.domain import Box, Grid
 from dpfbo.space.mixed import MixedBox
-from dpfbo.space.parameters import Categorical, Float, Integer, Space
+from dpfbo.space.parameters import Space
 from dpfbo.space.regions import Regions
 from dpfbo.study.create import create_study
 from tests.dpfbo.gp.likelihoods import closed_form, logarithms

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from dpfbo.records import RoundRecord, best_queries, packed, unpacked
-from dpfbo.space.parameters import Categorical, Float, Integer, Ordinal, Space
+from dpfbo.space.axes import Categorical, Float, Integer, Ordinal
+from dpfbo.space.parameters import Space
 from dpfbo.tables import row_groups
 
 SPACE = Space(

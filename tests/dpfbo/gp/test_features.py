@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpfbo.gp.features import FeatureFunction, RandomFeatures, block_features, product, shared_features
+from dpfbo.space.axes import Categorical, Float, Integer
 from dpfbo.space.domain import Box
 from dpfbo.space.mixed import MixedBox
-from dpfbo.space.parameters import Categorical, Float, Integer
 from dpfbo.space.regions import Regions
 
 

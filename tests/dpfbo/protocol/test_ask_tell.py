@@ -243,6 +243,22 @@ def test_failed_initial_points_count_as_the_worst_ones(failed):
     assert agent.message() == other.message()
 
 
+def test_an_agent_that_is_later_than_the_broadcast_begins_with_its_initial_points():
+    world = World(study_of("dp_fts_de"))
+    for n in range(1, N):
+        for _ in range(N_INIT):
+            world.evaluate(n)
+        world["server"].receive(n, world[n].message())
+    late, other = Agent(world.study, 0), Agent(world.study, 0)
+    late.receive(world["server"].release(missing_ok=True))
+    for _ in range(N_INIT):
+        x = late.ask()
+        assert x == other.ask()
+        late.tell(x, tuned(0, x))
+    late.ask()
+    assert late.round == 1 and len(late.pending) == 1
+
+
 def test_small_values_are_better_if_the_agent_says_so():
     study = study_of("ts")
     up, down = Agent(study, 2), Agent(study, 2, maximize=False)

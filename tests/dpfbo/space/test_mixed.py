@@ -9,9 +9,9 @@ from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.features import shared_features
 from dpfbo.gp.hyperparameters import se_kernel, squared_distances
 from dpfbo.gp.own_gp import Hyperparameters
+from dpfbo.space.axes import Categorical, Float, Integer, Ordinal
 from dpfbo.space.domain import embedded_dimension
 from dpfbo.space.mixed import APART, MixedBox
-from dpfbo.space.parameters import Categorical, Float, Integer, Ordinal
 from dpfbo.space.regions import Regions
 
 BOX = MixedBox(

@@ -12,9 +12,9 @@ from dpfbo.gp.acquisition import Acquisition
 from dpfbo.gp.compiled import calls
 from dpfbo.gp.compiled.loading import SWITCH, library
 from dpfbo.gp.features import FeatureFunction, RandomFeatures
+from dpfbo.space.axes import Float, Integer
 from dpfbo.space.domain import Box
 from dpfbo.space.mixed import MixedBox
-from dpfbo.space.parameters import Float, Integer
 from dpfbo.space.regions import Regions
 
 pytestmark = pytest.mark.skipif(library() is None, reason="there is no C compiler")
