@@ -6,7 +6,6 @@ import platform
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,11 +15,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from analysis.arguments import exit_code, parsed
-from analysis.claims import claims, figure_number, judge
+from analysis.claims import claims, judge
 from analysis.drawing.files import writable
 from analysis.drawing.page import unbroken
 from analysis.evidence import verdict_table
-from analysis.evidence.claim import JudgedClaim
+from analysis.evidence.claim import JudgedClaim, figure_number
 from analysis.evidence.verdicts import NOT_RUN
 from analysis.html import privacy as report_privacy
 from analysis.html.sections import Section, section
@@ -69,43 +68,11 @@ def judged(sections: Sequence[Section], names: Sequence[str]) -> tuple[list[Judg
     return found, notes
 
 
-@dataclass(frozen=True)
-class ExperimentClaims:
-    """The claims about one experiment."""
-
-    experiment: str
-    findings: tuple[JudgedClaim, ...]
-
-    @property
-    def figures(self) -> str:
-        return " and ".join(dict.fromkeys(f.figure for f in self.findings))
-
-    @property
-    def judged(self) -> list[JudgedClaim]:
-        return [f for f in self.findings if f.verdict != NOT_RUN]
-
-    @property
-    def not_run(self) -> list[JudgedClaim]:
-        return [f for f in self.findings if f.verdict == NOT_RUN]
-
-    @property
-    def kinds(self) -> Sequence[tuple[str, dict[str, int]]]:
-        """The counts of those that were judged."""
-        return verdict_table.kinds(self.judged)
-
-    @property
-    def run(self) -> bool:
-        return bool(self.judged)
-
-
 def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Sequence[str], made: datetime) -> str:
     """The page. notes: what is missing in it, and why."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["whole"] = _whole
-    by_experiment: dict[str, list[JudgedClaim]] = {}
-    for claim in found:
-        by_experiment.setdefault(claim.experiment, []).append(claim)
-    about = {name: ExperimentClaims(name, tuple(findings)) for name, findings in by_experiment.items()}
+    environment.filters["kinds"] = verdict_table.kinds
     known = [f for f in found if f.verdict != NOT_RUN]
     runs = [run for s in sections for run in s.runs]
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
@@ -114,16 +81,21 @@ def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Seq
         anchors={s.experiment: s.anchor for s in sections},
         notes=notes,
         commits=_commits(runs),
-        kinds=verdict_table.kinds(known),
         rule=verdict_table.RULE,
         remarks=verdict_table.notes(known),
-        claims=about,
-        not_run=[one for one in about.values() if one.not_run],
+        judged=known,
+        claims=_by_experiment(known),
+        not_run=_by_experiment([f for f in found if f.verdict == NOT_RUN]),
         privacy=report_privacy.table([(s.experiment, s.private) for s in sections if s.private]),
         covers=sorted({run.summary["epsilon_covers"] for run in runs if run.summary["private"]}),
         executors=Counter(map(_executor, runs)).most_common(),
         machine=_machine(),
     )
+
+
+def _by_experiment(found: Sequence[JudgedClaim]) -> dict[str, list[JudgedClaim]]:
+    names = dict.fromkeys(f.experiment for f in found)
+    return {name: [f for f in found if f.experiment == name] for name in names}
 
 
 def _whole(text: str) -> str:
@@ -155,15 +127,6 @@ def _machine() -> list[tuple[str, str]]:
     return [*known, ("system", system), ("CPUs", str(os.cpu_count()))]
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m analysis.report", description=HELP, epilog=EXIT_CODES)
-    parser.add_argument(
-        "experiments", metavar="EXPERIMENT", nargs="*", help="folders in the results folder (default: all)"
-    )
-    parser.add_argument("--out", type=Path, default=Path("report.html"), help="file (default: report.html)")
-    return parsed(parser, argv)
-
-
 def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:
     """Read and draw, with a bar on stderr."""
     console = Console(file=sys.stderr)  # held: what figures say goes elsewhere meanwhile
@@ -174,7 +137,12 @@ def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report and print its path; the exit code is 0, or 1 when something or all is missing."""
-    args = _parse(argv)
+    parser = argparse.ArgumentParser(prog="python -m analysis.report", description=HELP, epilog=EXIT_CODES)
+    parser.add_argument(
+        "experiments", metavar="EXPERIMENT", nargs="*", help="folders in the results folder (default: all)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("report.html"), help="file (default: report.html)")
+    args = parsed(parser, argv)
     if args.out.is_dir():
         raise LoadError(f"--out must be a file, and {args.out} is a folder")
     writable(args.out.parent)

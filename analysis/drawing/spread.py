@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from analysis.drawing.axes import LOGARITHMIC_FROM, label_metric
-from analysis.drawing.curves import X_LABEL
+from analysis.drawing.by_iteration import X_LABEL
 from analysis.drawing.looks import ONE_RUN
 from analysis.drawing.page import PanelHead, page
 from analysis.drawing.page_style import SCREEN, PageStyle
+from analysis.drawing.picture import LOGARITHMIC_FROM, label_metric
 from analysis.labels import problem_label
 from analysis.load import LoadError
 from analysis.rounds import RunFiles

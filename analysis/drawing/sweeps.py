@@ -19,12 +19,11 @@ SWEPT = 2  # settings beside the centre that make a sweep
 
 @dataclass(frozen=True)
 class Curve:
-    """A setting in a panel. everywhere: whether all panels have it, so that one legend entry does."""
+    """A setting in a panel, with its label and look there."""
 
     setting: SettingRuns
     label: str
     style: Style
-    everywhere: bool
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,9 @@ def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
         keys = telling([g.first.flat for g in family])
         centre = _centre(family, keys) if family[0].private and len(keys) == 2 else None
         if centre is not None:
-            rest = [Curve(g, g.label, looks[g.label], True) for g in groups if g not in family]
+            rest = [Curve(g, g.label, looks[g.label]) for g in groups if g not in family]
             return [_swept(name, family, centre, key, keys, rest) for key in keys]
-    return [SweepPanel("", tuple(Curve(g, g.label, looks[g.label], True) for g in groups))]
+    return [SweepPanel("", tuple(Curve(g, g.label, looks[g.label]) for g in groups))]
 
 
 def _families(groups: Sequence[SettingRuns]) -> dict[str, list[SettingRuns]]:
@@ -68,9 +67,7 @@ def _swept(
     if line[-1] is centre:
         line.reverse()
     styles = variants(name, len(line))
-    own = tuple(
-        Curve(g, in_words(key, g.first.flat.get(key)), look, False) for g, look in zip(line, styles, strict=True)
-    )
+    own = tuple(Curve(g, in_words(key, g.first.flat.get(key)), look) for g, look in zip(line, styles, strict=True))
     P = centre.first.config["algorithm"]["P"]
     fixed = [NAMES.get(name, name), *([f"P = {P}"] if P > 1 and "algorithm.P" not in keys else [])]
     fixed += [in_words(k, centre.first.flat.get(k)) for k in keys if k != key]

@@ -24,13 +24,6 @@ class TextTable:
     groups: tuple[RowGroup, ...]
 
 
-def with_error(cell: dict[str, float | None] | None) -> str:
-    """`0.1234 ± 0.0012`, or – for a round that is not there."""
-    if cell is None:
-        return "–"
-    return f"{cell['mean']:.4f}" + ("" if cell["se"] is None else f" ± {cell['se']:.4f}")
-
-
 def epsilon(group: SettingRuns, accountant: str) -> str:
     """Epsilon of a setting: none if it is not finite, – if the accountant does not apply; or what is only claimed."""
     if (claimed := group.first.claimed_epsilon) is not None:
@@ -54,7 +47,3 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             spans.append([n, n])
     return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in spans)
-
-
-def spaced(name: str) -> str:
-    return name.replace("_", " ")

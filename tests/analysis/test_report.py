@@ -15,8 +15,7 @@ from PIL import Image
 
 from analysis import report
 from analysis.claims import JudgedClaim
-from analysis.html import pictures as report_pictures
-from analysis.html import privacy
+from analysis.html import privacy, sections
 from analysis.html.sections import section
 from analysis.html.text_table import ranges
 from analysis.load import LoadError, load, settings
@@ -135,7 +134,7 @@ def made(results, tmp_path_factory):
             report, "claims", lambda names=None: [SimpleNamespace(experiment=name) for name in ("fig2c", "fig5")]
         )
         patch.setattr(report, "judge", fabricated)
-        patch.setattr(report_pictures.figures, "judge", fabricated)
+        patch.setattr(sections.figures, "judge", fabricated)
         code = report.main([f"results_dir={results}", "--out", str(file)])
     return file.read_text(encoding="utf-8"), code
 
@@ -148,7 +147,7 @@ def page(made):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Skip drawing, which takes a second; most tests do not look at pictures."""
-    monkeypatch.setattr(report_pictures.figures, "draw_experiment", lambda experiment, runs: [])
+    monkeypatch.setattr(sections.figures, "draw_experiment", lambda experiment, runs: [])
 
 
 def test_one_file_that_loads_nothing(page):
@@ -289,7 +288,7 @@ def test_what_cannot_be_drawn_or_judged_is_said(results, monkeypatch, tmp_path, 
     def not_judged(runs):
         raise LoadError("two settings could be meant")
 
-    monkeypatch.setattr(report_pictures.figures, "draw_experiment", no_picture)
+    monkeypatch.setattr(sections.figures, "draw_experiment", no_picture)
     monkeypatch.setattr(report, "judge", not_judged)
     assert report.main(["fig2c", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 1
     page, err = Page((tmp_path / "r.html").read_text(encoding="utf-8")), capsys.readouterr().err
@@ -303,7 +302,7 @@ def test_whatever_drawing_trips_over_is_said(results, monkeypatch, tmp_path, cap
     def broken(experiment, runs):
         raise ValueError("unbalanced $")
 
-    monkeypatch.setattr(report_pictures.figures, "draw_experiment", broken)
+    monkeypatch.setattr(sections.figures, "draw_experiment", broken)
     assert report.main(["fig10x", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 1
     assert "error: fig10x cannot be drawn: ValueError: unbalanced $" in capsys.readouterr().err
 
@@ -372,8 +371,8 @@ def test_captions_and_claims_stand_below_the_pictures(made, page):
     """Captions are text outside of the pictures; verdicts stand once in an experiment."""
     captions = [text for text in page.text if text.strip().startswith("N\u00a0=")]
     assert len(captions) == 3
-    assert not any("Claims of the paper:" in text for text in captions)
-    assert page.words.count("Claims of the paper:") == 1
+    assert not any("holds" in text for text in captions)
+    assert page.words.count(f"{HOSTILE}, claim 0: holds (4.7 standard errors, 2 functions).") == 1
     heights = [int(a["height"]) / int(a["width"]) for a in page.all("img")]
     assert len(heights) == 3 and max(heights) < 0.75
 
