@@ -9,7 +9,7 @@ results_dir ?= $(RESULTS)
 # or each process would compile the project anew, half a second
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo synthetic synthetic-figures synthetic-report test docs slurm-test gpu-test soak lint dist wandb-sync clean
+.PHONY: setup demo synthetic synthetic-figures synthetic-report test docs planted-faults slurm-test gpu-test soak lint dist wandb-sync clean
 
 setup: $(READY)
 
@@ -52,6 +52,10 @@ docs: $(READY)
 	@$(BIN)/python -m pytest -m tutorial --dist load tests/docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --clean
 	@echo "site/index.html"
+
+# which check of the audit finds which planted fault: the table of docs/concepts/audit.md, in minutes
+planted-faults: $(READY)
+	@$(BIN)/python -m tests.planted
 
 # sweeps as jobs of a Slurm that the tests start on this machine; they need slurm-wlm and munge, and say so
 slurm-test: $(READY)

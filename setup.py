@@ -15,7 +15,7 @@ class EditableCheckout(editable_wheel):
 
 
 setup(
-    packages=[*find_packages(include=["dpfbo*", "runners*", "analysis*"]), "runners.conf"],
+    packages=[*find_packages(include=["dpfbo*", "runners*", "analysis*"], exclude=["runners.bench"]), "runners.conf"],
     package_dir={"runners.conf": "conf"},
     cmdclass={"editable_wheel": EditableCheckout},
 )

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from analysis.load import LoadError, why
 from dpfbo.formats.bounded import plain, read_plain
-from dpfbo.formats.checkpoint_file import queries_of, round_path
+from dpfbo.formats.checkpoint_file import CheckpointError, queries_of, round_path
 
 COLUMNS = ["round", "agent", "regret"]
 
@@ -70,7 +70,7 @@ class RunFiles:
                 if (table := queries_of(path, t, COLUMNS)) is None:
                     return
                 yield table
-        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        except (OSError, ValueError, KeyError, pa.ArrowException, CheckpointError) as error:
             raise LoadError(f"{path} cannot be read ({why(path, error)})") from error
 
 

@@ -1,8 +1,7 @@
 """Private federated Bayesian optimisation: tensors in, tensors out.
 
 `import dpfbo` gives the names that most programs need: spaces, studies, ask and tell, privacy. Its packages have all
-others: `dpfbo.problems`, `dpfbo.federated`, `dpfbo.gp`, `dpfbo.outsourced`, `dpfbo.privacy`, `dpfbo.space`. Each name
-is imported from its module at its first use.
+others: `dpfbo.problems`, `dpfbo.federated`, `dpfbo.gp`, `dpfbo.outsourced`, `dpfbo.privacy`, `dpfbo.space`.
 """
 
 import os
@@ -45,10 +44,9 @@ if TYPE_CHECKING:
     from dpfbo.run_result import Round
     from dpfbo.space.domain import Box, Grid
     from dpfbo.space.parameters import Categorical, Fixed, Float, Integer, Ordinal, Space
-    from dpfbo.study.algorithm import Algorithm
+    from dpfbo.study.algorithm import Algorithm, Preset, algorithm_named
     from dpfbo.study.create import create_study, optimize, run_study
     from dpfbo.study.optimization import Best, Optimization
-    from dpfbo.study.presets import Preset, algorithm_named
     from dpfbo.study.study import Study
 else:
     __getattr__, __dir__ = lazy.attach(__name__)

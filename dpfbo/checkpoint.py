@@ -1,17 +1,14 @@
 """The checkpoint from which a killed run resumes: one file a round, in a folder beside its records.
 
-A round file holds queries, broadcast and server record. Everything else follows from the settings and the seed:
-`Shard.restore` rebuilds agents from their queries and observations, and random numbers are drawn by round.
+A round file holds queries, broadcast and server record; the rest follows from settings and seed (`Shard.restore`).
 
-    round-00000.npz ..  written whole or not at all, after the round; an unreadable file counts as absent
+    round-00000.npz ..  written whole or not at all, after the round
     release.npz         `ReleaseFile`: the release of the round in progress, if its noise cannot be drawn again
     curator.npz         the same for a curator, with the order of its rows
 
 Every file has a sha256 of its content, and that of a round also the digest of the round before it, or of the run where
-there is none. A file that was torn counts as absent, as a round that was lost; one whose numbers were edited, that is
-of another run, or of another format is refused. The first round that a process writes also holds a fingerprint of the
-data and of the code of the mechanism (`RunOrigin`), so that no other process goes on with others. The digests have no
-secret: they find accidents and edits, not forgers.
+there is none. A torn file counts as absent; one that was edited, or is of another run or format, is refused. The first
+round that a process writes also holds the `RunOrigin`. The digests find accidents and edits, not forgers.
 
 The files hold private data, like rounds.parquet, but no seed, no state of a generator and no noise vector.
 """
@@ -22,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -65,14 +62,6 @@ class RunOrigin:
                 f"{path} was made with other code of the mechanism ({files}): finish the run with the version that it "
                 "began with, or start a new run in another folder"
             )
-
-    @staticmethod
-    def of(entries: Any) -> "RunOrigin":
-        """The origin in a file's entries; nothing is known from None. Raises ValueError for entries of other types."""
-        data, code = (None, None) if entries is None else (entries["data"], entries["code"])
-        if not isinstance(data, str | None) or not isinstance(code, dict | None):
-            raise ValueError("the file has an origin that is none")
-        return RunOrigin(data, None if code is None else {str(name): str(digest) for name, digest in code.items()})
 
 
 class ReleaseFile:
@@ -117,9 +106,8 @@ class Checkpoint:
         meta: dict[str, Any] = {"round": t, "seconds": done.seconds}
         if done.broadcast is not None:
             meta["broadcast"] = type(done.broadcast).__name__
-            arrays[_VALUES] = done.broadcast.values.numpy()
-            others = {name: value for name, value in vars(done.broadcast).items() if name != "values"}
-            arrays.update({_FURTHER + name: value.numpy() for name, value in others.items()})
+            for name, value in vars(done.broadcast).items():
+                arrays[_VALUES if name == "values" else _FURTHER + name] = value.numpy()
         if done.server is not None:
             meta["server"] = {name: value for name, value in vars(done.server).items() if name != "round"}
         if done.diagnostics is not None:  # of a simulation
@@ -156,7 +144,6 @@ class Checkpoint:
             yield kept.round
 
     def read(self) -> list[Round]:
-        """All of `rounds`."""
         return list(self.rounds())
 
     def record(self, t: int) -> RoundRecord:
@@ -166,7 +153,7 @@ class Checkpoint:
     def _read(self, t: int) -> "_KeptRound | None":
         """A round; None if its file is absent or unreadable. Raises OSError if it exists and cannot be opened."""
         path = round_path(self.folder, t)
-        return read_file(path, lambda file: _KeptRound.of(file, t, path))
+        return read_file(path, lambda file: _kept_round(file, t, path))
 
     def _read_known(self, t: int) -> "_KeptRound":
         if (kept := self._read(t)) is not None:
@@ -212,20 +199,24 @@ class Checkpoint:
         return ReleaseFile(self.folder / "curator.npz")
 
 
-def check_charged(rounds: Iterable[Round], ledger: Ledger) -> None:
-    """Raise LedgerError if the ledger lacks a broadcast that these rounds made."""
-    charged = {(c.round, c.digest) for c in ledger.charges}
+def check_charged(rounds: Iterable[Round], ledger: Ledger) -> list[tuple[bool, bool]]:
+    """Raise LedgerError if the ledger lacks a broadcast that these rounds made.
+
+    Returns for each round whether something was released in it, and whether something was sent.
+    """
+    charged, found = {(c.round, c.digest) for c in ledger.charges}, []
     for done in rounds:
-        sent = done.broadcast
-        if done.server is not None and (sent is None or (done.agents.round, digest(sent.values)) not in charged):
+        sent, t = done.broadcast, done.agents.round
+        if done.server is not None and (sent is None or (t, digest(sent.values)) not in charged):
             raise LedgerError(
-                f"ledger {ledger.path} lacks the broadcast of round {done.agents.round} that the checkpoint holds: "
+                f"ledger {ledger.path} lacks the broadcast of round {t} that the checkpoint holds: "
                 "restore the ledger, or delete the folder"
             )
+        found.append((done.server is not None, sent is not None))
+    return found
 
 
-@dataclass(frozen=True)
-class _KeptRound:
+class _KeptRound(NamedTuple):
     """A round from its file. before: the digest of the round before, as the file has it."""
 
     round: Round
@@ -233,22 +224,27 @@ class _KeptRound:
     before: str
     origin: RunOrigin
 
-    @staticmethod
-    def of(file: FileContent, t: int, path: Path) -> "_KeptRound":
-        """Round t from its file. Raises CheckpointError, or an error that `read_file` expects of unreadable files."""
-        meta, tensors = file.meta, {name: torch.from_numpy(array) for name, array in file.arrays.items()}
-        if meta["round"] != t:
-            raise CheckpointError(f"{path} is of round {meta['round']!r}: {WAY_OUT}")
-        broadcast = None
-        if "broadcast" in meta:
-            others = {name.removeprefix(_FURTHER): tensors[name] for name in tensors if name.startswith(_FURTHER)}
-            broadcast = _SENT[meta["broadcast"]](tensors[_VALUES], **others)
-        if "server" in meta and broadcast is None:
-            raise ValueError("the file has a server's record and no broadcast")
-        server = ServerRecord(t, **meta["server"]) if "server" in meta else None
-        diagnostics = Diagnostics(**meta["diagnostics"]) if "diagnostics" in meta else None
-        done = Round(unpacked(t, file.arrays), broadcast, server, diagnostics, meta["seconds"])
-        return _KeptRound(done, file.digest, meta["before"], RunOrigin.of(meta.get("origin")))
+
+def _kept_round(file: FileContent, t: int, path: Path) -> _KeptRound:
+    """Round t from its file. Raises CheckpointError, or an error that `read_file` expects of unreadable files."""
+    meta, tensors = file.meta, {name: torch.from_numpy(array) for name, array in file.arrays.items()}
+    if meta["round"] != t:
+        raise CheckpointError(f"{path} is of round {meta['round']!r}: {WAY_OUT}")
+    broadcast = None
+    if "broadcast" in meta:
+        others = {name.removeprefix(_FURTHER): tensors[name] for name in tensors if name.startswith(_FURTHER)}
+        broadcast = _SENT[meta["broadcast"]](tensors[_VALUES], **others)
+    server = ServerRecord(t, **meta["server"]) if "server" in meta else None
+    if server is not None and broadcast is None:
+        raise ValueError("the file has a server's record and no broadcast")
+    diagnostics = Diagnostics(**meta["diagnostics"]) if "diagnostics" in meta else None
+    done = Round(unpacked(t, file.arrays), broadcast, server, diagnostics, meta["seconds"])
+    origin = meta.get("origin") or {"data": None, "code": None}
+    data, code = origin["data"], origin["code"]
+    if not isinstance(data, str | None) or not isinstance(code, dict | None):
+        raise ValueError("the file has an origin that is none")
+    code = None if code is None else {str(name): str(digest) for name, digest in code.items()}
+    return _KeptRound(done, file.digest, meta["before"], RunOrigin(data, code))
 
 
 def _head(run: str | None) -> str:

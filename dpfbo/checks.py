@@ -1,7 +1,7 @@
 """Validation of public settings: one sentence with the name, the rule and the value."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 
 LARGEST = sys.float_info.max  # a larger integer is no finite number of 64 bits
@@ -36,34 +36,21 @@ def integer(name: str, value: object, minimum: int, maximum: int = LARGEST_INTEG
         raise SettingError(name, f"must be at most {maximum}, got {shown(value)}")
 
 
-def probability(name: str, value: object) -> None:
-    """Raise SettingError unless `value` lies in (0, 1]."""
-    if not _is_real(value) or not 0 < value <= 1:  # type: ignore[operator]
-        raise SettingError(name, f"must lie in (0, 1], got {shown(value)}")
+def _number(rule: str, holds: Callable[[float], bool]) -> Callable[[str, object], None]:
+    """A function of name and value that raises SettingError unless the value is a number for which the rule holds."""
+
+    def check(name: str, value: object) -> None:
+        if isinstance(value, bool) or not isinstance(value, Real) or not holds(value):  # type: ignore[arg-type]
+            raise SettingError(name, f"must {rule}, got {shown(value)}")
+
+    return check
 
 
-def real(name: str, value: object) -> None:
-    """Raise SettingError unless `value` is a finite number."""
-    if not _is_real(value) or not -LARGEST <= value <= LARGEST:  # type: ignore[operator]
-        raise SettingError(name, f"must be a finite number, got {shown(value)}")
-
-
-def positive(name: str, value: object) -> None:
-    """Raise SettingError unless `value` is a finite number above 0."""
-    if not _is_real(value) or not 0 < value <= LARGEST:  # type: ignore[operator]
-        raise SettingError(name, f"must be a finite number above 0, got {shown(value)}")
-
-
-def non_negative(name: str, value: object) -> None:
-    """Raise SettingError unless `value` is a finite number of at least 0."""
-    if not _is_real(value) or not 0 <= value <= LARGEST:  # type: ignore[operator]
-        raise SettingError(name, f"must be a finite number of at least 0, got {shown(value)}")
-
-
-def momentum(name: str, value: object) -> None:
-    """Raise SettingError unless `value` lies in [0, 1)."""
-    if not _is_real(value) or not 0 <= value < 1:  # type: ignore[operator]
-        raise SettingError(name, f"must lie in [0, 1), got {shown(value)}")
+probability = _number("lie in (0, 1]", lambda value: 0 < value <= 1)
+momentum = _number("lie in [0, 1)", lambda value: 0 <= value < 1)
+real = _number("be a finite number", lambda value: -LARGEST <= value <= LARGEST)
+positive = _number("be a finite number above 0", lambda value: 0 < value <= LARGEST)
+non_negative = _number("be a finite number of at least 0", lambda value: 0 <= value <= LARGEST)
 
 
 def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
@@ -71,10 +58,6 @@ def one_of(name: str, value: object, allowed: Iterable[object]) -> None:
     allowed = list(allowed)
     if value not in allowed:
         raise SettingError(name, f"must be one of {', '.join(map(str, allowed))}, got {shown(value)}")
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def shown(value: object) -> str:

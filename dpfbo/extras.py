@@ -1,7 +1,4 @@
-"""Optional packages: an extra of the installation brings each, and one sentence says which extra where one is missing.
-
-The extras are those of pyproject.toml, as in `pip install 'dpfbo[problems]'`.
-"""
+"""Optional packages: an extra of pyproject.toml brings each, and one sentence says which where it is missing."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -27,22 +24,7 @@ class MissingPackage(ImportError):
 
 @contextmanager
 def needing(extra: str, needed_by: str) -> Iterator[None]:
-    """Import optional packages in a `with` block.
-
-    Args:
-        extra: The extra that brings them.
-        needed_by: The subject of the sentence, such as `Landmine`.
-
-    Raises:
-        MissingPackage: One of them is not installed.
-
-    Example:
-        >>> with needing("problems", "a kernel ridge regression"):
-        ...     import no_such_package
-        Traceback (most recent call last):
-        ...
-        dpfbo.extras.MissingPackage: a kernel ridge regression needs no_such_package: pip install 'dpfbo[problems]'
-    """
+    """Import packages of an extra in a `with` block. Raises MissingPackage; needed_by: the subject of its sentence."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -55,10 +37,9 @@ def needing(extra: str, needed_by: str) -> Iterator[None]:
 def check_for_program(modules: Iterable[str], extra: str) -> None:
     """Exit with one sentence if `python -m PACKAGE.PROGRAM` runs without one of these top-level modules.
 
-    A package calls it while it is imported. Then Python is looking for the program, whose own imports come later, and
-    says so by `-m` in place of the program's path. In other processes it does nothing.
+    A package calls it while it is imported, before the program's own imports.
     """
-    if sys.argv[:1] != ["-m"]:
+    if sys.argv[:1] != ["-m"]:  # Python is not looking for a program
         return
     for module in modules:
         if find_spec(module) is None:

@@ -1,7 +1,6 @@
 """Public names of a package that are imported from their modules at their first use (PEP 562).
 
-A package lists such names once, as imports under `if TYPE_CHECKING:`, where type checkers and editors read them. So
-`import dpfbo` is quick, and the process of an agent loads no problem and no accountant.
+A package lists them as imports under `if TYPE_CHECKING:`. The process of an agent loads no problem and no accountant.
 """
 
 import ast
@@ -31,9 +30,10 @@ def attach(package: str) -> tuple[_GetAttribute, _Dir]:
 
 def _elsewhere(package: str, name: str) -> str:
     """Words that name the room of a package which has this name; empty if none has."""
-    rooms = (room for room, (module, _) in places(package).items() if module == package)
-    found = [f"{package}.{room}.{name}" for room in rooms if name in places(f"{package}.{room}")]
-    return f": it is {found[0]}" if found and not name.startswith("_") else ""
+    for room, (module, _) in places(package).items():
+        if module == package and name in places(f"{package}.{room}"):
+            return f": it is {package}.{room}.{name}"
+    return ""
 
 
 @cache

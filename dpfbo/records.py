@@ -146,11 +146,11 @@ def parameter_columns(
     since a column has one. For a float the values are those of all points, and the places None.
     """
     distinct = [np.unique(numbers, return_inverse=True) for numbers in x.T]
-    by_name = space.columns([numbers.tolist() for numbers, _ in distinct])
-    for (name, values), (_, places), numbers in zip(by_name.items(), distinct, x.T, strict=True):
-        if isinstance(space.parameters[name], Float):
+    for (name, axis), (some, places), numbers in zip(space.axes.items(), distinct, x.T, strict=True):
+        if isinstance(axis, Float):
             yield name, numbers, None
             continue
+        values = [axis.value(number) for number in some.tolist()]
         if len({type(value) for value in values}) > 1 if as_json is None else name in as_json:
             values = [json.dumps(value) for value in values]
         yield name, values, places

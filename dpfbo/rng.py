@@ -1,10 +1,7 @@
 """Named random streams: every number is a pure function of (seed, purpose, agent, round).
 
-A counter-based generator (Philox) is keyed by (seed, purpose, round), and each agent has its own range of the
-counter. So adding agents, rounds or purposes never shifts the numbers of the others, any shard of agents can be
-drawn on any machine, and a whole batch costs one call. Nothing here touches a global generator.
-
-Uniforms are drawn on the CPU and moved to the device of the agents' ids, so every device gets the same bits.
+A counter-based generator (Philox) is keyed by (seed, purpose, round), and each agent has its own range of the counter.
+So any shard of agents can be drawn on any machine, on the CPU, and a whole batch costs one call.
 """
 
 import hashlib

@@ -12,11 +12,8 @@ MOST_BYTES = 256_000_000  # of records that stay in memory where older ones can 
 class RoundLog(Sequence[RoundRecord]):
     """The records of rounds 0, 1, .. in their order.
 
-    The mean and the standard error of every round stay in memory. So do all records, unless `read_back` is set: then
-    only the newest of them, at most `MOST_BYTES`, and always the last; an older one is read when it is asked for. Who
-    needs all of them goes through them once, one at a time.
-
-    records: the first rounds. read_back: the record of a round that was appended before the last one.
+    The mean and the standard error of every round stay in memory. So do all records, unless `read_back` is set, which
+    reads the record of a round: then only the newest of them, at most `MOST_BYTES`, and always the last.
     """
 
     def __init__(
@@ -38,11 +35,6 @@ class RoundLog(Sequence[RoundRecord]):
         self._bytes += record.bytes
         while self.read_back is not None and self._bytes > MOST_BYTES and len(self._newest) > 1:
             self._bytes -= self._newest.popleft().bytes
-
-    @property
-    def in_memory(self) -> bool:
-        """True if no record has to be read back."""
-        return len(self._newest) == len(self)
 
     def __len__(self) -> int:
         return len(self.means)

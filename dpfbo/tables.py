@@ -19,21 +19,19 @@ with needing("run", "a table of records"):
 ROW_GROUP = 1024 * 1024  # rows of a row group of rounds.parquet, as Parquet writers cut a table
 
 
-def rounds_table(records: Sequence[RoundRecord], agents: Tensor, space: Space | None = None) -> pa.Table:
-    """One row for each agent and query, round after round.
-
-    space: named parameters, each with a column of its own, `x.<name>`, in the parameter's own type.
-    """
-    return _with_parameters(_joined([queries_table(query_columns(record, agents)) for record in records]), space, None)
-
-
 def row_groups(
     records: Iterable[RoundRecord], agents: Tensor, space: Space | None = None, rows: int = ROW_GROUP
 ) -> Iterator[pa.Table]:
-    """Yield `rounds_table` in tables of `rows` rows, the last with the rest; one of them and one round are in memory.
+    """Yield tables of `rows` rows, the last with the rest; one of them and one round are in memory.
 
-    Few rows are one table, equal to `rounds_table`. In several, a parameter with choices of several types has a column
-    of JSON texts, whichever of them occur.
+    There is one row for each agent and query, round after round. In several tables a parameter with choices of several
+    types has a column of JSON texts, whichever of them occur.
+
+    Args:
+        records: All rounds.
+        agents: The numbers of the agents, N.
+        space: Named parameters, each with a column of its own, `x.<name>`, in the parameter's own type.
+        rows: Of a table.
     """
     waiting: list[pa.Table] = []
     n, as_json = 0, None
@@ -66,10 +64,8 @@ def _with_parameters(table: pa.Table, space: Space | None, as_json: Collection[s
 
 
 def _mixed(space: Space | None) -> set[str]:
-    """The parameters whose choices are of several types."""
-    searched = {} if space is None else {name: space.parameters[name] for name in space.searched}
-    choices = {n: p.choices for n, p in searched.items() if isinstance(p, Categorical)}
-    choices |= {n: p.values for n, p in searched.items() if isinstance(p, Ordinal)}
+    axes = {} if space is None else space.axes
+    choices = {name: axis.all_values for name, axis in axes.items() if isinstance(axis, Categorical | Ordinal)}
     return {name for name, values in choices.items() if len({type(value) for value in values}) > 1}
 
 

@@ -3,7 +3,7 @@
 from dpfbo.extras import check_for_program
 
 PACKAGES = (
-    "hydra", "joblib", "matplotlib", "omegaconf", "pooch", "pyarrow", "yaml", "requests", "rich", "threadpoolctl",
+    "hydra", "joblib", "matplotlib", "omegaconf", "pyarrow", "yaml", "requests", "rich", "threadpoolctl",
 )  # fmt: skip
 
 check_for_program(PACKAGES, "run")

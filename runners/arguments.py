@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from runners.record.terminal import say_error
+from runners.record.terminal import end
 
 
 class Parser(argparse.ArgumentParser):
@@ -41,8 +41,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, found)
 
     def error(self, message: str) -> NoReturn:
-        say_error(f"{message}{self._nearest(message)}; see {self.prog} --help")
-        sys.exit(2)
+        end(f"{message}{self._nearest(message)}; see {self.prog} --help", 2)
 
     def _nearest(self, message: str) -> str:
         unknown = re.match(r"unrecognized arguments: (-\S+)", message)

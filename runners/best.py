@@ -1,14 +1,12 @@
 """python -m runners.best: the best configuration that every agent found."""
 
 import argparse
-import csv
-import io
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
+import pandas as pd
 import pyarrow as pa
 import yaml
 from rich.console import Console
@@ -16,8 +14,8 @@ from rich.table import Table
 
 from dpfbo.formats.files import replace_file
 from runners.arguments import Parser
+from runners.identity.finished import EARLIER
 from runners.record.best_found import best_in
-from runners.record.finished import EARLIER
 from runners.record.terminal import say_error
 
 HELP = """The best configuration that every agent of a finished run found, in natural units, from the run's files.
@@ -30,7 +28,6 @@ Examples
   python -m runners.best results/mine --output best.csv            or .json, .yaml"""
 FORMATS = ("csv", "json", "yaml")
 MOST_SHOWN, FEW = 1000, 20  # most agents of a run in a table on the terminal, and their number if there are more
-PERCENT = (0, 5, 25, 50, 75, 95, 100)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,8 +39,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = _text(best, args.output.suffix.removeprefix("."))
             replace_file(args.output, lambda file: file.write(text.encode()))
             print(args.output)
-        elif args.format is not None:
-            print(_text(best, args.format), end="")
         else:
             _show(best)
     except BrokenPipeError:  # `head` closes its pipe
@@ -69,15 +64,11 @@ def _text(best: Mapping[Path, pa.Table], kind: str) -> str:
         return json.dumps(rows, indent=1) + "\n"
     if kind == "yaml":
         return str(yaml.safe_dump(rows, sort_keys=False))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return pd.DataFrame(rows, dtype=object).to_csv(index=False)
 
 
 def _show(best: Mapping[Path, pa.Table]) -> None:
-    """Print a table for each run; for one of very many agents the first of them, and quantiles of all."""
+    """Print a table for each run; for one of very many agents the first of them."""
     console = Console(highlight=False)
     for run, found in best.items():
         table = Table(title=str(run), title_justify="left", title_style="none")
@@ -87,19 +78,14 @@ def _show(best: Mapping[Path, pa.Table]) -> None:
             table.add_row(*(f"{v:.5g}" if isinstance(v, float) else str(v) for v in row.values()))
         console.print(table)
         if len(found) > MOST_SHOWN:
-            levels = np.quantile(found["value"].to_numpy(), [p / 100 for p in PERCENT])
-            shown = ", ".join(f"{p} % {v:.5g}" for p, v in zip(PERCENT, levels.tolist(), strict=True))
             console.print(f"the first {FEW} of {len(found)} agents; --output FILE.csv has all", soft_wrap=True)
-            console.print(f"quantiles of their values: {shown}", soft_wrap=True)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     raw = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m runners.best", description=HELP, formatter_class=raw)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="of a run, or one above runs")
-    to = parser.add_mutually_exclusive_group()
-    to.add_argument("--format", choices=FORMATS, help="print it for a program")
-    to.add_argument("--output", type=Path, metavar="FILE", help="write it to a file that ends in .csv, .json or .yaml")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write a file: .csv, .json or .yaml")
     args = parser.parse_args(argv)
     if args.output is not None and args.output.suffix.removeprefix(".") not in FORMATS:
         parser.error(f"--output must end in .csv, .json or .yaml, got {args.output}")

@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 CHECKED = {"hydra-core": "1.3.8", "ray": "2.60.0", "wandb": "0.31.0"}
-WANDB_UNWANTED = {
-    "x_disable_machine_info": True,
-    "x_disable_meta": True,
-    "x_disable_stats": True,
+WANDB_UNWANTED = {  # not ours to upload, and half of the time to open a run
+    **dict.fromkeys(("x_disable_machine_info", "x_disable_meta", "x_disable_stats"), True),
     "x_save_requirements": False,
 }
 
@@ -44,10 +42,7 @@ def option_names() -> set[str]:
 
 
 def complete_overrides(conf: Path, words: Sequence[str]) -> list[str]:
-    """The overrides that the last of `words` may become, as a shell with Hydra's completion has them. hydra-core 1.3.8.
-
-    conf: the folder of config.yaml.
-    """
+    """The overrides that the last of `words` may become. conf: the folder of config.yaml. hydra-core 1.3.8."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.plugins.completion_plugin import DefaultCompletionPlugin
@@ -67,10 +62,7 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
 
 
 def run_composed(task: Callable[[DictConfig], None], cfg: DictConfig) -> None:
-    """Run a task on a configuration composed with Hydra's own part, as `hydra.main` would. hydra-core 1.3.8.
-
-    Call it while Hydra is initialised. `hydra.main` itself composes, twice.
-    """
+    """Run a task on a configuration with Hydra's own part, as `hydra.main`, which composes twice. hydra-core 1.3.8."""
     from hydra._internal.callbacks import Callbacks
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.utils import run_job
@@ -102,11 +94,7 @@ def shrink_tune_trial(trial: Any) -> None:
 
 
 def wandb_settings_without_machine() -> dict[str, Any]:
-    """Settings that stop W&B from collecting hardware, load, installed packages and the command line. wandb 0.31.0.
-
-    They are not ours to upload, and collecting them takes half of the time to open a run. Settings that the installed
-    version does not know are left out.
-    """
+    """Settings that stop W&B from collecting hardware, load, installed packages and the command line. wandb 0.31.0."""
     import wandb
 
     return {name: value for name, value in WANDB_UNWANTED.items() if name in wandb.Settings.model_fields}
@@ -115,8 +103,7 @@ def wandb_settings_without_machine() -> dict[str, Any]:
 def drop_wandb_service(wait_seconds: float) -> None:
     """Drop W&B's service process within `wait_seconds`, so that the next run starts a new one. wandb 0.31.0.
 
-    Without this, W&B would wait without limit at exit for a service that hangs, and print a traceback for a dead one.
-    Its teardown first cancels that wait, and may then hang, here on a daemon thread.
+    Without this, W&B would wait without limit at exit for a service that hangs. Its teardown may hang, too.
     """
     wandb = sys.modules.get("wandb")
     if wandb is None:

@@ -1,7 +1,6 @@
 """python -m runners.run: one experiment from the command line (Hydra)."""
 
 import logging
-import os
 import sys
 from pathlib import Path
 
@@ -13,43 +12,46 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from runners.compose.composition import Composition
+from runners import replay
+from runners.compose.composition import Composition, checked_settings, is_complete
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import compose_command_line, composing
-from runners.compose.overrides import no_setting, one_sentence, quoted, unknown_name
-from runners.evidence import replay
+from runners.compose.overrides import no_setting, one_sentence, quoted
 from runners.private_apis import option_names, parse_command_line, run_composed
-from runners.record.terminal import RoundProgress, print_summary, say_error
+from runners.record.terminal import RoundProgress, end, print_summary
 from runners.recorded_run import finished_before, record_run
-from runners.user_errors import USER_ERRORS
+from runners.user_errors import exit_code
 
 _FINISHED = (
     "finished before, with {rounds} rounds: nothing is run, and nothing is released. "
     "More rounds=… go on there; --again runs it anew"
 )
+_NO_OPTIONS = {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}  # of Hydra's: see DPFBO_CONF
+_INTERRUPTED = "interrupted; the same command goes on after the last round, and the ledger holds every broadcast"
 
 
 def run(cfg: DictConfig) -> None:
     """Run the composed experiment; exit code 0, 1 for an error, 130 when interrupted."""
-    try:
-        check_is_a_run(cfg)
-        warn_about_ignored_privacy(cfg)
-        title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
+    if code := exit_code(lambda: _run(cfg), _INTERRUPTED):
+        sys.exit(code)
+
+
+def _run(cfg: DictConfig) -> None:
+    check_is_a_run(cfg)
+    warn_about_ignored_privacy(cfg)
+    given, settings = checked_settings(cfg)
+    ready = finished_before(given, settings, single=True) if is_complete(settings) else None
+    if ready is None:
         composition = Composition.of(cfg)
-        ready = finished_before(composition, single=True)
-        if ready is None:
-            epsilon = composition.experiment.plan.epsilon_of_nothing
-            with RoundProgress(title, composition.settings.rounds, "mean", bool(cfg.progress), epsilon) as progress:
-                summary, folder = record_run(composition, progress, single=True)
-        else:
-            summary, folder = ready
-            print(_FINISHED.format(rounds=summary["rounds"]), file=sys.stderr)
-    except KeyboardInterrupt:
-        say_error("interrupted; the same command goes on after the last round, and the ledger holds every broadcast")
-        sys.exit(130)
-    except USER_ERRORS as error:
-        say_error(str(error))
-        sys.exit(1)
+        ready = finished_before(composition.given, composition.settings, single=True)
+    if ready is None:
+        title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
+        epsilon = composition.experiment.plan.epsilon_of_nothing
+        with RoundProgress(title, settings.rounds, "mean", bool(cfg.progress), epsilon) as progress:
+            summary, folder = record_run(composition, progress, single=True)
+    else:
+        summary, folder = ready
+        print(_FINISHED.format(rounds=summary["rounds"]), file=sys.stderr)
     if cfg.progress:
         print_summary(summary, folder)
 
@@ -77,20 +79,16 @@ def warn_about_ignored_privacy(cfg: DictConfig) -> None:
 
 
 def start(arguments: list[str]) -> None:
-    """Compose the command line and run it; exit with one sentence if it does not compose (Hydra's report is longer)."""
+    """Compose the command line and run it; exit with one sentence if it does not compose."""
     for word in filter(_is_no_setting, arguments):
-        say_error(no_setting(word))
-        sys.exit(2)
+        end(no_setting(word), 2)
     options = parse_command_line(arguments)
     shows_words = options.help or options.hydra_help or options.info or options.shell_completion
-    if options.multirun:
-        check_names(options.overrides)
     with composing():
         try:
             cfg = None if shows_words else compose_command_line(options.overrides, bool(options.multirun))
         except (HydraException, OmegaConfBaseException, ValueError) as error:
-            say_error(one_sentence(str(error)))
-            sys.exit(2)
+            end(one_sentence(str(error)), 2)
         if cfg is not None and not (options.multirun or options.cfg or cfg.hydra.mode == RunMode.MULTIRUN):
             run_composed(run, cfg)
             return
@@ -101,51 +99,26 @@ def start(arguments: list[str]) -> None:
 def _is_no_setting(word: str) -> bool:
     """True for a word that is neither an option of Hydra nor `key=value`, nor `~key`, nor the value of an option."""
     if word.startswith("-"):
-        return word.partition("=")[0] not in option_names()
+        return word.partition("=")[0] not in option_names() - _NO_OPTIONS
     return "=" not in word and not word.startswith("~") and word not in ("job", "hydra", "all")
-
-
-def check_names(overrides: list[str]) -> None:
-    """Exit with one sentence if an override of a sweep names no setting (its values are Hydra's to parse)."""
-    for sentence in filter(None, map(unknown_name, overrides)):
-        say_error(sentence)
-        sys.exit(2)
-
-
-def _with_our_options(arguments: list[str]) -> list[str]:
-    """The command line without --again and --config-dir, which become a setting and DPFBO_CONF."""
-    rest, given = [], iter(arguments)
-    for argument in given:
-        name, _, value = argument.partition("=")
-        if name in ("--config-dir", "-cd"):
-            folder = value if "=" in argument else next(given, "")
-            if not folder or "=" in folder:
-                say_error(f"{name} needs a folder, got {folder!r}")
-                sys.exit(2)
-            os.environ["DPFBO_CONF"] = folder
-        else:
-            rest.append("again=true" if argument == "--again" else argument)
-    return rest
 
 
 def _replay(arguments: list[str]) -> int:
     """Repeat a recorded run (`--replay FOLDER`, and perhaps `allow=PACKAGE`); returns the exit code."""
     allow = [word.partition("=")[2] for word in arguments if word.startswith("allow=")]
-    words = [word for word in arguments if not word.startswith("allow=")]
-    folder = words[0].partition("=")[2:] if "=" in words[0] else tuple(words[1:])
-    if words[0].partition("=")[0] != "--replay" or len(folder) != 1 or ("=" in words[0] and words[1:]):
-        say_error("--replay FOLDER takes no settings but allow=PACKAGE: the run is repeated as it was recorded")
-        return 2
-    return replay.main(Path(folder[0]), [name for names in allow for name in names.strip("[]").split(",")])
+    first, *others = [word for word in arguments if not word.startswith("allow=")]
+    words = [*first.split("=", 1), *others]
+    if words[0] != "--replay" or len(words) != 2:
+        end("--replay FOLDER takes no settings but allow=PACKAGE: the run is repeated as it was recorded", 2)
+    return replay.main(Path(words[1]), [name for names in allow for name in names.strip("[]").split(",")])
 
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    for name in ("runners.executor.ray.federated", "runners.executor.ray.outsourced"):
-        logging.getLogger(name).setLevel(logging.INFO)  # they log the placement
+    logging.getLogger("runners.executor.ray").setLevel(logging.INFO)  # it logs the placement
     if any(word.partition("=")[0] == "--replay" for word in sys.argv[1:]):
         sys.exit(_replay(sys.argv[1:]))
-    sys.argv[1:] = map(quoted, _with_our_options(sys.argv[1:]))
+    sys.argv[1:] = ["again=true" if word == "--again" else quoted(word) for word in sys.argv[1:]]
     start(sys.argv[1:])
 
 

@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,23 +38,11 @@ class ExperimentStatus:
     trials: list[Trial]
     states: dict[tuple[str, int], TrialState]
 
-    @property
-    def finished(self) -> bool:
-        """True if every trial is done or failed."""
-        return all(s.phase in ("done", "failed") for s in self.states.values())
-
     def shown(self) -> RenderableType:
-        rows = progress_table.rows(self.trials, self.states)
-        counts, footnote = Text(f"{self.folder.name}: {progress_table.counts(rows)}"), progress_table.footnote(rows)
-        if job := slurm.in_words(self.folder):
-            counts.append(f"\n{job}")
-        failed = progress_table.failures(self.trials, self.states)
-        return Group(
-            counts,
-            progress_table.table(rows, progress_table.MOST_ROWS),
-            Text(footnote),
-            *([] if failed is None else [failed]),
-        )
+        head = f"{self.folder.name}: {progress_table.counts(progress_table.rows(self.trials, self.states))}"
+        job = slurm.in_words(self.folder)
+        head = f"{head}\n{job}" if job else head
+        return Group(Text(head), progress_table.report(self.trials, self.states), Text(""))
 
     def as_json(self) -> dict[str, Any]:
         counts = {phase: sum(s.phase == phase for s in self.states.values()) for phase in PHASES}
@@ -85,10 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise FileNotFoundError(f"there are no results in {args.results_dir}: run python -m runners.sweep --help")
         if args.json:
             print(json.dumps([report(folder).as_json() for folder in folders], indent=1))
-        elif args.watch is None:
-            Console(highlight=False).print(_all(folders)[0])
         else:
-            _watch(folders, args.watch)
+            _show(folders, args.watch)
     except FileNotFoundError as error:
         say_error(str(error))
         return 1
@@ -97,24 +84,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _watch(folders: Sequence[Path], seconds: float) -> None:
-    """Show the reports again and again, until all trials are done or failed."""
+def _show(folders: Sequence[Path], seconds: float | None) -> None:
+    """Show the reports on experiments; with seconds again and again, until all trials are done or failed."""
     console = Console(highlight=False)
-    shown, finished = _all(folders)
-    with Live(shown, console=console, auto_refresh=False, vertical_overflow="visible") as live:
-        while not finished:
-            time.sleep(seconds)
-            shown, finished = _all(folders)
-            if console.is_terminal:
-                live.update(shown, refresh=True)
-            else:
+    hides = console.is_terminal and seconds is not None
+    with Live(console=console, auto_refresh=False, vertical_overflow="visible") if hides else nullcontext() as live:
+        while True:
+            reports = [report(folder) for folder in folders]
+            shown = Group(*(each.shown() for each in reports))
+            if live is None:
                 console.print(shown)
-
-
-def _all(folders: Sequence[Path]) -> tuple[RenderableType, bool]:
-    """The reports on experiments, and whether every trial is done or failed."""
-    reports = [report(folder) for folder in folders]
-    return Group(*(part for r in reports for part in (r.shown(), Text("")))), all(r.finished for r in reports)
+            else:
+                live.update(shown, refresh=True)
+            if seconds is None or all(s.phase in ("done", "failed") for r in reports for s in r.states.values()):
+                return
+            time.sleep(seconds)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

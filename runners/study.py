@@ -5,26 +5,24 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from dpfbo import checks
 from dpfbo.checks import SettingError
 from dpfbo.formats.bounded import check_yaml, read_at_most, read_plain
 from dpfbo.formats.checkpoint_file import CheckpointError
 from dpfbo.formats.files import replace_file
-from dpfbo.privacy.accounting import UnsupportedEvent
+from dpfbo.privacy.accounting import UnsupportedEvent, check_delta
 from dpfbo.privacy.ledger import LedgerError
 from dpfbo.protocol.agent import Agent
 from dpfbo.protocol.coordinator import Coordinator
 from dpfbo.protocol.journal import StateError
 from dpfbo.protocol.wire import WireError
 from dpfbo.space.parameters import Space
+from dpfbo.study.algorithm import ALGORITHMS, Preset
 from dpfbo.study.create import create_study
-from dpfbo.study.presets import ALGORITHMS, Preset
 from dpfbo.study.study import Study
 from runners.arguments import Parser
 from runners.record.terminal import say_error
@@ -49,15 +47,13 @@ Every call is on disk when it ends: after a crash give it again. `ask` gives a p
 one; --another asks for one more, to be evaluated beside it. A space is a YAML or JSON file (docs/guides/spaces.md)."""
 
 Answer = dict[str, Any]  # printed as JSON
-_DESCRIPTION, _SITE = "study.json", "site.json"
+_PARTY = "party.json"  # of a site's folder, or the server's: the study, the site's number, and how it counts values
+_SITE, _SERVER, _EITHER = "site's folder", "server's folder", "folder of a site or a server"
+_MADE_BY = {_SITE: "join", _SERVER: "host", _EITHER: "join or host"}
 _ERRORS = (
     SettingError, StateError, WireError, LedgerError, CheckpointError, UnsupportedEvent, OSError, ValueError,
 )  # fmt: skip
 _MOST_BYTES = 2**28  # of a file that is read
-_INTEGERS = {
-    "n_agents": (1, checks.MOST_AGENTS), "rounds": (1, checks.MOST_ROUNDS), "n_init": (1, checks.MOST_INITIAL),
-    "seed": (0, checks.LARGEST_INTEGER),
-}  # fmt: skip
 _KEYS = ("space", "n_agents", "algorithm", "noise_multiplier", "delta", "rounds", "n_init", "seed", "rng")
 
 
@@ -67,10 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if getattr(args, "result", "") == "-":  # read before the folder is opened: in a pipe, `ask` still has it
             args.result = sys.stdin.read()
-        if args.opened is None:
+        if args.kind is None:
             answer = args.do(args)
         else:
-            with closing(args.opened(args.folder)) as party:
+            with closing(_opened(args.folder, args.kind)) as party:
                 answer = args.do(party, args)
     except _ERRORS as error:
         say_error(str(error))
@@ -97,27 +93,19 @@ def _new(args: argparse.Namespace) -> Answer:
 
 
 def _join(args: argparse.Namespace) -> Answer:
-    described, maximize = _described(args.study), not args.minimize
-    with closing(Agent(_study(described), args.agent, Space(described["space"]), args.folder, maximize)) as agent:
-        answer = _status(agent, args)  # before it is written: a study without a promise is refused
-        _warn_of_simulation(agent.study)
-        entries = {"study": described, "agent": args.agent, "maximize": maximize}
-        _write(args.folder / _SITE, json.dumps(entries).encode(), private=True)
-        return answer
+    return _made({"study": _read(args.study), "agent": args.agent, "maximize": not args.minimize}, args)
 
 
 def _host(args: argparse.Namespace) -> Answer:
-    described = _described(args.study)
-    with closing(Coordinator(_study(described), args.folder)) as server:
-        answer = _status(server, args)
-        _warn_of_simulation(server.study)
-        _write(args.folder / _DESCRIPTION, json.dumps(described).encode())
+    return _made({"study": _read(args.study), "agent": None, "maximize": None}, args)
+
+
+def _made(entries: dict[str, Any], args: argparse.Namespace) -> Answer:
+    """Make the folder of a site or the server."""
+    with closing(_party(entries, args.study, args.folder)) as party:
+        answer = _status(party, args)  # before it is written: a study without a promise is refused
+        _write(args.folder / _PARTY, json.dumps(entries).encode(), private=True)
         return answer
-
-
-def _warn_of_simulation(study: Study) -> None:
-    if study.simulation:
-        print("note: a simulation (rng=seeded): whoever has the study's file can remove the noise", file=sys.stderr)
 
 
 def _ask(agent: Agent, args: argparse.Namespace) -> Answer:
@@ -169,16 +157,16 @@ def _release(server: Coordinator, args: argparse.Namespace) -> Answer:
 
 
 def _status(party: Agent | Coordinator, args: argparse.Namespace) -> Answer:
+    if party.study.simulation:
+        print("note: a simulation (rng=seeded): whoever has the study's file can remove the noise", file=sys.stderr)
     return {**_state(party), "privacy": party.study.promise}
 
 
 def _state(party: Agent | Coordinator) -> Answer:
     """The state of a site or of the server."""
     if isinstance(party, Agent):
-        return {
-            "agent": party.agent, "study": party.study.digest, "round": party.round, "pending": party.pending,
-            "message_due": party.message_due,
-        }  # fmt: skip
+        names = ("agent", "round", "pending", "message_due")
+        return {"study": party.study.digest, **{name: getattr(party, name) for name in names}}
     return {
         "study": party.study.digest, "round": party.round, "received": party.received, "waits_for": len(party.missing),
         "finished": party.finished, "epsilon": party.epsilon, "delta": party.study.plan.delta, "rng": party.study.rng,
@@ -196,104 +184,100 @@ def _write(path: Path, data: bytes, private: bool = False) -> None:
     replace_file(path, lambda file: file.write(data), mode=0o600 if private else 0o644)
 
 
-def _described(path: Path) -> dict[str, Any]:
-    """The description of a study in its file. Raises StateError for another file."""
+def _read(path: Path) -> Any:
+    """The content of a JSON file. Raises StateError for another file."""
     try:
-        return _checked(json.loads(read_plain(path, _MOST_BYTES)), path)
+        return json.loads(read_plain(path, _MOST_BYTES))
     except (ValueError, RecursionError) as error:
         raise StateError(f"{path} is no description of a study: {error}") from error
 
 
-def _checked(described: Any, path: Path) -> dict[str, Any]:
-    """A description whose values have their types, and numbers for which there is memory. Raises StateError."""
+def _described_study(described: Any, path: Path) -> Study:
+    """The study of a description that was read from a file. Raises StateError for another content."""
     if not isinstance(described, dict) or set(described) != set(_KEYS):
         raise StateError(f"{path} is no description of a study: it must have {', '.join(_KEYS)}")
     try:
-        for name, (least, most) in _INTEGERS.items():
-            checks.integer(name, described[name], least, most)
-        checks.real("noise_multiplier", described["noise_multiplier"])
-        if described["delta"] is not None:
-            checks.real("delta", described["delta"])
-        checks.one_of("algorithm", described["algorithm"], ALGORITHMS)
-        checks.one_of("rng", described["rng"], ("os", "seeded"))
-    except (SettingError, OverflowError) as error:
+        return _study(described)
+    except (SettingError, TypeError, OverflowError) as error:
         raise StateError(f"{path} is no description of a study: {error}") from error
-    return described
 
 
 def _study(described: dict[str, Any]) -> Study:
-    others = {key: described[key] for key in ("n_agents", "algorithm", "delta", "rounds", "n_init", "seed", "rng")}
+    others = {key: described[key] for key in _KEYS if key not in ("space", "noise_multiplier")}
+    if others["delta"] is not None:
+        check_delta(others["delta"])
     preset = Preset(noise_multiplier=described["noise_multiplier"])
     return create_study(Space(described["space"]), epsilon=None, preset=preset, **others)
 
 
-def _opened_site(folder: Path) -> Agent:
-    try:
-        entries = json.loads(read_plain(folder / _SITE, _MOST_BYTES))
-    except FileNotFoundError as error:
-        raise StateError(f"{folder} is no site's folder: python -m runners.study join makes one") from error
-    except (ValueError, RecursionError):
-        entries = None
-    if not isinstance(entries, dict) or set(entries) != {"study", "agent", "maximize"}:
-        raise StateError(f"{folder / _SITE} cannot be read: restore the file")
-    described = _checked(entries["study"], folder / _SITE)
-    return Agent(_study(described), entries["agent"], Space(described["space"]), folder, entries["maximize"])
+def _party(entries: dict[str, Any], path: Path, folder: Path) -> Agent | Coordinator:
+    """A site, or the server, whose `agent` is None. path: the file of the description."""
+    study = _described_study(entries["study"], path)
+    if entries["agent"] is None:
+        return Coordinator(study, folder)
+    return Agent(study, entries["agent"], folder, entries["maximize"])
 
 
-def _opened_server(folder: Path) -> Coordinator:
-    if not (folder / _DESCRIPTION).exists():
-        raise StateError(f"{folder} is no folder of a site or a server: python -m runners.study join or host makes one")
-    return Coordinator(_study(_described(folder / _DESCRIPTION)), folder)
+def _opened(folder: Path, kind: str) -> Agent | Coordinator:
+    """The site or the server of a folder, which must be of this kind."""
+    path = folder / _PARTY
+    if path.exists():
+        try:
+            entries = _read(path)
+        except StateError:
+            entries = None
+        if not isinstance(entries, dict) or set(entries) != {"study", "agent", "maximize"}:
+            raise StateError(f"{path} cannot be read: restore the file")
+        if kind in (_EITHER, _SERVER if entries["agent"] is None else _SITE):
+            return _party(entries, path, folder)
+    raise StateError(f"{folder} is no {kind}: python -m runners.study {_MADE_BY[kind]} makes one")
 
 
-def _opened(folder: Path) -> Agent | Coordinator:
-    return _opened_site(folder) if (folder / _SITE).exists() else _opened_server(folder)
+# command: what it does, its function, the kind of its folder, its arguments that are paths
+_COMMANDS: dict[str, tuple[str, Callable[..., Answer], str | None, str]] = {
+    "new": ("describe a study", _new, None, "file"),
+    "join": ("make a site's folder", _join, None, "folder study"),
+    "ask": ("the next configuration to evaluate", _ask, _SITE, "folder"),
+    "tell": ("the value at a configuration", _tell, _SITE, "folder"),
+    "message": ("write the message that ends the round", _message, _SITE, "folder file"),
+    "receive": ("take over a broadcast", _receive, _SITE, "folder file"),
+    "best": ("the best configuration so far", _best, _SITE, "folder"),
+    "status": ("where a site or the server stands", _status, _EITHER, "folder"),
+    "host": ("make the server's folder", _host, None, "folder study"),
+    "collect": ("take a site's message", _collect, _SERVER, "folder"),
+    "release": ("end the round: add noise, charge, write the broadcast", _release, _SERVER, "folder file"),
+}
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     raw = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m runners.study", description=HELP, formatter_class=raw)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
-
-    def command(
-        name: str, help: str, do: Callable[..., Answer], *paths: str, opened: Callable[[Path], Any] | None = None
-    ) -> argparse.ArgumentParser:  # fmt: skip
-        made: argparse.ArgumentParser = commands.add_parser(name, help=help)
-        for path in paths:
-            made.add_argument(path, type=Path, metavar=path.upper())
-        made.set_defaults(do=do, opened=opened)
-        return made
-
-    site, server = partial(command, opened=_opened_site), partial(command, opened=_opened_server)
-    new = command("new", "describe a study", _new, "file")
-    new.add_argument("--space", type=Path, required=True, help="YAML or JSON file of the parameters")
-    new.add_argument("--agents", type=int, required=True, help="number of sites")
-    new.add_argument("--algorithm", default="dp_prior", choices=ALGORITHMS)
-    new.add_argument("--epsilon", type=float, default=1.0, help="of the whole study (default 1)")
-    new.add_argument("--delta", type=float, default=None, help="default N^-1.1")
-    new.add_argument("--rounds", type=int, default=20)
-    new.add_argument("--n-init", type=int, default=5)
-    new.add_argument("--seed", type=int, default=0, help="of what is public")
-    new.add_argument("--rng", default="os", choices=("os", "seeded"), help="of the noise; seeded is a simulation")
-    join = command("join", "make a site's folder", _join, "folder", "study")
-    join.add_argument("--agent", type=int, required=True, help="the site's number, 0..N-1")
-    join.add_argument("--minimize", action="store_true", help="small values are better")
-    ask = site("ask", "the next configuration to evaluate", _ask, "folder")
-    ask.add_argument("--another", action="store_true", help="one more, beside those that wait for their value")
-    tell = site("tell", "the value at a configuration", _tell, "folder")
-    tell.add_argument("result", nargs="?", default="-", help="JSON; from standard input by default")
-    message = site("message", "write the message that ends the round", _message, "folder", "file")
-    message.add_argument("--round", type=int, default=None, help="an earlier one, whose message was lost")
-    site("receive", "take over a broadcast", _receive, "folder", "file")
-    site("best", "the best configuration so far", _best, "folder")
-    command("status", "where a site or the server stands", _status, "folder", opened=_opened)
-    command("host", "make the server's folder", _host, "folder", "study")
-    collect = server("collect", "take a site's message", _collect, "folder")
-    collect.add_argument("agent", type=int, metavar="AGENT", help="who sent it")
-    collect.add_argument("file", type=Path, metavar="FILE")
-    release = server("release", "end the round: add noise, charge, write the broadcast", _release, "folder", "file")
-    release.add_argument("--missing-ok", action="store_true", help="without the messages that have not arrived")
-    release.add_argument("--round", type=int, default=None, help="this one, and no other; an earlier one again")
+    add: dict[str, Callable[..., Any]] = {}
+    for name, (help, do, kind, paths) in _COMMANDS.items():
+        command = commands.add_parser(name, help=help)
+        command.set_defaults(do=do, kind=kind)
+        add[name] = command.add_argument
+        for path in paths.split():
+            add[name](path, type=Path, metavar=path.upper())
+    add["new"]("--space", type=Path, required=True, help="YAML or JSON file of the parameters")
+    add["new"]("--agents", type=int, required=True, help="number of sites")
+    add["new"]("--algorithm", default="dp_prior", choices=ALGORITHMS)
+    add["new"]("--epsilon", type=float, default=1.0, help="of the whole study (default 1)")
+    add["new"]("--delta", type=float, default=None, help="default N^-1.1")
+    add["new"]("--rounds", type=int, default=20)
+    add["new"]("--n-init", type=int, default=5)
+    add["new"]("--seed", type=int, default=0, help="of what is public")
+    add["new"]("--rng", default="os", choices=("os", "seeded"), help="of the noise; seeded is a simulation")
+    add["join"]("--agent", type=int, required=True, help="the site's number, 0..N-1")
+    add["join"]("--minimize", action="store_true", help="small values are better")
+    add["ask"]("--another", action="store_true", help="one more, beside those that wait for their value")
+    add["tell"]("result", nargs="?", default="-", help="JSON; from standard input by default")
+    add["message"]("--round", type=int, default=None, help="an earlier one, whose message was lost")
+    add["collect"]("agent", type=int, metavar="AGENT", help="who sent it")
+    add["collect"]("file", type=Path, metavar="FILE")
+    add["release"]("--missing-ok", action="store_true", help="without the messages that have not arrived")
+    add["release"]("--round", type=int, default=None, help="this one, and no other; an earlier one again")
     return parser.parse_args(argv)
 
 

@@ -17,13 +17,13 @@ PACKAGES = ("dpfbo", "runners", "analysis")
 # Rooms from the lowest: a room may import those of earlier steps, and none beside it.
 STEPS = {
     "dpfbo": (
-        "checks formats clock extras deprecation", "lazy extensions", "rng space", "gp privacy", "records", "tables",
+        "checks formats clock extras", "lazy extensions", "rng space", "gp privacy", "records", "tables",
         "round_log", "run_result", "outsourced", "problems", "federated",
         "checkpoint", "study", "audit protocol",
     ),
     "runners": (
         "private_apis dpfbo_command", "record compose", "arguments executor completion",
-        "resumption wandb", "user_errors recorded_run fetch best study", "evidence", "run",
+        "identity wandb", "user_errors recorded_run fetch best study", "replay", "run",
         "sweep audit bench",
         "privacy theory status headroom board",
     ),

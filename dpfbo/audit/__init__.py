@@ -8,5 +8,4 @@ fixed_release   noise that makes a release independent of the sum, to compare wh
 server/    replays of a federated server: two worlds, deterministic and statistical checks, whole runs, an independent
            accountant, many canaries in one run; the message path of the private prior, to its whole broadcast
 release/   a curator's released table: attacks that tell two neighbouring tables apart, reconstruction of rows, checks
-faulty/    servers, mechanisms and accountants with one fault each, for an audit of the audit
 """

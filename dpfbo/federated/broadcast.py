@@ -32,11 +32,11 @@ class Points:
 class SharedPrior:
     """The posterior of the weights that all agents share (`dpfbo.federated.prior`), for the rest of the run.
 
-    values: 1 x (M + 1), the last release; all else is a post-processing of it and of earlier ones. In the coordinates
-    `w = X r`, y in units of the model's scale: mean: M; rotation: X, M x M, orthogonal but for the length of its rows;
-    spectrum: M, the variances of r, in units of the residual's; gain: M x kM, the mean's derivative with respect to the
-    sums of the messages of k releases; noise: lam; alone: variance of r without transfer; clip_norm: the norm of the
-    longest message that was not clipped.
+    values: 1 x (M + 1), the release; all else is a post-processing of it. In the coordinates `w = X r`, y in units of
+    the model's scale: mean: M; rotation: X, M x M, orthogonal but for the length of its rows; spectrum: M, the
+    variances of r, in units of the residual's; gain: M x M, the mean's derivative with respect to the sum of the
+    messages; noise: lam; alone: variance of r without transfer; clip_norm: the norm of the longest message that was
+    not clipped.
     """
 
     values: Tensor

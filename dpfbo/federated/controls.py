@@ -1,39 +1,26 @@
-"""Controls: servers whose points do not depend on any message.
-
-Every claim that federation helps is made against these and not against Thompson sampling alone: an agent gains
-already from leaving its own posterior now and then.
-"""
+"""Controls: servers whose points depend on no message; agents gain already from leaving their posterior at times."""
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from dpfbo.federated.broadcast import Points
-from dpfbo.federated.messages import Messages
-from dpfbo.federated.server import RoundOutput
-from dpfbo.federated.server_parts import ServerParts
+from dpfbo.federated.mechanism import Messages
+from dpfbo.federated.server import RoundOutput, ServerKind
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Domain, Grid
 from dpfbo.space.mixed import MixedBox
 
 
 @dataclass(frozen=True)
-class RandomServer:
+class RandomServer(ServerKind):
     """The server branch queries a uniform point instead. Nothing is sent or released."""
 
     n_agents: int
     domain: Domain
     streams: Streams
-    uses_messages: ClassVar[bool] = False
-    aggregates: ClassVar[bool] = False
-    bare_messages: ClassVar[bool] = False
-
-    @classmethod
-    def for_run(cls, parts: ServerParts) -> "RandomServer":
-        return cls(parts.n_agents, parts.domain, parts.streams)
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         u = self.streams.uniform("control", torch.arange(self.n_agents, device="cpu"), t, self.domain.dimension)
@@ -41,20 +28,13 @@ class RandomServer:
 
 
 @dataclass(frozen=True)
-class SobolServer:
+class SobolServer(ServerKind):
     """The server branch queries a quasi-random point instead: one Sobol sequence, shifted at random for each agent."""
 
     n_agents: int
     domain: Domain
     streams: Streams
     rounds: int
-    uses_messages: ClassVar[bool] = False
-    aggregates: ClassVar[bool] = False
-    bare_messages: ClassVar[bool] = False
-
-    @classmethod
-    def for_run(cls, parts: ServerParts) -> "SobolServer":
-        return cls(parts.n_agents, parts.domain, parts.streams, parts.rounds)
 
     @cached_property
     def _sequence(self) -> Tensor:

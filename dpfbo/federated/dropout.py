@@ -1,8 +1,4 @@
-"""Random loss of messages: each is lost independently with the same probability.
-
-A lost message counts as the zero vector. The sum is divided by q, never by the number that arrived, and the noise is
-that of a round without losses, so epsilon does not change.
-"""
+"""A simulated loss of messages."""
 
 from dataclasses import dataclass, field
 
@@ -15,11 +11,17 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class Dropout:
-    """Each message of each round is lost with `probability`, in [0, 1].
+    """Each message of each round is lost independently, and counts as the zero vector.
 
-    streams: their seed decides which messages are lost, independently of S_t and of the computing process.
+    The sum is divided by q, never by the number that arrived, and the noise is that of a round without losses, so
+    epsilon does not change.
 
-    Raises ValueError for a probability outside [0, 1].
+    Args:
+        probability: Of a loss.
+        streams: The random numbers that decide which messages are lost, whoever computes.
+
+    Raises:
+        SettingError: The probability lies outside [0, 1].
     """
 
     probability: float = 0.0

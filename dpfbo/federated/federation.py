@@ -1,7 +1,7 @@
 """The federated loop: T rounds of agents, server and broadcast, in one process or in several behind the protocols."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -9,21 +9,17 @@ from torch import Tensor
 
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import Broadcast, averaged
-from dpfbo.federated.messages import PartialSum, Summation
+from dpfbo.federated.mechanism import Mechanism, PartialSum
 from dpfbo.federated.population.agents import Agents
-from dpfbo.federated.population.shard import Shard, Turn
+from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.server import RoundOutput
 from dpfbo.problems.problem import Problem
-from dpfbo.records import RoundRecord
 from dpfbo.run_result import OnRound, Result, Round
 
 
 @dataclass
 class FederatedResult(Result):
-    """The result of a federated run so far.
-
-    broadcast: the running average of all broadcasts with `momentum`, which agents follow in the next round.
-    """
+    """The result of a federated run so far. broadcast: the running average of all, which agents follow next."""
 
     momentum: float = 0.0
     broadcast: Broadcast | None = None
@@ -35,33 +31,20 @@ class FederatedResult(Result):
         self.broadcast = averaged(self.broadcast, done.broadcast, self.momentum)
 
 
-class Step(Protocol):
-    """A round that the agents have begun."""
-
-    def reported_to(self, server: "Aggregator") -> RoundOutput:
-        """The server's answer to the messages of the round, or to None if none were asked for."""
-
-    def record(self) -> RoundRecord:
-        """All queries of the round; waits for every agent."""
-
-    def seconds(self) -> dict[str, float]:
-        """Seconds of the round by phase."""
-
-
-class Population(Protocol):
-    """All agents, in this process or in others."""
-
-    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> Step:
-        """Let all agents do round t, with messages at the end if `send`."""
-
-
 class Aggregator(Protocol):
-    """A `dpfbo.federated.server.AnyServer`, or a proxy of one, for the messages of its own kind of population."""
+    """A `dpfbo.federated.server.ServerKind`, or a proxy of one, for the messages of its own kind of population."""
 
     @property
     def uses_messages(self) -> bool: ...
 
     def round(self, t: int, messages: Any) -> RoundOutput: ...
+
+
+class Population(Protocol):
+    """All agents, in this process or in others."""
+
+    def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
+        """Let all agents do round t, and then the server, if there is one, answer their messages."""
 
 
 def run(
@@ -75,17 +58,25 @@ def run(
     """Algorithms 1 and 2 together.
 
     Rounds 0..T-1 end with a broadcast, used in the next round; round T is the last query, after which nothing
-    is sent. server: None for agents that work alone. on_round: called after every round, 0..T. result: the finished
-    rounds of a resumed run, to which the others are added. broadcasts: their largest number (None: T); after them
-    nothing is sent and the agents query alone, as they do after a round in which the server sends nothing.
+    is sent.
+
+    Args:
+        population: The agents.
+        server: None for agents that work alone.
+        rounds: T.
+        on_round: A function that is called after every round, 0..T.
+        result: The finished rounds of a resumed run, to which the others are added.
+        broadcasts: Their largest number (None: T); after them nothing is sent and the agents query alone, as they do
+            after a round in which the server sends nothing.
+
+    Returns:
+        All rounds.
     """
     result = FederatedResult() if result is None else result
     broadcasts = rounds if broadcasts is None else min(broadcasts, rounds)
     for t in range(len(result.rounds), rounds + 1):
-        to = server if t < broadcasts else None  # after the last query nothing is sent or charged
-        step = population.step(t, result.broadcast, send=to is not None and to.uses_messages)
-        answer = (None, None, None) if to is None else step.reported_to(to)
-        done = Round(step.record(), *answer, step.seconds())
+        # after the last query nothing is sent or charged
+        done = population.do_round(t, result.broadcast, server if t < broadcasts else None)
         result.add(done)
         on_round(done)
     return result
@@ -95,7 +86,9 @@ def run(
 class LocalPopulation:
     """All agents as one shard in this process.
 
-    sums: True for a server that adds up messages; then only the agents that it chooses make one.
+    Args:
+        shard: The agents.
+        sums: True for a server that adds up messages; then only the agents that it chooses make one.
     """
 
     shard: Shard
@@ -106,49 +99,30 @@ class LocalPopulation:
         """All agents of the problem, on the CPU. threads: see `Shard`."""
         return LocalPopulation(Shard(problem, agents, torch.arange(problem.n_agents, device="cpu"), threads), sums)
 
-    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "LocalStep":
+    def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
         self.shard.take_seconds()
-        turn = self.shard.step(t, broadcast, send and not self.sums)
-        return LocalStep(self.shard, turn, ShardMessages(self.shard, t) if send and self.sums else None)
-
-
-@dataclass(frozen=True)
-class LocalStep:
-    """A finished round of `LocalPopulation`. to_add_up: the messages that the server has added up, if it does that."""
-
-    shard: Shard
-    turn: Turn
-    to_add_up: "ShardMessages | None"
-    clock: PhaseClock = field(default_factory=PhaseClock)
-
-    def reported_to(self, server: Aggregator) -> RoundOutput:
-        sent = None if self.turn.messages is None else self.turn.messages.cpu()
-        with self.clock("server"):
-            answer = server.round(self.turn.record.round, self.to_add_up or sent)
-        if self.to_add_up is not None:  # making messages is the agents' work
-            self.clock.seconds["server"] -= self.to_add_up.seconds
-        return answer
-
-    def record(self) -> RoundRecord:
-        return self.turn.record
-
-    def seconds(self) -> dict[str, float]:
-        return {**self.shard.take_seconds(), **self.clock.seconds}
+        asked, clock = server is not None and server.uses_messages, PhaseClock()
+        turn = self.shard.step(t, broadcast, asked and not self.sums)
+        answer: RoundOutput = (None, None, None)
+        if server is not None:
+            held = ShardMessages(self.shard, t)
+            sent = None if turn.messages is None else turn.messages.cpu()
+            with clock("server"):
+                answer = server.round(t, held if asked and self.sums else sent)
+            clock.seconds["server"] -= held.seconds  # making messages is the agents' work
+        return Round(turn.record, *answer, {**self.shard.take_seconds(), **clock.seconds})
 
 
 @dataclass
 class ShardMessages:
-    """The messages of one round, made when they are added up (`dpfbo.federated.messages.Contributions`).
-
-    seconds: the time that it took.
-    """
+    """The messages of one round, made when they are added up (`Contributions`), and the seconds that it took."""
 
     shard: Shard
-    round: int
+    t: int
     seconds: float = 0.0
 
-    def add_up(self, summation: Summation, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
+    def add_up(self, mechanism: Mechanism, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
         begin = time.perf_counter()
-        part = self.shard.add_up(self.round, chosen, weights[:, chosen], summation)
+        part = self.shard.add_up(self.t, chosen, weights[:, chosen], mechanism)
         self.seconds += time.perf_counter() - begin
         return part

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.federated.messages import Contributions, Messages, PartialSum, Summation, accept, clip, scale_to
+from dpfbo.federated.messages import accept, clip, scale_to
 from dpfbo.federated.schedule import Constant, Schedule
 from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy
@@ -31,47 +32,106 @@ _SMALLEST_PROBABILITY = 1e-12  # smallest q: uniform numbers have 53 bits and wo
 _SMALLEST_MULTIPLIER = 0.01  # smallest z: below it a round costs thousands of epsilon, beyond the accountants
 
 
-class Mechanism(Summation, Protocol):
+@dataclass(frozen=True)
+class PartialSum:
+    """The weighted sum of some chosen agents' messages, P x M, and counts as in `dpfbo.privacy.release.Diagnostics`."""
+
+    total: Tensor
+    n_clipped: int
+    n_rejected: int
+
+
+@runtime_checkable
+class Contributions(Protocol):
+    """Messages that stay with their holders, who bound and add them up; the server gets the P x M sum only."""
+
+    def add_up(self, mechanism: Mechanism, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
+        """`mechanism.add_up` over the chosen agents. chosen: k ids; weights: P x N."""
+
+
+Messages = Tensor | Sequence[Tensor | None] | Contributions
+
+
+class Mechanism(ABC):
     """Turns the messages of a round into one release."""
 
-    def sensitivity(self, weights: Tensor) -> float: ...
+    @abstractmethod
+    def sensitivity(self, weights: Tensor) -> float:
+        """The L2 sensitivity of the joint sum to one agent's message, that the noise is calibrated to (P x N)."""
 
+    @abstractmethod
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
         """The event of one round's release, for an accountant. weights: P x N."""
 
+    @abstractmethod
+    def choose(self, n_agents: int, entropy: Entropy, round: int) -> Tensor:
+        """N booleans, True for the agents in S_t."""
+
+    @abstractmethod
+    def bounded(self, received: Tensor, P: int) -> tuple[Tensor, int]:
+        """The messages (k x M) as they are summed, and the number that were too long."""
+
+    @abstractmethod
+    def privatised(self, total: Tensor, weights: Tensor, entropy: Entropy, round: int) -> Release:
+        """The release of a sum, P x M."""
+
+    def add_up(
+        self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
+    ) -> PartialSum:
+        """The weighted sum of `messages[rows]` as they are summed, all regions. weights: P x k, of these rows."""
+        received, n_rejected = accept(messages, rows, n_features)
+        bounded, n_clipped = self.bounded(received, len(weights))
+        return PartialSum(weights @ bounded, n_clipped, n_rejected)
+
     def release(
-        self,
-        messages: Messages,
-        weights: Tensor,
-        n_features: int,
-        entropy: Entropy,
-        round: int,
+        self, messages: Messages, weights: Tensor, n_features: int, entropy: Entropy, round: int,
         lost: Tensor | None = None,
-    ) -> tuple[Release, Diagnostics]:
-        """The release of one round. lost: N, True for messages that did not arrive: they count as zero vectors."""
+    ) -> tuple[Release, Diagnostics]:  # fmt: skip
+        """One round: choose, bound, sum, add noise.
+
+        messages: N x M, or N vectors (None for a lost one), or their holders; lost: N, True for messages that did not
+        arrive in time, which count as zero vectors.
+        """
+        chosen = self.choose(weights.shape[1], entropy, round).nonzero()[:, 0]  # |S_t|
+        arrived = chosen if lost is None else chosen[~lost[chosen]]
+        if isinstance(messages, Contributions):
+            part = messages.add_up(self, arrived, weights, n_features)
+        else:
+            part = self.add_up(messages, arrived, weights[:, arrived], n_features)
+        release = self.privatised(part.total, weights, entropy, round)
+        signal, noise = float(part.total.norm()), float((release.values - part.total).norm())
+        n_rejected = part.n_rejected + len(chosen) - len(arrived)
+        return release, Diagnostics(signal, noise, len(chosen), part.n_clipped, n_rejected)
 
 
 @dataclass(frozen=True)
-class SubsampledGaussian:
+class SubsampledGaussian(Mechanism):
     """The subsampled Gaussian mechanism of DP-FTS-DE (Algo. 1 lines 5 to 12), on the joint vector of all regions.
 
         omega^(i) = (1/q) sum_{n in S_t} phi_n^(i) clip(omega_n, S / sqrt(P)) + N(0, sigma_t^2 I_M),   i = 1..P
 
-    sampling_probability: q. noise_multiplier: z; 0 adds no noise and has no finite epsilon. schedule: z_t over z.
-    clip_norm: S, for the joint vector; each message is clipped to `C = S / sqrt(P)`, or scaled to it with
-    `normalize` (then S is a common scale only). calibration: `paper` or `tight`, see `sensitivity`.
-    charge: `nominal`, every round is charged at z_t; `effective`, at the multiplier that its noise really has, see
-    `charged_multiplier`. sampling: `poisson` (each agent independently with probability q), or `fixed_size` (a
-    uniform subset of round(q N) agents). noise: see `dpfbo.privacy.noise`.
+    Args:
+        sampling_probability: q.
+        noise_multiplier: z; 0 adds no noise and has no finite epsilon.
+        clip_norm: S, for the joint vector; each message is clipped to `C = S / sqrt(P)`.
+        calibration: `paper` or `tight`, see `sensitivity`.
+        sampling: `poisson`, each agent independently with probability q; or `fixed_size`, a uniform subset of
+            round(q N) agents.
+        normalize: True to scale each message to C; then S is a common scale only.
+        charge: `nominal`, every round is charged at z_t; or `effective`, see `charged_multiplier`.
+        schedule: z_t over z.
+        noise: See `dpfbo.privacy.noise`.
 
-    Guarantee. Relation: zero-out, one agent's messages of all rounds replaced by zero vectors (dp-accounting's
-    REPLACE_SPECIAL; the weights depend on N, so N is public); with fixed_size replace-one. Event: `dp_event`, one
-    Gaussian a round on the sampled agents; the P blocks are one joint vector and one event. Sensitivity:
-    `sensitivity()`, of the sum over the chosen agents, from which alone sigma is derived. Division is by q,
-    never by |S_t|; an empty S_t, and messages that are missing, not finite or of the wrong shape, take the same
-    path as zero vectors.
+    Guarantee:
+        Relation: zero-out, one agent's messages of all rounds replaced by zero vectors (dp-accounting's
+        REPLACE_SPECIAL; the weights depend on N, so N is public); with fixed_size replace-one. Event: `dp_event`, one
+        Gaussian a round on the sampled agents; the P blocks are one joint vector and one event. Sensitivity:
+        `sensitivity()`, of the sum over the chosen agents, from which alone sigma is derived. Division is by q, never
+        by |S_t|; an empty S_t, and messages that are missing, not finite or of the wrong shape, take the same path as
+        zero vectors.
 
-    Raises ValueError for q outside (0, 1], z < 0, S <= 0 or an unknown name.
+    Raises:
+        SettingError: q lies outside (0, 1], z is negative, S not above 0, or a name unknown.
     """
 
     sampling_probability: float
@@ -87,9 +147,8 @@ class SubsampledGaussian:
     def __post_init__(self) -> None:
         checks.probability("sampling_probability", self.sampling_probability)
         if self.sampling_probability < _SMALLEST_PROBABILITY:
-            raise SettingError(
-                "sampling_probability", f"must be at least {_SMALLEST_PROBABILITY}, got {self.sampling_probability!r}"
-            )
+            rule = f"must be at least {_SMALLEST_PROBABILITY}, got {self.sampling_probability!r}"
+            raise SettingError("sampling_probability", rule)
         checks.non_negative("noise_multiplier", self.noise_multiplier)
         checks.positive("clip_norm", self.clip_norm)
         checks.one_of("calibration", self.calibration, ("paper", "tight"))
@@ -102,9 +161,8 @@ class SubsampledGaussian:
         """z_t, the noise of a round over its `sensitivity()`. Raises ValueError where accountants give up."""
         z = self.noise_multiplier * self.schedule(round)
         if self.noise_multiplier > 0 and not _SMALLEST_MULTIPLIER <= z < math.inf:
-            raise SettingError(
-                "noise_multiplier", f"must be 0 or at least {_SMALLEST_MULTIPLIER}, got {z!r} in round {round}"
-            )
+            rule = f"must be 0 or at least {_SMALLEST_MULTIPLIER}, got {z!r} in round {round}"
+            raise SettingError("noise_multiplier", rule)
         return z
 
     def message_norm(self, P: int) -> float:
@@ -130,8 +188,7 @@ class SubsampledGaussian:
     def charged_multiplier(self, weights: Tensor, round: int) -> float:
         """The multiplier that the round is charged at. `nominal`: z_t. `effective`: sigma_t over the tight sensitivity.
 
-        With the paper's calibration the effective one is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to
-        sqrt(P) larger; with the tight calibration they are the same.
+        With the paper's calibration that is `z_t sqrt(P) phi_max / max_n ||phi_n||`, up to sqrt(P) larger.
         """
         z = self.multiplier(round)
         if self.charge == "nominal":
@@ -155,13 +212,11 @@ class SubsampledGaussian:
         return sigma
 
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
-        """The event of one round, for an accountant. weights: P x N."""
         N = weights.shape[1]
         subset = (self._subset_size(N), N) if self.sampling == "fixed_size" else None
         return round_event(self.sampling_probability, self.charged_multiplier(weights, round), subset)
 
     def choose(self, n_agents: int, entropy: Entropy, round: int) -> Tensor:
-        """N booleans, True for the agents in S_t."""
         u = entropy.uniform("choice", round, n_agents)
         if self.sampling == "poisson":
             return u < self.sampling_probability
@@ -173,7 +228,6 @@ class SubsampledGaussian:
         return max(1, math.floor(self.sampling_probability * n_agents + 0.5))
 
     def bounded(self, received: Tensor, P: int) -> tuple[Tensor, int]:
-        """The messages (k x M) clipped or scaled to norm C, and the number that were longer."""
         clipped, n_clipped = clip(received, self.message_norm(P))
         return (scale_to(received, self.message_norm(P)) if self.normalize else clipped), n_clipped
 
@@ -181,42 +235,22 @@ class SubsampledGaussian:
         self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
     ) -> PartialSum:
         """Clip and sum: `(1/q) sum_n phi_n^(i) clip(omega_n, S / sqrt(P))` over n in `rows`, all regions."""
-        received, n_rejected = accept(messages, rows, n_features)
-        bounded, n_clipped = self.bounded(received, len(weights))
-        return PartialSum((weights / self.sampling_probability) @ bounded, n_clipped, n_rejected)
+        return super().add_up(messages, rows, weights / self.sampling_probability, n_features)
 
-    def release(
-        self,
-        messages: Messages,
-        weights: Tensor,
-        n_features: int,
-        entropy: Entropy,
-        round: int,
-        lost: Tensor | None = None,
-    ) -> tuple[Release, Diagnostics]:
-        """One round: choose, clip, sum, add noise.
-
-        messages: N x M, or N vectors (None for a lost one), or their holders; lost: N, True for messages that did not
-        arrive in time.
-        """
-        P, N = weights.shape
-        chosen = self.choose(N, entropy, round).nonzero()[:, 0]  # |S_t|
-        part, n_lost = _sum(self, messages, chosen, weights, n_features, lost)
-        inflation = self.noise.inflation(P * n_features)
+    def privatised(self, total: Tensor, weights: Tensor, entropy: Entropy, round: int) -> Release:
+        inflation = self.noise.inflation(total.numel())
         sensitivity, sigma = inflation * self.sensitivity(weights), inflation * self.sigma(weights, round)
-        values = part.total
         if sigma > 0:
-            values = self.noise.add(part.total, sigma, self.tight_sensitivity(weights), entropy, round)
-        signal, noise = float(part.total.norm()), float((values - part.total).norm())
-        diagnostics = Diagnostics(signal, noise, len(chosen), part.n_clipped, part.n_rejected + n_lost)
-        return Release(values, sigma, sensitivity), diagnostics
+            total = self.noise.add(total, sigma, self.tight_sensitivity(weights), entropy, round)
+        return Release(total, sigma, sensitivity)
 
 
 @dataclass(frozen=True)
-class WeightedAverage:
+class WeightedAverage(Mechanism):
     """The step without privacy: `omega^(i) = sum_n phi_n^(i) omega_n` over all agents, nothing clipped, no noise.
 
-    normalize: every message is scaled to norm 1 first.
+    Args:
+        normalize: True to scale every message to norm 1 first.
     """
 
     normalize: bool = False
@@ -228,36 +262,11 @@ class WeightedAverage:
     def dp_event(self, weights: Tensor, round: int) -> dp_accounting.DpEvent:
         return round_event(1.0, None)
 
-    def add_up(
-        self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
-    ) -> PartialSum:
-        """`sum_n phi_n^(i) omega_n` over n in `rows`, all regions."""
-        received, n_rejected = accept(messages, rows, n_features)
-        return PartialSum(weights @ (scale_to(received, 1.0) if self.normalize else received), 0, n_rejected)
+    def choose(self, n_agents: int, entropy: Entropy, round: int) -> Tensor:
+        return torch.ones(n_agents, dtype=torch.bool, device="cpu")
 
-    def release(
-        self,
-        messages: Messages,
-        weights: Tensor,
-        n_features: int,
-        entropy: Entropy,
-        round: int,
-        lost: Tensor | None = None,
-    ) -> tuple[Release, Diagnostics]:
-        """One round; messages that are missing, not finite or of the wrong shape count as zero."""
-        N = weights.shape[1]
-        part, n_lost = _sum(self, messages, torch.arange(N, device="cpu"), weights, n_features, lost)
-        diagnostics = Diagnostics(float(part.total.norm()), 0.0, N, 0, part.n_rejected + n_lost)
-        return Release(part.total, 0.0, self.sensitivity(weights)), diagnostics
+    def bounded(self, received: Tensor, P: int) -> tuple[Tensor, int]:
+        return (scale_to(received, 1.0) if self.normalize else received), 0
 
-
-def _sum(
-    mechanism: Mechanism, messages: Messages, chosen: Tensor, weights: Tensor, n_features: int, lost: Tensor | None
-) -> tuple[PartialSum, int]:
-    """The weighted sum of the chosen agents' messages, and the number of lost ones, which count as zero vectors."""
-    arrived = chosen if lost is None else chosen[~lost[chosen]]
-    if isinstance(messages, Contributions):
-        part = messages.add_up(mechanism, arrived, weights, n_features)
-    else:
-        part = mechanism.add_up(messages, arrived, weights[:, arrived], n_features)
-    return part, len(chosen) - len(arrived)
+    def privatised(self, total: Tensor, weights: Tensor, entropy: Entropy, round: int) -> Release:
+        return Release(total, 0.0, self.sensitivity(weights))

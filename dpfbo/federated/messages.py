@@ -2,52 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 
 
 def usual_norm(n_features: int, P: int) -> float:
-    """A clip norm S of the joint vector that few posterior draws exceed; y is in units of its standard deviation.
-
-    A draw from the prior `N(0, I_M)` has a norm of about sqrt(M), one from a posterior a little less; it is clipped to
-    `S / sqrt(P)`.
-    """
+    """A clip norm S that few joint draws exceed: one from the prior `N(0, I_M)` has a norm of about sqrt(M)."""
     return round(1.1 * math.sqrt(n_features * P), 3)
-
-
-@dataclass(frozen=True)
-class PartialSum:
-    """The weighted sum of some chosen agents' messages.
-
-    total: P x M. n_clipped, n_rejected: counts of these agents, as in `dpfbo.privacy.release.Diagnostics`.
-    """
-
-    total: Tensor
-    n_clipped: int
-    n_rejected: int
-
-
-class Summation(Protocol):
-    """The part of a mechanism that bounds messages and adds them up."""
-
-    def add_up(
-        self, messages: Tensor | Sequence[Tensor | None], rows: Tensor, weights: Tensor, n_features: int
-    ) -> PartialSum:
-        """The weighted sum of `messages[rows]`, all regions. weights: P x k, those of these rows."""
-
-
-@runtime_checkable
-class Contributions(Protocol):
-    """Messages that stay with their holders, who bound and add them up; the server gets the P x M sum only."""
-
-    def add_up(self, summation: Summation, chosen: Tensor, weights: Tensor, n_features: int) -> PartialSum:
-        """`summation.add_up` over the chosen agents. chosen: k ids; weights: P x N."""
-
-
-Messages = Tensor | Sequence[Tensor | None] | Contributions
 
 
 def accept(messages: Tensor | Sequence[Tensor | None], chosen: Tensor, n_features: int) -> tuple[Tensor, int]:

@@ -9,14 +9,13 @@ from torch import Tensor
 from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import AgentVectors
 from dpfbo.federated.dropout import Dropout
-from dpfbo.federated.messages import Messages
-from dpfbo.federated.server import RoundOutput
-from dpfbo.federated.server_parts import ServerParts
+from dpfbo.federated.mechanism import Messages
+from dpfbo.federated.server import RoundOutput, ServerKind
 from dpfbo.rng import Streams
 
 
 @dataclass(frozen=True)
-class PeerExchange:
+class PeerExchange(ServerKind):
     """FTS as published in 2020: no server, each agent follows the message of another agent, picked at random.
 
     Not private: an agent receives another's message unchanged. A lost or non-finite one is passed on as zeros.
@@ -26,12 +25,7 @@ class PeerExchange:
     streams: Streams
     dropout: Dropout = Dropout()
     uses_messages: ClassVar[bool] = True
-    aggregates: ClassVar[bool] = False
     bare_messages: ClassVar[bool] = True
-
-    @classmethod
-    def for_run(cls, parts: ServerParts) -> "PeerExchange":
-        return cls(parts.n_agents, parts.streams, parts.dropout)
 
     def __post_init__(self) -> None:
         if self.n_agents < 2:

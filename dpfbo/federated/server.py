@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from dpfbo.federated.broadcast import Broadcast, RegionVectors
 from dpfbo.federated.dropout import Dropout
-from dpfbo.federated.mechanism import Mechanism
-from dpfbo.federated.messages import Messages
-from dpfbo.federated.server_parts import ServerParts
+from dpfbo.federated.mechanism import Mechanism, Messages
+from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.weights import Weighting
+from dpfbo.gp.design import Design
+from dpfbo.gp.features import RandomFeatures
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.budget import Budget, BudgetSpent, EpsilonCurve
 from dpfbo.privacy.entropy import Entropy
 from dpfbo.privacy.ledger import Charge, Ledger, check_noise_is_new
 from dpfbo.privacy.release import Diagnostics, KeptRelease, Release
 from dpfbo.records import ServerRecord
+from dpfbo.rng import Streams
+from dpfbo.space.domain import Domain
 from dpfbo.space.regions import Regions
 
 if TYPE_CHECKING:
@@ -30,27 +33,76 @@ if TYPE_CHECKING:
 RoundOutput = tuple[Broadcast | None, ServerRecord | None, Diagnostics | None]
 
 
-class AnyServer(Protocol):
-    """Turns the messages of a round into the broadcast that agents follow next."""
+@dataclass(frozen=True)
+class ServerParts:
+    """The parts of a run's server.
 
-    @property
-    def uses_messages(self) -> bool: ...
+    n_agents: N. rounds: T. message_size: numbers in a message. prior: None without a private prior. kept: None if noise
+    can be drawn again.
+    """
+
+    n_agents: int
+    rounds: int
+    message_size: int
+    features: RandomFeatures
+    design: Design
+    prior: PriorModel | None
+    domain: Domain
+    regions: Regions
+    weighting: Weighting
+    mechanism: Mechanism
+    dropout: Dropout
+    streams: Streams
+    entropy: Entropy
+    ledger: Ledger
+    epsilon: EpsilonCurve
+    budget: Budget | None
+    kept: KeptRelease | None
+
+
+class ServerKind(Protocol):
+    """A class of servers. Each turns the messages of a round into the broadcast that agents follow next.
+
+    uses_messages: the agents send it messages. aggregates: it adds them up by a mechanism, which may be a private one.
+    bare_messages: agents receive the messages of others unchanged, so that no epsilon is finite even where nothing was
+    charged.
+    """
+
+    uses_messages: ClassVar[bool] = False
+    aggregates: ClassVar[bool] = False
+    bare_messages: ClassVar[bool] = False
+
+    @classmethod
+    def for_run(cls, parts: ServerParts) -> Any:
+        """The server of one run; here of the parts that are named as its fields."""
+        return cls(**{f.name: getattr(parts, f.name) for f in fields(cls)})  # type: ignore[arg-type]
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         """One round; no broadcast if it has stopped sending. late: N, True for messages that came too late."""
 
 
 @dataclass(frozen=True)
-class Server:
+class Server(ServerKind):
     """The aggregating server of DP-FTS-DE and its family.
 
-    Guarantee. Everything that `round` returns as a broadcast is a post-processing of the mechanism's joint
-    releases, and every release is charged to the ledger, durably, before this method returns it; see the
-    mechanism for relation, event and sensitivity. No release is made that would take the ledger over the budget.
-    The `Diagnostics` are private: `round` returns them in a simulation only, where the noise is seeded.
+    Args:
+        n_agents: N.
+        message_size: M.
+        regions: The P sub-regions.
+        weighting: The weights of each round.
+        mechanism: The private step.
+        entropy: The randomness of choice and noise.
+        ledger: Where releases are charged.
+        epsilon: Epsilon after each release.
+        dropout: Messages that never arrive; they count as zero vectors, and q, noise and epsilon stay as they are.
+        kept: The file of a release; None where the noise can be drawn again.
+        budget: The limit of all releases of the ledger; None for no limit.
 
-    message_size: M. weighting: the weights of each round. dropout: messages that never arrive; they count as zero
-    vectors, and q, noise and epsilon stay as they are. kept: None where the noise can be drawn again.
+    Guarantee:
+        Everything that `round` returns as a broadcast is a post-processing of the mechanism's joint releases, and every
+        release is charged to the ledger, durably, before this method returns it; see the mechanism for relation, event
+        and sensitivity. No release is made that would take the ledger over the budget. The `Diagnostics` are private:
+        `round` returns them in a simulation only, where the noise is seeded.
     """
 
     n_agents: int
@@ -66,24 +118,19 @@ class Server:
     budget: Budget | None = None
     uses_messages: ClassVar[bool] = True
     aggregates: ClassVar[bool] = True
-    bare_messages: ClassVar[bool] = False
 
     @classmethod
     def for_run(cls, parts: ServerParts) -> Server:
         parts.epsilon.prepare()
-        return cls(
-            parts.n_agents, parts.message_size, parts.regions, parts.weighting, parts.mechanism, parts.entropy,
-            parts.ledger, parts.epsilon, parts.dropout, parts.kept, parts.budget,
-        )  # fmt: skip
+        return super().for_run(parts)  # type: ignore[no-any-return]
 
     def round(self, t: int, messages: Messages | None, late: Tensor | None = None) -> RoundOutput:
         """Algo. 1 lines 5 to 13. messages: N x M, or N vectors with None for a lost one, or their holders.
 
         Returns (None, None, None) where the budget is spent and `when_spent` is `stop`.
         """
-        weights = self.weighting(
-            t, self.regions.assign(torch.arange(self.n_agents, device="cpu")), self.regions.P
-        )  # P x N
+        assignment = self.regions.assign(torch.arange(self.n_agents, device="cpu"))
+        weights = self.weighting(t, assignment, self.regions.P)  # P x N
         event = self.mechanism.dp_event(weights, t)
         kept = self.kept.load(t) if self.kept else None  # of a server killed in this round
         if not self._affordable(t, event, kept[0] if kept else None):

@@ -11,13 +11,10 @@ regret, `||f_n|| <= B` in the RKHS and `|k(x, x') - phi(x)^T phi(x')| <= eps`:
 Proposition 1: for constants c1, c2 and any eps < c1 q^2 T and delta > 0, DP-FTS-DE is (eps, delta)-private if
 `z >= c2 q sqrt(T log(1 / delta)) / eps`.
 
-Reliability: Theorem 1 is restated from memory and has NOT been compared with the paper's text. Proposition 1 has
-the form of Theorem 1 of Abadi et al. (2016), which was compared with restatements of that theorem; that the paper
-states it for z in this form has not been compared either. Every constant hidden in O~ is 1 here.
-
-Conventions where the statement leaves a choice: terms of round t belong to the broadcast of round t - 1, which its
-query may follow; phi_max is the largest weight of that broadcast; `z S phi_max / q` is the standard deviation of the
-noise that was really added to each number, however it was calibrated.
+Reliability: both are restated from memory and have NOT been compared with the paper's text; Proposition 1 has the form
+of Theorem 1 of Abadi et al. (2016). Every constant hidden in O~ is 1 here. Terms of round t belong to the broadcast of
+round t - 1, which its query may follow; phi_max is the largest weight of that broadcast; `z S phi_max / q` is the
+standard deviation of the noise that was really added to each number.
 """
 
 import math
@@ -27,7 +24,6 @@ import torch
 from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.clock import PhaseClock
 from dpfbo.federated.population.agents import Agents
 
 
@@ -35,12 +31,8 @@ def greedy_information_gain(K: Tensor, steps: int, noise: float) -> Tensor:
     """`gamma_1, .., gamma_steps`, where each point is the candidate that adds most to `1/2 log det(I + K_A / noise)`.
 
     That is the candidate of largest posterior variance (Srinivas et al. 2010), and the result is at least 1 - 1/e of
-    the largest gain of any so many candidates. A candidate may be taken again.
-
-    K: ... x n x n, the kernel matrix of the candidates; noise: lam, the variance of an observation. Returns
-    ... x steps. Takes O(steps n) memory and O(steps^2 n) time beside K.
-
-    Raises ValueError for steps below 1 or noise that is not above 0.
+    the largest gain of any so many candidates. A candidate may be taken again. K: ... x n x n, the kernel matrix of the
+    candidates; noise: lam, the variance of an observation. Returns ... x steps, in O(steps^2 n).
     """
     checks.integer("steps", steps, minimum=1)
     checks.positive("noise", noise)
@@ -75,27 +67,21 @@ def clipped(messages: Tensor, norm: float) -> Tensor:
 
 
 def vartheta(follow: Tensor, weights: Tensor, in_C: Tensor) -> Tensor:
-    """`vartheta_t = (1 - p_t) sum_i sum_{n in C_t} phi_n^(i)`.
-
-    follow: T, the probabilities 1 - p_t; weights: T x P x N; in_C: T x N, boolean. Returns T.
-    """
+    """`vartheta_t`, T. follow: T, the probabilities 1 - p_t; weights: T x P x N; in_C: T x N, boolean."""
     return follow * (weights * in_C[:, None]).sum((1, 2))
 
 
 def agent_errors(gamma: Tensor, norm_bound: float, eps: float, n_features: int, d: Tensor) -> Tensor:
-    """`Delta_{n,t} = eps B t^2 + B + sqrt(M) + d_n + sqrt(gamma_t)` for t = 1..T.
-
-    gamma: T; norm_bound: B; eps: see `feature_error`; n_features: M; d: N. Returns T x N.
-    """
+    """`Delta_{n,t}` for t = 1..T, T x N. gamma: T; norm_bound: B; eps: see `feature_error`; n_features: M; d: N."""
     t = torch.arange(1, len(gamma) + 1, dtype=gamma.dtype, device="cpu")
     by_round = eps * norm_bound * t**2 + norm_bound + math.sqrt(n_features) + gamma.sqrt()
     return by_round[:, None] + d
 
 
 def psi(follow: Tensor, weights: Tensor, q: float, Delta: Tensor, sigma: Tensor, n_features: int) -> Tensor:
-    """`psi_t = (1 - p_t) P (phi_max Delta_t / q + sigma_t sqrt(M))`, where the paper has `sigma_t = z S phi_max / q`.
+    """`psi_t = (1 - p_t) P (phi_max Delta_t / q + sigma_t sqrt(M))`, T; the paper has `sigma_t = z S phi_max / q`.
 
-    follow: T; weights: T x P x N; q: sampling probability; Delta: T; sigma: T; n_features: M. Returns T.
+    follow: T; weights: T x P x N; q: sampling probability; Delta: T; sigma: T; n_features: M.
     """
     phi_max = weights.amax((1, 2))
     return follow * weights.shape[1] * (phi_max * Delta / q + sigma * math.sqrt(n_features))
@@ -112,14 +98,11 @@ def smallest_c1(epsilon: float, q: float, rounds: int) -> float:
 
 
 def replayed_messages(agents: Agents, n_agents: int, history: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
-    """The messages of a run's agents in rounds 0, 1, .., N x M each, computed again from their observations.
-
-    The numbers are those of the run, up to rounding, since every draw is a function of seed, purpose, agent and round.
-    The messages are not private: for simulation only.
+    """The messages of a run's agents in rounds 0, 1, .., N x M each, computed again up to rounding; in a simulation.
 
     history: each round's points (N x k x D, unit cube) and observations (N x k).
     """
-    clock, state = PhaseClock(), agents.initial_state(torch.arange(n_agents, device="cpu"))
+    state = agents.initial_state(torch.arange(n_agents, device="cpu"))
     for t, (u, y) in enumerate(history):
-        state = agents.observe(state, u, y, clock)
-        yield agents.messages(state, t, clock)
+        state.append(u, y)
+        yield agents.messages(state, t)

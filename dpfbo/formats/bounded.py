@@ -49,10 +49,7 @@ def read_plain(path: Path, most: int = MOST_RECORD) -> bytes:
 
 
 def unpacked(path: Path, most: int) -> bytes:
-    """The content of a file that may be compressed, as the end of its name says: .gz, .bz2, .xz, or .zip of one file.
-
-    Raises ValueError if it unpacks to more than `most` bytes.
-    """
+    """The content of a file that may be compressed: .gz, .bz2, .xz, .zip of one file. Raises ValueError as above."""
     if path.suffix == ".zip":
         with opened_zip(path) as archive:
             if len(names := archive.namelist()) != 1:
@@ -75,10 +72,9 @@ def check_yaml(path: Path) -> None:
 
 
 def read_yaml(path: Path, construct: bool = True) -> Any:
-    """The value of a YAML file; None if it is only to be checked, and not constructed.
+    """The value of a YAML file; None if it is only to be checked. Raises yaml.YAMLError if it is no YAML.
 
-    Raises ValueError if it is nested so deeply that the reader would crash, or has more than `MOST_NODES` values, each
-    alias counted as what it stands for; yaml.YAMLError if it is no YAML.
+    Raises ValueError for more than `MOST_LEVELS` or `MOST_NODES`, each alias counted as what it stands for.
     """
     import yaml
 
@@ -133,13 +129,8 @@ def npz_arrays(
 ) -> dict[str, np.ndarray]:
     """Arrays of an npz file; their shapes and types are checked before a number is read, and nothing is unpickled.
 
-    Args:
-        file: an archive of `numpy.savez`.
-        most: bytes of all arrays together.
-        wanted: by name, numpy's letters of the types that an array may have, and its number of dimensions; None for
-            all arrays, of any numbers or text.
-
-    Raises KeyError or ValueError for another file.
+    most: bytes of all arrays together. wanted: by name, numpy's letters of the types that an array may have, and its
+    number of dimensions; None for all arrays, of any numbers or text. Raises KeyError or ValueError for another file.
     """
     found: dict[str, np.ndarray] = {}
     with opened_zip(file) as archive:

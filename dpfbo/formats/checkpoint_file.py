@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from dpfbo.formats.bounded import npz_arrays, opened_zip
+from dpfbo.formats.bounded import npz_arrays
 from dpfbo.formats.files import open_file, replace_file
 
 if TYPE_CHECKING:
@@ -54,27 +54,20 @@ def round_path(folder: Path, t: int) -> Path:
 def queries_of(folder: Path, t: int, columns: Sequence[str]) -> "pa.Table | None":
     """Some columns of the queries of round t, as rounds.parquet has them; None if the file is absent or not whole.
 
-    Only the wanted arrays are read, and so their digest is not checked. Raises OSError if the file cannot be opened.
+    Raises as `read_file` does.
     """
     from dpfbo.formats.record_tables import queries_table  # here: its package is optional, and a study needs no table
 
-    path = round_path(folder, t)
-    try:
-        with opened_zip(path) as archive:
-            points = "x" if "x.npy" in archive.namelist() else SAME_POINTS
-        names = {points if name == "x" else name for name in ("y", *columns) if name not in ("agent", "round")}
-        arrays = npz_arrays(path, _MOST_BYTES, {name: ("if", 3 if name == points else 2) for name in names})
-        n, k = arrays["y"].shape
+    def parse(file: FileContent) -> "pa.Table":
+        arrays, (n, k) = file.arrays, file.arrays["y"].shape
         known = {"agent": np.repeat(np.arange(n), k), "round": np.full(n * k, t)}
-        for name, array in arrays.items():
-            known["x" if name == points else name] = array.reshape(n * k, *array.shape[2:])
+        for name in columns:
+            if name not in known:
+                array = arrays[SAME_POINTS if name == "x" and "x" not in arrays else name]
+                known[name] = array.reshape(n * k, *array.shape[2:])
         return queries_table({name: known[name] for name in columns})
-    except FileNotFoundError:
-        return None
-    except OSError:
-        raise
-    except UNREADABLE:
-        return None
+
+    return read_file(round_path(folder, t), parse)
 
 
 def read_file(path: Path, parse: Callable[[FileContent], Parsed | None]) -> Parsed | None:

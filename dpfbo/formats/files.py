@@ -57,10 +57,8 @@ def _opened_at_once(path: str, flags: int) -> int:
 def locked_file(path: Path, seconds: float) -> BinaryIO:
     """Open a file as `ab+` does, without a buffer, and lock it against other openings until it is closed.
 
-    seconds: how long to wait for another holder. The lock is on the file and not on its name: one that was replaced
-    while we waited is opened anew. The lock ends with its process, and leaves no file behind when that is killed.
-
-    Raises BlockingIOError if another holder keeps it, NoFile like `open_file`.
+    A file that was replaced while we waited is opened anew. Raises BlockingIOError if another holder keeps it for
+    `seconds`, NoFile like `open_file`.
     """
     give_up, pause = time.monotonic() + seconds, 0.0005
     while True:

@@ -16,9 +16,10 @@ __all__ = [
 
 if TYPE_CHECKING:
     from dpfbo.outsourced.curator import Curator
+    from dpfbo.outsourced.hyperparameters import Belief
     from dpfbo.outsourced.loop import Brief, LocalModeler, OutsourcedResult, Setup
     from dpfbo.outsourced.loop import run as run_outsourced
-    from dpfbo.outsourced.modeler import Belief, Policy
+    from dpfbo.outsourced.modeler import Policy
     from dpfbo.outsourced.table import CandidateProblem, Table
     from dpfbo.outsourced.transforms.cover import Cover
     from dpfbo.outsourced.transforms.gaussian import GaussianNoise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -27,60 +27,60 @@ CuratorOutput = tuple[ReleasedTable, ServerRecord | None, Diagnostics | None]
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of one round.
-
-    indices: candidates; y: answers; rows: measured rows, which only the curator knows.
-    """
+    """The measurements y of candidates in one round; rows: the measured ones, which only the curator knows."""
 
     indices: list[int]
     y: list[float]
     rows: list[int]
 
 
+@dataclass
 class Curator:
     """The curator of one table.
 
-    Guarantee. Besides measurements only the transform's release leaves, and it is charged to the ledger, durably,
-    before `release` returns it. Measurements are not covered: each tells the objective at a row that the modeler chose.
+    Args:
+        problem: The table, and the noise of a measurement.
+        transform: What makes the release.
+        streams: The random numbers of measurements.
+        entropy: The randomness of the release.
+        ledger: Where the release is charged.
+        epsilon: Epsilon after the release.
+        capacity: The largest number of measurements.
+        kept: For noise that cannot be drawn twice, the curator's own file of release and secret row order, from before
+            the charge until the end of the run.
 
-    capacity: largest number of measurements. kept: for noise that cannot be drawn twice, the curator's own file of
-    release and secret row order, from before the charge until the end of the run.
+    Guarantee:
+        Besides measurements only the transform's release leaves, and it is charged to the ledger, durably, before
+        `release` returns it. Measurements are not covered: each tells the objective at a row that the modeler chose.
     """
 
-    def __init__(
-        self,
-        problem: CandidateProblem,
-        transform: Transform,
-        streams: Streams,
-        entropy: Entropy,
-        ledger: Ledger,
-        epsilon: EpsilonCurve,
-        capacity: int,
-        kept: KeptRelease | None = None,
-    ) -> None:
-        self._table, self._noise = problem.table, problem.noise_variance**0.5
-        self._transform, self._streams, self._entropy = transform, streams, entropy
-        self._ledger, self._epsilon, self._capacity, self._kept = ledger, epsilon, capacity, kept
-        self._released: CuratorOutput | None = None
-        self._candidate_rows: CandidateRows | None = None
-        self._answers: list[Measured] = []
-        self._measured_rows: set[int] = set()
+    problem: CandidateProblem
+    transform: Transform
+    streams: Streams
+    entropy: Entropy
+    ledger: Ledger
+    epsilon: EpsilonCurve
+    capacity: int
+    kept: KeptRelease | None = None
+    _released: CuratorOutput | None = field(default=None, init=False)
+    _candidate_rows: CandidateRows | None = field(default=None, init=False)
+    _answers: list[Measured] = field(default_factory=list, init=False)
 
     def release(self) -> CuratorOutput:
         """The release, charged to round 0; later calls return the same."""
         if self._released is None:
             release, order, private = self._kept_or_new()
             # before the charge: this raises for the release of another table
-            rows = self._transform.candidate_rows(release.values, order, self._table)
-            event, record, diagnostics = self._transform.event(self._table.public), None, None
+            rows = self.transform.candidate_rows(release.values, order, self.problem.table)
+            event, record, diagnostics = self.transform.event(self.problem.table.public), None, None
             if event is not None:
-                sensitivity, relation = finite_or_none(release.sensitivity), self._transform.relation or None
-                with self._ledger.locked():
-                    check_noise_is_new(self._ledger, 0, release, self._entropy, self._transform.random)
-                    self._ledger.charge(Charge.of(0, event, release.sigma, sensitivity, release.values, relation))
-                    spent = self._ledger.events(up_to_round=0 if self._entropy.reproducible else None)
-                record = ServerRecord(0, self._epsilon.after(spent), release.sigma, release.sensitivity)
-                diagnostics = private if self._entropy.reproducible else None
+                sensitivity, relation = finite_or_none(release.sensitivity), self.transform.relation or None
+                with self.ledger.locked():
+                    check_noise_is_new(self.ledger, 0, release, self.entropy, self.transform.random)
+                    self.ledger.charge(Charge.of(0, event, release.sigma, sensitivity, release.values, relation))
+                    spent = self.ledger.events(up_to_round=0 if self.entropy.reproducible else None)
+                record = ServerRecord(0, self.epsilon.after(spent), release.sigma, release.sensitivity)
+                diagnostics = private if self.entropy.reproducible else None
             self._candidate_rows = rows
             self._released = ReleasedTable(release.values), record, diagnostics
         return self._released
@@ -90,27 +90,26 @@ class Curator:
 
         Raises ValueError if the release differs from `values`: the data, the code or the file have changed.
         """
-        made = self._kept.load(0) if self._kept else self._new()[:2]
+        made = self.kept.load(0) if self.kept else self._new()[:2]
         if made is None or not torch.equal(made[0].values, values):
             raise ValueError("the release is not repeated as the checkpoint has it: delete the folder to start anew")
-        self._candidate_rows = self._transform.candidate_rows(values, made[1], self._table)
+        self._candidate_rows = self.transform.candidate_rows(values, made[1], self.problem.table)
 
     def _kept_or_new(self) -> tuple[Release, Sequence[int] | None, Diagnostics | None]:
         """The release that a killed curator kept before its charge, or a new one, kept; with the order of its rows."""
-        if self._kept and (made := self._kept.load(0)) is not None:
+        if self.kept and (made := self.kept.load(0)) is not None:
             return *made, None
         release, order, private = self._new()
-        if self._kept:
-            self._kept.save(0, release, order)
+        if self.kept:
+            self.kept.save(0, release, order)
         return release, order, private
 
     def _new(self) -> tuple[Release, Sequence[int] | None, Diagnostics]:
-        release, unreleased = self._transform.release(self._table, self._entropy)
+        release, unreleased = self.transform.release(self.problem.table, self.entropy)
         return release, unreleased.order, unreleased.diagnostics
 
     @property
     def n_candidates(self) -> int:
-        """The number of candidates; 0 before the release."""
         return 0 if self._candidate_rows is None else len(self._candidate_rows)
 
     def measure(self, t: int, indices: Sequence[int]) -> Measured:
@@ -125,24 +124,21 @@ class Curator:
             return self._answers[t]
         if t != len(self._answers):
             raise ValueError(f"the curator is at round {len(self._answers)}, got {t} with {list(indices)}")
-        if sum(len(answer.y) for answer in self._answers) + len(indices) > self._capacity:
-            raise ValueError(f"the curator makes at most {self._capacity} measurements, as agreed before the release")
+        if sum(len(answer.y) for answer in self._answers) + len(indices) > self.capacity:
+            raise ValueError(f"the curator makes at most {self.capacity} measurements, as agreed before the release")
         last = self.n_candidates - 1
         for index in indices:
             if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index <= last:
                 raise ValueError(f"the modeler's index must be an integer from 0 to {last}, got {index!r}")
-        picks = self._streams.uniform("curator/row", _CURATOR, t, len(indices))[0].tolist()
-        rows = [self._row(self._candidate_rows, index, pick) for index, pick in zip(indices, picks, strict=True)]
-        noise = self._noise * self._streams.normal("observation", _CURATOR, t, len(indices))[0]
-        answer = Measured(list(indices), (self._table.values[rows] + noise).tolist(), rows)
+        picks = self.streams.uniform("curator/row", _CURATOR, t, len(indices))[0].tolist()
+        rows: list[int] = []
+        measured = {row for answer in self._answers for row in answer.rows}
+        for index, pick in zip(indices, picks, strict=True):
+            near = self._candidate_rows.rows(index).tolist()
+            if len(near) > 1:  # a row that was not measured before, if there is any
+                near = [row for row in near if row not in measured and row not in rows] or near
+            rows.append(near[int(pick * len(near))])
+        noise = self.problem.noise_variance**0.5 * self.streams.normal("observation", _CURATOR, t, len(indices))[0]
+        answer = Measured(list(indices), (self.problem.table.values[rows] + noise).tolist(), rows)
         self._answers.append(answer)
         return answer
-
-    def _row(self, candidate_rows: CandidateRows, index: int, pick: float) -> int:
-        """The row to measure for a candidate; one that was not measured before, if there is any."""
-        rows = candidate_rows.rows(index).tolist()
-        if len(rows) > 1:
-            rows = [row for row in rows if row not in self._measured_rows] or rows
-        row = rows[int(pick * len(rows))]
-        self._measured_rows.add(row)
-        return row

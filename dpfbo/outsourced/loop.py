@@ -12,7 +12,8 @@ from torch import Tensor
 from dpfbo.clock import PhaseClock
 from dpfbo.formats.words import Source
 from dpfbo.outsourced.curator import CuratorOutput, Measured
-from dpfbo.outsourced.modeler import Belief, Modeler, Policy
+from dpfbo.outsourced.hyperparameters import Belief
+from dpfbo.outsourced.modeler import Modeler, Policy
 from dpfbo.outsourced.table import Public, ReleasedTable, Table
 from dpfbo.outsourced.transforms import Transform
 from dpfbo.records import RoundRecord
@@ -24,7 +25,15 @@ _MODELER = torch.zeros(1, dtype=torch.long, device="cpu")  # the modeler's numbe
 
 @dataclass(frozen=True)
 class Brief:
-    """All facts that a modeler starts with besides the release: no seed and no row."""
+    """All facts that a modeler starts with besides the release: no seed and no row.
+
+    Args:
+        transform: That of the curator.
+        public: The public facts of the table.
+        belief: The modeler's GP.
+        policy: Its choice of candidates.
+        capacity: The largest number of measurements.
+    """
 
     transform: Transform
     public: Public
@@ -70,8 +79,11 @@ class AnyModeler(Protocol):
 class Setup:
     """The settings of a run that are neither the curator's nor the modeler's.
 
-    table: for the records only, which tag a curator's private numbers. n_init: number of random candidates measured in
-    round 0.
+    Args:
+        table: The curator's, for the records only.
+        streams: All random numbers.
+        n_init: The number of random candidates that are measured in round 0.
+        rounds: T.
     """
 
     table: Table
@@ -87,10 +99,17 @@ def run(
     on_round: OnRound = lambda done: None,
     result: OutsourcedResult | None = None,
 ) -> OutsourcedResult:
-    """Round 0: the release, and n_init random candidates; round t = 1..T: the modeler's proposal.
+    """Run all rounds. Round 0: the release, and n_init random candidates; round t = 1..T: the modeler's proposal.
 
-    on_round: called after every round, 0..T. result: the rounds of a resumed run (after `restore`), to which new rounds
-    are added; None for a new run.
+    Args:
+        curator: It releases and measures.
+        modeler: It proposes.
+        setup: All other settings.
+        on_round: A function that is called after every round.
+        result: The rounds of a resumed run (after `restore`), to which new rounds are added; None for a new run.
+
+    Returns:
+        All rounds.
     """
     result = OutsourcedResult() if result is None else result
     for t in range(len(result.rounds), setup.rounds + 1):
@@ -149,11 +168,8 @@ def _candidates(t: int, modeler: AnyModeler, setup: Setup, n_candidates: int) ->
 
 def _record(t: int, table: Table, measured: Measured, best_before: float) -> RoundRecord:
     values = table.values[measured.rows]
-    best = torch.cummax(torch.cat([torch.tensor([best_before], dtype=values.dtype, device="cpu"), values]), 0).values[
-        1:
-    ]
-    rows = table.rows[measured.rows]
-    low, high = (torch.tensor(bound, dtype=rows.dtype, device="cpu") for bound in (table.lower, table.upper))
+    best = torch.cummax(values, 0).values.clamp(min=best_before)
+    rows, (low, high) = table.rows[measured.rows], table.public.bounds
     source = torch.full((1, len(rows)), int(Source.modeler if t else Source.initial), device="cpu")
     return RoundRecord(
         t, torch.zeros(1, len(rows), dtype=torch.long, device="cpu"), source, ((rows - low) / (high - low))[None],
@@ -163,7 +179,11 @@ def _record(t: int, table: Table, measured: Measured, best_before: float) -> Rou
 
 
 class LocalModeler:
-    """A modeler in this process, made at the start of a run."""
+    """A modeler in this process, made at the start of a run.
+
+    Args:
+        brief: All that it knows besides the release.
+    """
 
     def __init__(self, brief: Brief) -> None:
         self._brief = brief

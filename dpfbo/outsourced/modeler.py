@@ -8,45 +8,36 @@ over all m candidates (Srinivas et al. 2010, Theorem 1, finite domains).
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.outsourced.hyperparameters import Fitted, fit
-from dpfbo.outsourced.posterior import CandidatePosterior, Kernel, noise_aware_kernel
+from dpfbo.gp.posterior import cholesky
+from dpfbo.outsourced.hyperparameters import Belief, fit
 from dpfbo.outsourced.transforms import Candidates
 
-POLICIES = ("gp_ucb", "random")
-FITS = ("given", "ml")
 _SMALLEST_NOISE = 1e-6  # noise over variance at the start of a fit
-
-
-@dataclass(frozen=True)
-class Belief:
-    """The modeler's GP: SE kernel in the units of the candidates.
-
-    variance, mean: those of the objective; noise: the variance of a measurement.
-    """
-
-    lengthscale: float
-    variance: float
-    noise: float
-    mean: float
 
 
 @dataclass(frozen=True)
 class Policy:
     """The rule by which the modeler chooses candidates.
 
-    policy: `gp_ucb`, or `random`, a uniform candidate (the control). delta_ucb: enters beta_t. noise_aware: the given
-    kernel accounts for `Candidates.input_variance`. repeat: a candidate may be measured again, at most as often as
-    `Candidates.counts` says. fit: `given`, always the belief; `ml`, maximum likelihood of the measurements so far
-    whenever their number is a multiple of `every`, at the released points, so that their noise is part of the fit.
+    Args:
+        policy: `gp_ucb`, or `random`, a uniform candidate (the control).
+        delta_ucb: Enters beta_t.
+        noise_aware: True for a given kernel that accounts for `Candidates.input_variance`.
+        repeat: True if a candidate may be measured again, at most as often as `Candidates.counts` says.
+        fit: `given`, always the belief; `ml`, maximum likelihood of the measurements so far whenever their number is a
+            multiple of `every`, at the released points, so that their noise is part of the fit.
+        every: See fit.
 
-    Raises ValueError for another policy or fit, delta_ucb outside (0, 1], every < 2.
+    Raises:
+        SettingError: Another policy or fit, delta_ucb outside (0, 1], or every below 2.
     """
 
     policy: str = "gp_ucb"
@@ -57,14 +48,100 @@ class Policy:
     every: int = 5
 
     def __post_init__(self) -> None:
-        checks.one_of("policy", self.policy, POLICIES)
+        checks.one_of("policy", self.policy, ("gp_ucb", "random"))
         checks.probability("delta_ucb", self.delta_ucb)
         for name in ("noise_aware", "repeat"):
             checks.one_of(name, getattr(self, name), (True, False))
-        checks.one_of("fit", self.fit, FITS)
+        checks.one_of("fit", self.fit, ("given", "ml"))
         checks.integer("every", self.every, minimum=2)
         if self.policy == "random" and self.fit != "given":
             raise SettingError("fit", f"has no effect on policy=random: leave it out, got {self.fit!r}")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """`amplitude exp(-|a - a'|^2 / 2) + nugget [same candidate]` on points divided by their length-scales.
+
+    noise: variance of a measurement. mean: the objective's mean.
+    """
+
+    amplitude: float
+    nugget: float
+    noise: float
+    mean: float
+
+
+def noise_aware_kernel(candidates: Candidates, belief: Belief) -> tuple[Tensor, Kernel]:
+    """The points divided by length-scales, and the SE kernel convolved with the distribution of the inputs.
+
+    Two inputs `z + e, z' + e'` with independent `e ~ N(0, diag v)` have the expected covariance
+
+        variance prod_k (l^2 / (l^2 + 2 v_k))^(1/2) exp(-sum_k (z_k - z'_k)^2 / (2 (l^2 + 2 v_k)))
+
+    and each input has the full variance. The rest of the variance is a nugget of the candidate if all its measurements
+    take the same input, and noise of the measurement if each takes another (`fresh`).
+    """
+    v, lengthscale, variance = candidates.input_variance, belief.lengthscale, belief.variance
+    if v is None:
+        return candidates.points / lengthscale, Kernel(variance, 0.0, belief.noise, belief.mean)
+    widened = lengthscale**2 + 2 * v
+    amplitude = variance * math.sqrt(float((lengthscale**2 / widened).prod()))
+    rest = variance - amplitude
+    nugget, extra = (0.0, rest) if candidates.fresh else (rest, 0.0)
+    return candidates.points / widened.sqrt(), Kernel(amplitude, nugget, belief.noise + extra, belief.mean)
+
+
+class CandidatePosterior:
+    """Mean and variance of the objective at m candidates; the variance includes the nugget and no measurement noise.
+
+    With `L` the Cholesky factor of `K(S, S) + noise I` over the measured candidates S, and `V = L^-1 K(S, all)`:
+
+        mean = m + V^T L^-1 (y - m),    variance = k(z, z) - sum_i V_i^2
+
+    A new measurement adds one row to L and V, and a term to each sum, in O(m t) for m candidates after t measurements.
+    points: m x r, in length-scales. capacity: largest number of measurements.
+    """
+
+    def __init__(self, points: Tensor, kernel: Kernel, capacity: int) -> None:
+        self.kernel, self._points = kernel, points
+        self._squares = points.square().sum(1)
+        self._V = torch.zeros(capacity, len(points), dtype=points.dtype, device=points.device)
+        self._count = 0
+        self.mean = torch.full_like(self._squares, kernel.mean)
+        self.variance = torch.full_like(self._squares, kernel.amplitude + kernel.nugget)
+
+    def observe(self, index: int, y: float) -> None:
+        t, V = self._count, self._V
+        if t == len(V):
+            raise ValueError(f"this posterior holds at most {len(V)} measurements")
+        known = V[:t]
+        row = torch.addmv(self._covariances(index), known.T, known[:, index], alpha=-1)
+        pivot = math.sqrt(max(float(row[index]), 0.0) + self.kernel.noise)
+        row /= pivot
+        self.mean += row * ((y - float(self.mean[index])) / pivot)
+        self.variance -= row.square()
+        V[t] = row
+        self._count += 1
+
+    def refit(self, indices: Sequence[int], y: Sequence[float]) -> None:
+        """Replace all measurements by these, at least one, in one factorisation. O(m t^2)."""
+        t = len(indices)
+        K = torch.stack([self._covariances(i) for i in indices])
+        noise = self.kernel.noise * torch.eye(t, dtype=K.dtype, device=K.device)
+        L = cholesky((K[:, list(indices)] + noise)[None])[0]
+        V = torch.linalg.solve_triangular(L, K, upper=False)
+        residual = torch.tensor(y, dtype=K.dtype, device=K.device) - self.kernel.mean
+        weights = torch.linalg.solve_triangular(L, residual[:, None], upper=False)[:, 0]
+        self._V[:t], self._count = V, t
+        self.mean = self.kernel.mean + V.T @ weights
+        self.variance = self.kernel.amplitude + self.kernel.nugget - V.square().sum(0)
+
+    def _covariances(self, index: int) -> Tensor:
+        point = self._points[index]
+        distances = (self._squares + self._squares[index] - 2 * (self._points @ point)).clamp_(min=0)
+        row = self.kernel.amplitude * torch.exp(-0.5 * distances)
+        row[index] = self.kernel.amplitude + self.kernel.nugget
+        return row
 
 
 def beta(t: int, m: int, delta_ucb: float) -> float:
@@ -98,7 +175,6 @@ class Modeler:
         return int((score if barred is None else score.masked_fill_(barred, -torch.inf)).argmax())
 
     def observe(self, index: int, y: float) -> None:
-        """Add a measurement to the posterior."""
         self._indices.append(index)
         self._y.append(y)
         self._measured[index] += 1
@@ -117,19 +193,16 @@ class Modeler:
         return None if counts is None else counts.round().clamp(min=1).long()
 
     def _prior(self) -> CandidatePosterior:
-        b = self._belief
         candidates = self._candidates if self._policy.noise_aware else Candidates(self._candidates.points)
-        points, kernel = noise_aware_kernel(candidates, b.lengthscale, b.variance, b.noise, b.mean)
-        return CandidatePosterior(points, kernel, self._capacity)
+        return CandidatePosterior(*noise_aware_kernel(candidates, self._belief), self._capacity)
 
     def _fitted(self) -> CandidatePosterior:
         """The posterior with hyper-parameters fitted to the measurements at the released points."""
         points, b = self._candidates.points, self._belief
-        start = Fitted((b.lengthscale,) * points.shape[1], b.variance, max(b.noise, _SMALLEST_NOISE * b.variance))
+        start = replace(b, noise=max(b.noise, _SMALLEST_NOISE * b.variance))
         y = torch.tensor(self._y, dtype=torch.float64, device="cpu")
-        found = fit(points[self._indices], y, start, ard=False)
-        lengthscales = torch.tensor(found.lengthscales, dtype=points.dtype, device="cpu")
+        found = fit(points[self._indices], y, start)
         kernel = Kernel(found.variance, 0.0, found.noise, found.mean)
-        posterior = CandidatePosterior(points / lengthscales, kernel, self._capacity)
+        posterior = CandidatePosterior(points / found.lengthscale, kernel, self._capacity)
         posterior.refit(self._indices, self._y)
         return posterior

@@ -6,9 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from dpfbo import checks
-
-_LEAST_NOISE = 1e-12  # noise over variance of a prior; less costs posteriors of repeated measurements their digits
+from dpfbo.outsourced.hyperparameters import Belief
 
 
 @dataclass(frozen=True)
@@ -24,22 +22,32 @@ class Public:
         return len(self.lower)
 
     @property
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """The lower and upper corner of the box, d each."""
+        low, high = (torch.tensor(bound, dtype=torch.float64, device="cpu") for bound in (self.lower, self.upper))
+        return low, high
+
+    @property
     def radius(self) -> float:
         """The norm of the box's farthest corner, the largest norm of a row inside."""
-        corner = torch.tensor([self.lower, self.upper], dtype=torch.float64, device="cpu").abs().amax(0)
-        return float(corner.norm())
+        return float(torch.stack(self.bounds).abs().amax(0).norm())
 
 
 @dataclass(frozen=True)
 class Table:
     """n candidates with d features.
 
-    rows: n x d, the features in units of their GP length-scales, from the centre of the public box; natural: n x d,
-    the features in the users' units; values: n, the objective (larger is better) in units of sigma_y, the prior's
-    standard deviation, noiseless where that is known; names: the features' names; lower, upper: the public box of
-    `rows`, which does not depend on them (a row may lie outside).
+    Args:
+        rows: n x d, the features in units of their GP length-scales, from the centre of the public box.
+        natural: n x d, the features in the users' units.
+        values: n, the objective (larger is better) in units of sigma_y, the prior's standard deviation, noiseless where
+            that is known.
+        names: The features' names.
+        lower: The lower bounds of the public box of `rows`, which does not depend on them; a row may lie outside.
+        upper: The upper bounds.
 
-    Raises ValueError, one sentence, for fewer than two rows, numbers that are not finite, or a constant feature.
+    Raises:
+        ValueError: Fewer than two rows, numbers that are not finite, or a constant feature.
     """
 
     rows: Tensor
@@ -77,26 +85,6 @@ class ReleasedTable:
     values: Tensor
 
 
-@dataclass(frozen=True)
-class Prior:
-    """The GP that the modeler believes in: SE kernel with length-scale 1 in the units of `Table.rows`.
-
-    variance: the objective's variance in units of sigma_y^2 (1 where sigma_y is the prior's); noise: variance of a
-    measurement; mean: the objective's mean.
-    """
-
-    variance: float = 1.0
-    noise: float = 1e-5
-    mean: float = 0.0
-
-    def __post_init__(self) -> None:
-        checks.positive("the prior's variance", self.variance)
-        checks.real("the prior's mean", self.mean)
-        least = _LEAST_NOISE * self.variance
-        if not least <= self.noise < float("inf"):
-            raise ValueError(f"the prior's noise must be a finite number of at least {least:.3g}, got {self.noise!r}")
-
-
 class CandidateProblem(Protocol):
     """An outsourced problem: its curator's table, and the public assumptions about it."""
 
@@ -116,7 +104,8 @@ class CandidateProblem(Protocol):
     def table(self) -> Table: ...
 
     @property
-    def prior(self) -> Prior: ...
+    def prior(self) -> Belief:
+        """The GP that the modeler believes in, in the units of `Table.rows`: its length-scale is 1."""
 
     @property
     def noise_variance(self) -> float:

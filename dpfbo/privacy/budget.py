@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from dpfbo import checks
 from dpfbo.privacy.accounting import Accountant
-from dpfbo.privacy.event_prefix import EventPrefix
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -27,8 +26,6 @@ def _curve(accountant: Accountant, events: tuple[dp_accounting.DpEvent, ...], de
 class EpsilonCurve:
     """Epsilon after k charges, for a run whose events are known beforehand; extended when more are charged.
 
-    All charges of a run together cost time that is linear in their number if they are an `EventPrefix` of a ledger.
-
     Args:
         accountant: Computes epsilon.
         planned: The events that are expected, in order.
@@ -43,11 +40,9 @@ class EpsilonCurve:
         [0.0, 1.68, 2.85]
     """
 
-    def __init__(self, accountant: Accountant, planned: Sequence[dp_accounting.DpEvent], delta: float) -> None:
+    def __init__(self, accountant: Accountant, planned: Events, delta: float) -> None:
         self._accountant, self._delta = accountant, delta
         self._planned, self._events = list(planned), list(planned)
-        self._source: list[dp_accounting.DpEvent] | None = None  # a ledger's events; the first _n_equal are _events'
-        self._n_equal = 0
 
     def prepare(self) -> None:
         """Compute the planned curve now rather than at the first charge."""
@@ -62,16 +57,15 @@ class EpsilonCurve:
 
         then: events that follow the charged ones.
         """
-        if not charged and not then:
+        both = [*charged, *then]
+        if not both:
             return 0.0
-        k = len(charged) + len(then)
-        if not (self._begin_with(charged) and self._events[len(charged) : k] == list(then)):
-            both = [*charged, *then]
+        if self._events[: len(both)] != both:
             events = [*both, *self._planned[self._n_charged(both) :]]  # valid for the rest of the run
             # if this raises, all stays as it was
             curve = _curve(self._accountant, tuple(events), self._delta)  # type: ignore[arg-type]
-            self._source, self._events, self._curve = None, events, curve
-        return self._curve[k - 1]
+            self._events, self._curve = events, curve
+        return self._curve[len(both) - 1]
 
     def along(self, charged: Events, then: Events) -> Iterator[float]:
         """`after` for the charged events and the first 1, 2, ... of those that follow them."""
@@ -81,17 +75,6 @@ class EpsilonCurve:
                 yield self.after(charged, then[: i + 1])
             else:  # those before it are equal: `after` was called with them, or this branch was taken
                 yield self._curve[n + i]
-
-    def _begin_with(self, charged: Events) -> bool:
-        """True if the events begin with the charged ones."""
-        n, known = len(charged), 0
-        if isinstance(charged, EventPrefix) and charged.source is self._source:
-            known = min(self._n_equal, n)
-        if self._events[known:n] != list(charged[known:]):
-            return False
-        if isinstance(charged, EventPrefix):
-            self._source, self._n_equal = charged.source, max(known, n)
-        return True
 
     def _n_charged(self, charged: Events) -> int:
         """The number of planned events at the end of the charged ones, after those of earlier runs."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     import dp_accounting
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_LONGEST_RELATION = 200  # characters
+_LONGEST_TEXT = 200  # characters
 
 
 @dataclass(frozen=True)
@@ -51,22 +50,16 @@ class Charge:
         if self.sensitivity is not None:
             checks.non_negative("sensitivity", self.sensitivity)
         if not isinstance(self.digest, str) or not _DIGEST.fullmatch(self.digest):
-            raise SettingError("digest", f"must be 64 hexadecimal digits, got {_short(self.digest)}")
+            raise SettingError("digest", f"must be 64 hexadecimal digits, got {checks.shown(self.digest)}")
         if self.subset is not None:
             if not isinstance(self.subset, tuple) or len(self.subset) != 2:
-                raise SettingError("subset", f"must be [k, N], got {_short(self.subset)}")
+                raise SettingError("subset", f"must be [k, N], got {checks.shown(self.subset)}")
             checks.integer("k of subset", self.subset[0], minimum=1)
             checks.integer("N of subset", self.subset[1], minimum=self.subset[0])
         if self.relation is not None:
-            self._check_relation(self.relation)
-
-    def _check_relation(self, relation: object) -> None:
-        if not isinstance(relation, str) or not relation.isprintable() or not 0 < len(relation) <= _LONGEST_RELATION:
-            raise SettingError(
-                "relation", f"must be a text of 1 to {_LONGEST_RELATION} letters, got {_short(relation)}"
-            )
-        if self.q != 1 or self.subset is not None:
-            raise SettingError("q", f"must be 1 and subset null where there is a relation, got {self.q!r}")
+            check_text("relation", self.relation)
+            if self.q != 1 or self.subset is not None:
+                raise SettingError("q", f"must be 1 and subset null where there is a relation, got {self.q!r}")
 
     @staticmethod
     def of(
@@ -79,13 +72,7 @@ class Charge:
 
     def event(self) -> dp_accounting.DpEvent:
         """The event to account for, at its noise multiplier z."""
-        return _event(self.q, self.z, self.subset)
-
-
-@lru_cache(maxsize=65536, typed=True)
-def _event(q: float, z: float | None, subset: tuple[int, int] | None) -> dp_accounting.DpEvent:
-    """`round_event`, one object for all equal charges: comparing it with itself costs nothing."""
-    return round_event(q, z, subset)
+        return round_event(self.q, self.z, self.subset)
 
 
 def digest(values: Tensor) -> str:
@@ -93,6 +80,7 @@ def digest(values: Tensor) -> str:
     return hashlib.sha256(values.to(torch.float64).contiguous().numpy().tobytes()).hexdigest()
 
 
-def _short(value: object) -> str:
-    text = repr(list(value) if isinstance(value, tuple) else value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def check_text(name: str, value: object) -> None:
+    """Raise SettingError unless the value is a short printable text."""
+    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= _LONGEST_TEXT:
+        raise SettingError(name, f"must be a text of 1 to {_LONGEST_TEXT} letters, got {checks.shown(value)}")

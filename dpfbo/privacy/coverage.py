@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 
 from dpfbo import checks
-from dpfbo.checks import SettingError
+from dpfbo.privacy.charge import check_text
 
-_LONGEST = 200  # characters
 _WORDS = {"setting": "another setting", "seed": "another seed", "data": "other data", "relation": "another relation"}
 
 
@@ -28,11 +27,10 @@ class LedgerCoverage:
     def __post_init__(self) -> None:
         if self.seed is not None:
             checks.integer("seed", self.seed, minimum=0)
-        for name in ("setting", "data", "relation"):
-            value = getattr(self, name)
-            text = isinstance(value, str) and value.isprintable() and 0 < len(value) <= _LONGEST
-            if not text and (value is not None or name == "setting"):
-                raise SettingError(name, f"must be a text of 1 to {_LONGEST} letters, got {str(value)[:_LONGEST]!r}")
+        check_text("setting", self.setting)
+        for name in ("data", "relation"):
+            if (value := getattr(self, name)) is not None:
+                check_text(name, value)
 
     def differences(self, other: "LedgerCoverage") -> list[str]:
         """`another seed (3, and this is 0)` for each field that is not that of the other; unknown data fit any."""

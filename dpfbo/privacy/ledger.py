@@ -5,8 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -17,8 +16,7 @@ from dpfbo.formats.files import sync_folder
 from dpfbo.privacy.charge import Charge, digest
 from dpfbo.privacy.coverage import LedgerCoverage
 from dpfbo.privacy.entropy import Entropy
-from dpfbo.privacy.event_prefix import EventPrefix
-from dpfbo.privacy.ledger_file import LedgerError, SeenLines, append, gained, open_locked, opened
+from dpfbo.privacy.ledger_file import LedgerError, SeenFile, append, open_locked, opened, read_file
 from dpfbo.privacy.release import Release
 
 if TYPE_CHECKING:
@@ -38,8 +36,7 @@ class Ledger:
     `charges` and `events` follow the file. If the file is gone, they stay as they are, and nothing more is charged.
     Between a check of a budget and the charge others may charge: `locked` makes one step of both.
 
-    A charge reads only the lines that the file gained since it was last read; a file that shrank, was replaced or was
-    changed without growing is read whole.
+    A charge reads the file only if others have changed it.
 
     Every line is checked field by field, and by a digest that is chained to all lines before it
     (`dpfbo.privacy.ledger_lines`). Missing lines at the end are found where something else knows of them: this object,
@@ -78,10 +75,9 @@ class Ledger:
         self.covers: LedgerCoverage | None = None
         self._charges: list[Charge] = []
         self._digests: dict[int, set[str]] = {}  # by round
+        self._last_round = -1  # largest of the charges
         self._events: list[dp_accounting.DpEvent] = []  # of the first charges, made when they are asked for
-        self._rounds: list[int] = []  # the rounds of the same charges
-        self._in_order = True  # True while these rounds never fall
-        self._seen: SeenLines | None = None  # the file as it was last read or written
+        self._seen: SeenFile | None = None  # the file as it was last read or written
         self._synced = False  # True when all charges and the file's entry in its folder are on disk
         self._held = held
         self._file: BinaryIO | None = None  # the locked file, within `locked`
@@ -161,19 +157,15 @@ class Ledger:
         """True if other numbers than these are charged for the round."""
         return bool(self._charged(round) - {digest(values)})
 
-    def events(self, up_to_round: int | None = None) -> Sequence[dp_accounting.DpEvent]:
+    def events(self, up_to_round: int | None = None) -> list[dp_accounting.DpEvent]:
         """The charged events, without those of rounds after `up_to_round`, for an accountant."""
         with self._alone:
             self._follow()
-            for entry in self._charges[len(self._events) :]:
-                self._in_order = self._in_order and (not self._rounds or self._rounds[-1] <= entry.round)
-                self._events.append(entry.event())
-                self._rounds.append(entry.round)
-            if up_to_round is None:
-                return EventPrefix(self._events, len(self._events))
-            if self._in_order:
-                return EventPrefix(self._events, bisect_right(self._rounds, up_to_round))
-            return [event for event, round in zip(self._events, self._rounds, strict=True) if round <= up_to_round]
+            self._events += [entry.event() for entry in self._charges[len(self._events) :]]
+            if up_to_round is None or up_to_round >= self._last_round:
+                return list(self._events)
+            both = zip(self._events, self._charges, strict=True)
+            return [event for event, entry in both if entry.round <= up_to_round]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_thread_lock": None, "_held": None, "_file": None, "_process": None}
@@ -196,7 +188,7 @@ class Ledger:
         if self.path is None or self._file is not None:
             return
         try:
-            if self._seen is not None and self._seen.are_all_of(os.stat(self.path)):
+            if self._seen is not None and self._seen.is_now(os.stat(self.path)):
                 return
             file = opened(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -206,30 +198,27 @@ class Ledger:
 
     def _read(self, path: Path, file: BinaryIO) -> None:
         """Bring this object up to date with its file."""
-        if self._seen is not None and self._seen.are_all_of(os.fstat(file.fileno())):
+        if self._seen is not None and self._seen.is_now(os.fstat(file.fileno())):
             return
-        lines, seen = gained(path, file, self._seen, self._charges, self.covers)
-        if lines.count == len(lines.charges) + (lines.covers is not None):  # it was read whole
-            self._charges, self._digests = [], {}
-            self._events, self._rounds, self._in_order = [], [], True
+        lines, self._seen = read_file(path, file, self._charges, self.covers)
+        self._charges, self._digests, self._events = [], {}, []
         for entry in lines.charges:
             self._add(entry)
-        self.covers, self._seen, self._synced = lines.covers or self.covers, seen, False
+        self.covers, self._synced = lines.covers, False
 
     def _add(self, entry: Charge) -> None:
         self._charges.append(entry)
         self._digests.setdefault(entry.round, set()).add(entry.digest)
+        self._last_round = max(self._last_round, entry.round)
 
     def _append(self, entry: Charge | LedgerCoverage | None) -> None:
         """Append an entry (None: nothing) to the locked file, and sync the file and its folder to disk."""
-        seen = self._seen
-        if self._file is not None and seen is not None:
-            seen = append(self._file, entry, seen)
+        if self._file is not None and self._seen is not None:
+            self._seen = append(self._file, entry, self._seen)
         if isinstance(entry, Charge):
             self._add(entry)
         elif entry is not None:
             self.covers = entry
-        self._seen = seen
         if self.path is not None and not self._synced:
             sync_folder(self.path.parent)
         self._synced = True

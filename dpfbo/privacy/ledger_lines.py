@@ -35,10 +35,10 @@ class LineFault(ValueError):
 
 @dataclass(frozen=True)
 class LedgerLines:
-    """The whole lines of a part of a file.
+    """The whole lines of a file.
 
-    covers: the run that the ledger is of, if the part has that line. count: number of lines from the start of the file
-    to the end of the part. tip: the chain of the last of them. torn: bytes of an incomplete last line.
+    covers: the run that the ledger is of, None for an unbound one. count: number of lines. tip: the chain of the last
+    of them. torn: bytes of an incomplete last line.
     """
 
     charges: list[Charge]
@@ -58,20 +58,18 @@ def chained(entry: Charge | LedgerCoverage, before: str) -> tuple[bytes, str]:
     return f'{text[:-1]}, "chain": "{chain}"}}'.encode(), chain
 
 
-def read_lines(content: bytes, count: int = 0, tip: str = START) -> LedgerLines:
-    """Parse and check the part of a file that begins after `count` lines, the last of them with the chain `tip`.
+def read_lines(content: bytes) -> LedgerLines:
+    """Parse and check a file. Raises LineFault.
 
     An incomplete last line is no fault: its writing was interrupted. A whole one counts without its newline.
-
-    Raises LineFault.
     """
-    if count == 0 and content.startswith(_BYTE_ORDER_MARK):
+    if content.startswith(_BYTE_ORDER_MARK):
         raise LineFault("line 1 begins with a byte order mark, which an editor has put there")
     lines, torn = content.split(b"\n"), b""
-    if entries_of(lines[-1], count + len(lines)) is None and is_torn(lines[-1]):
+    if entries_of(lines[-1], len(lines)) is None and is_torn(lines[-1]):
         torn = lines.pop()
-    charges, covers = list[Charge](), None
-    for number, line in enumerate(lines, start=count + 1):
+    charges, covers, tip = list[Charge](), None, START
+    for number, line in enumerate(lines, start=1):
         found = entries_of(line, number)
         if found is None:
             raise LineFault(f"line {number} cannot be read")
@@ -81,7 +79,7 @@ def read_lines(content: bytes, count: int = 0, tip: str = START) -> LedgerLines:
             charges.append(entry)
         else:
             covers = entry
-    return LedgerLines(charges, covers, count + len(lines), tip, torn)
+    return LedgerLines(charges, covers, len(lines), tip, torn)
 
 
 def entries_of(line: bytes, number: int) -> dict[str, Any] | None:

@@ -30,7 +30,6 @@ SOURCES = (
     "federated/prior_server.py",
     "federated/schedule.py",
     "federated/server.py",
-    "federated/server_parts.py",
     "federated/prior/statistics.py",
     "federated/weights/__init__.py",
     "federated/weights/decay.py",

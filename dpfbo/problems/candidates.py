@@ -9,9 +9,12 @@ from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
-from dpfbo.outsourced.table import Prior, Table
+from dpfbo.outsourced.hyperparameters import Belief
+from dpfbo.outsourced.table import Table
 from dpfbo.problems.readers.data_files import MissingData, data_file
 from dpfbo.rng import Streams
+
+_LEAST_NOISE = 1e-12  # over the variance; less costs posteriors of repeated measurements their digits
 
 
 class OneCurator:
@@ -33,9 +36,12 @@ class OneCurator:
         return 0.0
 
     @property
-    def prior(self) -> Prior:
+    def prior(self) -> Belief:
         """The public GP prior, in units of its own standard deviation."""
-        return Prior(variance=1.0, noise=self._prior_noise, mean=0.0)
+        noise = self._prior_noise
+        if not _LEAST_NOISE <= noise < float("inf"):
+            raise ValueError(f"the prior's noise must be a finite number of at least {_LEAST_NOISE:g}, got {noise!r}")
+        return Belief(lengthscale=1.0, variance=1.0, noise=noise)
 
     @property
     def _prior_noise(self) -> float:

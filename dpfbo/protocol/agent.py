@@ -1,31 +1,27 @@
 """An agent that asks what to evaluate next and is told the result, for objectives that no program can call."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from dpfbo import checks
-from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, SharedPrior, averaged
 from dpfbo.federated.controls import RandomServer, SobolServer
 from dpfbo.federated.peer_exchange import PeerExchange
-from dpfbo.federated.population.agents import Agents, AgentsState
+from dpfbo.federated.population.shard import Block
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
-from dpfbo.gp import batches
 from dpfbo.protocol import wire
-from dpfbo.protocol.journal import Journal, StateError
+from dpfbo.protocol.journal import Journal, StateError, broadcast_file
 from dpfbo.space.domain import Grid
-from dpfbo.space.parameters import Space
 from dpfbo.study.study import Study
 
 Configuration = dict[str, Any] | list[float]
-_JOURNAL = "agent.jsonl"
 _DAMAGED = (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError)  # by a line with other values
 _SENT: dict[type | None, type] = {  # servers, and the class of their broadcasts
     Server: RegionVectors, PriorServer: SharedPrior, PeerExchange: AgentVectors, RandomServer: Points,
@@ -60,15 +56,14 @@ class Agent:
     broadcasts are what epsilon covers).
 
     Args:
-        study: The study, the same for all agents and the server.
+        study: The study, the same for all agents and the server. If it names no parameters, a configuration is a list
+            of numbers in natural units.
         agent: The agent's number, 0..N-1.
-        space: Named parameters; None for the study's. If it has none either, a configuration is a list of numbers in
-            natural units.
         folder: Where every call is on disk when it returns, so that a new `Agent` on it goes on; None for memory.
         maximize: False if small values are better.
 
     Raises:
-        SettingError: The number lies outside 0..N-1, or the space is another one.
+        SettingError: The number lies outside 0..N-1.
         StateError: The folder is of another study or agent, or was damaged.
 
     Example:
@@ -89,37 +84,20 @@ class Agent:
     """
 
     def __init__(
-        self, study: Study, agent: int, space: Space | Mapping[str, Any] | None = None,
-        folder: str | os.PathLike[str] | None = None,
-        maximize: bool = True,
-    ) -> None:  # fmt: skip
+        self, study: Study, agent: int, folder: str | os.PathLike[str] | None = None, maximize: bool = True
+    ) -> None:
         checks.integer("agent", agent, minimum=0, maximum=study.n_agents - 1)
         checks.one_of("maximize", maximize, (True, False))
         self.study, self.agent = study, int(agent)
-        given = space if isinstance(space, Space) or space is None else Space(space)
-        self.space = study.space if given is None else given
-        if self.space is not None and self.space != (study.space or self.space):
-            raise checks.SettingError("space", "must be that of the study: the same parameters in the same order")
-        if self.space is not None and self.space.domain != study.domain:
-            raise checks.SettingError("space", "must have the domain of the study")
         self._sign = 1.0 if maximize else -1.0
-        self._agents: Agents = study.agents
-        self._ids = torch.full((batches.PRODUCTS,), self.agent, device="cpu")
-        self._state: AgentsState = self._agents.initial_state(self._ids)
-        self._asked: list[_Asked] = []
-        self._told: list[tuple[list[float], float]] = []  # values as they came
-        self._seen: list[tuple[list[float], float]] = []  # observations in the model, in their order, failed ones too
-        self._valued = False  # True if one of them is a value
+        self._model = Block(study.agents, torch.tensor([self.agent], device="cpu"))
         self._fitted = 0  # observations at the last fit
+        self._asked: list[_Asked] = []
+        self._told: list[tuple[list[float], float]] = []
         self._broadcast: Broadcast | None = None
         self._received, self._round, self._messages = -1, 0, set[int]()
-        self._journal = Journal(folder, _JOURNAL)
         who = {"event": "agent", "study": study.digest, "agent": self.agent, "maximize": maximize}
-        if not self._journal.events:
-            self._journal.append(who)
-        if self._journal.events[0] != who:
-            self._journal.close()
-            raise StateError(f"{folder} is of {self._journal.events[0]}, and this is {who}")
+        self._journal = Journal(folder, "agent.jsonl", who)
         for number, event in enumerate(self._journal.events[1:], start=2):
             try:
                 self._apply(event)
@@ -128,7 +106,9 @@ class Agent:
                 raise
             except _DAMAGED as error:
                 self._journal.close()
-                raise StateError(f"{_JOURNAL} line {number} in {folder} cannot be applied: restore the file") from error
+                raise StateError(
+                    f"agent.jsonl line {number} in {folder} cannot be applied: restore the file"
+                ) from error
 
     @property
     def round(self) -> int:
@@ -145,15 +125,6 @@ class Agent:
         """True if the round in progress ends with a message that was not made yet, and can be made."""
         return self._sends(self._round) and self._round not in self._messages and self._ready(self._round)
 
-    def _ready(self, t: int) -> bool:
-        """True if what the message of round t tells of is known: the initial points, then a point of the round.
-
-        Points of DP-FTS-DE that are pending beside it may be late; the public ones of a private prior may not.
-        """
-        if self._agents.prior is not None or t == 0:
-            return len(self._seen) >= self.study.n_init and not self._waiting(t)
-        return any(asked.round == t and not asked.pending for asked in self._asked)
-
     def best(self) -> tuple[Configuration, float] | None:
         """The best told point and its value; None if none was told."""
         if not self._told:
@@ -169,13 +140,12 @@ class Agent:
         """
         t, earlier = self._next()
         if t == 0:
-            u = self._agents.design.points(self._ids)[0, earlier].tolist()
+            u = self.study.agents.design.points(self._model.ids)[0, earlier].tolist()
         else:
             self._fit()
             streams_round = t + earlier * (self.study.rounds + 1)  # other random numbers for each point of a round
             over = t > self.study.broadcasts and not isinstance(self._broadcast, SharedPrior)
-            broadcast = None if over else self._broadcast
-            u = self._agents.query(self._state, broadcast, streams_round, PhaseClock()).u[0, 0].tolist()
+            u = self._model.query(streams_round, None if over else self._broadcast).u[0, 0].tolist()
         self._record({"event": "ask", "round": t, "u": u})
         return self._asked[-1].configuration
 
@@ -208,12 +178,12 @@ class Agent:
             if self._asked[index].y != value:
                 raise StateError(f"another value was told already at {x!r}")
             return
-        if len(self._seen) < self.study.n_init:
+        if self._model.state.count < self.study.n_init:
             raise StateError(
                 "the initial points are public and come first: tell the values of those that were asked for"
             )
-        if self._agents.prior is not None and self._round < self._agents.prior.releases:
-            raise StateError("before the last release of a private prior an agent has values at public points alone")
+        if self.study.algorithm.prior is not None and self._round == 0:
+            raise StateError("before the release of a private prior an agent has values at public points alone")
         self._record({"event": "found", "u": self._unit(x), "y": value})
 
     def message(self, round: int | None = None) -> bytes:
@@ -234,11 +204,9 @@ class Agent:
         if t != self._round or not self._sends(t):
             raise StateError(f"no message is due in round {t}")
         if not self._ready(t):
-            known = sum(not a.pending for a in self._asked if a.round == t)
-            wanted = self.study.n_init if t == 0 else 1
-            raise StateError(f"the message of round {t} needs the values of {wanted - known} more points")
-        values = self._agents.messages(self._state, t, PhaseClock())[0]
-        data = wire.message(self.study.digest, t, self.agent, values)
+            wanted = (self.study.n_init if t == 0 else 1) - sum(not a.pending for a in self._asked_in(t))
+            raise StateError(f"the message of round {t} needs the values of {wanted} more points")
+        data = wire.message(self.study.digest, t, self.agent, self._model.messages(t)[0])
         self._journal.keep(_message_file(t), data)
         self._record({"event": "message", "round": t})
         return data
@@ -252,8 +220,8 @@ class Agent:
         Raises:
             WireError: The bytes are no broadcast of this study, or have other shapes or numbers that are not finite.
         """
-        M, N, P = self._agents.message_size, self.study.n_agents, self._agents.regions.P
-        t, sent = wire.read_broadcast(data, self.study.digest, 4 * M * M * max(P, 1) + 8 * M + N * max(M, 8))
+        M, N, P = self.study.agents.message_size, self.study.n_agents, self.study.algorithm.P
+        t, sent = wire.read_broadcast(data, self.study.digest, 4 * M * M * P + 8 * M + N * max(M, 8))
         if t >= self.study.broadcasts:
             raise wire.WireError(f"the broadcast is of round {t}, and the study has {self.study.broadcasts} of them")
         if sent is not None:
@@ -262,7 +230,7 @@ class Agent:
             if not isinstance(sent, kind):
                 raise wire.WireError(f"the study's server sends {kind.__name__}, got {type(sent).__name__}")
         if t > self._received:
-            self._journal.keep(_broadcast_file(t), data)
+            self._journal.keep(broadcast_file(t), data)
             self._record({"event": "receive", "round": t})
 
     def close(self) -> None:
@@ -277,108 +245,74 @@ class Agent:
         """The change of state by an event, of this process or, at the start, of earlier ones."""
         kind = event["event"]
         if kind == "ask":
-            self._begin(event["round"])
+            self._round = max(self._round, event["round"])
             if event["round"]:
                 self._fit()
             self._asked.append(_Asked(event["round"], event["u"], self._configuration(event["u"])))
         elif kind == "tell":
             asked = self._asked[event["asked"]]
             asked.y, asked.failed = event["y"], event["y"] is None
+            initial = self._asked_in(0)
+            if asked.round > 0:
+                self._observe([asked.u], [asked.y])
+            elif len(initial) == self.study.n_init and not any(a.pending for a in initial):
+                self._observe([a.u for a in initial], [a.y for a in initial])  # together, in the order of the design
             self._tell(asked.u, asked.y)
-            self._take(asked)
         elif kind == "found":
+            self._observe([event["u"]], [event["y"]])
             self._tell(event["u"], event["y"])
-            self._observe([(event["u"], event["y"])])
         elif kind == "message":
             self._messages.add(event["round"])
         elif kind == "receive":
-            data = self._journal.need(_broadcast_file(event["round"]))
+            data = self._journal.need(broadcast_file(event["round"]))
             _, sent = wire.read_broadcast(data, self.study.digest, len(data) // 8)
             self._broadcast = averaged(self._broadcast, sent, self.study.algorithm.momentum)
             self._received = event["round"]
-            self._begin(event["round"] + 1)
+            self._round = max(self._round, event["round"] + 1)
         else:
             raise StateError(f"the journal has an unknown event {kind!r}: it is of a later version")
 
     def _fit(self) -> None:
-        """Fit the agent's own GP if that is due."""
-        if self._fitted != self._state.count:
-            self._state = self._agents.fit_hyperparameters(self._state, PhaseClock())
-            self._fitted = self._state.count
+        if self._fitted != self._model.state.count:
+            self._model.fit()
+            self._fitted = self._model.state.count
 
     def _tell(self, u: list[float], y: float | None) -> None:
         if y is not None:
             self._told.append((u, y))
 
-    def _take(self, asked: _Asked) -> None:
-        """Put a told point into the model; the initial points together, in the order of the design."""
-        if asked.round > 0:
-            self._observe([(asked.u, asked.y)])
-            return
-        initial = [a for a in self._asked if a.round == 0]
-        if len(initial) == self.study.n_init and not any(a.pending for a in initial):
-            self._observe([(a.u, a.y) for a in initial])
-
-    def _observe(self, points: list[tuple[list[float], float | None]]) -> None:
-        """Append observations to the state; failed ones (None) with the worst value so far, as `Shard` does."""
-        new = [y for _, y in points if y is not None]
-        worst = min(([y for _, y in self._seen] if self._valued else []) + new, default=0.0)
-        if new and not self._valued:  # earlier failures stood at 0
-            every = torch.ones(len(self._ids), dtype=torch.bool, device="cpu")
-            self._state.history.replace_values(every, torch.full_like(every, worst, dtype=torch.float64))
-            self._seen = [(u, worst) for u, _ in self._seen]
-        self._valued = self._valued or bool(new)
-        filled = [(u, worst if y is None else y) for u, y in points]
-        if self._state.count + len(filled) > self._state.history.y.shape[1]:
-            self._enlarge()
-        self._append(filled)
-        self._seen += filled
-
-    def _append(self, points: Sequence[tuple[list[float], float]]) -> None:
-        u = torch.tensor([[point for point, _ in points]] * len(self._ids), dtype=torch.float64, device="cpu")
-        y = torch.tensor([[value for _, value in points]] * len(self._ids), dtype=torch.float64, device="cpu")
-        self._state = self._agents.observe(self._state, u, y, PhaseClock())
-
-    def _enlarge(self) -> None:
-        """Make the buffers longer: more values were told than the study has rounds."""
-        larger = replace(self._agents, rounds=2 * self._agents.rounds + 1)
-        self._agents, hyper = larger, self._state.hyper
-        self._state = larger.initial_state(self._ids)
-        n_init = self.study.n_init
-        self._append(self._seen[:n_init])
-        for seen in self._seen[n_init:]:
-            self._append([seen])
-        self._state = replace(self._state, hyper=hyper)
-
-    def _begin(self, round: int) -> None:
-        self._round = max(self._round, round)
+    def _observe(self, u: Sequence[list[float]], y: Sequence[float | None]) -> None:
+        values = [math.nan if value is None else value for value in y]
+        self._model.observe(*(torch.tensor([x], dtype=torch.float64, device="cpu") for x in (u, values)))
 
     def _next(self) -> tuple[int, int]:
         """The round of the next point, and the number of points asked for in it before."""
-        t = self._round
-        earlier = sum(a.round == t for a in self._asked)
-        if t == 0 and earlier < self.study.n_init:
-            return 0, earlier
-        if len(self._seen) < self.study.n_init:
+        t, initial = self._round, self._asked_in(0)
+        if len(initial) < self.study.n_init:
+            return 0, len(initial)
+        if self._model.state.count < self.study.n_init:
             raise StateError(f"{len(self.pending)} initial points have no value yet: tell them first")
-        public = self._agents.prior is not None and t < self._agents.prior.releases
-        if self.message_due and (t == 0 or (public and earlier)):
-            raise StateError(f"round {t} ends with a message: call message() before the next point")
-        if t == 0 or t in self._messages or (earlier and not self._sends(t) and not self._waiting(t)):
+        if t == 0 and self.message_due:
+            raise StateError("round 0 ends with a message: call message() before the next point")
+        own = self._asked_in(t)
+        told = bool(own) and not any(a.pending for a in own)
+        if t == 0 or t in self._messages or (told and not self._sends(t)):
             return t + 1, 0
-        return t, earlier
+        return t, len(own)
 
-    def _waiting(self, t: int) -> bool:
-        """True if no point of round t was told yet, or one is missing."""
-        own = [a for a in self._asked if a.round == t]
-        return not own or any(a.pending for a in own)
+    def _asked_in(self, t: int) -> list[_Asked]:
+        return [a for a in self._asked if a.round == t]
+
+    def _ready(self, t: int) -> bool:
+        """True if what the message of round t tells of is known: the initial points, then a point of the round."""
+        if t == 0:
+            return self._model.state.count >= self.study.n_init
+        return any(not a.pending for a in self._asked_in(t))
 
     def _sends(self, t: int) -> bool:
-        """True if round t ends with a message."""
         return self.study.algorithm.sends and t < self.study.broadcasts
 
     def _index(self, x: Mapping[str, Any] | Sequence[float]) -> int | None:
-        """The point that was asked for at x, the first one that waits; None if there is none."""
         given = self._configuration(self._unit(x))
         said = dict(x) if isinstance(x, Mapping) else list(x)  # an array's `==` is no truth value
         found = [i for i, a in enumerate(self._asked) if a.configuration in (given, said)]
@@ -386,37 +320,30 @@ class Agent:
 
     def _configuration(self, u: list[float]) -> Configuration:
         x = self.study.domain.to_natural(torch.tensor(u, dtype=torch.float64, device="cpu"))
-        return x.tolist() if self.space is None else self.space.configuration(x)
+        return x.tolist() if self.study.space is None else self.study.space.configuration(x)
 
     def _unit(self, x: Mapping[str, Any] | Sequence[float]) -> list[float]:
         """The unit-cube point of a configuration. Raises SettingError for one outside the space."""
-        if isinstance(x, Mapping):
-            if self.space is None:
-                raise StateError(f"x must be a list of {self.study.domain.dimension} numbers, got {x!r}")
-            natural = self.space.natural(x)
-        else:
-            try:
+        space, domain = self.study.space, self.study.domain
+        wanted = "a configuration" if space is not None else f"a list of {domain.dimension} numbers"
+        try:
+            if isinstance(x, Mapping) and space is not None:
+                natural = space.natural(x)
+            else:
                 natural = torch.tensor(x, dtype=torch.float64, device="cpu")
-            except (TypeError, ValueError, OverflowError, RuntimeError) as error:
-                wanted = f"a list of {self.study.domain.dimension} numbers" if self.space is None else "a configuration"
-                raise StateError(f"x must be {wanted}, got {checks.shown(x)}") from error
-        if natural.shape != (self.study.domain.dimension,):
-            raise StateError(f"x must have {self.study.domain.dimension} numbers, got {x!r}")
-        return self._in_cube(natural).tolist()
-
-    def _in_cube(self, natural: Tensor) -> Tensor:
-        domain = self.study.domain
+        except checks.SettingError:
+            raise
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            raise StateError(f"x must be {wanted}, got {checks.shown(x)}") from error
+        if natural.shape != (domain.dimension,):
+            raise StateError(f"x must have {domain.dimension} numbers, got {x!r}")
         u = domain.to_unit(natural)
         if not ((u >= 0) & (u <= 1)).all():
             raise StateError(f"x must lie in the study's space, got {natural.tolist()}")
         if isinstance(domain, Grid) and not (domain.unit_points == u).all(1).any():
             raise StateError(f"x must be a point of the study's grid, got {natural.tolist()}")
-        return u
+        return u.tolist()
 
 
 def _message_file(round: int) -> str:
     return f"message-{round:05d}.bin"
-
-
-def _broadcast_file(round: int) -> str:
-    return f"broadcast-{round:05d}.bin"

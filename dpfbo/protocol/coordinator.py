@@ -9,16 +9,15 @@ from torch import Tensor
 
 from dpfbo.checkpoint import ReleaseFile
 from dpfbo.checks import SettingError
-from dpfbo.federated.broadcast import Broadcast
 from dpfbo.privacy.accounting import finite_or_none
 from dpfbo.privacy.ledger import Ledger, LedgerError
 from dpfbo.privacy.mechanism_code import changed, code_digests
 from dpfbo.protocol import wire
-from dpfbo.protocol.journal import Journal, StateError
+from dpfbo.protocol.journal import Journal, StateError, broadcast_file
 from dpfbo.study.study import Study
 
 _SHOWN = 5  # missing agents that an error names
-_JOURNAL, _LEDGER, _RELEASE = "coordinator.jsonl", "ledger.jsonl", "release.npz"
+_JOURNAL = "coordinator.jsonl"
 
 
 class Coordinator:
@@ -66,64 +65,61 @@ class Coordinator:
         if any_code and study.rng == "os":
             raise SettingError("any_code", "must be False where releases are real (rng os)")
         self.study, self._size = study, study.agents.message_size
-        self._journal = Journal(folder, _JOURNAL)
-        first = {"event": "coordinator", "study": study.digest}
-        if not self._journal.events:
-            self._journal.append(first)
-        if self._journal.events[0] != first:
-            self._journal.close()
-            raise StateError(f"{folder} is of {self._journal.events[0]}, and this is {first}")
-        kept = None if folder is None else ReleaseFile(folder / _RELEASE)
+        self._journal = Journal(folder, _JOURNAL, {"event": "coordinator", "study": study.digest})
         try:
-            self._read_journal()
+            self._take_over_events()
             self._check_code(any_code)
-            self.ledger = Ledger(None if folder is None else folder / _LEDGER)
+            self.ledger = Ledger(None if folder is None else folder / "ledger.jsonl")
             self.ledger.check_covers(study.coverage())
-            past = self._releases()
+            self._check_charged()
             self.ledger.bind(study.coverage())
         except BaseException:
             self._journal.close()
             raise
-        self._server = study.server(self.ledger, kept, past)
+        self._server = study.server(self.ledger, None if folder is None else ReleaseFile(folder / "release.npz"))
 
-    def _read_journal(self) -> None:
-        """Take over the events of earlier processes. Raises StateError for damaged ones."""
+    def _take_over_events(self) -> None:
+        """Restore the state from the events of earlier processes. Raises StateError for damaged ones."""
         try:
-            self._check_events()
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StateError(
-                f"{_JOURNAL} in {self._journal.folder} has events that do not fit: restore the file"
-            ) from error
-
-    def _check_events(self) -> None:
-        self._closed = {e["round"]: e["agents"] for e in self._journal.events if e["event"] == "close"}
-        self._sent = [e["round"] for e in self._journal.events if e["event"] == "sent"]
-        self._arrived = {
-            e["agent"] for e in self._journal.events if e["event"] == "arrived" and e["round"] == self.round
-        }
-        if self._sent != list(range(len(self._sent))):
-            raise ValueError("the rounds must follow each other")
-        for agents in (*self._closed.values(), list(self._arrived)):
-            if not all(type(n) is int and 0 <= n < self.study.n_agents for n in agents):
-                raise ValueError(f"agents must be 0..{self.study.n_agents - 1}")
-        for event in self._journal.events:
-            if event["event"] == "sent" and not isinstance(event["sigma"], float | int | None):
-                raise ValueError("sigma must be a number")
-            if event["event"] == "code" and not isinstance(event["digests"], dict):
-                raise ValueError("digests must be those of files")
+            sent = [(e["round"], e["sigma"]) for e in self._events("sent")]
+            self._sent = [t for t, _ in sent]
+            self._closed = {e["round"]: e["agents"] for e in self._events("close")}
+            self._arrived = {e["agent"] for e in self._events("arrived") if e["round"] == self.round}
+            agents = [n for some in (*self._closed.values(), self._arrived) for n in some]
+            sound = (
+                self._sent == list(range(len(sent)))
+                and all(type(n) is int and 0 <= n < self.study.n_agents for n in agents)
+                and all(isinstance(sigma, float | int | None) for _, sigma in sent)
+                and all(isinstance(e["digests"], dict) for e in self._events("code"))
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            sound = False
+        if not sound:
+            raise StateError(f"{_JOURNAL} in {self._journal.folder} has events that do not fit: restore the file")
 
     def _check_code(self, any_code: bool) -> None:
         """Note the code of the mechanism in the journal, or raise StateError if it was noted otherwise."""
-        now = code_digests()
-        for event in self._events("code"):
+        now, noted = code_digests(), self._events("code")
+        for event in noted:
             files = changed(event["digests"], now)
             if files and not any_code:
                 raise StateError(
                     f"{self._journal.folder} was begun with other code of the mechanism ({files}): finish the study "
                     "with that version, or start a new one in another folder"
                 )
-        if now is not None and not self._events("code"):
+        if now is not None and not noted:
             self._journal.append({"event": "code", "digests": now})
+
+    def _check_charged(self) -> None:
+        """Raise LedgerError if the ledger lacks a broadcast that was sent: it was cut."""
+        for event in self._events("sent"):
+            t = event["round"]
+            data = self._journal.need(broadcast_file(t))
+            _, sent = wire.read_broadcast(data, self.study.digest, len(data) // 8)
+            if sent is not None and event["sigma"] is not None and not self.ledger.holds(t, sent.values):
+                raise LedgerError(
+                    f"ledger {self.ledger.path} lacks the broadcast of round {t}, which was sent: restore the ledger"
+                )
 
     @property
     def round(self) -> int:
@@ -170,7 +166,8 @@ class Coordinator:
             raise StateError(
                 f"the message is of agent {claimed}, and agent {agent!r} of 0..{self.study.n_agents - 1} sent it"
             )
-        name, known = _file(round, agent), self._journal.kept(_file(round, agent))
+        name = _message_file(round, agent)
+        known = self._journal.kept(name)
         if round == self.round and round not in self._closed and not self.finished:
             if known is not None and known != data:
                 raise StateError(f"agent {agent} has sent another message of round {round}")
@@ -201,7 +198,7 @@ class Coordinator:
         """
         waits = round is None and self._uses_messages and not self._arrived and self.round not in self._closed
         t = self.round - 1 if waits and self._sent else self.round if round is None else round
-        if t < self.round and (known := self._journal.kept(_broadcast_file(t))) is not None:
+        if t < self.round and (known := self._journal.kept(broadcast_file(t))) is not None:
             return known
         if t != self.round or self.finished or self._server is None:
             raise StateError(
@@ -219,10 +216,10 @@ class Coordinator:
             self._closed[t] = self.received
         sent, record, _ = self._server.round(t, self._messages(t))
         data = wire.broadcast(self.study.digest, t, sent)
-        self._journal.keep(_broadcast_file(t), data)
+        self._journal.keep(broadcast_file(t), data)
         self._journal.append({"event": "sent", "round": t, "sigma": None if record is None else record.sigma})
         for agent in self._closed[t]:
-            self._journal.forget(_file(t, agent))
+            self._journal.forget(_message_file(t, agent))
         self._sent.append(t)
         self._arrived = set()
         return data
@@ -236,44 +233,21 @@ class Coordinator:
         return self._server is not None and self._server.uses_messages
 
     def _messages(self, t: int) -> list[Tensor | None] | None:
-        """One vector an agent, None for those that did not arrive before the round was closed."""
+        """One vector for each agent, None for those that did not arrive before the round was closed."""
         if not self._uses_messages:
             return None
         messages: list[Tensor | None] = [None] * self.study.n_agents
         for agent in self._closed[t]:
-            data = self._journal.need(_file(t, agent))
+            data = self._journal.need(_message_file(t, agent))
             values = wire.read_message(data, self.study.digest, self._size)[2]
             messages[agent] = torch.where(values.abs() <= wire.LARGEST, values, torch.nan)
         if all(m is not None for m in messages):
             return torch.stack(messages)  # type: ignore[return-value, arg-type]
         return messages
 
-    def _releases(self) -> list[tuple[Tensor, float]]:
-        """Values and noise of the releases so far. Raises LedgerError if the ledger lacks one of them: it was cut."""
-        found = []
-        for event in self._events("sent"):
-            sent, sigma = self._broadcast(event["round"]), event["sigma"]
-            if sent is None or sigma is None:
-                continue
-            if not self.ledger.holds(event["round"], sent.values):
-                raise LedgerError(
-                    f"ledger {self.ledger.path} lacks the broadcast of round {event['round']}, which was sent: "
-                    "restore the ledger"
-                )
-            found.append((sent.values, sigma))
-        return found
-
     def _events(self, kind: str) -> list[dict[str, Any]]:
         return [event for event in self._journal.events if event["event"] == kind]
 
-    def _broadcast(self, t: int) -> Broadcast | None:
-        data = self._journal.need(_broadcast_file(t))
-        return wire.read_broadcast(data, self.study.digest, len(data) // 8)[1]
 
-
-def _file(round: int, agent: int) -> str:
+def _message_file(round: int, agent: int) -> str:
     return f"message-{round:05d}-{agent:07d}.bin"
-
-
-def _broadcast_file(round: int) -> str:
-    return f"broadcast-{round:05d}.bin"

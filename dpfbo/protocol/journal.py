@@ -19,11 +19,11 @@ class StateError(RuntimeError):
 class Journal:
     """The events of one agent or coordinator in `folder`, or in memory if it is None. It is private.
 
-    An incomplete last line is dropped: its call never returned. Raises StateError if another process has the folder, or
-    an earlier line cannot be read.
+    first: the first event, which says whose journal it is. An incomplete last line is dropped: its call never returned.
+    Raises StateError if another process has the folder, the journal is another's, or an earlier line cannot be read.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None, name: str) -> None:
+    def __init__(self, folder: str | os.PathLike[str] | None, name: str, first: dict[str, Any]) -> None:
         self.folder = folder = None if folder is None else Path(folder).absolute()
         self.events: list[dict[str, Any]] = []
         self._blobs: dict[str, bytes] = {}
@@ -33,6 +33,11 @@ class Journal:
             self._file = _opened(folder / name)
             self.events = _events(self._file, folder / name)
             sync_folder(folder)
+        if not self.events:
+            self.append(first)
+        if self.events[0] != first:
+            self.close()
+            raise StateError(f"{folder} is of {self.events[0]}, and this is {first}")
 
     def append(self, event: dict[str, Any]) -> None:
         """Write an event; it is on disk when this returns."""
@@ -77,6 +82,11 @@ class Journal:
         """Let another process have the folder."""
         if self._file is not None:
             self._file.close()
+
+
+def broadcast_file(round: int) -> str:
+    """The name under which a broadcast is kept."""
+    return f"broadcast-{round:05d}.bin"
 
 
 def _opened(path: Path) -> BinaryIO:

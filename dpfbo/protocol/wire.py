@@ -37,12 +37,8 @@ class Packet:
     arrays: dict[str, Tensor]
 
     def encoded(self) -> bytes:
-        """The packet as bytes."""
-        header = {
-            "kind": self.kind, "study": self.study, "round": self.round, "agent": self.agent,
-            "arrays": {name: list(values.shape) for name, values in self.arrays.items()},
-        }  # fmt: skip
-        text = json.dumps(header).encode()
+        shapes = {name: list(values.shape) for name, values in self.arrays.items()}
+        text = json.dumps({**vars(self), "arrays": shapes}).encode()
         body = b"".join(values.contiguous().numpy().astype("<f8").tobytes() for values in self.arrays.values())
         return _VERSION + len(text).to_bytes(4, "big") + text + body
 
@@ -77,10 +73,10 @@ def _header(text: bytes) -> tuple[str, str, int, int | None, dict[str, tuple[int
     try:
         header = json.loads(text)
         kind, study, round, agent, arrays = (header[key] for key in ("kind", "study", "round", "agent", "arrays"))
-        good = isinstance(kind, str) and isinstance(study, str) and _is_count(round)
-        good = good and (agent is None or _is_count(agent)) and isinstance(arrays, dict)
         shapes = {name: tuple(shape) for name, shape in arrays.items()}
-        good = good and all(len(shape) <= 2 and all(map(_is_count, shape)) for shape in shapes.values())
+        counts = [round, *([] if agent is None else [agent]), *(n for shape in shapes.values() for n in shape)]
+        good = isinstance(kind, str) and isinstance(study, str) and all(len(shape) <= 2 for shape in shapes.values())
+        good = good and all(type(n) is int and 0 <= n < 2**31 for n in counts)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WireError("the header of the bytes cannot be read") from error
     if not good:
@@ -97,11 +93,9 @@ def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int) -> None:
     if isinstance(sent, SharedPrior):
         m = M - 1
         shapes: dict[str, tuple[int, ...]] = {
-            "values": (1, M), "mean": (m,), "rotation": (m, m), "spectrum": (m,), "noise": (), "alone": (),
-            "clip_norm": (), "gain": (m, sent.gain.shape[-1] if sent.gain.ndim else 0),
+            "values": (1, M), "mean": (m,), "rotation": (m, m), "spectrum": (m,), "gain": (m, m), "noise": (),
+            "alone": (), "clip_norm": (),
         }  # fmt: skip
-        if sent.gain.numel() == 0 or sent.gain.shape[-1] % m:
-            raise WireError(f"the broadcast must have a gain for each release, got shape {list(sent.gain.shape)}")
     else:
         shapes = {"values": (P, M) if isinstance(sent, RegionVectors) else (N, D if isinstance(sent, Points) else M)}
     for name, shape in shapes.items():
@@ -113,17 +107,10 @@ def check_fits(sent: Broadcast, M: int, N: int, P: int, D: int) -> None:
             raise WireError(f"the broadcast must have {name} of numbers up to {LARGEST:g}, got others")
     if isinstance(sent, Points) and not ((sent.values >= 0) & (sent.values <= 1)).all():
         raise WireError("the broadcast must have points of the unit cube, got others")
-    if isinstance(sent, SharedPrior) and not _is_a_prior(sent):
-        raise WireError("the broadcast must be a prior with rows that are not zero and variances of at least 0")
-
-
-def _is_a_prior(sent: SharedPrior) -> bool:
-    positive = bool(sent.alone > 0 and sent.clip_norm > 0 and sent.noise >= 0)
-    return positive and bool((sent.spectrum >= 0).all() and (sent.rotation.norm(dim=1) > 0).all())
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+    if isinstance(sent, SharedPrior):
+        positive = bool(sent.alone > 0 and sent.clip_norm > 0 and sent.noise >= 0 and (sent.spectrum >= 0).all())
+        if not positive or not (sent.rotation.norm(dim=1) > 0).all():
+            raise WireError("the broadcast must be a prior with rows that are not zero and variances of at least 0")
 
 
 def message(study: str, round: int, agent: int, values: Tensor) -> bytes:

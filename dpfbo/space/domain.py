@@ -9,8 +9,25 @@ from torch import Tensor
 from dpfbo.space.mixed import MixedBox
 
 
+class _InBox:
+    """A domain in a box, whose natural points are unit-cube points, scaled."""
+
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+
+    def to_natural(self, u: Tensor) -> Tensor:
+        """Unit-cube points u in the problem's own units, both `... x D`."""
+        low, high = (torch.tensor(bound, dtype=u.dtype, device=u.device) for bound in (self.lower, self.upper))
+        return low + u * (high - low)
+
+    def to_unit(self, x: Tensor) -> Tensor:
+        """The unit-cube points of natural points x, both `... x D`."""
+        low, high = (torch.tensor(bound, dtype=x.dtype, device=x.device) for bound in (self.lower, self.upper))
+        return (x - low) / (high - low)
+
+
 @dataclass(frozen=True)
-class Box:
+class Box(_InBox):
     """The box `[lower, upper]` of R^D.
 
     Args:
@@ -40,26 +57,14 @@ class Box:
 
     @property
     def dimension(self) -> int:
-        """The number of axes, D."""
         return len(self.lower)
 
-    def to_natural(self, u: Tensor) -> Tensor:
-        """Unit-cube points u in the problem's own units, both `... x D`."""
-        low, high = (torch.tensor(bound, dtype=u.dtype, device=u.device) for bound in (self.lower, self.upper))
-        return low + u * (high - low)
-
-    def to_unit(self, x: Tensor) -> Tensor:
-        """The unit-cube points of natural points x, both `... x D`."""
-        low, high = (torch.tensor(bound, dtype=x.dtype, device=x.device) for bound in (self.lower, self.upper))
-        return (x - low) / (high - low)
-
     def to(self, device: torch.device) -> "Box":
-        """This box, which holds no tensors."""
         return self
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(_InBox):
     """A finite set of points that lies in a box.
 
     Args:
@@ -83,6 +88,7 @@ class Grid:
     upper: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        Box(self.lower, self.upper)  # checks the bounds
         if self.points.ndim != 2 or len(self.points) == 0:
             raise ValueError(f"grid points must be a non-empty G x D tensor, got shape {tuple(self.points.shape)}")
         if not ((self.unit_points >= 0) & (self.unit_points <= 1)).all():
@@ -90,7 +96,6 @@ class Grid:
 
     @property
     def dimension(self) -> int:
-        """The number of axes, D."""
         return self.points.shape[1]
 
     @cached_property
@@ -102,14 +107,6 @@ class Grid:
     def line(self) -> Tensor:
         """The unit-cube coordinates of a one-dimensional grid, `G`."""
         return self.unit_points[:, 0].contiguous()
-
-    def to_unit(self, x: Tensor) -> Tensor:
-        """The unit-cube points of natural points x, both `... x D`."""
-        return Box(self.lower, self.upper).to_unit(x)
-
-    def to_natural(self, u: Tensor) -> Tensor:
-        """Unit-cube points u in the problem's own units, both `... x D`."""
-        return Box(self.lower, self.upper).to_natural(u)
 
     def index_of(self, u: Tensor) -> Tensor:
         """The row in `points` of each unit-cube point, `... x D -> ...`, int32; ValueError for a point off the grid."""
@@ -138,7 +135,6 @@ class Grid:
         return axes, order[torch.searchsorted(rank[order], torch.arange(len(codes), device=rank.device))]
 
     def to(self, device: torch.device) -> "Grid":
-        """The same grid with its points on a device."""
         return replace(self, points=self.points.to(device))
 
 

@@ -1,9 +1,8 @@
 """Boxes with discrete axes: whole numbers, ordered levels and unordered choices beside continuous axes.
 
-A discrete value owns an interval of its axis of the unit cube and stands at one point in it; `MixedBox.snap` moves
-points to the values that own them. Features and kernels see a point through `MixedBox.embed`: they are functions of
-the snapped point (Garrido-Merchan and Hernandez-Lobato 2020). An unordered choice is a one-hot vector, so that an SE
-kernel of length-scale l between any two choices is `exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel.
+A discrete value owns an interval of its axis of the unit cube and stands at one point in it. Features and kernels are
+functions of the snapped point (Garrido-Merchan and Hernandez-Lobato 2020). An unordered choice is a one-hot vector: an
+SE kernel of length-scale l between any two is `exp(-APART^2 / (2 l^2))`, the Hamming (overlap) kernel.
 """
 
 import math
@@ -71,7 +70,6 @@ class MixedBox:
 
     @property
     def dimension(self) -> int:
-        """The number of axes, D."""
         return len(self.axes)
 
     @cached_property
@@ -86,15 +84,12 @@ class MixedBox:
 
     @property
     def embedded_dimension(self) -> int:
-        """The number of columns of the embedding, D'."""
         return self.embedded_columns[-1]
 
     def to_natural(self, u: Tensor) -> Tensor:
-        """The natural points of unit-cube points, both `... x D`."""
         return torch.stack([axis.natural(u[..., i]) for i, axis in enumerate(self.axes)], -1)
 
     def to_unit(self, x: Tensor) -> Tensor:
-        """The unit-cube points of natural points, both `... x D`."""
         return torch.stack([axis.unit(x[..., i]) for i, axis in enumerate(self.axes)], -1)
 
     def snap(self, u: Tensor) -> Tensor:
@@ -119,7 +114,6 @@ class MixedBox:
         return self._changed(u, values)
 
     def _changed(self, u: Tensor, values: Sequence[Tensor]) -> Tensor:
-        """The points u with these natural numbers on the discrete axes."""
         columns = list(u.unbind(-1))
         for i, value in zip(self.discrete, values, strict=True):
             columns[i] = self.axes[i].unit(value)
@@ -170,5 +164,4 @@ class MixedBox:
         return points
 
     def to(self, device: torch.device) -> "MixedBox":
-        """This box, which holds no tensors."""
         return self

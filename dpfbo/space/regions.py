@@ -114,7 +114,6 @@ class Regions:
 
 @lru_cache(maxsize=64)
 def _faces(k: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The faces between k parts of an axis, `1/k, .., (k - 1)/k`."""
     return _part(torch.arange(1, k, dtype=dtype, device=device), k)
 
 
@@ -124,7 +123,6 @@ def _part(j: Tensor, k: int) -> Tensor:
 
 
 def _prime_factors(n: int) -> list[int]:
-    """The prime factors of n, largest first."""
     factors, p = [], 2
     while p * p <= n:
         while n % p == 0:

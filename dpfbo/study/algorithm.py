@@ -1,16 +1,31 @@
-"""The members of the federated family: settings of messages, broadcasts and of the agents' own models."""
+"""The members of the federated family, those that have a name, and settings that suit an unknown problem."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
+from dpfbo.federated.controls import RandomServer, SobolServer
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.messages import usual_norm
+from dpfbo.federated.peer_exchange import PeerExchange
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior_server import PriorServer
-from dpfbo.federated.server_parts import ServerKind
+from dpfbo.federated.server import Server, ServerKind
 from dpfbo.federated.weights import Weighting
+from dpfbo.federated.weights.decay import Decay
+from dpfbo.federated.weights.softmax import Softmax
 from dpfbo.federated.weights.uniform import Uniform
 from dpfbo.gp.draws import OwnDraw
 from dpfbo.gp.own_gp import OwnGP
+
+_WITH_A_PRIOR = (  # the only value of some settings, and why
+    ("P", 1, "all agents share one prior over the whole domain"),
+    ("broadcasts", 1, "the prior is released once"),
+    ("message_center", False, "statistics are of contrasts already"),
+    ("message_normalize", False, "the release is inferred from sums of statistics as they are"),
+)
 
 
 @dataclass(frozen=True)
@@ -74,32 +89,37 @@ class Algorithm:
         checks.momentum("momentum", self.momentum)
         if self.broadcasts is not None:
             checks.integer("broadcasts", self.broadcasts, minimum=1)
-        if self.prior is not None or self.server is PriorServer:
-            self._check_prior()
-        for name in self._without_effect():
-            value = getattr(self, name)
-            raise SettingError(name, f"has no effect on algorithm={self.name}: leave it out, got {value!r}")
-        if self.private and not self.aggregates:
-            raise SettingError("private", f"needs a server that adds up messages, got {self.server_name}")
-        if self.server is None and self.follow != "never":
-            raise SettingError("follow", f"must be 'never' without a server, got {self.follow!r}")
+        for name, rule in self._contradictions():
+            raise SettingError(name, rule)
 
-    def _check_prior(self) -> None:
-        """Raise SettingError for a setting of messages and broadcasts that contradicts the private prior's model."""
-        if self.prior is None:
-            raise SettingError("prior", "must be given for a PriorServer, got None")
-        if self.server is not PriorServer:
-            raise SettingError("server", f"must be a PriorServer for a private prior, got {self.server_name}")
-        if self.message != "statistics":
-            raise SettingError("message", f"must be 'statistics' for a private prior, got {self.message!r}")
-        for name, only, why in (
-            ("P", 1, "all agents share one prior over the whole domain"),
-            ("broadcasts", self.prior.releases, "every broadcast is a release, whose public points come before it"),
-            ("message_center", False, "statistics are of contrasts already"),
-            ("message_normalize", False, "the release is inferred from sums of statistics as they are"),
-        ):
+    def _contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield the name of each setting that contradicts others, or has no effect beside them, and the rule."""
+        prior, found = self.prior is not None, "none" if self.server is None else self.server.__name__
+        if prior != (self.server is PriorServer):
+            if not prior:
+                yield "prior", "must be given for a PriorServer, got None"
+            yield "server", f"must be a PriorServer for a private prior, got {found}"
+        if prior and self.message != "statistics":
+            yield "message", f"must be 'statistics' for a private prior, got {self.message!r}"
+        for name, only, why in _WITH_A_PRIOR if prior else ():
             if (value := getattr(self, name)) != only:
-                raise SettingError(name, f"must be {only} for algorithm={self.name}: {why}, got {value!r}")
+                yield name, f"must be {only} for algorithm={self.name}: {why}, got {value!r}"
+        for name, default, effective in (
+            ("message", "sample", self.sends),
+            ("message_center", False, self.sends),
+            ("message_normalize", False, self.aggregates),
+            ("local_initialisation", True, self.P > 1),
+            ("momentum", 0.0, self.aggregates and not prior),
+            ("paired", False, not prior),
+            ("follow", "always", not prior),
+            ("broadcasts", None, self.server is not None),
+        ):
+            if (value := getattr(self, name)) != default and not effective:
+                yield name, f"has no effect on algorithm={self.name}: leave it out, got {value!r}"
+        if self.private and not self.aggregates:
+            yield "private", f"needs a server that adds up messages, got {found}"
+        if self.server is None and self.follow != "never":
+            yield "follow", f"must be 'never' without a server, got {self.follow!r}"
 
     @property
     def aggregates(self) -> bool:
@@ -111,43 +131,118 @@ class Algorithm:
         """True if the agents send messages."""
         return self.server is not None and self.server.uses_messages
 
-    @property
-    def server_name(self) -> str:
-        return "none" if self.server is None else self.server.__name__
-
-    def _without_effect(self) -> list[str]:
-        """The settings of messages and broadcasts that differ from their defaults and that this algorithm ignores."""
-        return [
-            *(["message"] if self.message != "sample" and not self.sends else []),
-            *(["message_center"] if self.message_center is True and not self.sends else []),
-            *(["message_normalize"] if self.message_normalize is True and not self.aggregates else []),
-            *(["local_initialisation"] if self.local_initialisation is False and self.P == 1 else []),
-            *(["momentum"] if self.momentum and (not self.aggregates or self.prior is not None) else []),
-            *(["paired"] if self.paired is True and self.prior is not None else []),
-            *(["follow"] if self.follow != "always" and self.prior is not None else []),
-            *(["broadcasts"] if self.broadcasts is not None and self.server is None else []),
-        ]
-
-    def check_run(self, rounds: int, n_init: int, weights: Weighting, sampling_probability: float) -> None:
+    def check_run(self, n_init: int, weights: Weighting, sampling_probability: float) -> None:
         """Raise SettingError for settings of a run with which a private prior's release is no plain sum with noise."""
-        if self.prior is None:
-            return
-        if n_init < 2:
-            raise SettingError(
-                "n_init", f"must be at least 2 for algorithm={self.name}: one point has no contrast, got 1"
-            )
-        if type(weights) is not Uniform:
-            found = type(weights).__name__
-            raise SettingError(
-                "weights", f"must be uniform for algorithm={self.name}: the release is a plain sum, got {found}"
-            )
-        if self.prior.releases > rounds:
-            raise SettingError(
-                "broadcasts", f"must be at most the number of rounds, {rounds}, got {self.prior.releases!r}"
-            )
-        if self.private and sampling_probability != 1:
-            raise SettingError(
-                "sampling_probability",
-                f"must be 1 for algorithm={self.name}: the noise that sampling adds to a sum is not modelled, "
-                f"got {sampling_probability!r}",
-            )
+        kind, q = type(weights), sampling_probability
+        for wrong, name, rule, found in (
+            (n_init < 2, "n_init", "at least 2 for {}: one point has no contrast", n_init),
+            (kind is not Uniform, "weights", "uniform for {}: the release is a plain sum", kind.__name__),
+            (self.private and q != 1, "sampling_probability",
+             "1 for {}: the noise that sampling adds to a sum is not modelled", q),
+        ):  # fmt: skip
+            if self.prior is not None and wrong:
+                raise SettingError(name, f"must be {rule.format(f'algorithm={self.name}')}, got {found}")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The settings of a problem that the named algorithms take; the defaults are those of `problem=custom`.
+
+    Args:
+        M: Random features of the messages.
+        lengthscale: Length-scale of these features, in the unit cube.
+        message_noise: The noise variance lam of eq. 2.
+        follow: The probability 1 - p_t with which agents follow the server, by its name in `FOLLOW_PROBABILITY`.
+        own_gp: The agents' own Gaussian processes.
+        own_draw: Draws from these.
+        prior: The model of a private prior.
+        prior_features: Random features of a private prior.
+        P: Sub-regions of the algorithms that explore in them.
+        sampling_probability: q.
+        noise_multiplier: z, where no epsilon is given.
+        decay: The decay of the weights of the sub-regions.
+
+    Example:
+        >>> import dpfbo
+        >>> dpfbo.algorithm_named("dp_fts_de", dpfbo.Preset(P=4)).P
+        4
+    """
+
+    M: int = 100
+    lengthscale: float = 0.2
+    message_noise: float = 0.01
+    follow: str = "inverse_sqrt"
+    own_gp: OwnGP = OwnGP(lengthscale=0.5, variance=1.0, noise=1e-4, standardize=True)
+    own_draw: OwnDraw = OwnDraw()
+    prior: PriorModel = PriorModel()
+    prior_features: int = 200
+    P: int = 2
+    sampling_probability: float = 0.35
+    noise_multiplier: float = 1.0
+    decay: Decay = Decay(5, 5)
+
+
+# what each algorithm changes
+_CHANGES: dict[str, Callable[[Preset], dict[str, Any]]] = {
+    "ts": lambda preset: {"server": None, "follow": "never"},
+    "fts": lambda preset: {},
+    "fts_original": lambda preset: {"server": PeerExchange},
+    "fts_de": lambda preset: {"P": preset.P},
+    "dp_fts": lambda preset: {"private": True},
+    "dp_fts_de": lambda preset: {"private": True, "P": preset.P},
+    "dp_fts_de_plus": lambda preset: {
+        "private": True, "P": preset.P, "message": "mean", "message_center": True, "message_normalize": True,
+    },
+    "dp_prior": lambda preset: {"private": True, **_CHANGES["shared_prior"](preset)},
+    "shared_prior": lambda preset: {
+        "server": PriorServer, "M": preset.prior_features, "message": "statistics", "design": "sobol",
+        "broadcasts": 1, "follow": "always", "prior": preset.prior,
+    },
+    "random_server": lambda preset: {"server": RandomServer},
+    "sobol_server": lambda preset: {"server": SobolServer},
+}  # fmt: skip
+ALGORITHMS = tuple(_CHANGES)
+
+
+def algorithm_named(name: str, preset: Preset = Preset()) -> Algorithm:
+    """The algorithm of this name.
+
+    Args:
+        name: `ts`, agents alone; `fts`, `fts_de`, `fts_original` or `shared_prior`, sharing without privacy; `dp_fts`,
+            `dp_fts_de`, `dp_fts_de_plus` or `dp_prior`, private; `random_server` or `sobol_server`, controls.
+        preset: Its settings.
+
+    Raises:
+        SettingError: There is no algorithm of this name.
+
+    Example:
+        >>> import dpfbo
+        >>> dpfbo.algorithm_named("dp_fts_de").private
+        True
+        >>> dpfbo.algorithm_named("fts_ed")
+        Traceback (most recent call last):
+        ...
+        dpfbo.checks.SettingError: algorithm must be one of ts, fts, fts_original, ..., got 'fts_ed'
+    """
+    checks.one_of("algorithm", name, ALGORITHMS)
+    plain = Algorithm(
+        name=name, server=Server, private=False, P=1, local_initialisation=True, M=preset.M,
+        lengthscale=preset.lengthscale, paired=False, message="sample", message_noise=preset.message_noise,
+        message_center=False, message_normalize=False, momentum=0.0, broadcasts=None, follow=preset.follow,
+        own_gp=preset.own_gp, own_draw=preset.own_draw,
+    )  # fmt: skip
+    return replace(plain, **_CHANGES[name](preset))
+
+
+def weights_for(algorithm: Algorithm, preset: Preset = Preset()) -> Weighting:
+    """The weights of the agents in each sub-region."""
+    return Softmax(preset.decay) if algorithm.prior is None else Uniform()
+
+
+def mechanism_for(algorithm: Algorithm, n_init: int, preset: Preset = Preset()) -> SubsampledGaussian:
+    """The private step, with a clip norm that few messages exceed; q = 1 for a private prior."""
+    if algorithm.prior is not None:
+        return SubsampledGaussian(1.0, preset.noise_multiplier, algorithm.prior.statistics.usual_norm(n_init))
+    norm, q, z = usual_norm(algorithm.M, algorithm.P), preset.sampling_probability, preset.noise_multiplier
+    calibration = "tight" if algorithm.message_normalize else "paper"
+    return SubsampledGaussian(q, z, norm, calibration, normalize=algorithm.message_normalize)

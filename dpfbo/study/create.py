@@ -13,9 +13,8 @@ from dpfbo.problems.problem import Problem
 from dpfbo.run_result import OnRound
 from dpfbo.space.domain import Domain
 from dpfbo.space.parameters import Space
-from dpfbo.study.algorithm import Algorithm
+from dpfbo.study.algorithm import Algorithm, Preset, algorithm_named, mechanism_for, weights_for
 from dpfbo.study.optimization import Optimization
-from dpfbo.study.presets import Preset, algorithm_named, mechanism_for, weights_for
 from dpfbo.study.study import Study
 
 

@@ -12,7 +12,7 @@ import torch
 
 from dpfbo.extras import needing
 from dpfbo.federated.federation import FederatedResult
-from dpfbo.formats.words import Source, delta_in_words, epsilon_in_words
+from dpfbo.formats.words import Source, epsilon_in_words
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.problems.problem import Problem
 from dpfbo.records import best_queries, parameter_columns, query_columns
@@ -65,7 +65,7 @@ class Optimization:
         ...     lambda agent, x: -x["x"], {"x": dpfbo.Float(0, 1)}, n_agents=5, delta=1e-3, rounds=2, n_init=3
         ... )
         >>> print(result)
-        dp_prior, 5 agents, 2 rounds: best_value ... (mean), epsilon 1.00 at delta 0.001, relation zero-out, by pld; ...
+        dp_prior, 5 agents, 2 rounds: best_value ... (mean), epsilon 1.00 at delta 0.001, relation zero-out, user ...
         >>> result.to_pandas().shape  # one row for each agent and query
         (25, 9)
     """
@@ -100,7 +100,6 @@ class Optimization:
 
     @property
     def delta(self) -> float:
-        """The delta of every epsilon."""
         return self.study.plan.delta
 
     @property
@@ -142,10 +141,9 @@ class Optimization:
         ax = plt.subplots(figsize=(5.5, 3.5), layout="constrained")[1] if ax is None else ax
         errors = [record.standard_error for record in self.result.rounds]
         mean, se = (torch.tensor(values, device="cpu") for values in (self.curve, errors))
-        rounds, a = range(len(mean)), self.study.algorithm.name
-        (line,) = ax.plot(
-            rounds, mean, label=a if self.epsilon is None else f"{a}, ε = {epsilon_in_words(self.epsilon)}"
-        )
+        rounds, name = range(len(mean)), self.study.algorithm.name
+        label = name if self.epsilon is None else f"{name}, ε = {epsilon_in_words(self.epsilon)}"
+        (line,) = ax.plot(rounds, mean, label=label)
         ax.fill_between(rounds, mean - se, mean + se, alpha=0.2, color=line.get_color(), linewidth=0)
         ax.set(xlabel="round", ylabel=f"{self.problem.metric.replace('_', ' ')}, mean of {self.study.n_agents} agents")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -153,20 +151,9 @@ class Optimization:
         return ax
 
     def __str__(self) -> str:
-        study, plan = self.study, self.study.plan
-        if self.epsilon == 0 and not self.ledger.charges:
-            cost = "epsilon 0: nothing is sent or released"
-        elif self.epsilon is None:
-            cost = "epsilon none: what is shared is sent as it is"
-        else:
-            cost = (
-                f"epsilon {epsilon_in_words(self.epsilon)} at {delta_in_words(self.delta)}, relation {plan.relation}, "
-                f"by {plan.chosen}{study.simulation}"
-            )
-        return (
-            f"{study.algorithm.name}, {study.n_agents} agents, {study.rounds} rounds: "
-            f"{self.problem.metric} {self.curve[-1]:.4g} (mean), {cost}"
-        )
+        study = self.study
+        run = f"{study.algorithm.name}, {study.n_agents} agents, {study.rounds} rounds"
+        return f"{run}: {self.problem.metric} {self.curve[-1]:.4g} (mean), {study.cost(self.epsilon)}"
 
     @property
     def _space(self) -> Space | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,8 +18,7 @@ from dpfbo.federated.federation import FederatedResult, LocalPopulation
 from dpfbo.federated.mechanism import Mechanism, SubsampledGaussian, WeightedAverage
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.schedule import Constant
-from dpfbo.federated.server import AnyServer
-from dpfbo.federated.server_parts import ServerParts
+from dpfbo.federated.server import ServerKind, ServerParts
 from dpfbo.federated.weights import Weighting, level_of
 from dpfbo.formats.words import delta_in_words, epsilon_in_words, neighbours
 from dpfbo.gp.acquisition import Acquisition
@@ -36,7 +35,6 @@ from dpfbo.space.domain import Domain, embedded_dimension
 from dpfbo.space.parameters import Space
 from dpfbo.space.regions import Regions
 from dpfbo.study.algorithm import Algorithm
-from dpfbo.study.canonical import canonical
 
 if TYPE_CHECKING:
     import dp_accounting
@@ -114,7 +112,7 @@ class Study:
         if self.space is not None and self.space.domain != self.domain:
             raise SettingError("space", "must be that of the domain")
         q = self.mechanism.sampling_probability
-        self.algorithm.check_run(self.rounds, self.n_init, self.weights, q)
+        self.algorithm.check_run(self.n_init, self.weights, q)
 
     @cached_property
     def digest(self) -> str:
@@ -122,38 +120,35 @@ class Study:
 
         Raises SettingError for a part that has no canonical form, such as an object that is no dataclass.
         """
-        return hashlib.sha256(canonical(self).encode()).hexdigest()[:16]
+        return hashlib.sha256(_canonical(self).encode()).hexdigest()[:16]
 
     def coverage(self, data: str | None = None) -> LedgerCoverage:
-        """The first line of this study's ledger (`Ledger.bind`). data: fingerprint of the agents' data, if it is known.
-
-        A ledger of real releases should not hold one: a digest of private data lets others test their guesses of it.
-        """
+        """The first line of this study's ledger (`Ledger.bind`). data: a fingerprint, not of real releases' data."""
         seed = self.seed if self.rng == "seeded" else None
         return LedgerCoverage(self.digest, seed, data, self.plan.relation or None)
 
     @property
-    def simulation(self) -> str:
-        """Words to follow an epsilon of this study: empty, or that it is void for whoever knows the seed."""
-        seeded = self.algorithm.private and self.rng == "seeded"
-        return "; simulation: a known seed voids it" if seeded else ""
+    def simulation(self) -> bool:
+        """True if whoever knows the seed can remove the noise."""
+        return self.algorithm.private and self.rng == "seeded"
 
     @property
     def promise(self) -> str:
         """Epsilon of the whole study with delta, relation and accountant, or words that there is none."""
-        if not self.algorithm.private:
-            if self.plan.epsilon_of_nothing == 0:
-                return "epsilon 0: nothing is sent or released"
-            return "epsilon none: the algorithm is not private, what is shared is sent as it is"
+        return self.cost(self.plan.epsilon() if self.algorithm.private else None)
+
+    def cost(self, epsilon: float | None) -> str:
+        """An epsilon of this study (None: there is no finite one) with delta, relation and accountant, in words."""
         plan = self.plan
-        return (
-            f"epsilon {epsilon_in_words(plan.epsilon())} at {delta_in_words(plan.delta)}, {neighbours(plan.relation)}, "
-            f"by {plan.chosen}{self.simulation}"
-        )
+        if not self.algorithm.sends:
+            return "epsilon 0: nothing is sent or released"
+        if epsilon is None:
+            return "epsilon none: the algorithm is not private, what is shared is sent as it is"
+        words = f"epsilon {epsilon_in_words(epsilon)} at {delta_in_words(plan.delta)}, {neighbours(plan.relation)}"
+        return f"{words}, by {plan.chosen}{'; simulation: a known seed voids it' if self.simulation else ''}"
 
     @property
     def streams(self) -> Streams:
-        """The random numbers of the seed."""
         return Streams(self.seed)
 
     @cached_property
@@ -168,23 +163,10 @@ class Study:
         else:
             features = block_features(a.M, D, a.prior.lengthscales, generator)
         return Agents(
-            domain=self.domain,
-            regions=regions,
-            features=features.on(self.domain),
-            streams=self.streams,
-            rounds=self.rounds,
-            n_init=self.n_init,
-            message_noise=a.message_noise,
-            follow=a.follow,
-            own_gp=a.own_gp,
-            own_draw=a.own_draw,
-            acquisition=self.acquisition,
-            message=a.message,
-            message_center=a.message_center,
-            local_initialisation=a.local_initialisation,
-            design_kind=a.design,
-            prior=a.prior,
-        )
+            self.domain, regions, features.on(self.domain), self.streams, self.rounds, self.n_init, a.message_noise,
+            a.follow, a.own_gp, a.own_draw, self.acquisition, a.message, a.message_center, a.local_initialisation,
+            a.design, a.prior,
+        )  # fmt: skip
 
     @property
     def step(self) -> Mechanism:
@@ -205,47 +187,41 @@ class Study:
         server, events = self.algorithm.server, self.events
         nothing = None if server is not None and server.bare_messages else 0.0
         by = analysing(events, self.accountant, self.accountants)
-        plan = PrivacyPlan(events, self._delta, by, self.accountant, COVERS, epsilon_of_nothing=nothing)
-        if plan.accountant.approximation and self.rng == "os" and self.algorithm.private:
+        if by[self.accountant].approximation and self.rng == "os" and self.algorithm.private:
             raise SettingError(
                 "accountant",
                 f"must be one whose epsilon is a guarantee where releases are real (rng os), got {self.accountant!r}, "
                 "an approximation",
             )
-        return plan
+        return PrivacyPlan(events, self._delta, by, self.accountant, COVERS, epsilon_of_nothing=nothing)
 
     @property
     def events(self) -> Events:
-        """The event of each planned broadcast, made once for rounds with the same weights and noise multiplier.
-
-        None if no server adds up messages.
-        """
+        """The event of each planned broadcast, made once for rounds with the same weights and noise multiplier."""
         if not self.algorithm.aggregates:
             return []
         regions = Regions(self.algorithm.P, 1)
         assignment = regions.assign(torch.arange(self.n_agents, device="cpu"))
-        step = self.step
+        step, most = self.step, checks.MOST_DIFFERENT_ROUNDS
         made: dict[object, dp_accounting.DpEvent] = {}
         schedule = step.schedule if isinstance(step, SubsampledGaussian) else Constant()
-        kinds = [(level_of(self.weights, t), schedule(t)) for t in range(self._planned)]
-        if len(set(kinds)) > checks.MOST_DIFFERENT_ROUNDS:
-            most = checks.MOST_DIFFERENT_ROUNDS
-            raise SettingError(
-                "rounds", f"must be at most {most} where noise or weights always change, got {len(kinds)}"
-            )
+        kinds = [(level_of(self.weights, t), schedule(t)) for t in range(self.broadcasts)]
+        if len(set(kinds)) > most:
+            rule = f"must be at most {most} where noise or weights always change, got {len(kinds)}"
+            raise SettingError("rounds", rule)
         for t, kind in enumerate(kinds):
-            if kind in made:
-                continue
-            weights = self.weights(t, assignment, regions.P)
-            if isinstance(step, SubsampledGaussian):
-                step.sigma(weights, t)
-            made[kind] = step.dp_event(weights, t)
+            if kind not in made:
+                weights = self.weights(t, assignment, regions.P)
+                if isinstance(step, SubsampledGaussian):
+                    step.sigma(weights, t)  # raises for noise that is no ordinary number
+                made[kind] = step.dp_event(weights, t)
         return [made[kind] for kind in kinds]
 
     @property
     def broadcasts(self) -> int:
         """The largest number of broadcasts of a run, without a budget."""
-        return self._planned if self.algorithm.server is not None else self.rounds
+        stop = self.algorithm.broadcasts
+        return self.rounds if stop is None else min(stop, self.rounds)
 
     def calibrated(self, epsilon: float) -> Study:
         """This study with the smallest noise multiplier, to four digits, with which a run costs at most epsilon.
@@ -264,24 +240,18 @@ class Study:
         return plan.calibrate_noise(events_of, epsilon, least, guess)
 
     def with_multiplier(self, z: float) -> Study:
-        """This study with another noise multiplier."""
         return replace(self, mechanism=replace(self.mechanism, noise_multiplier=z))
 
     def result(self) -> FederatedResult:
-        """The result of no rounds yet."""
         return FederatedResult(momentum=self.algorithm.momentum)
 
     def server(
-        self,
-        ledger: Ledger,
-        kept: KeptRelease | None = None,
-        earlier: Sequence[tuple[Tensor, float]] = (),
-        plan: PrivacyPlan | None = None,
-    ) -> AnyServer | None:
+        self, ledger: Ledger, kept: KeptRelease | None = None, plan: PrivacyPlan | None = None
+    ) -> ServerKind | None:
         """The server of this algorithm, charging to `ledger`; None for agents that work alone.
 
-        kept: for a release whose noise cannot be drawn twice; used with rng `os`. earlier: values and noise of the
-        releases of an interrupted run. plan: with a budget; None for this study's.
+        kept: for a release whose noise cannot be drawn twice; used with rng `os`. plan: with a budget; None for this
+        study's.
         """
         kind, seeded, a = self.algorithm.server, self.rng == "seeded", self.agents
         if kind is None:
@@ -290,18 +260,36 @@ class Study:
         entropy = SeededEntropy(self.streams) if seeded else SystemEntropy()
         parts = ServerParts(
             n_agents=self.n_agents, rounds=self.rounds, message_size=a.message_size, features=a.features,
-            design=a.design, prior=a.prior, domain=self.domain, acquisition=a.acquisition, regions=a.regions,
+            design=a.design, prior=a.prior, domain=self.domain, regions=a.regions,
             weighting=self.weights, mechanism=self.step, dropout=self.dropout, streams=self.streams, entropy=entropy,
-            ledger=ledger, epsilon=plan.curve, budget=plan.budget, kept=None if seeded else kept, earlier=earlier,
+            ledger=ledger, epsilon=plan.curve, budget=plan.budget, kept=None if seeded else kept,
         )  # fmt: skip
-        server: AnyServer = kind.for_run(parts)
+        server: ServerKind = kind.for_run(parts)
         return server
-
-    @property
-    def _planned(self) -> int:
-        stop = self.algorithm.broadcasts
-        return self.rounds if stop is None else min(stop, self.rounds)
 
     @property
     def _delta(self) -> float:
         return default_delta(self.n_agents) if self.delta is None else self.delta
+
+
+def _canonical(value: Any) -> str:
+    """Class paths, field names and values in their order; a tensor by its shape, type and the SHA-256 of its bytes.
+
+    Raises SettingError, named after the class, for an object that is none of these.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    if isinstance(value, Tensor):
+        digest = hashlib.sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest()
+        return f"tensor({tuple(value.shape)}, {value.dtype}, {digest})"
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_canonical(k)}: {_canonical(v)}' for k, v in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_canonical, value))}]"
+    if is_dataclass(value):
+        parts = (f"{f.name}={_canonical(getattr(value, f.name))}" for f in fields(value))
+        return f"{_canonical(type(value))}({', '.join(parts)})"
+    name = type(value).__qualname__
+    raise SettingError(name, f"must be a dataclass, a tensor or a plain value to be part of a study, got {value!r}")

@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from dpfbo.audit import bounds
-from dpfbo.audit.faulty import faults
 from dpfbo.audit.release import two_tables
 from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import CHECKS
@@ -29,7 +28,7 @@ from runners.executor.deployment import use_threads
 from runners.record.terminal import say_error
 from runners.user_errors import USER_ERRORS
 
-TRIALS, FAULT_TRIALS = 10_000, 1_000
+TRIALS = 10_000
 NOTHING, BAD_INPUT, UNKNOWN, FOUND = 0, 1, 2, 3  # exit codes
 SECONDS_BETWEEN_LINES = 5.0  # seconds between lines of progress where there is no terminal
 
@@ -45,13 +44,12 @@ Examples
   python -m runners.audit privacy.sensitivity=tight --rounds 5 --repetitions 5 --out results/audit_tight
   python -m runners.audit --trials 0                                  the checks alone
   python -m runners.audit --trials 0 --thorough                       the same with a hundred times the draws
-  python -m runners.audit --faults                                    planted faults, and what finds each
   python -m runners.audit --files problem=branin                      every file of a real run, with its objective
   python -m runners.audit transform=random_projection                 an outsourced table: attacks and checks
   python -m runners.audit transform=gaussian problem=grid_gp
 
 Overrides are those of python -m runners.run. Files: audit.json and audit.png in the folder --out.
-Exit code: 0 nothing found, 1 bad input (with --faults: a fault is not found), 2 unknown options or overrides,
+Exit code: 0 nothing found, 1 bad input, 2 unknown options or overrides,
 3 a claim is violated or a check failed, 130 interrupted."""
 
 
@@ -60,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(argv)
     use_threads(1)  # the tensors are small
     try:
-        return _faults(args) if args.faults else _files(args) if args.files else _audit(args)
+        return _files(args) if args.files else _audit(args)
     except KeyboardInterrupt:
         say_error("interrupted")
         return 130
@@ -130,25 +128,6 @@ def _files(args: argparse.Namespace) -> int:
     return NOTHING if found.sound else FOUND
 
 
-def _faults(args: argparse.Namespace) -> int:
-    if args.thorough:
-        raise ValueError("--faults audits with the usual draws: leave --thorough out")
-    if args.overrides:
-        raise ValueError(f"--faults has a server of its own and takes no overrides, got {args.overrides[0]!r}")
-    trials = FAULT_TRIALS if args.trials is None else args.trials
-    sound, planted = faults.sound_ones(), faults.planted()
-    with _progress("planted faults", (len(CHECKS) + trials) * (len(sound) + len(planted))) as step:
-        clean = {name: faults.catch("", target, trials, args.seed, step) for name, target in sound.items()}
-        caught = {name: faults.catch(f.words, f.target, trials, args.seed, step) for name, f in planted.items()}
-    if args.json:
-        print(json.dumps(report.faults_as_json(clean, caught), indent=1))
-    elif args.markdown:
-        print(faults.markdown({**clean, **caught}))
-    else:
-        report.show_faults(clean, caught)
-    return BAD_INPUT if any(row.by for row in clean.values()) or not all(row.by for row in caught.values()) else NOTHING
-
-
 @contextmanager
 def _progress(title: str, steps: int) -> Iterator[Step]:
     """Show progress on standard error, as a bar on a terminal, else as a line every few seconds; yields its step."""
@@ -184,7 +163,7 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--trials",
         type=at_least(0),
         metavar="K",
-        help=f"runs in each world (default: {TRIALS}; --faults: {FAULT_TRIALS}; outsourced: as needed; 0: checks)",
+        help=f"runs in each world (default: {TRIALS}; outsourced: as needed; 0: the checks alone)",
     )
     add("--repetitions", type=at_least(1), default=1, metavar="R", help="of the two worlds (default: 1)")
     add("--confidence", type=_share, default=0.95, metavar="C", help="of a repetition's bounds (default: 0.95)")
@@ -193,10 +172,8 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=at_least(0), default=0, help="of everything random (default: 0); none where privacy.rng=os")
     add("--out", type=Path, metavar="FOLDER", help="folder of the files (default: audit in the results folder)")
     add("--json", action="store_true", help="print what audit.json holds")
-    add("--markdown", action="store_true", help="with --faults: print the table for a page")
     add("--thorough", action="store_true", help="a hundred times the draws of noise and S_t: minutes to an hour")
     add("--files", action="store_true", help="make two small real runs, and search every file that they leave")
-    add("--faults", action="store_true", help="audit the audit: which check finds which planted fault")
     parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
     args = parser.parse_intermixed_args(argv)
     args.out = args.out or args.results_dir / "audit"

@@ -9,17 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from dpfbo.audit.bounds import Rates, Verdict
-from dpfbo.audit.faulty import faults
-from dpfbo.audit.faulty.faults import TWO_WORLDS, Caught
-from dpfbo.audit.server.examine import CHECKS
 from dpfbo.audit.server.repeated_rounds import CheckResult
 from dpfbo.formats.files import replace_file
 from dpfbo.formats.words import delta_in_symbols, delta_in_words, epsilon_in_words
 from dpfbo.privacy.accounting import finite_or_none
 from runners.audit import server_picture
 from runners.audit.run import Audit
-
-TWO_WORLDS_WORDS = "Runs with and without one agent's messages are told apart better than the claim allows."
 
 
 def show(audit: Audit, files: Sequence[Path]) -> None:
@@ -139,46 +134,3 @@ def write(audit: Audit, answer: Mapping[str, Any], folder: Path) -> list[Path]:
         )
         files.append(server_picture.draw(first.replay, v, title, folder / "audit.png"))
     return files
-
-
-def show_faults(clean: Mapping[str, Caught], caught: Mapping[str, Caught]) -> None:
-    """Print the table of faults and checks. clean: sound servers; caught: faulty ones; both by name."""
-    console = Console(highlight=False)
-    names = (*CHECKS, TWO_WORLDS)
-    table = Table(title="planted faults, and the checks that find them", title_justify="left", padding=(0, 0), box=None)
-    table.add_column("", no_wrap=True)
-    for name in names:
-        table.add_column(f" {name[:3]}", justify="center", no_wrap=True)
-    header, *cells = faults.table({**clean, **caught})
-    for row in cells:
-        table.add_row(*row, style="dim" if row[0] in clean else None)
-    console.print(table)
-    words = {
-        **{name: str(check.__doc__).split("\n")[0] for name, check in CHECKS.items()},
-        TWO_WORLDS: TWO_WORLDS_WORDS,
-    }
-    for name, text in words.items():
-        console.print(f"{name[:3]}  {name}: {text}", soft_wrap=True)
-    missed = [name for name, row in caught.items() if not row.by]
-    alarms = [name for name, row in clean.items() if row.by]
-    console.print(
-        f"{len(caught) - len(missed)} of {len(caught)} faults are found"
-        + (f", not: {', '.join(missed)}" if missed else "")
-        + (f"; false alarm on: {', '.join(alarms)}" if alarms else "; no check fails on a sound server")
-    )
-
-
-def faults_as_json(clean: Mapping[str, Caught], caught: Mapping[str, Caught]) -> dict[str, Any]:
-    """The same table as JSON."""
-    return {
-        "sound": {name: {"found_by": list(row.by)} for name, row in clean.items()},
-        "faults": {
-            name: {
-                "words": row.words,
-                "found_by": list(row.by),
-                "findings": [_finding(f) for f in row.findings if not f.holds],
-                "two_worlds": None if row.verdict is None else _verdict(row.verdict),
-            }
-            for name, row in caught.items()
-        },
-    }

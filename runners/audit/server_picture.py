@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from dpfbo.audit.bounds import Verdict
 from dpfbo.audit.server.two_world import Replay
 from dpfbo.formats.files import replace_file
-from runners.record import picture
+from runners.record import look
 
 SIZE, DPI = (10.2, 4.6), 150  # inches, pixels an inch
 WITHOUT, WITH, CLAIM = "#0072B2", "#D55E00", "#000000"
 BINS = 60
 TITLE = 120  # characters of a line
 
-LOOK = {**picture.LOOK, "axes.grid": False, "legend.frameon": False}
+LOOK = {**look.LOOK, "axes.grid": False, "legend.frameon": False}
 
 
 def draw(replay: Replay, verdict: Verdict, title: str, path: Path) -> Path:

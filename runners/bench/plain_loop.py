@@ -1,11 +1,9 @@
 """DP-FTS-DE the plain way: Algorithms 1 and 2 in NumPy, one agent after another, every posterior from scratch.
 
 `python -m runners.bench overhead` compares dpfbo with its times, the tests compare the library with its results. It
-shares the problems and the settings with dpfbo and nothing else; experiments use `dpfbo.federated`, which computes the
-same in batches.
+shares the problems and the settings with dpfbo and nothing else.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -58,7 +56,7 @@ class Features:
 
 @dataclass
 class PlainAgent:
-    """One agent. X: t x D, in the unit cube; y: t; hyper: length-scale, variance and noise of its own GP."""
+    """X: t x D, in the unit cube; y: t; hyper: length-scale, variance and noise of the agent's own GP."""
 
     id: int
     hyper: np.ndarray
@@ -66,25 +64,11 @@ class PlainAgent:
     y: np.ndarray = field(default_factory=lambda: np.empty(0))
 
 
-@dataclass
-class PlainResult:
-    """A finished run. metric: N x (T + 1), the problem's metric after each round; clock: seconds by phase."""
-
-    metric: np.ndarray
-    clock: PhaseClock
-
-
-def run(
-    problem: Problem,
-    settings: FederatedSettings,
-    rounds: int,
-    seed: int,
-    on_round: Callable[[int], None] = lambda t: None,
-) -> PlainResult:
+def run(problem: Problem, settings: FederatedSettings, rounds: int, seed: int) -> tuple[np.ndarray, PhaseClock]:
     """Run TS, FTS or DP-FTS-DE for the first `rounds` rounds.
 
-    settings: those of the experiment. on_round: called with t after every round, 0..rounds.
-    Raises ValueError for a setting that only the library has.
+    Returns the problem's metric after each round, N x (T + 1), and the seconds by phase. Raises ValueError for a
+    setting that only the library has.
     """
     softmax = _check(settings)
     a, rng, streams, clock = settings.algorithm, np.random.default_rng(seed), Streams(seed), PhaseClock()
@@ -117,8 +101,7 @@ def run(
             with clock("server"):
                 omega = aggregate(np.stack(messages), region_weights(t, N, a.P, softmax), settings, rng)
         metric[:, t] = best if problem.reference is None else problem.reference.numpy() - best
-        on_round(t)
-    return PlainResult(metric, clock)
+    return metric, clock
 
 
 def query(
@@ -219,10 +202,7 @@ def initial_points(region: int, k: int, parts: tuple[int, ...], domain: Domain, 
 def maximise(
     features: Features, omega: np.ndarray, domain: Domain, acquisition: Acquisition, rng: np.random.Generator
 ) -> np.ndarray:
-    """`argmax_x phi(x) . omega^(i[x])`, D: over all points of a grid; on a box by candidates, then L-BFGS-B.
-
-    omega: P x M. A start of L-BFGS-B stays in its region.
-    """
+    """`argmax_x phi(x) . omega^(i[x])`, D: over a grid; in a box by candidates, then L-BFGS-B in the start's region."""
     D, parts = domain.dimension, region_parts(len(omega), domain.dimension)
     grid = domain.unit_points.numpy() if isinstance(domain, Grid) else None
     candidates = rng.random((acquisition.n_candidates, D)) if grid is None else grid
@@ -259,9 +239,9 @@ def fit(X: np.ndarray, y: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 
 def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
-    """Log marginal likelihood and its gradient (Rasmussen and Williams 2006, eq. 5.8 and 5.9).
+    """Log marginal likelihood, -inf without a factor, and its gradient (Rasmussen and Williams 2006, eq. 5.8, 5.9).
 
-    theta: logarithms of length-scale, variance and noise; X: t x D; y: t. -inf where the Gram matrix has no factor.
+    theta: logarithms of length-scale, variance and noise; X: t x D; y: t.
     """
     lengthscale, variance, noise = np.exp(theta)
     D2 = ((X[:, None] - X) ** 2).sum(-1)  # t x t
@@ -277,7 +257,7 @@ def log_likelihood(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[flo
 
 
 def _check(settings: FederatedSettings) -> Softmax:
-    """The weighting. Raises ValueError for a setting that the plain loop does not have."""
+    """Returns the weighting. Raises ValueError for a setting that the plain loop does not have."""
     a, p = settings.algorithm, settings.privacy.mechanism
     checks.one_of("algorithm.server", getattr(a.server, "__name__", None), (None, Server.__name__))
     checks.one_of("algorithm.follow", a.follow, FOLLOW)

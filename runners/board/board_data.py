@@ -1,4 +1,4 @@
-"""The content of the whole board, read from the folders no more often than asked."""
+"""The content of the whole board: the experiments in some folders, and the best configurations of a setting."""
 
 import threading
 import time
@@ -6,42 +6,65 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from runners.board.best_rows import best_rows
-from runners.board.content import DRAWN, LISTED, MOST_DRAWN, experiment_content, key_of
-from runners.board.experiment_folder import ExperimentFolder, experiments_in
+from runners.board.content import DRAWN, LISTED, MOST_DRAWN, experiment_content, hidden
+from runners.board.experiment_folder import ExperimentFolder, ReadSetting, experiments_in
+from runners.board.trial_reading import MOST_LETTERS, number, read_object
+from runners.record.best_found import best_in
 
-_SHARE = 5.0  # a reading is used for at least so many times as long as it took
+_SHARE = 5.0  # an answer is used for so many times as long as its reading took
+MOST_ROWS = 200  # best configurations
 
 
 class BoardData:
     """The experiments in some folders. private: show the private records of real releases, too."""
 
-    def __init__(self, folders: Sequence[Path], private: bool = False, every: float = 0.0) -> None:
-        self.folders, self.private, self.every = list(folders), private, every
+    def __init__(self, folders: Sequence[Path], private: bool = False) -> None:
+        self.folders, self.private = list(folders), private
         self._known: dict[Path, ExperimentFolder] = {}
         self._lock = threading.Lock()
-        self._kept: dict[tuple[Any, ...], tuple[float, dict[str, Any]]] = {}
+        self._last: tuple[Any, float, dict[str, Any]] = (
+            None,
+            0.0,
+            {},
+        )  # asked, until when it holds, answer
 
     def content(self, drawn: Sequence[str] | None = None, find: str = "", most: int = MOST_DRAWN) -> dict[str, Any]:
         """The content of the page. drawn: `KEY/SETTING` of the curves that are wanted, None for the first ones."""
-        key = None if drawn is None else tuple(sorted(drawn)), find, most
+        asked, begin = (drawn, find, most), time.monotonic()
         with self._lock:
+            if asked == self._last[0] and begin < self._last[1]:
+                return self._last[2]
+            experiments = []
+            for folder in self._experiments():
+                own = None if drawn is None else {n.partition("/")[2] for n in drawn if n.startswith(f"{folder.key}/")}
+                experiments.append(experiment_content(folder, self.private, own, find, most))
+            content = {"private": self.private, "most_drawn": most, "experiments": experiments}
             now = time.monotonic()
-            self._kept = {k: kept for k, kept in self._kept.items() if kept[0] > now}
-            if key not in self._kept:
-                content = self._read(drawn, find, most)
-                self._kept[key] = time.monotonic() + max(self.every / 2, _SHARE * (time.monotonic() - now)), content
-            return self._kept[key][1]
+            self._last = asked, now + _SHARE * (now - begin), content
+            return content
 
-    def best(self, key: str, setting: str) -> dict[str, Any] | None:
-        """The table of best configurations of a setting; None if there is no such experiment."""
+    def best(self, key: str, name: str) -> dict[str, Any] | None:
+        """The best query of every agent of a setting by seed, at most `MOST_ROWS`; None if there is no such experiment.
+
+        words: a sentence, if there is something to say. Of real releases nothing without `private`.
+        """
         with self._lock:
-            found = next((folder for folder in self._experiments() if key_of(folder) == key), None)
-            return None if found is None else best_rows(found, setting, self.private)
+            folder = next((folder for folder in self._experiments() if folder.key == key), None)
+            if folder is None:
+                return None
+            setting = next((s for s in folder.read() if s.name == name), None)
+            rows: list[dict[str, Any]] = []
+            if setting is None:
+                words = "this setting is not there any more"
+            elif (reason := hidden(setting, self.private)) is not None:
+                words = reason
+            else:
+                words, rows = self._best_rows(folder, setting)
+        return {"words": words, "columns": list(dict.fromkeys(key for row in rows for key in row)), "rows": rows}
 
     def for_file(self) -> dict[str, Any]:
         """The content of a page that is a file: with all curves that fit, and with the best configurations."""
-        every = [f"{key_of(folder)}/{setting.name}" for folder in self._experiments() for setting in folder.read()]
+        every = [f"{folder.key}/{setting.name}" for folder in self._experiments() for setting in folder.read()]
         content = self.content(every, most=LISTED)
         content["best"] = {
             f"{e['key']}/{s['name']}": self.best(e["key"], s["name"])
@@ -50,17 +73,43 @@ class BoardData:
         }
         return content
 
-    def _read(self, drawn: Sequence[str] | None, find: str, most: int) -> dict[str, Any]:
-        experiments = []
-        for folder in self._experiments():
-            prefix = f"{key_of(folder)}/"
-            own = None if drawn is None else {name.removeprefix(prefix) for name in drawn if name.startswith(prefix)}
-            experiments.append(experiment_content(folder, self.private, own, find, most))
-        return {"private": self.private, "listed": LISTED, "most_drawn": most, "experiments": experiments}
-
     def _experiments(self) -> list[ExperimentFolder]:
         """The experiments that are there now; one that was known before keeps what it has read."""
         paths = dict.fromkeys(inner for folder in self.folders for inner in experiments_in(folder))
         for path in paths:
             self._known.setdefault(path, ExperimentFolder(path))
         return [self._known[path] for path in paths]
+
+    def _best_rows(self, folder: ExperimentFolder, setting: ReadSetting) -> tuple[str, list[dict[str, Any]]]:
+        """(Words, rows) of the finished runs of a setting."""
+        rows: list[dict[str, Any]] = []
+        words, n = "", 0
+        for trial, reading in zip(setting.trials, setting.readings, strict=True):
+            if reading.phase != "done":
+                continue
+            path = folder.folder_of(trial)
+            try:
+                found = read_object(path / "summary.json").get("best")
+                if not isinstance(found, list) and self.private:
+                    table = best_in(path)
+                    found, n = table.slice(0, MOST_ROWS).to_pylist(), n + len(table) - min(len(table), MOST_ROWS)
+            except (OSError, ValueError) as error:
+                words = f"seed {trial.seed} cannot be read: {str(error)[:MOST_LETTERS]}"
+                continue
+            if not isinstance(found, list):
+                words = f"a summary lists no more than 100 agents: python -m runners.best {path} has them"
+                continue
+            n += len(found)
+            rows += [_short(trial.seed, best) for best in found[: MOST_ROWS - len(rows)] if isinstance(best, dict)]
+        if n > len(rows):
+            words = f"the first {len(rows)} of {n}: python -m runners.best {folder.path} has all"
+        return words or ("" if rows else "no seed is finished yet"), rows
+
+
+def _short(seed: int, best: dict[str, Any]) -> dict[str, Any]:
+    """One agent's best query with values that are numbers or short texts."""
+    row: dict[str, Any] = {"seed": seed}
+    for key, value in best.items():
+        given = number(value)
+        row[str(key)[:MOST_LETTERS]] = str(value)[:MOST_LETTERS] if given is None else float(f"{given:.5g}")
+    return row

@@ -1,17 +1,15 @@
 """All that the board shows, as JSON: settings by experiment, never single trials, so that 10,000 of them stay cheap."""
 
-import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from dpfbo.formats.words import METHODS, delta_in_words, metric_in_words, neighbours
 from runners.board.experiment_folder import ExperimentFolder, ReadSetting
-from runners.board.setting_curve import MeanOverSeeds, curve, facts_of, final, so_far, spent, spread
-from runners.board.trial_reading import BoardPhase, TrialFacts, number
+from runners.board.trial_reading import BoardPhase, TrialFacts, TrialReading, number
 from runners.sweep.trials import PHASES, seeds_in_words
 
 DRAWN = 20  # settings that are drawn unless others are chosen
@@ -20,6 +18,7 @@ LISTED = 200  # settings in the table
 MOST_FAILED = 50  # failed or unreadable trials in a list
 BOARD_PHASES: tuple[BoardPhase, ...] = (*PHASES, "unreadable")
 
+_COUNTED = ("done", "running", "interrupted")  # phases of trials whose rounds count
 _REAL = (
     "of real releases (privacy.rng=os): metric, best configurations and the words of failures are private and not "
     "shown; --private shows them"
@@ -43,39 +42,32 @@ def experiment_content(
     listed = _listed(settings, private, find)
     first = [setting.name for setting in listed[:DRAWN]]
     shown = set((first if drawn is None else [s.name for s in settings if s.name in drawn])[:most])
-    readings = [reading for setting in settings for reading in setting.readings]
-    notes: list[dict[str, str]] = []
     in_table = shown | {setting.name for setting in listed}
-    inside = [folder.completed(setting) for setting in settings if setting.name in in_table]
+    inside = {s.name: folder.completed(s) for s in settings if s.name in in_table}
+    notes: list[str] = []  # words for accountant, delta and relation, to which settings refer by number
     rows = [
-        {**_setting(setting, private, setting.name in shown, notes), "drawn_first": setting.name in first}
-        for setting in inside
+        {**_row(setting, private, name in shown, notes), "drawn_first": name in first}
+        for name, setting in inside.items()
     ]
-    total = sum(
-        (trial.rounds or r.rounds or 1) for s in settings for trial, r in zip(s.trials, s.readings, strict=True)
-    )
-    ended = sum((r.rounds or 1) if r.phase in ("done", "failed") else (r.round or 0) for r in readings)
+    trials = [pair for s in settings for pair in zip(s.trials, s.readings, strict=True)]
+    total = sum((trial.rounds or r.rounds or 1) for trial, r in trials)
+    ended = sum((r.rounds or 1) if r.phase in ("done", "failed") else (r.round or 0) for _, r in trials)
     return {
-        "key": key_of(folder),
+        "key": folder.key,
         "name": folder.path.resolve().name,
         "folder": str(folder.path),
-        "exists": folder.exists,
-        "trials": len(readings),
-        "counts": _counts(settings),
+        "exists": folder.path.is_dir(),
+        "trials": len(trials),
+        "counts": _counts(reading for _, reading in trials),
         "rounds": {"ended": min(ended, total), "all": total},
-        "changed": max((r.changed for r in readings if r.changed is not None), default=None),
+        "changed": max((r.changed for _, r in trials if r.changed is not None), default=None),
         "n_settings": len(settings),
         "settings": rows,
         "panels": _panels(rows),
         "notes": notes,
         "private": _privacy_notes(settings, private),
-        **_troubles(folder, settings, inside, private),
+        **_troubles(folder, [inside.get(setting.name, setting) for setting in settings], private),
     }
-
-
-def key_of(folder: ExperimentFolder) -> str:
-    """A short name of an experiment's folder, the same in every run of the board."""
-    return hashlib.sha256(str(folder.path.absolute()).encode()).hexdigest()[:10]
 
 
 def hidden(setting: ReadSetting, private: bool) -> str | None:
@@ -95,78 +87,100 @@ def _listed(settings: Sequence[ReadSetting], private: bool, find: str) -> list[R
         return list(settings)
 
     def order(setting: ReadSetting) -> tuple[bool, bool, float]:
-        now = None if hidden(setting, private) else so_far(setting)
+        now = None if hidden(setting, private) else _mean(setting, _COUNTED)
         running = any(r.phase == "running" for r in setting.readings)
-        sign = 1 if facts_of(setting).lower_is_better else -1
-        return not running, now is None, 0.0 if now is None else sign * now.mean
+        sign = 1 if _facts_of(setting).lower_is_better else -1
+        return not running, now is None, 0.0 if now is None else sign * now["mean"]
 
     return sorted((s for s in settings if find.casefold() in s.label.casefold()), key=order)[:LISTED]
 
 
-def _setting(setting: ReadSetting, private: bool, draw: bool, notes: list[dict[str, str]]) -> dict[str, Any]:
+def _row(setting: ReadSetting, private: bool, draw: bool, notes: list[str]) -> dict[str, Any]:
     """One row of the table, with its curve if it is drawn. notes: gets the words for its epsilon."""
-    facts, why_hidden = facts_of(setting), hidden(setting, private)
+    facts, why_hidden = _facts_of(setting), hidden(setting, private)
     visible = why_hidden is None
     under_way = [r.round or 0 for r in setting.readings if r.phase in ("running", "interrupted")]
-    rounds = [r.rounds for r in setting.readings if r.rounds is not None]
     return {
         "name": setting.name,
         "label": setting.label,
         "problem": facts.problem,
-        "algorithm": facts.algorithm,
         "metric": facts.metric,
         "lower_is_better": facts.lower_is_better,
         "seeds": seeds_in_words([trial.seed for trial in setting.trials]),
         "trials": len(setting.trials),
-        "counts": _counts([setting]),
-        "rounds": max(rounds, default=None),
+        "counts": _counts(setting.readings),
+        "rounds": max((r.rounds for r in setting.readings if r.rounds is not None), default=None),
         "at": [min(under_way), max(under_way)] if under_way else None,
         "hidden": why_hidden,
-        "final": _mean(final(setting)) if visible else None,
-        "spread": {p: _number(v) for p, v in (spread(setting) or {}).items()} if visible else {},
-        "so_far": _mean(so_far(setting)) if visible else None,
+        "final": _mean(setting, ("done",)) if visible else None,
+        "spread": _spread(setting) if visible else {},
+        "so_far": _mean(setting, _COUNTED) if visible else None,
         "epsilon": _epsilon(setting, facts, notes),
         "curve": _curve(setting, visible) if draw else None,
     }
 
 
-def _epsilon(setting: ReadSetting, facts: TrialFacts, notes: list[dict[str, str]]) -> dict[str, Any] | None:
-    """Epsilon spent, with its limits. note: index of the words that say by which accountant, delta and relation."""
-    found = spent(setting)
-    if found is None:
-        return None
-    note = _note(facts)
-    if note is not None and note not in notes:
-        notes.append(note)
-    return {
-        "spent": number(found.value),
-        "nothing": found.value == 0 and facts.private is False,  # a private release may cost 0 at a large delta
-        "none": math.isinf(found.value),
-        "so_far": found.so_far,
-        "target": facts.target if facts.private else None,
-        "budget": facts.budget,
-        "budget_delta": None if facts.budget_delta in (None, facts.delta) else delta_in_words(facts.budget_delta or 0),
-        "claim": facts.claim,
-        "note": None if note is None else notes.index(note),
-        "real": any(r.facts.rng == "os" for r in setting.readings) and len(setting.readings) > 1,
-    }
+def _facts_of(setting: ReadSetting) -> TrialFacts:
+    """The facts of the setting's seed of which most is known: a finished one, else one that has begun."""
+    return max(setting.readings, key=lambda r: (r.phase == "done", r.facts.accountant is not None)).facts
 
 
-def _note(facts: TrialFacts) -> dict[str, str] | None:
-    if facts.accountant is None or facts.delta is None or facts.relation is None:
+def _mean(setting: ReadSetting, phases: Collection[str]) -> dict[str, Any] | None:
+    """Mean and standard error of the metric now, over the n seeds in some phases; None while there is none."""
+    known = [r.mean for r in setting.readings if r.phase in phases and r.mean is not None]
+    if not known:
         return None
-    name, at = METHODS.get(facts.accountant, facts.accountant), delta_in_words(facts.delta)
-    return {"accountant": name, "delta": at, "relation": neighbours(facts.relation)}
+    n, mean = len(known), math.fsum(known) / len(known)
+    se = math.sqrt(math.fsum((value - mean) ** 2 for value in known) / (n - 1) / n) if n > 1 else None
+    return {"mean": _number(mean), "se": _number(se), "n": n}
+
+
+def _spread(setting: ReadSetting) -> dict[str, float | None]:
+    """Quantiles over the agents of the final metric, mean over the finished seeds that have them."""
+    known = [r.quantiles for r in setting.readings if r.phase == "done" and r.quantiles]
+    if not known or any(q.keys() != known[0].keys() for q in known):
+        return {}
+    return {percent: _number(math.fsum(q[percent] for q in known) / len(known)) for percent in known[0]}
 
 
 def _curve(setting: ReadSetting, visible: bool) -> dict[str, Any] | None:
-    found = curve(setting)
-    if found is None:
+    """By round, over the n seeds that have reached it: mean, standard error, and the largest epsilon before it."""
+    found = [r.curve for r in setting.readings if r.phase in _COUNTED and r.curve is not None]
+    if not found:
         return None
-    columns = {"round": found.rounds.tolist(), "epsilon": _numbers(found.epsilon)}
+    joined = {name: [value for curve in found for value in curve[name]] for name in found[0]}
+    by_round = pd.DataFrame(joined, dtype=float).groupby("round")
+    epsilon, metric = by_round["epsilon"].max(), by_round["mean"]
+    columns = {"round": epsilon.index.astype(int).tolist(), "epsilon": list(map(_number, epsilon))}
     if visible:
-        columns |= {"mean": _numbers(found.mean), "se": _numbers(found.se), "n": found.n.tolist()}
+        means, errors = (list(map(_number, column)) for column in (metric.mean(), metric.sem()))
+        columns |= {"mean": means, "se": errors, "n": metric.count().tolist()}
     return columns
+
+
+def _epsilon(setting: ReadSetting, facts: TrialFacts, notes: list[str]) -> dict[str, Any] | None:
+    """The largest epsilon that a seed spent, unfinished and failed ones included, with its limits."""
+    known = [r.epsilon for r in setting.readings if r.epsilon is not None]
+    if not known:
+        return None
+    note = None
+    if facts.accountant is not None and facts.delta is not None and facts.relation is not None:
+        method = METHODS.get(facts.accountant, facts.accountant)
+        note = f"ε by {method} at {delta_in_words(facts.delta)}, {neighbours(facts.relation)}"
+        if note not in notes:
+            notes.append(note)
+    return {
+        "spent": number(max(known)),
+        "nothing": max(known) == 0 and not facts.private,  # a private release may cost 0 at a large delta
+        "none": math.isinf(max(known)),
+        "so_far": all(r.phase != "done" for r in setting.readings),
+        "target": facts.target_epsilon if facts.private else None,
+        "budget": facts.budget_epsilon,
+        "budget_delta": None if facts.budget_delta in (None, facts.delta) else delta_in_words(facts.budget_delta or 0),
+        "claim": facts.published_claim,
+        "note": None if note is None else notes.index(note),
+        "real": any(r.facts.rng == "os" for r in setting.readings) and len(setting.readings) > 1,
+    }
 
 
 def _panels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -176,40 +190,28 @@ def _panels(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if row["problem"] is not None and row["metric"] is not None:
             panels.setdefault((row["problem"], row["metric"], row["lower_is_better"]), []).append(row["name"])
     return [
-        {
-            "problem": problem.replace("_", " "),
-            "metric": metric_in_words(metric),
-            "lower_is_better": lower,
-            "settings": names,
-        }
-        for (problem, metric, lower), names in panels.items()
+        {"problem": problem.replace("_", " "), "metric": metric_in_words(metric), "lower_is_better": low, "settings": s}
+        for (problem, metric, low), s in panels.items()
     ]
 
 
-def _troubles(
-    folder: ExperimentFolder, settings: Sequence[ReadSetting], inside: Sequence[ReadSetting], private: bool
-) -> dict[str, Any]:
-    """The failed trials with their sentences, and files that cannot be read. inside: settings that are read whole."""
-    whole = {setting.name: setting for setting in inside}
+def _troubles(folder: ExperimentFolder, settings: Sequence[ReadSetting], private: bool) -> dict[str, Any]:
+    """The failed trials with their sentences, and files that cannot be read."""
     failed: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []
     if folder.fault is not None:
         faults.append({"label": folder.path.name, "seed": None, "words": folder.fault})
-    for setting in (whole.get(setting.name, setting) for setting in settings):
-        words_hidden = hidden(setting, private)
+    for setting in settings:
+        public = hidden(setting, private) is None
         for trial, reading in zip(setting.trials, setting.readings, strict=True):
-            entry: dict[str, Any] = {"label": setting.label, "seed": trial.seed}
+            entry = {"label": setting.label, "seed": trial.seed}
             if reading.phase == "failed":
-                words = (reading.error or "not recorded") if words_hidden is None else "its words may be private"
+                words = (reading.error or "not recorded") if public else "its words may be private"
                 failed.append({**entry, "words": words})
             if reading.fault is not None:
                 faults.append({**entry, "words": reading.fault})
-    return {
-        "failed": failed[:MOST_FAILED],
-        "n_failed": len(failed),
-        "faults": faults[:MOST_FAILED],
-        "n_faults": len(faults),
-    }
+    lists = {"failed": failed[:MOST_FAILED], "faults": faults[:MOST_FAILED]}
+    return {**lists, "n_failed": len(failed), "n_faults": len(faults)}
 
 
 def _privacy_notes(settings: Sequence[ReadSetting], private: bool) -> list[str]:
@@ -221,18 +223,10 @@ def _privacy_notes(settings: Sequence[ReadSetting], private: bool) -> list[str]:
     return [f"{n} {'setting' if n == 1 else 'settings'} {reason}" for reason, n in reasons.items()]
 
 
-def _counts(settings: Sequence[ReadSetting]) -> dict[str, int]:
+def _counts(readings: Iterable[TrialReading]) -> dict[str, int]:
     """The number of trials in each phase that has any."""
-    found = Counter(r.phase for setting in settings for r in setting.readings)
+    found = Counter(reading.phase for reading in readings)
     return {phase: found[phase] for phase in BOARD_PHASES if found[phase]}
-
-
-def _mean(found: MeanOverSeeds | None) -> dict[str, Any] | None:
-    return None if found is None else {"mean": _number(found.mean), "se": _number(found.se), "n": found.n}
-
-
-def _numbers(values: np.ndarray) -> list[float | None]:
-    return [_number(value) for value in values.tolist()]
 
 
 def _number(value: float | None) -> float | None:

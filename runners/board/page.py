@@ -1,10 +1,7 @@
-"""The board's page: HTML, style and scripts of this folder, and plotly.js, which the package plotly brings along.
-
-plotly alone was chosen: one MIT package without new dependencies whose script is on disk, so that one page works
-offline and as a file; Dash, Panel and Streamlit need 8 to 12 packages and a server of their own for the same charts.
-"""
+"""The board's page: HTML, style and scripts of this folder, and plotly.js, which the package plotly brings along."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +12,21 @@ _SERVED = f"{_POLICY}; connect-src 'self'; script-src 'self'; style-src 'self' '
 _WHOLE = f"{_POLICY}; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 
 
-class NoPlotly(RuntimeError):
-    """The package plotly is not installed; the message is one sentence."""
+class NoBoard(RuntimeError):
+    """The board cannot be shown; the message is one sentence."""
 
 
+@cache
 def plotly_script() -> str:
-    """The source of plotly.js. Raises NoPlotly."""
+    """The source of plotly.js. Raises NoBoard where it is not installed."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
-        raise NoPlotly("the board needs plotly: pip install 'dpfbo[board]'") from error
+        raise NoBoard("the board needs plotly: pip install 'dpfbo[board]'") from error
     return str(get_plotlyjs())
 
 
 def board_script() -> str:
-    """The board's own script."""
     return "\n".join((HERE / name).read_text() for name in SCRIPTS)
 
 
@@ -46,9 +43,9 @@ def served_page(settings: dict[str, Any]) -> str:
 
 def whole_page(content: dict[str, Any]) -> str:
     """The page with everything in it; it loads nothing."""
-    scripts = "".join(f"<script>{_inline(script)}</script>" for script in (plotly_script(), board_script()))
-    data = _data("settings", {}) + _data("content", content)
-    return _page(_WHOLE, f"<style>{style()}</style>", data + scripts)
+    sources = (script.replace("</script", "<\\/script") for script in (plotly_script(), board_script()))
+    scripts = "".join(f"<script>{source}</script>" for source in sources)
+    return _page(_WHOLE, f"<style>{style()}</style>", _data("settings", {}) + _data("content", content) + scripts)
 
 
 def _page(policy: str, head: str, end: str) -> str:
@@ -64,7 +61,3 @@ def _data(name: str, content: dict[str, Any]) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return f'<script type="application/json" id="{name}">{text}</script>'
-
-
-def _inline(script: str) -> str:
-    return script.replace("</script", "<\\/script")

@@ -2,17 +2,15 @@
 
 import json
 import math
-import stat
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
-from dpfbo.formats.bounded import check_yaml
+from dpfbo.formats.bounded import plain, read_plain, read_yaml
 from runners.record.curve_points import epsilon_before, shown_rounds
 from runners.record.run_folder import RunFolder
 from runners.sweep.trials import Phase, Trial, quantiles_in, state
@@ -42,27 +40,20 @@ class TrialFacts:
     relation: str | None = None
     accountant: str | None = None
     rng: str | None = None
-    claim: str | None = None
-    target: float | None = None
-    budget: float | None = None
+    published_claim: str | None = None
+    target_epsilon: float | None = None
+    budget_epsilon: float | None = None
     budget_delta: float | None = None
-
-
-@dataclass(frozen=True)
-class TrialCurve:
-    """The metric and the epsilon spent before each round of `shown_rounds`, as far as the run is; NaN where unknown."""
-
-    mean: np.ndarray
-    epsilon: np.ndarray
 
 
 @dataclass(frozen=True)
 class TrialReading:
     """The files of one trial at one moment.
 
-    mean: the metric after `round`. epsilon: spent so far, inf if there is no finite one, None if not known. changed:
-    the time of the newest file. fault: a sentence about a file that cannot be read. quantiles: of the final metric over
-    the agents by percent, of a finished run with many agents.
+    mean: the metric after `round`. epsilon: spent so far, inf if there is no finite one, None if not known. curve:
+    lists `round`, as far as the run is, `mean`, and `epsilon`, spent before the round; None where unknown. changed: the
+    time of the newest file. fault: a sentence about a file that cannot be read. quantiles: of the final metric over the
+    agents by percent, of a finished run with many agents.
     """
 
     phase: BoardPhase
@@ -71,67 +62,12 @@ class TrialReading:
     rounds: int | None = None
     mean: float | None = None
     epsilon: float | None = None
-    curve: TrialCurve | None = None
+    curve: dict[str, list[Any]] | None = None
     n_charges: int | None = None
     error: str | None = None
     changed: float | None = None
     fault: str | None = None
     quantiles: dict[str, float] | None = None
-
-
-def read_trial(trial: Trial, folder: RunFolder) -> TrialReading:
-    """The reading of one trial; a finished one has no epsilon in its curve yet (see `epsilon_curve`)."""
-    summary = folder.path / "summary.json"
-    try:
-        try:
-            return _finished(read_object(summary), summary.stat().st_mtime)
-        except FileNotFoundError:
-            return _unfinished(trial, folder)
-    except UnreadableFile as error:
-        return TrialReading("unreadable", fault=str(error))
-    except OSError as error:
-        return TrialReading("unreadable", fault=f"the run's folder cannot be read: {error.strerror}")
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises UnreadableFile if it is none, and OSError."""
-    try:
-        content = json.loads(_bytes(path))
-    except (ValueError, RecursionError) as error:
-        raise UnreadableFile(f"{path.name} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise UnreadableFile(f"{path.name} cannot be read: it holds no object")
-    return content
-
-
-def limits_in_config(path: Path) -> tuple[float | None, float | None, float | None]:
-    """(target epsilon, epsilon and delta of the budget) in a config.yaml; None where there is none to read."""
-    try:
-        check_yaml(path)  # the loader would crash on deep nesting
-        privacy = yaml.load(_bytes(path), getattr(yaml, "CSafeLoader", yaml.SafeLoader))["privacy"]
-        budget = privacy.get("budget") or {}
-        return number(privacy.get("epsilon")), number(budget.get("epsilon")), number(budget.get("delta"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError):
-        return None, None, None
-
-
-def epsilon_curve(path: Path, rounds: int, n_charges: int | None) -> np.ndarray:
-    """Epsilon before each of the shown rounds of a finished run, from its server.parquet.
-
-    NaN before the first release where the ledger holds more of them than this run made. Raises UnreadableFile.
-    """
-    try:
-        if not path.is_file() or path.stat().st_size > MOST_BYTES:
-            raise UnreadableFile(f"{path.name} is missing or too large: no curve against epsilon")
-        table = pq.read_table(path, columns=["round", "epsilon"])
-        sent, spent = (table[name].to_numpy().astype(float) for name in ("round", "epsilon"))
-    except UnreadableFile:
-        raise
-    except Exception as error:  # of many kinds: the format is pyarrow's
-        raise UnreadableFile(f"{path.name} cannot be read: no curve against epsilon ({_short(error)})") from error
-    first = 0.0 if n_charges is None or n_charges <= len(sent) else math.nan
-    found = epsilon_before(shown_rounds(rounds), sent.tolist(), spent.tolist(), first)
-    return np.array([math.nan if value is None else value for value in found])
 
 
 def number(value: object) -> float | None:
@@ -144,6 +80,78 @@ def number(value: object) -> float | None:
         return None
 
 
+def text(value: object) -> str | None:
+    """A string, shortened; None for anything else."""
+    return short(value) if isinstance(value, str) else None
+
+
+def short(value: object) -> str:
+    words = str(value)
+    return words if len(words) <= MOST_LETTERS else f"{words[:MOST_LETTERS]}…"
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_ROUNDS else None
+
+
+def _facts(given: dict[str, Any]) -> TrialFacts:
+    """The facts in a summary or a progress file, each None, or True, where it is of another type."""
+    readers: dict[Any, Callable[[object], Any]] = {
+        str | None: text, float | None: number, bool: lambda value: value is not False
+    }  # fmt: skip
+    found = {field.name: readers[field.type](given.get(field.name)) for field in fields(TrialFacts)}
+    return TrialFacts(**{**found, "delta": found["delta"] if 0 < (found["delta"] or 0) < 1 else None})
+
+
+def read_trial(trial: Trial, folder: RunFolder) -> TrialReading:
+    """The reading of one trial, without the epsilon in the curve of a finished one (see `epsilon_curve`)."""
+    summary = folder.path / "summary.json"
+    try:
+        return _finished(read_object(summary), summary.stat().st_mtime) if summary.exists() else _begun(trial, folder)
+    except UnreadableFile as error:
+        return TrialReading("unreadable", fault=str(error))
+    except OSError as error:
+        return TrialReading("unreadable", fault=f"the run's folder cannot be read: {error.strerror}")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises UnreadableFile if it is none, and OSError."""
+    try:
+        content = json.loads(read_plain(path, MOST_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableFile(f"{path.name} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise UnreadableFile(f"{path.name} cannot be read: it holds no object")
+    return content
+
+
+def limits_in_config(path: Path) -> dict[str, float | None]:
+    """The limits of epsilon in a config.yaml, as facts; none where they cannot be read."""
+    try:
+        privacy = read_yaml(path)["privacy"]
+        budget = privacy.get("budget") or {}
+        limits = {f"budget_{name}": number(budget.get(name)) for name in ("epsilon", "delta")}
+        return {"target_epsilon": number(privacy.get("epsilon")), **limits}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, yaml.YAMLError):
+        return {}
+
+
+def epsilon_curve(path: Path, rounds: int, n_charges: int | None) -> list[float | None]:
+    """Epsilon before each of the shown rounds of a finished run, from its server.parquet.
+
+    Unknown before the first release where the ledger holds more of them than this run made. Raises UnreadableFile.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ValueError("it is too large")
+        table = pq.read_table(plain(path), columns=["round", "epsilon"])
+        sent, spent = (table[name].to_numpy().astype(float).tolist() for name in ("round", "epsilon"))
+    except Exception as error:  # of many kinds: the format is pyarrow's
+        raise UnreadableFile(f"{path.name} cannot be read: no curve against epsilon ({short(error)})") from error
+    first = 0.0 if n_charges is None or n_charges <= len(sent) else None
+    return epsilon_before(shown_rounds(rounds), sent, spent, first)
+
+
 def _finished(summary: dict[str, Any], changed: float) -> TrialReading:
     facts, rounds = _facts(summary), _count(summary.get("rounds"))
     final, epsilons = summary.get("final"), summary.get("epsilon")
@@ -151,86 +159,49 @@ def _finished(summary: dict[str, Any], changed: float) -> TrialReading:
         raise UnreadableFile("summary.json lacks rounds, final, epsilon or accountant")
     given = epsilons.get(facts.accountant)
     if given is not None and number(given) is None:
-        raise UnreadableFile(f"summary.json has {_short(repr(given))} as its epsilon")
-    curve, mean = _curve(summary.get("curve"), rounds, rounds), number(final.get("mean"))
-    charges = _count(summary.get("n_charges"))
-    spent = math.inf if given is None else float(given)
+        raise UnreadableFile(f"summary.json has {short(repr(given))} as its epsilon")
     spread = quantiles_in(summary)
-    known = (
-        None if spread is None else {_short(percent): value for percent, value in list(spread.items())[:MOST_LEVELS]}
-    )
-    return TrialReading("done", facts, rounds, rounds, mean, spent, curve, charges, changed=changed, quantiles=known)
-
-
-def _unfinished(trial: Trial, folder: RunFolder) -> TrialReading:
-    """The reading of a trial that has no summary."""
-    now = state(folder)
-    error = None if now.error is None else _text(now.error)
-    files = [folder.path / name for name in ("progress.json", "failure.json")]
-    changed = max((path.stat().st_mtime for path in files if path.is_file()), default=None)
-    facts = TrialFacts(rng=trial.rng, metric=trial.metric)
-    progress = folder.progress()
-    reached, rounds = (None, None) if progress is None else (_count(progress.round), _count(progress.rounds))
-    if progress is None or reached is None or rounds is None or reached > rounds:
-        fault = None if progress is None else "progress.json has no rounds"
-        return TrialReading(now.phase, facts, rounds=trial.rounds, error=error, changed=changed, fault=fault)
-    known = progress.facts if isinstance(progress.facts, dict) else {}
-    facts = _facts({"rng": trial.rng, "metric": trial.metric, **known})
-    given = progress.curve if isinstance(progress.curve, dict) else {}
-    curve, mean = _curve(given, rounds, reached), number(progress.mean)
-    spent = math.inf if progress.epsilon is None else number(progress.epsilon)
-    return TrialReading(now.phase, facts, reached, rounds, mean, spent, curve, error=error, changed=changed)
-
-
-def _facts(given: dict[str, Any]) -> TrialFacts:
-    def text(key: str) -> str | None:
-        return _text(given.get(key))
-
-    delta = number(given.get("delta"))
-    return TrialFacts(
-        text("problem"), text("algorithm"), text("label"), text("metric"), given.get("lower_is_better") is not False,
-        given.get("private") is not False, delta if delta is not None and 0 < delta < 1 else None, text("relation"),
-        text("accountant"), text("rng"), text("published_claim"), number(given.get("target_epsilon")),
-        number(given.get("budget_epsilon")), number(given.get("budget_delta")),
+    return TrialReading(
+        "done", facts, rounds, rounds, number(final.get("mean")), math.inf if given is None else float(given),
+        _curve(summary.get("curve"), rounds, rounds), _count(summary.get("n_charges")), changed=changed,
+        quantiles=None if spread is None else {short(p): value for p, value in list(spread.items())[:MOST_LEVELS]},
     )  # fmt: skip
 
 
-def _curve(given: Any, rounds: int, reached: int) -> TrialCurve | None:
+def _begun(trial: Trial, folder: RunFolder) -> TrialReading:
+    """The reading of a trial that has no summary."""
+    now, progress = state(folder), folder.progress()
+    files = [folder.path / name for name in ("progress.json", "failure.json")]
+    changed = max((path.stat().st_mtime for path in files if path.is_file()), default=None)
+    seen: dict[str, Any] = {"phase": now.phase, "error": text(now.error), "changed": changed}
+    facts = {"rng": trial.rng, "metric": trial.metric}
+    reached, rounds = (None, None) if progress is None else (_count(progress.round), _count(progress.rounds))
+    if progress is None or reached is None or rounds is None or reached > rounds:
+        fault = None if progress is None else "progress.json has no rounds"
+        return TrialReading(facts=_facts(facts), rounds=trial.rounds, fault=fault, **seen)
+    facts |= progress.facts if isinstance(progress.facts, dict) else {}
+    spent = math.inf if progress.epsilon is None else number(progress.epsilon)
+    curve = _curve(progress.curve, rounds, reached)
+    return TrialReading(
+        facts=_facts(facts),
+        round=reached,
+        rounds=rounds,
+        mean=number(progress.mean),
+        epsilon=spent,
+        curve=curve,
+        **seen,
+    )
+
+
+def _curve(given: Any, rounds: int, reached: int) -> dict[str, list[Any]] | None:
     """The shown rounds of a curve with lists `round`, `mean` and perhaps `epsilon`; None if there is none."""
-    if (
-        not isinstance(given, dict)
-        or not isinstance(given.get("round"), list)
-        or not isinstance(given.get("mean"), list)
-    ):
+    if not isinstance(given, dict) or not all(isinstance(given.get(name), list) for name in ("round", "mean")):
         return None
     at = {t: k for k, t in enumerate(given["round"]) if isinstance(t, int)}
-    places = [at.get(t) for t in shown_rounds(rounds) if t <= reached]
-    return TrialCurve(_values(given["mean"], places), _values(given.get("epsilon"), places))
+    shown = [t for t in shown_rounds(rounds) if t <= reached]
 
+    def values(name: str) -> list[float | None]:
+        column = given[name] if isinstance(given.get(name), list) else []
+        return [number(column[at[t]]) if at.get(t, len(column)) < len(column) else None for t in shown]
 
-def _values(given: object, places: Sequence[int | None]) -> np.ndarray:
-    """The numbers at some places of a list; NaN where there is none."""
-    values = given if isinstance(given, list) else []
-    found = [number(values[k]) if k is not None and k < len(values) else None for k in places]
-    return np.array([math.nan if value is None else value for value in found], float)
-
-
-def _bytes(path: Path) -> bytes:
-    """The content of an ordinary file. Raises UnreadableFile for another kind or a very large one, and OSError."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
-        raise UnreadableFile(f"{path.name} is no file of at most {MOST_BYTES // 1_000_000} MB")
-    return path.read_bytes()
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_ROUNDS else None
-
-
-def _text(value: object) -> str | None:
-    return _short(value) if isinstance(value, str) else None
-
-
-def _short(text: object) -> str:
-    words = str(text)
-    return words if len(words) <= MOST_LETTERS else f"{words[:MOST_LETTERS]}…"
+    return {"round": shown, "mean": values("mean"), "epsilon": values("epsilon")}

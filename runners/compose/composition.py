@@ -1,4 +1,4 @@
-"""A composed configuration becomes settings, the setting's name, and the experiment."""
+"""A composed configuration becomes settings and the experiment."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +12,6 @@ from yaml import YAMLError
 from dpfbo.formats.bounded import check_yaml
 from dpfbo.problems.problem import Problem
 from runners.compose.federated import FederatedExperiment
-from runners.compose.identity import SettingNames, folder_name, label, names_of
 from runners.compose.instantiate import instantiate
 from runners.compose.keys import keys
 from runners.compose.outsourced import OutsourcedExperiment
@@ -26,41 +25,29 @@ Experiment = FederatedExperiment | OutsourcedExperiment
 class Composition:
     """One configuration, checked as a whole. It is made once, by `of`, and never changes.
 
-    Attributes:
-        given: The configuration as Hydra composed it, with two kinds of values filled in: what the problem found in
-            its files for `auto`, and the noise multiplier of a target epsilon.
-        settings: The same as one typed tree.
-        experiment: All parts of the run, made from the settings.
-        names: The names of the setting and of what it belongs to.
+    given: as Hydra composed it, with what the problem found in its files for `auto`, and the noise multiplier of a
+    target epsilon. settings: the same as one typed tree. experiment: all parts of the run, made from the settings.
     """
 
     given: DictConfig
     settings: Settings
     experiment: Experiment
-    names: SettingNames
 
     @staticmethod
     def of(cfg: DictConfig) -> "Composition":
         """Check a composed configuration, which is not changed.
 
-        Raises:
-            ValueError: A setting is bad; one sentence with its key.
-            MissingData: A data file is not there.
-            UnsupportedEvent: An accountant cannot analyse the mechanism.
+        Raises ValueError for a bad setting, one sentence with its key, MissingData without a data file, and
+        UnsupportedEvent for a mechanism that an accountant cannot analyse.
         """
-        given, settings = checked(cfg)
-        problem = problem_of(settings.problem)
-        filled = {
-            key: problem.found
-            for key, value in settings.problem.node.items()
-            if value == "auto" and hasattr(problem, "found")
-        }
-        settings = replace(settings, problem=replace(settings.problem, node={**settings.problem.node, **filled}))
-        filled = {f"problem.{key}": value for key, value in filled.items()}
+        given, settings = checked_settings(cfg)
+        problem, node = problem_of(settings.problem), settings.problem.node
+        found = {key: problem.found for key in node if node[key] == "auto" and hasattr(problem, "found")}
+        settings = replace(settings, problem=replace(settings.problem, node={**node, **found}))
+        filled = {f"problem.{key}": value for key, value in found.items()}
         experiment = experiment_of(settings, problem)
-        epsilon = settings.privacy.epsilon
-        if isinstance(experiment, FederatedExperiment) and experiment.private and epsilon is not None:
-            experiment = experiment.calibrated()
+        if (epsilon := target_epsilon(settings)) is not None:
+            experiment = federated(experiment).calibrated(epsilon)
             z = experiment.study.mechanism.noise_multiplier
             own = None if OmegaConf.is_interpolation(given.privacy, "z") else given.privacy.z
             if own not in (None, z):  # the command line may give it, or an earlier calibration
@@ -73,22 +60,12 @@ class Composition:
             given = given.copy()
             for key, value in filled.items():
                 OmegaConf.update(given, key, value)
-        return Composition(given, experiment.settings, experiment, names_of(given))
+        return Composition(given, experiment.settings, experiment)
 
     @cached_property
     def recorded(self) -> dict[str, Any]:
         """The configuration as a plain tree, as the run's folder keeps it: without `allow`, the user's own decision."""
-        return {key: value for key, value in _resolved(self.given).items() if key != "allow"}
-
-    @cached_property
-    def label(self) -> str:
-        """The setting in a few words."""
-        return label(self.recorded)
-
-    @property
-    def folder_name(self) -> str:
-        """The name of the setting's folder among plain runs."""
-        return folder_name(self.label, self.names.setting)
+        return {key: value for key, value in plain_tree(self.given).items() if key != "allow"}
 
 
 def build(cfg: DictConfig) -> Experiment:
@@ -96,11 +73,21 @@ def build(cfg: DictConfig) -> Experiment:
     return Composition.of(cfg).experiment
 
 
+def target_epsilon(settings: Settings) -> float | None:
+    """The epsilon from which the noise multiplier follows; None if there is none."""
+    calibrates = isinstance(settings, FederatedSettings) and settings.algorithm.private
+    return settings.privacy.epsilon if calibrates else None
+
+
+def is_complete(settings: Settings) -> bool:
+    """True if nothing is left to fill in: the run can be named without its problem's data."""
+    return target_epsilon(settings) is None and "auto" not in settings.problem.node.values()
+
+
 def problem_of(settings: ProblemSettings) -> Problem:
     """The problem of a run. Building it may read files."""
     with keys("problem"):
-        problem: Problem = instantiate(settings.node)
-    return problem
+        return instantiate(settings.node)
 
 
 def experiment_of(settings: Settings, problem: Problem | None = None) -> Experiment:
@@ -121,36 +108,28 @@ def federated(experiment: Experiment) -> FederatedExperiment:
 
 def problem_in(cfg: DictConfig) -> Problem:
     """The problem alone of a composed configuration; see `Composition.of`."""
-    return problem_of(checked(cfg)[1].problem)
+    return problem_of(checked_settings(cfg)[1].problem)
 
 
-def checked(cfg: DictConfig) -> tuple[DictConfig, Settings]:
+def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
     """The configuration with the content of the file that `problem.space` may name, and its settings."""
     for name in ("problem", "algorithm", "privacy"):
         if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
             raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")
     _check_fits(cfg)
-    if _holds(OmegaConf.to_container(cfg), "???"):
-        raise ValueError(f"{min(OmegaConf.missing_keys(cfg))} must be given")
+    missing = OmegaConf.missing_keys(cfg) if "'???'" in repr(OmegaConf.to_container(cfg)) else ()  # it resolves all
+    if missing:
+        raise ValueError(f"{min(missing)} must be given")
     given = _with_space(cfg)
-    return given, typed(_resolved(given))
+    return given, typed(plain_tree(given))
 
 
-def _resolved(cfg: DictConfig) -> dict[str, Any]:
-    """A plain tree without interpolations."""
+def plain_tree(cfg: DictConfig) -> dict[str, Any]:
+    """A configuration as a plain tree without interpolations."""
     try:
         return OmegaConf.to_container(cfg, resolve=True)  # type: ignore[return-value]
     except OmegaConfBaseException as error:
         raise ValueError(f"{error.full_key} does not follow from the settings: {str(error).splitlines()[0]}") from error
-
-
-def _holds(node: Any, word: str) -> bool:
-    """True if a plain tree has this word as a value."""
-    if isinstance(node, dict):
-        return any(_holds(value, word) for value in node.values())
-    if isinstance(node, list):
-        return any(_holds(value, word) for value in node)
-    return bool(node == word)
 
 
 def _with_space(cfg: DictConfig) -> DictConfig:

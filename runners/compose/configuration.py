@@ -1,13 +1,14 @@
 """Hydra composes configurations from the files of conf/ and overrides."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import hydra
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -23,19 +24,14 @@ from runners.private_apis import parse_overrides
 _PLAIN = re.compile(r"[A-Za-z_][\w./]*=")  # an override that changes a value or chooses an option
 
 
-def by_regions(by_P: DictConfig, P: int) -> float:
-    """Resolver `by_regions`: the entry for P sub-regions, else the default."""
-    return by_P.get(P, by_P.default)
-
-
-def statistics_norm(n_init: int, scalar_weight: float) -> float:
-    """Resolver `statistics_norm`: the norm that few messages of a private prior exceed, in units of the scale."""
-    return Statistics(scalar_weight=scalar_weight).usual_norm(n_init)
-
-
-OmegaConf.register_new_resolver("by_regions", by_regions, replace=True)
-OmegaConf.register_new_resolver("statistics_norm", statistics_norm, replace=True)
-OmegaConf.register_new_resolver("draw_norm", usual_norm, replace=True)
+_RESOLVERS: dict[str, Callable[..., float]] = {
+    "by_regions": lambda by_P, P: by_P.get(P, by_P.default),  # the entry for P sub-regions, else the default
+    # the norm that few messages of a private prior exceed, in units of the scale
+    "statistics_norm": lambda n_init, weight: Statistics(scalar_weight=weight).usual_norm(n_init),
+    "draw_norm": usual_norm,
+}
+for _name, _resolver in _RESOLVERS.items():
+    OmegaConf.register_new_resolver(_name, _resolver, replace=True)
 
 
 class AddedFolders(SearchPathPlugin):
@@ -57,33 +53,30 @@ def composing() -> Iterator[None]:
         yield
 
 
-def compose_command_line(overrides: Sequence[str], multirun: bool = False) -> DictConfig | None:
+def compose_command_line(overrides: Sequence[str], multirun: bool = False) -> DictConfig:
     """The configuration with Hydra's own part, whose launcher, callbacks and loggers are allowed to run.
 
-    Call it while Hydra is initialised (`composing`). With `multirun` the overrides with several values are left out,
-    and the result is None if the others do not compose, which Hydra then reports.
-
-    Raises:
-        HydraException: The overrides do not compose.
-        ValueError: A class that Hydra would run is not allowed.
+    Call it while Hydra is initialised (`composing`). With `multirun` it is that of the first run. Raises HydraException
+    for overrides that do not compose, ValueError for a class that Hydra would run and that is not allowed.
     """
-    try:
-        parsed = parse_overrides(overrides)
-        given = [o.input_line or "" for o in parsed if not (multirun and o.is_sweep_override())]
-        cfg = hydra.compose("config", given, return_hydra_config=True)
-    except HydraException:
-        if multirun:
-            return None
-        raise
+    given = [_first(o) if multirun else o.input_line or "" for o in parse_overrides(overrides)]
+    cfg = hydra.compose("config", given, return_hydra_config=True)
     own: Any = OmegaConf.to_container(cfg.hydra)
     check_targets({"hydra": own}, ["hydra", *allowed_names(cfg.get("allow") or ())])
     for name in ("job_logging", "hydra_logging"):
-        for parts in (own[name] or {}).values():
-            for part in parts.values() if isinstance(parts, dict) else ():
-                kind = part.get("()", part.get("class", "logging.")) if isinstance(part, dict) else "logging."
-                if "()" in (part if isinstance(part, dict) else ()) or not str(kind).startswith("logging."):
-                    raise ValueError(f"hydra.{name} must use the classes of logging, got {kind!r}")
+        groups = [parts for parts in (own[name] or {}).values() if isinstance(parts, dict)]
+        for part in (part for parts in groups for part in parts.values() if isinstance(part, dict)):
+            kind = part.get("()", part.get("class", "logging."))
+            if "()" in part or not str(kind).startswith("logging."):
+                raise ValueError(f"hydra.{name} must use the classes of logging, got {kind!r}")
     return cfg
+
+
+def _first(override: Override) -> str:
+    """The override with the first of its values."""
+    if not override.is_discrete_sweep():
+        return override.input_line or ""
+    return f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
 
 
 class Composer:
@@ -123,4 +116,4 @@ class Composer:
 def composed(overrides: Sequence[str] = ()) -> DictConfig:
     """The configuration of `runners.run` with these overrides. Raises HydraException for ones that do not compose."""
     with composing():
-        return hydra.compose("config", overrides=list(overrides))
+        return hydra.compose("config", list(overrides))

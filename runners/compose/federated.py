@@ -1,28 +1,21 @@
 """The study of a run of agents and, perhaps, a server, made from its settings."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
-
-from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint, ReleaseFile
 from dpfbo.federated.dropout import Dropout
 from dpfbo.federated.federation import FederatedResult
 from dpfbo.federated.mechanism import Mechanism
 from dpfbo.federated.population.agents import Agents
-from dpfbo.federated.server import AnyServer
-from dpfbo.federated.weights import Weighting
+from dpfbo.federated.server import ServerKind
 from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.plan import PrivacyPlan
-from dpfbo.privacy.release import KeptRelease
 from dpfbo.problems.problem import Problem
 from dpfbo.rng import Streams
-from dpfbo.space.domain import Domain
 from dpfbo.study.study import Study
 from runners.compose.keys import keys
-from runners.compose.privacy_plan import limited
 from runners.compose.settings import FederatedSettings
 
 
@@ -33,26 +26,30 @@ class FederatedExperiment:
     settings: FederatedSettings
     problem: Problem
     study: Study
-    family: ClassVar[str] = "federated"
+    release_summary: ClassVar[dict[str, Any]] = {}  # entries of summary.json about a release before the run
 
     @staticmethod
     def of(settings: FederatedSettings, problem: Problem) -> "FederatedExperiment":
         """Raises ValueError, one sentence with the key, for settings that do not fit the problem."""
-        study = _study_of(settings, problem.domain, problem.n_agents)
+        privacy = settings.privacy
+        with keys("dropout"):
+            dropout = Dropout(settings.dropout.probability, Streams(settings.seed))
+        with keys("privacy"):
+            study = Study(
+                problem.domain, problem.n_agents, settings.rounds, settings.n_init, settings.algorithm,
+                privacy.mechanism, settings.weights, settings.acquisition, dropout=dropout, seed=settings.seed,
+                rng=privacy.rng, delta=privacy.delta, accountant=privacy.accountant,
+                accountants=tuple(privacy.accountants),
+            )  # fmt: skip
         with keys("algorithm", n_features="algorithm.M", method="algorithm.own_draw.method"):
             study.agents  # noqa: B018
         return FederatedExperiment(settings, problem, study)
 
-    def calibrated(self) -> "FederatedExperiment":
-        """The experiment with the noise multiplier of its target epsilon, and itself if it has no target.
-
-        Raises ValueError for a target that no noise meets.
-        """
+    def calibrated(self, epsilon: float) -> "FederatedExperiment":
+        """The experiment with the noise multiplier of a target epsilon. Raises ValueError if no noise meets it."""
         privacy = self.settings.privacy
-        if not self.private or privacy.epsilon is None:
-            return self
         with keys("privacy"):
-            z = self.study.multiplier_for(privacy.epsilon, privacy.mechanism.noise_multiplier)
+            z = self.study.multiplier_for(epsilon, privacy.mechanism.noise_multiplier)
         study = self.study.with_multiplier(z)
         settings = replace(self.settings, privacy=replace(privacy, mechanism=study.mechanism))
         return FederatedExperiment(settings, self.problem, study)
@@ -70,33 +67,13 @@ class FederatedExperiment:
         return self.study.step
 
     @property
-    def dropout(self) -> Dropout:
-        return self.study.dropout
-
-    @property
-    def streams(self) -> Streams:
-        return self.study.streams
-
-    @property
-    def weighting(self) -> Weighting:
-        return self.study.weights
-
-    @property
     def private(self) -> bool:
         return self.study.algorithm.private
 
-    def result(self) -> FederatedResult:
-        """The result of no rounds yet."""
-        return self.study.result()
-
-    def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
-        """The file for a release that cannot be drawn again."""
-        return checkpoint.release_file()
-
     @property
-    def release_summary(self) -> dict[str, Any]:
-        """The entries of summary.json about a release before the run: none here."""
-        return {}
+    def broadcasts(self) -> int:
+        """The largest number of broadcasts that the run makes."""
+        return len(self.plan.events) if self.study.algorithm.aggregates else self.study.broadcasts
 
     @cached_property
     def plan(self) -> PrivacyPlan:
@@ -106,51 +83,27 @@ class FederatedExperiment:
         """
         with keys("privacy"):
             plan = self.study.plan
-        return limited(self.settings, plan)
+        budget = self.settings.privacy.budget
+        if budget.epsilon is not None and not self.private:
+            name = self.settings.algorithm.name
+            raise ValueError(f"privacy.budget.epsilon needs a private algorithm, got algorithm={name}")
+        hint = ", which pays for {}: privacy.budget.when_spent=stop ends the broadcasts there"
+        return budget.limited(plan, f"{len(plan.events)} broadcasts cost", hint)
 
-    @property
-    def broadcasts(self) -> int:
-        """The largest number of broadcasts that the run makes."""
-        return len(self.plan.events) if self.study.algorithm.aggregates else self.study.broadcasts
+    def result(self) -> FederatedResult:
+        """The result of no rounds yet."""
+        return self.study.result()
 
-    def earlier_releases(self, checkpoint: Checkpoint) -> list[tuple[Tensor, float]]:
-        """Values and noise of the releases of an interrupted run, for a server that infers from all of them."""
-        if self.agents.prior is None or self.agents.prior.releases == 1:
-            return []
-        done = checkpoint.rounds()
-        return [(r.broadcast.values, r.server.sigma) for r in done if r.broadcast is not None and r.server is not None]
+    def kept_release(self, checkpoint: Checkpoint) -> ReleaseFile:
+        """The file for a release that cannot be drawn again."""
+        return checkpoint.release_file()
 
-    def server(
-        self, ledger: Ledger, kept: KeptRelease | None = None, earlier: Sequence[tuple[Tensor, float]] = ()
-    ) -> AnyServer | None:
+    def server(self, ledger: Ledger, checkpoint: Checkpoint | None = None) -> ServerKind | None:
         """The server of this algorithm, charging to `ledger`; None for agents that work alone.
 
-        kept: used where the noise cannot be drawn twice. earlier: of an interrupted run, see `earlier_releases`.
+        checkpoint: has the release of the round in progress, where the noise cannot be drawn twice.
         """
         plan = None if self.study.algorithm.server is None else self.plan
+        kept = None if checkpoint is None else self.kept_release(checkpoint)
         with keys("problem"):
-            return self.study.server(ledger, kept, earlier, plan)
-
-
-def _study_of(settings: FederatedSettings, domain: Domain, n_agents: int) -> Study:
-    """The study of these settings on a domain. Raises ValueError, one sentence with the key, for a bad setting."""
-    privacy = settings.privacy
-    with keys("dropout"):
-        dropout = Dropout(settings.dropout.probability, Streams(settings.seed))
-    with keys("privacy"):
-        return Study(
-            domain=domain,
-            n_agents=n_agents,
-            rounds=settings.rounds,
-            n_init=settings.n_init,
-            algorithm=settings.algorithm,
-            mechanism=privacy.mechanism,
-            weights=settings.weights,
-            acquisition=settings.acquisition,
-            dropout=dropout,
-            seed=settings.seed,
-            rng=privacy.rng,
-            delta=privacy.delta,
-            accountant=privacy.accountant,
-            accountants=tuple(privacy.accountants),
-        )
+            return self.study.server(ledger, kept, plan)

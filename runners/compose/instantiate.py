@@ -19,8 +19,7 @@ def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> 
     """Raise ValueError for a `_target_` in a plain tree that is not allowed, or that names no class.
 
     allow: names of packages or modules. option: the words that would allow one. A name is imported only if it is
-    allowed, and must then lead to a class (of others' packages also a function) that is defined in an allowed package:
-    what a module has imported from elsewhere does not count.
+    allowed, and must be a class (of others' packages also a function) that is defined in an allowed package.
     """
     allowed = (*_OWN, *extensions.packages(), *allowed_names(allow))
     for key, target in _targets(tree, ""):

@@ -27,11 +27,10 @@ def in_words(node: Mapping[str, Any], group: str) -> dict[str, Any]:
 
 @contextmanager
 def keys(group: str, **others: str) -> Iterator[None]:
-    """Name the key in errors of the library: within this block a SettingError becomes a ValueError about the key.
+    """Within this block a SettingError of the library becomes a ValueError about the key.
 
-    Args:
-        group: The node whose settings are read: `delta` of the group `privacy` is the key `privacy.delta`.
-        **others: Keys, by the library's word, that are in another group.
+    group: the node whose settings are read: `delta` of `privacy` is the key `privacy.delta`. others: keys, by the
+    library's word, that are in another group.
     """
     try:
         yield

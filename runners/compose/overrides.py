@@ -20,11 +20,11 @@ def quoted(override: str) -> str:
 
 def one_sentence(message: str) -> str:
     """Hydra's message about an override, shortened, with the nearest known name."""
-    several = re.search(r"Ambiguous value for argument '([^=']+)=", message)
-    if several:
+    ambiguous = re.search(r"Ambiguous value for argument '([^=']+)=", message)
+    if ambiguous:
         return (
-            f"{several[1]} has several values: -m runs one after another, python -m runners.sweep side by side; "
-            f"one that is a list reads {several[1]}=[a,b]"
+            f"{ambiguous[1]} has several values: -m runs one after another, python -m runners.sweep side by side; "
+            f"one that is a list reads {ambiguous[1]}=[a,b]"
         )
     group = re.search(r"Could not find '([\w/]+)/([^/']+)'", message)
     if group:
@@ -34,15 +34,6 @@ def one_sentence(message: str) -> str:
     if key:
         return f"unknown override {key[1]!r}{_meant(key[1])}; python -m runners.run --cfg job shows all settings"
     return message.split("\n\n")[0]
-
-
-def unknown_name(override: str) -> str | None:
-    """One sentence for an override with an unknown key, whatever its values; None for a known key."""
-    known = {*known_keys(), *groups(), *_keys_of_options()}
-    name = override.split("=")[0]
-    if name in known or name[:1] in "+~" or "@" in name or name.startswith("hydra"):
-        return None
-    return one_sentence(f"Could not override '{name}'")
 
 
 def no_setting(word: str) -> str:
@@ -84,15 +75,6 @@ def _keys_of(group: str, option: str) -> set[str]:
 def known_keys() -> list[str]:
     """Dotted names of the default configuration."""
     return _names(OmegaConf.to_container(composed()), "")
-
-
-def _keys_of_options() -> list[str]:
-    """Dotted names in other options of a group, such as another problem."""
-    roots = (CONF, *added_folders())
-    files = [file for root in roots for folder in root.iterdir() if folder.is_dir() for file in folder.glob("*.yaml")]
-    return [
-        name for file in files for name in _names(OmegaConf.to_container(OmegaConf.load(file)), f"{file.parent.name}.")
-    ]
 
 
 def _names(node: Any, prefix: str) -> list[str]:

@@ -1,12 +1,13 @@
 """The settings of a run: one tree of frozen dataclasses, made once from the composed configuration (`typed`).
 
-Every class checks itself; the library checks fields that are its objects, such as an OwnGP. A field marked `OUTSIDE` is
-no part of the setting: runs that differ only in such fields have the same setting.
+The rule of a field stands beside its type, and `typed` applies it; the library checks fields that are its objects, such
+as an OwnGP. A field marked `OUTSIDE` is no part of the setting: runs that differ only in such fields have the same one.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from dpfbo import checks
 from dpfbo.checks import SettingError
@@ -17,13 +18,33 @@ from dpfbo.outsourced.modeler import Policy
 from dpfbo.outsourced.transforms import Transform
 from dpfbo.privacy.accounting import accountant_names, check_delta
 from dpfbo.privacy.noise import DiscreteGaussian, Noise
+from dpfbo.privacy.plan import PrivacyPlan
 from dpfbo.study.algorithm import Algorithm
 from runners.compose.keys import keys
 
 OUTSIDE = {"setting": False}
-DEVICES = ("auto", "cpu", "cuda")
 RELEASE_ACCOUNTANT = "analytic_gaussian"  # of a curator's release
 ANY_CODE = "any_code"  # of resume: a simulation goes on with other code of the mechanism than it began with
+
+Rule = Callable[[str, object], None]  # raises SettingError for the value of a name
+
+
+def one_of(*allowed: object) -> Rule:
+    return lambda name, value: checks.one_of(name, value, allowed)
+
+
+def integer(minimum: int, maximum: int = checks.LARGEST_INTEGER) -> Rule:
+    return lambda name, value: checks.integer(name, value, minimum, maximum)
+
+
+def unless(exception: object, rule: Rule) -> Rule:
+    """The rule for all values but one, such as None."""
+    return lambda name, value: None if value == exception else rule(name, value)
+
+
+def folder_name(name: str, value: object) -> None:
+    if not value or Path(str(value)).name != value:
+        raise SettingError(name, f"must be a plain folder name, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -41,25 +62,17 @@ class DropoutSettings:
     """Messages that the server never gets. deadline: seconds that it waits in a round, None for no limit."""
 
     probability: float
-    deadline: float | None
-
-    def __post_init__(self) -> None:
-        if self.deadline is not None:
-            checks.positive("deadline", self.deadline)
+    deadline: Annotated[float | None, unless(None, checks.positive)]
 
 
 @dataclass(frozen=True)
 class WandbSettings:
     """tracker.wandb, Weights & Biases. conf/tracker/default.yaml explains the settings."""
 
-    mode: str
+    mode: Annotated[str, one_of("online", "offline", "disabled")]
     project: str
-    show: str
+    show: Annotated[str, one_of("auto", "all", "released")]
     entity: str | None
-
-    def __post_init__(self) -> None:
-        checks.one_of("mode", self.mode, ("online", "offline", "disabled"))
-        checks.one_of("show", self.show, ("auto", "all", "released"))
 
 
 @dataclass(frozen=True)
@@ -74,12 +87,8 @@ class LocalExecutor:
     """executor=local."""
 
     name: str
-    device: str
-    threads: int
-
-    def __post_init__(self) -> None:
-        checks.one_of("device", self.device, DEVICES)
-        checks.integer("threads", self.threads, minimum=1, maximum=checks.MOST_WORKERS)
+    device: Annotated[str, one_of("auto", "cpu", "cuda")]
+    threads: Annotated[int, integer(1, checks.MOST_WORKERS)]
 
 
 @dataclass(frozen=True)
@@ -87,27 +96,15 @@ class RayExecutor(LocalExecutor):
     """executor=ray. conf/executor/ray.yaml explains the settings."""
 
     address: str | None
-    agents_per_actor: int | str
-    num_cpus: float | None
-    num_gpus: float
-    placement: str
-    aggregation: str
-    max_restarts: int
-    placement_timeout: float
+    agents_per_actor: Annotated[int | str, unless("auto", integer(1))]
+    num_cpus: Annotated[float | None, unless(None, checks.non_negative)]
+    num_gpus: Annotated[float, checks.non_negative]
+    placement: Annotated[str, one_of("DEFAULT", "SPREAD")]
+    aggregation: Annotated[str, one_of("auto", "messages", "tree")]
+    max_restarts: Annotated[int, integer(0)]
+    placement_timeout: Annotated[float, checks.positive]
     runtime_env: dict[str, Any]
     init: dict[str, Any]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.agents_per_actor != "auto":
-            checks.integer("agents_per_actor", self.agents_per_actor, minimum=1)
-        if self.num_cpus is not None:
-            checks.non_negative("num_cpus", self.num_cpus)
-        checks.non_negative("num_gpus", self.num_gpus)
-        checks.one_of("placement", self.placement, ("DEFAULT", "SPREAD"))
-        checks.one_of("aggregation", self.aggregation, ("auto", "messages", "tree"))
-        checks.integer("max_restarts", self.max_restarts, minimum=0)
-        checks.positive("placement_timeout", self.placement_timeout)
 
 
 @dataclass(frozen=True)
@@ -115,30 +112,37 @@ class BudgetSettings:
     """The limit for all charges of a ledger. epsilon: None for no limit. delta: None for the run's."""
 
     epsilon: float | None
-    delta: float | None
+    delta: Annotated[float | None, unless(None, lambda name, value: check_delta(value, name))]
     when_spent: str
 
-    def __post_init__(self) -> None:
-        if self.delta is not None:
-            check_delta(self.delta)
+    def limited(self, plan: PrivacyPlan, what: str, hint: str = "") -> PrivacyPlan:
+        """The plan with this budget. Raises ValueError if one with when_spent=refuse does not pay for all releases.
+
+        what: begin of that sentence. hint: its end, with the number of releases that the budget pays for.
+        """
+        if self.epsilon is None:
+            return plan
+        with keys("privacy.budget", budget="privacy.budget"):
+            limited = plan.limited(self.epsilon, self.delta, self.when_spent)
+        if len(limited.events) < len(plan.events) and self.when_spent == "refuse":
+            cost = limited.budget.spent.after(plan.events)  # type: ignore[union-attr]
+            delta = plan.delta if self.delta is None else self.delta
+            raise ValueError(
+                f"{what} epsilon {cost:.4g} at delta {delta:.4g}, more than privacy.budget.epsilon={self.epsilon!r}"
+                f"{hint.format(len(limited.events))}"
+            )
+        return limited
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacySettings:
     """The privacy settings of every run. epsilon: the target, None for none. delta: None for N^-1.1."""
 
-    epsilon: float | None
-    delta: float | None
-    rng: str
+    epsilon: Annotated[float | None, unless(None, checks.positive)]
+    delta: Annotated[float | None, unless(None, lambda name, value: check_delta(value, name))]
+    rng: Annotated[str, one_of("seeded", "os")]
     accountant: str
     budget: BudgetSettings
-
-    def __post_init__(self) -> None:
-        checks.one_of("rng", self.rng, ("seeded", "os"))
-        if self.epsilon is not None:
-            checks.positive("epsilon", self.epsilon)
-        if self.delta is not None:
-            check_delta(self.delta)
 
     @property
     def seeded(self) -> bool:
@@ -166,7 +170,6 @@ class MechanismPrivacy(PrivacySettings):
     accountants: list[str]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not isinstance(self.accountants, list) or not self.accountants:
             raise SettingError("accountants", f"must be a list of names, such as [pld,rdp], got {self.accountants!r}")
         checks.one_of("accountant", self.accountant, self.accountants)
@@ -194,16 +197,16 @@ class RunSettings:
     """
 
     problem: ProblemSettings
-    rounds: int
-    n_init: int
+    rounds: Annotated[int, integer(1, checks.MOST_ROUNDS)]
+    n_init: Annotated[int, integer(1, checks.MOST_INITIAL)]
     dropout: DropoutSettings
-    seed: int = field(metadata=OUTSIDE)
-    experiment_name: str = field(metadata=OUTSIDE)
+    seed: Annotated[int, integer(0)] = field(metadata=OUTSIDE)
+    experiment_name: Annotated[str, folder_name] = field(metadata=OUTSIDE)
     results_dir: str = field(metadata=OUTSIDE)
     data_dir: str | None = field(metadata=OUTSIDE)
-    resume: bool | str = field(metadata=OUTSIDE)
-    again: bool = field(metadata=OUTSIDE)
-    progress: bool = field(metadata=OUTSIDE)
+    resume: Annotated[bool | str, one_of(True, False, ANY_CODE)] = field(metadata=OUTSIDE)
+    again: Annotated[bool, one_of(True, False)] = field(metadata=OUTSIDE)
+    progress: Annotated[bool, one_of(True, False)] = field(metadata=OUTSIDE)
     executor: LocalExecutor = field(metadata=OUTSIDE)
     tracker: TrackerSettings = field(metadata=OUTSIDE)
     seeds: Any = field(default=None, metadata=OUTSIDE)
@@ -211,16 +214,6 @@ class RunSettings:
     sweep: Any = field(default=None, metadata=OUTSIDE)
     launcher: Any = field(default=None, metadata=OUTSIDE)
     allow: Any = field(default=(), metadata=OUTSIDE)
-
-    def __post_init__(self) -> None:
-        checks.integer("seed", self.seed, minimum=0)
-        checks.integer("rounds", self.rounds, minimum=1, maximum=checks.MOST_ROUNDS)
-        checks.integer("n_init", self.n_init, minimum=1, maximum=checks.MOST_INITIAL)
-        checks.one_of("progress", self.progress, (True, False))
-        checks.one_of("resume", self.resume, (True, False, ANY_CODE))
-        checks.one_of("again", self.again, (True, False))
-        if not self.experiment_name or Path(self.experiment_name).name != self.experiment_name:
-            raise SettingError("experiment_name", f"must be a plain folder name, got {self.experiment_name!r}")
 
     @property
     def ray(self) -> RayExecutor:
@@ -240,24 +233,24 @@ class FederatedSettings(RunSettings):
     acquisition: Acquisition
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.algorithm.private:
             self.privacy.check_noise(self.privacy.mechanism.noise)
-        if self.dropout.deadline is not None:
-            self._check_deadline()
+        self._check_deadline()
         with keys("algorithm", n_init="n_init", weights="weights"):
             q = self.privacy.mechanism.sampling_probability
-            self.algorithm.check_run(self.rounds, self.n_init, self.weights, q)
+            self.algorithm.check_run(self.n_init, self.weights, q)
 
     def _check_deadline(self) -> None:
         deadline, executor = self.dropout.deadline, self.executor
+        if deadline is None:
+            return
         if not isinstance(executor, RayExecutor):
             raise ValueError(f"dropout.deadline needs executor=ray, whose agents can be late, got {deadline!r}")
         if self.algorithm.private and not self.privacy.seeded and executor.agents_per_actor != 1:
             raise ValueError(
-                "dropout.deadline with privacy.rng=os needs executor.agents_per_actor=1, got "
-                f"{executor.agents_per_actor!r}: agents of one actor are late together, and epsilon covers one "
-                "agent's messages"
+                f"dropout.deadline with privacy.rng=os needs executor.agents_per_actor=1, got "
+                f"{executor.agents_per_actor!r}: agents of one actor are late together, and epsilon covers one agent's "
+                "messages"
             )
 
 
@@ -270,7 +263,6 @@ class OutsourcedSettings(RunSettings):
     transform: Transform
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         p = self.privacy
         checks.one_of("privacy.accountant", p.accountant, (RELEASE_ACCOUNTANT,))
         checks.positive("privacy.epsilon", p.epsilon)
@@ -283,14 +275,11 @@ class OutsourcedSettings(RunSettings):
             )
         if self.dropout.probability or self.dropout.deadline is not None:
             raise ValueError("dropout is about agents' messages: an outsourced run has none, leave it out")
-        self._check_executor()
-        self._check_transform()
-
-    def _check_executor(self) -> None:
         for name in ("device", "num_gpus"):
             if (given := getattr(self.executor, name, None)) not in (None, 0, "cpu", "auto"):
                 asked = f"executor.{name}={given}"
                 raise ValueError(f"{asked} is for agents: curator and modeler work on the CPU, leave it out")
+        self._check_transform()
 
     def _check_transform(self) -> None:
         """Raise ValueError for a transform that contradicts the algorithm or the privacy settings."""

@@ -1,12 +1,17 @@
-"""An executor places the parts of a run: agents and server, or curator and modeler."""
+"""A deployment of a run: its agents and server, or its curator and modeler, in their places."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from threadpoolctl import threadpool_limits
 
 from dpfbo.run_result import OnRound
+
+if TYPE_CHECKING:
+    from dpfbo.privacy.ledger import Ledger
+    from dpfbo.privacy.plan import PrivacyPlan
 
 
 class ExecutorError(RuntimeError):
@@ -20,17 +25,22 @@ class Spent:
     epsilons: dict[str, float | None]
     n_charges: int
 
+    @staticmethod
+    def of(plan: "PrivacyPlan", ledger: "Ledger") -> "Spent":
+        return Spent(plan.epsilons(ledger.events()), len(ledger.charges))
 
-class Deployment(Protocol):
-    """The placed parts of one run, federated or outsourced."""
 
-    def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
-        """Run the remaining rounds. broadcasts: the most that a federated run makes; None for all."""
+@dataclass(frozen=True)
+class Deployment:
+    """The placed parts of one run, federated or outsourced.
 
-    def spent(self) -> Spent: ...
+    run: runs the remaining rounds, calling `on_round` after each, with a most number of broadcasts or None for all.
+    placed: makes the entry `executor` of summary.json.
+    """
 
-    def placed(self) -> dict[str, Any]:
-        """The entry `executor` of summary.json."""
+    run: Callable[[OnRound, int | None], object]
+    spent: Callable[[], Spent]
+    placed: Callable[[], dict[str, Any]]
 
 
 def device(wanted: str, given_gpu: bool) -> torch.device:

@@ -1,31 +1,77 @@
-"""Deployment of an experiment by its executor."""
+"""Deployment of an experiment by its executor: in this process, or on Ray."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from dpfbo.extras import needing
-from dpfbo.run_result import Result
-from runners.compose.composition import Experiment
-from runners.executor.deployment import Deployment
-from runners.executor.local import LocalFederation, LocalOutsourced
-from runners.record.run_folder import RunFolder
+import torch
 
-_LOCAL: dict[str, Callable[..., Deployment]] = {"federated": LocalFederation.of, "outsourced": LocalOutsourced.of}
+from dpfbo.checkpoint import Checkpoint
+from dpfbo.extras import needing
+from dpfbo.federated import federation
+from dpfbo.federated.federation import LocalPopulation
+from dpfbo.federated.population.shard import Shard
+from dpfbo.outsourced import loop
+from dpfbo.outsourced.loop import AnyModeler, LocalModeler
+from dpfbo.privacy.ledger import Ledger
+from runners.compose.composition import Experiment
+from runners.compose.federated import FederatedExperiment
+from runners.compose.outsourced import OutsourcedExperiment
+from runners.executor.deployment import Deployment, Spent, device, use_threads
+from runners.record.run_folder import RunFolder
 
 
 @contextmanager
-def deployed(experiment: Experiment, folder: RunFolder, done: Result) -> Iterator[Deployment]:
+def deployed(experiment: Experiment, folder: RunFolder, done: Any) -> Iterator[Deployment]:
     """Place all parts of an experiment, and remove them at the end. done: finished rounds; `run` adds the others."""
-    if experiment.settings.executor.name == "ray":
-        with _ray()[experiment.family](experiment, folder, done) as deployment:
-            yield deployment
-    else:
+    if experiment.settings.executor.name == "local":
         with folder.hold_ledger() as held:
-            yield _LOCAL[experiment.family](experiment, folder, done, held)
-
-
-def _ray() -> dict[str, Callable[..., AbstractContextManager[Any]]]:
+            if isinstance(experiment, FederatedExperiment):
+                yield _agents_and_server(experiment, Ledger(folder.ledger_path, held), folder, done)
+            else:
+                modeler = LocalModeler(experiment.brief())
+                yield _curator_and(modeler, experiment, Ledger(folder.ledger_path, held), folder, done)
+        return
     with needing("ray", "executor=ray"):
-        from runners.executor.ray import federated, outsourced
-    return {"federated": federated.ray_deployment, "outsourced": outsourced.ray_deployment}
+        from runners.executor.ray.cluster import connected
+        from runners.executor.ray.federated import RayFederation
+        from runners.executor.ray.outsourced import RayModeler
+    with connected(experiment.settings.ray):
+        if isinstance(experiment, FederatedExperiment):
+            with RayFederation(experiment, folder, done) as actors:
+                yield Deployment(actors.run, actors.spent, actors.placed)
+        else:
+            with RayModeler(experiment, done) as actor, folder.hold_ledger() as held:
+                local = _curator_and(actor, experiment, Ledger(folder.ledger_path, held), folder, done)
+                yield Deployment(local.run, local.spent, actor.placed)
+
+
+def _agents_and_server(experiment: FederatedExperiment, ledger: Ledger, folder: RunFolder, done: Any) -> Deployment:
+    """All agents as one batch, and the server, in this process."""
+    executor = experiment.settings.executor
+    use_threads(executor.threads)
+    ids = torch.arange(experiment.problem.n_agents, device=device(executor.device, given_gpu=torch.cuda.is_available()))
+    shard = Shard(experiment.problem, experiment.agents, ids, executor.threads)
+    shard.restore(done.rounds, done.observed)
+    server = experiment.server(ledger, Checkpoint(folder.checkpoint_path))
+    population = LocalPopulation(shard, experiment.settings.algorithm.aggregates)
+    return Deployment(
+        lambda on_round, most: federation.run(population, server, experiment.rounds, on_round, done, most),
+        partial(Spent.of, experiment.plan, ledger),
+        lambda: {"name": "local", "shards": 1},
+    )
+
+
+def _curator_and(
+    modeler: AnyModeler, experiment: OutsourcedExperiment, ledger: Ledger, folder: RunFolder, done: Any
+) -> Deployment:
+    """The curator in this process, and a modeler that may be elsewhere."""
+    use_threads(experiment.settings.executor.threads)
+    curator, setup = experiment.curator(ledger, Checkpoint(folder.checkpoint_path)), experiment.setup
+    loop.restore(curator, modeler, setup, done)
+    return Deployment(
+        lambda on_round, most: loop.run(curator, modeler, setup, on_round, done),
+        partial(Spent.of, experiment.plan, ledger),
+        lambda: {"name": "local", "shards": 1},
+    )

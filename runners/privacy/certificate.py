@@ -5,7 +5,8 @@ Everything is computed anew from the run's files; what the run said of itself st
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpfbo import checks
+from dpfbo.audit.bounds import FEWEST
 from dpfbo.formats.bounded import MOST_RECORD, plain, read_plain
-from dpfbo.formats.files import replace_file
+from dpfbo.formats.files import replace_text
 from dpfbo.formats.record_tables import SERVER_SCHEMA, released
 from dpfbo.formats.words import METHODS, RELATIONS, delta_in_words, epsilon_in_words, neighbours
 from dpfbo.privacy.ledger import Charge
@@ -22,9 +25,9 @@ from runners.audit.report import as_json
 from runners.audit.run import audit
 from runners.compose.composition import build
 from runners.compose.outsourced import OutsourcedExperiment
-from runners.evidence.replay import recorded
 from runners.privacy import ledgers
 from runners.record.run_folder import ResultsError
+from runners.replay import recorded
 
 PUBLIC = ("config.yaml", "ledger.jsonl", "server.parquet")  # a digest of private data would let others test guesses
 NOT_COVERED = (
@@ -45,17 +48,19 @@ def certificate(folder: Path) -> dict[str, Any]:
 
     Raises ResultsError if the folder holds no such run, and LedgerError for a ledger that cannot be believed.
     """
-    summary = _summary(folder)
+    summary, server = _read(folder)
     charges = ledgers.opened(folder / "ledger.jsonl").charges
     spent = ledgers.added_up([folder / "ledger.jsonl"], summary["delta"])
-    checks = _checks(summary, _server(folder / "server.parquet"), charges, spent["epsilon"])
     run = ("experiment", "setting", "label", "problem", "algorithm", "n_agents", "rounds", "seed")
     return {
         "run": {key: summary.get(key) for key in run},
         "charges": list(_grouped(charges)),
         "n_charges": len(charges),
         **{key: spent[key] for key in ("epsilon", "approximations", "delta", "relation", "covers")},
-        "checks": [{"check": check, "holds": holds, "words": words} for check, holds, words in checks],
+        "checks": [
+            {"check": check, "holds": holds, "words": words}
+            for check, holds, words in _checks(summary, server, charges, spent["epsilon"])
+        ],
         "audit": None,
         "not_covered": list(NOT_COVERED),
         "digests": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in PUBLIC},
@@ -64,18 +69,19 @@ def certificate(folder: Path) -> dict[str, Any]:
     }
 
 
-def audited(
-    folder: Path, trials: int, on_step: Callable[[], None] = lambda: None, allow: Sequence[str] = ()
-) -> dict[str, Any]:
+def audited(folder: Path, trials: int, allow: Sequence[str] = ()) -> dict[str, Any]:
     """The result of an audit of the server that the run's settings make, as in audit.json.
 
     trials: runs in each of two worlds; 0 for the checks alone. allow: packages and modules whose classes and functions
-    the run's config.yaml may name. Raises ValueError for an outsourced release.
+    the run's config.yaml may name. Raises ValueError for an outsourced release, or for too few trials.
     """
+    checks.integer("--audit", trials, minimum=0)
+    if 0 < trials < FEWEST:
+        raise ValueError(f"--audit must be 0 or at least {FEWEST}, got {trials}")
     experiment = build(recorded(folder, allow, "--allow {}")[0])
     if isinstance(experiment, OutsourcedExperiment):
         raise ValueError("--audit is for servers of messages: python -m runners.audit attacks outsourced tables")
-    return as_json(audit(experiment, 1, trials, 1, 0, "zero", CONFIDENCE, on_step), [])
+    return as_json(audit(experiment, 1, trials, 1, 0, "zero", CONFIDENCE, lambda: None), [])
 
 
 def holds(facts: dict[str, Any]) -> bool:
@@ -85,38 +91,33 @@ def holds(facts: dict[str, Any]) -> bool:
 
 def write(facts: dict[str, Any], out: Path) -> list[Path]:
     """Write the page as `out`.md and its contents as `out`.json, whole or not at all; returns their paths."""
-    contents = {".md": markdown(facts), ".json": json.dumps(facts, indent=1, allow_nan=False) + "\n"}
-    paths = [out.with_name(out.name + suffix) for suffix in contents]
-    for path, text in zip(paths, contents.values(), strict=True):
-        replace_file(path, lambda file, text=text: file.write(text.encode()))  # type: ignore[misc]
-    return paths
+    page, contents = out.with_name(f"{out.name}.md"), out.with_name(f"{out.name}.json")
+    replace_text(page, markdown(facts))
+    replace_text(contents, json.dumps(facts, indent=1, allow_nan=False) + "\n")
+    return [page, contents]
 
 
-def _summary(folder: Path) -> dict[str, Any]:
+def _read(folder: Path) -> tuple[dict[str, Any], pa.Table]:
+    """The summary and the server's record of a finished real release."""
     if not folder.is_dir():
         raise ResultsError(f"a certificate needs the folder of a finished run, got {str(folder)!r}")
     for name in (*PUBLIC, "summary.json"):
         if not (folder / name).is_file():
             raise ResultsError(f"{folder} holds no finished run: {name} is missing")
+    file = folder / "summary.json"
     try:
-        summary: dict[str, Any] = json.loads(read_plain(folder / "summary.json", MOST_RECORD))
+        summary: dict[str, Any] = json.loads(read_plain(file, MOST_RECORD))
         rng, private, delta = summary["rng"], summary["private"], summary["delta"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ResultsError(f"{folder / 'summary.json'} cannot be read: {error}") from error
+        file = folder / "server.parquet"
+        server = pq.read_table(plain(file))
+        server.select(["round", "sigma"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, pa.ArrowException) as error:
+        raise ResultsError(f"{file} cannot be read: {error}") from error
     if not private or delta is None:
         raise ResultsError(f"{folder} claims no privacy: there is nothing to certify")
     if rng != "os":
         raise ResultsError(f"{folder} is a simulation (privacy.rng={rng}): whoever has the seed can remove its noise")
-    return summary
-
-
-def _server(file: Path) -> pa.Table:
-    try:
-        server = pq.read_table(plain(file))
-        server.select(["round", "sigma"])
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        raise ResultsError(f"{file} cannot be read: {error}") from error
-    return server
+    return summary, server
 
 
 def _grouped(charges: Sequence[Charge]) -> Iterator[dict[str, Any]]:
@@ -145,8 +146,9 @@ def _checks(
     words = f"delete server.parquet, which tells {', '.join(private)}" if private else "server.parquet"
     yield "the server's record holds released numbers alone", not private, words
 
-    said = summary.get("epsilon") or {}
-    less = [name for name, value in said.items() if _less(value, epsilon.get(name, value))]
+    said = {name: math.inf if value is None else value for name, value in (summary.get("epsilon") or {}).items()}
+    spent = {name: math.inf if value is None else value for name, value in epsilon.items()}
+    less = [name for name, value in said.items() if value < spent.get(name, value) * (1 - _SAME)]
     words = f"{', '.join(less)} says less than the ledger" if less else "by every accountant"
     yield "the summary's epsilon is not below the ledger's", not less, words
 
@@ -158,11 +160,6 @@ def _checks(
         f"{n_agents} agents = {most:.3g}"
     )
     yield "delta is small", small, words if small else f"no: {words}"
-
-
-def _less(said: float | None, ledger: float | None) -> bool:
-    """True if one epsilon is below another by more than rounding; None: none finite."""
-    return said is not None and (ledger is None or said < ledger * (1 - _SAME))
 
 
 def markdown(facts: dict[str, Any]) -> str:

@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,9 @@ from dpfbo.privacy.ledger import Charge, Ledger, LedgerError
 from dpfbo.privacy.ledger_lines import LineFault
 from dpfbo.privacy.ledger_repair import RepairedLedger
 from dpfbo.privacy.plan import PrivacyPlan, analysing
+from runners.identity.finished import check_ledger
 from runners.privacy.report import facts
-from runners.record.finished import check_ledger
-from runners.record.run_folder import ResultsError, RunFolder
+from runners.record.run_folder import ResultsError, RunFolder, read_object
 
 LEDGER = "ledger.jsonl"
 NO_RELATION = "none of tables (messages of agents, or a release without a claim)"
@@ -86,7 +85,6 @@ def added_up(paths: Sequence[Path], delta: float) -> dict[str, Any]:
         "charges": len(once),
         "repeated": sum(map(len, files.values())) - len(once),
         **facts(plan),
-        "covers": plan.covers,
         "note": SEVERAL if len(files) > 1 else None,
     }
 
@@ -110,8 +108,8 @@ def _plan(files: dict[str, list[Charge]], charges: Sequence[Charge], delta: floa
     return PrivacyPlan(events, delta, able, next(iter(able)), COVERS)
 
 
-def verified(path: Path) -> dict[str, Any]:
-    """Check a ledger by its own lines and by the records beside it; returns facts about it, in `words` as a sentence.
+def verified(path: Path) -> str:
+    """Check a ledger by its own lines and by the records beside it; returns a sentence about a whole one.
 
     Records are a checkpoint, summaries and server.parquet of a run, and the journal of a server. Raises LedgerError for
     a ledger that is not whole, or lacks a broadcast that a record tells of.
@@ -126,23 +124,14 @@ def verified(path: Path) -> dict[str, Any]:
         covers = f"it covers {ledger.covers.words}"
     else:
         covers = "it is unbound: no line says which run it is of" if ledger.charges else "it covers nothing yet"
-    words = f"is whole: {len(ledger.charges)} charges; no line was edited, moved or removed from the middle; {covers}"
-    return _described(path, ledger, words)
-
-
-def _described(path: Path, ledger: Ledger, words: str, changes: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Facts about a whole ledger. words: the sentence about it, after its name. changes: what a repair did to it."""
-    return {
-        "path": str(path), "charges": len(ledger.charges), "words": f"ledger {path} {words}",
-        "covers": None if ledger.covers is None else asdict(ledger.covers), "facts": changes or {},
-    }  # fmt: skip
+    whole = f"ledger {path} is whole: {len(ledger.charges)} charges"
+    return f"{whole}; no line was edited, moved or removed from the middle; {covers}"
 
 
 def _check_records(path: Path, ledger: Ledger) -> None:
     """Raise LedgerError or ResultsError if a record in the ledger's folder tells of a broadcast that it lacks."""
-    folder, summary = RunFolder(path.parent), dict[str, Any]()
-    with suppress(*_UNREADABLE):
-        summary = dict(json.loads(read_plain(folder.path / "summary.json", MOST_RECORD)))
+    folder = RunFolder(path.parent)
+    summary = read_object(folder.path / "summary.json") or {}
     check_ledger(folder, len(ledger.charges), summary.get("rng", "seeded") == "seeded")
     if ledger.covers is not None and ledger.covers.seed not in (None, summary.get("seed", ledger.covers.seed)):
         raise LedgerError(
@@ -169,40 +158,14 @@ def _broadcasts(folder: Path) -> Iterator[tuple[str, list[int]]]:
         yield "coordinator.jsonl", [event["round"] for event in sent if event["sigma"] is not None]
 
 
-def repaired(path: Path) -> dict[str, Any]:
-    """Put a whole ledger in the place of a damaged one, which is kept beside it under a new name; returns facts.
+def repaired(path: Path) -> str:
+    """Put a whole ledger in the place of a damaged one, which is kept beside it under a new name; returns a sentence.
 
     The charges and their costs are those of `dpfbo.privacy.ledger_repair`. A whole ledger stays as it is. Raises
-    LedgerError if no intact line says what the damaged ones cost, or a run is writing to the ledger.
+    LedgerError if no intact line says what the damaged ones cost, or a run or a server is writing to the ledger.
     """
     if not path.is_file():
         raise LedgerError(f"ledger {path} is not there, or no file")
-    with _kept_from_runs(path):
-        with ledger_file.opened(path) as file:
-            content = file.read()
-        try:
-            whole = ledger_repair.repaired(content)
-        except LineFault as fault:
-            raise LedgerError(f"ledger {path} {fault}") from fault
-        if whole is None:
-            ledger = Ledger(path)
-            return _described(path, ledger, f"is whole, {len(ledger.charges)} charges: nothing to repair")
-        mode, k = path.stat().st_mode & 0o777, 1
-        while (aside := path.with_name(f"{path.stem}.damaged-{k}{path.suffix}")).exists():
-            k += 1
-        replace_file(aside, lambda new: new.write(content), mode=mode)
-        replace_file(path, lambda new: new.write(whole.content), mode=mode)
-    changes = {
-        "raised": whole.raised, "unreadable": whole.unreadable, "missing_rounds": whole.missing,
-        "unbound": whole.unbound, "torn": whole.torn, "original": str(aside),
-    }  # fmt: skip
-    words = f"is repaired, {len(whole.charges)} charges: {'; '.join(_changes(whole))}; the damaged one is {aside.name}"
-    return _described(path, Ledger(path), words, changes)
-
-
-@contextmanager
-def _kept_from_runs(path: Path) -> Iterator[None]:
-    """Keep runs from writing to the ledger within this block. Raises LedgerError if one is writing to it."""
     try:
         lock = locked_file(path, 0)
     except BlockingIOError as error:
@@ -210,28 +173,37 @@ def _kept_from_runs(path: Path) -> Iterator[None]:
     with lock:
         if RunFolder(path.parent).busy():
             raise LedgerError(f"a run is writing to ledger {path}: wait for it")
-        yield
+        with ledger_file.opened(path) as file:
+            content = file.read()
+        try:
+            whole = ledger_repair.repaired(content)
+        except LineFault as fault:
+            raise LedgerError(f"ledger {path} {fault}") from fault
+        if whole is None:
+            return f"ledger {path} is whole, {len(Ledger(path).charges)} charges: nothing to repair"
+        mode, k = path.stat().st_mode & 0o777, 1
+        while (aside := path.with_name(f"{path.stem}.damaged-{k}{path.suffix}")).exists():
+            k += 1
+        replace_file(aside, lambda new: new.write(content), mode=mode)
+        replace_file(path, lambda new: new.write(whole.content), mode=mode)
+    words = f"ledger {path} is repaired, {len(whole.charges)} charges"
+    return f"{words}; {'; '.join(_changes(whole))}; the damaged one is {aside.name}"
 
 
 def _changes(whole: RepairedLedger) -> list[str]:
     """Each kind of change in words."""
+    numbered = {
+        "touched lines, counted as the most expensive one": whole.raised,
+        "unreadable lines, counted as the most expensive one": whole.unreadable,
+        "rounds without a line, counted as the most expensive one": whole.missing,
+    }
     said = []
-    if whole.raised:
-        said.append(f"{_lines(whole.raised)} touched and now counted as the most expensive one")
-    if whole.unreadable:
-        said.append(f"{_lines(whole.unreadable)} unreadable and counted as the most expensive one")
-    if whole.missing:
-        said.append(f"rounds without a line, {_some(whole.missing)}, were counted likewise")
+    for words, numbers in numbered.items():
+        if numbers:
+            more = f", .. ({len(numbers)})" if len(numbers) > 5 else ""
+            said.append(f"{words}: {', '.join(map(str, numbers[:5]))}{more}")
     if whole.unbound:
         said.append("the line that says which run it is of was touched and is left out")
     if whole.torn:
         said.append("an incomplete last line was left out, its broadcast never left")
     return said or ["its line ends were restored"]
-
-
-def _lines(numbers: list[int]) -> str:
-    return f"line{'s' * (len(numbers) > 1)} {_some(numbers)} {'were' if len(numbers) > 1 else 'was'}"
-
-
-def _some(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers[:5])) + (f", .. ({len(numbers)})" if len(numbers) > 5 else "")

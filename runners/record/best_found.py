@@ -10,16 +10,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
-from dpfbo.formats.bounded import plain
-from runners.record.config_text import read_config
+from dpfbo.formats.bounded import plain, read_yaml
 
 SUMMARY_AGENTS = 100  # most agents whose best queries a summary lists
 
 
 def best_found(rounds: Iterable[pa.Table], maximize: bool = True) -> pa.Table:
-    """One row for each agent that has a value.
-
-    A row has the agent's number, the round, the value as the objective returned it, and the parameters.
+    """One row for each agent that has a value: agent, round, the value as the objective returned it, and parameters.
 
     rounds: the rows of rounds.parquet in one table or more, of which one is in memory at a time. Parameters without
     names are x1, x2, ..
@@ -59,7 +56,7 @@ def best_in(folder: Path) -> pa.Table:
     """`best_found` of a finished run in its folder. Raises OSError or ValueError for one without readable files."""
     config = folder / "config.yaml"
     try:
-        maximize = read_config(config)["problem"].get("maximize", True) is not False
+        maximize = read_yaml(config)["problem"].get("maximize", True) is not False
     except (yaml.YAMLError, LookupError, TypeError, AttributeError, RecursionError) as error:
         said = " ".join(str(error).split())
         raise ValueError(f"{config} cannot be read ({said}): delete its folder and run it again") from error

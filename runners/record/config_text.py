@@ -1,11 +1,8 @@
 """The text of config.yaml: what OmegaConf writes and reads, at a tenth of its time."""
 
-from pathlib import Path
 from typing import Any
 
 import yaml
-
-from dpfbo.formats.bounded import MOST_YAML, check_yaml, read_plain
 
 
 def config_text(settings: dict[str, Any]) -> str:
@@ -14,12 +11,6 @@ def config_text(settings: dict[str, Any]) -> str:
     A value that is no plain one, such as a path, is written as its text.
     """
     return str(yaml.dump(settings, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, sort_keys=False))
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """The settings in a config.yaml. Raises OSError, ValueError or YAMLError where it cannot be read."""
-    check_yaml(path)  # the loader would crash on deep nesting
-    return yaml.load(read_plain(path, MOST_YAML), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]

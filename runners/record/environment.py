@@ -4,6 +4,7 @@ import functools
 import platform
 import re
 import subprocess
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,10 @@ PACKAGES = (
 
 
 def environment() -> dict[str, Any]:
-    """This process's environment, as JSON: `python`, `packages` (versions), `system`, `processor`, `threads`.
-
-    compiled: there is compiled code for searches and draws.
-    """
+    """This process's environment, as JSON. compiled: there is compiled code for searches and draws."""
     return {
         "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+        "packages": _versions(),
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
@@ -50,18 +48,18 @@ def commit() -> str | None:
 
 
 @functools.cache
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
 
 
 @functools.cache
 def _processor() -> str:
     """The processor's name, or its architecture if the system reports no name."""
-    try:
-        names = re.findall(r"^model name\s*: *(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        names = []
-    return names[0].strip() if names else platform.processor() or platform.machine()
+    with suppress(OSError):
+        if names := re.findall(r"^model name\s*: *(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return names[0].strip()
+    return platform.processor() or platform.machine()

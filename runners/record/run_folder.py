@@ -10,26 +10,25 @@ checkpoint/     finished rounds, while the run goes on or after it was interrupt
 progress.json   last finished round, likewise
 failures.log    failed evaluations with their tracebacks, if there are any
 preemptions.jsonl  a line for every time that the node or the process of a sweep's trial went away
-rounds.zip, lineage.json, earlier/  see `runners.record.finished`
+rounds.zip, lineage.json, earlier/  see `runners.identity`
 """
 
 import fcntl
 import json
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dpfbo.formats.bounded import MOST_RECORD, read_plain
-from dpfbo.formats.files import is_file_at, locked_file, make_folder, open_file, replace_file
+from dpfbo.formats.files import locked_file, make_folder, open_file, replace_file
 
 PROBLEMS = "dpfbo.problems"  # logger of failed evaluations
 _UNTIL_THE_END = ("progress.json", "failure.json", "summary.before.json")
@@ -48,8 +47,8 @@ class ResultsError(RuntimeError):
 class Progress:
     """The last finished round of a run, of how many, and its mean metric. epsilon: None if there is no finite one.
 
-    facts: entries of the summary that are known before the run ends, and the limits `target_epsilon` and
-    `budget_epsilon`. curve: lists `round`, `mean` and `epsilon` of the rounds that `curve_points` shows.
+    facts: entries of the summary that are known before the run ends, and the limits of epsilon. curve: lists `round`,
+    `mean` and `epsilon` of the rounds that `curve_points` shows.
     """
 
     round: int
@@ -75,7 +74,9 @@ class RunFolder:
         """
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         with self._lock():
-            self._remove_half_written()
+            for path in self.path.glob(".*.????????"):  # `replace` left it behind, as its process was killed
+                if path.name[1:-9] in _UNDER_LOCK:
+                    path.unlink(missing_ok=True)
             try:
                 yield
             finally:
@@ -93,38 +94,30 @@ class RunFolder:
         finally:
             logger.removeHandler(handler)
 
-    def keep_traceback(self, error: BaseException) -> None:
-        """Add an error to failures.log, if it brings the traceback of an objective."""
-        if text := getattr(error, "traceback", ""):
-            self.note_failure(str(error), text)
-
-    def note_failure(self, message: str, traceback: str) -> None:
-        """Add a failure to failures.log, which its owner alone can read: it tells of private points."""
+    def note_failure(self, message: str, error: object) -> None:
+        """Add a failure to failures.log, with the traceback that `error` may have; only the owner can read it."""
+        traceback = getattr(error, "traceback", "").rstrip()
         with open(self.path / "failures.log", "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            file.write(f"{message}\n" + (f"{traceback.rstrip()}\n" if traceback else ""))
+            file.write(f"{message}\n" + f"{traceback}\n" * bool(traceback))
 
-    def _lock(self) -> TextIO:
+    def _lock(self) -> BinaryIO:
         """Create the folder, with its entry in every parent on disk; returns its lock file, locked."""
-        give_up = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
                 make_folder(self.path)
-                lock = open(self.path / ".lock", "a")
-            except OSError as error:
-                raise ResultsError(f"results folder {self.path} cannot be written: {error.strerror}") from error
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                lock.close()
-                if time.monotonic() > give_up:
-                    raise ResultsError(
-                        f"another run is writing to {self.path}: wait for it, or change results_dir"
-                    ) from error
-                time.sleep(0.05)
-                continue
-            if is_file_at(lock, self.path / ".lock"):
+                lock = locked_file(self.path / ".lock", _LOCK_SECONDS)
+                os.fchmod(lock.fileno(), 0o644)  # others may know that a run goes on
                 return lock
-            lock.close()  # its holder removed it between our open and our lock: it locks nothing any more
+            except FileNotFoundError:  # the last holder has removed the folder
+                continue
+            except BlockingIOError as error:
+                raise ResultsError(
+                    f"another run is writing to {self.path}: wait for it, or change results_dir"
+                ) from error
+            except OSError as error:
+                raise ResultsError(
+                    f"results folder {self.path} cannot be written: {error.strerror or error}"
+                ) from error
 
     def hold_ledger(self) -> BinaryIO:
         """Open the ledger, and lock it until it is closed; waits for a server whose driver was killed.
@@ -150,7 +143,7 @@ class RunFolder:
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove the files that a finished run does not keep; a run that is killed as it ends may not come so far."""
+        """Remove the files that a finished run does not keep."""
         for name in _UNTIL_THE_END:
             (self.path / name).unlink(missing_ok=True)
 
@@ -172,8 +165,8 @@ class RunFolder:
     def progress(self) -> Progress | None:
         """The progress of a run that is not finished; None if it never began."""
         try:
-            return Progress(**json.loads(read_plain(self.path / "progress.json", MOST_RECORD)))
-        except (OSError, ValueError, TypeError, RecursionError):
+            return Progress(**(read_object(self.path / "progress.json") or {}))
+        except TypeError:
             return None
 
     def preemptions(self) -> int:
@@ -188,41 +181,32 @@ class RunFolder:
         try:
             with open(self.path / ".lock") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True
+        except OSError as error:
+            return not isinstance(error, FileNotFoundError)
         return False
 
-    def _remove_half_written(self) -> None:
-        """Remove what `replace` leaves behind if its process is killed while it writes one of this folder's files."""
-        for path in self.path.glob(".*.????????"):
-            if path.name[1:-9] in _UNDER_LOCK:
-                path.unlink(missing_ok=True)
-
-    def _has_charges(self) -> bool:
-        from dpfbo.privacy.ledger import Ledger, LedgerError  # imports torch, which watching a sweep does without
-
+    def _is_charged(self) -> bool:
+        """False if the ledger is absent, or holds at most the line that says which run it is of."""
         try:
-            return bool(Ledger(self.ledger_path).charges)
-        except (OSError, LedgerError):
+            content = read_plain(self.ledger_path) if self.ledger_path.exists() else b""
+        except (OSError, ValueError):
             return True
+        only_coverage = b'"setting"' in content and b'"digest"' not in content and content.count(b"\n") <= 1
+        return bool(content) and not only_coverage
 
     def _remove_empty(self, folders: Sequence[Path]) -> None:
         """Remove a ledger without charges that is alone in its folder, then those of `folders` that are empty."""
         names = {path.name for path in self.path.iterdir()}
-        if names <= {"ledger.jsonl", "lineage.json"} and not (names and self._has_charges()):
+        if names <= {"ledger.jsonl", "lineage.json"} and not self._is_charged():
             for name in names:
                 (self.path / name).unlink()
-        for folder in folders:
-            try:
+        with suppress(OSError):
+            for folder in folders:
                 folder.rmdir()
-            except OSError:
-                return
 
 
 def _write_row_groups(tables: Iterable[pa.Table], file: BinaryIO) -> None:
-    """Write tables with the same columns, at least one, as one Parquet file; a single one as `pq.write_table` does."""
+    """Write tables with the same columns, at least one, as one Parquet file."""
     rest = iter(tables)
     first = next(rest)
     with pq.ParquetWriter(file, first.schema) as writer:
@@ -231,7 +215,7 @@ def _write_row_groups(tables: Iterable[pa.Table], file: BinaryIO) -> None:
 
 
 class _FailuresLog(logging.Handler):
-    """Writes records to the failures.log of a run, with the traceback that they have as an attribute."""
+    """Writes records to the failures.log of a run."""
 
     def __init__(self, folder: RunFolder) -> None:
         super().__init__()
@@ -240,46 +224,15 @@ class _FailuresLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._folder.note_failure(self.format(record), getattr(record, "traceback", ""))
+            self._folder.note_failure(self.format(record), record)
         except OSError:
             self.handleError(record)
 
 
-def existing(experiment: Path, setting: str, seed: int, labelled: Sequence[str] | None = None) -> Path | None:
-    """The folder of a setting and a seed, whose setting's name has the hash alone, or a label before it.
-
-    labelled: the folders with a label and this setting's hash, from `labelled_folders`; None to look for them.
-    """
-    exact = experiment / setting / str(seed)
-    if exact.exists():
-        return exact
-    if labelled is None:
-        return next(iter(sorted(experiment.glob(f"*-{setting}/{seed}"))), None)
-    found = (experiment / name / str(seed) for name in sorted(labelled))
-    return next((path for path in found if path.exists()), None)
-
-
-def labelled_folders(experiment: Path) -> dict[str, list[str]]:
-    """By setting, the names of its folders that have a label before the hash."""
-    found: dict[str, list[str]] = {}
-    if experiment.is_dir():
-        for name in os.listdir(experiment):
-            label, _, setting = name.rpartition("-")
-            if label:
-                found.setdefault(setting, []).append(name)
-    return found
-
-
-def trial_folder(
-    experiment: Path, setting: str, seed: int, rounds: int | None, labelled: Sequence[str] | None = None
-) -> RunFolder:
-    """The folder of a trial of a sweep: one of that length that is there, a plain run's included, else a new one."""
-    known = existing(experiment, setting, seed, labelled)
-    if known is not None:
-        try:
-            made = json.loads(read_plain(known / "summary.json", MOST_RECORD))["rounds"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            made = rounds
-        if rounds in (None, made):
-            return RunFolder(known)
-    return RunFolder(experiment / setting / str(seed))
+def read_object(path: Path) -> dict[str, Any] | None:
+    """A JSON object; None if there is none to read (yet)."""
+    try:
+        content = json.loads(read_plain(path, MOST_RECORD))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None

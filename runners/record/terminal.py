@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import joblib
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 
 _OFTEN = 0.5  # fraction of clipped messages that calls for advice
-_LONG = 10.0  # seconds in the objective that call for advice
 _SEEDED = "; simulation: a known seed voids it"
 _SHOWN = 3  # agents whose best queries the table of a run is followed by
 
@@ -53,14 +51,11 @@ class RoundProgress:
     def __call__(self, done: Round) -> None:
         if done.server is not None:
             self._epsilon = done.server.epsilon
-        status = f"{self._metric} {done.agents.mean:.4f}  epsilon {_in_words(self._epsilon)}"
+        epsilon = f"{self._epsilon:.3g}" if math.isfinite(self._epsilon) else "none"
+        status = f"{self._metric} {done.agents.mean:.4f}  epsilon {epsilon}"
         self._bar.update(self._task, completed=done.agents.round, status=status)
         if self._plain and done.agents.round % max(1, self._rounds // 6) == 0:
             self._console.print(f"{self._title}: round {done.agents.round}/{self._rounds}  {status}", highlight=False)
-
-
-def _in_words(epsilon: float) -> str:
-    return f"{epsilon:.3g}" if math.isfinite(epsilon) else "none"
 
 
 def print_summary(summary: dict[str, Any], folder: object) -> None:
@@ -93,22 +88,8 @@ def print_summary(summary: dict[str, Any], folder: object) -> None:
         say(f"best of {best_in_words(one)}")
     if len(best) > _SHOWN:
         say(f"best of the other {len(best) - _SHOWN} agents: python -m runners.best {folder}", soft_wrap=True)
-    if faster := _advice_on_speed(summary):
-        say(faster)
     say("seconds: " + ", ".join(f"{phase} {s:.2f}" for phase, s in summary["seconds"].items()))
     say(f"results: {folder}", soft_wrap=True)
-
-
-def _advice_on_speed(summary: dict[str, Any]) -> str | None:
-    """A sentence where an objective of one process takes most of a long run on a machine with more CPUs."""
-    seconds = summary["seconds"]
-    slow = seconds.get("objective", 0.0)
-    if summary.get("objective_processes") != 1 or slow < _LONG or slow < 0.5 * seconds["total"]:
-        return None
-    if summary["executor"]["name"] != "local" or (cpus := joblib.cpu_count()) == 1:
-        return None
-    share = slow / seconds["total"]
-    return f"the objective took {share:.0%} of the time: problem.n_jobs={cpus} evaluates {cpus} agents at a time"
 
 
 def epsilon_sentence(summary: dict[str, Any]) -> str:
@@ -145,3 +126,9 @@ def _at(summary: dict[str, Any]) -> str:
 def say_error(message: str) -> None:
     """Print one sentence on standard error."""
     print(f"error: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+def end(message: str, code: int) -> NoReturn:
+    """Print one sentence on standard error and exit."""
+    say_error(message)
+    sys.exit(code)

@@ -22,7 +22,9 @@ from runners.compose.composition import Composition
 from runners.compose.conf_folder import CONF
 from runners.compose.configuration import Composer, composing
 from runners.compose.settings import outside_setting
+from runners.identity.setting import names_of
 from runners.private_apis import parse_overrides
+from runners.sweep.slurm import SlurmLauncher
 from runners.sweep.trials import Trial
 
 MAX_SEEDS = 100_000
@@ -50,7 +52,6 @@ class PlannedSetting:
     cfg: DictConfig
     rounds: int
     metric: str
-    accountant: str
     delta: float
     relation: str
     epsilon: dict[str, float | None]
@@ -86,12 +87,12 @@ class SweepOptions:
     def __post_init__(self) -> None:
         if self.max_concurrent is not None:
             checks.integer("sweep.max_concurrent", self.max_concurrent, minimum=1)
-        checks.non_negative("sweep.cpus_per_trial", self.cpus_per_trial)
-        checks.non_negative("sweep.gpus_per_trial", self.gpus_per_trial)
-        for name, count in (("cpus", self.cpus_per_trial), ("gpus", self.gpus_per_trial)):
-            if count > 1 and not float(count).is_integer():
-                raise ValueError(f"sweep.{name}_per_trial above 1 must be a whole number, got {count!r}")
         checks.integer("sweep.max_retries", self.max_retries, minimum=0)
+        for name in ("sweep.cpus_per_trial", "sweep.gpus_per_trial"):
+            count = getattr(self, name.removeprefix("sweep."))
+            checks.non_negative(name, count)
+            if count > 1 and not float(count).is_integer():
+                raise ValueError(f"{name} above 1 must be a whole number, got {count!r}")
         checks.one_of("sweep.retry_failed", self.retry_failed, (True, False))
         checks.one_of("sweep.alone", self.alone, (True, False))
         if not isinstance(self.address, str | None):
@@ -102,13 +103,14 @@ class SweepOptions:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """All trials of a sweep. folder: results of its experiment."""
+    """All trials of a sweep. folder: results of its experiment. slurm: None to run it here."""
 
     experiment: str
     folder: Path
     settings: tuple[PlannedSetting, ...]
     seeds: tuple[int, ...]
     options: SweepOptions
+    slurm: SlurmLauncher | None
 
     @property
     def trials(self) -> list[tuple[PlannedSetting, Trial]]:
@@ -132,8 +134,10 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
         )
     with composing():
         given = _parsed(rest)
-        base = hydra.compose("config", [v for key, vs in given.items() if _is_sweep_key(key) for v in vs])
+        base = _base(given)
         options = _options(base)
+        node = OmegaConf.to_container(base.launcher, resolve=True)
+        slurm = SlurmLauncher.of(node, options.cpus_per_trial, options.gpus_per_trial)
         scaled_seeds, entries = _scaled(base)
         parsed_seeds = parse_seeds(seeds[-1] if seeds else scaled_seeds)
         found: dict[str, tuple[list[tuple[str, ...]], PlannedSetting]] = {}
@@ -143,9 +147,9 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
             cfg = composer.compose(overrides)
             _adapt(cfg, options, parsed_seeds[0])
             composition = Composition.of(cfg)
-            name = composition.names.setting
+            name = names_of(composition.given).setting
             if name not in found:
-                found[name] = [], _checked(composition)
+                found[name] = [], _checked(composition, name)
             found[name][0].append(overrides)
     labels = _labels([group for group, _ in found.values()], [s.cfg.algorithm.name for _, s in found.values()])
     settings = tuple(
@@ -153,25 +157,22 @@ def plan(arguments: Sequence[str], say: Callable[[str], None] = lambda message: 
         for label, (group, setting) in zip(labels, found.values(), strict=True)
     )
     folder = settings[0].folder
-    return SweepPlan(folder.name, folder, settings, parsed_seeds, options)
+    return SweepPlan(folder.name, folder, settings, parsed_seeds, options, slurm)
 
 
-def experiment_folder(arguments: Sequence[str]) -> Path:
-    """The folder of the experiment that a command line names; its settings are not composed."""
-    rest = [a for a in arguments if _name(a) not in ("seeds", "seed")]
+def base_of(arguments: Sequence[str]) -> DictConfig:
+    """The configuration of the sweep as a whole; its settings are not composed."""
     with composing():
-        given = _parsed(rest)
-        base = hydra.compose("config", [v for key, vs in given.items() if _is_sweep_key(key) for v in vs])
-        return Path(str(base.results_dir)).absolute() / str(base.experiment_name)
+        return _base(_parsed([a for a in arguments if _name(a) not in ("seeds", "seed")]))
 
 
-def launcher(arguments: Sequence[str]) -> dict[str, Any]:
-    """The group `launcher` of a command line, or of the (first) experiment that it names."""
-    with composing():
-        ours = [a for a in arguments if _name(a).partition(".")[0] == "launcher"]
-        named = [a.partition(",")[0] for a in arguments if _name(a) == "experiment"]
-        chosen = [v for vs in _parsed([*named, *ours]).values() for v in vs]
-        return OmegaConf.to_container(hydra.compose("config", chosen).launcher, resolve=True)  # type: ignore[return-value]
+def _base(given: dict[str, list[str]]) -> DictConfig:
+    return hydra.compose("config", [v for key, values in given.items() if _is_sweep_key(key) for v in values])
+
+
+def folder_of(cfg: DictConfig) -> Path:
+    """The folder of the experiment of a configuration."""
+    return Path(str(cfg.results_dir)).absolute() / str(cfg.experiment_name)
 
 
 def parse_seeds(given: object) -> tuple[int, ...]:
@@ -204,13 +205,12 @@ def _adapt(cfg: DictConfig, options: SweepOptions, seed: int) -> None:
         cfg.problem.n_jobs = max(1, int(options.cpus_per_trial))
 
 
-def _checked(composition: Composition) -> PlannedSetting:
+def _checked(composition: Composition, name: str) -> PlannedSetting:
     """The setting without its label, checked by building all parts of a run with one seed."""
     experiment = composition.experiment
     return PlannedSetting(
-        "", (), composition.names.setting, composition.given, experiment.rounds, experiment.problem.metric,
-        experiment.settings.privacy.accountant, experiment.plan.delta, experiment.plan.relation,
-        experiment.plan.totals(), experiment.plan.approximations,
+        "", (), name, composition.given, experiment.rounds, experiment.problem.metric,
+        experiment.plan.delta, experiment.plan.relation, experiment.plan.totals(), experiment.plan.approximations,
     )  # fmt: skip
 
 

@@ -1,22 +1,19 @@
 """The table of a sweep on the terminal: a row for each setting, with the progress and results of its seeds."""
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.progress_bar import ProgressBar
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from dpfbo.formats.words import METHODS, delta_in_words, neighbours
+from dpfbo.formats.words import METHODS, delta_in_words, epsilon_in_words, neighbours
 from runners.sweep.trials import PHASES, Phase, Trial, TrialState
 
 MOST_ROWS, MOST_FAILURES = 60, 20  # settings, and failed trials, in a table that is printed once
-_MANY = 200  # trials of which each gets a line as it ends; of more only some do
-_LINE_SECONDS = 5.0  # between two such lines
 
 _UNDER_WAY: tuple[Phase, ...] = ("running", "interrupted")
 _ENDED: tuple[Phase, ...] = ("done", "failed")
@@ -31,14 +28,6 @@ class Row:
 
     def of(self, phase: Phase) -> list[TrialState]:
         return [state for state in self.states if state.phase == phase]
-
-    @property
-    def label(self) -> str:
-        return self.trials[0].label
-
-    @property
-    def metric(self) -> str | None:
-        return self.trials[0].metric
 
     def mean(self) -> str:
         """Final mean over the finished seeds ± its standard error; in brackets, so far, while none is finished."""
@@ -85,31 +74,28 @@ def rows(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) 
     return [Row(tuple(group), tuple(states[trial.key] for trial in group)) for group in by_setting.values()]
 
 
-def table(rows: Sequence[Row], height: int | None = None) -> Table:
-    """A row for each setting. height: the largest number of rows, running ones first; None for all."""
-    metrics = {row.metric for row in rows if row.metric}
-    metric = metrics.pop() if len(metrics) == 1 else "metric"
+def table(rows: Sequence[Row]) -> Table:
+    """A row for each of the first settings."""
+    metrics = {row.trials[0].metric for row in rows if row.trials[0].metric}
     phases = {state.phase for row in rows for state in row.states}
+    spread = next((s.quantiles for row in rows for s in row.states if s.quantiles), None)
+    columns = {
+        "done": lambda row: f"{len(row.of('done'))}/{len(row.states)}",
+        "at round": Row.at_round if phases.intersection(_UNDER_WAY) else None,
+        "failed": (lambda row: str(len(row.of("failed")) or "")) if "failed" in phases else None,
+        f"{metrics.pop() if len(metrics) == 1 else 'metric'}\n± SE": Row.mean,
+        f"of the agents\n{', '.join(spread or ())} %": Row.spread if spread else None,
+        "epsilon": Row.epsilon,
+    }
+    shown = {name: cell for name, cell in columns.items() if cell is not None}
     result = Table()
     result.add_column("setting", overflow="fold", min_width=12)
-    result.add_column("done", justify="right")
-    if phases.intersection(_UNDER_WAY):
-        result.add_column("at round", justify="right")
-    if "failed" in phases:
-        result.add_column("failed", justify="right", style="red")
-    result.add_column(f"{metric}\n± SE", justify="right")
-    spread = next((s.quantiles for row in rows for s in row.states if s.quantiles), None)
-    if spread is not None:
-        result.add_column(f"of the agents\n{', '.join(spread)} %", justify="right")
-    result.add_column("epsilon", justify="right")
-    shown = list(rows) if height is None else _most_active(rows, height)
-    for row in shown:
-        cells = [row.label, f"{len(row.of('done'))}/{len(row.states)}"]
-        cells += [row.at_round()] if phases.intersection(_UNDER_WAY) else []
-        cells += [str(len(row.of("failed")) or "")] if "failed" in phases else []
-        result.add_row(*cells, row.mean(), *([] if spread is None else [row.spread()]), row.epsilon())
-    if len(shown) < len(rows):
-        result.caption = f"and {len(rows) - len(shown)} more settings; --json has all"
+    for name in shown:
+        result.add_column(name, justify="right", style="red" if name == "failed" else None)
+    for row in rows[:MOST_ROWS]:
+        result.add_row(row.trials[0].label, *(cell(row) for cell in shown.values()))
+    if len(rows) > MOST_ROWS:
+        result.caption = f"and {len(rows) - MOST_ROWS} more settings; --json has all"
     return result
 
 
@@ -149,82 +135,42 @@ def failures(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialStat
     return result if failed else None
 
 
-def epsilon_in_words(epsilon: float | None) -> str:
-    """Epsilon to three digits, `none` where there is no finite one."""
-    return "none" if epsilon is None or math.isinf(epsilon) else f"{epsilon:.3g}"
+def report(trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState]) -> Group:
+    """The table with its footnote, and the failed trials."""
+    shown, failed = rows(trials, states), failures(trials, states)
+    return Group(table(shown), Text(footnote(shown)), *([] if failed is None else [failed]))
 
 
 class ProgressTable:
     """The states of a sweep's trials while it runs: a live table, or a line for each trial that ends."""
 
     def __init__(self, trials: Sequence[Trial], states: Mapping[tuple[str, int], TrialState], console: Console) -> None:
-        self.trials, self.states = list(trials), dict(states)
-        self._console = console
-        self._begin, self._done_at_begin = time.monotonic(), self._rounds_done()
-        self._seen, self._line_at = 0, -_LINE_SECONDS
-        self._ended = sum(state.phase in _ENDED for state in self.states.values())
-        self._total = sum(_rounds(trial) for trial in trials)
-
-    @property
-    def rows(self) -> list[Row]:
-        return rows(self.trials, self.states)
+        self.trials, self.states, self._console = list(trials), dict(states), console
+        self._ended = sum(state.phase in _ENDED for state in states.values())
+        columns = (BarColumn(60), TimeElapsedColumn(), TextColumn("elapsed, left"), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, speed_estimate_period=3600.0)
+        self._task = self._bar.add_task("", total=sum(trial.rounds or 1 for trial in trials))
+        self._bar.reset(self._task, completed=self._rounds_done())
 
     def update(self, trial: Trial, state: TrialState) -> None:
         """Note a trial's state; without a live table, print a line if it has ended."""
         self._ended += (state.phase in _ENDED) - (self.states[trial.key].phase in _ENDED)
         self.states[trial.key] = state
-        if state.phase not in _ENDED:
-            return
-        self._seen += 1
-        if not self._console.is_terminal and self._gets_a_line():
+        if state.phase in _ENDED and not self._console.is_terminal:
             reached = f"{trial.metric} {state.mean or 0:.4f}, epsilon {epsilon_in_words(state.epsilon)}"
             what = reached if state.phase == "done" else f"failed: {state.error}"
-            self._console.print(
-                Text(f"{self._ended}/{len(self.trials)} {trial.label}, seed {trial.seed}: {what}"), soft_wrap=True
-            )
-
-    def _gets_a_line(self) -> bool:
-        """True for every trial of few; for one of many if the last line is some seconds old, or it is the last."""
-        due = time.monotonic() >= self._line_at + _LINE_SECONDS
-        if len(self.trials) > _MANY and not due and self._ended < len(self.trials):
-            return False
-        self._line_at = time.monotonic()
-        return True
+            line = f"{self._ended}/{len(self.trials)} {trial.label}, seed {trial.seed}: {what}"
+            self._console.print(Text(line), soft_wrap=True)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        rows = self.rows
-        yield table(rows, max(1, console.height - 10))
-        done = self._rounds_done()
-        yield Text(footnote(rows), style="dim")
-        yield Text(f"{counts(rows)}; {self._time_left(done)}")
-        yield ProgressBar(total=max(self._total, 1), completed=done, width=min(60, console.width - 4))
+        shown = rows(self.trials, self.states)
+        self._bar.update(self._task, completed=self._rounds_done())
+        yield Text(counts(shown))
+        yield self._bar.get_renderable()
+        yield table(sorted(shown, key=lambda row: not row.of("running")))  # a terminal may be too low for all
+        yield Text(footnote(shown), style="dim")
 
     def _rounds_done(self) -> int:
         """Rounds of all trials that need not run any more."""
-        return sum(
-            _rounds(trial) if state.phase in _ENDED else (state.round or 0)
-            for trial, state in ((trial, self.states[trial.key]) for trial in self.trials)
-        )
-
-    def _time_left(self, done: int) -> str:
-        elapsed = time.monotonic() - self._begin
-        if done <= self._done_at_begin or not self._seen:
-            return f"{_clock(elapsed)} elapsed"
-        left = elapsed * (self._total - done) / (done - self._done_at_begin)
-        return f"{_clock(elapsed)} elapsed, about {_clock(left)} left"
-
-
-def _rounds(trial: Trial) -> int:
-    return trial.rounds or 1
-
-
-def _clock(seconds: float) -> str:
-    minutes, s = divmod(int(seconds), 60)
-    hours, m = divmod(minutes, 60)
-    return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
-
-
-def _most_active(rows: Sequence[Row], height: int) -> list[Row]:
-    """At most `height` rows in their order; those with running trials are kept first, then unfinished ones."""
-    order = sorted(range(len(rows)), key=lambda i: (not rows[i].of("running"), not rows[i].of("waiting"), i))
-    return [rows[i] for i in sorted(order[:height])]
+        states = ((trial, self.states[trial.key]) for trial in self.trials)
+        return sum((trial.rounds or 1) if state.phase in _ENDED else (state.round or 0) for trial, state in states)

@@ -1,34 +1,30 @@
 """Several experiments in one sweep: a trial that they share runs once and is copied into the other folders.
 
-Figures share settings, and one setting with one seed is the same run in every experiment. `plan_all` refuses real noise
-(privacy.rng=os), whose releases happened once. W&B gets a copied run from its files, in the group of its experiment
-(`runners.wandb`). The process that ran a trial copies it (`copy_and_log`); what is missing at the end of the sweep
-is copied then (`copy_finished`).
+Figures share settings, and one setting with one seed is the same run in every experiment. Real noise (privacy.rng=os)
+is refused, because its releases happened once. W&B gets a copied run from its files, in the group of its experiment.
 """
 
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from dpfbo.formats.bounded import read_yaml
 from runners.compose.conf_folder import CONF
-from runners.record.config_text import config_text, read_config
+from runners.record.config_text import config_text
 from runners.record.run_folder import ResultsError, RunFolder
-from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, experiment_folder, plan
+from runners.sweep.plan import PlannedSetting, SweepError, SweepPlan, plan
 from runners.sweep.trials import FAILURE, Phase, Trial, TrialState, state, write_plan
-from runners.wandb.backfill import log_copies
-from runners.wandb.finished_runs import DAMAGED
 
 States = dict[tuple[str, int], TrialState]
 
 COPIED = ("ledger.jsonl", "rounds.parquet", "server.parquet")
 
 
-def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> list[SweepPlan]:
-    """`plan` for each of the experiments that the command line names, as in experiment=fig2a,fig2b.
+def command_lines(arguments: Sequence[str]) -> list[list[str]]:
+    """The command line of each experiment that one names, as in experiment=fig2a,fig2b; itself for a single one.
 
     An experiment with `sweep.experiments` stands for those. Raises SweepError where several do not go together.
     """
@@ -36,28 +32,21 @@ def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda messa
     asked = [name.strip() for name in given.get("experiment", "").split(",")]
     names = [part for name in asked for part in _parts(name)]
     if names == asked and len(names) < 2:
-        return [plan(arguments, say)]
+        return [list(arguments)]
     if not all(names) or len(set(names)) < len(names):
         raise SweepError(f"experiments must be different names between commas, got {given['experiment']!r}")
     if "experiment_name" in given:
         raise SweepError("experiment_name cannot be given to several experiments, each has its own")
     rest = [a for a in arguments if a.lstrip("+").partition("=")[0] != "experiment"]
-    sweeps = []
-    for name in names:
-        say(f"composing {name}")
-        sweeps.append(plan([f"experiment={name}", *rest]))
-    _check_shareable(sweeps)
+    return [[f"experiment={name}", *rest] for name in names]
+
+
+def plan_all(arguments: Sequence[str], say: Callable[[str], None] = lambda message: None) -> list[SweepPlan]:
+    """`plan` for each experiment of a command line. Raises SweepError where several do not go together."""
+    sweeps = [plan(line, say) for line in command_lines(arguments)]
+    if len(sweeps) > 1:
+        _check_shareable(sweeps)
     return sweeps
-
-
-def experiment_folders(arguments: Sequence[str]) -> list[Path]:
-    """The folders of the experiments that a command line names."""
-    given = {a.lstrip("+").partition("=")[0]: a.partition("=")[2] for a in arguments}
-    names = [part for name in given.get("experiment", "").split(",") for part in _parts(name.strip())]
-    if names == [""]:
-        return [experiment_folder(arguments)]
-    rest = [a for a in arguments if a.lstrip("+").partition("=")[0] != "experiment"]
-    return [experiment_folder([f"experiment={name}", *rest]) for name in names]
 
 
 def _parts(name: str) -> list[str]:
@@ -120,32 +109,6 @@ def copy_finished(sweeps: Sequence[SweepPlan], found: Sequence[States], known: S
     return after
 
 
-def other_folders(sweeps: Sequence[SweepPlan], found: Sequence[States]) -> dict[tuple[str, int], list[Path]]:
-    """The folders, by trial, in which the experiments that do not have it yet want it."""
-    wanted: dict[tuple[str, int], list[Path]] = {}
-    for sweep, states in zip(sweeps, found, strict=True):
-        for _, trial in sweep.trials:
-            if states[trial.key].phase != "done":
-                wanted.setdefault(trial.key, []).append(trial.folder(sweep.folder).path)
-    return wanted
-
-
-def copy_and_log(source: Path, targets: Sequence[Path], mode: str) -> None:
-    """Copy the finished run in the folder `source` to others, and log the copies to W&B.
-
-    Nothing is raised or said of a copy that fails: `copy_finished` tries again. mode: `tracker.wandb.mode`.
-    """
-    copied = []
-    for path in targets:
-        with suppress(ResultsError, OSError, ValueError, KeyError):
-            target = RunFolder(path)
-            if path != source and state(target).phase != "done":
-                copy(source, target)
-                copied.append(path)
-    with suppress(*DAMAGED):
-        log_copies(source, copied, mode)
-
-
 def _copied(trial: Trial, sweep: SweepPlan, sweeps: Sequence[SweepPlan], known: TrialState) -> TrialState:
     """The state of a trial in the folder of `sweep`; it is copied there if only another experiment has it."""
     target = trial.folder(sweep.folder)
@@ -169,22 +132,17 @@ def copy(source: Path, target: RunFolder) -> None:
 
     It replaces an unfinished run there, and its summary is written last.
     """
-    name = target.path.parent.parent.name
-    config = read_config(source / "config.yaml")
+    config = read_yaml(source / "config.yaml")
     summary = json.loads((source / "summary.json").read_bytes())
     if summary.get("rng") != "seeded":
         raise ResultsError(f"{source} is a real run, and its releases happened once")
     files = {file: (source / file).read_bytes() for file in COPIED}
-    config["experiment_name"] = summary["experiment"] = name
+    config["experiment_name"] = summary["experiment"] = target.path.parent.parent.name
     files["config.yaml"] = config_text(config).encode()
     files["summary.json"] = json.dumps(summary, indent=2, allow_nan=False).encode() + b"\n"
     with target.opened():
         shutil.rmtree(target.checkpoint_path, ignore_errors=True)
         for file in ("progress.json", "theory.json", FAILURE):
             (target.path / file).unlink(missing_ok=True)
-        for file, content in files.items():
-            _write(target, file, content)
-
-
-def _write(folder: RunFolder, name: str, content: bytes) -> None:
-    folder.replace(name, lambda file: file.write(content), durable=name == "summary.json")
+        for name, content in files.items():
+            target.replace(name, lambda file, c=content: file.write(c), durable=name == "summary.json")  # type: ignore[misc]

@@ -15,13 +15,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from dpfbo import checks
-from dpfbo.formats.files import replace_file
+from dpfbo.formats.files import replace_text
 
 RECORD = "slurm.json"
 _NAME = "dpfbo-"  # the beginning of the names of our jobs
@@ -31,7 +31,7 @@ _QUEUED = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "REQUEUED", "REQUEU
 _SECONDS = 60.0  # limit of one call of a Slurm command
 
 
-class SlurmError(RuntimeError):
+class SlurmError(ConnectionError):
     """Slurm cannot do what was asked; one sentence."""
 
 
@@ -54,40 +54,42 @@ class SlurmLauncher:
     max_requeues: int
 
     def __post_init__(self) -> None:
-        checks.integer("launcher.nodes", self.nodes, minimum=1)
-        checks.integer("launcher.cpus_per_task", self.cpus_per_task, minimum=1)
-        checks.integer("launcher.gpus_per_node", self.gpus_per_node, minimum=0)
-        checks.integer("launcher.notice", self.notice, minimum=1)
+        for name, minimum in {
+            "nodes": 1,
+            "cpus_per_task": 1,
+            "gpus_per_node": 0,
+            "notice": 1,
+            "max_requeues": 0,
+        }.items():
+            checks.integer(f"launcher.{name}", getattr(self, name), minimum)
         checks.non_negative("launcher.wait_for_nodes", self.wait_for_nodes)
-        checks.integer("launcher.max_requeues", self.max_requeues, minimum=0)
-        if self.time is not None and (limit := _seconds(str(self.time))) is not None and limit <= self.notice:
-            raise ValueError(
-                f"launcher.time must be longer than launcher.notice={self.notice} s, at which the sweep stops, got "
-                f"{self.time!r}"
-            )
         if not isinstance(self.options, Mapping):
             raise ValueError(f"launcher.options must be options of sbatch, got {self.options!r}")
-        if not isinstance(self.setup, Sequence) or isinstance(self.setup, str):
+        if not isinstance(self.setup, list):
             raise ValueError(f"launcher.setup must be a list of shell lines, got {self.setup!r}")
-        for key, value in self._all_options().items():
+        if taken := [key for key in self.options if str(key).replace("_", "-") in _OURS]:
+            raise ValueError(f"launcher.options must leave {taken[0]} to the sweep, which sets it itself")
+        for key, value in self._sbatch_options().items():
             if not _OPTION.fullmatch(key):
                 raise ValueError(f"launcher.options must be named as sbatch names them, got {key!r}")
             if not isinstance(value, str | int | float) or not str(value).isprintable() or '"' in str(value):
                 raise ValueError(f"launcher.{key} must be one line without quotes, got {value!r}")
-        if taken := [key for key in self.options if str(key).replace("_", "-") in _OURS]:
-            raise ValueError(f"launcher.options must leave {taken[0]} to the sweep, which sets it itself")
 
     @classmethod
-    def of(cls, node: Mapping[str, Any]) -> "SlurmLauncher":
-        """The launcher of a configuration. Raises ValueError for a value that sbatch would not understand."""
-        return cls(**{f.name: node[f.name] for f in fields(cls)})
+    def of(cls, node: Any, cpus_per_trial: float, gpus_per_trial: float) -> "SlurmLauncher | None":
+        """The launcher of a configuration; None for launcher=local.
 
-    def check_trials(self, cpus: float, gpus: float) -> None:
-        """Raise ValueError if a trial with so many CPUs and GPUs fits on no node of the job."""
-        for kind, asked, there in (("cpus", cpus, self.cpus_per_task), ("gpus", gpus, self.gpus_per_node)):
-            if asked > there:
-                name = "cpus_per_task" if kind == "cpus" else "gpus_per_node"
-                raise ValueError(f"launcher.{name} must be at least sweep.{kind}_per_trial={asked:g}, got {there}")
+        Raises ValueError for a value that sbatch would not understand, or if a trial fits on no node of the job.
+        """
+        if node["name"] != "slurm":
+            return None
+        made = cls(**{f.name: node[f.name] for f in fields(cls)})
+        for name, key, asked in (
+            ("cpus_per_task", "cpus_per_trial", cpus_per_trial), ("gpus_per_node", "gpus_per_trial", gpus_per_trial),
+        ):  # fmt: skip
+            if asked > getattr(made, name):
+                raise ValueError(f"launcher.{name} must be at least sweep.{key}={asked:g}, got {getattr(made, name)}")
+        return made
 
     def script(self, name: str, log: Path, arguments: Sequence[str], cwd: Path, python: str = sys.executable) -> str:
         """The batch script of a sweep.
@@ -104,32 +106,30 @@ class SlurmLauncher:
         output = str(log.parent).replace("%", "%%") + f"/{log.name}"  # only the name has Slurm's own %j
         options = {
             "job-name": f"{_NAME}{name}", "output": output, "open-mode": "append", "requeue": True,
-            "ntasks-per-node": 1, "signal": f"TERM@{self.notice}", **self._all_options(),
+            "ntasks-per-node": 1, "signal": f"TERM@{self.notice}", **self._sbatch_options(),
         }  # fmt: skip
-        shown = (key if value is True else f"{key}={_quoted(value)}" for key, value in options.items())
         task = [
             python, "-m", "runners.sweep.slurm_job", "--folder", str(log.parent), "--cpus", str(self.cpus_per_task),
             "--gpus", str(self.gpus_per_node), "--wait-for-nodes", f"{self.wait_for_nodes:g}",
             "--max-requeues", str(self.max_requeues), "--", *arguments,
         ]  # fmt: skip
-        lines = [
-            "#!/bin/bash", *(f"#SBATCH --{option}" for option in shown),
+        lines = ["#!/bin/bash"]
+        for key, value in options.items():
+            quoted = f'"{value}"' if " " in str(value) else value  # a line of #SBATCH ends at a space outside of quotes
+            lines.append(f"#SBATCH --{key}" if value is True else f"#SBATCH --{key}={quoted}")
+        lines += [
             "# written by runners.sweep; one task a node, the first of which runs the sweep on a Ray cluster of all",
             f"cd {shlex.quote(str(cwd))} || exit 1", *self.setup, 'export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"',
             f"exec srun --ntasks-per-node=1 --kill-on-bad-exit=0 {shlex.join(task)}",
         ]  # fmt: skip
         return "\n".join(lines) + "\n"
 
-    def _all_options(self) -> dict[str, Any]:
-        own = {
-            "nodes": self.nodes, "cpus-per-task": self.cpus_per_task, "mem": self.mem, "time": self.time,
-            "partition": self.partition, "account": self.account, "qos": self.qos,
-        }  # fmt: skip
-        own = {key: value for key, value in own.items() if value is not None}
-        if self.gpus_per_node:
-            own["gpus-per-node"] = self.gpus_per_node
-        added = {str(key).replace("_", "-"): value for key, value in self.options.items() if value is not False}
-        return {**own, **added}
+    def _sbatch_options(self) -> dict[str, Any]:
+        names = ("nodes", "cpus_per_task", "mem", "time", "partition", "account", "qos")
+        own = {name: value for name in names if (value := getattr(self, name)) is not None}
+        own |= {"gpus_per_node": self.gpus_per_node} if self.gpus_per_node else {}
+        own |= {str(key): value for key, value in self.options.items() if value is not False}
+        return {name.replace("_", "-"): value for name, value in own.items()}
 
 
 @dataclass(frozen=True)
@@ -142,54 +142,26 @@ class SlurmJob:
     command: list[str]
 
     def state(self) -> str | None:
-        """Slurm's word for the state, such as RUNNING; None if the job is over, or another one has its number by now.
+        """The job's state and place, such as `RUNNING, 2 nodes n[1-2], for 3:21`; None if it is not in the queue.
 
-        Raises SlurmError if Slurm does not say.
+        Raises SlurmError if Slurm does not answer.
         """
         try:
-            answer = _called("squeue", "--noheader", "--jobs", self.job, "--states=all", "--format=%T %j").split()
+            answer = _called("squeue", "--noheader", "--jobs", self.job, "--format=%T|%D|%R|%M|%j")
         except SlurmError as error:
-            if "Invalid job id" in str(error):  # over for some minutes
+            if "Invalid job id" in str(error):  # it is over for longer than Slurm remembers
                 return None
             raise
-        ours = len(answer) == 2 and answer[1].startswith(_NAME)
-        return answer[0] if ours and answer[0] in _QUEUED else None
-
-    def details(self) -> dict[str, str]:
-        """Number of nodes, their names (or the reason for waiting), elapsed time and requeues of a job in the queue."""
-        found: dict[str, str] = {}
-        try:
-            line = _called("squeue", "--noheader", "--jobs", self.job, "--format=%D|%R|%M").strip()
-            found = dict(zip(("nodes", "where", "elapsed"), line.splitlines()[0].split("|"), strict=False))
-            shown = _called("scontrol", "show", "job", self.job)
-            found["requeues"] = m[1] if (m := re.search(r"Restarts=(\d+)", shown)) else "0"
-        except (SlurmError, IndexError):
-            pass
-        return found
+        if not answer.strip():
+            return None
+        state, nodes, where, elapsed, name = answer.splitlines()[0].split("|", 4)
+        if state not in _QUEUED or not name.startswith(_NAME):  # another job may have the number by now
+            return None
+        return f"{state}, {nodes} node{'s' * (nodes != '1')} {where}, for {elapsed}"
 
     def cancel(self) -> None:
         """Cancel the job. Raises SlurmError if Slurm refuses."""
         _called("scancel", self.job)
-
-
-def _quoted(value: object) -> str:
-    """A value for a line of #SBATCH, which ends at a space outside of quotes."""
-    return f'"{value}"' if " " in str(value) else str(value)
-
-
-def _seconds(limit: str) -> float | None:
-    """The seconds of a time limit: minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS; None for anything else."""
-    days, dash, rest = limit.rpartition("-")
-    try:
-        parts = [int(part) for part in rest.split(":")]
-        if dash:
-            hours, minutes, seconds = [*parts, 0, 0][:3]
-            return int(days) * 86400 + hours * 3600 + minutes * 60 + seconds
-    except ValueError:
-        return None
-    if len(parts) == 1:
-        return parts[0] * 60.0
-    return sum(part * unit for part, unit in zip(reversed(parts), (1, 60, 3600), strict=False))
 
 
 def submit(script: str, folders: Sequence[Path], command: Sequence[str], log: Path) -> SlurmJob:
@@ -212,13 +184,12 @@ def submit(script: str, folders: Sequence[Path], command: Sequence[str], log: Pa
         for path in made:
             path.rmdir()
         raise
-    replace_file(log.parent / f"{number}.sh", lambda file: file.write(script.encode()))
+    replace_text(log.parent / f"{number}.sh", script)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     job = SlurmJob(number, str(log).replace("%j", number), now, list(command))
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
-        content = json.dumps(job.__dict__, indent=1) + "\n"
-        replace_file(folder / RECORD, lambda file, text=content: file.write(text.encode()))  # type: ignore[misc]
+        replace_text(folder / RECORD, json.dumps(asdict(job), indent=1) + "\n")
     return job
 
 
@@ -231,18 +202,13 @@ def read(folder: Path) -> SlurmJob | None:
 
 
 def in_words(folder: Path) -> str:
-    """`Slurm job 12: RUNNING on 2 nodes (n[1-2]) for 3:21, log /…`; nothing without a job in the queue."""
+    """`Slurm job 12: RUNNING, 2 nodes n[1-2], for 3:21; log /…`; nothing without a job in the queue."""
     job = read(folder)
     try:
         state = None if job is None else job.state()
     except SlurmError:  # status is also for machines without Slurm
         return ""
-    if job is None or state is None:
-        return ""
-    d = job.details()
-    where = f", {d['nodes']} node{'s' * (d['nodes'] != '1')} {d['where']}, for {d['elapsed']}" if "where" in d else ""
-    again = f", requeues: {d['requeues']}" if d.get("requeues", "0") != "0" else ""
-    return f"Slurm job {job.job}: {state}{where}{again}; log {job.log}"
+    return "" if job is None or state is None else f"Slurm job {job.job}: {state}; log {job.log}"
 
 
 def _called(*command: str, given: str | None = None) -> str:

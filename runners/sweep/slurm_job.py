@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dpfbo.formats.files import replace_file
+from dpfbo.formats.files import replace_text
 
 _POLL_SECONDS = 0.5
 _AGAIN_SECONDS = 3.0  # pause before a node joins again
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _wait_for_nodes(args.inside, args.wait_for_nodes)
         from runners.sweep import command  # here, because the other tasks need none of it
 
-        return command.main([*args.arguments, f"sweep.address='{os.environ['RAY_ADDRESS']}'"])
+        return command.main([*args.arguments, "launcher=local", f"sweep.address='{os.environ['RAY_ADDRESS']}'"])
     job = f"{os.environ['SLURM_JOB_ID']}-{os.environ.get('SLURM_RESTART_COUNT', '0')}"
     meeting = args.folder / f"{job}.address"
     if os.environ.get("SLURM_PROCID", "0") != "0":
@@ -82,28 +82,33 @@ def _lead(meeting: Path, args: argparse.Namespace, signals: Sequence[int]) -> in
     from ray.util import get_node_ip_address  # here, because signals are heard by now
 
     host, port = get_node_ip_address(), _free_port()
-    folder = tempfile.mkdtemp(prefix="dp-", dir="/tmp")  # a short path, because Ray's sockets are below it
+    folder = Path(tempfile.mkdtemp(prefix="dp-", dir="/tmp"))  # a short path, because Ray's sockets are below it
     head = Head(f"{host}:{port}", secrets.token_hex(32), f"{folder}/r")  # Ray opens its own folder for everybody
-    options = ["--head", f"--node-ip-address={host}", f"--port={port}", f"--temp-dir={head.folder}"]
-    nodes = os.environ.get("SLURM_NNODES", "1")
-    inside = [sys.executable, "-m", "runners.sweep.slurm_job", "--inside", nodes]
+    place = [f"--node-ip-address={host}", f"--port={port}", f"--temp-dir={head.folder}", "--include-dashboard=false"]
+    own = [f"--folder={args.folder}", f"--cpus={args.cpus}", f"--gpus={args.gpus}"]
+    own += [f"--wait-for-nodes={args.wait_for_nodes}", f"--inside={os.environ.get('SLURM_NNODES', '1')}"]
     os.environ |= head.environment
-    with _removed(Path(folder)), _ray_node(args, *options, "--include-dashboard=false"):
-        replace_file(meeting, lambda file: file.write(json.dumps(asdict(head)).encode()), mode=0o600)
-        sweep = subprocess.Popen([*inside, *_own_options(args), "--", *args.arguments])
-        while sweep.poll() is None and not signals:
-            time.sleep(_POLL_SECONDS)
-        try:
-            code = sweep.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            sweep.kill()
-            code = sweep.wait()
-    return code if code >= 0 else 128 - code
+    try:
+        with _ray_node(args, "--head", *place):
+            replace_text(meeting, json.dumps(asdict(head)), mode=0o600)
+            sweep = subprocess.Popen([sys.executable, "-m", "runners.sweep.slurm_job", *own, "--", *args.arguments])
+            while sweep.poll() is None and not signals:
+                time.sleep(_POLL_SECONDS)
+            _end(sweep, terminate=False)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return sweep.returncode if sweep.returncode >= 0 else 128 - sweep.returncode
 
 
-def _own_options(args: argparse.Namespace) -> list[str]:
-    options = {"folder": args.folder, "cpus": args.cpus, "gpus": args.gpus, "wait-for-nodes": args.wait_for_nodes}
-    return [f"--{name}={value}" for name, value in options.items()]
+def _end(process: subprocess.Popen[bytes], terminate: bool = True) -> None:
+    """Wait for the end of a process for some seconds, then kill it."""
+    if terminate:
+        process.terminate()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _join(meeting: Path, args: argparse.Namespace) -> int:
@@ -116,9 +121,14 @@ def _join(meeting: Path, args: argparse.Namespace) -> int:
         time.sleep(_POLL_SECONDS)
     head = Head(**json.loads(meeting.read_bytes()))
     os.environ |= head.environment
-    _own_folder(Path(head.folder).parent)
-    with _removed(Path(head.folder).parent):
+    folder = Path(head.folder).parent
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid() or folder.is_symlink():
+        raise PermissionError(f"{folder} belongs to another user")
+    try:
         return _be_a_node(meeting, head, args)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _be_a_node(meeting: Path, head: Head, args: argparse.Namespace) -> int:
@@ -137,22 +147,6 @@ def _be_a_node(meeting: Path, head: Head, args: argparse.Namespace) -> int:
     return 0
 
 
-def _own_folder(folder: Path) -> None:
-    """Make the folder of the head on this node, too, for this user alone. Raises PermissionError if somebody has it."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.lstat().st_uid != os.getuid() or folder.is_symlink():
-        raise PermissionError(f"{folder} belongs to another user")
-
-
-@contextmanager
-def _removed(folder: Path) -> Iterator[None]:
-    """Remove a folder after the block."""
-    try:
-        yield
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 @contextmanager
 def _ray_node(args: argparse.Namespace, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """Ray on this node, until the end of the block. Ports are those that are free: a node may hold several jobs."""
@@ -164,22 +158,17 @@ def _ray_node(args: argparse.Namespace, *options: str) -> Iterator[subprocess.Po
     try:
         yield node
     finally:
-        node.terminate()
-        try:
-            node.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            node.kill()
+        _end(node)
 
 
 def _wait_for_nodes(count: int, seconds: float) -> None:
     """Wait until Ray has as many nodes; after so many seconds go on with those that are there."""
     import ray
 
-    give_up, there, connected = time.monotonic() + max(seconds, _HEAD_SECONDS), 0, False
-    while not connected:
+    give_up, there = time.monotonic() + max(seconds, _HEAD_SECONDS), 0
+    while not ray.is_initialized():
         try:
             ray.init(os.environ["RAY_ADDRESS"], log_to_driver=False, logging_level=logging.ERROR)
-            connected = True
         except (ConnectionError, RuntimeError, ValueError, OSError):  # it is not up yet
             if time.monotonic() > give_up:
                 raise

@@ -13,12 +13,13 @@ import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from dpfbo.formats.bounded import MOST_RECORD, read_plain
-from dpfbo.formats.files import replace_file
-from runners.record.run_folder import ResultsError, RunFolder, labelled_folders, trial_folder
+from dpfbo.formats.files import replace_text
+from runners.identity.places import labelled_folders, trial_folder
+from runners.record.run_folder import ResultsError, RunFolder, read_object
 
 Phase = Literal["done", "running", "interrupted", "failed", "waiting"]
 PHASES: tuple[Phase, ...] = ("done", "running", "interrupted", "failed", "waiting")
@@ -49,7 +50,7 @@ class Trial:
         return self.setting, self.seed
 
     def folder(self, experiment: Path, labelled: Sequence[str] | None = None) -> RunFolder:
-        """The run folder of the trial in the folder of its experiment. labelled: see `run_folder.existing`."""
+        """The run folder of the trial in the folder of its experiment. labelled: see `find_run`."""
         if (experiment / self.setting).exists():
             return RunFolder(experiment / self.setting / str(self.seed))
         return trial_folder(experiment, self.setting, self.seed, self.rounds, labelled)
@@ -90,10 +91,10 @@ def states_of(experiment: Path, trials: Iterable[Trial]) -> dict[tuple[str, int]
 
 def state(folder: RunFolder) -> TrialState:
     """The state of the trial whose records are in `folder`."""
-    summary = _read_object(folder.path / "summary.json")
+    summary = read_object(folder.path / "summary.json")
     if summary is not None and (done := finished(summary)) is not None:
         return done
-    progress, failure = folder.progress(), _read_object(folder.path / FAILURE)
+    progress, failure = folder.progress(), read_object(folder.path / FAILURE)
     reached: dict[str, Any] = {"preemptions": folder.preemptions()}
     if progress is not None:
         reached |= {"round": progress.round, "mean": progress.mean, "epsilon": _or_inf(progress.epsilon)}
@@ -132,7 +133,7 @@ def record_failure(folder: RunFolder, error: str, traceback: str) -> None:
     now = datetime.now(UTC).isoformat(timespec="seconds")
     record = {"error": error, "traceback": traceback, "time": now, "host": socket.gethostname()}
     folder.path.mkdir(parents=True, exist_ok=True)
-    replace_file(folder.path / FAILURE, lambda f: f.write(_encoded(record)), mode=0o600)  # it may quote private points
+    replace_text(folder.path / FAILURE, json.dumps(record, indent=1) + "\n", mode=0o600)  # it may quote private points
 
 
 def record_preemption(folder: RunFolder, reason: str) -> None:
@@ -159,7 +160,7 @@ def write_plan(experiment: Path, trials: Iterable[Trial]) -> None:
     content = {"experiment": experiment.name, "trials": [asdict(trial) for trial in merged.values()]}
     try:
         experiment.mkdir(parents=True, exist_ok=True)
-        replace_file(experiment / PLAN, lambda f: f.write(_encoded(content)))
+        replace_text(experiment / PLAN, json.dumps(content, indent=1) + "\n")
     except OSError as error:
         raise ResultsError(f"results folder {experiment} cannot be written: {error.strerror}") from error
 
@@ -179,7 +180,7 @@ def names_no_folders(experiment: Path) -> bool:
 
 
 def _planned(experiment: Path) -> list[Trial]:
-    content = _read_object(experiment / PLAN) or {}
+    content = read_object(experiment / PLAN) or {}
     try:
         return [Trial(**{**entry, "overrides": tuple(entry["overrides"])}) for entry in content.get("trials", [])]
     except (TypeError, KeyError):
@@ -201,28 +202,24 @@ def known_trials(experiment: Path) -> list[Trial]:
     labelled = labelled_folders(experiment)
     known = {t.folder(experiment, labelled.get(t.setting, ())).path for t in planned}
     others = (folder for folder in sorted(experiment.glob("*/*")) if folder not in known)
-    return [*planned, *(_found(folder) for folder in others if _holds_a_run(folder))]
+    return [*planned, *(_found(folder) for folder in others if holds_a_run(folder))]
 
 
 def seeds_in_words(seeds: Sequence[int]) -> str:
     """Seeds in short: `0..4, 7`."""
-    runs: list[list[int]] = []
-    for seed in sorted(seeds):
-        if runs and seed == runs[-1][-1] + 1:
-            runs[-1].append(seed)
-        else:
-            runs.append([seed])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs)
+    runs = groupby(enumerate(sorted(seeds)), key=lambda pair: pair[1] - pair[0])  # equal within consecutive seeds
+    ends = [(run[0][1], run[-1][1]) for run in (list(group) for _, group in runs)]
+    return ", ".join(str(first) if first == last else f"{first}..{last}" for first, last in ends)
 
 
-def _holds_a_run(folder: Path) -> bool:
+def holds_a_run(folder: Path) -> bool:
     names = ("summary.json", "progress.json", "ledger.jsonl", "checkpoint", FAILURE, ".lock")
     return folder.name.isdecimal() and any((folder / name).exists() for name in names)
 
 
 def _found(folder: Path) -> Trial:
     """The trial of a run that no sweep planned, from its files."""
-    setting, summary = folder.parent.name, _read_object(folder / "summary.json") or {}
+    setting, summary = folder.parent.name, read_object(folder / "summary.json") or {}
     progress = RunFolder(folder).progress()
     rounds = summary.get("rounds", progress.rounds if progress is not None else None)
     label, _, name = setting.rpartition("-")  # of a run by itself; a trial's folder has the hash alone
@@ -231,18 +228,5 @@ def _found(folder: Path) -> Trial:
     return Trial(f"{label} {name[:6]}".strip(), (), setting, int(folder.name), rounds, summary.get("metric"))
 
 
-def _read_object(path: Path) -> dict[str, Any] | None:
-    """A JSON object; None if there is none to read (yet)."""
-    try:
-        content = json.loads(read_plain(path, MOST_RECORD))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
-
-
 def _or_inf(epsilon: float | None) -> float:
     return math.inf if epsilon is None else epsilon
-
-
-def _encoded(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, indent=1, allow_nan=False).encode() + b"\n"

@@ -1,16 +1,28 @@
 """The terms of Theorem 1 and the condition of Proposition 1 for one finished run: the contents of theory.json."""
 
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from dpfbo.federated import theory
-from dpfbo.federated.population.follow import FOLLOW_PROBABILITY
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.population.agents import FOLLOW_PROBABILITY
+from dpfbo.formats.bounded import plain
+from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.space.domain import Grid
+from dpfbo.space.mixed import MixedBox
+from runners.compose.composition import experiment_of, federated
 from runners.compose.federated import FederatedExperiment
-from runners.theory.run import RebuiltRun, checked, clipped_sets
+from runners.compose.typed import typed
+from runners.replay import recorded
 
 _CANDIDATES = 1024  # points of a box at which gamma_t and eps are computed
 _MOST_CANDIDATES = 4096  # points of a grid; a larger grid is thinned evenly
@@ -27,8 +39,107 @@ COLUMNS = {
 }
 
 
+class NoTerms(RuntimeError):
+    """The bound is not about this run; the reason."""
+
+
+@dataclass(frozen=True)
+class RebuiltRun:
+    """A finished private run, rebuilt, with its records. u, x: N x (n_init + T) x D; y: N x (n_init + T).
+
+    u: the queries in the unit cube. server: the columns of server.parquet by name, one value for each broadcast.
+    """
+
+    experiment: FederatedExperiment
+    mechanism: SubsampledGaussian
+    summary: dict[str, Any]
+    u: Tensor
+    x: Tensor
+    y: Tensor
+    server: dict[str, list[Any]]
+
+    @property
+    def message_norm(self) -> float:
+        """`S / sqrt(P)`."""
+        return self.mechanism.message_norm(self.experiment.agents.regions.P)
+
+    @property
+    def checkable(self) -> bool:
+        """True if the subsets S_t can be drawn again, to compare the replay with the record."""
+        settings = self.experiment.settings
+        return settings.privacy.seeded and settings.dropout.deadline is None
+
+    def history(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The new queries (unit cube, N x k x D) and observations (N x k) before each broadcast."""
+        first = self.experiment.agents.n_init
+        for t in range(len(self.server["round"])):
+            rows = slice(0, first) if t == 0 else slice(first + t - 1, first + t)
+            yield self.u[:, rows], self.y[:, rows]
+
+
+def read(folder: Path, data_dir: Path | None = None, allow: Sequence[str] = ()) -> RebuiltRun:
+    """The finished private run in `folder`.
+
+    data_dir: folder of the problem's data, None for that of the run. allow: packages and modules whose classes and
+    functions its config.yaml may name (`compose.instantiate`). Raises NoTerms for a run that the bound is not about.
+    """
+    cfg, summary = recorded(folder, allow, "--allow {}")
+    if not summary["private"]:
+        raise NoTerms("it shares nothing, or not privately: nothing is clipped")
+    if summary["rng"] == "os":
+        raise NoTerms("its releases are real, and who was clipped is not among them")
+    if not summary["n_charges"]:
+        raise NoTerms("it released nothing")
+    if data_dir is not None and "data_dir" in cfg.problem:
+        cfg.problem.data_dir = str(data_dir)
+    settings: Any = OmegaConf.to_container(cfg, resolve=True)
+    e = federated(experiment_of(typed(settings)))
+    domain = e.problem.domain
+    if not isinstance(e.mechanism, SubsampledGaussian):
+        raise ValueError("it is not private")
+    if isinstance(domain, MixedBox):
+        raise ValueError("the theorem is about a box or a grid, and this problem has a space of parameters")
+    queries = pq.read_table(plain(folder / "rounds.parquet"), columns=["x", "y"])
+    if len(queries) != e.problem.n_agents * (e.agents.n_init + e.rounds):
+        raise ValueError(f"rounds.parquet has {len(queries)} rows, not those of config.yaml")
+    x, y = (_by_agent(queries[name], e) for name in ("x", "y"))
+    if x.shape[2] != domain.dimension:
+        raise ValueError(f"rounds.parquet has queries of {x.shape[2]} numbers, not those of config.yaml")
+    low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (domain.lower, domain.upper))
+    server = pq.read_table(plain(folder / "server.parquet")).to_pydict()
+    return RebuiltRun(e, e.mechanism, summary, (x - low) / (high - low), x, y[..., 0], server)
+
+
+def _by_agent(column: pa.ChunkedArray, e: FederatedExperiment) -> Tensor:
+    """A column of rounds.parquet (the first round's n_init rows of every agent, then a row of each): N x .. x D."""
+    N, n_init = e.problem.n_agents, e.agents.n_init
+    numbers = column.combine_chunks()
+    plain = numbers.flatten() if pa.types.is_list(numbers.type) else numbers
+    values = torch.tensor(plain.to_numpy()).view(N * (n_init + e.rounds), -1)
+    first, later = values[: N * n_init].view(N, n_init, -1), values[N * n_init :].view(e.rounds, N, -1)
+    return torch.cat([first, later.transpose(0, 1)], 1)
+
+
+def clipped_sets(run: RebuiltRun) -> Tensor:
+    """C_t of every broadcast (broadcasts x N), from the messages computed again.
+
+    Raises ValueError if S_t can be drawn again and the number of its clipped messages is not the recorded one.
+    """
+    e = run.experiment
+    messages = theory.replayed_messages(e.agents, e.problem.n_agents, run.history())
+    in_C = torch.stack([theory.clipped(m, run.message_norm) for m in messages])
+    for t, mask in enumerate(in_C if run.checkable else ()):
+        chosen = run.mechanism.choose(len(mask), SeededEntropy(e.study.streams), t)
+        found = int((mask & chosen & ~e.study.dropout.lost(len(mask), t)).sum())
+        then = round((run.server["clip_fraction"][t] or 0.0) * run.server["n_chosen"][t])
+        if found != then:
+            said = f"round {t} clips {found} of the chosen messages now and clipped {then} then"
+            raise ValueError(f"{said} (another version, or other data?)")
+    return in_C
+
+
 def terms(run: RebuiltRun, norm_bound: float) -> dict[str, Any]:
-    """The contents of theory.json. norm_bound: B."""
+    """The contents of theory.json. norm_bound: B. Raises ValueError if the records are not those of its settings."""
     e, in_C = run.experiment, clipped_sets(run)
     a, T, N, P = e.agents, e.rounds, e.problem.n_agents, e.agents.regions.P
     sent, M = len(in_C), a.features.frequencies.shape[1]
@@ -40,7 +151,7 @@ def terms(run: RebuiltRun, norm_bound: float) -> dict[str, Any]:
     Delta = theory.agent_errors(gamma, norm_bound, eps, M, d).sum(1)
     follow = torch.tensor([FOLLOW_PROBABILITY[a.follow](t) for t in range(1, T + 1)], dtype=torch.float64)
     follow[sent:] = 0  # later rounds have no broadcast
-    weights = torch.stack([e.weighting(t, a.regions.assign(torch.arange(N)), P) for t in range(T)])  # T x P x N
+    weights = torch.stack([e.study.weights(t, a.regions.assign(torch.arange(N)), P) for t in range(T)])  # T x P x N
     sigma = torch.zeros(T, dtype=torch.float64)
     sigma[:sent] = torch.tensor(run.server["sigma"], dtype=torch.float64)
     in_C = torch.cat([in_C, torch.zeros(T - sent, N, dtype=torch.bool)])
@@ -51,9 +162,12 @@ def terms(run: RebuiltRun, norm_bound: float) -> dict[str, Any]:
         "psi": theory.psi(follow, weights, run.mechanism.sampling_probability, Delta, sigma, M),
         "clipped": in_C.sum(1),
         "vartheta": theory.vartheta(follow, weights, in_C),
-        "regret": _regret(run),
     }
-    known = {name: values.tolist() for name, values in columns.items() if values is not None}
+    if (reference := e.problem.reference) is not None:
+        x, y = run.x[:, a.n_init :], run.y[:, a.n_init :]
+        value = e.problem.true_value(torch.arange(N), x, y)
+        columns["regret"] = (reference[:, None] - value).cumsum(1).mean(0)
+    known = {name: values.tolist() for name, values in columns.items()}
     return {
         "columns": {name: COLUMNS[name] for name in known},
         "rounds": [{"round": t + 1, **{name: values[t] for name, values in known.items()}} for t in range(T)],
@@ -61,7 +175,7 @@ def terms(run: RebuiltRun, norm_bound: float) -> dict[str, Any]:
         "inputs": {
             "B": norm_bound, "p_1": 1 - float(follow[0]), "lambda": a.message_noise, "eps": eps, "d": float(d.mean()),
             "d_is": "exact on the candidates" if d_exact else "the range of all observations, an estimate",
-            "replay_checked": checked(e),
+            "replay_checked": run.checkable,
         },
         "note": note(e, norm_bound),
     }  # fmt: skip
@@ -72,15 +186,15 @@ def proposition_1(run: RebuiltRun) -> dict[str, Any]:
     s, q, T = run.summary, run.mechanism.sampling_probability, run.summary["n_charges"]
     z = min(run.mechanism.multiplier(t) for t in range(run.experiment.rounds))
     numbers: dict[str, Any] = {"z": z, "q": q, "T": T, "delta": s["delta"], "q2_T": q**2 * T}
-    finite = {name: epsilon for name, epsilon in s["epsilon"].items() if epsilon}
-    for name, epsilon in finite.items():
-        numbers |= {
-            f"epsilon_{name}": epsilon,
-            f"c1_{name}": theory.smallest_c1(epsilon, q, T),
-            f"c2_{name}": theory.largest_c2(z, epsilon, q, T, s["delta"]),
-        }
+    for name, epsilon in s["epsilon"].items():
+        if epsilon:
+            numbers |= {
+                f"epsilon_{name}": epsilon,
+                f"c1_{name}": theory.smallest_c1(epsilon, q, T),
+                f"c2_{name}": theory.largest_c2(z, epsilon, q, T, s["delta"]),
+            }
     by = s["accountant"]
-    if by not in finite:
+    if f"c1_{by}" not in numbers:
         return {**numbers, "words": f"no finite epsilon by {by}: there is nothing to compare"}
     words = (
         f"with the epsilon of {by}, z >= c2 q sqrt(T log(1/delta)) / epsilon holds for c2 up to "
@@ -93,19 +207,20 @@ def proposition_1(run: RebuiltRun) -> dict[str, Any]:
 def note(e: FederatedExperiment, norm_bound: float) -> str:
     """Sentences on the meaning of the numbers, and on the settings that Theorem 1 does not cover."""
     a, s = e.settings.algorithm, e.settings
-    outside = [
-        *(["p_1 = 0 makes (B + 1/p_1) gamma_T sqrt(T) infinite"] if FOLLOW_PROBABILITY[a.follow](1) == 1 else []),
-        *([f"message {a.message}"] if a.message != "sample" else []),
-        *(["centred observations"] if a.message_center else []),
-        *(["normalised messages"] if a.message_normalize else []),
-        *([f"momentum {a.momentum:g}"] if a.momentum else []),
-        *(["dropout"] if s.dropout.probability else []),
-        *(["subsets of fixed size"] if s.privacy.mechanism.sampling != "poisson" else []),
-    ]
+    not_covered = {
+        "p_1 = 0 makes (B + 1/p_1) gamma_T sqrt(T) infinite": FOLLOW_PROBABILITY[a.follow](1) == 1,
+        f"message {a.message}": a.message != "sample",
+        "centred observations": a.message_center,
+        "normalised messages": a.message_normalize,
+        f"momentum {a.momentum:g}": a.momentum,
+        "dropout": s.dropout.probability,
+        "subsets of fixed size": s.privacy.mechanism.sampling != "poisson",
+    }
     words = (
         "Terms of upper bounds up to constants and logarithms, not predictions: every constant hidden in O~ is 1, "
         f"B = {norm_bound:g} is assumed (dpfbo/federated/theory.py has the formulas and how far they were checked)"
     )
+    outside = [name for name, applies in not_covered.items() if applies]
     return f"{words}; outside Theorem 1: {', '.join(outside)}" if outside else words
 
 
@@ -134,13 +249,3 @@ def _disagreement(run: RebuiltRun, u: Tensor) -> tuple[Tensor, bool]:
         return (run.y.max() - run.y.min()).expand(problem.n_agents), False
     parts = torch.arange(problem.n_agents).split(_AGENTS)
     return torch.cat([(values(ids) - first).abs().amax(1) for ids in parts]), True
-
-
-def _regret(run: RebuiltRun) -> Tensor | None:
-    """Cumulative regret after rounds 1..T, mean over the agents; None where no optimum is known."""
-    problem, n_init = run.experiment.problem, run.experiment.agents.n_init
-    if problem.reference is None:
-        return None
-    x, y = run.x[:, n_init:], run.y[:, n_init:]
-    value = problem.true_value(torch.arange(problem.n_agents), x, y)
-    return (problem.reference[:, None] - value).cumsum(1).mean(0)

@@ -1,12 +1,9 @@
 """The W&B runs of a run folder: their ids, and where their files are.
 
 All online attempts of a run have one id until it is finished, so that the server has one curve. An offline attempt has
-an id of its own, and replaces earlier ones that were not uploaded: W&B's service may still hold the id of a process
-that was killed.
-
-`<results>/<experiment>/wandb` holds the W&B folders of all runs of an experiment, so that `wandb sync` and `wandb leet`
-see the whole sweep. Their ids begin with a digest of the run folder's name, so that each run finds its own among them.
-wandb.json in the run folder says which id the run has, and whether it was logged to the end.
+an id of its own, and replaces earlier ones that were not uploaded: W&B's service may still hold the id of a killed
+process. All runs of an experiment share the folder `<results>/<experiment>/wandb`, where a run's ids begin with a
+digest of its folder's name. wandb.json in the run folder has its id, and whether it was logged to the end.
 """
 
 import hashlib
@@ -17,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from dpfbo.formats.bounded import MOST_RECORD, read_plain
 from dpfbo.formats.files import replace_file
+from runners.record.run_folder import read_object
 
 NOTE = "wandb.json"
 _DIGITS = 10  # hexadecimal digits of an id that say which run folder it belongs to
@@ -34,17 +31,16 @@ class WandbNote:
     finished: bool = False
     rounds: int | None = None
 
+    def write(self, run_dir: Path) -> None:
+        replace_file(run_dir / NOTE, lambda f: f.write(json.dumps(asdict(self)).encode() + b"\n"), durable=False)
+
 
 def read_note(run_dir: Path) -> WandbNote | None:
     """The note of a run folder; None if there is none to read."""
     try:
-        return WandbNote(**json.loads(read_plain(run_dir / NOTE, MOST_RECORD)))
-    except (OSError, ValueError, TypeError):
+        return WandbNote(**(read_object(run_dir / NOTE) or {}))
+    except TypeError:
         return None
-
-
-def write_note(run_dir: Path, note: WandbNote) -> None:
-    replace_file(run_dir / NOTE, lambda f: f.write(json.dumps(asdict(note)).encode() + b"\n"), durable=False)
 
 
 def id_of_attempt(run_dir: Path, mode: str) -> str:

@@ -5,7 +5,6 @@ import inspect
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import yaml
@@ -50,52 +49,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def sync(args: argparse.Namespace) -> int:
-    """Upload the offline W&B runs of experiments, with W&B's own `wandb sync`.
-
-    Finished, failed and crashed runs are uploaded whole. Runs that go on are followed until they end. Ctrl-C stops
-    this; the next upload starts again, and sends the rows that are there once more, at the same steps.
-    """
+    """Upload the offline W&B runs of experiments. Those that go on are followed to their end, or until Ctrl-C."""
     return upload(args.folders, follow=not args.finished)
 
 
 def backfill(args: argparse.Namespace) -> int:
-    """Log finished runs to W&B from their files: runs that were made without it, or that it lost.
-
-    Each gets what it would have had live, without the seconds of each round. Runs that were logged already are skipped.
-    The summary of the experiment (settings, picture, claims) is logged if it changed. Real releases (privacy.rng=os)
-    show what is released, as live, unless the run had tracker.wandb.show=all.
-    """
+    """Log finished runs to W&B from their files, and the summary of the experiment if it changed."""
     import wandb  # noqa: F401  # before all else, or there would be a warning for each run
 
     found = [folder for folder in args.folders if finished_runs(folder)]
     if not found or (args.experiments and found != args.folders):
         missing = next((f" of {folder.name!r}" for folder in args.folders if folder not in found), "")
         raise FileNotFoundError(f"no finished run{missing if args.experiments else ''} in {args.results_dir}")
-    results = {}
+    code = 0
     for folder in found:
         result = log_experiment(folder, args.mode, args.again, console=Console(stderr=True))
-        results[folder.name] = asdict(result)
-        if not args.json:
-            print(f"{folder.name}: {_in_words(result)}")
-    if args.json:
-        print(json.dumps(results, indent=1))
-    return int(any(result["failed"] or result["skipped"] for result in results.values()))
+        print(f"{folder.name}: {_in_words(result)}")
+        code |= bool(result.failed or result.skipped)
+    return code
 
 
 def _in_words(result: LoggedExperiment) -> str:
     """`3 runs logged, 22 logged before, summary logged`."""
+    others = {"logged before": result.before, "in use or damaged": result.skipped, "not taken by W&B": result.failed}
     parts = [f"{result.logged} run{'s' * (result.logged != 1)} logged"]
-    parts += [f"{result.before} logged before"] if result.before else []
-    parts += [f"{result.skipped} in use or damaged"] if result.skipped else []
-    parts += [f"{result.failed} not taken by W&B"] if result.failed else []
+    parts += [f"{count} {words}" for words, count in others.items() if count]
     return ", ".join([*parts, "summary logged" if result.summary else "summary as before"])
 
 
 def workspace(args: argparse.Namespace) -> int:
-    """The dashboard of an experiment: sections, panels, runs grouped by label with their standard error.
-
-    It is built here, without a server; --save stores it in the project.
-    """
+    """The dashboard of an experiment, built without a server; --save stores it in the project."""
     logging.getLogger("wandb").setLevel(logging.CRITICAL)
     default = yaml.safe_load((CONF / "tracker" / "default.yaml").read_text())["wandb"]
     project = args.project or default["project"]
@@ -123,21 +106,20 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     def command(do: Callable[[argparse.Namespace], int], help: str) -> Parser:
         made = commands.add_parser(do.__name__, help=help, description=inspect.getdoc(do), formatter_class=raw)
         made.set_defaults(do=do)
+        if do is not workspace:
+            made.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
         return made
 
-    upload = command(sync, "offline runs to the server, also those that go on")
-    upload.add_argument("--finished", action="store_true", help="leave out the runs that go on")
-    log = command(backfill, "finished runs, from their files")
-    log.add_argument("--online", dest="mode", action="store_const", const="online", default="offline", help="upload")
-    log.add_argument("--again", action="store_true", help="also runs that were logged already, as new runs")
-    log.add_argument("--json", action="store_true", help="the counts, for a program")
-    for each in (upload, log):
-        each.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
+    add = command(sync, "offline runs to the server, also those that go on").add_argument
+    add("--finished", action="store_true", help="leave out the runs that go on")
+    add = command(backfill, "finished runs, from their files").add_argument
+    add("--online", dest="mode", action="store_const", const="online", default="offline", help="upload")
+    add("--again", action="store_true", help="also runs that were logged already, as new runs")
     view = command(workspace, "the dashboard of an experiment")
-    view.add_argument("experiment", metavar="EXPERIMENT", help="the experiment_name of the runs, their group in W&B")
-    view.add_argument("--project", metavar="NAME", help="default: that of conf/tracker/default.yaml")
-    view.add_argument("--entity", metavar="NAME", help="user or team; default: that of the key")
-    form = view.add_mutually_exclusive_group()
+    add, form = view.add_argument, view.add_mutually_exclusive_group()
+    add("experiment", metavar="EXPERIMENT", help="the experiment_name of the runs, their group in W&B")
+    add("--project", metavar="NAME", help="default: that of conf/tracker/default.yaml")
+    add("--entity", metavar="NAME", help="user or team; default: that of the key")
     form.add_argument("--json", action="store_true", help="print the specification that --save would send")
     form.add_argument("--save", action="store_true", help="store it in the W&B project")
     args = parser.parse_args(argv)

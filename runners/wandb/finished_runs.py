@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import yaml
 
-from dpfbo.formats.bounded import MOST_RECORD, plain, read_plain
+from dpfbo.formats.bounded import MOST_RECORD, plain, read_plain, read_yaml
 from dpfbo.formats.record_tables import SERVER_SCHEMA, released
-from dpfbo.formats.round_metrics import QUANTILES, Metrics, regret_metrics, server_metrics
 from dpfbo.formats.words import delta_in_words
-from runners.record.config_text import read_config
 from runners.wandb import layout
 from runners.wandb.attempts import read_note
+from runners.wandb.layout import Metrics
 
 # errors of reading files that are not those of a finished run
 DAMAGED = (
@@ -37,7 +36,7 @@ class RunOnDisk:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        return read_config(self.folder / "config.yaml")
+        return read_yaml(self.folder / "config.yaml")
 
     @property
     def is_real(self) -> bool:
@@ -60,31 +59,26 @@ class RunOnDisk:
         rounds = pq.read_table(plain(self.folder / "rounds.parquet"), columns=["round", "agent", "regret"])
         number, agent, regret = (np.asarray(column) for column in rounds.columns)
         columns = released(SERVER_SCHEMA).names if self.is_real else None
-        rows = pq.read_table(plain(self.folder / "server.parquet"), columns=columns).to_pylist()
-        server = {row["round"]: row for row in rows}
+        table = pq.read_table(plain(self.folder / "server.parquet"), columns=columns)
+        server = {row["round"]: row for row in table.to_pylist()}
+        levels = list(layout.QUANTILES.values())
         for round, mean in enumerate(self.summary["curve"]["mean"]):
             at = number == round
             last = regret[at].reshape(len(np.unique(agent[at])), -1)[:, -1]  # of each agent's queries in the round
             known = last[~np.isnan(last)]
-            quantiles = [float(np.quantile(known, level)) for level in QUANTILES.values()] if len(known) else []
-            yield regret_metrics(mean, quantiles) | server_metrics(server.get(round, {}))
-
-    def epsilons(self) -> list[float]:
-        """After each broadcast and up to the last round, by the run's accountant; inf if there is no finite one."""
-        found = pq.read_table(plain(self.folder / "server.parquet"), columns=["epsilon"])["epsilon"].to_pylist()
-        spent = [np.inf if epsilon is None else float(epsilon) for epsilon in found]
-        return spent + spent[-1:] * (self.summary["rounds"] - len(spent))
+            quantiles = np.quantile(known, levels).tolist() if len(known) else []
+            yield layout.regret_metrics(mean, quantiles) | layout.server_metrics(server.get(round, {}))
 
 
 class SettingResult:
     """The finished runs of one setting, one for each seed.
 
-    shown: metrics that are not released may be shown of all of them. mean: T + 1 values, over the seeds; NaN where a
-    value lacks. error: of the mean, its standard error; NaN for one seed.
+    summary: of the first seed, for what all seeds share. shown: metrics that are not released may be shown of all of
+    them. mean: T + 1 values, over the seeds; NaN where a value lacks. error: its standard error; NaN for one seed.
     """
 
     def __init__(self, runs: Sequence[RunOnDisk]) -> None:
-        self.runs, self.summary = runs, runs[0].summary  # that of the first seed, for what all seeds share
+        self.runs, self.summary = runs, runs[0].summary
         self.label = layout.unique_label(self.summary["label"], self.summary["setting"])
         self.shown = all(run.shown for run in runs)
         curves = zip(*(run.summary["curve"]["mean"] for run in runs), strict=False)

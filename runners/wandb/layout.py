@@ -1,19 +1,24 @@
-"""The layout of a run on the W&B dashboard: metric names, and which metrics an outsider may see."""
+"""The names of all metrics on the W&B dashboard, and which of them an outsider may see."""
 
 import math
 import numbers
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from dpfbo.formats.record_tables import SERVER_SCHEMA
-from dpfbo.formats.round_metrics import REGRET
 
 # A workspace sorts charts by name: each prefix ("server/") is a section, metrics without a prefix are in the section
 # "Charts", charts of tables without one in "Custom Charts". Only regret against epsilon, round by round and at the
-# end, has no prefix, so that both sections come first, in either order of capitals ("figures" is the next), and the
-# hidden `round`, which some versions show, comes after "regret_...". Epsilon also has its own chart.
+# end, has no prefix, so that both sections come first.
 TRADE_OFF, END_POINT = "regret_vs_epsilon", "final_regret_vs_epsilon"
-EPSILON, FIGURE, BEST = "privacy/epsilon", "figures/regret", "best_configurations"
+REGRET = "regret/mean"  # over the agents
+QUANTILES = {"regret/q10": 0.1, "regret/median": 0.5, "regret/q90": 0.9}  # over the agents, the level by name
+SERVER, SECONDS = "server/", "seconds/"  # and a column of server.parquet, or a phase of a round
+SERVER_METRICS = [SERVER + name for name in SERVER_SCHEMA.names if name not in ("round", "epsilon")]
+PHASES = [SECONDS + phase for phase in ("objective", "message", "server", "acquisition", "own_draw")]  # with a panel
+EPSILON, BEST = "privacy/epsilon", "best_configurations"
+FINAL_REGRET, FINAL_EPSILON = "final_regret", "final_epsilon"  # the table of runs sorts by names without a slash only
+SETTINGS, CLAIMS, FRONTIER = "settings", "claims", "figures/frontier"  # of the summary of an experiment
 
 # (metric, horizontal axis, value in the table of runs). No metric may match two lines: W&B takes one definition only.
 # The regret belongs to the best query so far, so its last value is also its best one.
@@ -21,8 +26,8 @@ METRICS = (
     (EPSILON, "round", "last"),
     (TRADE_OFF, EPSILON, "last"),
     ("regret/*", "round", "last"),
-    ("server/*", "round", "mean"),
-    ("seconds/*", "round", "none"),  # the summary brings their sums over the rounds
+    (f"{SERVER}*", "round", "mean"),
+    (f"{SECONDS}*", "round", "none"),  # the summary brings their sums over the rounds
 )
 
 PATHS = ("results_dir", "data_dir", "file")  # settings that name folders and files of a machine
@@ -38,15 +43,27 @@ RELEASED_SUMMARY = (
     "delta", "relation", "accountant", "approximations", "epsilon", "epsilon_before", "rng", "n_charges", "commit",
 )  # fmt: skip
 
+Metrics = dict[str, float | None]
+
+
+def regret_metrics(mean: float | None, quantiles: Sequence[float]) -> Metrics:
+    """The metric after a round. quantiles: at the levels of `QUANTILES`, or none where no agent has a value."""
+    return {REGRET: mean, **(dict(zip(QUANTILES, quantiles, strict=True)) if len(quantiles) else {})}
+
+
+def server_metrics(row: Mapping[str, float | int | None]) -> Metrics:
+    """The columns of a row of server.parquet: `epsilon`, and the others as `server/<column>`."""
+    return {name if name == "epsilon" else SERVER + name: row[name] for name in row if name != "round"}
+
 
 def visibility() -> dict[str, list[str]]:
     """The metrics that an outsider of a real deployment would see (`released`), and the others (`simulation-only`)."""
     names: dict[str, list[str]] = {"released": [], "simulation-only": []}
     for column in SERVER_SCHEMA:
-        name = {"round": "round", "epsilon": EPSILON}.get(column.name, f"server/{column.name}")
+        name = {"round": "round", "epsilon": EPSILON}.get(column.name, SERVER + column.name)
         names[column.metadata[b"visibility"].decode()].append(name)
-    names["released"] += ["final_epsilon"]
-    names["simulation-only"] += ["regret/*", "final_regret", TRADE_OFF, END_POINT, BEST, "figures/*", "seconds/*"]
+    names["released"] += [FINAL_EPSILON]
+    names["simulation-only"] += ["regret/*", FINAL_REGRET, TRADE_OFF, END_POINT, BEST, "figures/*", f"{SECONDS}*"]
     return names
 
 
@@ -64,15 +81,16 @@ def released_only(show: str, real: bool) -> bool:
 def config_of(config: Mapping[str, Any], setting: str, label: str, released_only: bool) -> dict[str, Any]:
     """The settings with `setting`, `method` and `label`, and null for those that the method does not use.
 
-    So grouping by `label`, or by any setting, makes one curve of runs that are alike: local Thompson sampling has no
-    `privacy.q`, and is not averaged with the private runs of the default q. If only released metrics are shown, the
-    settings that name folders and files are left out.
+    So grouping by any setting never averages runs that are not alike. If only released metrics are shown, the settings
+    that name folders and files are left out.
     """
     algorithm = config.get("algorithm", {})
     alone = algorithm.get("server", "") is None
     found = {**config, "setting": setting, "method": algorithm.get("name"), "label": unique_label(label, setting)}
     if released_only:
-        found = _without_paths(found) | {"problem": _without_paths(config.get("problem", {}))}
+        problem = config.get("problem", {})
+        found = {**found, "problem": {key: problem[key] for key in problem if key not in PATHS}}
+        found = {key: value for key, value in found.items() if key not in PATHS}
     if algorithm.get("private") is False:
         found["privacy"] = _nulls(config.get("privacy"))
     if alone:
@@ -85,10 +103,6 @@ def config_of(config: Mapping[str, Any], setting: str, label: str, released_only
 def unique_label(label: str, setting: str) -> str:
     """A label with the first digits of its setting's hash: settings that differ elsewhere have the same words."""
     return f"{label} ({setting[:6]})" if setting else label
-
-
-def _without_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in settings.items() if key not in PATHS}
 
 
 def _nulls(node: Any) -> Any:
@@ -109,18 +123,15 @@ def summary_of(summary: Mapping[str, Any], released_only: bool) -> dict[str, flo
     """The scalars of summary.json, or the released ones only, with the end point of the run."""
     point = end_point(summary)
     if released_only:
-        point.pop("final_regret", None)
+        point.pop(FINAL_REGRET, None)
         summary = {key: summary[key] for key in RELEASED_SUMMARY if key in summary}
     return {**dict(_scalars(summary)), **point}
 
 
 def end_point(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The finite ones of `final_regret` and `final_epsilon` (by the run's accountant) of a summary.
-
-    The names have no slash, because the table of runs sorts and filters by such names only.
-    """
-    regret = summary.get("final", {}).get("mean")
-    return _finite({"final_regret": regret, "final_epsilon": summary.get("epsilon", {}).get(summary.get("accountant"))})
+    """The finite ones of the final regret and epsilon (by the run's accountant) of a summary."""
+    epsilon = summary.get("epsilon", {}).get(summary.get("accountant"))
+    return _finite({FINAL_REGRET: summary.get("final", {}).get("mean"), FINAL_EPSILON: epsilon})
 
 
 def is_finite(value: object) -> TypeGuard[float]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,12 +36,9 @@ _missing: set[str | None] = set()  # packages that are not installed, said once 
 class WandbTracker:
     """One W&B run: regret against epsilon and against the round, the config, the final figure.
 
-    No method raises because of W&B. `start` waits for it, for at most `INIT_SECONDS` plus `ANSWER_SECONDS`; `finish`
-    and `fail` do as long as it takes rounds, and then `FINISH_SECONDS` plus `ANSWER_SECONDS`. W&B is not imported
-    before `start`, prints nothing and asks for no key. Online, an interrupted run goes on as the same W&B run, after
-    the last round that the server has. Stop on the dashboard of an online run interrupts the process, as Ctrl-C does.
-
-    The fields are the settings `tracker.wandb`. Raises ValueError if mode or show is none of the three.
+    The fields are the settings `tracker.wandb`; others raise ValueError. No method raises because of W&B, which is not
+    imported before `start`, prints nothing and asks for no key. Only `start`, `finish` and `fail` wait for it, as long
+    as the limits above say. Stop on the dashboard of an online run interrupts the process, as Ctrl-C does.
     """
 
     mode: str = "offline"
@@ -68,20 +64,10 @@ class WandbTracker:
     ) -> None:  # fmt: skip
         """Open the W&B run, and delete the files of the run's earlier attempts that were not uploaded.
 
-        The run gets the tag `simulation` if it shows more than a real deployment would, else `released`. Its config has
-        the settings, `commit`, and `visibility`: which metrics are released, which simulation-only.
-
-        Args:
-            config: resolved settings of the run; may be nested.
-            run_dir: result folder of the run, which no other process uses; it gets wandb.json.
-            name: of the run on the dashboard.
-            group: its sweep; the dashboard shows runs of one group together.
-            tags: further ones.
-            commit: of the code; None if unknown.
-            epsilon: before the first broadcast: 0, or None if agents send something without protection.
-            setting: the hash of the settings.
-            label: the settings in words.
-            folder: gets the folder `wandb`, which runs may share; None for run_dir.
+        config: resolved settings, which may be nested. run_dir: the run's folder, which no other process uses.
+        tags: beside `simulation`, if more is shown than of a real deployment, or `released`. commit: of the code.
+        epsilon: before the first broadcast: 0, or None if agents send something without protection. setting, label: the
+        hash of the settings, and their words. folder: gets the folder `wandb`, which runs may share; None for run_dir.
         """
         if self.mode == "disabled":
             return
@@ -92,10 +78,10 @@ class WandbTracker:
         config |= {"commit": commit, "visibility": layout.visibility()}
         tags = [*tags, "released" if self._released_only else "simulation"]
         facts = {"config": config, "name": name, "group": group or None, "tags": tags}
-        self._actions, opened = queue.SimpleQueue(), threading.Event()
         place = self._run_dir if folder is None else Path(folder).resolve()
-        self._hand_over(lambda: self._open(place, facts, real))
-        self._hand_over(opened.set)
+        self._actions, opened = queue.SimpleQueue(), threading.Event()
+        self._actions.put(lambda: self._open(place, facts, real))
+        self._actions.put(opened.set)
         work = (self._actions, opened)
         self._worker = threading.Thread(target=self._work, args=work, name="wandb-tracker", daemon=True)
         self._worker.start()
@@ -105,10 +91,8 @@ class WandbTracker:
     def log_round(self, round: int, metrics: dict[str, float | None]) -> None:
         """Log the finite metrics of one round at step `round`, without waiting for W&B.
 
-        The broadcasts before a round paid for its regret. So the `privacy/epsilon` of a round is the epsilon after the
-        last broadcast before it, and `regret/mean` is also logged against it as `regret_vs_epsilon`. Both are left out
-        where there is no finite epsilon. The `epsilon` of `metrics` is that after the broadcast of this round; None or
-        infinite if no finite one covers it, absent without a broadcast.
+        The row's epsilon is that of the broadcasts before the round, which paid for its regret. The `epsilon` of
+        `metrics` is that after the broadcast of this round: None or infinite if no finite one covers it.
         """
         if self._actions is None:
             return
@@ -123,17 +107,13 @@ class WandbTracker:
         else:
             self._hand_over(lambda: self._log(row))
 
-    def finish(self, summary: dict, draw: Callable[[Path], object] | None = None) -> None:
-        """Close the run as finished, with its final regret and epsilon: one point in a chart of all runs.
-
-        The scalars of summary.json are kept, nested ones as `outer/inner`. draw: writes the figure of the run, a PNG
-        file, to a path; not called without a W&B run.
-        """
+    def finish(self, summary: dict) -> None:
+        """Close the run as finished, with the scalars of summary.json, nested ones as `outer/inner`."""
 
         def record() -> None:
             self._run.summary.update(layout.summary_of(summary, self._released_only))
             if not self._released_only:
-                _show_end(self._run, summary, draw)
+                _show_end(self._run, summary)
 
         self._close(record, exit_code=0)
 
@@ -153,7 +133,7 @@ class WandbTracker:
         self._id = attempts.id_of_attempt(self._run_dir, self.mode)
         earlier = attempts.not_uploaded(folder, attempts.id_prefix(self._run_dir))
         self._run = open_run(self.mode, folder, id=self._id, project=self.project, entity=self.entity, **facts)
-        attempts.write_note(self._run_dir, WandbNote(self._id, self.mode))
+        WandbNote(self._id, self.mode).write(self._run_dir)
         attempts.delete(earlier)  # a resumed run logs all its rounds again
         self._run.define_metric("round", hidden=True, summary="last")
         for metric, axis, summary in layout.METRICS:
@@ -174,7 +154,7 @@ class WandbTracker:
             finally:
                 self._run.finish(exit_code=exit_code)
             if exit_code == 0:
-                attempts.write_note(self._run_dir, WandbNote(self._id, self.mode, True, self._rounds))
+                WandbNote(self._id, self.mode, True, self._rounds).write(self._run_dir)
             self._actions = None
 
         self._hand_over(close)
@@ -251,21 +231,16 @@ def table(rows: Sequence[dict[str, Any]]) -> wandb.Table:
     return wandb.Table(columns=columns, data=[list(row.values()) for row in rows], allow_mixed_types=True)
 
 
-def _show_end(run: wandb.Run, summary: dict[str, Any], draw: Callable[[Path], object] | None) -> None:
-    """Log the end point of a run, if both its coordinates are finite, its figure, and the best query of each agent."""
+def _show_end(run: wandb.Run, summary: dict[str, Any]) -> None:
+    """Log the end point of a run, if both its coordinates are finite, and the best query of each agent."""
     import wandb
 
     point = layout.end_point(summary)
     if len(point) == 2:
         # The chart shows a table, because W&B then joins the tables of all runs; it draws no metric against another
         # where each run has only one value of both.
-        data = wandb.Table(columns=["epsilon", "regret"], data=[[point["final_epsilon"], point["final_regret"]]])
+        data = table([{"epsilon": point[layout.FINAL_EPSILON], "regret": point[layout.FINAL_REGRET]}])
         title = "final regret against epsilon, a point for each run"
         run.log({layout.END_POINT: wandb.plot.scatter(data, "epsilon", "regret", title, split_table=True)})
-    if draw is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "figure.png"
-            draw(path)
-            run.log({layout.FIGURE: wandb.Image(str(path))})  # copies the file
     if best := summary.get("best"):
         run.log({layout.BEST: table(best)})

@@ -11,7 +11,6 @@ from pathlib import Path
 from runners.record.run_folder import RunFolder
 from runners.wandb.attempts import NOTE, not_uploaded, read_note
 
-FOLLOW = "beta sync --live"  # a command of W&B
 AT_A_TIME = 200  # runs in one call of `wandb sync`
 LEAVE_SECONDS = 10.0  # for W&B to end after it was asked to
 POLL_SECONDS, GRACE_SECONDS = 1.0, 45.0  # between looks at the runs that go on; W&B writes its file every 15 s
@@ -21,12 +20,12 @@ def upload(experiments: Sequence[Path], follow: bool) -> int:
     """Upload the runs of experiments, those that go on only if `follow`; returns the exit code of W&B."""
     runs = [run for folder in experiments for run in not_uploaded(folder) if any(run.glob("*.wandb"))]
     in_progress = _ids_in_progress(experiments)
-    waiting = [str(run) for run in runs if _id(run) not in in_progress]
+    waiting = [run for run in runs if _id(run) not in in_progress]
     going = [run for run in runs if _id(run) in in_progress and follow]
     if not waiting and not going:
         print("nothing to upload: no offline W&B run is left")
     for first in range(0, len(waiting), AT_A_TIME):
-        if code := _wandb("sync", *waiting[first : first + AT_A_TIME]).wait():
+        if code := _wandb("sync", runs=waiting[first : first + AT_A_TIME]).wait():
             return code
     if not going:
         return 0
@@ -37,8 +36,7 @@ def upload(experiments: Sequence[Path], follow: bool) -> int:
 def _follow(runs: Sequence[Path]) -> int:
     """Upload runs while they go on, until W&B has all of them or none of them goes on for a while."""
     experiments, ids = {run.parents[1] for run in runs}, set(map(_id, runs))
-    child = _wandb(*FOLLOW.split(), *map(str, runs))
-    seen = time.monotonic()
+    child, seen = _wandb("beta", "sync", "--live", runs=runs), time.monotonic()
     try:
         while (code := child.poll()) is None:
             if ids & _ids_in_progress(experiments):
@@ -64,10 +62,9 @@ def _ids_in_progress(experiments: Iterable[Path]) -> set[str]:
 
 
 def _id(run: Path) -> str:
-    """The id of a W&B run, from the name of its folder."""
     return run.name.rpartition("-")[2]
 
 
-def _wandb(*arguments: str) -> subprocess.Popen[bytes]:
+def _wandb(*words: str, runs: Sequence[Path]) -> subprocess.Popen[bytes]:
     quiet = {**os.environ, "WANDB_ERROR_REPORTING": "false"}
-    return subprocess.Popen([sys.executable, "-m", "wandb", *arguments], env=quiet)
+    return subprocess.Popen([sys.executable, "-m", "wandb", *words, *map(str, runs)], env=quiet)

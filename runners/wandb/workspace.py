@@ -1,22 +1,18 @@
 """The workspace of an experiment on the W&B dashboard, built without a server.
 
-Its lines are means over the runs of one label, with their standard error: regret against the epsilon that was spent on
-it, and against the round. All runs of the experiment's group are shown, up to W&B's limit.
+Its lines are means over the runs of one label, with their standard error. All runs of the experiment's group are shown,
+up to W&B's limit.
 """
 
 import json
 import os
 from typing import Any
 
-from dpfbo.formats.round_metrics import QUANTILES, REGRET
 from runners.wandb import layout
-from runners.wandb.summary_run import FRONTIER, SETTINGS
 
 MOST_RUNS = 1000  # in one panel; W&B's own limit
 OPEN_SECTIONS = 3  # the others are there, and closed
-SERVER = ("snr", "clip_fraction", "n_chosen", "n_dropped", "n_rejected", "sigma", "sensitivity")
-PHASES = ("objective", "message", "server", "acquisition", "own_draw")
-COLUMNS = ["run:displayName", "config:label.value", "summary:final_regret", "summary:final_epsilon"]  # the first ones
+COLUMNS = ["run:displayName", "config:label.value", f"summary:{layout.FINAL_REGRET}", f"summary:{layout.FINAL_EPSILON}"]
 SECONDS = 15  # longest wait for an answer of the server
 
 
@@ -26,26 +22,32 @@ def build(experiment: str, project: str, entity: str) -> Any:
     from wandb_workspaces import workspaces as ws
     from wandb_workspaces.reports import v2 as wr
 
+    def line(y: str, title: str = "", x: str = "round", title_x: str = "round") -> Any:
+        """A line for each label: the mean of its runs, and their standard error as a band."""
+        return wr.LinePlot(
+            title=title or y.partition("/")[2], x=wr.Metric(x), y=[wr.Metric(y)], title_x=title_x, title_y=y,
+            groupby=wr.Config("label"), groupby_aggfunc="mean", groupby_rangefunc="stderr", aggregate=True,
+            max_runs_to_show=MOST_RUNS, smoothing_type="none",
+        )  # fmt: skip
+
     end_points = wr.ScatterPlot(
         title="final regret against final epsilon, a point for each run",
-        x=wr.SummaryMetric("final_epsilon"),
-        y=wr.SummaryMetric("final_regret"),
-    )
+        x=wr.SummaryMetric(layout.FINAL_EPSILON), y=wr.SummaryMetric(layout.FINAL_REGRET),
+    )  # fmt: skip
     sections: dict[str, list[Any]] = {
         "Regret and epsilon": [
-            _line("regret against epsilon", layout.TRADE_OFF, layout.EPSILON, "epsilon spent before the round"),
-            _line("regret against the round", REGRET),
+            line(layout.TRADE_OFF, "regret against epsilon", layout.EPSILON, "epsilon spent before the round"),
+            line(layout.REGRET, "regret against the round"),
             end_points,
         ],
         "Summary of the sweep": [
-            wr.MediaBrowser(title="frontier", media_keys=[FRONTIER]),
-            *(wr.WeavePanelSummaryTable(table_name=name) for name in (SETTINGS, "claims")),
+            wr.MediaBrowser(title="frontier", media_keys=[layout.FRONTIER]),
+            *(wr.WeavePanelSummaryTable(table_name=name) for name in (layout.SETTINGS, layout.CLAIMS)),
         ],
-        "Privacy": [_line("epsilon", layout.EPSILON)],
-        "Regret over the agents": [_line(f"{name.removeprefix('regret/')} of the agents", name) for name in QUANTILES],
-        "Server": [_line(name, f"server/{name}") for name in SERVER],
-        "Seconds": [_line(name, f"seconds/{name}") for name in PHASES],
-        "Runs": [wr.MediaBrowser(title="each run", media_keys=[layout.FIGURE])],
+        "Privacy": [line(layout.EPSILON)],
+        "Regret over the agents": [line(name, f"{name.partition('/')[2]} of the agents") for name in layout.QUANTILES],
+        "Server": [line(name) for name in layout.SERVER_METRICS],
+        "Seconds": [line(name) for name in layout.PHASES],
     }
     filters = [expr.Metric("Group") == experiment]
     return ws.Workspace(
@@ -81,14 +83,3 @@ def save(built: Any) -> str:
     except Exception as error:  # W&B has many
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise ConnectionError(f"the workspace was not saved: {said}") from error
-
-
-def _line(title: str, y: str, x: str = "round", title_x: str = "round") -> Any:
-    """A line for each label: the mean of its runs, and their standard error as a band."""
-    from wandb_workspaces.reports import v2 as wr
-
-    return wr.LinePlot(
-        title=title, x=wr.Metric(x), y=[wr.Metric(y)], title_x=title_x, title_y=y, groupby=wr.Config("label"),
-        groupby_aggfunc="mean", groupby_rangefunc="stderr", aggregate=True, max_runs_to_show=MOST_RUNS,
-        smoothing_type="none",
-    )  # fmt: skip

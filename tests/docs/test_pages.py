@@ -70,7 +70,7 @@ def test_the_program_of_the_readme_tunes_a_model_at_eight_sites(folder, capsys):
     names, _ = pages.run("README.md", folder)
     text, result = capsys.readouterr().out, names["result"]
     assert 0.9 < result.curve[-1] <= 1 and result.epsilon <= 1
-    assert "epsilon 1.00 at delta 0.001, relation zero-out, by pld" in text
+    assert "epsilon 1.00 at delta 0.001, relation zero-out, user level, by pld" in text
     assert len(text.splitlines()) == 9, "the run, and the best configuration of each site"
     for best in result.best():
         assert set(best.configuration) == {"rate", "depth", "kernel"} and best.value > 0.85

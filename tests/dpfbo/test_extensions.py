@@ -7,7 +7,6 @@ import torch
 
 from dpfbo import extensions
 from dpfbo.checks import SettingError
-from dpfbo.clock import PhaseClock
 from dpfbo.privacy.accounting import accountant_named, accountant_names
 from tests.helpers.federated_world import world
 from tests.helpers.points import on_domain
@@ -29,9 +28,10 @@ def added(monkeypatch):
 def messages(name, y):
     _, agents, _ = world()
     agents = replace(agents, message=name)
-    state, clock = agents.initial_state(torch.arange(4)), PhaseClock()
+    state = agents.initial_state(torch.arange(4))
     x = on_domain(agents.domain, torch.linspace(0, 1, 20, dtype=torch.float64).reshape(4, 5, 1))
-    return agents.messages(agents.observe(state, x, y, clock), 0, clock)
+    state.append(x, y)
+    return agents.messages(state, 0)
 
 
 @pytest.mark.parametrize("name", ["centred", "branching"])

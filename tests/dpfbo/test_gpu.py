@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
 from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.federated.mechanism import SubsampledGaussian
@@ -222,11 +221,11 @@ def test_messages_of_the_same_history_agree(domain: Grid | Box) -> None:
     x, y = history(N, 9, domain.dimension)
 
     def messages(agents: Agents, ids: Tensor) -> tuple[Query, Tensor]:
-        state, clock = agents.initial_state(ids), PhaseClock()
+        state = agents.initial_state(ids)
         query = agents.initial_query(state)
         for a, b in ((0, 5), (5, 6), (6, 9)):
-            state = agents.observe(state, x[:, a:b].to(ids.device), y[:, a:b].to(ids.device), clock)
-        return query, agents.messages(state, 4, clock)
+            state.append(x[:, a:b].to(ids.device), y[:, a:b].to(ids.device))
+        return query, agents.messages(state, 4)
 
     agents = agents_of(domain)
     (query, expected), (query_there, found) = messages(agents, IDS), messages(agents.to(CUDA), there(IDS))
@@ -336,8 +335,7 @@ def test_everything_that_a_shard_keeps_is_on_its_device(make: Callable[[], Probl
     turn = shard.step(1, RegionVectors(normals(4, 60, seed=10)), send=True)
     (block,) = shard._blocks
     state, hyper = block.state, block.state.hyper
-    seen = state.history
-    buffers = [state.ids, seen.x, seen.y, hyper.lengthscale, hyper.variance, hyper.noise]
+    buffers = [state.ids, state.all_x, state.all_y, hyper.lengthscale, hyper.variance, hyper.noise]
     assert turn.messages is not None
     assert all(tensor.device.type == CUDA.type for tensor in (*buffers, turn.messages))
     assert torch.cuda.memory_allocated() - before >= sum(tensor.nbytes for tensor in buffers)

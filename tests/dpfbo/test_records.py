@@ -11,7 +11,7 @@ import torch
 
 from dpfbo.records import RoundRecord, best_queries, packed, unpacked
 from dpfbo.space.parameters import Categorical, Float, Integer, Ordinal, Space
-from dpfbo.tables import rounds_table, row_groups
+from dpfbo.tables import row_groups
 
 SPACE = Space(
     {"rate": Float(-1, 1), "depth": Integer(1, 40), "kind": Categorical([1, "a", None]), "size": Ordinal([2, 4])}
@@ -48,7 +48,7 @@ def written(tables, schema):
 @pytest.mark.parametrize("rows", [1, 4, 5, 7, 11, 15, 16, 18, ROWS - 1, ROWS, ROWS + 1])
 def test_row_groups_are_those_of_the_whole_table_to_the_byte(rows, space):
     agents = torch.arange(N)
-    whole, file = rounds_table(RECORDS, agents, space), io.BytesIO()
+    whole, file = next(row_groups(RECORDS, agents, space)), io.BytesIO()
     pq.write_table(whole, file, row_group_size=rows)
     groups = list(row_groups(iter(RECORDS), agents, space, rows))
     assert [len(g) for g in groups] == [rows] * ((ROWS - 1) // rows) + [(ROWS - 1) % rows + 1]
@@ -62,7 +62,7 @@ def test_a_parameter_of_several_types_has_texts_whichever_occur():
         r.x[..., 2] = choice
     columns = [table["x.kind"].to_pylist() for table in row_groups([first, second], torch.arange(N), SPACE, N)]
     assert columns == [["1"] * N, ['"a"'] * N]
-    assert rounds_table([first], torch.arange(N), SPACE)["x.kind"].to_pylist() == [1] * N
+    assert next(row_groups([first], torch.arange(N), SPACE))["x.kind"].to_pylist() == [1] * N
 
 
 def test_a_row_group_leaves_before_later_rounds_are_asked_for():
@@ -75,8 +75,9 @@ def test_a_row_group_leaves_before_later_rounds_are_asked_for():
 
 
 def test_parameters_are_those_of_the_points():
-    table = rounds_table(RECORDS, torch.arange(N), SPACE)
-    expected = SPACE.columns(np.stack(table["x"].to_pylist()).T.tolist())
+    table = next(row_groups(RECORDS, torch.arange(N), SPACE))
+    x = np.stack(table["x"].to_pylist()).T.tolist()
+    expected = {name: [axis.value(v) for v in some] for (name, axis), some in zip(SPACE.axes.items(), x, strict=True)}
     assert table["x.rate"].to_pylist() == expected["rate"]
     assert np.signbit(table["x.rate"].to_numpy()).sum() == np.signbit(expected["rate"]).sum()  # -0.0 stays
     assert table["x.depth"].to_pylist() == expected["depth"]

@@ -25,7 +25,7 @@ def test_the_newest_stay_and_the_others_are_read_back(monkeypatch, rounds, kept)
     for r in ALL:
         log.append(r)
     assert list(log) == ALL and asked == list(range(6 - kept))
-    assert log.in_memory == (kept == 6) and len(log) == 6
+    assert (len(log._newest) == 6) == (kept == 6) and len(log) == 6
     assert log.means == [r.mean for r in ALL]
     assert log.standard_errors == [r.standard_error for r in ALL]
     asked.clear()
@@ -39,7 +39,7 @@ def test_the_newest_stay_and_the_others_are_read_back(monkeypatch, rounds, kept)
 def test_without_a_place_to_read_from_all_stay(monkeypatch):
     monkeypatch.setattr(round_log, "MOST_BYTES", 0)
     log = RoundLog(ALL)
-    assert log.in_memory and log[:] == ALL
+    assert len(log._newest) == len(log) and log[:] == ALL
 
 
 def test_the_memory_of_old_rounds_is_free(monkeypatch):

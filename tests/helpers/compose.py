@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 
 from runners.compose.conf_folder import added_folders
 from runners.compose.configuration import Composer, composing
+from runners.identity.setting import names_of
 
 
 def compose(*overrides):
@@ -16,6 +17,11 @@ def compose(*overrides):
     for folder in (o.partition("=")[2] for o in overrides if o not in others):
         OmegaConf.update(cfg, "results_dir", folder)
     return cfg
+
+
+def setting_hash(cfg):
+    """The name of the setting of a configuration."""
+    return names_of(cfg).setting
 
 
 @cache

@@ -66,4 +66,4 @@ def prior_server_for(problem, agents, mechanism, ledger=None):
         N, agents.message_size, agents.regions, Uniform(), mechanism, SeededEntropy(agents.streams),
         Ledger() if ledger is None else ledger, curve,
     )  # fmt: skip
-    return PriorServer(server, agents.prior, agents.design, agents.features, norm, agents.acquisition)
+    return PriorServer(server, agents.prior, agents.design, agents.features, norm)

@@ -20,9 +20,9 @@ from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import RegionVectors, SharedPrior
 from dpfbo.privacy.ledger import digest
 from runners.compose.composition import Composition
-from runners.compose.identity import setting_hash
+from runners.identity.setting import RunIdentity
 from runners.recorded_run import run_configuration
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 from tests.helpers.small_runs import BRANIN, QUIET, Records, charged
 from tests.soak.outcome import Outcome
 
@@ -114,11 +114,11 @@ class ActorKiller:
     @contextmanager
     def at_work(self) -> Iterator[None]:
         from runners.executor.ray.federated import RayFederation
-        from runners.executor.ray.outsourced import RayOutsourced
+        from runners.executor.ray.outsourced import RayModeler
 
-        places, step = {kind: kind.place for kind in (RayFederation, RayOutsourced)}, RayFederation.step
+        places, step = {kind: kind.place for kind in (RayFederation, RayModeler)}, RayFederation.step
 
-        def watched_place(deployment: RayFederation | RayOutsourced) -> None:
+        def watched_place(deployment: RayFederation | RayModeler) -> None:
             self._deployment = deployment
             places[type(deployment)](deployment)
 
@@ -129,7 +129,7 @@ class ActorKiller:
 
         with (
             mock.patch.object(RayFederation, "place", watched_place),
-            mock.patch.object(RayOutsourced, "place", watched_place),
+            mock.patch.object(RayModeler, "place", watched_place),
             mock.patch.object(RayFederation, "step", watched_step),
         ):
             yield
@@ -309,7 +309,8 @@ def kill_drivers(
     outcome, begin, mark = Outcome(kind), time.monotonic(), uuid.uuid4().hex
     given = [*base, *settings, *QUIET, f"results_dir={folder}"]
     cfg = compose(*given)
-    path = folder / "single" / Composition.of(cfg).folder_name / str(cfg.seed)
+    composition = Composition.of(cfg)
+    path = RunIdentity.of(composition.given, composition.settings).labelled_path
     observed: set[tuple[int, str]] = set()
     again = False  # True if a finished round, or run, was repeated
     for moment in [*moments, None]:

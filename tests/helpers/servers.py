@@ -9,10 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from runners.fetch.command import Patience
+import pytest
+
+from runners.fetch import download
 
 CONTENT = random.Random(0).randbytes(400_000)
-QUICK = Patience(attempts=3, backoff_s=0.001, timeout_s=2.0)
+ATTEMPTS = 3
+
+
+def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let downloads give up soon."""
+    for name, value in {"ATTEMPTS": ATTEMPTS, "BACKOFF_SECONDS": 0.001, "TIMEOUT_SECONDS": 2.0}.items():
+        monkeypatch.setattr(download, name, value)
 
 
 @dataclass

@@ -9,9 +9,8 @@ import pytest
 
 from dpfbo.privacy.ledger import Ledger
 from runners import run
-from runners.compose.identity import setting_hash
 from runners.recorded_run import run_configuration
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 
 QUIET = ["tracker.wandb.mode=disabled", "progress=false"]
 FAST = ["privacy.accountant=rdp", "privacy.accountants=[rdp,fixed_size,gdp]"]

@@ -21,9 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.compose.composition import Composition
 from runners.sweep.trials import PLAN, Trial, write_plan
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 from tests.helpers.small_runs import QUIET, SYNTHETIC, folder_of, interrupted
 
 SECONDS = 20  # after which a call hangs
@@ -137,7 +136,7 @@ def commands(results: Path, run: Path) -> dict[str, Callable[[], int | None]]:
     def backfill() -> int:
         for found in finished_runs(results / "single"):
             try:
-                list(found.rounds()), found.epsilons(), found.shown
+                list(found.rounds()), found.shown
             except DAMAGED:
                 return 1
         return 0
@@ -201,9 +200,8 @@ def folders(root: Path) -> dict[str, Path]:
     assert outcome(lambda: _run(*SETTINGS, REAL, *QUIET, f"results_dir={root / 'real'}"))[0] == "fine"
     interrupted(cfgs["interrupted"], 1)
     for kind, cfg in cfgs.items():
-        names = Composition.of(cfg).names
         rng = str(cfg.privacy.rng)
-        write_plan(root / kind / "single", [Trial("x", ("seed=0",), names.setting, 0, 3, "simple_regret", rng)])
+        write_plan(root / kind / "single", [Trial("x", ("seed=0",), setting_hash(cfg), 0, 3, "simple_regret", rng)])
     return {kind: folder_of(cfg) for kind, cfg in cfgs.items()}
 
 

@@ -31,12 +31,12 @@ from dpfbo.problems.readers.har import read_windows
 from dpfbo.problems.readers.writers import load_mnist_by_writer
 from dpfbo.problems.school import load_schools
 from dpfbo.protocol import wire
-from runners.compose.composition import checked
+from runners.compose.composition import checked_settings
 from runners.recorded_run import run_configuration
 from runners.user_errors import USER_ERRORS
 from tests.helpers.compose import compose
 from tests.helpers.data_files import compact_file, some_windows, upstream_archive, write_compact
-from tests.hostile.studies import N_INIT, SPACE, N, sent, study_of
+from tests.hostile.studies import N_INIT, N, sent, study_of
 
 EXTREME = (b"\xff" * 4, bytes(4), b"\x7f\xff\xff\xff", b"\xff\xff\xff\x7f")
 
@@ -165,7 +165,7 @@ def files(count: int) -> None:
 def messages(count: int) -> None:
     """A damaged message or broadcast is refused in one sentence and changes nothing, or it is a message."""
     study = study_of()
-    server, agent = Coordinator(study), Agent(study, 0, SPACE)
+    server, agent = Coordinator(study), Agent(study, 0)
     for _ in range(N_INIT):
         agent.tell(agent.ask(), 0.5)
     message = agent.message()
@@ -301,7 +301,7 @@ def invalid_settings(count: int) -> None:
         OmegaConf.set_struct(cfg, False)
         OmegaConf.update(cfg, key, value, merge=False)
         try:
-            checked(cfg)
+            checked_settings(cfg)
         except USER_ERRORS as error:
             one_sentence(error)
 

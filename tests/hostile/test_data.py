@@ -6,7 +6,6 @@ import lzma
 import os
 import shutil
 import struct
-import tarfile
 import time
 import tracemalloc
 import zipfile
@@ -25,7 +24,6 @@ from dpfbo.problems.readers.data_files import MissingData, data_file
 from dpfbo.problems.readers.har import read_windows
 from dpfbo.problems.readers.writers import load_federated_emnist, load_mnist_by_writer
 from dpfbo.problems.school import load_schools
-from runners.fetch import unpack
 from tests.helpers.data_files import some_windows, upstream_archive, write_mini_landmine
 from tests.hostile import files as hostile
 
@@ -316,35 +314,6 @@ class TestHdf5:
         for name in ("w", "x"):
             file[f"examples/{name}/label"], file[f"examples/{name}/pixels"] = label, pixels
         self.refused(file, why)
-
-
-class TestUnpacking:
-    def packed(self, tmp_path, *members):
-        with tarfile.open(tmp_path / "a.tar.bz2", "w:bz2") as archive:
-            for name, size in members:
-                (tmp_path / "content").write_bytes(b"x" * size)
-                archive.add(tmp_path / "content", name)
-        return tmp_path / "a.tar.bz2"
-
-    def test_a_member_is_found_by_its_name_alone_and_stays_at_its_target(self, tmp_path):
-        path = self.packed(tmp_path, ("../../wanted", 5))
-        unpack.unpack(path, "wanted", tmp_path / "target")
-        assert (tmp_path / "target").read_bytes() == b"xxxxx" and not (tmp_path.parent.parent / "wanted").exists()
-
-    def test_an_archive_that_unpacks_to_too_much_leaves_nothing(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(unpack, "MOST_BYTES", 100_000)
-        for members in ([("wanted", 200_000)], [("before", 200_000), ("wanted", 5)]):
-            with pytest.raises(ValueError, match="unpacks to more than 100000 bytes"):
-                unpack.unpack(self.packed(tmp_path, *members), "wanted", tmp_path / "target")
-            assert {p.name for p in tmp_path.iterdir()} == {"a.tar.bz2", "content"}
-
-    def test_a_link_is_no_file(self, tmp_path):
-        with tarfile.open(tmp_path / "a.tar.bz2", "w:bz2") as archive:
-            entry = tarfile.TarInfo("wanted")
-            entry.type, entry.linkname = tarfile.SYMTYPE, "/etc/passwd"
-            archive.addfile(entry)
-        with pytest.raises(ValueError, match="it is not in the archive"):
-            unpack.unpack(tmp_path / "a.tar.bz2", "wanted", tmp_path / "target")
 
 
 def test_too_little_memory_is_one_sentence(tmp_path, monkeypatch):

@@ -13,13 +13,13 @@ from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import AgentVectors, Points, RegionVectors
 from dpfbo.protocol import wire
 from tests.hostile import files as hostile
-from tests.hostile.studies import N_INIT, SPACE, N, T, sent, study_of
+from tests.hostile.studies import N_INIT, N, T, sent, study_of
 
 SENTENCES = (WireError, StateError)
 
 
 def told(study, n=0, folder=None):
-    agent = Agent(study, n, SPACE, folder)
+    agent = Agent(study, n, folder)
     for _ in range(N_INIT):
         x = agent.ask()
         agent.tell(x, x["a"] - n * x["b"])
@@ -113,7 +113,7 @@ def test_declared_sizes_are_checked_before_anything_is_allocated(shape):
     entries = {"kind": "message", "study": study.digest, "round": 0, "agent": 0, "arrays": {"values": shape}}
     text = json.dumps(entries).encode()
     data = b"DPFBO001" + len(text).to_bytes(4, "big") + text + bytes(160)
-    agent, server = Agent(study, 0, SPACE), Coordinator(study)
+    agent, server = Agent(study, 0), Coordinator(study)
     tracemalloc.start()
     try:
         refused(server.receive, 0, data)
@@ -184,9 +184,9 @@ def test_a_damaged_line_of_an_agents_journal_is_one_sentence(tmp_path, line):
     journal = tmp_path / "agent.jsonl"
     whole = journal.read_bytes()
     journal.write_bytes(whole + line.encode() + b"\n")
-    refused(Agent, study, 0, SPACE, tmp_path)
+    refused(Agent, study, 0, tmp_path)
     journal.write_bytes(whole)
-    Agent(study, 0, SPACE, tmp_path).close()  # the refusal has left the lock
+    Agent(study, 0, tmp_path).close()  # the refusal has left the lock
 
 
 @pytest.mark.parametrize(
@@ -220,12 +220,12 @@ def test_kept_bytes_that_are_pipes_folders_or_damaged(tmp_path):
     for make in (lambda: kept.mkdir(), lambda: os.mkfifo(kept), lambda: kept.write_bytes(content[:-3])):
         kept.rmdir() if kept.is_dir() else kept.unlink()
         make()
-        refused(Agent, study, 0, SPACE, tmp_path)
+        refused(Agent, study, 0, tmp_path)
     kept.write_bytes(content)
-    Agent(study, 0, SPACE, tmp_path).close()
+    Agent(study, 0, tmp_path).close()
     (tmp_path / "agent.jsonl").unlink()
     os.mkfifo(tmp_path / "agent.jsonl")
-    refused(Agent, study, 0, SPACE, tmp_path)
+    refused(Agent, study, 0, tmp_path)
 
 
 def test_a_round_file_that_is_a_bomb_or_would_be_unpickled_counts_as_absent(tmp_path):

@@ -13,6 +13,7 @@ from runners import best, run, study
 from runners.compose.composition import Composition
 from runners.compose.configuration import compose_command_line, composed, composing
 from runners.compose.instantiate import check_targets
+from runners.identity.setting import names_of
 from runners.sweep.plan import SweepError, plan
 from runners.theory import command as theory
 from runners.wandb import command as wandb
@@ -107,9 +108,9 @@ def test_an_installed_extension_is_allowed(monkeypatch):
 
 def test_allow_is_no_part_of_a_setting_and_is_not_recorded(folder):
     plain, allowed = (Composition.of(compose(*TINY, *more)) for more in ([], ["allow=[evil_module]"]))
-    assert plain.names == allowed.names and plain.recorded == allowed.recorded
+    assert names_of(plain.given) == names_of(allowed.given) and plain.recorded == allowed.recorded
     assert "allow" not in plain.recorded and plain.given["allow"] == []
-    assert [s.name for s in plan([*TINY, "allow=[evil_module]"]).settings] == [plain.names.setting]
+    assert [s.name for s in plan([*TINY, "allow=[evil_module]"]).settings] == [names_of(plain.given).setting]
 
 
 def test_a_file_cannot_allow_its_own_classes(folder, monkeypatch):
@@ -185,7 +186,7 @@ CALLED = {"_target_": CUSTOM, "function": "evil_module:evil", "lower": [0, 0], "
 )
 def test_a_results_folder_runs_nothing_when_it_is_replayed_or_shown(folder, finished, capsys, problem, why):
     copy = hostile_copy(finished, folder, problem=problem, allow=["evil_module", "os"])
-    assert theory.main(["mine", "--json"]) == 1
+    assert theory.main(["mine"]) == 1
     said = capsys.readouterr().err
     assert why in said and "--allow" in said and "Traceback" not in said and len(said.splitlines()) == 1
     assert best.main([str(copy)]) == 0
@@ -247,4 +248,4 @@ def test_a_hostile_description_of_a_study_is_one_sentence(folder, capsys, change
         assert study.main(arguments) == 1
         said = capsys.readouterr().err
         assert len(said.splitlines()) == 1 and "Traceback" not in said
-    assert not (folder / MARK).exists() and not (folder / "site" / "site.json").exists()
+    assert not (folder / MARK).exists() and not (folder / "site" / "party.json").exists()

@@ -42,7 +42,6 @@ MODULES = {
             "privacy/ledger_lines",
             "privacy/charge",
             "privacy/coverage",
-            "privacy/event_prefix",
         ),
         tuple(
             f"{_PRIVACY}{name}.py"
@@ -58,7 +57,9 @@ MODULES = {
         ("privacy/accounting/__init__", "privacy/accounting/events", "formats/words"),
         (f"{_ACCOUNTANTS}events.py", "dpfbo/formats/test_words.py", "dpfbo/test_extensions.py"),
     ),
-    "moments": MutatedModule(("privacy/accounting/moments",), (f"{_ACCOUNTANTS}moments.py",), conftest=False),
+    "moments": MutatedModule(
+        ("privacy/accounting/moments", "privacy/accounting/additive"), (f"{_ACCOUNTANTS}moments.py",), conftest=False
+    ),
     "rdp": MutatedModule(
         ("privacy/accounting/rdp", "privacy/accounting/poisson_divergences"),
         (f"{_ACCOUNTANTS}rdp.py", f"{_ACCOUNTANTS}poisson_divergences.py"),

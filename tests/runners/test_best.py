@@ -67,8 +67,7 @@ def test_the_table_of_a_run_shows_some_and_says_where_the_others_are(done, capsy
 def test_they_are_exported(done, tmp_path, capsys, kind):
     file = tmp_path / f"best.{kind}"
     assert best.main([str(done[1]), "--output", str(file)]) == 0
-    assert best.main([str(done[1]), "--format", kind]) == 0
-    assert file.read_text() in capsys.readouterr().out
+    assert capsys.readouterr().out == f"{file}\n"
     text = file.read_text()
     reader = {"csv": lambda text: list(csv.DictReader(text.splitlines())), "json": json.loads, "yaml": yaml.safe_load}
     check(reader[kind](text), done[1])
@@ -100,17 +99,12 @@ def test_real_data_and_many_agents_are_not_listed(tmp_path):
     assert best.main([str(folder)]) == 0  # on the machine that holds the files
 
 
-def test_of_many_agents_the_terminal_shows_few_and_quantiles(done, monkeypatch, capsys):
+def test_of_many_agents_the_terminal_shows_few(done, monkeypatch, capsys):
     monkeypatch.setattr(best, "MOST_SHOWN", 4)
     monkeypatch.setattr(best, "FEW", 2)
     assert best.main([str(done[1])]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    values = sorted(row["y"] for row in expected(done[1]).values())
     assert "the first 2 of 5 agents; --output FILE.csv has all" in out
-    assert f"quantiles of their values: 0 % {values[0]:.5g}, " in out and f"100 % {values[-1]:.5g}" in out
-    assert f"50 % {values[2]:.5g}" in out
-    assert best.main([str(done[1]), "--format", "json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 5
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 100])

@@ -51,13 +51,13 @@ def test_every_command_is_its_program(name, capsys):
     assert f"python -m {package}.{name}" in out
     for word in COMMANDS[name].words:
         assert word in (EXPERIMENTS, DATA_FILES) or word in out or (name, word) == ("run", SETTINGS)
-    if name not in ("run", "privacy", "bench", "study", "wandb"):  # these have options of Hydra or of subcommands
+    if name not in ("run", "privacy", "study", "wandb"):  # these have options of Hydra or of subcommands
         shown = {word.strip("[],") for word in out.split() if word.strip("[],").startswith("--")}
         assert set(completion.options(COMMANDS[name].module)) <= shown
 
 
 @pytest.mark.parametrize(
-    ("name", "option"), [("wandb", "--again"), ("privacy", "--growth"), ("privacy", "--r-max"), ("bench", "--repeats")]
+    ("name", "option"), [("wandb", "--again"), ("privacy", "--sampling"), ("privacy", "--problem")]
 )
 def test_options_of_subcommands_are_completed(name, option):
     assert option in candidates(f"dpfbo {name} {COMMANDS[name].words[0]} --")

@@ -9,12 +9,13 @@ import pytest
 from dpfbo.privacy.ledger import LedgerError
 from runners import best, status
 from runners.compose.composition import Composition
-from runners.record import finished
+from runners.identity import finished
 from runners.record.run_folder import ResultsError, RunFolder
 from runners.recorded_run import record_run
 from runners.sweep.trials import Trial
 from tests.helpers import objectives
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
+from tests.helpers.data_files import write_mini_landmine
 from tests.helpers.small_runs import QUIET, SMALL, Stop, call, charged
 
 RECORDS = ("rounds.parquet", "server.parquet", "ledger.jsonl")
@@ -157,15 +158,19 @@ def test_a_ledger_of_an_earlier_repetition_must_be_there(tmp_path):
         single(tmp_path, *settings)
 
 
-def test_records_half_put_aside_are_put_aside_whole(tmp_path, monkeypatch):
+@pytest.mark.parametrize("step", ["link", "rename"])
+def test_records_half_put_aside_are_lost_nowhere(tmp_path, monkeypatch, step):
     _, folder = single(tmp_path, *SMALL)
     first = contents(folder)
     with monkeypatch.context() as broken:
-        broken.setattr(finished, "finish_move", lambda folder: die() if list(finished.moving(folder)) else None)
+        if step == "link":
+            broken.setattr(finished.os, "link", die)
+        else:
+            broken.setattr(finished.Path, step, die)
         with pytest.raises(Stop):
             single(tmp_path, *SMALL, "again=true")
-    (folder / "config.yaml").rename(folder / "earlier" / ".1" / "config.yaml")  # some of it was done
-    single(tmp_path, *SMALL)
+    assert finished.summary_of(RunFolder(folder)) is not None and contents(folder) == first
+    single(tmp_path, *SMALL, "again=true")
     earlier = folder / "earlier" / "1"
     assert contents(earlier) == first == contents(folder)
     assert {"config.yaml", "summary.json"} <= {path.name for path in earlier.iterdir()}
@@ -192,7 +197,7 @@ def test_a_trial_of_a_sweep_is_the_run_that_was_made_by_itself(tmp_path, rng):
     cfg = compose(*settings, "rounds=3", *QUIET, f"results_dir={tmp_path}")
     summary, folder = single(tmp_path, *settings, "rounds=3")
     assert record_run(Composition.of(cfg)) == (json.loads(json.dumps(summary)), folder)
-    trial = Trial("x", (), Composition.of(cfg).names.setting, 0, 3, None)
+    trial = Trial("x", (), setting_hash(cfg), 0, 3, None)
     assert trial.folder(tmp_path / "single").path == folder
     single(tmp_path, *settings, "rounds=5")
     if rng == "os":
@@ -224,6 +229,17 @@ def test_the_same_command_shows_the_finished_run(tmp_path, monkeypatch, capsys, 
     assert "finished before, with 6 rounds: nothing is run, and nothing is released" in err and "--again" in err
     assert "epsilon" in out and "results" in out
     assert {p.name: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.iterdir()} == before
+
+
+def test_a_finished_run_is_shown_without_its_data(tmp_path, monkeypatch, capsys):
+    data = write_mini_landmine(tmp_path, n_fields=4)
+    settings = ["problem=landmine", "problem.n_agents=4", "problem.n_jobs=1", f"data_dir={data}", "algorithm=ts"]
+    settings += ["rounds=1", "n_init=2", "acquisition.n_candidates=20", f"results_dir={tmp_path / 'results'}"]
+    assert call(monkeypatch, *settings) == 0
+    (data / "landmine" / "LandmineData.mat").unlink()
+    capsys.readouterr()
+    assert call(monkeypatch, *settings) == 0 and "finished before" in capsys.readouterr().err
+    assert call(monkeypatch, *settings, "seed=1") == 1 and "runners.fetch landmine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("rng", ["seeded", "os"])

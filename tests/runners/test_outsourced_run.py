@@ -23,11 +23,12 @@ from dpfbo.privacy.ledger import Ledger, LedgerError, digest
 from dpfbo.problems.grid_gp import GridGP
 from runners import run, status
 from runners.compose.composition import build
-from runners.compose.identity import setting_hash
 from runners.recorded_run import run_configuration
+from runners.sweep.attempt import attempt
 from runners.sweep.plan import plan
 from runners.sweep.trials import write_plan
-from tests.helpers.compose import compose
+from runners.user_errors import USER_ERRORS
+from tests.helpers.compose import compose, setting_hash
 from tests.helpers.small_runs import QUIET, Stop, charged, differences, folder_of, interrupted, records, undisturbed
 
 T, EPSILON = 6, 3.0042
@@ -364,7 +365,7 @@ def short(given):
 
 @pytest.mark.parametrize(("given", "says"), REFUSED, ids=[short(given) for given, _ in REFUSED])
 def test_bad_settings_are_one_sentence_and_leave_nothing(tmp_path, given, says):
-    with pytest.raises(run.USER_ERRORS) as refusal:
+    with pytest.raises(USER_ERRORS) as refusal:
         run_configuration(compose(*given, *QUIET, f"results_dir={tmp_path / 'r'}"))
     assert says in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -404,7 +405,6 @@ def test_a_projection_that_no_seed_repeats_has_a_folder_of_its_own():
 
 
 def test_a_sweep_of_outsourced_settings(tmp_path):
-    tuning = pytest.importorskip("runners.sweep.tune", reason="a sweep needs Ray", exc_type=ImportError)
     given = [*SMALL, *QUIET, "algorithm=po_gp_ucb,gaussian_gp_ucb", "privacy.epsilon=1,3", "seeds=0..1"]
     given += ["experiment_name=mine", "sweep.address=local", "sweep.max_concurrent=1", f"results_dir={tmp_path}"]
     grid = plan(given)
@@ -414,7 +414,7 @@ def test_a_sweep_of_outsourced_settings(tmp_path):
     predicted = [setting.epsilon["analytic_gaussian"] for setting in grid.settings]
     assert predicted == [None, None, pytest.approx(1, rel=1e-6), pytest.approx(3, rel=1e-6)]
     for setting, trial in grid.trials:  # like a sweep's worker
-        assert tuning.attempt(OmegaConf.create(setting.config(trial.seed)), lambda done: None).phase == "done"
+        assert attempt(OmegaConf.create(setting.config(trial.seed)), lambda done: None).phase == "done"
     summaries = [json.loads(path.read_text()) for path in tmp_path.rglob("summary.json")]
     assert len(summaries) == 8
     for summary in summaries:

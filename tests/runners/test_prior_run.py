@@ -11,11 +11,10 @@ from dpfbo.privacy.accounting.analytic_gaussian import noise_multiplier
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.ledger import Ledger
 from runners.compose.composition import Composition, build
-from runners.compose.identity import setting_hash
 from runners.privacy import command
 from runners.recorded_run import run_configuration
 from runners.sweep import command as sweep_command
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 from tests.helpers.small_runs import QUIET, call
 
 PRIOR = ["algorithm=dp_prior", "problem.n_agents=9", "problem.grid_size=50", "algorithm.M=24", "n_init=3", "rounds=4"]
@@ -90,12 +89,8 @@ REFUSED = [
     ("weights=softmax", "weights must be uniform for algorithm=dp_prior: the release is a plain sum, got Softmax"),
     ("algorithm.P=2", "algorithm.P must be 1 for algorithm=dp_prior: all agents share one prior"),
     ("n_init=1", "n_init must be at least 2 for algorithm=dp_prior: one point has no contrast, got 1"),
-    ("algorithm.broadcasts=5", "algorithm.broadcasts must be at most the number of rounds, 4, got 5"),
-    ("algorithm.broadcasts=null", "algorithm.prior.releases must be an integer of at least 1, got None"),
-    (
-        "algorithm.prior.releases=2",
-        "algorithm.broadcasts must be 2 for algorithm=dp_prior: every broadcast is a release",
-    ),
+    ("algorithm.broadcasts=5", "algorithm.broadcasts must be 1 for algorithm=dp_prior: the prior is released once"),
+    ("algorithm.broadcasts=null", "algorithm.broadcasts must be 1 for algorithm=dp_prior: the prior is released once"),
     ("algorithm.message_normalize=true", "algorithm.message_normalize must be False for algorithm=dp_prior"),
     ("algorithm.message_center=true", "algorithm.message_center must be False for algorithm=dp_prior"),
     ("algorithm.message=mean", "algorithm.message must be 'statistics' for a private prior, got 'mean'"),

@@ -101,4 +101,4 @@ def test_mistakes_are_one_sentence(tmp_path, monkeypatch, capsys, arguments, sen
     assert study.main(arguments) == 1
     error = capsys.readouterr().err
     assert sentence in error and error.startswith("error: ") and error.count("\n") == 1
-    assert not (tmp_path / "x.json").exists() and not (tmp_path / "s" / "site.json").exists()
+    assert not (tmp_path / "x.json").exists() and not (tmp_path / "s" / "party.json").exists()

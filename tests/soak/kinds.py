@@ -34,8 +34,7 @@ from tests.soak.outcome import Outcome
 
 MOST = 5  # kills in one run
 OS, TREE = "privacy.rng=os", "executor.aggregation=tree"
-RELEASES = 3
-PRIOR = [*BRANIN, f"rounds={T}", "algorithm=dp_prior", f"algorithm.broadcasts={RELEASES}", "algorithm.M=24"]
+PRIOR = [*BRANIN, f"rounds={T}", "algorithm=dp_prior", "algorithm.M=24"]
 TABLE = ["problem=grid_gp", "problem.side_points=12", f"rounds={T}", "n_init=3", "privacy.epsilon=3"]
 PROJECTED, NOISY = [*TABLE, "algorithm=po_gp_ucb"], [*TABLE, "algorithm=gaussian_gp_ucb"]
 
@@ -175,13 +174,13 @@ KINDS = (
     Kind("study, dp_prior", 50, 0.2, partial(_study, "dp_prior"), most=50),
     Kind("forked driver", 100, 0.2, _fork),
     Kind("forked driver, rng=os", 80, 0.2, lambda *a: _fork(*a, OS)),
-    Kind("forked prior", 50, 0.2, partial(_fork, base=PRIOR, broadcasts=RELEASES)),
-    Kind("forked prior, rng=os", 50, 0.2, lambda *a: _fork(*a, OS, base=PRIOR, broadcasts=RELEASES)),
+    Kind("forked prior", 50, 0.2, partial(_fork, base=PRIOR, broadcasts=1)),
+    Kind("forked prior, rng=os", 50, 0.2, lambda *a: _fork(*a, OS, base=PRIOR, broadcasts=1)),
     Kind("forked curator", 40, 0.1, partial(_fork, base=PROJECTED, broadcasts=1)),
     Kind("forked curator, rng=os", 40, 0.1, lambda *a: _fork(*a, OS, base=NOISY, broadcasts=1)),
     Kind("local driver", 80, 3.0, _command),
     Kind("local driver, rng=os", 50, 4.0, lambda *a: _command(*a, OS)),
-    Kind("private prior", 40, 3.0, partial(_command, base=PRIOR, broadcasts=RELEASES)),
+    Kind("private prior", 40, 3.0, partial(_command, base=PRIOR, broadcasts=1)),
     Kind("outsourced", 40, 3.0, partial(_command, base=PROJECTED, broadcasts=1)),
     Kind("agent actor", 50, 3.0, partial(_actors, "agent"), ray=True),
     Kind("server actor", 50, 5.0, partial(_actors, "server"), ray=True),
@@ -193,7 +192,7 @@ KINDS = (
     ),
     Kind(
         "outsourced on Ray", 40, 3.0,
-        partial(_ray, base=(*NOISY, "executor=ray"), actors=("the curator", "the modeler"), alone=NOISY), ray=True,
+        partial(_ray, base=(*NOISY, "executor=ray"), actors=("the modeler",), alone=NOISY), ray=True,
     ),
     Kind(
         "driver on Ray", 30, 17.0,

@@ -1,13 +1,12 @@
 """The agents' end of the message path: real agents on real objectives, from the public design to the messages."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.population.agents import Agents
 from dpfbo.federated.population.shard import Shard, Turn
 from dpfbo.problems.problem import Problem
@@ -16,7 +15,7 @@ from dpfbo.rng import Streams
 
 @dataclass(frozen=True)
 class AgentsSide:
-    """All agents of a problem in the rounds whose points are public. shard: the class that runs them."""
+    """All agents of a problem in round 0, whose points are public. shard: the class that runs them."""
 
     problem: Problem
     agents: Agents
@@ -26,14 +25,6 @@ class AgentsSide:
     def first_turn(self, agent: int = 0, change: Callable[[Tensor], Tensor] | None = None) -> Turn:
         """Queries and messages of round 0. change: applied to all observations of one agent, 1 x k."""
         return self._shard(agent, change).step(0, None, send=True)
-
-    def later_queries(
-        self, priors: Sequence[SharedPrior], agent: int = 0, change: Callable[[Tensor], Tensor] | None = None
-    ) -> list[Tensor]:
-        """Queries of rounds 1, 2, .., N x 1 x D each, if round t - 1 ends with the broadcast `priors[t - 1]`."""
-        shard = self._shard(agent, change)
-        shard.step(0, None, send=False)
-        return [shard.step(t, prior, send=False).record.u for t, prior in enumerate(priors, 1)]
 
     def _shard(self, agent: int, change: Callable[[Tensor], Tensor] | None) -> Shard:
         problem = cast(Problem, _ChangedData(self.problem, agent, change or torch.clone, self._observed))

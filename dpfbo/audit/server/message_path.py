@@ -10,7 +10,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dpfbo.audit.server.agents_side import AgentsSide
 from dpfbo.audit.server.post_processing import public_server
 from dpfbo.audit.server.repeated_rounds import CheckResult, Context, RepeatedRounds
 from dpfbo.federated.population.shard import Turn
@@ -54,15 +53,12 @@ def _worlds(rounds: RepeatedRounds) -> Iterator[tuple[int, str, Turn]]:
 
 
 def public_design(rounds: RepeatedRounds) -> CheckResult:
-    """The points of round 0, and the server's sums over them, are those of public settings, whatever is observed.
-
-    So are the points before later releases, if there are any: they follow from the broadcasts before them.
-    """
+    """The points of round 0, and the server's sums over them, are those of public settings, whatever is observed."""
     target, tried = rounds.target, 0
     if not isinstance(target.server, PriorServer):
         return CheckResult(_DESIGN, True, "the server uses no design", 0.0, 0.0)
     with torch.inference_mode(False):
-        public = public_server(replace(target.server, past=target.past), target.mechanism.clip_norm)
+        public = public_server(target.server, target.mechanism.clip_norm)
         points = public.design.points(torch.arange(target.shape[0]))
         words = _server_side(target.server, public, points)
         if not words and target.agents is not None:
@@ -72,25 +68,10 @@ def public_design(rounds: RepeatedRounds) -> CheckResult:
                 tried += 1
                 if not words and not torch.equal(turn.record.u, points):
                     words = f"the first queries change when agent {agent} observes {name}"
-            words = words or _later_points(rounds, public, target.agents)
     if words:
         return CheckResult(_DESIGN, False, words, 1.0, 0.0)
     words = f"the first queries are public in {tried} worlds" if target.agents is not None else _NOT_ASKED
     return CheckResult(_DESIGN, True, f"the server's sums are public; {words}", 0.0, 0.0)
-
-
-def _later_points(rounds: RepeatedRounds, public: PriorServer, agents: AgentsSide) -> str:
-    """The fault of the agents' queries before later releases, in words; empty if there is none."""
-    past = list(public.past.values())  # releases that are held: everybody knows what follows from them
-    priors = [public.infer(values, sigma, t) for t, (values, sigma) in enumerate(past)]
-    ids = torch.arange(rounds.target.shape[0])
-    expected = [public.later_points(prior, ids, t)[:, None] for t, prior in enumerate(priors, 1)]
-    for agent in rounds.three_agents(0) if expected else ():
-        for name, change in CHANGES.items():
-            for t, found in enumerate(agents.later_queries(priors, agent, change), 1):
-                if not torch.equal(found, expected[t - 1]):
-                    return f"the queries of round {t} are not public when agent {agent} observes {name}"
-    return ""
 
 
 def _server_side(server: PriorServer, public: PriorServer, points: Tensor) -> str:

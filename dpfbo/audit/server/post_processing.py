@@ -14,7 +14,7 @@ from torch import Tensor
 from dpfbo.audit.server.repeated_rounds import CheckResult, RepeatedRounds
 from dpfbo.audit.server.target import seeded
 from dpfbo.federated.broadcast import Broadcast, SharedPrior
-from dpfbo.federated.messages import Messages
+from dpfbo.federated.mechanism import Messages
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.gp.design import Design
 from dpfbo.privacy.entropy import Entropy
@@ -44,9 +44,7 @@ def public_server(server: PriorServer, clip_norm: float) -> PriorServer:
     """The server of the private prior that anybody can build from public settings: its design is drawn anew."""
     d = server.design
     design = Design(d.domain, d.regions, d.streams, d.n_init, d.kind)
-    return PriorServer(
-        server.server, server.model, design, server.features, clip_norm, server.acquisition, dict(server.past)
-    )
+    return PriorServer(server.server, server.model, design, server.features, clip_norm)
 
 
 def post_processing(rounds: RepeatedRounds) -> CheckResult:
@@ -81,8 +79,8 @@ def _held(rounds: RepeatedRounds, server: PriorServer, t: int, values: Tensor) -
     for name, messages, late in _sent(rounds):
         broadcast, ledger = held.whole_round(seeded(_NAME, rounds.seed, name), t, messages, late)
         if expected is None and ledger.charges:  # an uncharged round is for another check
-            public = public_server(replace(server, past=held.past), mechanism.clip_norm)
-            expected = public.infer(values, ledger.charges[0].sigma, t)
+            public = public_server(server, mechanism.clip_norm)
+            expected = public.infer(values, ledger.charges[0].sigma)
         expected = broadcast if expected is None else expected
         wrong = _difference(broadcast, expected, values)
         yield f"round {t}: the same numbers are released when {name}, and {wrong}" if wrong else ""

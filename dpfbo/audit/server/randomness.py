@@ -14,7 +14,7 @@ from torch import Tensor
 from dpfbo.audit.bounds import lower_bound
 from dpfbo.audit.server.repeated_rounds import CheckResult, RepeatedRounds
 from dpfbo.audit.server.target import LONG_NORM, Target, seeded
-from dpfbo.federated.messages import Messages
+from dpfbo.federated.mechanism import Messages
 from dpfbo.privacy.accounting.events import round_parameters
 from dpfbo.privacy.entropy import SystemEntropy
 

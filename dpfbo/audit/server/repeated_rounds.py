@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dpfbo.audit.server.target import LONG_NORM, Target, seeded
-from dpfbo.federated.messages import Messages
+from dpfbo.federated.mechanism import Messages
 from dpfbo.privacy.entropy import SeededEntropy, SystemEntropy
 from dpfbo.privacy.ledger import Charge
 

@@ -15,8 +15,7 @@ from dpfbo.audit.server.agents_side import AgentsSide
 from dpfbo.checks import SettingError
 from dpfbo.federated.broadcast import Broadcast, RegionVectors, SharedPrior
 from dpfbo.federated.dropout import Dropout
-from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.messages import Messages
+from dpfbo.federated.mechanism import Messages, SubsampledGaussian
 from dpfbo.federated.prior_server import PriorServer
 from dpfbo.federated.server import Server
 from dpfbo.privacy.accounting import Accountant, check_delta
@@ -127,15 +126,7 @@ class Target:
         return replace(self, server=self._with(replace(self.summing, mechanism=mechanism)))
 
     def _with(self, summing: Server) -> Server | PriorServer:
-        return replace(self.server, server=summing, past=self.past) if isinstance(self.server, PriorServer) else summing
-
-    @property
-    def past(self) -> dict[int, tuple[Tensor, float]]:
-        """Releases of a private prior before its last one, which everybody knows: zeros, and their noise."""
-        if not isinstance(self.server, PriorServer):
-            return {}
-        zeros = torch.zeros(1, self.summing.message_size, dtype=torch.float64)
-        return {t: (zeros, self.mechanism.sigma(self.weights(t), t)) for t in range(self.server.model.releases - 1)}
+        return replace(self.server, server=summing) if isinstance(self.server, PriorServer) else summing
 
     def weights(self, t: int) -> Tensor:
         """The weights of a round, P x N."""
@@ -211,7 +202,7 @@ def _values(broadcast: object) -> Tensor | None:
     return broadcast.values
 
 
-def _release_alone(values: Tensor, sigma: float, t: int = 0) -> SharedPrior:
+def _release_alone(values: Tensor, sigma: float) -> SharedPrior:
     """A broadcast of the private prior in which all but the release is zero."""
     M = values.shape[1] - 1
     vector, matrix, number = values.new_zeros(M), values.new_zeros(M, M), values.new_zeros(())

@@ -5,6 +5,8 @@ t >= 1: with probability p_t query the argmax of an own posterior draw, else the
         observe, add to the history, send a new message
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,9 +17,7 @@ from dpfbo import checks, extensions
 from dpfbo.checks import SettingError
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import AgentVectors, Broadcast, Points, RegionVectors, SharedPrior
-from dpfbo.federated.population.follow import FOLLOW_PROBABILITY
-from dpfbo.federated.population.state import AgentsState, History, Query
-from dpfbo.federated.prior.later import LaterDesign
+from dpfbo.federated.population.state import AgentsState, Query
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.received import MOST_POINTS, OnGrid, Received
 from dpfbo.federated.prior.transfer import Transfer, chosen_model, own_likelihood, own_mean
@@ -34,6 +34,13 @@ from dpfbo.space.domain import Domain, Grid, embedded, embedded_dimension
 from dpfbo.space.mixed import MixedBox
 from dpfbo.space.regions import Regions
 
+FOLLOW_PROBABILITY: dict[str, Callable[[int], float]] = {  # 1 - p_t by name, that an agent follows the server
+    "inverse_sqrt": lambda t: 1 / math.sqrt(t),  # the paper's synthetic experiments
+    "inverse": lambda t: 1 / t,  # the paper's real-data experiments
+    "inverse_square": lambda t: 1 / t**2,  # the theory
+    "never": lambda t: 0.0,  # p_t = 1: local Thompson sampling alone
+    "always": lambda t: 1.0,
+}
 _MESSAGES = ("sample", "mean", "statistics")
 _FLAT = 1e-12  # standard deviation over the largest value, below which observations count as equal
 _BLOCK = 2**21  # numbers of a block of agents on a CPU: 16 MB, which the allocator keeps for reuse
@@ -44,16 +51,28 @@ _REPEAT = 1e-9  # two unit-cube points this close on every axis are the same que
 
 @dataclass(frozen=True)
 class Agents:
-    """The settings that all agents share; state and randomness are passed to the methods.
+    """The settings that all agents share; their state is passed to the methods.
 
-    domain: the search space. regions: the P sub-regions. features: the shared map of the messages.
-    message_noise: lam of eq. 2. message: `sample` (a posterior draw, the paper) or `mean` (nu, without the draw's own
-    spread). message_center: subtract the agent's mean observation first; a constant does not move an argmax, but would
-    take up part of the message's bounded norm. n_init: initial points, uniform in the agent's own region
-    (local_initialisation, the paper), or in the whole domain. follow: name of `1 - p_t` in `FOLLOW_PROBABILITY`.
-    own_gp, own_draw: local Thompson sampling. rounds: T, for the capacity of the buffers. prior: the private prior's
-    model; then the message is `statistics`, the design of the initial points is public, and an agent that has received
-    a `SharedPrior` follows it whenever its own observations say so, whatever `follow`.
+    Args:
+        domain: The search space.
+        regions: The P sub-regions.
+        features: The shared map of the messages.
+        streams: All random numbers.
+        rounds: T, for the capacity of the buffers.
+        n_init: Initial points of each agent.
+        message_noise: lam of eq. 2.
+        follow: The name of `1 - p_t` in `FOLLOW_PROBABILITY`.
+        own_gp: The agents' own Gaussian processes.
+        own_draw: Draws from these.
+        acquisition: The search for the maximum of a function.
+        message: `sample`, a posterior draw (the paper); `mean`, nu, without the draw's own spread; `statistics`, of a
+            private prior; or the name of a `dpfbo.messages` entry point.
+        message_center: True to subtract the agent's mean observation first: a constant moves no argmax, but would take
+            up part of the message's bounded norm.
+        local_initialisation: True for initial points in the agent's own region (the paper).
+        design_kind: The design of the initial points, `uniform` or `sobol`.
+        prior: The private prior's model; then the design of the initial points is public, and an agent that has
+            received a `SharedPrior` follows it whenever its own observations say so, whatever `follow`.
     """
 
     domain: Domain
@@ -91,18 +110,11 @@ class Agents:
 
     @property
     def design(self) -> Design:
-        """The public design of the initial points."""
         regions = self.regions if self.local_initialisation else Regions(1, self.domain.dimension)
         return Design(self.domain, regions, self.streams, self.n_init, self.design_kind)
 
     @property
-    def later_design(self) -> LaterDesign:
-        """The public design of the rounds before later releases of a private prior."""
-        return LaterDesign(self.features, self.domain, self.acquisition, self.streams)
-
-    @property
     def message_size(self) -> int:
-        """The number of entries of a message."""
         return self.features.frequencies.shape[1] + (self.prior is not None)
 
     @property
@@ -138,10 +150,8 @@ class Agents:
         return self.table.index_select(0, points.flatten()).view(*points.shape, -1)
 
     def initial_state(self, ids: Tensor) -> AgentsState:
-        """The state before any observation."""
-        history = History.empty(len(ids), self.n_init + self.rounds, self.domain, ids.device)
         hyper = hyperparameters.start(self.own_gp, len(ids), embedded_dimension(self.domain), ids.device)
-        return AgentsState(ids, history, 0, hyper)
+        return AgentsState.empty(ids, self.domain, hyper, self.n_init + self.rounds)
 
     def initial_query(self, state: AgentsState) -> Query:
         """Algo. 2 line 2: the `n_init` points of the design."""
@@ -149,21 +159,13 @@ class Agents:
         return Query(points, torch.full(points.shape[:2], int(Source.initial), device=points.device))
 
     def query(
-        self,
-        state: AgentsState,
-        broadcast: Broadcast | None,
-        t: int,
-        clock: PhaseClock,
-        tables: OnGrid | None = None,
+        self, state: AgentsState, broadcast: Broadcast | None, t: int, clock: PhaseClock, tables: OnGrid | None = None
     ) -> Query:
         """Algo. 2 lines 5 to 9: the queries of round t >= 1.
 
         broadcast: the last one; None without a server, or after it has stopped sending: then p_t = 1. tables: those of
         a shared prior, if they are known.
         """
-        if isinstance(broadcast, SharedPrior) and self.prior is not None and t < self.prior.releases:
-            points = self.later_design.points(broadcast, state.ids, t)
-            return Query(points[:, None], torch.full_like(state.ids, int(Source.server))[:, None])
         coin = self.streams.uniform("follow", state.ids, t, 1)[:, 0]
         transfer, model = None, None
         if isinstance(broadcast, SharedPrior) and self.prior is not None:
@@ -171,8 +173,9 @@ class Agents:
                 transfer = self._transfer(self.prior, broadcast, state, tables)
                 model = chosen_model(self._log_likelihoods(transfer, state), self.prior.gate, coin)
                 follow = model < transfer.n_models
+                shared = model < len(transfer.model.residuals)
         else:
-            follow = coin < (0.0 if broadcast is None else FOLLOW_PROBABILITY[self.follow](t))
+            follow = shared = coin < (0.0 if broadcast is None else FOLLOW_PROBABILITY[self.follow](t))
         u = torch.empty(len(state.ids), self.domain.dimension, dtype=torch.float64, device=follow.device)
         own, server = (
             rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
@@ -182,61 +185,45 @@ class Agents:
             with clock("own_draw"):
                 u[own] = self._own_queries(state, own, t)
         if len(server):
-            assert broadcast is not None  # without a broadcast no agent follows
             with clock("acquisition"):
                 if transfer is not None and model is not None:
                     u[server] = self._transfer_queries(state, transfer, model, server, t)
-                else:
+                elif broadcast is not None:  # always: without a broadcast no agent follows
                     u[server] = self._server_queries(state.ids[server], broadcast, t)
-        shared = follow if transfer is None or model is None else model < len(transfer.model.residuals)
         source = torch.where(shared, int(Source.server), int(Source.own))
         if not isinstance(self.domain, Grid):
             u, source = self._replace_repeats(state, u, source, t)
         return Query(u[:, None], source[:, None])
 
-    def observe(self, state: AgentsState, u: Tensor, y: Tensor, clock: PhaseClock) -> AgentsState:
-        """The state with observations y (n x k) at unit-cube points u (n x k x D) appended to its history.
-
-        Raises ValueError if this state was observed from before: both results would share the new rows.
-        """
-        if state.count != state.history.count:
-            raise ValueError(f"the state has {state.count} of its history's {state.history.count} observations")
-        with clock("observe"):
-            return replace(state, count=state.history.append(u, y))
-
-    def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> AgentsState:
+    def fit_hyperparameters(self, state: AgentsState, clock: PhaseClock, last: int | None = None) -> None:
         """Refit the agents' own GPs if a fit is due; call it before `query`.
 
         last: the last round of a replayed history; a fit that a later one in it replaces is skipped.
         """
-        if not self.own_gp.due(state.count):
-            return state
-        if last is not None and any(self.own_gp.due(n) for n in range(state.count + 1, self.n_init + last)):
-            return state
-        with clock("fit"):
-            whole = self.own_gp.fit == self.own_draw.method == "gpytorch"
-            x = embedded(self.domain, state.x)
-            return replace(state, hyper=hyperparameters.fit_own(x, self._outcomes(state), self.own_gp, whole))
+        later = () if last is None else range(state.count + 1, self.n_init + last)
+        if self.own_gp.due(state.count) and not any(map(self.own_gp.due, later)):
+            with clock("fit"):
+                whole = self.own_gp.fit == self.own_draw.method == "gpytorch"
+                x = embedded(self.domain, state.x)
+                state.hyper = hyperparameters.fit_own(x, self._outcomes(state), self.own_gp, whole)
 
-    def messages(self, state: AgentsState, t: int, clock: PhaseClock) -> Tensor:
+    def messages(self, state: AgentsState, t: int) -> Tensor:
         """Algo. 2 lines 3 and 11: every agent's draw `omega_n`, or its mean `nu` (eq. 2), n x M."""
-        with clock("message"):
-            Phi, y = self.features_at(state.points), self._outcomes(state)
-            if self.prior is not None:
-                statistics = self.prior.statistics
-                return statistics.messages(Phi, y) if t == 0 else statistics.later_messages(Phi, y, self.n_init)
-            if self.message_center:
-                y = y - y.mean(1, keepdim=True)
-            if self.message not in _MESSAGES:
-                return self._added_message(Phi, y)
-            K = Phi @ Phi.mT
-            K.diagonal(dim1=1, dim2=2).add_(self.message_noise)
-            L = cholesky(K)
-            if self.message == "mean":
-                return mean_weights(Phi, L, y)
-            w0 = self.streams.normal("message/weights", state.ids, t, Phi.shape[2])
-            e = self.message_noise**0.5 * self.streams.normal("message/noise", state.ids, t, state.count)
-            return sample_weights(Phi, L, y, w0, e)
+        Phi, y = self.features_at(state.points), self._outcomes(state)
+        if self.prior is not None:
+            return self.prior.statistics.messages(Phi, y)
+        if self.message_center:
+            y = y - y.mean(1, keepdim=True)
+        if self.message not in _MESSAGES:
+            return self._added_message(Phi, y)
+        K = Phi @ Phi.mT
+        K.diagonal(dim1=1, dim2=2).add_(self.message_noise)
+        L = cholesky(K)
+        if self.message == "mean":
+            return mean_weights(Phi, L, y)
+        w0 = self.streams.normal("message/weights", state.ids, t, Phi.shape[2])
+        e = self.message_noise**0.5 * self.streams.normal("message/noise", state.ids, t, state.count)
+        return sample_weights(Phi, L, y, w0, e)
 
     def _added_message(self, Phi: Tensor, y: Tensor) -> Tensor:
         """The messages of another package. Raises ValueError for a result of the wrong shape or kind."""
@@ -299,14 +286,11 @@ class Agents:
         return OnGrid.of(self.prior, prior, self.table)
 
     def _transfer(self, model: PriorModel, prior: SharedPrior, state: AgentsState, tables: OnGrid | None) -> Transfer:
-        history, y = state.history, self._outcomes(state)
-        received = history.received
+        y, received = self._outcomes(state), state.received
         if received is None or not torch.equal(received.prior.values, prior.values):
             tables = self.tables(prior) if tables is None else tables
-            told = self.features_at(state.points[:, : self.n_init + model.releases - 1])
-            mean = own_mean(model, prior, told, y, self.n_init)
-            received = Received(model, prior, mean, history.y.shape[1], self.n_init, tables)
-            history.received = received
+            mean = own_mean(model, prior, self.features_at(state.points[:, : self.n_init]), y, self.n_init)
+            received = state.received = Received(model, prior, mean, state.all_y.shape[1], self.n_init, tables)
         whole = received.tables is None
         return Transfer.to(
             model, received, y, lambda a, b: self.features_at(state.points[:, a:b]) if whole else state.points[:, a:b]
@@ -329,7 +313,7 @@ class Agents:
         w0 = self.streams.normal("transfer/weights", ids, t, M)
         e = self.streams.normal("transfer/noise", ids, t, state.count + 1)
         r = transfer.draw(rows, model[rows], w0, e[:, 1:], e[:, 0])
-        tables = state.history.received.tables if state.history.received else None
+        tables = state.received.tables if state.received else None
         if isinstance(self.domain, Grid) and tables is not None:
             return self.domain.unit_points[tables.functions(r).argmax(1)]
         return self._argmax(transfer.weights(r)[:, None], Regions(1, self.domain.dimension), ids, t)

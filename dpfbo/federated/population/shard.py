@@ -4,6 +4,7 @@ Its agents do their steps in blocks, on as many threads as it is given. An agent
 agents of its shard or block, up to rounding; nor do they change if `restore` rebuilds the shard from its records.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,11 +17,11 @@ from torch import Tensor
 from dpfbo import checks
 from dpfbo.clock import PhaseClock
 from dpfbo.federated.broadcast import Broadcast, SharedPrior, moved
-from dpfbo.federated.messages import PartialSum, Summation
+from dpfbo.federated.mechanism import Mechanism, PartialSum
 from dpfbo.federated.population.agents import Agents
-from dpfbo.federated.population.block import Block
 from dpfbo.federated.population.state import Query
 from dpfbo.federated.prior.received import OnGrid
+from dpfbo.gp import batches
 from dpfbo.problems.problem import Problem
 from dpfbo.records import RoundRecord
 
@@ -28,6 +29,70 @@ _SMALLEST_BLOCK = 16  # agents; below it the calls cost more than the numbers
 _SUMMED = 2**16  # messages that are clipped and added up at once
 
 R = TypeVar("R")
+
+
+class Block:
+    """The agents `ids` and what they know: so many that the numbers of a step fit the processor's cache.
+
+    Their numbers do not depend on the other agents of the block. A single agent is therefore duplicated, so that
+    products round as in larger batches (`dpfbo.gp.batches`). clock: seconds of their steps, by phase.
+    """
+
+    def __init__(self, agents: Agents, ids: Tensor) -> None:
+        self.ids, self.clock, self._agents = ids, PhaseClock(), agents
+        self._batch = batches.filled(len(ids), batches.PRODUCTS, ids.device)
+        self.forget()
+
+    def forget(self) -> None:
+        """Go back to the state without observations."""
+        self.state = self._agents.initial_state(self.ids[self._batch])
+        self._valued = torch.zeros(len(self.ids), dtype=torch.bool, device=self.ids.device)  # have a value so far
+
+    def fit(self, last: int | None = None) -> None:
+        """Refit the agents' own GPs if that is due; last: see `Agents.fit_hyperparameters`."""
+        self._agents.fit_hyperparameters(self.state, self.clock, last)
+
+    def query(self, t: int, broadcast: Broadcast | None, tables: OnGrid | None = None) -> Query:
+        """The queries of round t. tables: those of a shared prior, if they are known."""
+        n = len(self.ids)
+        if t == 0:
+            query = self._agents.initial_query(self.state)
+        else:
+            query = self._agents.query(self.state, broadcast, t, self.clock, tables)
+        return Query(query.u[:n], query.source[:n])
+
+    def observe(self, u: Tensor, y: Tensor) -> None:
+        """Append observations y (n x k, NaN where the evaluation failed) at u (n x k x D)."""
+        with self.clock("observe"):
+            self.state.append(u[self._batch], self._imputed(y)[self._batch])
+
+    def messages(self, t: int, rows: Tensor | None = None) -> Tensor:
+        """The messages of round t of all agents, or of those at some rows; n x M."""
+        n = len(self.ids)
+        with self.clock("message"):
+            if rows is None or len(rows) == n:
+                made = self._agents.messages(self.state, t)[:n]
+                return made if rows is None else made[rows]
+            filled = rows[batches.filled(len(rows), batches.PRODUCTS, rows.device)]
+            return self._agents.messages(self.state.select(filled), t)[: len(rows)]
+
+    def _imputed(self, y: Tensor) -> Tensor:
+        """The observations (n x k) for the agents' models: each failed one (NaN) is the agent's worst value so far.
+
+        Until an agent has a value its failures stand at 0; its first one or more values replace them.
+        """
+        failed, n = y.isnan(), len(y)
+        if self._valued.all() and not failed.any():
+            return y
+        values = torch.where(failed, torch.inf, y)
+        first = ~self._valued & ~failed.all(1)
+        earlier = torch.where(self._valued[:, None], self.state.y[:n], torch.inf)
+        worst = torch.cat([earlier, values], 1).amin(1)
+        worst = torch.where(worst.isinf(), 0.0, worst)
+        if first.any() and self.state.count:
+            self.state.replace_values(first[self._batch], worst[self._batch])
+        self._valued = self._valued | first
+        return torch.where(failed, worst[:, None], y)
 
 
 @dataclass(frozen=True)
@@ -52,10 +117,12 @@ class Shard:
         checks.integer("threads", threads, minimum=1, maximum=checks.MOST_WORKERS)
         self._problem, self._agents, self._ids = problem, agents.to(ids.device), ids
         self._threads = threads if self._agents.threads_allowed and ids.device.type == "cpu" else 1
-        size = self._block_size(len(ids)) if block is None else block
-        checks.integer("block", size, minimum=1)
+        if block is None:  # a block for each thread, of agents whose step fits the memory for it
+            fitting = self._agents.agents_at_once(ids.device)
+            block = max(min(fitting, -(-len(ids) // self._threads)), _SMALLEST_BLOCK)
+        checks.integer("block", block, minimum=1)
         self._agents.table  # noqa: B018  (computed once, before there are threads)
-        self._blocks = [Block(self._agents, part) for part in ids.split(size)]
+        self._blocks = [Block(self._agents, part) for part in ids.split(block)]
         self._pool = ThreadPoolExecutor(self._threads) if min(self._threads, len(self._blocks)) > 1 else None
         reference = problem.reference
         self._reference = None if reference is None else reference[ids.to(reference.device)].to(ids.device)
@@ -88,8 +155,8 @@ class Shard:
             self._turn = replace(self._turn, messages=torch.cat(self._each(lambda block: block.messages(t))))
         return self._turn if send else replace(self._turn, messages=None)
 
-    def add_up(self, t: int, rows: Tensor, weights: Tensor, summation: Summation) -> PartialSum:
-        """`summation.add_up` over the agents `ids[rows]` in round t. rows: k, in order; weights: P x k.
+    def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
+        """`mechanism.add_up` over the agents `ids[rows]` in round t. rows: k, in order; weights: P x k.
 
         Only these agents make a message. Raises ValueError for another round than the last.
         """
@@ -98,7 +165,7 @@ class Shard:
         M, device = self._agents.message_size, self._ids.device
         rows, weights = rows.to(device), weights.to(device)
         parts = [
-            summation.add_up(self.messages(t, some), torch.arange(len(some), device=device), part, M)
+            mechanism.add_up(self.messages(t, some), torch.arange(len(some), device=device), part, M)
             for some, part in zip(rows.split(_SUMMED), weights.split(_SUMMED, 1), strict=True)
         ]
         total = sum((part.total for part in parts[1:]), parts[0].total)
@@ -126,26 +193,23 @@ class Shard:
         observed: the record of round k + 1, whose objectives are then not evaluated again.
         """
         self._each(Block.forget)
-        last = len(history) - 1
-        record = None
+        last, record = len(history) - 1, None
         for record in history:
             if record.round:
                 self._each(lambda block: block.fit(last))
             self._observe(record.u.to(self._ids.device), record.y.to(self._ids.device))
         self.take_seconds()
         self._next, self._turn, self._known = len(history), None, observed
-        record = record if observed is None else observed
-        if record is not None:
-            self._best = record.best[:, -1].to(self._ids.device).nan_to_num(nan=-torch.inf)
+        if (newest := observed or record) is not None:
+            self._best = newest.best[:, -1].to(self._ids.device).nan_to_num(nan=-torch.inf)
 
     def take_seconds(self) -> dict[str, float]:
         """Seconds by phase since the last call, those of all threads together."""
-        total: dict[str, float] = {}
+        total = Counter[str]()
         for clock in (self._clock, *(block.clock for block in self._blocks)):
-            for phase, spent in clock.seconds.items():
-                total[phase] = total.get(phase, 0.0) + spent
+            total.update(clock.seconds)  # type: ignore[arg-type]  # adds numbers of any kind
             clock.seconds.clear()
-        return total
+        return dict(total)  # type: ignore[arg-type]
 
     def _queried(self, t: int, broadcast: Broadcast | None) -> tuple[RoundRecord, Tensor, Tensor]:
         """Ask all agents for their points u of round t, and evaluate them to y. Returns their record, u and y."""
@@ -164,7 +228,7 @@ class Shard:
             block.observe(block_u, block_y)
 
     def _received(self, broadcast: Broadcast | None, t: int) -> Broadcast | None:
-        """The broadcast on this device."""
+        """The broadcast on this device; the tables of a new prior are made once for all blocks."""
         if broadcast is None:
             return None
         with self._clock("acquisition"), _one_thread():
@@ -172,7 +236,7 @@ class Shard:
         known = None if self._tables is None else self._tables.prior.values
         if isinstance(received, SharedPrior) and (known is None or not torch.equal(known, received.values)):
             with _one_thread():
-                self._tables = self._agents.tables(received)  # once for all blocks
+                self._tables = self._agents.tables(received)
         return received
 
     def _record(self, t: int, query: Query, x: Tensor, y: Tensor) -> RoundRecord:
@@ -184,11 +248,6 @@ class Shard:
         region = self._agents.regions.region_of(query.u)
         tensors = (region, query.source, query.u, x, y, best, regret)
         return RoundRecord(t, *(tensor.cpu() for tensor in tensors))
-
-    def _block_size(self, n: int) -> int:
-        """Agents in a block: those whose step fits the memory for it, but at least a block for each thread."""
-        fitting = self._agents.agents_at_once(self._ids.device)
-        return max(min(fitting, -(-n // self._threads)), _SMALLEST_BLOCK)
 
     def _each(self, work: Callable[[Block], R], blocks: Sequence[Block] | None = None) -> list[R]:
         """The results of all blocks, or of some, in their order; each computes on one thread."""

@@ -20,8 +20,7 @@ class PriorModel:
     no_transfer: the models without any transfer that it also tries: `features`, the prior `N(0, diag(v + tau))` of the
     same features; `own_gp`, its own GP once it was fitted; `both`; or `none`. gate: `mixture`, each query follows one
     of these models, with the probability that the agent's observations give it; `selection`, the most probable one.
-    leave_own_out: an agent takes its own message out of the release before it uses it as a prior. releases: k; round
-    i < k ends with a release, and what the agents query in rounds 1..k-1 is public (`prior.later`).
+    leave_own_out: an agent takes its own message out of the release before it uses it as a prior.
 
     Raises SettingError for a number that is not positive, or an unknown gate.
     """
@@ -36,7 +35,6 @@ class PriorModel:
     no_transfer: str = "both"
     gate: str = "mixture"
     leave_own_out: bool = True
-    releases: int = 1
 
     def __post_init__(self) -> None:
         for name in ("lengthscales", "residuals"):
@@ -52,7 +50,6 @@ class PriorModel:
             checks.positive("noise", self.noise)
         checks.one_of("no_transfer", self.no_transfer, ("features", "own_gp", "both", "none"))
         checks.one_of("gate", self.gate, ("mixture", "selection"))
-        checks.integer("releases", self.releases, minimum=1)
         checks.one_of("leave_own_out", self.leave_own_out, (True, False))
         self.statistics  # noqa: B018
 

@@ -6,7 +6,6 @@ its points, sums over its points, and the covariance of its observations under e
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -29,25 +28,9 @@ def models(model: PriorModel, prior: SharedPrior) -> tuple[Tensor, Tensor]:
     return torch.cat([shared, 0 * shared[:1]]), torch.cat([factors, prior.alone[None]])
 
 
-class Observed(Protocol):
-    """The observed points of n agents, t each."""
-
-    def covariance(self, k: int) -> Tensor:
-        """`Psi diag(shared_k spectrum + factor_k) Psi'`, without noise, n x t x t."""
-
-    def values(self, r: Tensor) -> Tensor:
-        """`Psi r`, `n x M -> n x t`."""
-
-    def sums(self, v: Tensor) -> Tensor:
-        """`Psi' v`, `n x t -> n x M`."""
-
-    def select(self, rows: Tensor) -> "Observed":
-        """The points of some agents."""
-
-
 @dataclass(frozen=True)
 class ObservedRows:
-    """Points on any domain.
+    """Observed points of n agents on any domain, t each.
 
     psi: n x t x M; common: `Psi diag(spectrum) Psi'`, own: `Psi Psi'`, n x t x t; models: as `models` gives them.
     """
@@ -58,13 +41,16 @@ class ObservedRows:
     own: Tensor
 
     def covariance(self, k: int) -> Tensor:
+        """`Psi diag(shared_k spectrum + factor_k) Psi'`, without noise, n x t x t."""
         shared, factor = self.models
         return shared[k] * self.common + factor[k] * self.own
 
     def values(self, r: Tensor) -> Tensor:
+        """`Psi r`, `n x M -> n x t`."""
         return (self.psi @ r.unsqueeze(-1)).squeeze(-1)
 
     def sums(self, v: Tensor) -> Tensor:
+        """`Psi' v`, `n x t -> n x M`."""
         return (self.psi.mT @ v.unsqueeze(-1)).squeeze(-1)
 
     def select(self, rows: Tensor) -> "ObservedRows":
@@ -110,6 +96,9 @@ class ObservedOnGrid:
 
     def select(self, rows: Tensor) -> "ObservedOnGrid":
         return ObservedOnGrid(self.tables, self.index[rows])
+
+
+Observed = ObservedRows | ObservedOnGrid
 
 
 class Received:

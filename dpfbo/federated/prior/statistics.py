@@ -48,19 +48,6 @@ class Statistics:
         linear = (Phi.mT @ z.unsqueeze(-1)).squeeze(-1)
         return torch.cat([linear, self.kappa(y.shape[1]) * (z * z).sum(1, keepdim=True)], 1)
 
-    def later_gain(self, n_init: int) -> float:
-        """The factor of a later message, so that one norm clips both it and the first.
-
-        Its one contrast has a norm of about 1, or more near a maximum, while the n_init - 1 contrasts of the first
-        message have sqrt(n_init - 1) together.
-        """
-        return 0.5 * float(n_init - 1) ** 0.5
-
-    def later_messages(self, Phi: Tensor, y: Tensor, n_init: int) -> Tensor:
-        """The part that the last observation adds to `s_n`, times `later_gain`, without a scalar: `n x (M + 1)`."""
-        linear = self.later_gain(n_init) * (added(y) / self.scale)[:, None] * added(Phi)
-        return torch.cat([linear, torch.zeros_like(linear[:, :1])], 1)
-
 
 @dataclass(frozen=True)
 class DesignSums:
@@ -78,12 +65,6 @@ class DesignSums:
 def centred(values: Tensor) -> Tensor:
     """`H` times values, `n x k -> n x k` or `n x k x M -> n x k x M`."""
     return values - values.mean(1, keepdim=True)
-
-
-def added(values: Tensor) -> Tensor:
-    """The contrast of the last with the m before, `sqrt(m / (m + 1)) (last - mean)`, of `n x (m + 1)` or `.. x M`."""
-    m = values.shape[1] - 1
-    return (m / (m + 1)) ** 0.5 * (values[:, -1] - values[:, :-1].mean(1))
 
 
 def design_sums(features: Iterable[Tensor], blocks: int) -> DesignSums:

@@ -23,7 +23,7 @@ from torch import Tensor
 from dpfbo.federated.broadcast import SharedPrior
 from dpfbo.federated.prior.model import PriorModel
 from dpfbo.federated.prior.received import Observed, ObservedOnGrid, OnGrid, Received, models
-from dpfbo.federated.prior.statistics import added, centred
+from dpfbo.federated.prior.statistics import centred
 from dpfbo.gp import batches
 from dpfbo.gp.compiled import calls
 from dpfbo.gp.compiled.loading import computes
@@ -64,18 +64,16 @@ class Transfer:
 
     @property
     def n_models(self) -> int:
-        """K, the number of models that the features give; those with transfer come first."""
         return len(self.models[0])
 
     def log_likelihoods(self) -> Tensor:
-        """Log restricted likelihood of each agent's observations under each of these models, n x K."""
         return torch.stack([self._log_likelihood(k) for k in range(self.n_models)], 1)
 
     def _log_likelihood(self, k: int) -> Tensor:
         residual = self.z - self.models[0][k] * self.expected
         if self._tables is None:
             return restricted_likelihood(self._factors[k], residual)
-        table, index = self._tables.covariances[k], self.points.index  # type: ignore[attr-defined]
+        table, index = self._tables.covariances[k], self.points.index  # type: ignore[union-attr]
         found = calls.likelihoods_on_table(table, index, float(self.prior.noise), residual)
         failed = found.isnan().nonzero()[:, 0]  # these need jitter
         if len(failed):
@@ -93,7 +91,6 @@ class Transfer:
         return [self._factor(k) for k in range(self.n_models)]
 
     def _factor(self, k: int, rows: Tensor | None = None) -> Tensor:
-        """The factors of model k, of all agents or of some."""
         K = (self.points if rows is None else self.points.select(rows)).covariance(k)
         K.diagonal(dim1=1, dim2=2).add_(self.prior.noise)
         return cholesky(K)
@@ -122,7 +119,7 @@ class Transfer:
         """`K^-1 (rest - constant)` of the agents `rows` under model k, with a draw of each one's constant, n x t."""
         if self._tables is None:
             return solved_without_constant(self._factors[k][rows], residual, rest, c)
-        table, index = self._tables.covariances[k], self.points.index[rows]  # type: ignore[attr-defined]
+        table, index = self._tables.covariances[k], self.points.index[rows]  # type: ignore[union-attr]
         found = calls.solutions_on_table(table, index, float(self.prior.noise), residual, rest, c)
         failed = found[:, 0].isnan().nonzero()[:, 0]
         if len(failed):
@@ -136,9 +133,9 @@ class Transfer:
 
 
 def own_mean(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> Tensor:
-    """Each agent's prior mean in the coordinates of the broadcast, n x M, without what its messages told the server.
+    """Each agent's prior mean in the coordinates of the broadcast, n x M, without what its message told the server.
 
-    Phi: n x t x M, y: n x t, of the observations that the messages told of, or more.
+    Phi: n x t x M, y: n x t; the first n_init of them are those of the message.
     """
     mean = prior.mean.expand(len(Phi), -1)
     if not model.leave_own_out:
@@ -147,23 +144,15 @@ def own_mean(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_in
 
 
 def _told(model: PriorModel, prior: SharedPrior, Phi: Tensor, y: Tensor, n_init: int) -> Tensor:
-    """Each agent's k messages as the server took them, less what its posterior mean expects of them, n x kM."""
-    statistics, M, parts = model.statistics, Phi.shape[2], []
+    """Each agent's message as the server took it, less what its posterior mean expects of it, n x M."""
     expected = (Phi @ (prior.rotation @ prior.mean).expand(len(Phi), -1).unsqueeze(-1)).squeeze(-1)
-    for i in range(prior.gain.shape[1] // M):
-        rows = n_init + i
-        if i == 0:
-            message, gain = statistics.messages(Phi[:, :rows], y[:, :rows]), 1.0
-            fitted = (Phi[:, :rows].mT @ centred(expected[:, :rows]).unsqueeze(-1)).squeeze(-1)
-        else:
-            message, gain = statistics.later_messages(Phi[:, :rows], y[:, :rows], n_init), statistics.later_gain(n_init)
-            fitted = added(expected[:, :rows])[:, None] * added(Phi[:, :rows])
-        norm = message.norm(dim=1, keepdim=True)
-        kept = (prior.clip_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1)  # n x 1
-        kept = torch.where(norm.isfinite(), kept, 0.0)  # the server took a message that is not finite for zeros
-        message = torch.where(norm.isfinite(), message, 0.0)
-        parts.append(kept * (message[:, :-1] / gain - fitted))
-    return torch.cat(parts, 1)
+    message = model.statistics.messages(Phi[:, :n_init], y[:, :n_init])
+    fitted = (Phi[:, :n_init].mT @ centred(expected[:, :n_init]).unsqueeze(-1)).squeeze(-1)
+    norm = message.norm(dim=1, keepdim=True)
+    kept = (prior.clip_norm / norm.clamp(min=torch.finfo(norm.dtype).tiny)).clamp(max=1)  # n x 1
+    kept = torch.where(norm.isfinite(), kept, 0.0)  # the server took a message that is not finite for zeros
+    message = torch.where(norm.isfinite(), message, 0.0)
+    return kept * (message[:, :-1] - fitted)
 
 
 def restricted_likelihood(L: Tensor, residual: Tensor) -> Tensor:

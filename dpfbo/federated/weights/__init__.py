@@ -14,20 +14,14 @@ Weighting = Callable[[int, Tensor, int], Tensor]
 
 
 def level_of(weighting: Weighting, round: int) -> float:
-    """The level of a round, or the round itself if the class that computes the weights has no `level`.
-
-    A subclass that computes other weights does not inherit the level of its parent.
-    """
+    """The level of a round, or the round itself if the very class that computes the weights has no `level`."""
     computing = next((kind for kind in type(weighting).__mro__ if "__call__" in vars(kind)), object)
     level = vars(computing).get("level")
     return float(round if level is None else level(weighting, round))
 
 
 def normalised(inside: float, outside: float, assignment: Tensor, P: int) -> Tensor:
-    """Weights proportional to `inside` for a region's own agents and `outside` for the rest.
-
-    assignment: N, the region of each agent. Returns P x N; every row sums to 1.
-    """
+    """Weights (P x N) proportional to `inside` for a region's own agents and `outside` for the rest."""
     own = assignment == torch.arange(P, device=assignment.device)[:, None]  # P x N
     raw = torch.full(own.shape, outside, dtype=torch.float64, device=own.device).masked_fill_(own, inside)
     return raw / raw.sum(1, keepdim=True)

@@ -22,7 +22,6 @@ class Decay:
         checks.integer("steps", self.steps, minimum=1)
 
     def __call__(self, round: int) -> float:
-        """The value for the broadcast of a round."""
         if self.hold is None or round < self.hold:
             return 1.0
         step = round - self.hold

@@ -6,6 +6,7 @@ post-processes the release.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from dpfbo import checks
 from dpfbo.outsourced.table import Public, Table
+from dpfbo.privacy.accounting import check_delta
+from dpfbo.privacy.accounting.analytic_gaussian import noise_multiplier
+from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy
+from dpfbo.privacy.noise import Gaussian, Noise
 from dpfbo.privacy.release import Diagnostics, Release
 
 if TYPE_CHECKING:
@@ -43,8 +49,7 @@ class Candidates:
 class Unreleased:
     """The facts of a release that stay with the curator.
 
-    diagnostics: for the records of a simulation. order: the row number in the table of each released row, which is
-    secret; None where the release keeps the table's order.
+    order: the row number in the table of each released row, which is secret; None for the table's own order.
     """
 
     diagnostics: Diagnostics
@@ -54,8 +59,7 @@ class Unreleased:
 class CandidateRows(Protocol):
     """The rows of each candidate, which only the curator knows."""
 
-    def __len__(self) -> int:
-        """The number of candidates."""
+    def __len__(self) -> int: ...
 
     def rows(self, index: int) -> Tensor:
         """The numbers of the rows, at least one, that a measurement of this candidate may take."""
@@ -66,16 +70,6 @@ class OneRowEach:
     """Candidate i is row order[i]."""
 
     order: Tensor
-
-    @staticmethod
-    def of(values: Tensor, order: Sequence[int] | None, table: Table) -> OneRowEach:
-        """The rows in this order (None: that of the table). Raises ValueError for a release of another table."""
-        n = len(table.rows)
-        if len(values) != n or (order is not None and len(order) != n):
-            raise ValueError(f"the release that was kept has {len(values)} rows, and the table {n}: delete the folder")
-        return OneRowEach(
-            torch.arange(n, device="cpu") if order is None else torch.tensor(order, dtype=torch.long, device="cpu")
-        )
 
     def __len__(self) -> int:
         return len(self.order)
@@ -110,17 +104,19 @@ class Transform(ABC):
     def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
         """The only release of the rows, which the modeler receives, and the facts that stay with the curator."""
 
-    @abstractmethod
     def candidates(self, values: Tensor, public: Public) -> Candidates:
         """The modeler's candidates, from the released values."""
+        return Candidates(values)
 
     def most_candidates(self, public: Public) -> int:
-        """The largest number of candidates."""
         return public.n
 
     def candidate_rows(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
         """The rows of each candidate. order: that of the release. Raises ValueError for a release of another table."""
-        return OneRowEach.of(values, order, table)
+        n = len(table.rows)
+        if len(values) != n or (order is not None and len(order) != n):
+            raise ValueError(f"the release that was kept has {len(values)} rows, and the table {n}: delete the folder")
+        return OneRowEach(torch.tensor(range(n) if order is None else order, dtype=torch.long, device="cpu"))
 
     def published_claim(self, public: Public) -> str | None:
         """A published claim that is not a guarantee, in words; None if there is none."""
@@ -129,6 +125,75 @@ class Transform(ABC):
     def private_facts(self, table: Table) -> dict[str, Any]:
         """Private facts of the release, for the records of a simulation."""
         return {}
+
+
+class AsRows(Transform):
+    """A transform without a guarantee: the modeler receives rows that are scaled to norm 25 and centred, or more."""
+
+    def event(self, public: Public) -> dp_accounting.DpEvent | None:
+        return round_event(1.0, None)
+
+    def scale(self, table: Table) -> float:
+        return NORM / float(table.rows.norm(dim=1).max())
+
+    def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
+        Z = self.made_of(centred(scaled_to_norm(table.rows)), entropy)
+        return Release(Z, sigma=0.0, sensitivity=math.inf), Unreleased(numbers_of(len(Z), Z))
+
+    @abstractmethod
+    def made_of(self, rows: Tensor, entropy: Entropy) -> Tensor:
+        """The released values, from the scaled, centred rows, n x d."""
+
+
+@dataclass(frozen=True)
+class WithNoise(Transform):
+    """A transform by the analytic Gaussian mechanism (Balle and Wang 2018), whose noise the modeler knows.
+
+    l2_sensitivity: of the values that get noise. noise: its sampler.
+    """
+
+    epsilon: float
+    delta: float
+    noise: Noise = Gaussian()
+    l2_sensitivity: ClassVar[float]
+    private: ClassVar[bool] = True
+    random: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        checks.positive("epsilon", self.epsilon)
+        check_delta(self.delta)
+
+    def event(self, public: Public) -> dp_accounting.DpEvent | None:
+        self.noise.check(self.sigma(public), self.l2_sensitivity)
+        return round_event(1.0, noise_multiplier(self.epsilon, self.delta))
+
+    @abstractmethod
+    def size(self, public: Public) -> int:
+        """The number of values that get noise."""
+
+    def sigma(self, public: Public) -> float:
+        """The standard deviation of the noise in every value."""
+        inflation = self.noise.inflation(self.size(public))
+        return noise_multiplier(self.epsilon, self.delta) * self.l2_sensitivity * inflation
+
+    def with_noise(self, values: Tensor, table: Table, n_moved: int, entropy: Entropy) -> tuple[Release, Diagnostics]:
+        """The release of values with noise. n_moved: the number of rows that were moved into the public box."""
+        sigma = self.sigma(table.public)
+        Z = self.noise.add(values, sigma, self.l2_sensitivity, entropy, 0)
+        sensitivity = self.l2_sensitivity * self.noise.inflation(self.size(table.public))
+        return Release(Z, sigma, sensitivity), numbers_of(len(table.rows), values, Z - values, n_moved)
+
+
+def numbers_of(n: int, signal: Tensor | None = None, noise: Tensor | None = None, n_moved: int = 0) -> Diagnostics:
+    """The private numbers of a release of n rows."""
+    first, second = (0.0 if values is None else float(torch.linalg.norm(values)) for values in (signal, noise))
+    return Diagnostics(first, second, n_chosen=n, n_clipped=n_moved, n_rejected=0)
+
+
+def nothing(n_candidates: int, table: Table) -> tuple[Release, Unreleased]:
+    """A zero for each candidate, known beforehand."""
+    zeros = torch.zeros(n_candidates, 1, dtype=torch.float64, device="cpu")
+    return Release(zeros, sigma=0.0, sensitivity=0.0), Unreleased(numbers_of(len(table.rows)))
 
 
 def scaled_to_norm(rows: Tensor) -> Tensor:
@@ -146,6 +211,5 @@ def within(rows: Tensor, public: Public) -> tuple[Tensor, int]:
 
     The box is convex, so that no two rows get farther apart.
     """
-    low, high = (torch.tensor(bound, dtype=rows.dtype, device="cpu") for bound in (public.lower, public.upper))
-    moved = rows.clamp(low, high)
+    moved = rows.clamp(*public.bounds)
     return moved, int((moved != rows).any(1).sum())

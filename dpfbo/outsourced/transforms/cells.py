@@ -1,8 +1,10 @@
-"""Public cells: equal parts of the public box."""
+"""Public cells: equal parts of the public box, and the transforms whose candidates are their centres."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from dpfbo.checks import SettingError
 from dpfbo.outsourced.table import Public, Table
-from dpfbo.outsourced.transforms import NORM, within
+from dpfbo.outsourced.transforms import NORM, CandidateRows, Candidates, Transform, within
 
 _MOST = 1_000_000  # cells of one table
 
@@ -19,7 +21,7 @@ _MOST = 1_000_000  # cells of one table
 class Cells:
     """Boxes of equal shape, nearly cubes, that fill the public box; lengths are those of the scaled rows (norm 25).
 
-    longest: number of cells on the longest axis; other axes have cells in proportion. Raises ValueError for more than
+    longest: number of cells on the longest axis; other axes have cells in proportion. Raises SettingError for more than
     a million cells.
     """
 
@@ -40,7 +42,6 @@ class Cells:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of cells on every axis."""
         return _shape(self.public, self.longest)
 
     def __len__(self) -> int:
@@ -52,57 +53,33 @@ class Cells:
 
     @property
     def widths(self) -> Tensor:
-        """The widths of a cell, d."""
-        low, high = self._bounds()
+        low, high = self.public.bounds
         return (high - low) / torch.tensor(self.shape, device="cpu") * self.scale
 
     def centres(self) -> Tensor:
         """The centres of all cells, cells x d, in the order of their numbers."""
-        low, _ = self._bounds()
         axes = [torch.arange(count, dtype=torch.float64, device="cpu") + 0.5 for count in self.shape]
-        return low * self.scale + torch.cartesian_prod(*axes).view(len(self), -1) * self.widths
+        return self.public.bounds[0] * self.scale + torch.cartesian_prod(*axes).view(len(self), -1) * self.widths
 
     def of(self, table: Table) -> tuple[Tensor, int]:
         """The cell number of every row, n, and the number of rows outside the box, which count for the nearest cell."""
         rows, n_moved = within(table.rows, self.public)
-        low, high = self._bounds()
+        low, high = self.public.bounds
         counts = torch.tensor(self.shape, device="cpu")
-        axis = ((rows - low) / (high - low) * counts).long().clamp(min=0)
-        axis = torch.minimum(axis, counts - 1)
+        axis = torch.minimum(((rows - low) / (high - low) * counts).long().clamp(min=0), counts - 1)
         number = torch.zeros(len(rows), dtype=torch.long, device="cpu")
         for k, count in enumerate(self.shape):
             number = number * count + axis[:, k]
         return number, n_moved
 
-    def _bounds(self) -> tuple[Tensor, Tensor]:
-        return (
-            torch.tensor(self.public.lower, dtype=torch.float64, device="cpu"),
-            torch.tensor(self.public.upper, dtype=torch.float64, device="cpu"),
-        )
-
 
 @dataclass(frozen=True)
 class CellRows:
-    """The rows in each kept cell; for an empty cell the row that is nearest to its centre.
-
-    centres: m x d; scaled: n x d, the rows in the same units; parts: the rows of each kept cell.
-    """
+    """The rows in each of m cells; for an empty one the row (scaled: n x d) that is nearest to its centre (m x d)."""
 
     centres: Tensor
     scaled: Tensor
-    parts: list[Tensor]
-
-    @staticmethod
-    def of(grid: Cells, values: Tensor, kept: Tensor, table: Table) -> CellRows:
-        """The rows of the kept cells. Raises ValueError for a release over other cells."""
-        if len(values) != len(grid):
-            raise ValueError(f"the release that was kept has {len(values)} cells, not {len(grid)}: delete the folder")
-        number, _ = grid.of(table)
-        order = torch.argsort(number, stable=True)
-        ends = torch.cumsum(torch.bincount(number, minlength=len(grid)), 0)
-        starts = torch.cat([torch.zeros(1, dtype=torch.long, device="cpu"), ends[:-1]])
-        parts = [order[a:b] for a, b in zip(starts[kept].tolist(), ends[kept].tolist(), strict=True)]
-        return CellRows(grid.centres()[kept], table.rows * grid.scale, parts)
+    parts: Sequence[Tensor]
 
     def __len__(self) -> int:
         return len(self.parts)
@@ -111,6 +88,36 @@ class CellRows:
         if len(self.parts[index]):
             return self.parts[index]
         return (self.scaled - self.centres[index]).square().sum(1).argmin()[None]
+
+
+class OverCells(Transform):
+    """A transform whose candidates are the centres of public cells, or of some of them."""
+
+    @abstractmethod
+    def grid(self, public: Public) -> Cells:
+        """The cells; their number follows from public settings."""
+
+    @abstractmethod
+    def kept(self, values: Tensor, public: Public) -> Tensor:
+        """The numbers of the cells that are candidates, by the released values."""
+
+    def scale(self, table: Table) -> float:
+        return self.grid(table.public).scale
+
+    def candidates(self, values: Tensor, public: Public) -> Candidates:
+        grid, kept = self.grid(public), self.kept(values, public)
+        return Candidates(grid.centres()[kept], grid.widths.square() / 12, fresh=True)
+
+    def most_candidates(self, public: Public) -> int:
+        return len(self.grid(public))
+
+    def candidate_rows(self, values: Tensor, order: Sequence[int] | None, table: Table) -> CandidateRows:
+        grid = self.grid(table.public)
+        if len(values) != len(grid):
+            raise ValueError(f"the release that was kept has {len(values)} cells, not {len(grid)}: delete the folder")
+        kept, (number, _) = self.kept(values, table.public), grid.of(table)
+        parts = torch.argsort(number, stable=True).split(torch.bincount(number, minlength=len(grid)).tolist())
+        return CellRows(grid.centres()[kept], table.rows * grid.scale, [parts[cell] for cell in kept.tolist()])
 
 
 def _shape(public: Public, longest: int) -> tuple[int, ...]:

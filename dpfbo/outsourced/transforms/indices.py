@@ -2,13 +2,10 @@
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from dpfbo.outsourced.table import Public, Table
-from dpfbo.outsourced.transforms import Candidates, Transform, Unreleased
+from dpfbo.outsourced.table import Table
+from dpfbo.outsourced.transforms import Transform, Unreleased, nothing
 from dpfbo.privacy.entropy import Entropy
-from dpfbo.privacy.release import Diagnostics, Release
+from dpfbo.privacy.release import Release
 
 
 @dataclass(frozen=True)
@@ -19,10 +16,4 @@ class Indices(Transform):
         return 1.0
 
     def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
-        n = len(table.rows)
-        zeros = torch.zeros(n, 1, dtype=torch.float64, device="cpu")
-        diagnostics = Diagnostics(signal=0.0, noise=0.0, n_chosen=n, n_clipped=0, n_rejected=0)
-        return Release(zeros, sigma=0.0, sensitivity=0.0), Unreleased(diagnostics)
-
-    def candidates(self, values: Tensor, public: Public) -> Candidates:
-        return Candidates(values)
+        return nothing(len(table.rows), table)

@@ -12,25 +12,18 @@ test `sigma_min >= w`, the scaling to norm 25 and the centring use the data. The
 `dpfbo.audit.release.two_tables`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from dpfbo import checks
 from dpfbo.outsourced.table import Public, Table
-from dpfbo.outsourced.transforms import NORM, Candidates, Transform, Unreleased, centred, scaled_to_norm
+from dpfbo.outsourced.transforms import AsRows, centred, scaled_to_norm
 from dpfbo.privacy.accounting import check_delta
-from dpfbo.privacy.accounting.events import round_event
 from dpfbo.privacy.entropy import Entropy, gaussian
-from dpfbo.privacy.release import Diagnostics, Release
-
-if TYPE_CHECKING:
-    import dp_accounting
 
 INFLATIONS = ("paper", "authors")
 
@@ -52,13 +45,18 @@ def singular_values(rows: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class RandomProjection(Transform):
+class RandomProjection(AsRows):
     """`Z = X_c M / sqrt(r)`, M d x r standard normal; where sigma_min < w the singular values of X_c are raised first.
 
-    r: number of columns of Z. epsilon, delta: the published claim, which is no guarantee (see the module). inflation:
-    singular values are raised to sqrt(s^2 + w^2) (`paper`), or to s + w as in the authors' code (`authors`).
+    Args:
+        r: The number of columns of Z.
+        epsilon: Of the published claim, which is no guarantee (see the module).
+        delta: Of the published claim.
+        inflation: Singular values are raised to sqrt(s^2 + w^2) (`paper`), or to s + w as in the authors' code
+            (`authors`).
 
-    Raises ValueError for r < 1, eps <= 0, delta outside (0, 1), another inflation.
+    Raises:
+        SettingError: r is below 1, epsilon not above 0, delta outside (0, 1), or inflation another word.
     """
 
     r: int
@@ -71,18 +69,9 @@ class RandomProjection(Transform):
         threshold(self.r, self.epsilon, self.delta)
         checks.one_of("inflation", self.inflation, INFLATIONS)
 
-    def event(self, public: Public) -> dp_accounting.DpEvent | None:
-        return round_event(1.0, None)
-
-    def scale(self, table: Table) -> float:
-        return NORM / float(table.rows.norm(dim=1).max())
-
-    def release(self, table: Table, entropy: Entropy) -> tuple[Release, Unreleased]:
-        rows = self.raised(centred(scaled_to_norm(table.rows)))
+    def made_of(self, rows: Tensor, entropy: Entropy) -> Tensor:
         M = gaussian(entropy, "projection", 0, (rows.shape[1], self.r))
-        Z = rows @ M / math.sqrt(self.r)
-        diagnostics = Diagnostics(float(torch.linalg.norm(Z)), noise=0.0, n_chosen=len(Z), n_clipped=0, n_rejected=0)
-        return Release(Z, sigma=0.0, sensitivity=math.inf), Unreleased(diagnostics)
+        return self.raised(rows) @ M / math.sqrt(self.r)
 
     def raised(self, rows: Tensor) -> Tensor:
         """The rows with singular values raised above w; unchanged if all reach w already."""
@@ -92,9 +81,6 @@ class RandomProjection(Transform):
             return rows
         larger = torch.sqrt(s.square() + w**2) if self.inflation == "paper" else s + w
         return (U * larger) @ Vt
-
-    def candidates(self, values: Tensor, public: Public) -> Candidates:
-        return Candidates(values)
 
     def published_claim(self, public: Public) -> str:
         claim = f"published claim (eps {self.epsilon:.4g}, delta {self.delta:.3g})"

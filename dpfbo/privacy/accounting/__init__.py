@@ -1,14 +1,11 @@
-"""Accountants: epsilon after each event of a sequence, by dp-accounting.
+"""Accountants: epsilon after each event of a sequence, by dp-accounting; one file each, and an entry of `ACCOUNTANTS`.
 
-An accountant has `curve(events, delta) -> list of epsilons`, one after each event, and `epsilon(events, delta)`. The
-relation is zero-out (REPLACE_SPECIAL), with `fixed_size` replace-one. One file each, and an entry of `ACCOUNTANTS`.
-An event that an accountant cannot analyse raises `UnsupportedEvent`, so that a run is refused before it starts.
+The relation is zero-out (REPLACE_SPECIAL), with `fixed_size` replace-one.
 
 Undocumented parts of dp-accounting are used; they were checked in version 0.6.0, and pyproject.toml allows no later
 minor version: in `pld`, the base class `GaussianPrivacyLoss` with its attributes and its
 `connect_dots_bounds`, `pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap`, and `PrivacyLossDistribution` made of
-two of these; in `rdp`, `DEFAULT_RDP_ORDERS` and `RdpAccountant.rdp`; in `calibrate`, that `calibrate_dp_mechanism`
-asks an accountant for `ledger`, `compose` and `get_epsilon` alone.
+two of these; in `rdp`, `DEFAULT_RDP_ORDERS` and `RdpAccountant.rdp`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
 """Planning: the noise, sampling probability or number of rounds that meets a target epsilon.
 
-All three searches are dp-accounting's. The accountant's epsilon must not grow with noise, nor fall with sampling or
-rounds. The answer is rounded to the private side: `epsilon_of(answer) <= target`.
+All three searches bisect the numbers of four digits, or the whole numbers. The accountant's epsilon must not grow with
+noise, nor fall with sampling or rounds. The answer lies on the private side: `epsilon_of(answer) <= target`.
 """
 
-from __future__ import annotations
-
-import math
+from bisect import bisect_left
 from collections.abc import Callable
-from typing import Any
 
 from dpfbo import checks
 
@@ -16,7 +13,8 @@ DIGITS = 4  # significant digits of an answer
 SMALLEST_NOISE, LARGEST_NOISE = 0.01, 1e4  # multipliers that the accountants can handle
 SMALLEST_PROBABILITY = 1e-6
 MOST_ROUNDS = checks.MOST_ROUNDS
-_MANY_TARGETS = 100.0  # times the target: the epsilon that stands for any larger one
+_DECADE = 9 * 10 ** (DIGITS - 1)  # numbers of so many digits from 1 to 10
+_SAME = 1e-9  # relative difference that is a rounding error
 
 EpsilonOf = Callable[[float], float]
 
@@ -28,29 +26,28 @@ def noise_multiplier(epsilon_of: EpsilonOf, target: float, least: float = 1.0) -
     `LARGEST_NOISE` costs more than the target.
     """
     checks.positive("epsilon", target)
-    smallest = _rounded(max(SMALLEST_NOISE, SMALLEST_NOISE / least), up=True)
-    good = max(1.0, smallest)
+    smallest = _smallest(least)
+    good = max(1.0, _number(smallest))
     while (epsilon := epsilon_of(good)) > target:
         if good >= LARGEST_NOISE:
             raise ValueError(f"epsilon {target:g} cannot be met: noise multiplier {good:g} still costs {epsilon:.4g}")
         good = min(2 * good, LARGEST_NOISE)
-    bad = max(good / 2, smallest)
-    while epsilon_of(bad) <= target:
-        if bad == smallest:
-            return bad
-        good, bad = bad, max(bad / 2, smallest)
-    return _solved(epsilon_of, target, bad, good)
+    bad = max(_place(good / 2), smallest)
+    while bad > smallest and epsilon_of(_number(bad)) <= target:
+        good, bad = _number(bad), max(_place(_number(bad) / 2), smallest)
+    places = range(bad, _place(good))
+    return _number(bad + bisect_left(places, True, key=lambda place: epsilon_of(_number(place)) <= target))
 
 
 def is_noise_multiplier(z: object, epsilon_of: EpsilonOf, target: float, least: float = 1.0) -> bool:
     """True if z is the result of `noise_multiplier`; computes two epsilons only."""
-    smallest = _rounded(max(SMALLEST_NOISE, SMALLEST_NOISE / least), up=True)
-    if isinstance(z, bool) or not isinstance(z, int | float) or not smallest <= z <= LARGEST_NOISE:
+    smallest = _smallest(least)
+    if isinstance(z, bool) or not isinstance(z, int | float) or not _number(smallest) <= z <= LARGEST_NOISE:
         return False
-    if z != _rounded(z, up=True) or epsilon_of(z) > target:
+    place = _place(z)
+    if z != _number(place) or epsilon_of(z) > target:
         return False
-    below = _next(z, down=True)
-    return below < smallest or epsilon_of(below) > target
+    return place == smallest or epsilon_of(_number(place - 1)) > target
 
 
 def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
@@ -68,7 +65,9 @@ def sampling_probability(epsilon_of: EpsilonOf, target: float) -> float:
                 f"epsilon {target:g} cannot be met: sampling probability {good:g} still costs {epsilon:.4g}"
             )
         bad, good = good, max(good / 10, SMALLEST_PROBABILITY)
-    return _solved(epsilon_of, target, bad, good)
+    first = _place(good) + 1
+    places = range(first, _place(bad))
+    return _number(first - 1 + bisect_left(places, True, key=lambda place: epsilon_of(_number(place)) > target))
 
 
 def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_ROUNDS) -> int:
@@ -84,63 +83,22 @@ def rounds(epsilon_of: Callable[[int], float], target: float, most: int = MOST_R
         if bad > most:
             raise ValueError(f"epsilon {target:g} pays for more than {most} rounds")
         good, bad = bad, min(2 * bad, most + 1)
-    answer = int(_searched(epsilon_of, target, bad, good, 1.0))
-    while answer + 1 < bad and epsilon_of(answer + 1) <= target:
-        answer += 1
-    return answer
+    return good + bisect_left(range(good + 1, bad), True, key=lambda T: epsilon_of(T) > target)
 
 
-def _solved(epsilon_of: EpsilonOf, target: float, bad: float, good: float) -> float:
-    """The last value of `DIGITS` digits on the way from good to bad that meets the target."""
-    up = good > bad
-    answer = _rounded(_searched(epsilon_of, target, bad, good, 0.5 * 10.0**-DIGITS * min(bad, good)), up)
-    while epsilon_of(nearer := _next(answer, down=up)) <= target:
-        answer = nearer
-    return answer
+def _number(place: int) -> float:
+    """The number at a place among all numbers of `DIGITS` digits; 1 is at 0."""
+    decade, step = divmod(place, _DECADE)
+    return float(f"{_DECADE // 9 + step}e{decade - DIGITS + 1}")
 
 
-def _searched(epsilon_of: Callable[[Any], float], target: float, bad: float, good: float, tolerance: float) -> float:
-    """A value between good and bad that meets the target, within the tolerance of the last one that does."""
-    import dp_accounting  # here: it imports SciPy, and an agent's process needs neither
-
-    low, high = min(bad, good), max(bad, good)
-    found = dp_accounting.calibrate_dp_mechanism(
-        lambda: _ValueAccountant(epsilon_of, _MANY_TARGETS * target), lambda value: min(max(value, low), high),
-        target, 0.0, dp_accounting.ExplicitBracketInterval(low, high), isinstance(good, int), tolerance,
-    )  # fmt: skip
-    return min(max(found, low), high)
+def _place(value: float) -> int:
+    """The place of the least number of `DIGITS` digits that is not below the value."""
+    digits, decade = f"{value:.{DIGITS - 1}e}".split("e")
+    nearest = _DECADE * int(decade) + int(digits.replace(".", "")) - _DECADE // 9
+    return nearest + (_number(nearest) < value * (1 - _SAME))
 
 
-class _ValueAccountant:
-    """`epsilon_of` as an accountant for dp-accounting's search; its events are the values themselves.
-
-    most: stands for an infinite epsilon, since the search interpolates.
-    """
-
-    def __init__(self, epsilon_of: EpsilonOf, most: float) -> None:
-        import dp_accounting
-
-        self.ledger = dp_accounting.NoOpDpEvent()
-        self._epsilon_of, self._most = epsilon_of, most
-
-    def compose(self, value: float) -> _ValueAccountant:
-        self._value = value
-        return self
-
-    def get_epsilon(self, delta: float) -> float:
-        return min(self._epsilon_of(self._value), self._most)
-
-
-def _rounded(value: float, up: bool) -> float:
-    """The value with `DIGITS` significant digits."""
-    step = 10.0 ** (math.floor(math.log10(value)) - DIGITS + 1)
-    steps = value / step
-    if abs(steps - round(steps)) > 1e-6:
-        steps = math.ceil(steps) if up else math.floor(steps)
-    return float(f"{round(steps) * step:.{DIGITS}g}")
-
-
-def _next(value: float, down: bool) -> float:
-    """The next number of `DIGITS` digits, below or above."""
-    little = 0.1**DIGITS / 2
-    return _rounded(value * (1 - little if down else 1 + little), up=not down)
+def _smallest(least: float) -> int:
+    """The place of the smallest multiplier that gives every round at least `SMALLEST_NOISE`."""
+    return _place(max(SMALLEST_NOISE, SMALLEST_NOISE / least))

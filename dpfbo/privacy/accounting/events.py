@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from dpfbo.privacy.accounting import UnsupportedEvent
@@ -13,10 +14,17 @@ if TYPE_CHECKING:
 def round_event(q: float, z: float | None, subset: tuple[int, int] | None = None) -> dp_accounting.DpEvent:
     """The event of one round at multiplier z = sigma / sensitivity under zero-out; z None or 0: not private.
 
+    Equal rounds are one object, whose comparison with itself costs nothing.
+
     subset: (k, N) for a subset of fixed size k of N agents instead of Poisson sampling with probability q. Its
     relation is replace-one, and two clipped messages differ by up to twice the norm of one: the event's multiplier is
     z / 2.
     """
+    return _round_event(q, z, subset)
+
+
+@lru_cache(maxsize=65536, typed=True)
+def _round_event(q: float, z: float | None, subset: tuple[int, int] | None) -> dp_accounting.DpEvent:
     import dp_accounting  # here: it imports SciPy, and an agent's process needs neither
 
     if not z:

@@ -1,8 +1,7 @@
 """Accountant for subsets of a fixed size, drawn without replacement, by Rényi divergences."""
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -11,7 +10,8 @@ import dp_accounting
 import numpy as np
 
 from dpfbo.formats.words import REPLACE_ONE
-from dpfbo.privacy.accounting import UnsupportedEvent, accounted_multiplier, check_delta
+from dpfbo.privacy.accounting import UnsupportedEvent, accounted_multiplier
+from dpfbo.privacy.accounting.additive import AdditiveAccountant
 from dpfbo.privacy.accounting.rdp import divergences_of, epsilon_of
 
 # Rényi orders: whole ones, since the bound is linear between two; those below 2 serve subsets of all agents
@@ -23,7 +23,7 @@ _LARGEST_PRECISION = 1e8  # sum of 1 / m^2, beyond which epsilon counts as infin
 
 
 @dataclass(frozen=True)
-class FixedSize:
+class FixedSize(AdditiveAccountant):
     """Rényi divergences of a Gaussian on k of N agents (Wang, Balle, Kasiviswanathan 2019, Thm. 27), composed.
 
     Guarantee. Relation: replace-one, one agent's messages of all rounds replaced by any others that are clipped as
@@ -32,57 +32,41 @@ class FixedSize:
     zero. Two messages are up to 2 D apart, so the event that `events.round_event` makes has multiplier z / 2, and
     nothing here halves it again. Epsilon is an upper bound, and not comparable with one for zero-out.
 
-    It is never above the exact epsilon of the plain Gaussians, `1 / m^2 = sum_t 1 / m_t^2`: given the subsets, the two
-    outcomes have the laws of plain Gaussians, or are equal.
+    It is never above the exact epsilon of the plain Gaussians, `1 / m^2 = sum_t 1 / m_t^2` (Balle, Wang 2018): given
+    the subsets, the two outcomes have the laws of plain Gaussians, or are equal.
     """
 
     relation: ClassVar[str] = REPLACE_ONE
-    approximation: ClassVar[bool] = False
 
     def check(self, event: dp_accounting.DpEvent) -> None:
         _subset(event)
 
-    def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
-        check_delta(delta)
-        total, plain, epsilons = np.zeros(len(ORDERS)), 0.0, []
-        for event in events:
-            kind = _subset(event)
-            total, plain = total + _divergences(*kind), plain + _precision(kind)
-            epsilons.append(min(epsilon_of(ORDERS, total, delta), _epsilon_of_plain(plain, delta)))
-        return epsilons
+    def _kinds(self, events: Sequence[dp_accounting.DpEvent]) -> list[tuple[int, int, float]]:
+        return list(map(_subset, events))
 
-    def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
-        check_delta(delta)
-        total, plain = np.zeros(len(ORDERS)), 0.0
-        for kind, times in Counter(map(_subset, events)).items():
-            total, plain = total + times * _divergences(*kind), plain + times * _precision(kind)
-        return min(epsilon_of(ORDERS, total, delta), _epsilon_of_plain(plain, delta)) if events else 0.0
+    def _costs(self, kinds: frozenset[tuple[int, int, float]]) -> Mapping[tuple[int, int, float], np.ndarray]:
+        return {kind: _cost(*kind) for kind in kinds}
 
-
-def _precision(kind: tuple[int, int, float]) -> float:
-    """`1 / m^2` of an event's multiplier m; inf without noise."""
-    return kind[2] ** -2 if kind[2] > 0 else math.inf
-
-
-def _epsilon_of_plain(precision: float, delta: float) -> float:
-    """Exact epsilon of Gaussians whose precisions add up to this (Balle, Wang 2018)."""
-    if not precision <= _LARGEST_PRECISION:
-        return math.inf
-    return float(dp_accounting.get_epsilon_gaussian(precision**-0.5, delta))
+    def _epsilon_of(self, total: np.ndarray, delta: float) -> float:
+        precision, plain = float(total[-1]), math.inf
+        if precision <= _LARGEST_PRECISION:
+            plain = float(dp_accounting.get_epsilon_gaussian(precision**-0.5, delta))
+        return min(epsilon_of(ORDERS, total[:-1], delta), plain)
 
 
 @lru_cache(maxsize=4096)
-def _divergences(N: int, k: int, multiplier: float) -> np.ndarray:
-    """Rényi divergences of one event at `ORDERS`: `min(bound of Thm. 27, order / (2 multiplier^2))`.
+def _cost(N: int, k: int, multiplier: float) -> np.ndarray:
+    """Rényi divergences of one event at `ORDERS`, `min(bound of Thm. 27, order / (2 multiplier^2))`, and its precision.
 
     multiplier: the event's, 0 for no noise. The second bound holds because, given the subset, the two outcomes have the
     laws of a plain Gaussian or are equal, and a mixture diverges no more than its worst part; near k = N it is lower.
+    The precision is `1 / multiplier^2`.
     """
     if multiplier == 0:
-        return np.full(len(ORDERS), np.inf)
+        return np.full(len(ORDERS) + 1, np.inf)
     event = dp_accounting.SampledWithoutReplacementDpEvent(N, k, dp_accounting.GaussianDpEvent(multiplier))
     bound = divergences_of(event, dp_accounting.NeighboringRelation.REPLACE_ONE, ORDERS)
-    return np.minimum(bound, np.array(ORDERS) / (2 * multiplier**2))
+    return np.append(np.minimum(bound, np.array(ORDERS) / (2 * multiplier**2)), multiplier**-2)
 
 
 def _subset(event: dp_accounting.DpEvent) -> tuple[int, int, float]:

@@ -37,8 +37,7 @@ class Gdp:
 
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         check_delta(delta)
-        kinds = Counter(kinds_of(events))
-        terms = [math.log(times) + _log_mu2(*kind) for kind, times in kinds.items()]
+        terms = [math.log(times) + _log_mu2(*kind) for kind, times in Counter(kinds_of(events)).items()]
         return _epsilon(float(np.logaddexp.reduce(terms)), delta)  # of no terms: -inf
 
 

@@ -123,10 +123,14 @@ def _indices(low: float, high: float) -> np.ndarray:
     return both[max(first - 1, 0) : last + 1]
 
 
-def _deltas(epsilon: np.ndarray, q: np.ndarray, z: np.ndarray, add: bool) -> np.ndarray:
-    """Hockey-stick divergences of rounds, `delta(eps) = U(x) - e^eps L(x)`, as `pld._SampledGaussian` has them.
+def hockey_stick(epsilon: np.ndarray, q: np.ndarray | float, z: np.ndarray | float, add: bool) -> np.ndarray:
+    """Divergences of rounds, `delta(eps) = U(x) - e^eps L(x)`, U and L distribution functions at the x of loss eps.
 
-    epsilon: G. q, z: K x 1. Returns K x G.
+    With `g(eps) = log((e^eps - (1 - q)) / q)`, -inf up to log(1 - q), below which no loss of a sampled round lies:
+    remove: `U = q N(-1, z^2) + (1 - q) N(0, z^2)`, `L = N(0, z^2)`, `x = -1/2 - z^2 g(eps)`; add, its mirror:
+    `U = N(0, z^2)`, `L = q N(1, z^2) + (1 - q) N(0, z^2)`, `x = 1/2 + z^2 g(-eps)`.
+
+    epsilon: G. q, z: K x 1, or numbers. Returns K x G, or G.
     """
     with np.errstate(divide="ignore"):
         log_rest, log_q = np.log1p(-q), np.log(q)
@@ -152,7 +156,8 @@ def _connected(losses: np.ndarray, q: np.ndarray, z: np.ndarray, add: bool) -> t
     """
     n_below = int(np.searchsorted(losses, 0.0))
     below, above = losses[:n_below], losses[n_below:]
-    D = np.concatenate([np.exp(below) * _deltas(-below, q, z, not add), _deltas(above, q, z, add)], axis=1)  # K x G
+    D_below = np.exp(below) * hockey_stick(-below, q, z, not add)
+    D = np.concatenate([D_below, hockey_stick(above, q, z, add)], axis=1)  # K x G
     rises, gaps = np.diff(D, axis=1), np.diff(losses)
     masses = np.zeros_like(D)
     masses[:, 0] = -D[:, 0]

@@ -1,52 +1,31 @@
 """The moments accountant of the paper (Abadi et al. 2016), integer moments 1 to 32."""
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import ClassVar
 
-import dp_accounting
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from dpfbo.formats.words import ZERO_OUT
-from dpfbo.privacy.accounting import MANY_DIFFERENT, check_delta, kinds_of, sampled_gaussian
+from dpfbo.privacy.accounting import MANY_DIFFERENT
+from dpfbo.privacy.accounting.additive import AdditiveAccountant
 from dpfbo.privacy.accounting.poisson_divergences import poisson_divergences
 
 _MOMENTS = np.arange(1, 33)
 
 
 @dataclass(frozen=True)
-class Moments:
+class Moments(AdditiveAccountant):
     """`eps = min_lambda (sum_t alpha_t(lambda) + log(1/delta)) / lambda`, lambda = 1..32 (Abadi et al. 2016, Thm. 2).
 
     The paper prints it beside its curves. Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events.
     """
 
-    relation: ClassVar[str] = ZERO_OUT
-    approximation: ClassVar[bool] = False
+    def _costs(self, kinds: frozenset[tuple[float, float]]) -> Mapping[tuple[float, float], np.ndarray]:
+        return _log_moments_of(kinds)
 
-    def check(self, event: dp_accounting.DpEvent) -> None:
-        sampled_gaussian(event)
-
-    def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
-        check_delta(delta)
-        kinds, total, epsilons = kinds_of(events), np.zeros(len(_MOMENTS)), []
-        moments = _log_moments_of(frozenset(kinds))
-        for kind in kinds:
-            total = total + moments[kind]
-            epsilons.append(float(np.min((total + math.log(1 / delta)) / _MOMENTS)))
-        return epsilons
-
-    def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
-        check_delta(delta)
-        if not events:
-            return 0.0
-        times = Counter(kinds_of(events))
-        moments = _log_moments_of(frozenset(times))
-        total = sum(n * moments[kind] for kind, n in times.items())
+    def _epsilon_of(self, total: np.ndarray, delta: float) -> float:
         return float(np.min((total + math.log(1 / delta)) / _MOMENTS))
 
 
@@ -66,11 +45,7 @@ def _log_moments_of(kinds: frozenset[tuple[float, float]]) -> dict[tuple[float, 
 
 @cache
 def log_moments(q: float, z: float) -> np.ndarray:
-    """`alpha(lambda)` of the sampled Gaussian for lambda = 1..32.
-
-    With k ~ Bin(lambda + 1, q): `alpha(lambda) = log E[exp((k^2 - k) / (2 z^2))]` (Mironov, Talwar, Zhang 2019,
-    Sec. 3.3).
-    """
+    """`alpha(lambda) = log E[exp((k^2 - k) / (2 z^2))]`, k ~ Bin(lambda + 1, q) (Mironov, Talwar, Zhang 2019)."""
     if z == 0:
         return np.full(len(_MOMENTS), math.inf)
     alphas = []

@@ -13,11 +13,10 @@ from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr
 
 from dpfbo.formats.words import ZERO_OUT
 from dpfbo.privacy.accounting import MANY_DIFFERENT, check_delta, kinds_of, sampled_gaussian
-from dpfbo.privacy.accounting.many_rounds import epsilons_of_different_rounds
+from dpfbo.privacy.accounting.many_rounds import epsilons_of_different_rounds, hockey_stick
 
 _INTERVAL = 1e-3  # largest interval of the discretised loss, which is rounded up
 _FINEST = 1e-6  # smallest interval
@@ -110,20 +109,8 @@ class _SampledGaussian(GaussianPrivacyLoss):
     """
 
     def get_delta_for_epsilon(self, epsilon: np.ndarray) -> np.ndarray:
-        """`delta(eps) = U(x) - e^eps L(x)`, distribution functions at the x where the loss `log(U'/L')` is eps.
-
-        remove: `U = q N(-1, z^2) + (1 - q) N(0, z^2)`, `L = N(0, z^2)`, `x = -1/2 - z^2 g(eps)`; add, its mirror:
-        `U = N(0, z^2)`, `L = q N(1, z^2) + (1 - q) N(0, z^2)`, `x = 1/2 + z^2 g(-eps)`; g of `_without_sampling`.
-        """
-        q, z = self.sampling_prob, self.standard_deviation
-        if self.adjacency_type == AdjacencyType.REMOVE:
-            x = -0.5 - z * z * _without_sampling(epsilon, q)
-            upper, log_lower = (1 - q) * ndtr(x / z) + q * ndtr((x + 1) / z), log_ndtr(x / z)
-        else:
-            x = 0.5 + z * z * _without_sampling(-epsilon, q)
-            log_lower = np.logaddexp(math.log1p(-q) + log_ndtr(x / z), math.log(q) + log_ndtr((x - 1) / z))
-            upper = ndtr(x / z)
-        return np.clip(upper - np.exp(epsilon + log_lower), 0.0, 1.0)
+        add = self.adjacency_type == AdjacencyType.ADD
+        return hockey_stick(epsilon, self.sampling_prob, self.standard_deviation, add)
 
     @cached_property
     def span(self) -> tuple[float, float]:
@@ -136,12 +123,6 @@ class _SampledGaussian(GaussianPrivacyLoss):
         first, last = math.floor(self.span[0] / interval), math.ceil(self.span[1] / interval)
         deltas = self.get_delta_for_epsilon(np.arange(first, last + 1) * interval)
         return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, first, last, deltas)
-
-
-def _without_sampling(epsilon: np.ndarray, q: float) -> np.ndarray:
-    """`g(eps) = log((e^eps - (1 - q)) / q)`, -inf up to log(1 - q), below which no loss of a sampled round lies."""
-    with np.errstate(divide="ignore"):
-        return epsilon - math.log(q) + np.log(np.maximum(-np.expm1(np.log1p(-q) - epsilon), 0.0))
 
 
 def _one_round_each(kinds: Iterable[tuple[float, float]]) -> dict[tuple[float, float], PrivacyLossDistribution]:

@@ -1,19 +1,17 @@
 """Rényi accountant: dp-accounting's RDP with its tighter conversion."""
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import dp_accounting
 import numpy as np
 from absl import logging as absl_logging
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from dpfbo.formats.words import ZERO_OUT
-from dpfbo.privacy.accounting import MANY_DIFFERENT, check_delta, kinds_of, sampled_gaussian
+from dpfbo.privacy.accounting import MANY_DIFFERENT
+from dpfbo.privacy.accounting.additive import AdditiveAccountant
 from dpfbo.privacy.accounting.poisson_divergences import poisson_divergences
 
 ORDERS = tuple(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
@@ -21,34 +19,17 @@ _ROUNDING = 1e-14  # smallest divergence: rounding may turn smaller ones into 0 
 
 
 @dataclass(frozen=True)
-class Rdp:
+class Rdp(AdditiveAccountant):
     """Composition of Rényi divergences at dp-accounting's default orders (Mironov 2017; Canonne et al. 2020).
 
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events. The divergences of more than 128 different
     events are computed all at once (`poisson_divergences`), to 1e-8 those that dp-accounting computes one by one.
     """
 
-    relation: ClassVar[str] = ZERO_OUT
-    approximation: ClassVar[bool] = False
+    def _costs(self, kinds: frozenset[tuple[float, float]]) -> Mapping[tuple[float, float], np.ndarray]:
+        return _divergences_of(kinds)
 
-    def check(self, event: dp_accounting.DpEvent) -> None:
-        sampled_gaussian(event)
-
-    def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
-        check_delta(delta)
-        kinds, total, epsilons = kinds_of(events), np.zeros(len(ORDERS)), []
-        divergences = _divergences_of(frozenset(kinds))
-        for kind in kinds:
-            total = total + divergences[kind]
-            epsilons.append(epsilon_of(ORDERS, total, delta))
-        return epsilons
-
-    def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
-        check_delta(delta)
-        total, kinds = np.zeros(len(ORDERS)), Counter(kinds_of(events))
-        divergences = _divergences_of(frozenset(kinds))
-        for kind, times in kinds.items():
-            total = total + times * divergences[kind]
+    def _epsilon_of(self, total: np.ndarray, delta: float) -> float:
         return epsilon_of(ORDERS, total, delta)
 
 
@@ -80,8 +61,7 @@ def _divergences_of(kinds: frozenset[tuple[float, float]]) -> dict[tuple[float, 
     noisy = sorted(kind for kind in kinds if kind[1] > 0)
     q, z = np.array(noisy).T
     found = np.maximum(poisson_divergences(q, z, ORDERS), _ROUNDING)
-    none = {kind: np.full(len(ORDERS), np.inf) for kind in kinds if kind[1] == 0}
-    return none | dict(zip(noisy, found, strict=True))
+    return {kind: _divergences(*kind) for kind in kinds if kind[1] == 0} | dict(zip(noisy, found, strict=True))
 
 
 @lru_cache(maxsize=4096)

@@ -1,9 +1,11 @@
 """The Ray actors of a federated run: agent actors with some agents each, and the server actor."""
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from dpfbo.checkpoint import Checkpoint
 from dpfbo.federated.broadcast import Broadcast
-from dpfbo.federated.messages import Messages, PartialSum, Summation
+from dpfbo.federated.mechanism import Mechanism, PartialSum
 from dpfbo.federated.population.shard import Shard
 from dpfbo.federated.server import RoundOutput
 from dpfbo.privacy.ledger import Ledger
@@ -23,7 +25,7 @@ from runners.compose.composition import experiment_of, federated
 from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent, device, limit_gpu_memory
 from runners.executor.ray.process import Placement, enter, this_process
-from runners.executor.ray.shard_sums import ShardSums, added
+from runners.executor.ray.shard_sums import ShardSums
 from runners.record.run_folder import PROBLEMS, RunFolder
 
 
@@ -46,19 +48,13 @@ class AgentReport:
 
 
 @contextmanager
-def _failures() -> Iterator[list[tuple[str, str]]]:
+def _failures() -> Iterator[list[logging.LogRecord]]:
     """Collect the failed evaluations within this block; the driver tells them, and has the run folder."""
-    found: list[tuple[str, str]] = []
-
-    class Collected(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            found.append((record.getMessage(), getattr(record, "traceback", "")))
-
-    log, handler = logging.getLogger(PROBLEMS), Collected()
+    log, handler = logging.getLogger(PROBLEMS), BufferingHandler(sys.maxsize)
     log.addHandler(handler)
     log.propagate = False
     try:
-        yield found
+        yield handler.buffer
     finally:
         log.removeHandler(handler)
 
@@ -70,11 +66,8 @@ class AgentActor:
     def __init__(self, settings: FederatedSettings, first: int, last: int, working_directory: str) -> None:
         self._settings, self._range, self._working_directory = settings, (first, last), working_directory
 
-    def start(self, history: Sequence[RoundRecord | ray.ObjectRef], observed: RoundRecord | None = None) -> Placement:
-        """Build the agents with the finished rounds, or references to them, see `Shard.restore`.
-
-        A method, because Ray hides the errors of constructors.
-        """
+    def start(self, history: Sequence[RoundRecord], observed: RoundRecord | None = None) -> Placement:
+        """Build the agents, see `Shard.restore`. A method, because Ray hides the errors of constructors."""
         enter(self._working_directory, self._settings.executor.threads)
         self._experiment = federated(experiment_of(self._settings))
         self._device = device(self._settings.executor.device, bool(ray.get_gpu_ids()))
@@ -82,7 +75,7 @@ class AgentActor:
             limit_gpu_memory(self._settings.ray.num_gpus)
         ids = torch.arange(*self._range, device=self._device)
         self._shard = Shard(self._experiment.problem, self._experiment.agents, ids, self._settings.executor.threads)
-        self._shard.restore([r if isinstance(r, RoundRecord) else ray.get(r) for r in history], observed)
+        self._shard.restore(history, observed)
         return self.placement()
 
     def placement(self) -> Placement:
@@ -94,24 +87,22 @@ class AgentActor:
         self._shard.take_seconds()
         with _failures() as failures:
             turn = self._shard.step(t, broadcast, send)
+        said = [(record.getMessage(), getattr(record, "traceback", "")) for record in failures]
         sent = None if turn.messages is None else turn.messages.cpu().numpy()
-        return AgentReport(t, packed(turn.record), self._shard.take_seconds(), failures), sent
+        return AgentReport(t, packed(turn.record), self._shard.take_seconds(), said), sent
 
-    def add_up(self, t: int, rows: Tensor, weights: Tensor, summation: Summation) -> PartialSum:
+    def add_up(self, t: int, rows: Tensor, weights: Tensor, mechanism: Mechanism) -> PartialSum:
         """The part of these agents in the joint vector (P x M) of round t."""
-        return self._shard.add_up(t, rows, weights, summation)
-
-    def add_sums(self, counts: Sequence[int], shape: tuple[int, int], *sums: PartialSum) -> PartialSum:
-        """The sum of some shards' sums (P x M) over so many messages each, see `ShardSums`."""
-        return added(sums, counts, shape)
+        return self._shard.add_up(t, rows, weights, mechanism)
 
 
 @ray.remote
 class ServerActor:
     """The server of a run. It alone chooses S_t, adds the noise and writes the ledger, one process at a time.
 
-    Its rounds return the private diagnostics of a simulation as a separate object. Ray puts a large object, such as
-    a broadcast, into memory that every process on the node maps, agents included; a small one goes to the driver alone.
+    A round comes back as three objects, the private diagnostics of a simulation separate. Ray puts a large object, such
+    as a broadcast, into memory that every process on the node maps, agents included; a small one goes to the driver
+    alone.
     """
 
     def __init__(self, settings: FederatedSettings, folder: str, working_directory: str) -> None:
@@ -124,44 +115,30 @@ class ServerActor:
         held = files.hold_ledger()
         self._experiment = federated(experiment_of(self._settings))
         self._ledger = Ledger(files.ledger_path, held)
-        checkpoint = Checkpoint(files.checkpoint_path)
-        kept, earlier = self._experiment.kept_release(checkpoint), self._experiment.earlier_releases(checkpoint)
-        server = self._experiment.server(self._ledger, kept, earlier)
-        if server is None:
-            raise ValueError("agents that work alone need no server")
-        self._server = server
+        self._server: Any = self._experiment.server(self._ledger, Checkpoint(files.checkpoint_path))
         return self.placement()
 
     def placement(self) -> Placement:
         return this_process("cpu")
 
+    def spent(self) -> Spent:
+        return Spent.of(self._experiment.plan, self._ledger)
+
     @ray.method(num_returns=3)
     def round(
-        self, t: int, late: np.ndarray | None, M: int, sizes: Sequence[int], *parts: np.ndarray | None
+        self, t: int, late: Tensor | None, M: int, sizes: Sequence[int], *parts: np.ndarray | None
     ) -> RoundOutput:
         """One round from all shards' messages. parts: n x M for each shard, None for a late one. sizes: n of each."""
         if not parts:
-            return self._round(t, None, None)
+            return self._server.round(t, None, None)
         # a part of another shape would shift the rows after it: as NaN, its messages are rejected
         whole = [
             part if isinstance(part, np.ndarray) and part.shape == (n, M) else np.full((n, M), np.nan)
             for n, part in zip(sizes, parts, strict=True)
         ]
-        return self._round(t, torch.from_numpy(np.concatenate(whole)), late)
+        return self._server.round(t, torch.from_numpy(np.concatenate(whole)), late)
 
     @ray.method(num_returns=3)
-    def round_by_shards(
-        self, t: int, late: np.ndarray | None, firsts: Sequence[int], shards: Sequence[Any], fan_in: int = 16
-    ) -> RoundOutput:
+    def round_by_shards(self, t: int, late: Tensor | None, firsts: Sequence[int], shards: Sequence[Any]) -> RoundOutput:
         """One round from the shards' sums over the messages that this server chose."""
-        return self._round(t, ShardSums(t, firsts, shards, fan_in), late)
-
-    def _round(self, t: int, messages: Messages | None, late: np.ndarray | None) -> RoundOutput:
-        return self._server.round(t, messages, _tensor(late))
-
-    def spent(self) -> Spent:
-        return Spent(self._experiment.plan.epsilons(self._ledger.events()), len(self._ledger.charges))
-
-
-def _tensor(array: np.ndarray | None) -> Tensor | None:
-    return None if array is None else torch.from_numpy(array.copy())
+        return self._server.round(t, ShardSums(t, firsts, shards), late)

@@ -17,18 +17,12 @@ from runners.compose.settings import RayExecutor
 from runners.executor.deployment import ExecutorError
 from runners.private_apis import resolve_ray_address
 
-logger = logging.getLogger(__name__)
-
 _ACTOR_BYTES = 400e6  # bytes of a process with torch and its objects, rounded up
 _CPU_STEP = 1e-3  # CPUs; a share of a CPU is rounded down to a multiple
 _ROUNDING = 1e-9  # actors; tolerance, so that 7 / 0.07 counts as 100
-_START_SECONDS, _LONG_START = 3.0, 60.0  # seconds of one CPU for the start of an actor; a start that is worth a word
-_MANY_CONTEXTS = 16  # processes on one GPU
 _MANY = 1_000_000  # actors on a node without limits
 _CONNECT_SECONDS = 10.0  # seconds that the head of a cluster has to answer
 _TREE_NUMBERS = 2_000_000  # N x M above which the shards add up the messages
-_FAN_IN = 16  # most sums of shards that the server, or one shard for a group of them, adds up
-_SMALL_SUM = 12_800  # P x M, 100 kB: up to here Ray sends an answer by way of whoever asked, and groups save nothing
 
 
 @contextmanager
@@ -72,25 +66,19 @@ def check_reachable(address: str | None) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """The agent actors of a run.
-
-    ranges: agents [first, last) of each. num_cpus: CPUs of each. tree: the actors add up the chosen agents' messages,
-    and nobody adds up more than `fan_in` sums of theirs; otherwise the server gets all messages.
-    """
+    """The agent actors: agents [first, last) and CPUs of each. tree: they add up the chosen agents' messages."""
 
     ranges: list[tuple[int, int]]
     num_cpus: float
     tree: bool
     sentence: str
-    fan_in: int
 
 
 def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     """Cut N agents into actors that fit on the cluster. Raises ExecutorError where they do not fit.
 
     With `aggregation=auto` the actors add up the messages where these have more than 2 million numbers in all, N x M:
-    16 MB a round. Where a sum has more than 12 800 numbers, P x M, actors add up the sums of groups of 16 actors before
-    the server does. Sums of the same messages in another order differ in their last digits.
+    16 MB a round. Sums of the same messages in another order differ in their last digits.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus, memory = (sum(node.get(kind, 0.0) for node in nodes) for kind in ("CPU", "GPU", "memory"))
@@ -108,32 +96,11 @@ def layout(executor: RayExecutor, experiment: FederatedExperiment) -> Layout:
     if num_cpus is None:
         num_cpus = _fair_share(k, [node.get("CPU", 0.0) for node in nodes])
     M = experiment.agents.features.frequencies.shape[1]
-    aggregating = experiment.settings.algorithm.aggregates
-    tree = aggregating and (
-        executor.aggregation == "tree" or (executor.aggregation == "auto" and N * M > _TREE_NUMBERS)
-    )
-    for warning in _warnings(k, cpus, executor.num_gpus):
-        logger.warning("%s", warning)
+    large = executor.aggregation == "auto" and N * M > _TREE_NUMBERS
+    tree = experiment.settings.algorithm.aggregates and (large or executor.aggregation == "tree")
     shape = f"{num_cpus:g} CPUs and {executor.num_gpus:g} GPUs"
     sentence = f"{N} agents in {k} actors with {shape} each" + (", which add up for the server" if tree else "")
-    fan_in = _FAN_IN if experiment.agents.regions.P * experiment.agents.message_size > _SMALL_SUM else k
-    return Layout(list(pairwise(cuts)), num_cpus, tree, sentence, fan_in)
-
-
-def _warnings(k: int, cpus: float, num_gpus: float) -> list[str]:
-    """Sentences that a user should know before so many actors start."""
-    found, seconds = [], k * _START_SECONDS / max(cpus, 1.0)
-    if seconds > _LONG_START:
-        found.append(
-            f"{k} actors on {cpus:g} CPUs take about {seconds:.0f} s to start, and turns in every round: "
-            "executor.agents_per_actor=auto makes as many as there are CPUs"
-        )
-    if 0 < num_gpus < 1 and (shared := math.floor(1 / num_gpus + _ROUNDING)) > _MANY_CONTEXTS:
-        found.append(
-            f"executor.num_gpus={num_gpus:g} puts {shared} processes on a GPU, which need about {shared * 0.5:.0f} GB "
-            "for their CUDA contexts alone, beside their tensors"
-        )
-    return found
+    return Layout(list(pairwise(cuts)), num_cpus, tree, sentence)
 
 
 def _room(executor: RayExecutor, nodes: Sequence[dict[str, float]]) -> int:

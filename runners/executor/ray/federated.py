@@ -7,12 +7,9 @@ round in progress. All of it follows from settings and seed, so the records are 
 import logging
 import math
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import ray
 import torch
 from ray.exceptions import RayError
@@ -24,44 +21,29 @@ from dpfbo.federated.federation import Aggregator, FederatedResult
 from dpfbo.federated.population.shard import cut
 from dpfbo.federated.server import RoundOutput
 from dpfbo.records import RoundRecord, joined
-from dpfbo.run_result import OnRound
+from dpfbo.run_result import OnRound, Round
 from runners.compose.federated import FederatedExperiment
 from runners.compose.settings import FederatedSettings
 from runners.executor.deployment import Spent
 from runners.executor.ray.actors import AgentActor, AgentReport, ServerActor
-from runners.executor.ray.cluster import Layout, connected, layout
+from runners.executor.ray.cluster import Layout, layout
 from runners.executor.ray.supervision import Actor, RayActors, answer, beside_driver, strategy
 from runners.record.run_folder import PROBLEMS, RunFolder
 
 logger = logging.getLogger(__name__)
 
 
-@contextmanager
-def ray_deployment(
-    experiment: FederatedExperiment, folder: RunFolder, done: FederatedResult
-) -> Iterator["RayFederation"]:
-    """Place agents and server of a run on a Ray cluster, which is started if there is none."""
-    with connected(experiment.settings.ray):
-        deployment = RayFederation(experiment, folder, done)
-        try:
-            deployment.place()
-            yield deployment
-        finally:
-            deployment.remove()
-
-
 class RayFederation(RayActors):
-    """The actors of one run, which are the `Population` of `federation.run`."""
+    """The actors of one run: the `Population` of `federation.run`, and its `Aggregator`, which asks the server."""
 
     done: FederatedResult
 
     def __init__(self, experiment: FederatedExperiment, folder: RunFolder, done: FederatedResult) -> None:
-        settings = experiment.settings
+        settings, here = experiment.settings, os.getcwd()
         super().__init__(settings.ray, done)
         self.experiment = experiment
         self.layout: Layout = layout(self.executor, experiment)
         worker = _worker_settings(settings, self.layout)
-        here = os.getcwd()
         options = {
             "num_cpus": self.layout.num_cpus, "num_gpus": self.executor.num_gpus,
             "scheduling_strategy": strategy(self.executor.placement),
@@ -69,40 +51,54 @@ class RayFederation(RayActors):
         self.shards = [
             Actor(f"agents {a}..{b - 1}", AgentActor, options, (worker, a, b, here)) for a, b in self.layout.ranges
         ]
-        self._parts: dict[str, list[Any]] = {}  # of the rounds, by actor, while actors start
         served = (worker, str(folder.path), here)
-        self.server_actor = Actor("the server", ServerActor, beside_driver(), served, opens_ledger=True)
-
-    @property
-    def has_server(self) -> bool:
-        return self.experiment.settings.algorithm.server is not None
-
-    @property
-    def server(self) -> Aggregator | None:
-        if not self.has_server:
-            return None
-        return RayServer(self, self.experiment.settings.algorithm.sends)
+        self.server = Actor("the server", ServerActor, beside_driver(), served, opens_ledger=True)
+        self.has_server = settings.algorithm.server is not None
+        self.uses_messages = settings.algorithm.sends
+        self.actors = [*self.shards, self.server] if self.has_server else self.shards
 
     def place(self) -> None:
         """Create all actors, and give the agents their finished rounds."""
         logger.info("executor=ray: %s", self.layout.sentence)
-        self._start(self._actors())
+        self._start(self.actors)
 
     def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
-        federation.run(self, self.server, self.experiment.rounds, on_round, self.done, broadcasts)
+        server = self if self.has_server else None
+        federation.run(self, server, self.experiment.rounds, on_round, self.done, broadcasts)
 
-    def step(self, t: int, broadcast: Broadcast | None, send: bool) -> "RayStep":
+    def do_round(self, t: int, broadcast: Broadcast | None, server: Aggregator | None) -> Round:
         self._unexplained = 0
-        shared = None if broadcast is None else ray.put(broadcast)
-        step = RayStep(self, t, shared, send)
+        send = server is not None and server.uses_messages
+        step = RayStep(self, t, None if broadcast is None else ray.put(broadcast), send)
         step.begin()
-        return step
+        reply: RoundOutput = (None, None, None) if server is None else step.reported_to(server)
+        return Round(step.record(), *reply, {**step.phases, **step.clock.seconds})
+
+    def round(self, t: int, messages: "RayStep | None") -> RoundOutput:
+        """The server's round with the messages of a step, or without any."""
+        while True:
+            try:
+                return tuple(answer(list(self._ask(t, messages))))
+            except RayError as error:
+                self.heal(error)
+                if messages is not None:
+                    messages.begin()  # the server's own calls to the shards must come after it
+                    ray.wait(messages.reports, num_returns=len(messages.reports))
+
+    def _ask(self, t: int, step: "RayStep | None") -> Any:
+        server, ranges, M = self.server.handle, self.layout.ranges, self.experiment.agents.message_size
+        if step is None:
+            return server.round.remote(t, None, M, [])
+        late = None
+        if not all(step.arrived):
+            late = torch.cat([torch.full((b - a,), not ok) for ok, (a, b) in zip(step.arrived, ranges, strict=True)])
+        if self.layout.tree:
+            return server.round_by_shards.remote(t, late, [a for a, _ in ranges], [s.handle for s in self.shards])
+        parts = [ref if ok else None for ref, ok in zip(step.sent, step.arrived, strict=True)]
+        return server.round.remote(t, late, M, [b - a for a, b in ranges], *parts)
 
     def spent(self) -> Spent:
-        if not self.has_server:
-            return Spent(self.experiment.plan.epsilons([]), 0)
-        spent: Spent = self.ask(self.server_actor, "spent")
-        return spent
+        return self.ask(self.server, "spent") if self.has_server else Spent(self.experiment.plan.epsilons([]), 0)
 
     def placed(self) -> dict[str, Any]:
         return {
@@ -110,27 +106,12 @@ class RayFederation(RayActors):
             "num_gpus": self.executor.num_gpus, "tree": self.layout.tree, **self._places(),
         }  # fmt: skip
 
-    def _actors(self) -> list[Actor]:
-        return [*self.shards, *([self.server_actor] if self.has_server else [])]
-
-    def _start(self, actors: Sequence[Actor]) -> None:
-        """Create and start actors. Rounds that are not in memory are read once for all of them."""
-        if not self.done.rounds.in_memory:
-            agents = [actor for actor in actors if actor is not self.server_actor]
-            self._parts = {actor.name: [] for actor in agents}
-            for record in self.done.rounds:
-                for actor in agents:  # the object store has room, on disk at the latest
-                    self._parts[actor.name].append(ray.put(cut(record, torch.arange(*actor.arguments[1:3]))))
-        super()._start(actors)
-        self._parts = {}
-
     def _begin(self, actor: Actor) -> list[Any]:
         """Start an actor; an agent actor gets the finished rounds of its agents."""
-        if actor is self.server_actor:
+        if actor is self.server:
             return [actor.handle.start.remote()]
-        ids = torch.arange(*actor.arguments[1:3])
-        done = self._parts.get(actor.name) or [cut(record, ids) for record in self.done.rounds]
-        observed = self.done.observed
+        ids, observed = torch.arange(*actor.arguments[1:3]), self.done.observed
+        done = [cut(record, ids) for record in self.done.rounds]
         if observed is not None and observed.round < len(done):  # it is among the finished rounds by now
             observed = None
         return [actor.handle.start.remote(done, None if observed is None else cut(observed, ids))]
@@ -138,7 +119,10 @@ class RayFederation(RayActors):
 
 @dataclass
 class RayStep:
-    """A round that the agent actors have begun. broadcast, reports, sent: references to objects."""
+    """A round that the agent actors have begun.
+
+    broadcast, reports, sent: references to objects. arrived: by shard, True if its messages came in time.
+    """
 
     deployment: RayFederation
     t: int
@@ -146,32 +130,32 @@ class RayStep:
     send: bool
     reports: list[Any] = field(default_factory=list)
     sent: list[Any] = field(default_factory=list)
+    arrived: list[bool] = field(default_factory=list)
     phases: dict[str, float] = field(default_factory=dict)
     clock: PhaseClock = field(default_factory=PhaseClock)
     whole: RoundRecord | None = None
 
     def begin(self) -> None:
         """Ask every agent actor for the round; an actor that has done it already returns the same answer."""
-        shards = self.deployment.shards
         send = self.send and not self.deployment.layout.tree  # in a tree the server asks for sums
-        pairs = [s.handle.step.remote(self.t, self.broadcast, send) for s in shards]
+        pairs = [s.handle.step.remote(self.t, self.broadcast, send) for s in self.deployment.shards]
         self.reports, self.sent = [p[0] for p in pairs], [p[1] for p in pairs]
 
     def reported_to(self, server: Aggregator) -> RoundOutput:
-        messages = self._messages()
+        if self.send:
+            self._wait_for_messages()
         with self.clock("server"):
-            return server.round(self.t, messages)
+            return server.round(self.t, self if self.send else None)
 
-    def _messages(self) -> "RayMessages | None":
-        """The messages that have arrived by the deadline; all of them if there is none."""
-        if not self.send:
-            return None
+    def _wait_for_messages(self) -> None:
+        """Wait for all messages, or until the deadline."""
         deadline = self.deployment.experiment.settings.dropout.deadline
         if deadline is None:
             self.record()
-            return RayMessages(self, [True] * len(self.sent))
-        ready, _ = ray.wait(self.reports, num_returns=len(self.reports), timeout=deadline)
-        return RayMessages(self, [ref in ready and _arrived(ref) for ref in self.reports])
+            self.arrived = [True] * len(self.sent)
+        else:
+            ready, _ = ray.wait(self.reports, num_returns=len(self.reports), timeout=deadline)
+            self.arrived = [ref in ready and _has_answer(ref) for ref in self.reports]
 
     def record(self) -> RoundRecord:
         while self.whole is None:
@@ -189,56 +173,8 @@ class RayStep:
             self.whole = joined([report.record for report in reports])
         return self.whole
 
-    def seconds(self) -> dict[str, float]:
-        return {**self.phases, **self.clock.seconds}
 
-
-@dataclass(frozen=True)
-class RayMessages:
-    """The messages of a round in the object store. arrived: by shard, True if they came in time."""
-
-    step: RayStep
-    arrived: list[bool]
-
-    def late(self, ranges: list[tuple[int, int]]) -> np.ndarray | None:
-        if all(self.arrived):
-            return None
-        return np.concatenate([np.full(b - a, not ok) for ok, (a, b) in zip(self.arrived, ranges, strict=True)])
-
-
-@dataclass(frozen=True)
-class RayServer:
-    """The `Aggregator` of `federation.run` that asks the server actor."""
-
-    deployment: RayFederation
-    uses_messages: bool
-
-    def round(self, t: int, messages: RayMessages | None) -> RoundOutput:
-        while True:
-            try:
-                broadcast, record, diagnostics = answer(list(self._ask(t, messages)))
-                return broadcast, record, diagnostics
-            except RayError as error:
-                self.deployment.heal(error)
-                if messages is not None:
-                    messages.step.begin()  # the server's own calls to the shards must come after it
-                    ray.wait(messages.step.reports, num_returns=len(messages.step.reports))
-
-    def _ask(self, t: int, messages: RayMessages | None) -> Any:
-        d = self.deployment
-        server, ranges = d.server_actor.handle, d.layout.ranges
-        M = d.experiment.agents.message_size
-        if messages is None:
-            return server.round.remote(t, None, M, [])
-        late = messages.late(ranges)
-        if d.layout.tree:
-            shards = [s.handle for s in d.shards]
-            return server.round_by_shards.remote(t, late, [a for a, _ in ranges], shards, d.layout.fan_in)
-        parts = [ref if ok else None for ref, ok in zip(messages.step.sent, messages.arrived, strict=True)]
-        return server.round.remote(t, late, M, [b - a for a, b in ranges], *parts)
-
-
-def _arrived(ref: Any) -> bool:
+def _has_answer(ref: Any) -> bool:
     """True if a finished call has an answer, False if its actor died."""
     try:
         answer(ref)

@@ -17,7 +17,7 @@ from runners.executor.ray.process import Placement, enter, this_process
 class ModelerActor:
     """The modeler in its own process. A repeated call changes nothing and returns the same answer."""
 
-    def start(self, brief: Brief, working_directory: str, threads: int) -> Placement:
+    def begin(self, brief: Brief, working_directory: str, threads: int) -> Placement:
         """Build the modeler. A method, because Ray hides the errors of constructors."""
         enter(working_directory, threads)
         self._modeler = LocalModeler(brief)
@@ -26,7 +26,7 @@ class ModelerActor:
     def placement(self) -> Placement:
         return this_process("cpu")
 
-    def receive(self, values: Tensor) -> int:
+    def start(self, values: Tensor) -> int:
         """Begin with the released values and no measurements; returns the number of candidates."""
         self._proposed: tuple[int, int] | None = None
         self._observed = -1

@@ -1,144 +1,64 @@
-"""executor=ray of an outsourced run: curator and modeler are one actor each, and either may die at any moment.
+"""executor=ray of an outsourced run: the modeler is an actor, which may die at any moment.
 
-The driver keeps the calls to each actor. It places a dead actor again and repeats the calls to it; the answers are the
-same, so the records are those of a run without deaths. Only the release, indices and measurements pass from the
-curator's actor to the modeler's.
+The curator works in the driver, which has the data and the ledger. Only the release, indices and measurements reach the
+modeler's process. The driver keeps its calls; it places a dead actor again and repeats them, with the same answers.
 """
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import ray
 from torch import Tensor
 
-from dpfbo.outsourced.curator import CuratorOutput, Measured
-from dpfbo.outsourced.loop import OutsourcedResult, restore, run
-from dpfbo.run_result import OnRound
+from dpfbo.run_result import Result
 from runners.compose.outsourced import OutsourcedExperiment
-from runners.compose.settings import RayExecutor
-from runners.executor.deployment import ExecutorError, Spent
-from runners.executor.ray.cluster import connected
-from runners.executor.ray.curator import CuratorActor
+from runners.executor.deployment import ExecutorError
 from runners.executor.ray.modeler import ModelerActor
-from runners.executor.ray.supervision import Actor, RayActors, beside_driver, strategy
-from runners.record.run_folder import RunFolder
+from runners.executor.ray.supervision import Actor, RayActors, strategy
 
 logger = logging.getLogger(__name__)
 
 
-@contextmanager
-def ray_deployment(
-    experiment: OutsourcedExperiment, folder: RunFolder, done: OutsourcedResult
-) -> Iterator["RayOutsourced"]:
-    """Place curator and modeler of a run on a Ray cluster, which is started if there is none."""
-    with connected(experiment.settings.ray):
-        deployment = RayOutsourced(experiment, folder, done)
-        try:
-            deployment.place()
-            yield deployment
-        finally:
-            deployment.remove()
-
-
-class RayOutsourced(RayActors):
-    """The two actors of one outsourced run."""
-
-    done: OutsourcedResult
-
-    def __init__(self, experiment: OutsourcedExperiment, folder: RunFolder, done: OutsourcedResult) -> None:
-        settings, here = experiment.settings, os.getcwd()
-        super().__init__(settings.ray, done)
-        self.num_cpus = _modeler_cpus(self.executor)
-        options = {"num_cpus": self.num_cpus, "scheduling_strategy": strategy(self.executor.placement)}
-        curated = (settings, str(folder.path), here)
-        curator = Actor("the curator", CuratorActor, beside_driver(), curated, opens_ledger=True)
-        self.curator = RayCurator(self, curator, ())
-        brief = (experiment.brief(), here, self.executor.threads)
-        self.modeler = RayModeler(self, Actor("the modeler", ModelerActor, options, ()), brief)
-        self.setup = experiment.setup
-
-    def place(self) -> None:
-        """Create both actors, and repeat the finished rounds."""
-        logger.info("executor=ray: a curator, and a modeler with %g CPUs", self.num_cpus)
-        self._start(self._actors())
-        restore(self.curator, self.modeler, self.setup, self.done)
-
-    def run(self, on_round: OnRound, broadcasts: int | None = None) -> None:
-        run(self.curator, self.modeler, self.setup, on_round, self.done)
-
-    def spent(self) -> Spent:
-        spent: Spent = self.ask(self.curator.actor, "spent")
-        return spent
-
-    def placed(self) -> dict[str, Any]:
-        return {"name": "ray", "shards": 2, "num_cpus": self.num_cpus, "num_gpus": 0, **self._places()}
-
-    def _actors(self) -> list[Actor]:
-        return [self.curator.actor, self.modeler.actor]
-
-    def _begin(self, actor: Actor) -> list[Any]:
-        replayed = self.curator if actor is self.curator.actor else self.modeler
-        answers: list[Any] = []
-        for method, arguments in [("start", replayed.given), *replayed.told]:
-            refs = getattr(actor.handle, method).remote(*arguments)
-            answers += refs if isinstance(refs, list) else [refs]
-        return answers
-
-
-class ReplayedActor:
-    """An actor to which all calls are repeated when it is placed again. given: to its start. told: the calls since."""
-
-    def __init__(self, deployment: RayOutsourced, actor: Actor, given: tuple[Any, ...]) -> None:
-        self.deployment, self.actor, self.given = deployment, actor, given
-        self.told: list[tuple[str, tuple[Any, ...]]] = []
-
-    def tell(self, method: str, *arguments: Any) -> Any:
-        """Call a method now, and again whenever the actor is placed again."""
-        answer = self.deployment.ask(self.actor, method, *arguments)
-        self.told.append((method, arguments))
-        return answer
-
-
-class RayCurator(ReplayedActor):
-    """The curator's actor (a `dpfbo.outsourced.loop.AnyCurator`)."""
-
-    def release(self) -> CuratorOutput:
-        """The release; an actor that was placed again makes the same one, or reads it from its file."""
-        released, record, diagnostics = self.tell("release")
-        return released, record, diagnostics
-
-    def resume(self, values: Tensor) -> None:
-        self.tell("resume", values)
-
-    def measure(self, t: int, indices: Sequence[int]) -> Measured:
-        measured: Measured = self.tell("measure", t, indices)
-        return measured
-
-
-class RayModeler(ReplayedActor):
+class RayModeler(RayActors):
     """The modeler's actor (a `dpfbo.outsourced.loop.AnyModeler`)."""
 
+    def __init__(self, experiment: OutsourcedExperiment, done: Result) -> None:
+        super().__init__(experiment.settings.ray, done)
+        most = max(node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"])
+        wanted = self.executor.num_cpus
+        if wanted is not None and wanted > most:
+            asked = f"executor.num_cpus={wanted:g}"
+            raise ExecutorError(f"{asked} of the modeler is more than any node has ({most:g} CPUs)")
+        self.num_cpus = min(1.0, most) if wanted is None else wanted
+        options = {"num_cpus": self.num_cpus, "scheduling_strategy": strategy(self.executor.placement)}
+        self.actors = [Actor("the modeler", ModelerActor, options, ())]
+        self._calls: list[tuple[str, tuple[Any, ...]]] = [
+            ("begin", (experiment.brief(), os.getcwd(), self.executor.threads))
+        ]
+
+    def place(self) -> None:
+        logger.info("executor=ray: a modeler with %g CPUs", self.num_cpus)
+        self._start(self.actors)
+
+    def placed(self) -> dict[str, Any]:
+        return {"name": "ray", "shards": 1, "num_cpus": self.num_cpus, "num_gpus": 0, **self._places()}
+
     def start(self, values: Tensor) -> int:
-        n_candidates: int = self.tell("receive", values)
-        return n_candidates
+        return self._tell("start", values)
 
     def propose(self, t: int, uniform: float) -> int:
-        index: int = self.tell("propose", t, uniform)
-        return index
+        return self._tell("propose", t, uniform)
 
     def observe(self, t: int, indices: Sequence[int], y: Sequence[float]) -> None:
-        self.tell("observe", t, indices, y)
+        self._tell("observe", t, indices, y)
 
+    def _tell(self, method: str, *arguments: Any) -> Any:
+        """Call a method now, and again whenever the actor is placed again."""
+        answer = self.ask(self.actors[0], method, *arguments)
+        self._calls.append((method, arguments))
+        return answer
 
-def _modeler_cpus(executor: RayExecutor) -> float:
-    """CPUs of the modeler's actor, by default at most 1. Raises ExecutorError for more than any node has."""
-    most = max(node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"])
-    wanted: float | None = executor.num_cpus
-    if wanted is None:
-        return min(1.0, most)
-    if wanted > most:
-        raise ExecutorError(f"executor.num_cpus={wanted:g} of the modeler is more than any node has ({most:g} CPUs)")
-    return wanted
+    def _begin(self, actor: Actor) -> list[Any]:
+        return [getattr(actor.handle, method).remote(*arguments) for method, arguments in self._calls]

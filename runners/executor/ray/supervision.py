@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
@@ -62,18 +62,28 @@ class RayActors(ABC):
 
     def __init__(self, executor: RayExecutor, done: Result) -> None:
         self.executor, self.done = executor, done
+        self.actors: list[Actor] = []
         self.placements: dict[str, Placement] = {}
-        self.n_restarts = self.n_preemptions = self._unexplained = 0
-
-    @abstractmethod
-    def _actors(self) -> Sequence[Actor]: ...
+        self.n_preemptions = self._unexplained = 0
 
     @abstractmethod
     def _begin(self, actor: Actor) -> list[Any]:
         """Start an actor that was just created with all that it needs. The first answer is its Placement."""
 
-    def remove(self) -> None:
-        for actor in self._actors():
+    @abstractmethod
+    def place(self) -> None:
+        """Create and start all actors."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.place()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for actor in self.actors:
             actor.kill()
 
     def ask(self, actor: Actor, method: str, *arguments: Any) -> Any:
@@ -92,58 +102,54 @@ class RayActors(ABC):
 
         Raises ExecutorError if an actor dies too often or finds no place, or if calls keep failing without a death.
         """
-        logger.debug("round %d: %s", len(self.done.rounds), error)
-        dead = [actor for actor in self._actors() if not actor.alive()]
+        t = len(self.done.rounds)
+        logger.debug("round %d: %s", t, error)
+        dead = [actor for actor in self.actors if not actor.alive()]
         self._unexplained = 0 if dead else self._unexplained + 1
         if self._unexplained > _MAX_UNEXPLAINED:
             reason = " ".join(str(error).split())[:_REASON_CHARACTERS]
-            raise ExecutorError(
-                f"Ray failed in round {len(self.done.rounds)} and no actor is dead: {reason}"
-            ) from error
+            raise ExecutorError(f"Ray failed in round {t} and no actor is dead: {reason}") from error
         for actor in dead:
-            if self._preempted(actor) and self._excused(actor):
+            if self._excused(actor):
                 self.n_preemptions += 1
-                where = f"the node of {actor.name} went away, or ran out of memory,"
-                logger.warning("%s in round %d: the actor is placed again", where, len(self.done.rounds))
-                actor.kill()
-                continue
-            actor.restarts += 1
-            self.n_restarts += 1
+                what = "the node of %s went away, or ran out of memory, in round %d: the actor is placed again"
+            else:
+                actor.restarts += 1
+                what = "the actor of %s died in round %d: placed again"
             if actor.restarts > self.executor.max_restarts:
                 raise ExecutorError(
                     f"the actor of {actor.name} died {actor.restarts} times, more than executor.max_restarts="
-                    f"{self.executor.max_restarts}: the same command goes on after round {len(self.done.rounds) - 1}"
+                    f"{self.executor.max_restarts}: the same command goes on after round {t - 1}"
                 )
-            logger.warning("the actor of %s died in round %d: placed again", actor.name, len(self.done.rounds))
+            logger.warning(what, actor.name, t)
             actor.kill()
         self._start(dead)
 
     def _excused(self, actor: Actor) -> bool:
-        """Count a preemption; False after `_MOST_EXCUSED` of them in one round, which may have another cause."""
+        """True if a dead actor is not at fault: its node is gone or drains, or Ray killed it for another's memory.
+
+        After `_MOST_EXCUSED` such deaths in one round it is: they may have another cause.
+        """
+        place, alive = self.placements.get(actor.name), {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        lost = place is not None and place.node not in alive
+        no_memory = any(words in str(actor.death) for words in _NO_MEMORY)
+        if not (lost or no_memory or getattr(actor.death, "preempted", False)):
+            return False
         self.placements.pop(actor.name, None)  # its next place is not known before it answers
         round, times = actor.excused
         actor.excused = len(self.done.rounds), times + 1 if round == len(self.done.rounds) else 1
         return actor.excused[1] <= _MOST_EXCUSED
 
-    def _preempted(self, actor: Actor) -> bool:
-        """True if a dead actor is not at fault: its node is gone or drains, or Ray killed it for another's memory."""
-        place, alive = self.placements.get(actor.name), {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        lost = place is not None and place.node not in alive
-        return (
-            lost
-            or bool(getattr(actor.death, "preempted", False))
-            or any(words in str(actor.death) for words in _NO_MEMORY)
-        )
-
     def _places(self) -> dict[str, Any]:
         """The entries of the summary about the places of the actors."""
-        for actor in self._actors():
+        for actor in self.actors:
             with suppress(RayError):  # a dead actor keeps the placement of its start
                 self.placements[actor.name] = answer(actor.handle.placement.remote())
+        places = self.placements.values()
         return {
-            "nodes": len({p.node for p in self.placements.values()}),
-            "devices": sorted({p.device for p in self.placements.values()}), "restarts": self.n_restarts,
-            "preemptions": self.n_preemptions, "memory_per_actor": max(p.memory for p in self.placements.values()),
+            "nodes": len({p.node for p in places}), "devices": sorted({p.device for p in places}),
+            "restarts": sum(actor.restarts for actor in self.actors), "preemptions": self.n_preemptions,
+            "memory_per_actor": max(p.memory for p in places),
         }  # fmt: skip
 
     def _start(self, actors: Sequence[Actor]) -> None:
@@ -155,13 +161,13 @@ class RayActors(ABC):
             asked = [self._begin(actor) for actor in these]
             for actor, (first, *others) in zip(these, asked, strict=True):
                 try:
-                    self.placements[actor.name] = self._answer(actor, first)
+                    self.placements[actor.name] = self._placement(actor, first)
                     answer(others)
                 except RayError as error:  # dead again: its next call fails, and `heal` counts it
                     logger.debug("the actor of %s died at its start: %s", actor.name, error)
                     ray.kill(actor.handle)
 
-    def _answer(self, actor: Actor, ref: Any) -> Any:
+    def _placement(self, actor: Actor, ref: Any) -> Placement:
         """The first answer of an actor, which may have to wait for a place."""
         limit = self.executor.placement_timeout
         try:

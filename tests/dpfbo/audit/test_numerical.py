@@ -6,8 +6,6 @@ from dataclasses import replace
 import dp_accounting
 import pytest
 
-from dpfbo.audit.faulty import faults
-from dpfbo.audit.faulty.rare_mechanisms import ChosenTooOften
 from dpfbo.audit.server.examine import CHECKS
 from dpfbo.audit.server.laws import choices_needed, excess_found
 from dpfbo.audit.server.numerical import epsilon_interval
@@ -17,6 +15,8 @@ from dpfbo.privacy.accounting.fixed_size import FixedSize
 from dpfbo.privacy.accounting.moments import Moments
 from dpfbo.privacy.accounting.pld import Pld
 from dpfbo.privacy.accounting.rdp import Rdp
+from tests.planted import faults
+from tests.planted.mechanisms import ChosenTooOften
 
 STATISTICAL = ("noise", "shape", "fresh", "chosen", "independent", "streams", "law of S_t", "law of noise", "bits")
 

@@ -9,8 +9,6 @@ import pytest
 import torch
 
 from dpfbo.audit import bounds
-from dpfbo.audit.faulty import faults
-from dpfbo.audit.faulty.mechanisms import NoClipping
 from dpfbo.audit.server import two_world
 from dpfbo.audit.server.examine import CHECKS, examine
 from dpfbo.audit.server.one_run import one_run
@@ -31,6 +29,10 @@ from dpfbo.privacy.ledger import Ledger
 from dpfbo.privacy.noise import DiscreteGaussian
 from dpfbo.rng import Streams
 from dpfbo.space.regions import Regions
+from tests.planted import faults
+from tests.planted.__main__ import main as print_table
+from tests.planted.faults import two_worlds
+from tests.planted.mechanisms import NoClipping
 
 PAGE = Path(__file__).parents[3] / "docs" / "concepts" / "audit.md"
 # large faults that the bound must find without the checks
@@ -72,7 +74,7 @@ def finders(name):
 
 @pytest.mark.parametrize("name", list(faults.sound_ones()))
 def test_no_check_finds_anything_in_a_sound_server(name):
-    assert faults.catch("", faults.sound_ones()[name]).by == ()
+    assert faults.found_by(faults.sound_ones()[name]) == set()
     assert finders(name) == []
 
 
@@ -92,11 +94,11 @@ def test_every_check_finds_some_fault():
 @pytest.mark.slow
 def test_the_page_shows_what_the_checks_find():
     """The table equals the results of all checks on every sound server and every planted fault."""
-    rows = {name: faults.catch("", target) for name, target in faults.sound_ones().items()}
-    rows |= {name: faults.catch(f.words, f.target) for name, f in faults.planted().items()}
-    for title, *cells in faults.table(rows, words=True)[1:]:
-        assert shown()[title.partition(":")[0]] == cells[: len(CHECKS)], title
-        assert title in PAGE.read_text()
+    for name, target in faults.sound_ones().items():
+        assert faults.found_by(target) == set(finders(name)), name
+    for name, fault in faults.planted().items():
+        assert faults.found_by(fault.target) == set(finders(name)), name
+        assert f"| {name}: {fault.words} |" in PAGE.read_text()
 
 
 def test_the_table_of_faults_names_checks_that_find_them():
@@ -108,14 +110,22 @@ def test_the_table_of_faults_names_checks_that_find_them():
             assert f'({planted}(EPSILON, DELTA), "{check}"' in outsourced
         elif changes == "yes" or check != "–":
             assert check in finders(planted), planted
-    assert {planted for planted, *_ in table} >= set(faults._rare())
+
+
+def test_the_table_fails_if_a_fault_is_not_found(capsys, monkeypatch):
+    ignored = {"budget ignored": faults.planted()["budget ignored"]}
+    monkeypatch.setattr(faults, "sound_ones", lambda: {"sound": faults.sound()})
+    monkeypatch.setattr(faults, "planted", lambda: ignored)
+    assert print_table(["--trials", "0"]) == 0
+    assert "| budget ignored: broadcasts go on beyond the budget |  |  |" in capsys.readouterr().out
+    monkeypatch.setattr(faults, "planted", lambda: {"none": faults.Fault("nothing is wrong", faults.sound())})
+    assert print_table(["--trials", "0"]) == 1
+    assert "not found: none: nothing is wrong" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", BY_THE_BOUND)
 def test_the_bound_finds_faults_by_itself(name):
-    target = faults.planted()[name].target
-    made = two_world.replay(target, two_world.Canary.of(target), 400)
-    assert not bounds.verdict(made.without, made.with_message, made.claim).holds
+    assert not two_worlds(faults.planted()[name].target, 400).holds
 
 
 def test_the_bound_finds_nothing_in_the_sound_server_of_the_faults():

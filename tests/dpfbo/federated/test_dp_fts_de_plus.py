@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from dpfbo.clock import PhaseClock
 from dpfbo.federated import federation
 from dpfbo.privacy.ledger import Ledger
 from runners.compose.composition import build
-from runners.compose.identity import setting_hash
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 
 
 @pytest.mark.parametrize("problem", ["synthetic", "branin"])
@@ -36,7 +34,7 @@ def test_noise_is_less_and_epsilon_is_the_same():
     assert plus.plan.events == paper.plan.events
     assert plus.plan.epsilons() == paper.plan.epsilons()
     agents = paper.agents.regions.assign(torch.arange(200))
-    concentrated, uniform = (paper.weighting(t, agents, 2) for t in (0, 39))
+    concentrated, uniform = (paper.study.weights(t, agents, 2) for t in (0, 39))
     ratio = [plus.mechanism.sigma(w) / paper.mechanism.sigma(w) for w in (concentrated, uniform)]
     assert ratio == [pytest.approx(2**-0.5, rel=1e-6), pytest.approx(1.0)]
 
@@ -44,7 +42,7 @@ def test_noise_is_less_and_epsilon_is_the_same():
 def test_messages_are_means_of_one_norm():
     """Every message has the clip norm S / sqrt(P), whatever its agent observed, and depends on no draw."""
     experiment = build(compose("algorithm=dp_fts_de_plus", "problem.n_agents=6", "rounds=1"))
-    sent = federation.LocalPopulation.of(experiment.problem, experiment.agents).step(0, None, send=True).turn.messages
+    sent = federation.LocalPopulation.of(experiment.problem, experiment.agents).shard.step(0, None, send=True).messages
     bounded, _ = experiment.mechanism.bounded(sent, 2)
     assert bounded.norm(dim=1).numpy() == pytest.approx(11 / 2**0.5)
     assert (sent.norm(dim=1) - 11 / 2**0.5).abs().min() > 0.1  # as sent, they have other lengths
@@ -61,8 +59,9 @@ def test_centred_messages_do_not_depend_on_a_constant():
         y = torch.linspace(0, 1, u.shape[1], dtype=torch.float64).expand(4, -1)
         sent = []
         for shift in (0.0, 5.0):
-            seen = agents.observe(agents.initial_state(torch.arange(4)), u, y + shift, PhaseClock())
-            sent.append(agents.messages(seen, 0, PhaseClock()))
+            seen = agents.initial_state(torch.arange(4))
+            seen.append(u, y + shift)
+            sent.append(agents.messages(seen, 0))
         gains[center] = (sent[1] - sent[0]).norm() / sent[0].norm()
     assert gains[True] < 1e-12
     assert gains[False] > 1

@@ -13,7 +13,6 @@ from dp_accounting.dp_event import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.privacy_accountant import NeighboringRelation
 
-from dpfbo.audit.faulty import faults
 from dpfbo.federated.broadcast import RegionVectors
 from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.federated.schedule import Steps
@@ -22,6 +21,7 @@ from dpfbo.privacy.budget import EpsilonCurve
 from dpfbo.privacy.entropy import SeededEntropy
 from dpfbo.privacy.ledger import Charge, Ledger
 from dpfbo.rng import Streams
+from tests.planted import faults
 
 NUMBERS, AGENTS = 50_000, 10_000  # of noise and of a choice, drawn at once
 ROUNDS = 2  # with an epsilon, which takes dp-accounting long

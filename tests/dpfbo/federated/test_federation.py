@@ -226,29 +226,18 @@ def test_shards_of_agents_query_what_the_whole_does():
         out = [query.u]
         for t in (1, 2, 3):
             x = problem.domain.to_natural(query.u)
-            state = agents.observe(state, query.u, problem.evaluate(ids, x, agents.streams, t - 1), clock)
-            state = agents.fit_hyperparameters(state, clock)
+            state.append(query.u, problem.evaluate(ids, x, agents.streams, t - 1))
+            agents.fit_hyperparameters(state, clock)
             weights = torch.linspace(-1, 1, 2 * 30, dtype=torch.float64).view(2, 30) / t
             query = agents.query(state, RegionVectors(weights), t, clock)
             out.append(query.u)
-        return torch.cat(out, 1), agents.messages(state, 3, clock)
+        return torch.cat(out, 1), agents.messages(state, 3)
 
     whole, message = two_rounds(torch.arange(6))
     for ids in (torch.tensor([4]), torch.tensor([1, 5]), torch.tensor([0, 2, 3])):
         part, part_message = two_rounds(ids)
         assert torch.allclose(part, whole[ids], atol=1e-6)
         assert torch.allclose(part_message, message[ids], atol=1e-4)
-
-
-def test_observing_leaves_the_old_state_readable():
-    problem, agents, _ = world()
-    state = agents.initial_state(torch.arange(12))
-    query = agents.initial_query(state)
-    old = agents.observe(state, query.u, torch.ones(12, 5, dtype=torch.float64), PhaseClock())
-    before = agents.messages(old, 0, PhaseClock())
-    more = dataclasses.replace(query, u=query.u[:, :1], source=query.source[:, :1])
-    agents.observe(old, more.u, torch.zeros(12, 1, dtype=torch.float64), PhaseClock())
-    assert torch.equal(agents.messages(old, 0, PhaseClock()), before)
 
 
 def test_repeated_query_on_a_box_is_replaced():
@@ -270,7 +259,7 @@ def test_repeated_query_on_a_box_is_replaced():
 
 def test_records_tables():
     result = run()
-    table = tables.rounds_table(result.rounds, torch.arange(12))
+    table = next(tables.row_groups(result.rounds, torch.arange(12)))
     frame = table.to_pandas()
     assert table.schema.equals(ROUNDS_SCHEMA)
     assert len(frame) == 12 * (5 + T)

@@ -1,4 +1,4 @@
-"""Epsilon curves and budgets: the numbers of the accountant, whatever the events are held in, in linear time."""
+"""Epsilon curves and budgets: the numbers of the accountant."""
 
 import pytest
 
@@ -18,21 +18,6 @@ def charged(ledger, events, first=0):
             Charge(t, event.sampling_probability, event.event.noise_multiplier, 1.0, 1.0, f"{first:032x}{t:032x}")
         )
     return ledger
-
-
-class Counted:
-    """An event that counts how often it is compared."""
-
-    compared = 0
-
-    def __init__(self, event):
-        self.event = event
-
-    def __eq__(self, other):
-        Counted.compared += 1
-        return isinstance(other, Counted) and self.event == other.event
-
-    __hash__ = None
 
 
 def expected(events):
@@ -72,15 +57,9 @@ def test_events_that_were_not_planned_extend_the_curve():
     assert EpsilonCurve(Rdp(), [], DELTA).after(ledger.events()) == expected(EVENTS)
 
 
-def test_a_run_compares_each_event_a_few_times(monkeypatch):
-    monkeypatch.setattr("dpfbo.privacy.budget._curve", lambda accountant, events, delta: list(range(len(events))))
-    ledger = charged(Ledger(), EVENTS * 20)
-    monkeypatch.setattr(Charge, "event", lambda self: Counted(self.z))
-    planned = [Counted(c.z) for c in ledger.charges]
-    curve = EpsilonCurve(Rdp(), planned, DELTA)
-    for t in range(len(planned)):
-        assert curve.after(ledger.events(t)) == t
-    assert Counted.compared <= 2 * len(planned)
+def test_rounds_that_are_equal_are_one_event_so_that_comparing_them_is_cheap():
+    ledger = charged(Ledger(), EVENTS)
+    assert all(event is planned for event, planned in zip(ledger.events(), EVENTS, strict=True))
 
 
 @pytest.mark.parametrize("spent", [[], OTHERS, EVENTS[:4]])

@@ -70,8 +70,6 @@ def test_a_last_line_of_tomorrow_without_its_newline_has_its_number():
     tail = json.dumps({**second, "format": 2}).encode()
     with pytest.raises(LineFault, match="^line 2 is of format 2"):
         read_lines(line + b"\n" + tail)
-    with pytest.raises(LineFault, match="^line 6 is of format 2"):
-        read_lines(tail, 5, chain)
 
 
 def test_a_file_put_in_the_ledgers_place_is_read_whole_even_of_the_same_size_and_time(tmp_path):

@@ -15,8 +15,7 @@ from dpfbo.problems.objectives import cnn
 from dpfbo.problems.readers.data_files import MissingData
 from dpfbo.rng import Streams
 from runners.compose.composition import Composition, build
-from runners.compose.identity import setting_hash
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 from tests.helpers.data_files import write_compact, write_federated
 
 SIDE = 14

@@ -24,6 +24,9 @@ def disk(monkeypatch):
     return Disk.watched(monkeypatch)
 
 
+FIRST = {"event": "first"}
+
+
 def first_message(agent):
     """The message of round 0, whatever was done of it before."""
     for x in agent.pending:
@@ -35,24 +38,24 @@ def first_message(agent):
 
 
 def test_events_and_bytes_are_on_disk_when_a_call_returns(tmp_path, disk):
-    journal = Journal(tmp_path / "a", "events.jsonl")
+    journal = Journal(tmp_path / "a", "events.jsonl", FIRST)
     for t in range(3):
         journal.append({"event": "step", "t": t})
         journal.keep("data.bin", b"%d" % t * 100)
-        left = Journal(disk.restored(tmp_path / "a", tmp_path / f"left-{t}"), "events.jsonl")
+        left = Journal(disk.restored(tmp_path / "a", tmp_path / f"left-{t}"), "events.jsonl", FIRST)
         assert left.events == journal.events and left.kept("data.bin") == b"%d" % t * 100
         left.close()
     journal.close()
 
 
 def test_a_new_folder_is_on_disk_with_its_parents(tmp_path, disk):
-    Journal(tmp_path / "sites" / "a", "events.jsonl").close()
+    Journal(tmp_path / "sites" / "a", "events.jsonl", FIRST).close()
     for folder, name in ((tmp_path, "sites"), (tmp_path / "sites", "a")):
         assert name in disk.entries[folder.stat().st_ino]
 
 
 def test_kept_bytes_are_whole_or_not_there_at_any_time(tmp_path, disk):
-    journal = Journal(tmp_path / "a", "events.jsonl")
+    journal = Journal(tmp_path / "a", "events.jsonl", FIRST)
     contents = [b"a" * 100, b"b" * 50, b"c" * 200]
     for data in contents:
         journal.keep("data.bin", data)

@@ -18,7 +18,7 @@ from dpfbo.gp import Acquisition
 from dpfbo.privacy.budget import BudgetSpent
 from dpfbo.privacy.ledger import Charge, LedgerError
 from dpfbo.problems.custom import EvaluationError
-from dpfbo.study.presets import ALGORITHMS, algorithm_named, mechanism_for, weights_for
+from dpfbo.study.algorithm import ALGORITHMS, algorithm_named, mechanism_for, weights_for
 from runners.compose.composition import Composition
 from runners.recorded_run import record_run
 from tests.helpers.compose import compose

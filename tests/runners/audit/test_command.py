@@ -5,12 +5,11 @@ from dataclasses import fields, replace
 
 import pytest
 
-from dpfbo.audit.faulty import faults
-from dpfbo.audit.faulty.mechanisms import HalfNoise
-from dpfbo.audit.faulty.prior_servers import RawScalar
 from dpfbo.audit.server.examine import CHECKS
 from dpfbo.privacy.ledger import Ledger
 from runners.audit import command
+from tests.planted.noise import FaultyNoise, half
+from tests.planted.prior import RawScalar
 
 SMALL = [
     "rounds=3", "problem.n_agents=8", "problem.grid_size=50", "algorithm.M=10", "privacy.q=1",
@@ -56,7 +55,7 @@ def test_a_violated_claim_exits_with_3(tmp_path, capsys, monkeypatch):
 
     def faulty(cfg):
         experiment = real(cfg)
-        study = replace(experiment.study, mechanism=replace(experiment.study.mechanism, noise=HalfNoise()))
+        study = replace(experiment.study, mechanism=replace(experiment.study.mechanism, noise=FaultyNoise(half)))
         return replace(experiment, study=study)
 
     monkeypatch.setattr(command, "build", faulty)
@@ -126,7 +125,6 @@ def test_fixed_size_is_audited_under_replace_one(tmp_path, capsys):
         (["--rounds", "4"], 1, "--rounds must be at most the 3 broadcasts of the run, got 4"),
         (["privacy.q=2"], 1, "privacy.q (sampling_probability) must lie in (0, 1], got 2"),
         (["privcy.q=1"], 2, "unknown override 'privcy.q' (did you mean 'privacy.q'?)"),
-        (["--faults"], 1, "--faults has a server of its own and takes no overrides"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, code, says, tmp_path, capsys):
@@ -147,20 +145,6 @@ def test_bad_options_exit_with_2(arguments, capsys):
     assert stopped.value.code == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1
-
-
-def test_table_of_faults_fails_if_one_is_not_found(capsys, monkeypatch):
-    planted = faults.planted()
-    chosen = {name: planted[name] for name in ("budget ignored", "uncharged on error")}
-    monkeypatch.setattr(faults, "planted", lambda: chosen)
-    monkeypatch.setattr(faults, "sound_ones", lambda: {"sound": faults.sound()})
-    assert command.main(["--faults", "--trials", "0", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["faults"]["budget ignored"]["found_by"] == ["budget"]
-    assert shown["sound"] == {"sound": {"found_by": []}}
-    monkeypatch.setattr(faults, "planted", lambda: {"none": faults.Fault("nothing is wrong", faults.sound())})
-    assert command.main(["--faults", "--trials", "0"]) == 1
-    assert "0 of 1 faults are found, not: none" in capsys.readouterr().out
 
 
 def test_an_outsourced_release_says_a_large_delta_in_words(tmp_path, capsys):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,17 +14,22 @@ from torch.utils.flop_counter import FlopCounterMode
 from dpfbo.gp import posterior
 from dpfbo.gp.features import shared_features
 from runners.bench import floors
-from runners.bench.floors import RunShape, Work, of_run
-from runners.bench.machine import OperationRates
-from tests.helpers.bench import RATES
+from runners.bench.floors import RunShape, floor_seconds, of_run, work
+from runners.bench.machine import KINDS
+
+RATES = dict(zip(KINDS, (4e10, 8e10, 3e8, 6e8, 5e8, 4e8, 2e8, 1e10, 250.0), strict=True))
 
 BOX = RunShape(
-    N=10, T=4, n_init=5, D=2, M=20, P=2, q=0.5, G=0, method="rff", F=30, lengthscale=0.2, fit=True, every=5,
-    candidates=100, starts=3, models=0, blocks=0, aggregates=True, broadcasts=4, own=[0, 0.5, 0.5, 0.5, 0.5],
+    N=10, T=4, n_init=5, D=2, M=20, P=2, q=0.5, G=0, method="rff", F=30, lengthscale=0.2, fit_every=5,
+    candidates=100, starts=3, models=0, blocks=0, broadcasts=4, own=[0, 0.5, 0.5, 0.5, 0.5],
     server=[0, 0.5, 0.5, 0.5, 0.5],
 )  # fmt: skip
-LINE = replace(BOX, D=1, G=50, method="exact", fit=False)
+LINE = replace(BOX, D=1, G=50, method="exact", fit_every=None)
 PRIOR = replace(LINE, models=4, blocks=1, broadcasts=1, P=1)
+
+
+def counts(found: np.ndarray) -> SimpleNamespace:
+    return SimpleNamespace(**dict(zip(KINDS, found, strict=True)))
 
 
 def random(*shape: int) -> torch.Tensor:
@@ -42,8 +48,8 @@ def test_products_of_a_draw_are_those_that_torch_counts(n: int, M: int) -> None:
     """`4 n M` flops of the draw are products; the solutions (2 n^2) and sums are not torch's to count."""
     Phi, factor = random(2, n, M), torch.eye(n, dtype=torch.float64).expand(2, -1, -1)
     found = counted(lambda: posterior.sample_weights(Phi, factor, random(2, n), random(2, M), random(2, n)))
-    others = 2 * n * n + M + 2 * n + floors.normals(M + n).flops
-    assert floors.matheron(n, M).flops - others == found / 2 == 4 * n * M
+    others = 2 * n * n + M + 2 * n + counts(floors.normals(M + n)).flops
+    assert counts(floors.matheron(n, M)).flops - others == found / 2 == 4 * n * M
 
 
 def test_products_of_features_are_those_that_torch_counts() -> None:
@@ -51,29 +57,31 @@ def test_products_of_features_are_those_that_torch_counts() -> None:
     features = shared_features(M, D, 0.2, np.random.default_rng(0))
     found = counted(lambda: features(random(1, k, D)))
     norm = 3 * k * M
-    assert floors.features(k, M, D).flops - norm == found == 2 * k * M * D
-    assert floors.features(k, M, D).cos == k * M
+    assert counts(floors.features(k, M, D)).flops - norm == found == 2 * k * M * D
+    assert counts(floors.features(k, M, D)).cos == k * M
 
 
 def test_a_factor_grown_by_rows_costs_what_a_whole_one_does() -> None:
     """The rows of a factor appended one by one are n^3 / 3 in the end, up to lower orders."""
     n, M, D = 400, 1, 1
-    grown = sum(floors.appended(m, 1, M, D).flops - floors.features(1, M, D).flops - 2 * m * M for m in range(1, n + 1))
-    assert grown == pytest.approx(floors.factor(n).flops, rel=0.01)
+    rows = sum(floors.appended(m, 1, M, D) - floors.features(1, M, D) for m in range(1, n + 1))
+    grown = counts(rows).flops - sum(2 * m * M for m in range(1, n + 1))
+    assert grown == pytest.approx(counts(floors.factor(n)).flops, rel=0.01)
 
 
 def test_counts_by_hand() -> None:
-    assert floors.normals(4) == Work(flops=8, cos=4, log=2, uniforms=4)
-    assert floors.server(BOX).flops == 0.5 * 20 * 7 + 2 * 40 / 10  # half of a message of 20, weighted twice; noise
-    assert floors.records(3, 2).bytes == 3 * 8 * (2 + 2 + 5)
-    exact = floors.own_draw(5, LINE)
+    np.testing.assert_array_equal(floors.normals(4), work(flops=8, cos=4, log=2, uniforms=4))
+    # half of a message of 20, weighted twice; noise
+    assert counts(floors.server(BOX)).flops == 0.5 * 20 * 7 + 2 * 40 / 10
+    assert BOX.records_mb == 10 * (5 + 4) * 72 / 1e6
+    exact = counts(floors.own_draw(5, LINE))
     F = floors.harmonics(0.2)
     assert exact.uniforms == F + 5
     assert exact.flops == 3 * 25 + 4 * 5 * F + 3 * F + 2 * (F + 5) + 2 * F
     assert exact.flops32 == 2 * F * 50 + 50
-    search = floors.search(BOX, 20)
+    search = counts(floors.search(BOX, 20))
     assert (search.cos32, search.cos, search.uniforms) == (100 * 20 + 2 * 4 * 20, 40, 103 * 2)
-    assert floors.fit(10, BOX).exp == 2 * 50
+    assert counts(floors.fit(10, BOX)).exp == 2 * 50
 
 
 @pytest.mark.parametrize("lengthscale", [0.03, 0.5])
@@ -98,17 +106,14 @@ def test_the_cheaper_message_counts() -> None:
     rare = floors.message(n, 1, replace(BOX, q=1e-4), RATES)
     often = floors.message(n, 1, BOX, RATES)
     kept = floors.appended(n, 1, BOX.M, BOX.D)
-    assert rare.seconds(RATES) < kept.seconds(RATES) < often.seconds(RATES)
+    assert floor_seconds(rare, RATES) < floor_seconds(kept, RATES) < floor_seconds(often, RATES)
 
 
 def test_seconds_add_arithmetic_and_hide_what_is_faster() -> None:
-    rates = OperationRates(*(10.0 for _ in fields(OperationRates)))
-    assert Work(flops=20, cos=10, bytes=25).seconds(rates) == (3.0, "arithmetic")
-    assert Work(flops=20, bytes=40).seconds(rates) == (4.0, "memory")
-    assert Work(appends=50, bytes=40).seconds(rates) == (5.0, "disk")
-    assert Work(flops=20).time(rates, "formula", 1e3).time == 2e3
-    assert (2 * Work(flops=1, exp=2) + Work(exp=1)) == Work(flops=2, exp=5)
-    assert {f.name for f in fields(Work)} == {f.name for f in fields(OperationRates)}
+    rates = dict.fromkeys(KINDS, 10.0)
+    assert floor_seconds(work(flops=20, cos=10, bytes=25), rates) == 3.0
+    assert floor_seconds(work(flops=20, bytes=40), rates) == 4.0
+    assert floor_seconds(work(appends=50, bytes=40), rates) == 5.0
 
 
 @pytest.mark.parametrize(
@@ -117,23 +122,20 @@ def test_seconds_add_arithmetic_and_hide_what_is_faster() -> None:
         (BOX, {"message", "server", "other", "own_draw", "acquisition", "fit"}),
         (LINE, {"message", "server", "other", "own_draw", "acquisition"}),
         (PRIOR, {"message", "server", "other", "acquisition", "gate"}),
-        (replace(LINE, aggregates=False, server=[0] * 5), {"other", "own_draw"}),
+        (replace(LINE, broadcasts=0, server=[0] * 5), {"other", "own_draw"}),
     ],
     ids=["box", "grid", "prior", "alone"],
 )
 def test_floors_of_a_run_are_of_its_phases(shape: RunShape, phases: set[str]) -> None:
-    found = of_run(shape, RATES, 1e3)
-    assert set(found) == phases
-    for phase, floor in found.items():
-        assert floor.time > 0 and floor.formula == floors.FORMULAS[phase]
+    found = of_run(shape, RATES)
+    assert set(found) == phases and min(found.values()) > 0
 
 
-def test_floors_of_a_run_are_sums_over_its_rounds() -> None:
-    found = of_run(BOX, RATES, 1e3)
-    draws = sum((0.5 * floors.own_draw(BOX.observations(t), BOX) for t in range(1, 5)), Work())
-    expected = (0.25 * draws).seconds(RATES)[0]
-    assert found["own_draw"].time == pytest.approx(1e3 * expected)
-    assert found["fit"].work == pytest.approx({k: v / 4 for k, v in asdict(floors.fit(5, BOX)).items() if v})
-    doubled = of_run(BOX, replace(RATES, bytes=RATES.bytes / 2), 1e3)
-    assert doubled["other"].time == pytest.approx(2 * found["other"].time)
-    assert floors.memory_mb(BOX) == 10 * (5 + 4) * 72 / 1e6
+def test_floors_of_a_run_are_sums_over_its_rounds_and_agents() -> None:
+    found = of_run(BOX, RATES)
+    draws = sum(0.5 * floors.own_draw(n, BOX) for n in range(5, 9))
+    assert found["own_draw"] == pytest.approx(10 * floor_seconds(draws, RATES))
+    assert found["fit"] == pytest.approx(10 * floor_seconds(floors.fit(5, BOX), RATES))  # due once in four rounds
+    assert found["server"] == pytest.approx(10 * 4 * floor_seconds(floors.server(BOX), RATES))
+    doubled = of_run(BOX, {**RATES, "bytes": RATES["bytes"] / 2})
+    assert doubled["other"] == pytest.approx(2 * found["other"])

@@ -6,11 +6,10 @@ import pandas as pd
 import pytest
 
 from dpfbo.privacy.ledger import Ledger
-from runners import run as command
 from runners.compose.composition import Composition, build
-from runners.compose.identity import setting_hash
 from runners.recorded_run import record_run, run_configuration
-from tests.helpers.compose import compose
+from runners.user_errors import USER_ERRORS
+from tests.helpers.compose import compose, setting_hash
 from tests.helpers.small_runs import QUIET, SMALL, Stop, call
 
 SIX = [*SMALL, *QUIET]  # six broadcasts
@@ -215,5 +214,5 @@ def test_a_run_with_a_target_says_what_it_cost(tmp_path):
     ],
 )
 def test_bad_budgets_and_targets_are_one_sentence(overrides, says):
-    with pytest.raises(command.USER_ERRORS, match=says):
+    with pytest.raises(USER_ERRORS, match=says):
         build(Composition.of(compose(*SIX, *overrides)).given)

@@ -5,10 +5,9 @@ from omegaconf import OmegaConf
 
 from runners.compose.composition import build
 from runners.compose.conf_folder import CONF, added_folders, groups
-from runners.compose.identity import setting_hash
 from runners.compose.overrides import one_sentence
 from runners.compose.typed import is_outsourced
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 
 
 def options(group):

@@ -8,10 +8,9 @@ from analysis import labels
 from dpfbo.checks import SettingError
 from runners.compose import composition
 from runners.compose.composition import Composition, build, problem_of
-from runners.compose.identity import setting_hash
 from runners.compose.keys import WORDS, keys
 from runners.compose.settings import ProblemSettings, outside_setting
-from tests.helpers.compose import compose
+from tests.helpers.compose import compose, setting_hash
 
 
 def test_analysis_leaves_out_what_is_no_part_of_a_setting():

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from dpfbo.formats import files
 from dpfbo.privacy.accounting.rdp import Rdp
 from dpfbo.privacy.ledger import Charge, Ledger
 from runners.record import run_folder
@@ -101,7 +102,7 @@ def test_a_ledger_has_one_server_at_a_time(tmp_path, monkeypatch):
         impatient.setattr(run_folder, "_SERVER_SECONDS", -1.0)
         with pytest.raises(run_folder.ResultsError, match="another server is writing"):
             RunFolder(tmp_path).hold_ledger()
-    monkeypatch.setattr(run_folder.time, "sleep", lambda seconds: first.close())  # its process ends while we wait
+    monkeypatch.setattr(files.time, "sleep", lambda seconds: first.close())  # its process ends while we wait
     RunFolder(tmp_path).hold_ledger().close()
 
 

@@ -19,7 +19,7 @@ from runners.executor.deployment import ExecutorError
 from runners.executor.ray import cluster
 from runners.executor.ray.actors import AgentActor
 from runners.executor.ray.cluster import layout
-from runners.executor.ray.federated import RayFederation, RayServer
+from runners.executor.ray.federated import RayFederation
 from runners.recorded_run import record_run
 from tests.helpers.compose import compose
 from tests.helpers.data_files import write_mini_landmine
@@ -164,15 +164,15 @@ def test_a_finished_local_run_goes_on_in_actors(reused, tmp_path, problem):
 PRIOR = ["privacy.q=1", "algorithm.M=24"]
 
 
-@pytest.mark.parametrize(("problem", "k", "releases"), [("grid", 2, 1), ("grid", 5, 3), ("box", 5, 1), ("box", 2, 3)])
+@pytest.mark.parametrize(("problem", "k"), [("grid", 2), ("grid", 5), ("box", 2), ("box", 5)])
 @pytest.mark.parametrize("algorithm", ["dp_prior", "shared_prior"])
-def test_a_prior_does_not_depend_on_the_executor(reused, tmp_path, algorithm, problem, k, releases):
-    settings = [*PROBLEMS[problem], f"algorithm={algorithm}", *PRIOR, f"algorithm.broadcasts={releases}"]
+def test_a_prior_does_not_depend_on_the_executor(reused, tmp_path, algorithm, problem, k):
+    settings = [*PROBLEMS[problem], f"algorithm={algorithm}", *PRIOR]
     expected, local = run(tmp_path / "local", *settings)
     summary, folder = run(tmp_path / "ray", *settings, *shards(k))
     assert summary["executor"]["shards"] == k
     assert same(local, folder)
-    assert summary["n_charges"] == releases
+    assert summary["n_charges"] == 1
     for key in ("setting", "curve", "final", "epsilon", "n_charges", "clip_fraction", "n_rejected"):
         assert summary[key] == expected[key]
     assert set(summary["seconds"]) == set(expected["seconds"])
@@ -232,7 +232,7 @@ def test_landmine_runs_with_draws_of_gpytorch(reused, tmp_path):
 def test_tree_aggregation_up_to_rounding(reused, monkeypatch, tmp_path, algorithm, problem, k):
     settings = [*PROBLEMS[problem], f"algorithm={algorithm}", *(PRIOR if "prior" in algorithm else [])]
     _, local = run(tmp_path / "local", *settings)
-    monkeypatch.setattr(RayServer, "_ask", without_messages(RayServer._ask))
+    monkeypatch.setattr(RayFederation, "_ask", without_messages(RayFederation._ask))
     summary, folder = run(tmp_path / "ray", *settings, *shards(k), "executor.aggregation=tree")
     assert summary["executor"]["tree"]
     (rounds, server), (other, other_server) = frames(local), frames(folder)
@@ -245,46 +245,22 @@ def test_tree_aggregation_up_to_rounding(reused, monkeypatch, tmp_path, algorith
     assert np.allclose(server["snr"].astype(float), other_server["snr"].astype(float), rtol=1e-9, equal_nan=True)
 
 
-def test_actors_add_up_the_sums_of_others(reused, monkeypatch, tmp_path):
-    """Sums of five shards in groups of two, as with hundreds of shards and large sums.
-
-    The bits are the same if the first actor of a group dies before the server asks, and rounds are not in memory.
-    """
+def test_a_shard_that_dies_before_the_server_asks_adds_up_again(reused, monkeypatch, tmp_path):
+    """The bits are the same, also if rounds are not in memory."""
     settings = [*BOX, "algorithm=dp_fts_de", *shards(5), "executor.aggregation=tree"]
-    _, flat = run(tmp_path / "flat", *settings)
-    monkeypatch.setattr(cluster, "_FAN_IN", 2)
-    monkeypatch.setattr(cluster, "_SMALL_SUM", 0)
-    _, grouped = run(tmp_path / "grouped", *settings)
-    (rounds, server), (other, other_server) = frames(flat), frames(grouped)
-    assert np.abs(np.stack(rounds["x"]) - np.stack(other["x"])).max() <= 1e-9
-    pd.testing.assert_frame_equal(rounds.drop(columns="x"), other.drop(columns="x"), atol=1e-7)
-    pd.testing.assert_frame_equal(server.drop(columns="snr"), other_server.drop(columns="snr"), check_exact=True)
+    _, undisturbed = run(tmp_path / "undisturbed", *settings)
+    killed, ask = [], RayFederation._ask
 
-    killed, ask = [], RayServer._ask
-
-    def killing(self, t, messages):
+    def killing(self, t, step):
         if t == 3 and not killed:
-            killed.append(self.deployment.shards[2].handle)
+            killed.append(self.shards[2].handle)
             ray.kill(killed[0])
-        return ask(self, t, messages)
+        return ask(self, t, step)
 
-    monkeypatch.setattr(RayServer, "_ask", killing)
+    monkeypatch.setattr(RayFederation, "_ask", killing)
     monkeypatch.setattr(round_log, "MOST_BYTES", 0)
     summary, again = run(tmp_path / "again", *settings)
-    assert same(grouped, again) and killed and summary["executor"]["restarts"] == 1
-
-
-def test_sums_are_grouped_where_they_are_large(monkeypatch):
-    there = {"CPU": 40.0, "memory": 1e12}
-    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": there}])
-
-    def fan_in(*overrides):
-        experiment = build(compose("problem=branin", "problem.n_agents=40", "executor=ray", *overrides))
-        return layout(experiment.settings.ray, experiment).fan_in
-
-    assert fan_in("algorithm.P=4", "algorithm.M=100") == 40  # the server adds up all
-    assert fan_in("algorithm.P=4", "algorithm.M=3200") == 40
-    assert fan_in("algorithm.P=4", "algorithm.M=3201") == 16
+    assert same(undisturbed, again) and killed and summary["executor"]["restarts"] == 1
 
 
 def test_rounds_that_are_not_in_memory_reach_actors(reused, monkeypatch, tmp_path):
@@ -307,22 +283,21 @@ def test_rounds_that_are_not_in_memory_reach_actors(reused, monkeypatch, tmp_pat
 
     folder = single(3)
     assert single(6, *shards(2), on_round=replaced) == folder and same(folder, whole)
-    assert deployments[0]._parts == {}
 
 
 def without_messages(ask):
     """`ask` with worthless messages: a server that reads them fails."""
 
-    def checked(self, t, messages):
-        messages.step.sent = ["a message"] * len(messages.step.sent)
-        return ask(self, t, messages)
+    def checked(self, t, step):
+        step.sent = ["a message"] * len(step.sent)
+        return ask(self, t, step)
 
     return checked
 
 
 def test_messages_are_what_a_server_without_tree_gets(reused, monkeypatch, tmp_path):
     """The check of the test above notices messages."""
-    monkeypatch.setattr(RayServer, "_ask", without_messages(RayServer._ask))
+    monkeypatch.setattr(RayFederation, "_ask", without_messages(RayFederation._ask))
     summary, folder = run(tmp_path, *GRID, *shards(2))
     assert summary["n_rejected"] == frames(folder)[1]["n_chosen"].sum() > 0
 

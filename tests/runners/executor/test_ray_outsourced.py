@@ -1,4 +1,4 @@
-"""Curator and modeler in Ray actors: the records of one process, and no row in the modeler's process."""
+"""The modeler in a Ray actor: the records of one process, and no row in the modeler's process."""
 
 import os
 import signal
@@ -12,12 +12,12 @@ import torch
 
 from dpfbo.outsourced.loop import LocalModeler
 from dpfbo.outsourced.transforms import NORM, centred, scaled_to_norm
-from dpfbo.privacy.ledger import Ledger, digest
+from dpfbo.privacy.ledger import Ledger
 from runners.audit import files
 from runners.compose.composition import build
 from runners.executor.deployment import ExecutorError
 from runners.executor.ray.modeler import ModelerActor
-from runners.executor.ray.outsourced import RayOutsourced
+from runners.executor.ray.outsourced import RayModeler
 from runners.executor.ray.supervision import Actor
 from runners.recorded_run import run_configuration
 from tests.helpers.compose import compose
@@ -69,23 +69,21 @@ def parked():
 
 @pytest.fixture
 def placed(parked, monkeypatch):
-    """The deployments of this test, and the function that is called when one is placed."""
-    deployments, then = [], []
+    """The deployments of this test."""
+    deployments = []
 
     def watched(self):
         deployments.append(self)
         place(self)
-        for do in then:
-            do(self)
 
-    place = RayOutsourced.place
-    monkeypatch.setattr(RayOutsourced, "place", watched)
-    return deployments, then
+    place = RayModeler.place
+    monkeypatch.setattr(RayModeler, "place", watched)
+    return deployments
 
 
-def inside(replayed, function, *arguments):
-    """Call a function in the process of the curator's or the modeler's actor; returns its result."""
-    return ray.get(replayed.actor.handle.__ray_call__.remote(function, *arguments))
+def inside(deployment, function, *arguments):
+    """Call a function in the process of the modeler's actor; returns its result."""
+    return ray.get(deployment.actors[0].handle.__ray_call__.remote(function, *arguments))
 
 
 @pytest.mark.parametrize("algorithm", ["gaussian_gp_ucb", "histogram_gp_ucb"])
@@ -123,34 +121,32 @@ def words_of(experiment):
     return {**words, "seed": np.concatenate([text, number])}
 
 
-def looked_through(replayed, words):
+def looked_through(deployment, words):
     """(occurrences of each word by kind; the same in shared memory; the whole result of the scan)."""
     flat = np.concatenate(list(words.values()))
-    seen = inside(replayed, scan, masked(flat, MASK), MASK)
+    seen = inside(deployment, scan, masked(flat, MASK), MASK)
     ends = np.cumsum([len(w) for w in words.values()])[:-1]
     counts, shared = (dict(zip(words, np.split(c, ends), strict=True)) for c in (seen.counts, seen.shared))
     return counts, shared, seen
 
 
-def scanned(placed, folder, algorithm, names):
-    """The scans of a run's processes after its last round. names: actors to scan."""
-    deployments, _ = placed
-    words, found = words_of(build(compose(*SMALL, *LARGE, f"algorithm={algorithm}"))), {}
+def scanned(placed, folder, algorithm):
+    """The scan of the modeler's process after the last round of a run."""
+    words, found, first = words_of(build(compose(*SMALL, *LARGE, f"algorithm={algorithm}"))), [], []
 
     def look(done):
+        first.append(done)
         if done.agents.round == ROUNDS:
-            (deployment,) = deployments
-            table, _, private = deployment.curator.release()
+            table, private = first[0].broadcast, first[0].diagnostics
             sizes = np.array([private.signal, private.noise]).view(np.uint64)[: 1 + (private.noise > 0)]
             more = {
                 "released": table.values[CHOSEN].numpy().ravel().view(np.uint64),
                 "size of the table": np.concatenate([sizes, sizes.byteswap()]),
             }
-            for name in names:
-                found[name] = looked_through(getattr(deployment, name), {**words, **more})
+            found.append(looked_through(placed[0], {**words, **more}))
 
     run(folder, f"algorithm={algorithm}", *LARGE, *RAY, on_round=look)
-    return found
+    return found[0]
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a process's memory is not in /proc here")
@@ -160,23 +156,17 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a p
 @pytest.mark.parametrize("algorithm", ["po_gp_ucb", "gaussian_gp_ucb"])
 def test_the_modeler_never_receives_the_rows(placed, tmp_path, algorithm):
     """The modeler's process has neither rows nor values nor the seed in its memory."""
-    found = scanned(placed, tmp_path, algorithm, ("modeler", "curator"))
-    counts, shared, seen = found["modeler"]
+    counts, shared, seen = scanned(placed, tmp_path, algorithm)
     assert [kind for kind, n in counts.items() if n.any()] == ["released"]
     assert counts["released"].min() > 0 and shared["released"].min() > 0, "it does find what is there"
     assert seen.bytes > 1e8 and all(name.startswith("[v") for name in seen.unreadable)
     assert not [m for m in seen.modules if m.startswith(("dpfbo.problems", "runners.compose.composition", "hydra"))]
     assert "dpfbo.outsourced.modeler" in seen.modules
-    counts, _, seen = found["curator"]
-    for kind in ("rows", "natural", "values", "released"):
-        assert counts[kind].min() > 0, f"the curator holds them: {kind}"
-    assert counts["seed"].max() > 0 and counts["size of the table"].max() > 0
-    assert "dpfbo.problems.grid_gp" in seen.modules
 
 
 @needs_proc
 def test_without_a_transform_it_does(placed, tmp_path):
-    counts, _, _ = scanned(placed, tmp_path, "gp_ucb", ("modeler",))["modeler"]
+    counts, _, _ = scanned(placed, tmp_path, "gp_ucb")
     assert counts["centred"].min() > 0
     assert counts["natural"].max() == counts["values"].max() == counts["seed"].max() == 0
 
@@ -194,7 +184,7 @@ def test_records_do_not_depend_on_the_executor(parked, tmp_path, algorithm):
     settings = [f"algorithm={algorithm}", *KINDS[algorithm]]
     _, local = run(tmp_path / "local", *settings)
     summary, folder = run(tmp_path / "ray", *settings, *RAY)
-    assert summary["executor"]["shards"] == 2
+    assert summary["executor"]["shards"] == 1
     assert summary["executor"]["restarts"] == 0
     assert records(folder) == records(local)
 
@@ -233,56 +223,42 @@ def test_what_a_modeler_cannot_have(parked, monkeypatch, capsys, tmp_path, overr
 # Deaths.
 
 
-def dies_after(replayed, owner, method):
-    """Let the process of an actor kill itself after the next call of this method of its object."""
+def dies_after(deployment, method):
+    """Let the modeler's process kill itself after the next call of this method of its object."""
 
     def arm(actor):
-        original = getattr(getattr(actor, owner), method)
+        original = getattr(actor._modeler, method)
 
         def last(*arguments):
             original(*arguments)
             os.kill(os.getpid(), signal.SIGKILL)
 
-        setattr(getattr(actor, owner), method, last)
+        setattr(actor._modeler, method, last)
 
-    inside(replayed, arm)
+    inside(deployment, arm)
 
 
 def with_deaths(placed, folder, deaths, *overrides):
-    """Run with actors that die right after a method. deaths: by the last finished round, -1 for none."""
-    deployments, then = placed
+    """Run with a modeler that dies right after a method. deaths: methods by the last finished round."""
 
-    def arm(deployment, t):
-        for name, owner, method in deaths.get(t, []):
-            dies_after(getattr(deployment, name), owner, method)
+    def arm(done):
+        for method in deaths.get(done.agents.round, []):
+            dies_after(placed[-1], method)
 
-    then.append(lambda deployment: arm(deployment, -1))
-    return run(folder, *overrides, *RAY, on_round=lambda done: arm(deployments[-1], done.agents.round))
+    return run(folder, *overrides, *RAY, on_round=arm)
 
 
-AT_CHARGE = {-1: [("curator", "_ledger", "charge")]}
-IN_ONE_ROUND = {2: [("curator", "_curator", "measure"), ("modeler", "_modeler", "observe")]}
-
-
-def test_actors_that_die_leave_no_trace(placed, tmp_path):
+def test_a_modeler_that_dies_leaves_no_trace(placed, tmp_path):
     _, local = run(tmp_path / "local", *HISTOGRAM)
-    summary, folder = with_deaths(placed, tmp_path / "ray", IN_ONE_ROUND, *HISTOGRAM)
+    summary, folder = with_deaths(placed, tmp_path / "ray", {1: ["propose"], 3: ["observe"]}, *HISTOGRAM)
     assert summary["executor"]["restarts"] == 2
     assert records(folder) == records(local)
-
-
-def test_a_release_that_was_charged_is_the_one_that_is_sent(placed, tmp_path):
-    """The noise cannot be drawn again."""
-    summary, folder = with_deaths(placed, tmp_path, AT_CHARGE, "algorithm=gaussian_gp_ucb", "privacy.rng=os")
-    assert summary["executor"]["restarts"] == summary["n_charges"] == 1
-    values = placed[0][0].done.released.values
-    assert [c.digest for c in Ledger(folder / "ledger.jsonl").charges] == [digest(values)]
 
 
 def test_one_death_too_many_ends_the_run_and_the_same_command_goes_on(placed, tmp_path):
     _, undisturbed = run(tmp_path / "local", "algorithm=po_gp_ucb")
     says = r"the actor of the modeler died 1 times, more than executor.max_restarts=0: .* goes on after round 2"
-    dies = {2: [("modeler", "_modeler", "propose")]}
+    dies = {2: ["propose"]}
     with pytest.raises(ExecutorError, match=says):
         with_deaths(placed, tmp_path / "ray", dies, "algorithm=po_gp_ucb", "executor.max_restarts=0")
     _, folder = run(tmp_path / "ray", "algorithm=po_gp_ucb")
@@ -299,7 +275,7 @@ def test_a_call_that_is_repeated_has_the_same_answer():
     released, _, _ = curator.release()
     actor = ModelerActor.__ray_metadata__.modified_class()
     actor._modeler, other = LocalModeler(experiment.brief()), LocalModeler(experiment.brief())
-    assert actor.receive(released.values) == actor.receive(released.values) == other.start(released.values)
+    assert actor.start(released.values) == actor.start(released.values) == other.start(released.values)
     for t in range(ROUNDS):
         indices = [17] if t == 0 else [other.propose(t, 0.5)]
         if t:

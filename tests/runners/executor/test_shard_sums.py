@@ -7,14 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dpfbo.federated.mechanism import SubsampledGaussian
-from dpfbo.federated.messages import PartialSum
+from dpfbo.federated.mechanism import PartialSum, SubsampledGaussian
 
 pytest.importorskip("ray")
 
 import ray
 
-from runners.executor.ray.shard_sums import ShardSums, added
+from runners.executor.ray.shard_sums import ShardSums
 
 P, M = 2, 20
 
@@ -29,11 +28,7 @@ class Holder:
             self.asked.append((t, rows, weights))
             return spoil(summation.add_up(messages, rows, weights, M))
 
-        def add_sums(counts, shape, *sums):
-            self.asked.append((counts, shape))
-            return added(sums, counts, shape)
-
-        self.add_up, self.add_sums = SimpleNamespace(remote=add_up), SimpleNamespace(remote=add_sums)
+        self.add_up = SimpleNamespace(remote=add_up)
 
 
 MECHANISM = SubsampledGaussian(0.5, 1.0, 2.0)
@@ -113,60 +108,34 @@ def one_each(messages, spoiled=None, spoil=None):
     return [Holder(messages[n : n + 1], *([spoil] if n == spoiled else [])) for n in range(len(messages))]
 
 
-@pytest.mark.parametrize("fan_in", [2, 3, 4, 8, 16])
-@pytest.mark.parametrize("k", [1, 2, 4, 5, 17, 23])
-def test_nobody_adds_up_more_than_a_group(monkeypatch, k, fan_in):
-    monkeypatch.setattr(ray, "get", lambda values: seen.append(len(values)) or values)
-    messages, weights, seen = numbers(23, M), numbers(P, 23, seed=1), []
-    chosen = torch.randperm(23, generator=torch.Generator().manual_seed(k))[:k].sort().values
-    shards = one_each(messages)
-    part = ShardSums(5, range(23), shards, fan_in).add_up(MECHANISM, chosen, weights, M)
-    whole = MECHANISM.add_up(messages, chosen, weights[:, chosen], M)
-    assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)
-    assert (part.n_clipped, part.n_rejected) == (whole.n_clipped, whole.n_rejected)
-    groups = [asked for shard in shards for asked in shard.asked if len(asked) == 2]
-    assert max(seen + [len(counts) for counts, _ in groups]) <= fan_in
-    assert bool(groups) == (k > fan_in)
-    if k <= fan_in:  # as ever: in the order of the shards, from zero
-        flat = torch.zeros(P, M, dtype=torch.float64)
-        for n in chosen.tolist():
-            flat = flat + MECHANISM.add_up(messages, torch.tensor([n]), weights[:, [n]], M).total
-        assert torch.equal(part.total, flat)
+def test_sums_are_added_in_the_order_of_the_shards_from_zero(monkeypatch):
+    monkeypatch.setattr(ray, "get", lambda values: values)
+    messages, weights = numbers(23, M), numbers(P, 23, seed=1)
+    chosen = torch.randperm(23, generator=torch.Generator().manual_seed(17))[:17].sort().values
+    part = ShardSums(5, range(23), one_each(messages)).add_up(MECHANISM, chosen, weights, M)
+    flat = torch.zeros(P, M, dtype=torch.float64)
+    for n in chosen.tolist():
+        flat = flat + MECHANISM.add_up(messages, torch.tensor([n]), weights[:, [n]], M).total
+    assert torch.equal(part.total, flat)
 
 
 def test_the_order_of_chosen_agents_does_not_matter(monkeypatch):
     monkeypatch.setattr(ray, "get", lambda values: values)
     messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.tensor([8, 0, 5, 3, 1])
     given, ordered = (
-        ShardSums(0, range(9), one_each(messages), 2).add_up(MECHANISM, c, weights, M)
+        ShardSums(0, range(9), one_each(messages)).add_up(MECHANISM, c, weights, M)
         for c in (chosen, chosen.sort().values)
     )
     assert torch.equal(given.total, ordered.total)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_an_unusable_sum_of_a_shard_is_zero_within_its_group(monkeypatch, bad):
+@pytest.mark.parametrize("spoil", [{"total": torch.full((P, M), math.nan)}, {"n_clipped": 3}, {"n_rejected": -1}])
+def test_an_unusable_sum_among_others_is_rejected(monkeypatch, spoil):
     monkeypatch.setattr(ray, "get", lambda values: values)
     messages, weights, chosen = numbers(9, M), numbers(P, 9, seed=1), torch.arange(9)
-    worthless = PartialSum(torch.full((P, M), bad, dtype=torch.float64), 1, 0)
-    part = ShardSums(0, range(9), one_each(messages, 4, lambda sum: worthless), 2).add_up(MECHANISM, chosen, weights, M)
+    shards = one_each(messages, 4, lambda part: replace(part, **spoil))
+    part = ShardSums(0, range(9), shards).add_up(MECHANISM, chosen, weights, M)
     rest = chosen[chosen != 4]
     whole = MECHANISM.add_up(messages, rest, weights[:, rest], M)
     assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)
     assert (part.n_clipped, part.n_rejected) == (whole.n_clipped, 1)
-
-
-@pytest.mark.parametrize("spoil", [{"total": torch.full((P, M), math.nan)}, {"n_clipped": 3}, {"n_rejected": -1}])
-def test_an_unusable_sum_of_a_group_rejects_the_group(monkeypatch, spoil):
-    """Shard 2 adds up 2 and 3, and sends something else; its own sum is sound."""
-    monkeypatch.setattr(ray, "get", lambda values: values)
-    messages, weights, chosen = numbers(6, M), numbers(P, 6, seed=1), torch.arange(6)
-    shards, sound = one_each(messages), Holder(messages[2:3]).add_sums.remote
-    shards[2].add_sums = SimpleNamespace(remote=lambda *given: replace(sound(*given), **spoil))
-    part = ShardSums(0, range(6), shards, 3).add_up(MECHANISM, chosen, weights, M)
-    assert part.n_rejected == 0  # groups of three: shards 0 and 3 add up
-    part = ShardSums(0, range(6), shards, 2).add_up(MECHANISM, chosen, weights, M)
-    rest = torch.tensor([0, 1, 4, 5])
-    whole = MECHANISM.add_up(messages, rest, weights[:, rest], M)
-    assert torch.allclose(part.total, whole.total, rtol=1e-12, atol=1e-12)
-    assert (part.n_clipped, part.n_rejected) == (whole.n_clipped, 2)

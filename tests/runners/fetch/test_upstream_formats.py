@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import random
 import tarfile
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from runners.fetch import command
 from runners.fetch.command import main
 from runners.fetch.data_files import DATA_FILES
 from tests.helpers.data_files import some_windows, upstream_archive
-from tests.helpers.servers import QUICK, Behaviour, serving
+from tests.helpers.servers import ATTEMPTS, Behaviour, hasten, serving
 
 TRAIN, TEST = (f"fed_emnist_digitsonly_{part}.h5" for part in ("train", "test"))
 
@@ -53,6 +52,7 @@ Serve = Callable[[str, bytes], Behaviour]
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     """Give the shipped entry `name` an address that sends `content`, and its checksum."""
+    hasten(monkeypatch)
     behaviour = Behaviour()
     with serving(behaviour) as address:
 
@@ -67,7 +67,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 
 def run(root: Path, *arguments: str) -> int:
-    return main([*arguments, f"data_dir={root}"], patience=QUICK)
+    return main([*arguments, f"data_dir={root}"])
 
 
 def folder_of(root: Path, name: str) -> list[str]:
@@ -79,9 +79,9 @@ def test_activity_recognition_is_fetched_in_pieces_and_solved(serve: Serve, tmp_
     made = some_windows()
     content = upstream_archive(made, nested=True)
     server = serve("har", content)
-    server.drop_after = [len(content) // 4] * QUICK.attempts
+    server.drop_after = [len(content) // 4] * ATTEMPTS
     assert run(tmp_path, "har") == 1
-    kept = QUICK.attempts * (len(content) // 4)
+    kept = ATTEMPTS * (len(content) // 4)
     assert folder_of(tmp_path, "har") == [Path(har.ARCHIVE).name + ".part"]
     assert run(tmp_path, "har") == 0
     assert server.asked[-1] == f"bytes={kept}-"
@@ -92,16 +92,16 @@ def test_activity_recognition_is_fetched_in_pieces_and_solved(serve: Serve, tmp_
     assert torch.isfinite(problem.evaluate(torch.arange(3), x, Streams(0), 0)).all()
 
 
-@pytest.mark.parametrize("folder", ["", "./", "datasets/"])
+@pytest.mark.parametrize("folder", ["", "./", "datasets/", "../../"])
 def test_federated_emnist_is_fetched_in_pieces_and_unpacked(serve: Serve, tmp_path: Path, folder: str) -> None:
     file = emnist_file(tmp_path)
     content = tar_bz2({folder + TEST: b"not this one", folder + TRAIN: file})
     server = serve("emnist", content)
-    server.drop_after = [len(content) // 4] * QUICK.attempts
+    server.drop_after = [len(content) // 4] * ATTEMPTS
     assert run(tmp_path, "emnist") == 1
     assert folder_of(tmp_path, "emnist") == [TRAIN + ".part"]
     assert run(tmp_path, "emnist") == 0
-    assert server.asked[-1] == f"bytes={QUICK.attempts * (len(content) // 4)}-"
+    assert server.asked[-1] == f"bytes={ATTEMPTS * (len(content) // 4)}-"
     assert folder_of(tmp_path, "emnist") == [TRAIN]
     target = tmp_path / DATA_FILES["emnist"].path
     assert target.read_bytes() == file
@@ -113,8 +113,7 @@ def test_what_is_unpacked_is_fetched_again_only_by_force(
     serve: Serve, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def state() -> str:
-        assert run(tmp_path, "--json") == 0
-        return str(json.loads(capsys.readouterr().out)[0]["state"])
+        return command.state_of(command.DATA_FILES["emnist"], tmp_path)
 
     server = serve("emnist", tar_bz2({TRAIN: b"one"}))
     assert state() == "missing"
@@ -169,7 +168,8 @@ def test_an_archive_that_does_not_hold_it_is_one_sentence(
     serve("emnist", content())
     assert run(tmp_path, "emnist") == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"error: cannot unpack {TRAIN} of emnist from http://")
+    assert error.startswith("error: cannot fetch emnist from http://")
+    assert f": {TRAIN} cannot be unpacked: " in error
     assert reason in error and error.endswith("the download was deleted")
     assert folder_of(tmp_path, "emnist") == []
 

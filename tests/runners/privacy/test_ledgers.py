@@ -36,7 +36,7 @@ class TestVerify:
             whole = f"ledger {path} is whole: 5 charges; no line was edited, moved or removed from the middle; "
             assert out == f"{whole}it is unbound: no line says which run it is of\n"
         (answer,) = json.loads(call(capsys, path, "--verify", "--json")[1])
-        assert (answer["charges"], answer["covers"]) == (5, None)
+        assert f"{answer}\n" == out
 
     def test_lines_without_a_chain_are_refused_in_one_sentence(self, capsys, tmp_path):
         path = tmp_path / "ledger.jsonl"
@@ -52,8 +52,6 @@ class TestVerify:
         ledger.bind(LedgerCoverage("{mine}", 3, "generated", "zero-out"))
         words = "it covers setting {mine}, seed 3, data generated, relation zero-out"
         assert call(capsys, ledger.path, "--verify")[1].endswith(f"; {words}\n")
-        (answer,) = json.loads(call(capsys, ledger.path, "--verify", "--json")[1])
-        assert answer["covers"] == vars(ledger.covers) and answer["facts"] == {}
 
     def test_an_edited_one_is_refused_beside_whole_ones(self, capsys, tmp_path):
         whole, bad = charged(tmp_path / "a.jsonl"), charged(tmp_path / "b.jsonl")
@@ -100,13 +98,8 @@ class TestVerify:
         "options", [["--verify", "--repair"], ["--verify", "--delta", "0.1"], ["--repair", "--agents", "3"]]
     )
     def test_options_that_exclude_each_other(self, capsys, tmp_path, options):
-        path = charged(tmp_path / "ledger.jsonl")
-        if options[1] == "--repair":
-            with pytest.raises(SystemExit):
-                call(capsys, path, *options)
-            return
-        code, out, err = call(capsys, path, *options)
-        assert (code, out) == (1, "") and "--delta and --agents must be left out with --verify and --repair" in err
+        code, out, err = call(capsys, charged(tmp_path / "ledger.jsonl"), *options)
+        assert (code, out) == (1, "") and "--verify and --repair must be given alone" in err
 
     @pytest.mark.parametrize("what", ["--verify", "--repair"])
     def test_a_fifo_is_refused_at_once(self, capsys, tmp_path, what):
@@ -131,7 +124,7 @@ class TestRepair:
         damaged = path.read_bytes()
         code, out, err = call(capsys, tmp_path, "--repair")
         assert (code, err) == (0, "") and out.count("\n") == 1
-        assert "5 charges: line 3 was touched and now counted as the most expensive one" in out
+        assert "5 charges; touched lines, counted as the most expensive one: 3; " in out
         assert "the damaged one is ledger.damaged-1.jsonl" in out
         assert (tmp_path / "ledger.damaged-1.jsonl").read_bytes() == damaged
         assert Ledger(path).charges == [charge(t, 1.0 if t == 2 else z) for t, z in enumerate(ZS)]
@@ -142,10 +135,9 @@ class TestRepair:
         path = charged(tmp_path / "ledger.jsonl")
         for k in (1, 2):
             rewrite(path, 2, z=100.0)
-            code, out, _ = call(capsys, path, "--repair", "--json")
-            (answer,) = json.loads(out)
-            assert code == 0 and answer["facts"]["original"] == str(tmp_path / f"ledger.damaged-{k}.jsonl")
-            assert answer["facts"]["raised"] == [3]
+            code, out, _ = call(capsys, path, "--repair")
+            assert code == 0 and f"the damaged one is ledger.damaged-{k}.jsonl" in out
+            assert (tmp_path / f"ledger.damaged-{k}.jsonl").exists()
 
     def test_where_nothing_tells_the_cost_it_is_refused_and_stays(self, capsys, tmp_path):
         path = charged(tmp_path / "ledger.jsonl", [1.0])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from runners import status
-from runners.compose.identity import setting_hash
+from runners.identity.setting import names_of
 from runners.record.run_folder import Progress
 from runners.recorded_run import run_configuration
 from runners.sweep import command
@@ -109,7 +109,7 @@ def test_same_hash_and_seed_is_one_trial():
 def test_configuration_survives_the_way_to_a_worker():
     for setting in plan(["problem=synthetic,branin", "problem.function_seed=3,${seed}", *FAST]).settings:
         cfg = OmegaConf.create(OmegaConf.to_yaml(OmegaConf.create(setting.config(3))))
-        assert setting_hash(cfg) == setting.name
+        assert names_of(cfg).setting == setting.name
         assert cfg.seed == 3
         assert cfg.privacy.S == setting.cfg.privacy.S
         assert Path(cfg.results_dir).is_absolute()
@@ -389,14 +389,14 @@ def test_a_sweep_and_a_plain_run_give_the_same_records(folder, session, here, tm
 
 
 def test_folder_that_another_process_holds(session, here, folder, monkeypatch, tmp_path):
-    from runners.sweep import tune
+    from runners.sweep import attempt
 
     sweep = plan([*BRANIN, "algorithm=ts", f"results_dir={tmp_path}"])
     cfg = OmegaConf.create(sweep.settings[0].config(0))
-    monkeypatch.setattr(tune, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(attempt, "BUSY_SECONDS", 0.1)
     held = sweep.settings[0].trial(0).folder(sweep.folder)
     with held.opened():
-        ended = tune.attempt(cfg, lambda done: None)
+        ended = attempt.attempt(cfg, lambda done: None)
     assert ended == TrialState("running", error="another process is running it")
     assert not (held.path / "failure.json").exists()
-    assert tune.attempt(cfg, lambda done: None).phase == "done"
+    assert attempt.attempt(cfg, lambda done: None).phase == "done"

@@ -10,14 +10,14 @@ from omegaconf import OmegaConf
 
 from runners.recorded_run import run_configuration
 from runners.sweep import command, slurm
-from runners.sweep.plan import launcher, plan
+from runners.sweep.plan import base_of, plan
 from runners.sweep.slurm import SlurmError, SlurmJob, SlurmLauncher, in_words, read, submit
 
 SWEEP = ["problem=branin", "problem.n_agents=4", "rounds=2", "algorithm=ts", "experiment_name=mine"]
 
 
 def script(*arguments, python="python"):
-    made = SlurmLauncher.of(launcher(["launcher=slurm", *arguments]))
+    made = SlurmLauncher.of(OmegaConf.to_container(base_of(["launcher=slurm", *arguments]).launcher), 1, 0)
     return made.script("mine", Path("/r/mine/slurm/%j.log"), ["a=1,2", "b='x y'"], Path("/home/me"), python)
 
 
@@ -53,8 +53,6 @@ def test_the_script_asks_for_what_the_settings_say():
         ("+launcher.options.'a b'=3", None),
         ("+launcher.options.constraint=null", "launcher.constraint must be one line without quotes, got None"),
         ("+launcher.options.nodelist=[a,b]", "launcher.nodelist must be one line without quotes, got ['a', 'b']"),
-        ("launcher.time=00:02:00", "launcher.time must be longer than launcher.notice=120 s"),
-        ("launcher.time=1", None),
         ("sweep.cpus_per_trial=2", "launcher.cpus_per_task must be at least sweep.cpus_per_trial=2, got 1"),
         ("sweep.gpus_per_trial=0.5", "launcher.gpus_per_node must be at least sweep.gpus_per_trial=0.5, got 0"),
         ("launcher.setup=ls", "launcher.setup must be a list of shell lines, got 'ls'"),
@@ -96,7 +94,7 @@ def commands(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
     def state(word, name="dpfbo-a"):
-        (folder / "state").write_text(f"{word} {name}\n")
+        (folder / "state").write_text(f"{word}|2|n[1-2]|3:21|{name}\n" if word else "")
 
     state("PENDING")
     return state
@@ -108,9 +106,9 @@ def test_a_job_is_noted_in_every_experiment_and_is_alone(tmp_path, commands):
     assert job.job == "7" and job.log == str(folders[0] / "slurm" / "7.log")
     assert read(folders[0]) == read(folders[1]) == job
     assert (folders[0] / "slurm" / "7.sh").read_text() == (tmp_path / "bin" / "script").read_text() == "#!/bin/sh\n"
-    with pytest.raises(SlurmError, match="Slurm job 7 of b is PENDING: wait for it, or cancel it"):
+    with pytest.raises(SlurmError, match="Slurm job 7 of b is PENDING, 2 nodes .*, for 3:21: wait for it"):
         submit("", folders[1:], [], folders[1] / "slurm" / "%j.log")
-    assert in_words(folders[0]).startswith("Slurm job 7: PENDING")
+    assert in_words(folders[0]) == f"Slurm job 7: PENDING, 2 nodes n[1-2], for 3:21; log {job.log}"
     commands("RUNNING", "somebody-elses")
     assert job.state() is None  # the number went round
     (tmp_path / "bin" / "squeue").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
@@ -141,17 +139,6 @@ def test_the_sweep_is_submitted_with_its_own_command_line(tmp_path, commands, ca
     assert len(json.loads((results / "mine" / "sweep.json").read_text())["trials"]) == 2
     assert isinstance(read(results / "mine"), SlurmJob)
     commands("")
-
-
-@pytest.mark.parametrize(
-    ("limit", "seconds"),
-    [
-        ("90", 5400), ("1:30", 90), ("2:00:00", 7200), ("1-2", 93600), ("1-2:30", 95400), ("0-0:0:5", 5),
-        ("UNLIMITED", None),
-    ],
-)  # fmt: skip
-def test_time_limits_as_slurm_reads_them(limit, seconds):
-    assert slurm._seconds(limit) == seconds
 
 
 def test_a_finished_sweep_submits_nothing(tmp_path, commands, capsys):

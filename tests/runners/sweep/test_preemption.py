@@ -6,11 +6,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from runners import status
-from runners.compose.identity import names_of
+from runners.identity.setting import names_of
 from runners.record.run_folder import RunFolder
 from runners.sweep import progress_table
+from runners.sweep.attempt import run_trial
 from runners.sweep.trials import Trial, TrialState, record_preemption, state
-from runners.sweep.tune import _cause_of_death, run_trial
 from tests.helpers import lost_nodes
 from tests.helpers.compose import compose
 
@@ -44,7 +44,9 @@ def test_nodes_that_go_away_fail_no_trial(tmp_path):
     ],
 )
 def test_the_cause_of_a_death_in_words(account, words):
-    assert words in _cause_of_death(account)
+    from runners.sweep.tune import cause_of_death
+
+    assert words in cause_of_death(account)
 
 
 def test_preemptions_are_counted(tmp_path):
@@ -66,7 +68,7 @@ def test_runs_of_other_lengths_are_not_averaged():
 def test_results_that_a_node_does_not_see_are_a_failure(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cfg = compose("algorithm=ts", "tracker.wandb.mode=disabled", f"results_dir={tmp_path}/absent")
-    told = run_trial({"trial": (0, 3)}, [(names_of(cfg).setting, OmegaConf.to_container(cfg))], str(tmp_path))
+    told = run_trial({"trial": (0, 3)}, {0: (names_of(cfg).setting, OmegaConf.to_container(cfg))}, str(tmp_path))
     state = json.loads(told["told"])["state"]
     assert state["phase"] == "failed" and "is not on this node: all nodes need one results_dir" in state["error"]
     assert list(tmp_path.iterdir()) == []

@@ -28,14 +28,14 @@ BOTH = ["experiment=fig2c,fig2d", *TINY, "seeds=0,1"]
 @pytest.fixture
 def here(monkeypatch):
     """Run trials in this process, one after another; the value lists the label and seed of each."""
-    from runners.sweep import tune
+    from runners.sweep import attempt, tune
 
     ran = []
 
-    def run_trials(todo, options, table, others):
+    def run_trials(todo, options, table):
         for setting, trial in todo:
             ran.append((trial.label, trial.seed))
-            table.update(trial, tune.attempt(OmegaConf.create(setting.config(trial.seed)), lambda *_: None))
+            table.update(trial, attempt.attempt(OmegaConf.create(setting.config(trial.seed)), lambda *_: None))
         return []
 
     monkeypatch.setattr(tune, "run_trials", run_trials)
@@ -49,7 +49,7 @@ def test_an_experiment_that_stands_for_others_is_all_of_them(monkeypatch):
     assert all((CONF / "experiment" / f"{part}.yaml").is_file() for part in parts) and len(set(parts)) == 6
     planned = []
 
-    def record(arguments):
+    def record(arguments, say):
         planned.append(arguments)
         return SimpleNamespace(experiment=arguments[0], folder=arguments[0], settings=[], options=None)
 

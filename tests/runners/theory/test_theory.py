@@ -16,7 +16,7 @@ from dpfbo.federated import theory
 from dpfbo.federated.server import Server
 from runners.recorded_run import run_configuration
 from runners.theory import command
-from runners.theory.run import TheoryError, clipped_sets, read
+from runners.theory.terms import clipped_sets, read
 from tests.helpers.compose import compose
 
 SMALL = [
@@ -143,48 +143,47 @@ class TestReplay:
         assert recorded.sum() > 0
         everybody = torch.ones(12, dtype=torch.bool)
         monkeypatch.setattr(type(run.mechanism), "choose", lambda *_: everybody)  # the check sees another subset
-        with pytest.raises(TheoryError, match="cannot be replayed: round"):
+        with pytest.raises(ValueError, match="round 0 clips"):
             clipped_sets(run)
 
 
 class TestCommand:
-    def answer(self, capsys, *argv):
-        assert command.main([*map(str, argv), "--json"]) == 0
-        return json.loads(capsys.readouterr().out)
+    def answer(self, results, name):
+        assert command.main([name, f"results_dir={results}"]) == 0
+        return json.loads(only(results, name, "theory.json").read_text())
 
-    def test_file_and_answer(self, runs, capsys):
+    def test_file(self, runs):
         results, seen = runs
-        (row,) = self.answer(capsys, "grid", f"results_dir={results}")["runs"]
-        content = json.loads(only(results, "grid", "theory.json").read_text())
+        content = self.answer(results, "grid")
         assert [entry["round"] for entry in content["rounds"]] == [1, 2, 3, 4, 5]
         assert all(set(entry) == {"round", *content["columns"]} for entry in content["rounds"])
         norm = read(only(results, "grid", "summary.json").parent).message_norm
         assert [entry["clipped"] for entry in content["rounds"]] == [
             int((m.norm(dim=1) > norm).sum()) for m in seen["grid"]
         ]
-        assert row["sum_vartheta"] == pytest.approx(sum(entry["vartheta"] for entry in content["rounds"]))
+        shown = command.totals(content, "pld")
+        assert shown["sum_vartheta"] == pytest.approx(sum(entry["vartheta"] for entry in content["rounds"]))
+        assert shown["c1"] == content["proposition_1"]["c1_pld"] and shown["regret"] == content["rounds"][-1]["regret"]
         assert "upper bounds up to constants and logarithms" in content["note"]
         summary = json.loads(only(results, "grid", "summary.json").read_text())
         assert content["proposition_1"]["epsilon_pld"] == summary["epsilon"]["pld"]
         assert content["inputs"]["replay_checked"] and content["inputs"]["p_1"] == 0
 
-    def test_psi_has_the_noise_of_the_paper(self, runs, capsys):
+    def test_psi_has_the_noise_of_the_paper(self, runs):
         results, _ = runs
-        self.answer(capsys, "grid", f"results_dir={results}")
-        content = json.loads(only(results, "grid", "theory.json").read_text())
+        content = self.answer(results, "grid")
         first = content["rounds"][0]
         run = read(only(results, "grid", "summary.json").parent)
         e, m = run.experiment, run.mechanism
-        phi_max = float(e.weighting(0, e.agents.regions.assign(torch.arange(12)), 2).max())
+        phi_max = float(e.study.weights(0, e.agents.regions.assign(torch.arange(12)), 2).max())
         noise = m.noise_multiplier * m.clip_norm * math.sqrt(20)
         psi = 1.0 * 2 * phi_max / m.sampling_probability * (first["Delta"] + noise)
         assert first["psi"] == pytest.approx(psi)
 
-    def test_regret_is_the_recorded_one(self, runs, capsys):
+    def test_regret_is_the_recorded_one(self, runs):
         """After one round the cumulative regret is the agents' mean distance to their optimum, without noise."""
         results, _ = runs
-        self.answer(capsys, "grid", f"results_dir={results}")
-        content = json.loads(only(results, "grid", "theory.json").read_text())
+        content = self.answer(results, "grid")
         run = read(only(results, "grid", "summary.json").parent)
         table = pd.read_parquet(only(results, "grid", "rounds.parquet"))
         index = np.stack(table.loc[table["round"] == 1, "x"].to_numpy())[:, 0] * 59
@@ -194,7 +193,7 @@ class TestCommand:
 
     def test_table_says_that_these_are_bounds_and_what_was_skipped(self, runs, capsys):
         results, _ = runs
-        assert command.main(["box", f"results_dir={results}", "--seeds", "first"]) == 0
+        assert command.main(["box", f"results_dir={results}"]) == 0
         assert "upper bounds up to constants" in capsys.readouterr().out
         assert command.main(["alone", f"results_dir={results}"]) == 0
         assert "skipped" in (out := capsys.readouterr().out) and "nothing is clipped" in out

@@ -1,7 +1,5 @@
 """Runs that are logged from their files say what they would have said live."""
 
-import json
-
 import pytest
 
 from runners.recorded_run import run_configuration
@@ -34,9 +32,8 @@ def known(folder):
         if not key.startswith(("seconds/", "_")) and "artifact_path" not in key
     }
     history = [without_seconds(row) for row in rows(folder)]
-    pictures = [path.read_bytes() for path in wandb_folder(folder).glob("files/media/images/figures/*.png")]
     facts = (run.display_name, run.run_group, list(run.tags))
-    return facts, config, summary, [row for row in history if "round" in row], len(history), pictures
+    return facts, config, summary, [row for row in history if "round" in row], len(history)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +49,7 @@ def known(folder):
 def test_a_backfilled_run_is_the_run_as_it_was_logged_live(tmp_path, more):
     _, folder = run_configuration(compose(*SMALL, *more, f"results_dir={tmp_path}"))
     live = known(folder)
-    assert len(live[3]) == 5 and bool(live[5]) == ("privacy.rng=os" not in more)
+    assert len(live[3]) == 5
     log_run(RunOnDisk(folder), "offline")
     again = known(folder)
     assert again[0] == live[0]
@@ -73,10 +70,8 @@ def test_the_command_logs_what_is_missing_once(tmp_path, capsys):
     assert "single: 2 runs logged, summary logged" in capsys.readouterr().out
     kept = sorted(path.name for path in (tmp_path / "single" / "wandb").glob("offline-run-*"))
     assert len(kept) == 3
-    assert command.main(["backfill", "single", f"results_dir={tmp_path}", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["single"] == {
-        "logged": 0, "before": 2, "skipped": 0, "failed": 0, "summary": False,
-    }  # fmt: skip
+    assert command.main(["backfill", "single", f"results_dir={tmp_path}"]) == 0
+    assert "single: 0 runs logged, 2 logged before, summary as before" in capsys.readouterr().out
     assert kept == sorted(path.name for path in (tmp_path / "single" / "wandb").glob("offline-run-*"))
     assert command.main(["backfill", "--again", f"results_dir={tmp_path}"]) == 0
     assert "2 runs logged" in capsys.readouterr().out

@@ -50,8 +50,6 @@ def test_an_online_run_is_all_on_the_server(server, tmp_path):
     assert curve == pytest.approx(summary["curve"]["mean"])
     assert run.summary["final_regret"] == summary["final"]["mean"]
     assert run.summary["final_epsilon"] == pytest.approx(summary["epsilon"]["rdp"])
-    pictures = [content for name, content in run.files.items() if name.startswith("media/images/figures/regret")]
-    assert len(pictures) == 1 and pictures[0].startswith(b"\x89PNG")
     assert any("final_regret_vs_epsilon" in name for name in run.files)
     assert run.exit_code == 0
     note = read_note(folder)

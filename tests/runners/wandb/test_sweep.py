@@ -7,15 +7,14 @@ from contextlib import nullcontext
 import pytest
 from omegaconf import OmegaConf
 from PIL import Image
+from rich.console import Console
 
 from analysis import claims
-from runners.compose.identity import setting_hash
+from runners.record.run_folder import RunFolder
 from runners.recorded_run import run_configuration
-from runners.sweep import command
-from runners.sweep.trials import write_plan
-from runners.sweep.tune import run_trial
+from runners.sweep import command, shared_runs
 from runners.wandb import summary_run
-from runners.wandb.backfill import log_experiment
+from runners.wandb.backfill import log_experiment, log_sweep
 from runners.wandb.finished_runs import finished_runs, results_of, settings_table
 from tests.helpers.compose import compose
 from tests.helpers.wandb_records import of_kind, own_wandb, values  # noqa: F401
@@ -32,11 +31,11 @@ SWEEP = ["problem=synthetic", "problem.grid_size=30", "algorithm=ts,dp_fts_de", 
 @pytest.fixture
 def here(monkeypatch):
     """Run trials in this process, one after another."""
-    from runners.sweep import tune
+    from runners.sweep import attempt, tune
 
-    def run_trials(todo, options, table, others):
+    def run_trials(todo, options, table):
         for setting, trial in todo:
-            table.update(trial, tune.attempt(OmegaConf.create(setting.config(trial.seed)), lambda *_: None))
+            table.update(trial, attempt.attempt(OmegaConf.create(setting.config(trial.seed)), lambda *_: None))
         return []
 
     monkeypatch.setattr(tune, "run_trials", run_trials)
@@ -62,7 +61,6 @@ def test_an_online_sweep_is_all_on_the_server(here, server, tmp_path):
     for run in trials:
         by_label.setdefault(run.config["label"], []).append(run)
         assert [row["round"] for row in run.history if "round" in row] == [0, 1, 2]
-        assert any(name.startswith("media/images/figures/regret") for name in run.files)
         private = run.config["method"] == "dp_fts_de"
         assert (run.config["privacy"]["q"] is not None) == private
     assert {label: len(runs) for label, runs in by_label.items()} == dict.fromkeys(by_label, 2) and len(by_label) == 2
@@ -200,28 +198,16 @@ def test_runs_that_w_and_b_has_stay_if_new_ones_cannot_be_made(own_wandb, tmp_pa
     assert len(warnings) == 2  # of the first run, and that the others are not tried
 
 
-def test_the_process_of_a_trial_copies_and_logs_it_for_other_experiments(own_wandb, tmp_path, monkeypatch):  # noqa: F811
-    """The copies have W&B runs and pictures of their own."""
+def test_copies_for_other_experiments_are_logged_from_their_files(own_wandb, tmp_path):  # noqa: F811
+    """The copies have W&B runs of their own."""
     kinds = ["problem=synthetic", "problem.grid_size=30", "algorithm=dp_fts_de", "tracker.wandb.mode=offline"]
     cfg = compose(*TINY[:-2], *kinds, "seed=1", "experiment_name=one", f"results_dir={tmp_path}")
-    setting = setting_hash(cfg)
-    sources = tmp_path / "one" / setting / "1"
-    write_plan(tmp_path / "one", [])
-    targets = [tmp_path / name / setting / "1" for name in ("two", "three")]
-    blocked = tmp_path / "four" / setting / "1"
-    blocked.parent.mkdir(parents=True)
-    blocked.write_text("a file where the folder of the copy should be")
-    told = run_trial(
-        {"trial": (0, 1)}, [(setting, OmegaConf.to_container(cfg))], str(tmp_path),
-        copies={(0, 1): [str(path) for path in (sources, blocked, *targets)]},
-    )  # fmt: skip
-    assert json.loads(told["told"])["state"]["phase"] == "done"
-    pictures = set()
-    for path in (sources, *targets):
+    _, source = run_configuration(cfg)
+    target = tmp_path / "two" / source.parent.name / "1"
+    shared_runs.copy(source, RunFolder(target))
+    log_sweep(tmp_path / "two", [target], "offline", Console())
+    for path in (source, target):
         (run,) = of_kind(path, "run")
         assert run.run_group == path.parents[1].name
-        (png,) = (path.parents[1] / "wandb").glob("offline-run-*/files/media/images/figures/regret_*.png")
-        pictures.add(png.read_bytes())
-    assert len(pictures) == 1
-    summary = json.loads((targets[0] / "summary.json").read_text())
-    assert summary == {**json.loads((sources / "summary.json").read_text()), "experiment": "two"}
+    summary = json.loads((target / "summary.json").read_text())
+    assert summary == {**json.loads((source / "summary.json").read_text()), "experiment": "two"}

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from omegaconf import OmegaConf
-from PIL import Image
 
 from dpfbo.run_result import Round
 from runners import private_apis
@@ -35,7 +34,6 @@ from tests.helpers.wandb_records import (
     rows,
     summary_of,
     values,
-    wandb_folder,
 )
 
 CONFIG = {"privacy": {"q": 0.35, "z": 1.0}, "seed": 3, "problem": "landmine"}
@@ -56,7 +54,7 @@ from runners.wandb.tracker import WandbTracker
 tracker = WandbTracker(mode="disabled")
 tracker.start({}, Path(sys.argv[1]), "run", "sweep", [])
 tracker.log_round(0, {"regret/mean": 1.0})
-tracker.finish({"delta": 1e-5}, lambda path: path.unlink())
+tracker.finish({"delta": 1e-5})
 tracker.fail("never mind")
 assert "wandb" not in sys.modules
 """
@@ -90,10 +88,6 @@ def start(tracker: WandbTracker, run_dir: Path, epsilon: float | None = 0.0) -> 
     tracker.start(CONFIG, run_dir, "landmine-3", "sweep-a", ["test"], commit="abc+", epsilon=epsilon)
 
 
-def draw(path: Path) -> None:
-    Image.new("RGB", (4, 4)).save(path)
-
-
 def run_with_epsilons(run_dir: Path, *epsilons: float | None, before: float | None = 0.0) -> list[dict[str, Any]]:
     """Log rounds with a broadcast each and a last one without; returns the epsilon of each row."""
     tracker = WandbTracker()
@@ -112,7 +106,7 @@ def whole_run(tracker: WandbTracker, run_dir: Path) -> float:
     start(tracker, run_dir)
     for number in range(3):
         tracker.log_round(number, {"regret/mean": 1.0, "epsilon": 0.5})
-    tracker.finish(SUMMARY, draw)
+    tracker.finish(SUMMARY)
     tracker.fail("after the end")
     return time.monotonic() - began
 
@@ -156,7 +150,7 @@ def test_offline_run_holds_config_regret_epsilon_and_figure(
     for number, metrics in enumerate(rounds):
         print(f"round {number}")
         tracker.log_round(number, metrics)
-    tracker.finish(SUMMARY, draw)
+    tracker.finish(SUMMARY)
 
     (run,) = of_kind(run_dir, "run")
     assert (run.project, run.run_group, run.display_name) == ("dpfbo", "sweep-a", "landmine-3")
@@ -185,9 +179,7 @@ def test_offline_run_holds_config_regret_epsilon_and_figure(
             "seconds/server": 1,
         },
     ]
-    assert [values(row.item)["_step"] for row in of_kind(run_dir, "history")] == [0, 1, 2, 3, 4]
-    (figure,) = run_dir.glob(f"wandb/offline-run-*/files/{logged[4]['figures/regret/path']}")
-    assert Image.open(figure).size == (4, 4)
+    assert [values(row.item)["_step"] for row in of_kind(run_dir, "history")] == [0, 1, 2, 3]
 
     final = summary_of(run_dir)
     assert (final["final_regret"], final["final_epsilon"], final["epsilon/moments"]) == (0.25, 0.375, 0.5)
@@ -208,7 +200,7 @@ def test_regret_against_epsilon_comes_first(tmp_path: Path) -> None:
     for number in range(2):
         names = ("regret/mean", "epsilon", "server/snr", "seconds/fit", "regret/median")
         tracker.log_round(number, dict.fromkeys(names, 1.0))
-    tracker.finish(SUMMARY, draw)
+    tracker.finish(SUMMARY)
     axes = {metric.name or metric.glob_name: metric for metric in of_kind(run_dir, "metric")}
     assert {name: metric.step_metric for name, metric in axes.items()} == {
         "round": "",
@@ -258,7 +250,7 @@ def test_regret_stands_at_the_epsilon_that_was_spent_on_it(
 def test_no_point_without_a_finite_epsilon(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
     tracker = WandbTracker()
     start(tracker, tmp_path)
-    tracker.finish({**SUMMARY, "epsilon": {"pld": None, "moments": None}}, draw)
+    tracker.finish({**SUMMARY, "epsilon": {"pld": None, "moments": None}})
     final = summary_of(tmp_path)
     assert final["final_regret"] == 0.25
     assert "final_epsilon" not in final
@@ -322,7 +314,7 @@ def test_resumed_run_is_one_full_curve(tmp_path: Path) -> None:
     start(tracker, tmp_path)
     for number in range(4):
         tracker.log_round(number, {"regret/mean": 1.0})
-    tracker.finish(SUMMARY, draw)
+    tracker.finish(SUMMARY)
     assert not killed.exists()
     assert [row["round"] for row in rows(tmp_path)[:4]] == [0, 1, 2, 3]
     (kept,) = tmp_path.glob("wandb/offline-run-*")
@@ -362,15 +354,6 @@ def test_runs_in_one_process_are_separate(tmp_path: Path, messages: Callable[[],
     assert messages() == []
 
 
-def test_figure_that_cannot_be_drawn_still_closes_the_run(tmp_path: Path, messages: Callable[[], list[str]]) -> None:
-    tracker = WandbTracker()
-    start(tracker, tmp_path)
-    tracker.finish(SUMMARY, lambda path: None)
-    assert [exit.exit_code for exit in of_kind(tmp_path, "exit")] == [0]
-    assert summary_of(tmp_path)["final_regret"] == 0.25
-    assert len(messages()) == 1
-
-
 @pytest.mark.parametrize("blocked", ["result", "result/wandb"])
 def test_file_in_the_way(tmp_path: Path, messages: Callable[[], list[str]], blocked: str) -> None:
     (tmp_path / blocked).parent.mkdir(exist_ok=True)
@@ -385,7 +368,7 @@ def test_next_run_after_a_failed_one_is_tracked(tmp_path: Path, messages: Callab
     (tmp_path / "blocked").write_text("")
     whole_run(WandbTracker(), tmp_path / "blocked")
     whole_run(WandbTracker(), tmp_path / "free")
-    assert len(of_kind(tmp_path / "free", "history")) == 5
+    assert len(of_kind(tmp_path / "free", "history")) == 4
     assert len(messages()) == 1
 
 
@@ -500,7 +483,7 @@ def test_service_that_dies(tmp_path: Path, messages: Callable[[], list[str]]) ->
     tracker.finish({})
     assert len(messages()) == 1
     whole_run(WandbTracker(), tmp_path / "b")
-    assert len(of_kind(tmp_path / "b", "history")) == 5
+    assert len(of_kind(tmp_path / "b", "history")) == 4
     assert len(messages()) == 1
 
 
@@ -548,8 +531,6 @@ def test_executed_run_is_all_there(tmp_path: Path, messages: Callable[[], list[s
     assert not {"server/snr", "server/n_chosen", "server/n_dropped"} & {name for row in logged for name in row}
     final = summary_of(folder)
     assert (final["final_regret"], final["final_epsilon"]) == pytest.approx((summary["final"]["mean"], spent[-1]))
-    (figure,) = wandb_folder(folder).glob("files/media/images/figures/*.png")
-    assert Image.open(figure).width > 1000
     assert [text for text in messages() if "W&B" in text] == []
 
 
@@ -641,7 +622,7 @@ def test_a_real_deployment_shows_what_is_released_and_nothing_else(tmp_path, sho
     tracker.log_round(1, metrics)
     best = [{"agent": 0, "round": 1, "value": 0.75, "rate": 0.01, "kind": "a"}]
     best += [{"agent": 1, "round": 0, "value": 0.5, "rate": 0.1, "kind": "b"}]
-    tracker.finish({**SUMMARY, "clip_fraction": 0.75, "n_charges": 2, "best": best}, draw)
+    tracker.finish({**SUMMARY, "clip_fraction": 0.75, "n_charges": 2, "best": best})
     logged, summary = {key for row in rows(tmp_path) for key in row}, summary_of(tmp_path)
     private = {"regret/mean", "regret_vs_epsilon", "server/snr", "seconds/fit"}
     assert logged & private == (set() if released_only else private)
@@ -652,7 +633,6 @@ def test_a_real_deployment_shows_what_is_released_and_nothing_else(tmp_path, sho
     assert config_of(tmp_path)["problem"] == ({"name": "property"} if released_only else problem)
     (run,) = of_kind(tmp_path, "run")
     assert ("released" if released_only else "simulation") in run.tags
-    assert bool(list(tmp_path.rglob("*.png"))) != released_only
     private = config is REAL and not released_only  # for their owner alone
     assert ((tmp_path / "wandb").stat().st_mode & 0o077 == 0) == private
     tables = [json.loads(path.read_text()) for path in tmp_path.rglob("best_configurations*.table.json")]

@@ -112,7 +112,7 @@ def test_the_losses_lie_above_the_exact_ones(add):
     for epsilon in (*values[::37], 0.0512, 0.1234, 1.2345):
         gains = np.maximum(-np.expm1(np.minimum(epsilon - values, 0.0)), 0.0)
         found = losses.masses @ gains + losses.infinite
-        exact = many_rounds._deltas(np.array([epsilon]), q[:, None], z[:, None], add)[:, 0]
+        exact = many_rounds.hockey_stick(np.array([epsilon]), q[:, None], z[:, None], add)[:, 0]
         assert np.all(found >= exact - 1e-14)
         if epsilon in values[values >= 0]:
             assert found == pytest.approx(exact, abs=1e-13)

@@ -40,7 +40,7 @@ def test_the_ratio_with_sampling():
 def test_divergences_are_those_of_a_single_kind(add):
     grid, kinds = np.linspace(-3.0, 4.0, 36), [(0.35, 1.0), (0.01, 5.0), (0.9, 0.3), (1.0, 2.0)]
     q, z = np.array(kinds).T[:, :, None]
-    found = many_rounds._deltas(grid, q, z, add)
+    found = many_rounds.hockey_stick(grid, q, z, add)
     for row, kind in zip(found, kinds, strict=True):
         loss = pld._losses(*kind)[-1 if add else 0]  # the same without sampling
         assert row == pytest.approx(loss.get_delta_for_epsilon(grid), rel=1e-11, abs=1e-15)
@@ -49,7 +49,7 @@ def test_divergences_are_those_of_a_single_kind(add):
 @pytest.mark.parametrize("add", [False, True])
 def test_divergences_stay_probabilities_where_rounding_errors_are_larger(add):
     q, z = np.array([[0.5], [1.0], [0.01]]), np.array([[0.05], [0.05], [3.0]])
-    found = many_rounds._deltas(np.linspace(-600.0, 600.0, 4001), q, z, add)
+    found = many_rounds.hockey_stick(np.linspace(-600.0, 600.0, 4001), q, z, add)
     assert np.all((found >= 0) & (found <= 1))
 
 
@@ -154,7 +154,7 @@ def test_a_grid_that_ends_early_loses_no_mass(add):
     """Losses below the lowest point are rounded up to it; those above the highest count as infinite."""
     q, z, losses = np.array([[0.3], [0.9]]), np.array([[0.8], [2.0]]), np.array([-0.1, -0.04, 0.0, 0.05, 0.2, 0.3])
     masses, infinite = many_rounds._connected(losses, q, z, add)
-    assert infinite == pytest.approx(many_rounds._deltas(losses[-1:], q, z, add)[:, 0], rel=1e-12)
+    assert infinite == pytest.approx(many_rounds.hockey_stick(losses[-1:], q, z, add)[:, 0], rel=1e-12)
     assert np.all(infinite > 1e-3) and np.all(masses[:, 0] > 1e-3)
     assert masses.sum(axis=1) + infinite == pytest.approx(1.0, abs=1e-12)
 

@@ -37,15 +37,6 @@ def test_divergences_stay_probabilities_where_rounding_errors_are_larger():
             assert np.all((found >= 0) & (found <= 1))
 
 
-def test_the_ratio_without_sampling():
-    epsilon = np.array([-0.34, -0.1, 0.0, 0.5, 3.0])
-    expected = np.log((np.exp(epsilon) - 0.7) / 0.3)
-    assert pld._without_sampling(epsilon, 0.3) == pytest.approx(expected, rel=1e-12)
-    assert pld._without_sampling(np.array([math.log(0.7), -0.4, -50.0]), 0.3).tolist() == [-math.inf] * 3
-    assert pld._without_sampling(np.array([800.0]), 0.3) == pytest.approx(800 - math.log(0.3))
-    assert pld._without_sampling(epsilon, 1.0) == pytest.approx(epsilon)
-
-
 def test_losses_are_on_the_grid_from_end_to_end():
     for loss in pld._losses(0.3, 0.8):
         pmf, (low, high) = loss.discretised(0.01), loss.span

@@ -1,0 +1,52 @@
+"""Accountants whose cost is one vector a round, and adds up: divergences or moments at some orders."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import dp_accounting
+import numpy as np
+
+from dpfbo.formats.words import ZERO_OUT
+from dpfbo.privacy.accounting import check_delta, kinds_of, sampled_gaussian
+
+
+class AdditiveAccountant(ABC):
+    """The sums over rounds, for accountants that say what one kind of round costs and what epsilon a sum implies."""
+
+    relation: ClassVar[str] = ZERO_OUT
+    approximation: ClassVar[bool] = False
+
+    def check(self, event: dp_accounting.DpEvent) -> None:
+        sampled_gaussian(event)
+
+    def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
+        check_delta(delta)
+        kinds, total, epsilons = self._kinds(events), np.zeros(()), []
+        costs = self._costs(frozenset(kinds))
+        for kind in kinds:
+            total = total + costs[kind]
+            epsilons.append(self._epsilon_of(total, delta))
+        return epsilons
+
+    def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
+        check_delta(delta)
+        if not events:
+            return 0.0
+        times = Counter(self._kinds(events))
+        costs = self._costs(frozenset(times))
+        total = sum((n * costs[kind] for kind, n in times.items()), np.zeros(()))
+        return self._epsilon_of(total, delta)
+
+    def _kinds(self, events: Sequence[dp_accounting.DpEvent]) -> list[Any]:
+        """The parameters of each event that its cost depends on."""
+        return kinds_of(events)
+
+    @abstractmethod
+    def _costs(self, kinds: frozenset[Any]) -> Mapping[Any, np.ndarray]:
+        """The cost of one event of each kind."""
+
+    @abstractmethod
+    def _epsilon_of(self, total: np.ndarray, delta: float) -> float:
+        """The epsilon that a sum of costs implies; inf if it is infinite."""

@@ -1,0 +1,95 @@
+"""Measurements in fresh processes, so that the memory peak of one does not hide that of the next."""
+
+import multiprocessing
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runners.executor.deployment import use_threads
+from runners.user_errors import USER_ERRORS
+
+Floors = Callable[[Mapping[str, float]], Mapping[str, float]]  # of the machine's rates: seconds by phase
+TimedRun = Callable[[], tuple[Mapping[str, float], Floors]]  # makes one run; returns its seconds by phase
+
+_SHARE = 0.8  # of the available memory that a measurement may allocate
+
+
+class BenchError(RuntimeError):
+    """A measurement could not be made."""
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Options of every measurement. count: of repeats at most; none begins after `seconds`."""
+
+    count: int
+    seconds: float
+    threads: int
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The repeats of a measurement.
+
+    runs: seconds by phase of each, with `total` and `cpu`. floors: by phase, in seconds. start_mb, peak_mb: the largest
+    memory of the process before the call, with all that it imports, and at the end.
+    """
+
+    runs: list[dict[str, float]]
+    floors: Mapping[str, float]
+    start_mb: float
+    peak_mb: float
+
+
+def no_floors(rates: Mapping[str, float]) -> Mapping[str, float]:
+    return {}
+
+
+def in_fresh_process(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a process of its own. Raises its errors, and BenchError if the process dies."""
+    # Forks of a server that has imported the program and done nothing: each has a peak of its own, and starts at once.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["runners.bench.suites"])
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        try:
+            return pool.submit(call, *arguments).result()
+        except BrokenProcessPool as error:
+            raise BenchError("the measuring process died, perhaps because it needed too much memory") from error
+
+
+def timed(
+    prepare: Callable[..., TimedRun], arguments: Mapping[str, Any], rates: Mapping[str, float], repeats: Repeats
+) -> Timed:
+    """Time the run that `prepare(**arguments)` returns, in this process, which does nothing else."""
+    os.environ["PYTHONWARNINGS"] = "ignore"  # joblib's tracker of the workers that end below
+    use_threads(repeats.threads)
+    free = float(Path("/proc/meminfo").read_text().partition("MemAvailable:")[2].split()[0]) * 1024
+    resource.setrlimit(resource.RLIMIT_DATA, (int(_SHARE * free),) * 2)
+    start_mb, runs = _peak_mb(), list[dict[str, float]]()
+    try:
+        run = prepare(**arguments)
+        end = time.monotonic() + repeats.seconds
+        while not runs or (len(runs) < repeats.count and time.monotonic() < end):
+            begin, cpu = time.perf_counter(), time.process_time()
+            phases, floors = run()
+            spent = {"total": time.perf_counter() - begin, "cpu": time.process_time() - cpu}
+            runs.append({**spent, **phases})
+    except (MemoryError, RuntimeError, *USER_ERRORS) as error:  # not all of them can be sent to another process
+        raise BenchError(" ".join(str(error).split()) or type(error).__name__) from None
+    finally:
+        for worker in multiprocessing.active_children():  # of a problem's objective, which would wait for more work
+            if worker.pid is not None:
+                os.kill(worker.pid, signal.SIGKILL)
+    return Timed(runs, floors(rates), start_mb, _peak_mb())
+
+
+def _peak_mb() -> float:
+    """The largest resident memory of this process so far, in MB; not that of the process that started it."""
+    return float(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024 / 1e6

@@ -1,0 +1,143 @@
+"""The suites: lists of measurements, and the options that choose them."""
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from dpfbo.privacy.accounting import ACCOUNTANTS
+from runners.arguments import at_least
+from runners.bench import federated_run, other_runs
+from runners.bench.federated_run import RunTask, shape_of
+from runners.bench.fresh_process import TimedRun
+
+RFF = "algorithm.own_draw.method=rff"  # the plain loop's own draws
+
+
+@dataclass(frozen=True)
+class BenchCase:
+    """One measurement.
+
+    what: the series that it belongs to. size: the numbers that say how large it is. prepare: returns the run to time.
+    units: of the suite's unit of time in a second. records_mb: the least memory beside that of the program.
+    """
+
+    what: str
+    size: Mapping[str, int]
+    prepare: Callable[..., TimedRun]
+    arguments: Mapping[str, Any]
+    units: float = 1.0
+    records_mb: float | None = None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Measurements of one kind. options: arguments of `add_argument` by name."""
+
+    purpose: str
+    unit: str
+    cases: Callable[[argparse.Namespace], Iterator[BenchCase]]
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def _federated(what: str, problem: str, algorithm: str, *overrides: str, by: str = "dpfbo") -> BenchCase:
+    """A federated run, in milliseconds for an agent and round. Raises ValueError for bad settings, and MissingData."""
+    task = RunTask(problem, algorithm, overrides, by)
+    shape = shape_of(task.compose(), ())
+    size = {"N": shape.N, "T": shape.T, "M": shape.M}
+    return BenchCase(what, size, federated_run.prepare, {"task": task}, 1e3 / (shape.N * shape.T), shape.records_mb)
+
+
+def overhead(args: argparse.Namespace) -> Iterator[BenchCase]:
+    """The problem's own settings, and the plain loop beside the same draws; on demand its peers and the prior."""
+
+    def case(what: str, *overrides: str, rounds: int | None = None, **more: str) -> BenchCase:
+        given = () if rounds is None else (f"rounds={rounds}",)
+        return _federated(what, args.problem, more.pop("algorithm", "dp_fts_de"), *given, *overrides, **more)
+
+    yield case("dpfbo", rounds=args.rounds)
+    yield case("dpfbo, rff draws", RFF, rounds=args.rounds)
+    yield case("plain loop, rff draws", RFF, rounds=args.plain_rounds, by="plain")
+    if args.prior:
+        yield case("ts", rounds=args.rounds, algorithm="ts")
+        yield case("dp_prior", rounds=args.rounds, algorithm="dp_prior")
+    if args.peers:
+        few, fits = {"rounds": args.peers}, RunTask(args.problem, "ts").compose().agents.own_gp.fit != "given"
+        yield case("dpfbo, few rounds", **few)
+        by_gpytorch = ["algorithm.own_draw.method=gpytorch", *(["algorithm.own_gp.fit=gpytorch"] if fits else [])]
+        yield case("GPyTorch in dpfbo", *by_gpytorch, **few)
+        yield case("BoTorch, fits and own draws alone", **few, by="botorch")
+
+
+def agents(args: argparse.Namespace) -> Iterator[BenchCase]:
+    """The synthetic problem at all combinations of sizes."""
+    for algorithm, M, T, N in product(args.algorithms, args.features or [None], args.rounds, args.agents):
+        given = [] if M is None else [f"algorithm.M={M}"]
+        yield _federated(algorithm, "synthetic", algorithm, f"problem.n_agents={N}", f"rounds={T}", *given)
+
+
+def accounting(args: argparse.Namespace) -> Iterator[BenchCase]:
+    for different, name, T in product((False, True), args.accountants, args.rounds):
+        what = f"{name}, {'all rounds different' if different else 'equal rounds'}"
+        yield BenchCase(what, {"T": T}, other_runs.accountant, {"name": name, "different": different, "rounds": T})
+    for charges in args.charges:
+        size = {"charges": charges}
+        yield BenchCase("a ledger's charges, each on disk", size, other_runs.ledger, {**size, "folder": args.out})
+
+
+def outsourced(args: argparse.Namespace) -> Iterator[BenchCase]:
+    size = {"rows": args.rows, "columns": args.columns, "rounds": args.rounds}
+    for what, refit in (("incremental", False), ("refitted in every step", True)):
+        yield BenchCase(what, size, other_runs.modeler, {**size, "seed": 0, "refit": refit}, 1e3)
+
+
+def _integer(minimum: int, default: Any, help: str, **more: Any) -> dict[str, Any]:
+    return {"type": at_least(minimum), "default": default, "metavar": "K", "help": help, **more}
+
+
+def _integers(minimum: int, default: list[int], help: str) -> dict[str, Any]:
+    return _integer(minimum, default, help, nargs="+")
+
+
+def _names(known: list[str], default: list[str]) -> dict[str, Any]:
+    return {"nargs": "+", "choices": known, "default": default, "metavar": "NAME", "help": f"of {' '.join(known)}"}
+
+
+SUITES = {
+    "overhead": Suite(
+        "an agent and round of dpfbo and of its peers", "milliseconds per agent and round", overhead,
+        {
+            "--problem": {"default": "synthetic", "help": "what to optimise"},
+            "--rounds": _integer(1, None, "rounds of dpfbo, or as configured"),
+            "--plain-rounds": _integer(1, 15, "rounds of the plain loop"),
+            "--prior": {"action": "store_true", "help": "also the private prior, and agents that work alone"},
+            "--peers": _integer(1, None, "also so many rounds with GPyTorch's and BoTorch's fits and draws"),
+        },
+    ),
+    "agents": Suite(
+        "an agent and round against N, M and T", "milliseconds per agent and round", agents,
+        {
+            "--agents": _integers(2, [200, 1000, 10_000, 100_000], "numbers of agents N"),
+            "--features": _integers(2, [], "numbers of features M, or as configured"),
+            "--rounds": _integers(1, [10], "numbers of rounds T"),
+            "--algorithms": _names(["dp_fts_de", "dp_prior", "fts", "ts"], ["dp_fts_de", "dp_prior"]),
+        },
+    ),
+    "accounting": Suite(
+        "accountants and a ledger", "seconds", accounting,
+        {
+            "--accountants": _names(list(ACCOUNTANTS), ["pld", "rdp"]),
+            "--rounds": _integers(1, [50, 200, 2000], "numbers of rounds"),
+            "--charges": _integers(1, [1000, 10_000], "numbers of charges"),
+        },
+    ),
+    "outsourced": Suite(
+        "a modeler's run over a released table", "milliseconds a run", outsourced,
+        {
+            "--rows": _integer(2, 36_000, "rows of the table"),
+            "--columns": _integer(1, 15, "columns of the release"),
+            "--rounds": _integer(1, 50, "measurements of a run"),
+        },
+    ),
+}  # fmt: skip

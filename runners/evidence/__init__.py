@@ -1,1 +1,0 @@
-"""Evidence for finished runs: their repetition."""

@@ -1,0 +1,1 @@
+"""What makes two runs the same. Read `setting`, then `places`, `finished`, `resumption`."""

@@ -1,0 +1,121 @@
+"""Finished runs: told from others, continued with more rounds, or put aside for a repetition.
+
+rounds.zip           the finished rounds (`dpfbo.checkpoint`) of a run that a longer one may continue; as private as
+                     rounds.parquet
+summary.before.json  the summary of a finished run, while a longer one continues it
+earlier/k/           the records of a run that was repeated. The ledger of real releases stays in the run's folder and
+                     goes on; that of a simulation goes with its records
+"""
+
+import os
+import shutil
+import zipfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dpfbo.formats.files import replace_file, sync_folder
+from runners.record.run_folder import ResultsError, RunFolder, read_object
+
+ROUNDS, SUMMARY, BEFORE, EARLIER = "rounds.zip", "summary.json", "summary.before.json", "earlier"
+_CERTIFICATE = ("certificate.md", "certificate.json")
+_RECORDS = ("config.yaml", "rounds.parquet", "server.parquet", "theory.json", ROUNDS, "failures.log", *_CERTIFICATE)
+_KEPT = ("round-*.npz", "curator.npz")  # files of a checkpoint that a longer run needs
+
+
+def summary_of(folder: RunFolder, rounds: int = 1) -> dict[str, Any] | None:
+    """The summary of a finished run; None if there is none, or it has fewer rounds.
+
+    While the run is continued, it is that of the shorter one.
+    """
+    for name in (SUMMARY, BEFORE):
+        summary = read_object(folder.path / name)
+        if summary is not None and isinstance(summary.get("rounds"), int):
+            return summary if summary["rounds"] >= rounds else None
+    return None
+
+
+def settled(folder: RunFolder) -> bool:
+    """False if a process was killed while it ended the run."""
+    return not ((folder.path / SUMMARY).exists() and folder.untidy())
+
+
+def check_ledger(folder: RunFolder, n_charges: int, seeded: bool) -> None:
+    """Raise ResultsError if a summary tells of more charges than the ledger has: it was lost or cut.
+
+    Summaries of earlier runs count where the releases were real; a simulation's ledger was put aside with them.
+    """
+    earlier = [] if seeded else folder.path.glob(f"{EARLIER}/*/{SUMMARY}")
+    for path in (folder.path / SUMMARY, folder.path / BEFORE, *earlier):
+        known = (read_object(path) or {}).get("n_charges")
+        if isinstance(known, int) and known > n_charges:
+            raise ResultsError(
+                f"ledger {folder.ledger_path} has {n_charges} broadcasts and {path.relative_to(folder.path)} tells of "
+                f"{known}: restore the ledger, or delete the folder"
+            )
+
+
+def reopen(folder: RunFolder) -> None:
+    """Make a finished run one that goes on; its summary stays as summary.before.json."""
+    (folder.path / SUMMARY).rename(folder.path / BEFORE)
+    (folder.path / "theory.json").unlink(missing_ok=True)
+    sync_folder(folder.path)
+
+
+def put_aside(folder: RunFolder, with_ledger: bool) -> Path:
+    """Move the records of a finished run to `earlier/k`: all are there before the first one is removed."""
+    earlier, k = folder.path / EARLIER, 1
+    while (earlier / str(k)).exists():
+        k += 1
+    part = earlier / f".{k}"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    summary = SUMMARY if (folder.path / SUMMARY).exists() else BEFORE
+    names = {name: name for name in (*_RECORDS, *([folder.ledger_path.name] if with_ledger else []))}
+    for name, new in {**names, summary: SUMMARY}.items():
+        if (folder.path / name).exists():
+            try:
+                os.link(folder.path / name, part / new)
+            except OSError:  # a file system without links
+                shutil.copy2(folder.path / name, part / new)
+    sync_folder(part)
+    part.rename(earlier / str(k))
+    sync_folder(earlier)
+    for name in (BEFORE, SUMMARY, *names):
+        (folder.path / name).unlink(missing_ok=True)
+    sync_folder(folder.path)
+    return earlier / str(k)
+
+
+def keep_rounds(folder: RunFolder) -> None:
+    """Write rounds.zip from the checkpoint."""
+
+    def write(file: Any) -> None:
+        with zipfile.ZipFile(file, "w") as archive:
+            for path in sorted(path for pattern in _KEPT for path in folder.checkpoint_path.glob(pattern)):
+                archive.write(path, path.name)
+
+    replace_file(folder.path / ROUNDS, write, mode=0o600)
+
+
+def take_rounds(folder: RunFolder) -> None:
+    """Make rounds.zip the checkpoint. Raises ResultsError if it is damaged or missing."""
+    part, path = folder.checkpoint_path.with_name(".continued"), folder.path / ROUNDS
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(mode=0o700)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                name = info.filename
+                if Path(name).name != name or not name.endswith(".npz"):
+                    raise ResultsError(f"{path} holds {name!r}, which is no round")
+                if info.compress_type != zipfile.ZIP_STORED:  # and so might unpack to anything
+                    raise ResultsError(f"{path} holds {name!r} compressed, as no run writes it")
+                with archive.open(name) as round:
+                    replace_file(part / name, partial(shutil.copyfileobj, round), durable=False, mode=0o600)
+    except (OSError, RuntimeError, zipfile.BadZipFile) as error:
+        shutil.rmtree(part)
+        reason = str(error) if isinstance(error, ResultsError) else f"{path} cannot be read ({error})"
+        raise ResultsError(f"{reason}: more rounds cannot go on there; --again runs all of them anew") from error
+    shutil.rmtree(folder.checkpoint_path, ignore_errors=True)
+    part.rename(folder.checkpoint_path)

@@ -1,0 +1,110 @@
+"""The folder of a run: results/EXPERIMENT/LABEL-SETTING/SEED/, or SETTING/SEED/ for a trial of a sweep.
+
+A run is found again under either name by its setting and seed, or in the folder of a run of another length by
+`lineage.json`, which holds the names of the setting without its rounds. It is written before anything is released.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpfbo.formats.bounded import MOST_RECORD, read_plain
+from runners.record.run_folder import ResultsError, RunFolder, read_object
+
+if TYPE_CHECKING:
+    from runners.identity.setting import RunIdentity  # imports torch, which watching a sweep does without
+
+LINEAGE = "lineage.json"
+
+logger = logging.getLogger(__name__)
+
+
+def run_folder_of(run: "RunIdentity", single: bool) -> RunFolder:
+    """The folder of a run: the one that it has; for a plain run (`single`) that of another length; else a new one.
+
+    Raises ResultsError if a trial of a sweep would add to the real releases of a run of another length.
+    """
+    known = find_run(run.experiment, run.names.setting, run.settings.seed)
+    if single:
+        family = (path for path, family in _other_lengths(run) if family == run.names.family)
+        return RunFolder(next(family, run.labelled_path) if known is None else known)
+    folder = trial_folder(run.experiment, run.names.setting, run.settings.seed, run.settings.rounds)
+    if known not in (None, folder.path) and not run.settings.privacy.seeded:
+        raise ResultsError(f"{known} is this run with other rounds: a second one would add to what that released")
+    return folder
+
+
+def trial_folder(
+    experiment: Path, setting: str, seed: int, rounds: int | None, labelled: Sequence[str] | None = None
+) -> RunFolder:
+    """The folder of a trial of a sweep: one of that length that is there, a plain run's included, else a new one."""
+    known = find_run(experiment, setting, seed, labelled)
+    if known is not None and rounds in (None, (read_object(known / "summary.json") or {}).get("rounds", rounds)):
+        return RunFolder(known)
+    return RunFolder(experiment / setting / str(seed))
+
+
+def find_run(experiment: Path, setting: str, seed: int, labelled: Sequence[str] | None = None) -> Path | None:
+    """The folder of a setting and a seed, whose setting's name has the hash alone, or a label before it.
+
+    labelled: the folders with a label and this setting's hash, from `labelled_folders`; None to look for them.
+    """
+    exact = experiment / setting / str(seed)
+    if exact.exists():
+        return exact
+    names = sorted(path.name for path in experiment.glob(f"*-{setting}")) if labelled is None else sorted(labelled)
+    return next((path for name in names if (path := experiment / name / str(seed)).exists()), None)
+
+
+def labelled_folders(experiment: Path) -> dict[str, list[str]]:
+    """By setting, the names of its folders that have a label before the hash."""
+    found: dict[str, list[str]] = {}
+    for name in os.listdir(experiment) if experiment.is_dir() else ():
+        label, _, setting = name.rpartition("-")
+        if label:
+            found.setdefault(setting, []).append(name)
+    return found
+
+
+def note_lineage(folder: RunFolder, run: "RunIdentity") -> None:
+    """Write lineage.json, durably, unless it is there."""
+    if not (folder.path / LINEAGE).exists():
+        lineage = {"family": run.names.family, "any_noise": run.names.any_noise}
+        folder.replace(LINEAGE, lambda file: file.write(json.dumps(lineage).encode()))
+
+
+def check_noise_of_other_lengths(run: "RunIdentity", folder: RunFolder) -> None:
+    """Say that a run of a target epsilon has another noise for each number of rounds, if one was made already.
+
+    Raises ResultsError if that one's releases are real: a second run would add to their epsilon, on another ledger.
+    """
+    if run.settings.privacy.epsilon is None or folder.path.exists():
+        return
+    for path, _ in _other_lengths(run):
+        said = f"{path} is a run of this setting with noise for another number of rounds than {run.settings.rounds}"
+        if not run.settings.privacy.seeded:
+            raise ResultsError(
+                f"{said}: a run of its own adds to what that one released; give another experiment_name to pay for both"
+            )
+        logger.warning("%s: this run starts anew in a folder of its own", said)
+
+
+def _other_lengths(run: "RunIdentity") -> list[tuple[Path, str]]:
+    """The folders of runs of the same seed that differ in rounds, and perhaps in noise, each with its family.
+
+    Those with the longest ledgers come first.
+    """
+    found: list[tuple[int, str, str]] = []
+    for path in run.experiment.glob(f"*/{run.settings.seed}/{LINEAGE}"):
+        try:
+            lineage = json.loads(read_plain(path, MOST_RECORD))
+            family, any_noise = lineage["family"], lineage["any_noise"]
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ResultsError(f"{path} cannot be read ({error}): restore it, or delete the folder") from error
+        if any_noise == run.names.any_noise:
+            ledger = path.with_name("ledger.jsonl")
+            found.append((-ledger.stat().st_size if ledger.exists() else 0, str(path.parent), family))
+    return [(Path(path), family) for _, path, family in sorted(found)]

@@ -1,0 +1,120 @@
+"""The setting of a run: everything that decides its numbers, except its seed. Its name is a digest."""
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from runners.compose.composition import plain_tree
+from runners.compose.settings import ProblemSettings, Settings, outside_setting
+from runners.compose.typed import is_outsourced
+
+
+@dataclass(frozen=True)
+class SettingNames:
+    """Digests of a setting: of the whole of it, without its rounds, and without rounds and noise multiplier.
+
+    They are the same for all seeds, results folders, executors and trackers.
+    """
+
+    setting: str
+    family: str
+    any_noise: str
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """The run that a configuration asks for: a setting, with its label for people, and a seed."""
+
+    names: SettingNames
+    label: str
+    settings: Settings
+
+    @staticmethod
+    def of(given: DictConfig, settings: Settings) -> "RunIdentity":
+        """given: the configuration from which the settings were made."""
+        return RunIdentity(names_of(given), label(plain_tree(given)), settings)
+
+    @property
+    def experiment(self) -> Path:
+        """The folder of all runs of the experiment."""
+        return Path(self.settings.results_dir).absolute() / self.settings.experiment_name
+
+    @property
+    def labelled_path(self) -> Path:
+        """The folder of a new plain run: `synthetic-dp_fts_de-P2-eps2-0123456789ab/0`."""
+        words = re.sub(r"[^A-Za-z0-9_.]+", "-", self.label.replace("=", "")).strip("-.")[:80]
+        return self.experiment / f"{words}-{self.names.setting}" / str(self.settings.seed)
+
+
+def names_of(cfg: DictConfig) -> SettingNames:
+    """The names of a composed configuration."""
+    settings = _identity(cfg)
+    setting = _digest(settings)
+    settings.pop("rounds", None)  # may be missing; validation reports it
+    family = _digest(settings)
+    settings.get("privacy", {}).pop("z", None)
+    return SettingNames(setting, family, _digest(settings))
+
+
+def label(resolved: dict[str, Any]) -> str:
+    """A resolved setting in words: `synthetic, dp_fts_de, P=2, eps=2`. Different settings may have one label."""
+    problem, algorithm, privacy = resolved["problem"], resolved["algorithm"], resolved["privacy"]
+    *_, module, kind = problem["_target_"].split(".")
+    own = problem["_target_"].startswith("dpfbo.problems.")
+    words = [str(problem.get("function") or (module if own else kind.lower())), algorithm["name"]]
+    if algorithm.get("P", 1) > 1:
+        words.append(f"P={algorithm['P']}")
+    if (r := (resolved.get("transform") or {}).get("r")) is not None:
+        words.append(f"r={r}")
+    if algorithm["private"]:
+        target = privacy.get("epsilon")
+        shown = {"eps": target} if target is not None else {key: privacy[key] for key in ("q", "z")}
+        words += [f"{key}={v:g}" if isinstance(v, (int, float)) else f"{key}={v}" for key, v in shown.items()]
+    return ", ".join(words)
+
+
+def _identity(cfg: DictConfig) -> dict[str, Any]:
+    """The resolved settings that tell one setting from another."""
+    neutral = OmegaConf.create(OmegaConf.to_container(cfg))
+    neutral.seed = "<seed>"  # no seed that a user types: a function_seed equal to the seed is another setting
+    resolved: dict[str, Any] = OmegaConf.to_container(neutral, resolve=True)  # type: ignore[assignment]
+    outsourced = is_outsourced(resolved)
+    resolved = {key: value for key, value in resolved.items() if key not in outside_setting()}
+    for key in ProblemSettings.OUTSIDE:
+        resolved["problem"].pop(key, None)
+    if not resolved["algorithm"]["private"]:
+        privacy = resolved.pop("privacy")
+        if outsourced and privacy["rng"] == "os":  # a random release, private or not
+            resolved["privacy"] = {"rng": "os"}
+    if outsourced:
+        a = resolved["algorithm"]
+        del a["transform"]  # the transform itself is in the hash
+        unused = ["every"] if a["modeler"]["fit"] == "given" else []
+        if a["modeler"]["policy"] == "random":
+            unused = ["every", "fit", "delta_ucb", "noise_aware"]
+        for key in unused:
+            a["modeler"].pop(key, None)
+    if resolved.get("transform") is None:
+        resolved.pop("transform", None)
+    return resolved
+
+
+def _digest(settings: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(_as_floats(settings), sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _as_floats(node: Any) -> Any:
+    """The same tree with every number a float, so that z=1 and z=1.0 are one setting."""
+    if isinstance(node, dict):
+        return {key: _as_floats(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_as_floats(value) for value in node]
+    try:
+        return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
+    except OverflowError as error:
+        raise ValueError(f"a setting must be a number below 1.8e308, got one of {len(str(node))} digits") from error

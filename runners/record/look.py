@@ -1,0 +1,15 @@
+"""The look of the programs' pictures."""
+
+from typing import Any
+
+DPI = 110  # pixels an inch
+DECADE = 10.0  # ratio of largest to smallest value from which an axis is logarithmic
+LOOK: dict[Any, Any] = {
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.size": 10,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+}

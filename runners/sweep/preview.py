@@ -1,0 +1,71 @@
+"""The trials of a sweep before it runs: what is to run, and at which predicted epsilon."""
+
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+from dpfbo.formats.words import epsilon_in_words, large_delta, neighbours
+from runners.sweep.plan import PlannedSetting, SweepPlan
+from runners.sweep.progress_table import MOST_ROWS
+from runners.sweep.shared_runs import States
+from runners.sweep.trials import TrialState, seeds_in_words
+
+
+def is_to_run(sweep: SweepPlan, known: TrialState) -> bool:
+    """True if the sweep runs a trial in this state."""
+    return known.phase != "done" and (known.phase != "failed" or sweep.options.retry_failed)
+
+
+def report(sweep: SweepPlan, states: States) -> Group:
+    """The settings of a sweep with their predicted epsilon, and the number of trials to run."""
+    accountants = list(dict.fromkeys(name for setting in sweep.settings for name in setting.epsilon))
+    rough = {name for setting in sweep.settings for name in setting.approximations}
+    table = Table()
+    for name in ("setting", "seeds"):
+        table.add_column(name, overflow="fold", min_width=12)
+    for name in ("T", *(f"epsilon\n{name}{' (≈)' * (name in rough)}" for name in accountants), "delta"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for setting in sweep.settings[:MOST_ROWS]:
+        known = setting.epsilon
+        epsilons = [epsilon_in_words(known[name]) if name in known else "–" for name in accountants]
+        cells = (setting.label, _seeds_by_state(sweep, setting, states), str(setting.rounds))
+        table.add_row(*cells, *epsilons, f"{setting.delta:.3g}")
+    if len(sweep.settings) > MOST_ROWS:
+        table.caption = f"and {len(sweep.settings) - MOST_ROWS} more settings; --json has all"
+    relations = " or ".join(dict.fromkeys(neighbours(s.relation) for s in sweep.settings if s.relation)) or "none"
+    large = large_delta(setting.delta for setting in sweep.settings)
+    to_run = sum(is_to_run(sweep, state) for state in states.values())
+    return Group(
+        table,
+        f"epsilon: predicted of one run of T rounds, {relations}, at delta{large}; several runs add up",
+        f"{len(sweep.settings)} settings x {len(sweep.seeds)} seeds = {len(states)} trials, {to_run} to run",
+    )
+
+
+def _seeds_by_state(sweep: SweepPlan, setting: PlannedSetting, states: States) -> str:
+    """`0..2 done, 3 resumes after round 7, 4 to run`, a line each."""
+    failed = "failed, to run again" if sweep.options.retry_failed else "failed, skipped"
+    words = {"done": "done", "running": "running elsewhere", "waiting": "to run", "failed": failed}
+    seeds: dict[str, list[int]] = {}
+    for seed in sweep.seeds:
+        known = states[setting.trial(seed).key]
+        seeds.setdefault(words.get(known.phase, f"resumes after round {known.round}"), []).append(seed)
+    return "\n".join(f"{seeds_in_words(some)} {said}" for said, some in seeds.items())
+
+
+def as_json(sweep: SweepPlan, states: States) -> dict[str, Any]:
+    """The trials with their states and predicted epsilon, for a program."""
+    trials = [
+        {
+            "label": trial.label, "overrides": trial.overrides, "setting": trial.setting, "seed": trial.seed,
+            "rounds": trial.rounds, "metric": trial.metric, "to_run": is_to_run(sweep, states[trial.key]),
+            **states[trial.key].as_json(),
+            "predicted": {
+                "epsilon": setting.epsilon, "delta": setting.delta, "relation": setting.relation,
+                "approximations": setting.approximations,
+            },
+        }
+        for setting, trial in sweep.trials
+    ]  # fmt: skip
+    return {"experiment": sweep.experiment, "results": str(sweep.folder), "trials": trials}

@@ -1,0 +1,199 @@
+"""A small private prior: agents and servers with one fault each; all other code is inherited from the real ones."""
+
+from dataclasses import dataclass, fields, replace
+
+import torch
+
+from dpfbo.audit.server.agents_side import AgentsSide
+from dpfbo.audit.server.target import Target, seeded
+from dpfbo.federated.broadcast import SharedPrior
+from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.federated.messages import accept, clip
+from dpfbo.federated.population.agents import Agents, Query
+from dpfbo.federated.population.shard import Shard
+from dpfbo.federated.prior.model import PriorModel
+from dpfbo.federated.prior_server import PriorServer
+from dpfbo.federated.server import Server
+from dpfbo.federated.weights.uniform import Uniform
+from dpfbo.gp.design import Design
+from dpfbo.gp.features import RandomFeatures, block_features
+from dpfbo.privacy.accounting.pld import Pld
+from dpfbo.privacy.budget import EpsilonCurve
+from dpfbo.privacy.ledger import Ledger
+from dpfbo.problems.problem import Problem
+from dpfbo.problems.synthetic import Synthetic
+from dpfbo.rng import Streams
+from dpfbo.space.regions import Regions
+from tests.planted import mechanisms
+
+N, N_FEATURES, N_INIT, DELTA = 12, 8, 4, 1e-2
+Z, S = 1.0, 2.6
+TIGHT = (1.0, Z, S, "tight")
+_STEP = 0.05  # distance of a point that follows the best one so far
+
+
+def sound(mechanism=None, kind=PriorServer, shard=Shard, rounds=1):
+    """A target with exactly the claimed noise: 12 agents with 4 points each, a message of 9 numbers."""
+    model, streams = PriorModel(lengthscales=(0.1, 0.4), scale=0.25), Streams(7)
+    accountant = Pld()
+    problem = Synthetic(n_agents=N, grid_size=50, lengthscale=0.2)
+    agents = Agents(
+        domain=problem.domain, regions=Regions(1, 1), streams=streams, rounds=1, n_init=N_INIT,
+        features=block_features(N_FEATURES, 1, model.lengthscales, streams.generator("features")), message_noise=0.01,
+        follow="always", message="statistics", design_kind="sobol", prior=model,
+    )  # fmt: skip
+    server = Server(
+        N, agents.message_size, Regions(1, 1), Uniform(), mechanism or SubsampledGaussian(*TIGHT), seeded("prior"),
+        Ledger(), EpsilonCurve(accountant, [], DELTA),
+    )  # fmt: skip
+    prior = kind(server, model, agents.design, agents.features, S)
+    return Target(prior, rounds, accountant, DELTA, AgentsSide(problem, agents, shard))
+
+
+@dataclass(frozen=True)
+class GreedyAgents(Agents):
+    """Agents that choose their last initial point beside the best of the others. observed: their objectives."""
+
+    observed: Problem | None = None
+
+    def initial_query(self, state):
+        query = super().initial_query(state)
+        first = query.u[:, :-1]
+        y = self.observed.evaluate(state.ids, self.domain.to_natural(first), self.streams, 0)
+        return Query(_beside(first, y, self.domain), query.source)
+
+
+class GreedyShard(Shard):
+    def __init__(self, problem, agents, ids):
+        super().__init__(problem, GreedyAgents(**_settings(agents), observed=problem), ids)
+
+
+class PoolingAgents(Agents):
+    """Agents that subtract the mean observation of all agents, not their own."""
+
+    def messages(self, state, t):
+        z = (state.y - state.y.mean()) / self.prior.scale
+        linear = (self.features_at(state.points).mT @ z.unsqueeze(-1)).squeeze(-1)
+        scalar = self.prior.statistics.kappa(self.n_init) * (z * z).sum(1, keepdim=True)
+        return torch.cat([linear, scalar], 1)
+
+
+class PoolingShard(Shard):
+    def __init__(self, problem, agents, ids):
+        super().__init__(problem, PoolingAgents(**_settings(agents)), ids)
+
+
+@dataclass(frozen=True)
+class ReportedDesign(Design):
+    """The points that agents reported, in place of those of the public seed. reported: N x n_init x D."""
+
+    reported: torch.Tensor | None = None
+
+    def points(self, agents):
+        return self.reported[agents]
+
+
+def with_reported_design(target):
+    """The server takes the agents' word for their points."""
+    design = ReportedDesign(**vars(target.server.design), reported=target.agents.first_turn().record.u)
+    return replace(target, server=replace(target.server, design=design))
+
+
+class _KnowsTheSum(PriorServer):
+    """A server that broadcasts `replacement` in place of the prior. received: clipped messages, N x (M + 1)."""
+
+    def round(self, t, messages, late=None):
+        broadcast, record, private = super().round(t, messages, late)
+        if not isinstance(broadcast, SharedPrior):
+            return broadcast, record, private
+        received = _accepted(messages, self.server, self.clip_norm)
+        return self.replacement(broadcast, record.sigma, received), record, private
+
+
+class OwnStatisticsInPublic(_KnowsTheSum):
+    """The server takes each agent's statistics out of the mean itself, and broadcasts one mean an agent."""
+
+    def replacement(self, broadcast, sigma, received):
+        return replace(broadcast, mean=broadcast.mean - received[:, :-1] @ broadcast.gain.mT)
+
+
+class RawScalar(_KnowsTheSum):
+    """The server takes the scalar of the evidence from the sum without noise."""
+
+    def replacement(self, broadcast, sigma, received):
+        values = broadcast.values.clone()
+        values[0, -1] = received[:, -1].mean()
+        return replace(self.infer(values, sigma), values=broadcast.values)
+
+
+class RawSums(_KnowsTheSum):
+    """The server infers mean and gain from the sum without noise, and broadcasts the noisy one beside them."""
+
+    def replacement(self, broadcast, sigma, received):
+        return replace(self.infer(received.mean(0, keepdim=True), sigma), values=broadcast.values)
+
+
+@dataclass(frozen=True)
+class FollowingDesign(Design):
+    """A design whose last point follows the agent's message. received: N x (M + 1); features: the shared map."""
+
+    received: torch.Tensor | None = None
+    features: RandomFeatures | None = None
+
+    def points(self, agents):
+        public = super().points(agents)
+        worth = self.features(public) @ self.received[agents, :-1, None]  # n x n_init x 1
+        return _beside(public[:, :-1], worth[:, :-1, 0], self.domain)
+
+
+class SecondReleaseFree(PriorServer):
+    """A server that releases again in round 1, over points that follow the messages, and charges the first alone."""
+
+    def round(self, t, messages, late=None):
+        if t:
+            received = _accepted(messages, self.server, self.clip_norm)
+            design = FollowingDesign(**_settings(self.design), received=received, features=self.features)
+            object.__setattr__(self, "design", design)
+            object.__setattr__(self, "server", replace(self.server, ledger=Ledger()))
+            self.__dict__.pop("sums", None)
+        return super().round(t, messages, late)
+
+
+def planted():
+    """(name, words, target) of every fault of the private prior."""
+    greedy = with_reported_design(sound(shard=GreedyShard))
+    return [
+        ("statistics unclipped", "an agent's statistics are summed as they come", sound(mechanisms.NoClipping(*TIGHT))),
+        ("scalar unclipped", "the vector is clipped without the scalar", sound(mechanisms.ClipsVectorAlone(*TIGHT))),
+        ("noise of the mean", "noise of the sum divided by N twice", sound(mechanisms.NoiseOfTheMean(*TIGHT))),
+        ("design from data", "the last initial points follow the first observations", greedy),
+        ("centred together", "the mean of all agents' observations is subtracted", sound(shard=PoolingShard)),
+        ("own statistics in public", "broadcast: each agent's prior", sound(kind=OwnStatisticsInPublic)),
+        ("evidence from raw sums", "tau from the scalar without noise", sound(kind=RawScalar)),
+        ("inference from raw sums", "mean and gain from the sum without noise", sound(kind=RawSums)),
+        (
+            "second release free", "a second one over points that follow messages",
+            sound(kind=SecondReleaseFree, rounds=2),
+        ),
+    ]  # fmt: skip
+
+
+def _accepted(messages, server, norm):
+    """All messages as the server counts them, N x (M + 1)."""
+    sent = [None] * server.n_agents if messages is None else messages
+    received, _ = accept(sent, torch.arange(server.n_agents), server.message_size)
+    return clip(received, norm)[0]
+
+
+def _beside(points, worth, domain):
+    """The points (n x k x D) and one more beside the one of largest worth (n x k)."""
+    best = points[torch.arange(len(points)), worth.argmax(1)][:, None]  # n x 1 x D
+    region = torch.zeros(len(points), dtype=torch.long)
+    more = Regions(1, domain.dimension).uniform_points(region, (best + _STEP) % 1, domain)
+    return torch.cat([points, more], 1)
+
+
+def _settings(settings):
+    """The fields of the real class, for one that is derived from it."""
+    real = Agents if isinstance(settings, Agents) else Design
+    return {f.name: getattr(settings, f.name) for f in fields(real)}
