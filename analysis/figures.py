@@ -39,13 +39,11 @@ class Drawn:
 
 
 def draw_experiment(
-    name: str, runs: Sequence[Run], t: int | None = None, accountant: str | None = None, style: PageStyle = SCREEN
+    name: str, runs: Sequence[Run], accountant: str | None = None, style: PageStyle = SCREEN
 ) -> list[Drawn]:
-    """All figures of an experiment, given its runs.
+    """All figures of an experiment, given its runs; without claims where it has several problems or metrics.
 
-    accountant: of the epsilons of federated runs; None: `ACCOUNTANT`.
-    With several problems or metrics in it, no picture has claims: which of them each is about, findings do not say.
-    Raises LoadError where there is nothing to draw, or no run has the accountant.
+    accountant: of the epsilons of federated runs. Raises LoadError where no run has it.
     """
     with mpl.rc_context(style.rc):  # figures of their own, without pyplot: no display, nothing to close
         federated, by_axis = [run for run in runs if not run.outsourced], by_metric(runs)
@@ -54,7 +52,7 @@ def draw_experiment(
         if equal_epsilon.has_targets(federated):
             n = len({run.setting for run in runs if run.outsourced})
             aside = f"Not in the picture: {n} outsourced setting{'s' * (n > 1)}." if n else ""
-            table = equal_epsilon.table(federated, t)
+            table = equal_epsilon.table(federated)
             return [Drawn(name, equal_epsilon.figure(table, aside, style), table, claims)]
         tables = [settings(group) for group in by_axis]
         if accountant is not None and len(federated) < len(runs):
@@ -66,27 +64,29 @@ def draw_experiment(
                 picture = cost.seconds_per_query(groups, style)
                 drawn.append(Drawn(f"{prefix}_seconds_per_query", picture, cost.table(groups), claims))
             elif groups[0].first.outsourced:
-                drawn += _outsourced(groups, prefix, _checked(groups, t), judged, style)
+                drawn += _outsourced(groups, prefix, judged, style)
             else:
-                drawn += _federated(groups, prefix, _checked(groups, t), accountant or ACCOUNTANT, claims, style)
+                drawn += _federated(groups, prefix, accountant or ACCOUNTANT, claims, style)
         return drawn
 
 
 def _federated(
-    groups: Sequence[SettingRuns], prefix: str, t: int, accountant: str, claims: Sequence[str], style: PageStyle
+    groups: Sequence[SettingRuns], prefix: str, accountant: str, claims: Sequence[str], style: PageStyle
 ) -> Iterator[Drawn]:
     """Yield the pictures of settings that share a metric, against epsilon too if one is private."""
     picture = by_iteration.regret_by_iteration(groups, accountant, style)
     yield Drawn(f"{prefix}_regret_by_iteration", picture, by_iteration.table(groups), claims)
     if any(group.private for group in groups):
+        t = min(g.rounds for g in groups)
         picture = by_epsilon.regret_by_epsilon(groups, t, accountant, style)
         yield Drawn(f"{prefix}_regret_by_epsilon", picture, by_epsilon.table(groups, t, accountant), claims)
 
 
 def _outsourced(
-    groups: Sequence[SettingRuns], prefix: str, t: int, judged: Sequence[JudgedClaim], style: PageStyle
+    groups: Sequence[SettingRuns], prefix: str, judged: Sequence[JudgedClaim], style: PageStyle
 ) -> Iterator[Drawn]:
     """Yield pictures of outsourced settings by iteration, against epsilon and against r, each with its claims."""
+    t = min(g.rounds for g in groups)
     at_t = releases.table(groups, t)
     pages = [(page, by_iteration.table(groups)) for page in by_iteration.releases_by_iteration(groups, style)]
     if any(g.private or g.first.claimed_epsilon is not None for g in groups):
@@ -98,48 +98,12 @@ def _outsourced(
         yield Drawn(f"{prefix}_{page.name}", page.figure, table, claims)
 
 
-def _checked(groups: Sequence[SettingRuns], t: int | None) -> int:
-    """The round of points; the last where none is given. Raises LoadError for one that a setting does not have."""
-    last = min(g.rounds for g in groups)
-    if t is not None and not 1 <= t <= last:
-        raise LoadError(f"round {t} cannot be drawn: all settings have rounds 1 to {last}")
-    return t or last
-
-
 def slug(groups: Sequence[SettingRuns]) -> str:
     """Tells the files of several problems or metrics in one experiment apart."""
     s = groups[0].first.summary
     problem = groups[0].first.config["problem"]
     variant = [value_in_words(problem[key]) for key in ("score", *VARIANTS) if problem.get(key) is not None]
     return "_".join(map(str, (s["problem"], s["n_agents"], s["metric"], *variant)))
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.figures",
-        description="Regret against the iteration and against epsilon: pictures, their numbers as CSV, and title, "
-        "caption and the claims that hold as Markdown. Fonts are embedded (PDF: TrueType; SVG: text as outlines).",
-    )
-    parser.add_argument("names", metavar="NAME", nargs="*", help="experiment: a folder in the results folder")
-    parser.add_argument("--all", action="store_true", help="all experiments in the results folder")
-    parser.add_argument("--out", type=Path, default=Path("figures"), help="folder of the pictures (default: figures)")
-    parser.add_argument("--round", type=int, help="round of the points against epsilon (default: the last)")
-    parser.add_argument("--accountant", help="of the epsilon axis: pld (default), moments, rdp, gdp")
-    parser.add_argument(
-        "--style", default=SCREEN.name, metavar="STYLE",
-        help="screen (default), paper (a column; text of 8 points, no title, no caption) or talk (large text)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--format", default=",".join(USUAL), metavar="LIST", help=f"of {', '.join(UNDATED)} (default: png,pdf)"
-    )
-    widths = ", ".join(f"{style.name} {style.width:g} or {style.wide:g}" for style in STYLES.values())
-    parser.add_argument(
-        "--width", metavar="INCHES", help=f"of each picture (default, with one panel or several: {widths})"
-    )
-    args = parsed(parser, argv)
-    if args.all == bool(args.names):
-        parser.error("give the names of experiments, or --all")
-    return args
 
 
 def _style(name: str, width: str | None) -> PageStyle:
@@ -156,9 +120,27 @@ def _style(name: str, width: str | None) -> PageStyle:
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the pictures and print their paths; the exit code is 0, or 1 when an experiment could not be drawn."""
-    args = _parse(argv)
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.figures",
+        description="Regret against the iteration and against epsilon: pictures, their numbers as CSV, and title, "
+        "caption and the claims that hold as Markdown. Fonts are embedded (PDF: TrueType; SVG: text as outlines).",
+    )
+    widths = ", ".join(f"{style.name} {style.width:g} or {style.wide:g}" for style in STYLES.values())
+    known = f"of {', '.join(UNDATED)} (default: png,pdf)"
+    style = "screen (default), paper (a column; text of 8 points, no title, no caption) or talk (large text)"
+    add = parser.add_argument
+    add("names", metavar="NAME", nargs="*", help="experiment: a folder in the results folder")
+    add("--all", action="store_true", help="all experiments in the results folder")
+    add("--out", type=Path, default=Path("figures"), help="folder of the pictures (default: figures)")
+    add("--accountant", help="of the epsilon axis: pld (default), moments, rdp, gdp")
+    add("--style", default=SCREEN.name, metavar="STYLE", help=style)
+    add("--format", default=",".join(USUAL), metavar="LIST", help=known)
+    add("--width", metavar="INCHES", help=f"of each picture (default, with one panel or several: {widths})")
+    args = parsed(parser, argv)
+    if args.all == bool(args.names):
+        parser.error("give the names of experiments, or --all")
     try:
-        style, formats = _style(args.style, args.width), checked_formats(args.format)
+        look, formats = _style(args.style, args.width), checked_formats(args.format)
     except ValueError as error:
         raise LoadError(str(error)) from error
     names = finished_experiments(args.results_dir) if args.all else with_parts(args.results_dir, args.names)
@@ -170,8 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             writable(args.out)
             runs = load(args.results_dir, name)
             private = any(run.real for run in runs)
-            for drawn in draw_experiment(name, runs, args.round, args.accountant, style):
-                paths = save(drawn.figure, drawn.table, drawn.claims, args.out, drawn.name, formats, style, private)
+            for drawn in draw_experiment(name, runs, args.accountant, look):
+                paths = save(drawn.figure, drawn.table, drawn.claims, args.out, drawn.name, formats, look, private)
                 print(*paths, sep="\n")
         except (LoadError, OSError) as error:
             said = str(error)

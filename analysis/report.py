@@ -1,13 +1,10 @@
 """python -m analysis.report: one HTML file with every figure, table and verdict; it needs no network and no script."""
 
 import argparse
-import os
-import platform
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
@@ -28,7 +25,6 @@ from dpfbo.formats.files import replace_text
 
 TEMPLATE = Path(__file__).parent / "html" / "report.html.j2"
 SHIPPED = ("demo", "school")  # experiments of this package that no published claim is about
-PACKAGES = ("torch", "numpy", "scipy", "gpytorch", "scikit-learn", "dp-accounting", "matplotlib")
 
 HELP = """One HTML file with the figures, tables, privacy and verdicts of all experiments in the results folder.
 It needs no network and no script, and may be sent as it is."""
@@ -52,20 +48,11 @@ def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
     return [name for name in found if not names or name in names]
 
 
-def judged(sections: Sequence[Section], names: Sequence[str]) -> tuple[list[JudgedClaim], list[str]]:
-    """The claims, all or those of the named experiments, in the order of the paper, and what could not be judged.
-
-    The claims about an experiment that cannot be read are left out.
-    """
-    found: list[JudgedClaim] = []
-    notes = []
+def judged(sections: Sequence[Section], names: Sequence[str]) -> list[JudgedClaim]:
+    """The claims, all or those of the named experiments, in the order of the paper, but for what cannot be read."""
     runs = {s.experiment: s.runs for s in sections}
-    for name in dict.fromkeys(claim.experiment for claim in claims(names or None)):
-        try:
-            found += judge({name: runs.get(name, ())}) if name not in runs or runs[name] else []
-        except LoadError as error:
-            notes.append(f"the claims about {name} are left out: {error}")
-    return found, notes
+    wanted = dict.fromkeys(claim.experiment for claim in claims(names or None))
+    return judge({name: runs.get(name, ()) for name in wanted if name not in runs or runs[name]})
 
 
 def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Sequence[str], made: datetime) -> str:
@@ -89,7 +76,7 @@ def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Seq
         privacy=report_privacy.table([(s.experiment, s.private) for s in sections if s.private]),
         covers=sorted({run.summary["epsilon_covers"] for run in runs if run.summary["private"]}),
         executors=Counter(map(_executor, runs)).most_common(),
-        machine=_machine(),
+        environments=Counter(map(_environment, runs)).most_common(),
     )
 
 
@@ -115,16 +102,12 @@ def _executor(run: Run) -> str:
     return ", ".join(filter(None, (str(executor.get("name", "not recorded")), str(executor.get("device", "")))))
 
 
-def _machine() -> list[tuple[str, str]]:
-    """The versions and the machine that make the report."""
-    known = [("Python", platform.python_version())]
-    for package in PACKAGES:
-        try:
-            known.append((package, version(package)))
-        except PackageNotFoundError:
-            known.append((package, "not installed"))
-    system = f"{platform.system()} {platform.release()}, {platform.machine()}"
-    return [*known, ("system", system), ("CPUs", str(os.cpu_count()))]
+def _environment(run: Run) -> tuple[tuple[str, str], ...]:
+    """Versions, system and processor of the process that ended the run."""
+    found = run.summary.get("environment") or {}
+    packages = found.get("packages") or {}
+    rest = {key: value for key, value in found.items() if key != "packages"}
+    return tuple((key, str(value)) for key, value in {**rest, **packages}.items())
 
 
 def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:
@@ -148,10 +131,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     writable(args.out.parent)
     asked = with_parts(args.results_dir, args.experiments)
     sections = _collect(args.results_dir, experiments(args.results_dir, asked))
-    found, not_judged = judged(sections, asked)
-    notes = [*(note for s in sections for note in s.notes), *not_judged]
+    notes = [note for s in sections for note in s.notes]
     private = any(run.real for s in sections for run in s.runs)
-    page = render(sections, found, notes, datetime.now(UTC))
+    page = render(sections, judged(sections, asked), notes, datetime.now(UTC))
     try:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         replace_text(args.out, page, durable=False, mode=0o600 if private else 0o644)

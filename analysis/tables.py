@@ -17,8 +17,7 @@ from analysis.load import LoadError, SettingRuns, by_metric, load, seeds_phrase,
 from dpfbo.formats.words import epsilon_in_words, large_delta, metric_in_words
 
 ROUNDS = (5, 20, 40)  # the table's, with T
-NUMBER_WIDTH = 8  # columns of `0.1234 ±`
-NAME_WIDTH = 18  # columns that a setting has at least, before numbers break before their error
+NUMBER_WIDTH, NAME_WIDTH = 8, 18  # columns of `0.1234 ±`, and that a setting has at least
 WIDTH = 120  # columns, where there is no terminal to ask
 
 
@@ -50,8 +49,8 @@ def default_rounds(groups: Sequence[SettingRuns]) -> list[int]:
     return sorted({max(1, T // 8), max(1, T // 2), T})
 
 
-def table(groups: Sequence[SettingRuns], rounds: Sequence[int], width: int = WIDTH) -> Table:
-    """The table of settings that share a metric. width: columns that there are."""
+def table(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> Table:
+    """The table of settings that share a metric."""
     s = groups[0].first.summary
     better = "lower is better" if s["lower_is_better"] else "higher is better"
     problem = problem_label(s["problem"]) if groups[0].first.outsourced else s["problem"]
@@ -62,16 +61,12 @@ def table(groups: Sequence[SettingRuns], rounds: Sequence[int], width: int = WID
     names = accountants(groups)
     rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
     heading = "ε " + " / ".join(f"{name} (≈)" if name in rough else name for name in names)
-    epsilons = [epsilons_in_words(g, names) for g in groups]
-    regrets = [[with_error(g, t) for t in rounds] for g in groups]
-    room = width - NAME_WIDTH - max(map(len, [heading, *epsilons])) - 2
-    longest = max(len(text) for texts in regrets for text in texts)
-    result.add_column("setting", overflow="fold")
+    result.add_column("setting", overflow="fold", min_width=NAME_WIDTH)
     for t in rounds:
-        result.add_column(f"t = {t}", width=longest if (longest + 1) * len(rounds) <= room else NUMBER_WIDTH)
+        result.add_column(f"t = {t}", min_width=NUMBER_WIDTH)
     result.add_column(Text(heading), no_wrap=True)
-    for g, regret, epsilon in zip(groups, regrets, epsilons, strict=True):
-        result.add_row(Text(g.label), *regret, Text(epsilon))
+    for g in groups:
+        result.add_row(Text(g.label), *(with_error(g, t) for t in rounds), Text(epsilons_in_words(g, names)))
     return result
 
 
@@ -169,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not console.is_terminal:
         console = Console(width=max(WIDTH, console.width))
     for groups, rounds in shown:
-        console.print(table(groups, rounds, console.width))
+        console.print(table(groups, rounds))
         for line in caption(groups):
             console.print(line, highlight=False, markup=False)
     return 0

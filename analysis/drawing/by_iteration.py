@@ -10,19 +10,8 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.figure import Figure
 
-from analysis.drawing.captions import (
-    ACCOUNTANT,
-    accountant_of,
-    cut_off,
-    equal_runs,
-    joined,
-    left_out,
-    release_in_words,
-    settings_in_words,
-    with_epsilon,
-    zeros,
-)
-from analysis.drawing.families import families
+from analysis.drawing import captions
+from analysis.drawing.families import CurveFamilies, families
 from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.drawing.picture import PicturePanel, Span, XAxis, curve, metric_label, picture, span, title
 from analysis.drawing.published_values import WORDS, published
@@ -43,16 +32,16 @@ class Page:
 
 
 def regret_by_iteration(
-    groups: Sequence[SettingRuns], accountant: str = ACCOUNTANT, style: PageStyle = SCREEN
+    groups: Sequence[SettingRuns], accountant: str = captions.ACCOUNTANT, style: PageStyle = SCREEN
 ) -> Figure:
     """accountant: of the epsilons in the legend, which are those of the whole runs."""
 
     def label(one: Curve) -> str:
-        epsilon = one.setting.epsilon(accountant_of(one.setting, accountant))
-        return with_epsilon(one.label, one.setting, epsilon, accountant)
+        epsilon = one.setting.epsilon(captions.accountant_of(one.setting, accountant))
+        return captions.with_epsilon(one.label, one.setting, epsilon, accountant)
 
     def caption(shown: Span) -> str:
-        return joined(settings_in_words(groups, accountant), cut_off(groups, shown))
+        return captions.joined(captions.settings_in_words(groups, accountant), captions.cut_off(groups, shown))
 
     return _drawn(panels(groups), groups, published(groups), X_LABEL, label, caption, style)
 
@@ -62,23 +51,33 @@ def releases_by_iteration(groups: Sequence[SettingRuns], style: PageStyle = SCRE
     found = families(groups)
     claimed, guaranteed = found.by_title((*found.claimed, *found.columns)), found.by_title(found.guaranteed)
     claimed = [part for part in claimed if len(part.curves) > 1] or claimed[:1]
-    chosen = {"regret_by_iteration": claimed, "guaranteed_regret_by_iteration": guaranteed}
     pages = []
-    for name, parts in chosen.items():
-        if not parts and (name != "regret_by_iteration" or guaranteed):
-            continue
-        parts = [SweepPanel(p.title, (*found.references, *p.curves)) for p in parts or [SweepPanel("", ())]]
-        drawn = list({c.setting.label: c.setting for part in parts for c in part.curves}.values())
-        known = published(groups) if parts[0].title in [p.title for p in claimed] or not guaranteed else {}
-
-        def caption(shown: Span, drawn: Sequence[SettingRuns] = drawn) -> str:
-            text = release_in_words(drawn), cut_off(drawn, shown), equal_runs(drawn), zeros(drawn, shown.logarithmic)
-            return joined(*text, left_out(found.left_out))
-
-        x_label = "iteration t (measurements after the first)"
-        figure = _drawn(parts, drawn, known, x_label, lambda one: one.label, caption, style)
-        pages.append(Page(name, figure, tuple(drawn)))
+    if claimed or not guaranteed:
+        parts = claimed or [SweepPanel("", ())]
+        pages.append(_page("regret_by_iteration", parts, found, published(groups), style))
+    if guaranteed:
+        pages.append(_page("guaranteed_regret_by_iteration", guaranteed, found, {}, style))
     return pages
+
+
+def _page(
+    name: str, parts: Sequence[SweepPanel], found: CurveFamilies, known: dict[str, dict[float, float]], style: PageStyle
+) -> Page:
+    parts = [SweepPanel(part.title, (*found.references, *part.curves)) for part in parts]
+    drawn = list({c.setting.label: c.setting for part in parts for c in part.curves}.values())
+
+    def caption(shown: Span) -> str:
+        text = (
+            captions.release_in_words(drawn),
+            captions.cut_off(drawn, shown),
+            captions.equal_runs(drawn),
+            captions.zeros(drawn, shown.logarithmic),
+        )
+        return captions.joined(*text, captions.left_out(found.left_out))
+
+    x_label = "iteration t (measurements after the first)"
+    figure = _drawn(parts, drawn, known, x_label, lambda one: one.label, caption, style)
+    return Page(name, figure, tuple(drawn))
 
 
 def _drawn(

@@ -143,7 +143,6 @@ def zeros(groups: Sequence[SettingRuns], logarithmic: bool, t: int | None = None
 
 
 def left_out(labels: Sequence[str]) -> str:
-    """A sentence for the caption; empty where all is drawn."""
     return f"Not in the picture: {'; '.join(labels)}." if labels else ""
 
 

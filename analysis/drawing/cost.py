@@ -7,9 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from analysis.drawing.looks import variants
 from analysis.drawing.page import PanelHead, page
 from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.drawing.picture import GREY
@@ -32,17 +30,11 @@ def compared(groups: Sequence[SettingRuns]) -> list[SettingRuns]:
         raise LoadError("cost needs runs with two numbers of sub-regions: run python -m runners.sweep experiment=cost")
     if not {run.seed for run in pair[0].runs} & {run.seed for run in pair[1].runs}:
         raise LoadError(f"{pair[0].label!r} and {pair[1].label!r} have no seed in common: run the missing seeds")
-    missing = [run.path for g in pair for run in g.runs if not run.summary.get("seconds")]
-    if missing:
-        raise LoadError(f"{missing[0] / 'summary.json'} has no seconds: delete its folder and run it again")
     return pair
 
 
 def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:
-    """A row for each phase and setting: mean and error of the cost; ratio: the second setting's over the first's.
-
-    Phases, and their sums with and without the objective, that took time in all runs. Ratios are seed by seed.
-    """
+    """A row for each phase and setting, and for the sums; ratio: the second setting's over the first's, by seed."""
     pair = compared(groups)
     first, second = (pd.DataFrame({run.seed: _milliseconds(g, run.seed) for run in g.runs}) for g in pair)
     first, second = first.align(second, join="inner", axis=1)  # phases x seeds
@@ -56,55 +48,39 @@ def table(groups: Sequence[SettingRuns]) -> pd.DataFrame:
 
 
 def seconds_per_query(groups: Sequence[SettingRuns], style: PageStyle = SCREEN) -> Figure:
-    """Left: the cost of each phase; right: the ratio, with the published one."""
+    """The ratio of the costs of each phase with its error, beside the published one, and the costs in words."""
     pair, found = compared(groups), table(groups)
-    looks = variants(pair[0].first.config["algorithm"]["name"], 2)
     s, P = pair[0].first.summary, [_regions(g) for g in pair]
     text = (
         f"{s['problem'].replace('_', ' ').capitalize()} problem, N = {s['n_agents']} agents, T = {s['rounds']} rounds. "
-        "Seconds of a run over its agents and rounds, those of the initial points included; ratios seed by seed."
+        "Right: milliseconds for each agent and round, those of the initial points included; ratios seed by seed."
     )
     if min(len(g.runs) for g in pair) > 1:
         text += f" Means; bars: ± one standard error over {seeds_phrase(pair)}."
     entries = [
-        Line2D([], [], color=look.colour, marker=look.marker, linestyle="", label=g.label)
-        for g, look in zip(pair, looks, strict=True)
+        Line2D([], [], color="black", marker="o", linestyle="", label=f"{pair[1].label} over {pair[0].label}"),
+        Line2D([], [], color=GREY, linestyle=":", label=f"published ratio {PUBLISHED:g}"),
     ]
-    entries.append(Line2D([], [], color=GREY, linestyle=":", label=f"published ratio {PUBLISHED:g}"))
-    labels = "milliseconds for each agent and round", f"ratio, P = {P[1]} over P = {P[0]}"
-    heads = [PanelHead(x_label=label) for label in labels]
     title = f"The cost of a query, P = {P[1]} against P = {P[0]}"
-    figure, (left, right) = page(title, entries, heads, text, style, MARGIN)
-    phases = list(dict.fromkeys(found["phase"]))
-    for offset, group, look in zip((-0.12, 0.12), pair, looks, strict=True):
-        rows = found[found["setting"] == group.label]
-        left.errorbar(
-            rows["milliseconds"], np.arange(len(rows)) + offset, xerr=rows["se"].fillna(0.0), color=look.colour,
-            marker=look.marker, linestyle="", capsize=3,
-        )  # fmt: skip
-    ratios = found.dropna(subset="ratio")
-    right.errorbar(
+    heads = [PanelHead(x_label=f"ratio of the cost, P = {P[1]} over P = {P[0]}")]
+    figure, (axes,) = page(title, entries, heads, text, style, MARGIN)
+    ratios, costs = found.dropna(subset="ratio"), found.pivot(index="phase", columns="setting", values="milliseconds")
+    axes.errorbar(
         ratios["ratio"], range(len(ratios)), xerr=ratios["ratio_se"].fillna(0.0), color="black", marker="o",
         linestyle="", capsize=3,
     )  # fmt: skip
-    for i, (mean, se) in enumerate(zip(ratios["ratio"], ratios["ratio_se"], strict=True)):
-        right.annotate(
-            f"{mean:.2f}" + ("" if np.isnan(se) else f" ± {se:.2f}"), (0.995, i), xycoords=right.get_yaxis_transform(),
+    for i, (phase, mean, se) in enumerate(ratios[["phase", "ratio", "ratio_se"]].to_numpy().tolist()):
+        before, after = costs.loc[phase, [g.label for g in pair]].tolist()
+        words = f"{mean:.2f}" + ("" if np.isnan(se) else f" ± {se:.2f}")
+        axes.annotate(
+            f"{words}  ({before:.3g} to {after:.3g} ms)", (0.995, i), xycoords=axes.get_yaxis_transform(),
             horizontalalignment="right", verticalalignment="center", fontsize=0.9 * mpl.rcParams["font.size"],
         )  # fmt: skip
-    right.axvline(PUBLISHED, color=GREY, linestyle=":")
-    left.set_xscale("log")
-    left.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    left.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    left.xaxis.set_minor_formatter(NullFormatter())
-    names = [PHASES.get(phase, phase) for phase in phases]
-    left.set_yticks(range(len(names)), names)
-    beside = right.get_position().x0 > left.get_position().x0
-    right.set_yticks(range(len(names)), [""] * len(names) if beside else names)
-    low, high = right.get_xlim()
-    right.set_xlim(low, high + 0.35 * (high - low))  # for the numbers
-    for axes in (left, right):
-        axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.axvline(PUBLISHED, color=GREY, linestyle=":")
+    axes.set_yticks(range(len(ratios)), [PHASES.get(phase, phase) for phase in ratios["phase"]])
+    low, high = axes.get_xlim()
+    axes.set_xlim(low, high + 0.9 * (high - low))  # for the words
+    axes.set_ylim(len(ratios) - 0.4, -0.6)
     return figure
 
 

@@ -1,9 +1,7 @@
 """Regret at equal privacy: what each private algorithm reaches at a target epsilon, beside what needs none.
 
-`python -m analysis.figures NAME` draws it for an experiment whose private runs have targets (`privacy.epsilon`): one
-row of panels for each variant of the problem. The panels are the mean regret over rounds 1..T and the one after round
-T, or, where the targets were run for several T, the mean regret for each. Each point stands at the epsilon that its
-runs spent.
+A row of panels for each variant of the problem: the mean regret over rounds 1..T and the one after round T, or, where
+the targets were run for several T, the mean regret for each. Each point stands at the epsilon that its runs spent.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,11 +11,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from analysis.drawing.captions import joined
-from analysis.drawing.looks import Style, stretched, variants
+from analysis.drawing.looks import Style, of_algorithm, stretched, variants
 from analysis.drawing.page_style import SCREEN, PageStyle
 from analysis.drawing.picture import JOINED, LEVEL, PicturePanel, Series, Span, XAxis, picture
-from analysis.labels import NAMES, VARIANTS, joined_by_or, problem_label, value_in_words, variant_in_words
-from analysis.load import LoadError, Run
+from analysis.labels import NAMES, joined_by_or, problem_label, value_in_words, variant_in_words
+from analysis.load import LoadError, Run, variant
 from dpfbo.formats.words import large_delta, metric_in_words
 
 X_LABEL = "privacy loss ε of the whole run"
@@ -33,29 +31,22 @@ def lengths(runs: Iterable[Run]) -> list[int]:
     return sorted({run.summary["rounds"] for run in runs if _target(run) is not None})
 
 
-def table(runs: Sequence[Run], t: int | None = None) -> pd.DataFrame:
+def table(runs: Sequence[Run]) -> pd.DataFrame:
     """One row for each algorithm, target epsilon, variant of the problem, and T; of references without a target.
 
     epsilon: what the runs cost by their accountant, the largest over the seeds; 0 where nothing was shared, empty where
     nothing is private. average: of the metric over rounds 1..T; last: after round T. Errors are over the seeds.
 
-    t: the last round to count, or of several T the one to show. Raises LoadError where a variant has no private run,
-    where two settings claim one point, or where a round is not there.
+    Raises LoadError where a variant has no private run, or where two settings claim one point.
     """
     known = lengths(runs)
     if len(known) < 2:
-        return pd.DataFrame(_rows(runs, t))
-    if t is not None and t not in known:
-        raise LoadError(f"round {t} cannot be drawn: the target epsilons were run for T = {joined_by_or(known)}")
-    return pd.DataFrame([row for T in ([t] if t else known) for row in _rows(of_length(runs, T), T)])
+        return pd.DataFrame(_rows(runs, None))
+    return pd.DataFrame([row for T in known for row in _rows(of_length(runs, T), T)])
 
 
 def of_length(runs: Sequence[Run], T: int) -> list[Run]:
-    """The runs of T rounds; of settings that were only run longer, those that released nothing later than round T.
-
-    Such a run begins with the run of T rounds. A setting that spends its epsilon over more than T rounds does not, and
-    is left out.
-    """
+    """The runs of T rounds, and longer ones that begin so: they released nothing later than round T."""
     found: dict[object, list[Run]] = {}
     for run in runs:
         rounds, private = run.summary["rounds"], run.summary["private"]
@@ -81,7 +72,7 @@ def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> F
     for title in found["panel"].unique():
         for T in several:
             rows = found[(found["panel"] == title) & (found["rounds"] == T)]
-            for column, words in views if len(several) > 1 or len(rows) else ():
+            for column, words in views:
                 head = f"{title}: {words.format(T)}"
                 panels.append(_panel(head, rows, column, looks, X_LABEL + by) if len(rows) else None)
     counts = sorted(found["seeds"].unique())
@@ -118,9 +109,7 @@ def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
 
 
 def _panel_rows(runs: Sequence[Run], name_lengthscale: bool, t: int | None) -> list[dict[str, object]]:
-    first, rounds = runs[0], min(run.summary["rounds"] for run in runs)
-    if t is not None and not 1 <= t <= rounds:
-        raise LoadError(f"round {t} cannot be drawn: all settings have rounds 1 to {rounds}")
+    first, t = runs[0], t or min(run.summary["rounds"] for run in runs)
     title = problem_label(first.summary["problem"]) + variant_in_words(first.config["problem"])
     if name_lengthscale:
         title += f", length-scale {value_in_words(first.config['algorithm'].get('lengthscale'))}"
@@ -133,7 +122,7 @@ def _panel_rows(runs: Sequence[Run], name_lengthscale: bool, t: int | None) -> l
     at = f"δ = {s['delta']:.3g}{large_delta([s['delta']])}"
     privacy = f"{s['accountant'].upper()} accountant, {at}, {s['relation']}, user level, N = {s['n_agents']}"
     sharing = ", ".join(f"{k} = {joined_by_or({run.config['privacy'][k] for run in private})}" for k in ("q", "S"))
-    common = {"panel": title, "metric": first.summary["metric"], "rounds": t or rounds}
+    common = {"panel": title, "metric": first.summary["metric"], "rounds": t}
     by_point: dict[tuple[str, int, float | None], list[Run]] = {}
     for run in runs:
         if _target(run) is not None or not run.summary["private"]:
@@ -141,7 +130,7 @@ def _panel_rows(runs: Sequence[Run], name_lengthscale: bool, t: int | None) -> l
     order = list(NAMES)
     keys = sorted(by_point, key=lambda k: (order.index(k[0]) if k[0] in order else len(order), k[0], k[1], k[2] or 0))
     keys.sort(key=lambda k: k[2] is None)
-    return [common | _point(key, by_point[key], t or rounds) | {"privacy": privacy, "sharing": sharing} for key in keys]
+    return [common | _point(key, by_point[key], t) | {"privacy": privacy, "sharing": sharing} for key in keys]
 
 
 def _point(key: tuple[str, int, float | None], runs: Sequence[Run], t: int) -> dict[str, object]:
@@ -167,7 +156,7 @@ def _looks(found: pd.DataFrame) -> dict[tuple[str, int], Style]:
     looks = {}
     for name, rows in found.groupby("algorithm"):
         regions = sorted(rows["P"].unique())
-        for i, (P, look) in enumerate(zip(regions, variants(str(name), len(regions)), strict=True)):
+        for i, (P, look) in enumerate(zip(regions, variants(of_algorithm(str(name)), len(regions)), strict=True)):
             looks[str(name), P] = stretched(look, i)
     return looks
 
@@ -216,5 +205,4 @@ def _key(run: Run) -> tuple[str, int, float | None]:
 
 def _variant(run: Run) -> tuple[object, ...]:
     """The key that tells panels apart, the length-scale of the shared features last."""
-    s, told = run.summary, tuple(run.config["problem"].get(key) for key in ("score", *VARIANTS))
-    return s["problem"], s["metric"], s["n_agents"], *told, run.config["algorithm"].get("lengthscale")
+    return *variant(run), run.config["algorithm"].get("lengthscale")

@@ -1,10 +1,11 @@
 """The sweeps of an outsourced experiment: a claimed epsilon at one r, r at one claimed epsilon, guaranteed epsilons."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.drawing.looks import UNAWARE, Style, of_algorithm, stretched, variants_of
+import pandas as pd
+
+from analysis.drawing.looks import UNAWARE, Style, of_algorithm, stretched, variants
 from analysis.drawing.sweeps import Curve, SweepPanel
 from analysis.labels import AWARE, NAMES, adds_noise, in_words, telling
 from analysis.load import SettingRuns
@@ -28,11 +29,7 @@ class CurveFamily:
 
 @dataclass(frozen=True)
 class CurveFamilies:
-    """Settings by what they differ in; those that differ in anything else are another family.
-
-    claimed: by epsilon at the most common r; columns: by r at the most common epsilon; guaranteed: by epsilon, of each
-    algorithm. left_out: labels of the settings in none.
-    """
+    """Settings by what they differ in: a claimed or guaranteed epsilon, or r. left_out: labels of the others."""
 
     references: tuple[Curve, ...]
     claimed: tuple[CurveFamily, ...]
@@ -69,7 +66,7 @@ def _references(groups: Sequence[SettingRuns]) -> tuple[Curve, ...]:
 
 def _one_of(look: Style, i: int, n: int) -> Style:
     """The look of the i-th of n lines of one method, also where it has no markers."""
-    return stretched(variants_of(look, n)[i], i)
+    return stretched(variants(look, n)[i], i)
 
 
 def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tuple[CurveFamily, ...]]:
@@ -78,19 +75,13 @@ def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tup
         return (), ()
     r_of = {g.label: float(g.first.config["transform"]["r"]) for g in claimed}
     epsilon_of = {g.label: float(g.first.claimed_epsilon or 0.0) for g in claimed}
-    r, epsilon = _most_common(list(r_of.values())), _most_common(list(epsilon_of.values()))
+    r, epsilon = pd.Series(r_of).mode()[0], pd.Series(epsilon_of).mode()[0]  # the smallest of several
     name = NAMES.get(claimed[0].first.config["algorithm"]["name"], "")
     at_r = [g for g in claimed if r_of[g.label] == r]
     at_epsilon = [g for g in claimed if epsilon_of[g.label] == epsilon]
     by_epsilon = _alike(f"{name}, r = {r:g}: claimed ε, no guarantee", at_r, epsilon_of, "claimed ε = {:.2f}")
     by_r = _alike(f"{name}, claimed ε = {epsilon:.2f} (no guarantee): r", at_epsilon, r_of, "r = {:g}")
     return by_epsilon, by_r
-
-
-def _most_common(values: Sequence[float]) -> float:
-    """The value with the most settings; the smaller of two."""
-    counts = Counter(values)
-    return min(counts, key=lambda value: (-counts[value], value))
 
 
 def _guaranteed(groups: Sequence[SettingRuns]) -> tuple[CurveFamily, ...]:
@@ -124,7 +115,7 @@ def _alike(
         own = UNAWARE if AWARE[False] in told else of_algorithm(ordered[0].first.config["algorithm"]["name"])
         style = _one_of(own, i, len(by_rest))
         xs = tuple(x_of[g.label] for g in ordered)
-        looks = variants_of(style, len(ordered))
+        looks = variants(style, len(ordered))
         curves = tuple(
             Curve(g, ", ".join([text.format(x), *told]), look) for g, x, look in zip(ordered, xs, looks, strict=True)
         )

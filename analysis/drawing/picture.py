@@ -230,10 +230,7 @@ def _draw_panel(axes: Axes, panel: PicturePanel) -> None:
 
 
 def error_bars(axes: Axes, x: float, mean: float, se: float, look: Style, layer: int) -> None:
-    """A point exactly where it is. layer: the number of points below it at (nearly) the same place.
-
-    Later points are smaller, with narrower caps, thinner bars and a white edge, so that those below are seen.
-    """
+    """A point. layer: the number of points below it at (nearly) the same place, which a smaller one leaves visible."""
     size, line = mpl.rcParams["lines.markersize"], mpl.rcParams["lines.linewidth"]
     factor = SIZES[min(layer, len(SIZES) - 1)]
     drawn = axes.errorbar(

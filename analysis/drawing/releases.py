@@ -7,70 +7,61 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 
+from analysis.drawing import picture
 from analysis.drawing.by_iteration import Page
 from analysis.drawing.captions import deltas, equal_runs, joined, left_out, release_in_words, zeros
 from analysis.drawing.families import CurveFamily, families
 from analysis.drawing.page_style import SCREEN, PageStyle
-from analysis.drawing.picture import (
-    GREY,
-    JOINED,
-    LEVEL,
-    PicturePanel,
-    Series,
-    Span,
-    XAxis,
-    metric_label,
-    picture,
-    points,
-    span,
-    title,
-)
 from analysis.drawing.published_values import WORDS, published
 from analysis.drawing.sweeps import Curve
 from analysis.load import SettingRuns
 
 SMALL = 0.75  # of the text, the marks above r
+NARROW = 5.0  # inches of a page whose marks need more room
 
 
 def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page:
     """Regret after round t: against the claimed epsilon, and beside it against guaranteed ones."""
-    found, known = families(groups), published(groups)
+    found, known, lower = families(groups), published(groups), groups[0].first.summary["lower_is_better"]
     claimed, guaranteed = "claimed ε, no guarantee", f"ε (guaranteed, δ = {deltas(groups)})"
     sides = [(claimed, claimed, found.claimed, known), ("guaranteed ε", guaranteed, found.guaranteed, {})]
     sides = [side for side in sides if side[2]]
     series = [_series(parts, found.references, t, values) for _, _, parts, values in sides]
     drawn = _settings([f for side in sides for f in side[2]], found.references)
-    shown = _span(groups, [one for several in series for one in several], 1.6)
+    shown = picture.span([one for several in series for one in several], lower, 1.6)
     ticks = sorted({x for side in sides for f in side[2] for x in f.x})
     panels = [
-        PicturePanel(head, several, XAxis(label, ticks[0] / 1.25, ticks[-1] * 1.25, True, ticks, ".2f"), shown)
+        picture.PicturePanel(
+            head, several, picture.XAxis(label, ticks[0] / 1.25, ticks[-1] * 1.25, True, ticks, ".2f"), shown
+        )
         for (head, label, _, _), several in zip(sides, series, strict=True)
     ]
     words = release_in_words(drawn), "Horizontal lines: no ε.", equal_runs(drawn), zeros(drawn, shown.logarithmic, t)
     text = joined(*words, left_out(found.left_out))
-    figure, _ = picture(title(groups, f"after {t} rounds, against ε"), panels, text, metric_label(groups), style)
+    figure, _ = picture.picture(
+        picture.title(groups, f"after {t} rounds, against ε"), panels, text, picture.metric_label(groups), style
+    )
     return Page("regret_by_epsilon", figure, tuple(drawn))
 
 
 def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page | None:
-    """Draw regret after round t against r at one claimed epsilon, and where singular values were raised.
-
-    Returns None without two settings of r.
-    """
-    found = families(groups)
+    """Regret after round t against r at one claimed epsilon, with w(r); None without two settings of r."""
+    found, lower = families(groups), groups[0].first.summary["lower_is_better"]
     ticks = sorted({x for family in found.columns for x in family.x})
     if len(ticks) < 2:
         return None
     series = _series(found.columns, found.references, t, published(groups))
     drawn = _settings(found.columns, found.references)
-    shown = _span(groups, series, 2.5)
+    shown = picture.span(series, lower, 2.5 if style.width > NARROW else 5.0)
     swept = [c.setting for family in found.columns for c in family.curves]
     label = f"columns r of the release (claimed ε = {swept[0].first.claimed_epsilon:.2f}, no guarantee)"
     margin = 0.06 * (ticks[-1] - ticks[0])
-    panel = PicturePanel("", series, XAxis(label, ticks[0] - margin, ticks[-1] + margin, ticks=ticks), shown)
+    panel = picture.PicturePanel(
+        "", series, picture.XAxis(label, ticks[0] - margin, ticks[-1] + margin, ticks=ticks), shown
+    )
     words = release_in_words(drawn), _thresholds(swept), equal_runs(drawn), zeros(drawn, shown.logarithmic, t)
-    heading = title(groups, f"after {t} rounds, against r")
-    figure, (axes,) = picture(heading, [panel], joined(*words), metric_label(groups), style)
+    heading = picture.title(groups, f"after {t} rounds, against r")
+    figure, (axes,) = picture.picture(heading, [panel], joined(*words), picture.metric_label(groups), style)
     _mark(axes, swept, ticks)
     return Page("regret_by_r", figure, tuple(drawn))
 
@@ -107,10 +98,12 @@ def threshold(r: float, epsilon: float, delta: float) -> float:
 
 def _series(
     parts: Sequence[CurveFamily], references: Sequence[Curve], t: int, known: dict[str, dict[float, float]]
-) -> list[Series]:
+) -> list[picture.Series]:
     """Horizontal lines, then the lines through points."""
-    found = [points([c.setting], t, [0.0], c.label, c.style, LEVEL, known) for c in references]
-    return found + [points([c.setting for c in f.curves], t, f.x, f.name, f.style, JOINED, known) for f in parts]
+    found = [picture.points([c.setting], t, [0.0], c.label, c.style, picture.LEVEL, known) for c in references]
+    return found + [
+        picture.points([c.setting for c in f.curves], t, f.x, f.name, f.style, picture.JOINED, known) for f in parts
+    ]
 
 
 def _settings(parts: Sequence[CurveFamily], references: Sequence[Curve]) -> list[SettingRuns]:
@@ -118,8 +111,8 @@ def _settings(parts: Sequence[CurveFamily], references: Sequence[Curve]) -> list
     return list({c.setting.label: c.setting for c in curves}.values())
 
 
-def _span(groups: Sequence[SettingRuns], series: Sequence[Series], headroom: float) -> Span:
-    return span(series, groups[0].first.summary["lower_is_better"], headroom)
+def _span(groups: Sequence[SettingRuns], series: Sequence[picture.Series], headroom: float) -> picture.Span:
+    return picture.span(series, groups[0].first.summary["lower_is_better"], headroom)
 
 
 def _thresholds(swept: Sequence[SettingRuns]) -> str:
@@ -143,7 +136,7 @@ def _mark(axes: Axes, swept: Sequence[SettingRuns], ticks: Sequence[float]) -> N
     for r, texts in w_of.items():
         axes.annotate(
             f"w = {' or '.join(dict.fromkeys(texts))}", (r, 0.985), xycoords=axes.get_xaxis_transform(), rotation=90,
-            color=GREY, fontsize=SMALL * mpl.rcParams["font.size"], verticalalignment="top",
+            color=picture.GREY, fontsize=SMALL * mpl.rcParams["font.size"], verticalalignment="top",
             horizontalalignment="center",
         )  # fmt: skip
     if raised:

@@ -102,17 +102,12 @@ def trend(best_first: Sequence[SettingFilter], measure: Measure) -> Comparison:
     return Comparison(SUPERIORITY, tuple(best_first), weights, measure, (End(weights),), "slope per step of ")
 
 
-def no_worse(where: SettingFilter, reference: SettingFilter, margin: float, measure: Measure) -> Comparison:
-    """`where` is at most a share `margin` above the reference."""
-    ends = (End((-1.0, 1 + margin)),)
-    after = f"; margin {100 * margin:g} %"
-    return Comparison(MARGIN, (where, reference), (-1.0, 1.0), measure, ends, after=after)
-
-
-def level(where: SettingFilter, reference: SettingFilter, margin: float, measure: Measure) -> Comparison:
-    """Two settings differ by less than a share `margin` of the second's measure."""
-    ends = (End((-1.0, 1 + margin)), End((1.0, margin - 1)))
-    after = f"; margin ± {100 * margin:g} %"
+def level(
+    where: SettingFilter, reference: SettingFilter, margin: float, measure: Measure, both: bool = True
+) -> Comparison:
+    """Two settings differ by less than a share `margin` of the second's measure; not both: the first may be lower."""
+    ends = (End((-1.0, 1 + margin)), End((1.0, margin - 1)))[: 1 + both]
+    after = f"; margin {'± ' * both}{100 * margin:g} %"
     return Comparison(MARGIN, (where, reference), (-1.0, 1.0), measure, ends, after=after)
 
 

@@ -5,8 +5,9 @@ from collections.abc import Hashable, Mapping, Sequence
 import pandas as pd
 
 from analysis.evidence.claim import printed_epsilon
-from analysis.html.text_table import RowGroup, TextTable, epsilon
+from analysis.html.text_table import RowGroup, TextTable
 from analysis.load import SettingRuns
+from analysis.tables import epsilons_in_words
 from dpfbo.formats.words import large_delta
 
 COLUMNS = ("setting", "q", "z")  # always in the table
@@ -18,8 +19,8 @@ def row(group: SettingRuns) -> dict[str, str]:
     s, p, federated = group.first.summary, group.first.config["privacy"], not group.first.outsourced
     found = {"setting": group.label}
     if federated:
-        found |= {"ε moments": epsilon(group, "moments"), "ε moments, published": _published(group)}
-    found |= {f"ε {name}": epsilon(group, name) for name in s["epsilon"]}
+        found |= {"ε moments": epsilons_in_words(group, ["moments"]), "ε moments, published": _published(group)}
+    found |= {f"ε {name}": epsilons_in_words(group, [name]) for name in s["epsilon"]}
     if federated:
         found |= {**{key: f"{p[key]:.4g}" for key in ("q", "z", "S")}, "N": str(s["n_agents"])}
     found |= {"T": str(s["rounds"]), "releases": str(s["n_charges"])}

@@ -185,8 +185,8 @@ def test_epsilon_of_another_accountant_is_not_drawn(tmp_path, capfd):
     (axes,) = by_epsilon.regret_by_epsilon(read(tmp_path), 2).axes
     assert [line.get_xdata().tolist() for line in axes.lines if len(line.get_xdata()) > 1] == []
     arguments = ["made_up", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]
-    assert figures.main([*arguments, "--round", "1"]) == 1
-    assert "pld epsilon at the end only" in capfd.readouterr().err
+    with pytest.raises(LoadError, match="has its pld epsilon after 2 rounds only, not after 1"):
+        by_epsilon.regret_by_epsilon(read(tmp_path), 1)
     write_run(
         tmp_path, "b", 0, [1.0, 0.5, 0.4], "dp_fts_de", True, epsilon={"fixed_size": 1.0}, accountant="fixed_size"
     )
@@ -250,8 +250,8 @@ def test_settings_look_different_without_colour():
     assert len({(look.line, look.marker) for look in OUTSOURCED.values()}) == len(OUTSOURCED)
     for name in (*ALGORITHMS, *OUTSOURCED, "of_another_package"):
         own = of_algorithm(name)
-        assert variants(name, 1) == [own] == [of_algorithm(name)]
-        ramp = variants(name, 6)
+        assert variants(own, 1) == [own] == [of_algorithm(name)]
+        ramp = variants(own, 6)
         assert len({look.marker for look in ramp}) == len({look.colour for look in ramp}) == 6
         assert {look.line for look in ramp} == {own.line}
         brightness = [sum(to_rgb(look.colour)) for look in ramp]

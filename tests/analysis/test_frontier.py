@@ -85,14 +85,6 @@ def test_points_are_means_over_the_rounds_and_the_seeds(tmp_path):
     assert de["epsilon"][1] == pytest.approx(0.995)
 
 
-def test_rounds_can_be_cut_short(tmp_path):
-    write_all(tmp_path)
-    found = rows(equal_epsilon.table(runs_of(tmp_path), t=1), "dp_fts_de")
-    assert found["average"][0] == found["last"][0] == pytest.approx(0.61)
-    with pytest.raises(LoadError, match="round 3 cannot be drawn: all settings have rounds 1 to 2"):
-        equal_epsilon.table(runs_of(tmp_path), t=3)
-
-
 def test_epsilon_is_the_largest_that_any_seed_spent(tmp_path):
     write_all(tmp_path)
     write_run(tmp_path, f"dp_fts_de{TARGETS[1]}0.03", 7, [0.9, 0.5, 0.3], "dp_fts_de", 1.0, P=2, spent=1.7)

@@ -18,7 +18,7 @@ from analysis.evidence import verdict_table
 from analysis.evidence.selection import NotRun, SettingFilter
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.labels import label, labels
-from analysis.load import LoadError, Run, normalised
+from analysis.load import Run, normalised
 from runners.compose.configuration import Composer, composing
 from runners.sweep.plan import expanded
 
@@ -195,13 +195,6 @@ def test_the_legend_lies_above_all_panels(few):
     for above, below in itertools.pairwise(range(0, len(titles), 2)):
         label = one.figure.axes[above].xaxis.label
         assert titles[below].get_window_extent().y1 <= label.get_window_extent().y0
-
-
-def test_one_length_can_be_drawn(few):
-    (one,) = figures.draw_experiment("few_synthetic", few, t=10)
-    assert len(one.figure.axes) == 4 and set(one.table["rounds"]) == {10}
-    with pytest.raises(LoadError, match="round 7 cannot be drawn: the target epsilons were run for T = 10 or 20"):
-        figures.draw_experiment("few_synthetic", few, t=7)
 
 
 def test_the_prior_has_one_look(few):
