@@ -161,6 +161,6 @@ def verdicts(findings: Sequence[JudgedClaim]) -> list[str]:
         errors = [] if f.standard_errors is None else [f"{f.standard_errors:.1f} standard errors".replace("-", "−")]
         lines.append(f"{f.claim}{source}: {f.verdict} ({', '.join([*errors, f.units])}).")
     rest = [f.verdict for f in known if f not in told]
-    counts = {"hold": rest.count(HOLDS), "do not hold": rest.count(FAILS), "not decided": rest.count(OPEN)}
-    others = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
+    counts = {verdict: rest.count(verdict) for verdict in (HOLDS, FAILS, OPEN)}
+    others = ", ".join(f"{n} × {verdict}" for verdict, n in counts.items() if n)
     return lines + [f"{'Others' if lines else 'Claims'} about these settings: {others}."] * bool(others)

@@ -382,10 +382,10 @@ def test_caption_says_which_claims_hold(results):
         "P = 2 beats P = 1; regret: holds (3.0 standard errors, 20 functions).",
         "Sharing helps: FTS beats blind servers; regret (control): holds (2.9 standard errors, 20 functions).",
         "S = 3 hurts (reimplementation): does not hold (−3.7 standard errors, 9 seeds).",
-        "Others about these settings: 1 hold, 3 not decided.",
+        "Others about these settings: 1 × holds, 3 × not decided.",
     ]
     many = verdicts([finding(f"{i}", 1.0, "holds" if i else "does not hold") for i in range(9)])
-    assert many[0].startswith("0: does not hold") and many[6:] == ["Others about these settings: 3 hold."]
+    assert many[0].startswith("0: does not hold") and many[6:] == ["Others about these settings: 3 × holds."]
     assert verdicts([found[5]]) == []
     assert len(verdicts([found[3], replace(found[3], id="again", repeats=found[3].id)])) == 1
     said = "N = 7 agents, P = 1 or 2 sub-regions, q = 0.25, S = 8. ε: PLD accountant, δ = 0.01, zero-out, user level."
