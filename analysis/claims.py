@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from analysis.arguments import exit_code, parsed
 from analysis.evidence import verdict_table
@@ -20,10 +19,8 @@ HELP = """A verdict on every claim of the paper, and on findings of a reimplemen
 
 Examples
   python -m analysis.claims                          all experiments in results; writes figures/claims.md and .csv
-  python -m analysis.claims fig2a                    one of them, printed; written only with --out
-  python -m analysis.claims fig2a fig4 --json        two of them, for a program; the same
+  python -m analysis.claims fig2a fig4 --json        two of them, printed for a program; written only with --out
   python -m analysis.claims fig2a --keep             beside its runs, for the summary in W&B (runners.wandb backfill)
-  python -m analysis.claims results_dir=elsewhere --out elsewhere/figures
 
 Exit code: 0, 1 where there are no results (nothing is written) or some cannot be read, 2 for unknown options."""
 
@@ -103,60 +100,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     The exit code is 0, or 1 when there is nothing to judge or an experiment cannot be read.
     """
-    args = _parse(argv)
-    out = args.out or (None if args.experiments or args.json else Path("figures"))
-    runs = read(args.results_dir, _checked(args))
-    found = judge(runs)
-    try:
-        paths = [] if out is None else verdict_table.write(found, out)
-        paths += _keep(found, args.results_dir) if args.keep else []
-    except OSError as error:
-        raise LoadError(str(error)) from error
-    if args.json:
-        print(json.dumps(_as_json(found), indent=1, ensure_ascii=False))
-    else:
-        verdict_table.show(found, paths)
-    unread = {name: why for name, why in runs.items() if isinstance(why, LoadError)}
-    for name, why in unread.items():
-        print(f"error: the claims about {name} were not judged: {why}", file=sys.stderr)
-    return 1 if unread else 0
-
-
-def _keep(found: Sequence[JudgedClaim], results_dir: Path) -> list[Path]:
-    """Write claims.json into the folder of each experiment that has runs; returns the files."""
-    written = []
-    for name in dict.fromkeys(judged.experiment for judged in found):
-        if (results_dir / name).is_dir():
-            content = _as_json([judged for judged in found if judged.experiment == name])
-            written.append(results_dir / name / "claims.json")
-            replace_text(written[-1], json.dumps(content, indent=1, ensure_ascii=False) + "\n", durable=False)
-    return written
-
-
-def _as_json(found: Sequence[JudgedClaim]) -> dict[str, Any]:
-    return {
-        "summary": verdict_table.counts(found),
-        "kinds": dict(verdict_table.kinds(found)),
-        "notes": verdict_table.notes(found),
-        "findings": [asdict(judged) for judged in found],
-    }
-
-
-def _checked(args: argparse.Namespace) -> list[str]:
-    """The experiments asked for. Raises LoadError where there is no claim on one, or no finished run at all."""
-    names = list(dict.fromkeys(claim.experiment for claim in claims()))
-    wanted = with_parts(args.results_dir, args.experiments)
-    for name in wanted:
-        if name not in names:
-            raise LoadError(f"there is no claim about {name!r}: there are claims about {', '.join(names)}")
-    asked = wanted or names
-    if not set(asked).intersection(finished_experiments(args.results_dir)):
-        of = f"of {', '.join(asked)} " if args.experiments else ""
-        raise LoadError(f"no finished run {of}in {args.results_dir}: run python -m runners.sweep experiment={asked[0]}")
-    return [name for name in names if name in asked]
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m analysis.claims", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -166,7 +109,49 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument("--keep", action="store_true", help="also write claims.json into each experiment's folder")
-    return parsed(parser, argv)
+    args = parsed(parser, argv)
+    out = args.out or (None if args.experiments or args.json else Path("figures"))
+    runs = read(args.results_dir, _checked(args.results_dir, args.experiments))
+    found = judge(runs)
+    try:
+        paths = [] if out is None else verdict_table.write(found, out)
+        for name in dict.fromkeys(f.experiment for f in found) if args.keep else ():
+            if (args.results_dir / name).is_dir():
+                paths.append(args.results_dir / name / "claims.json")
+                replace_text(paths[-1], _as_json([f for f in found if f.experiment == name]) + "\n", durable=False)
+    except OSError as error:
+        raise LoadError(str(error)) from error
+    if args.json:
+        print(_as_json(found))
+    else:
+        verdict_table.show(found, paths)
+    unread = {name: why for name, why in runs.items() if isinstance(why, LoadError)}
+    for name, why in unread.items():
+        print(f"error: the claims about {name} were not judged: {why}", file=sys.stderr)
+    return 1 if unread else 0
+
+
+def _as_json(found: Sequence[JudgedClaim]) -> str:
+    content = {
+        "summary": verdict_table.counts(found),
+        "kinds": dict(verdict_table.kinds(found)),
+        "notes": verdict_table.notes(found),
+        "findings": [asdict(judged) for judged in found],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False)
+
+
+def _checked(results_dir: Path, experiments: Sequence[str]) -> list[str]:
+    """The experiments asked for. Raises LoadError where there is no claim on one, or no finished run at all."""
+    names = list(dict.fromkeys(claim.experiment for claim in claims()))
+    asked = with_parts(results_dir, experiments) or names
+    for name in asked:
+        if name not in names:
+            raise LoadError(f"there is no claim about {name!r}: there are claims about {', '.join(names)}")
+    if not set(asked).intersection(finished_experiments(results_dir)):
+        of = f"of {', '.join(asked)} " if experiments else ""
+        raise LoadError(f"no finished run {of}in {results_dir}: run python -m runners.sweep experiment={asked[0]}")
+    return [name for name in names if name in asked]
 
 
 if __name__ == "__main__":

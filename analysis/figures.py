@@ -9,7 +9,7 @@ text beside each picture, not in it.
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +19,12 @@ from matplotlib.figure import Figure
 
 from analysis.arguments import exit_code, parsed
 from analysis.claims import judge, shown_in
-from analysis.drawing import cost, curves, tradeoff
+from analysis.drawing import by_epsilon, by_iteration, cost, equal_epsilon, releases
 from analysis.drawing.captions import ACCOUNTANT, verdicts
-from analysis.drawing.equal_epsilon import frontier, points
-from analysis.drawing.files import FORMATS, USUAL, checked_formats, save, writable
-from analysis.drawing.outsourced import release_by_columns, release_by_epsilon, release_by_iteration
+from analysis.drawing.files import UNDATED, USUAL, checked_formats, save, writable
 from analysis.drawing.page_style import SCREEN, STYLES, PageStyle
 from analysis.evidence.claim import JudgedClaim
-from analysis.labels import VARIANTS, joined_by_or, value_in_words
+from analysis.labels import VARIANTS, value_in_words
 from analysis.load import LoadError, Run, SettingRuns, by_metric, finished_experiments, load, settings, with_parts
 
 
@@ -37,90 +35,67 @@ class Drawn:
     name: str
     figure: Figure
     table: pd.DataFrame
-    claims: str = ""
+    claims: Sequence[str] = ()
 
 
 def draw_experiment(
-    name: str, runs: Sequence[Run], t: int | None = None, accountant: str | None = None, style: PageStyle = SCREEN
+    name: str, runs: Sequence[Run], accountant: str | None = None, style: PageStyle = SCREEN
 ) -> list[Drawn]:
-    """All figures of an experiment, given its runs.
+    """All figures of an experiment, given its runs; without claims where it has several problems or metrics.
 
-    accountant: of the epsilons of federated runs; None: `ACCOUNTANT`.
-    With several problems or metrics in it, no picture has claims: which of them each is about, findings do not say.
-    Raises LoadError where there is nothing to draw, or no run has the accountant.
+    accountant: of the epsilons of federated runs. Raises LoadError where no run has it.
     """
     with mpl.rc_context(style.rc):  # figures of their own, without pyplot: no display, nothing to close
         federated, by_axis = [run for run in runs if not run.outsourced], by_metric(runs)
         judged = judge({name: runs}) if len(by_axis) == 1 else []
         claims = verdicts(judged)
-        if points.has_targets(federated):
+        if equal_epsilon.has_targets(federated):
             n = len({run.setting for run in runs if run.outsourced})
             aside = f"Not in the picture: {n} outsourced setting{'s' * (n > 1)}." if n else ""
-            return [_by_target(name, federated, t, aside, claims, style)]
+            table = equal_epsilon.table(federated)
+            return [Drawn(name, equal_epsilon.figure(table, aside, style), table, claims)]
         tables = [settings(group) for group in by_axis]
         if accountant is not None and len(federated) < len(runs):
-            tradeoff.check_accountant([group for groups in tables for group in groups], accountant)
-        drawn = []
+            by_epsilon.check_accountant([group for groups in tables for group in groups], accountant)
+        drawn: list[Drawn] = []
         for groups in tables:
             prefix = name if len(tables) == 1 else f"{name}_{slug(groups)}"
             if name == cost.EXPERIMENT:
                 picture = cost.seconds_per_query(groups, style)
                 drawn.append(Drawn(f"{prefix}_seconds_per_query", picture, cost.table(groups), claims))
             elif groups[0].first.outsourced:
-                drawn += _outsourced(groups, prefix, _checked(groups, t), judged, style)
+                drawn += _outsourced(groups, prefix, judged, style)
             else:
-                drawn += _federated(groups, prefix, _checked(groups, t), accountant or ACCOUNTANT, claims, style)
+                drawn += _federated(groups, prefix, accountant or ACCOUNTANT, claims, style)
         return drawn
 
 
 def _federated(
-    groups: Sequence[SettingRuns], prefix: str, t: int, accountant: str, claims: str, style: PageStyle
-) -> list[Drawn]:
-    """Regret of settings that share a metric, against epsilon too if one is private. claims: about all of them."""
-    picture = curves.regret_by_iteration(groups, accountant, style)
-    lines = Drawn(f"{prefix}_regret_by_iteration", picture, curves.table(groups), claims)
-    if not any(group.private for group in groups):
-        return [lines]
-    points = tradeoff.regret_by_epsilon(groups, t, accountant, style)
-    return [lines, Drawn(f"{prefix}_regret_by_epsilon", points, tradeoff.table(groups, t, accountant), claims)]
-
-
-def _by_target(name: str, runs: Sequence[Run], t: int | None, aside: str, claims: str, style: PageStyle) -> Drawn:
-    """Regret against the target epsilons; where these were run for several numbers of rounds, for each of them.
-
-    t: the last round to count, or of these numbers the one to draw. aside: the end of the caption.
-    """
-    lengths = points.lengths(runs)
-    if len(lengths) < 2:
-        found = points.panels(runs, t)
-        return Drawn(name, frontier.figure(found, aside, style), points.table(found), claims)
-    if t is not None and t not in lengths:
-        raise LoadError(f"round {t} cannot be drawn: the target epsilons were run for T = {joined_by_or(lengths)}")
-    by_length = [points.panels(points.of_length(runs, T), T) for T in ([t] if t else lengths)]
-    table = points.table([panel for panels in by_length for panel in panels])
-    return Drawn(name, frontier.figure_by_length(by_length, aside, style), table, claims)
+    groups: Sequence[SettingRuns], prefix: str, accountant: str, claims: Sequence[str], style: PageStyle
+) -> Iterator[Drawn]:
+    """Yield the pictures of settings that share a metric, against epsilon too if one is private."""
+    picture = by_iteration.regret_by_iteration(groups, accountant, style)
+    yield Drawn(f"{prefix}_regret_by_iteration", picture, by_iteration.table(groups), claims)
+    if any(group.private for group in groups):
+        t = min(g.rounds for g in groups)
+        picture = by_epsilon.regret_by_epsilon(groups, t, accountant, style)
+        yield Drawn(f"{prefix}_regret_by_epsilon", picture, by_epsilon.table(groups, t, accountant), claims)
 
 
 def _outsourced(
-    groups: Sequence[SettingRuns], prefix: str, t: int, judged: Sequence[JudgedClaim], style: PageStyle
-) -> list[Drawn]:
-    """Regret of outsourced settings by iteration, against epsilon and against r, each with the claims about it."""
-    at_t = release_by_epsilon.table(groups, t)
-    pages = [(page, curves.table(groups)) for page in release_by_iteration.by_iteration(groups, style)]
+    groups: Sequence[SettingRuns], prefix: str, judged: Sequence[JudgedClaim], style: PageStyle
+) -> Iterator[Drawn]:
+    """Yield pictures of outsourced settings by iteration, against epsilon and against r, each with its claims."""
+    t = min(g.rounds for g in groups)
+    at_t = releases.table(groups, t)
+    pages = [(page, by_iteration.table(groups)) for page in by_iteration.releases_by_iteration(groups, style)]
     if any(g.private or g.first.claimed_epsilon is not None for g in groups):
-        pages.append((release_by_epsilon.by_epsilon(groups, t, style), at_t))
-    if (by_r := release_by_columns.by_columns(groups, t, style)) is not None:
+        pages.append((releases.releases_by_epsilon(groups, t, style), at_t))
+    if (by_r := releases.releases_by_columns(groups, t, style)) is not None:
         pages.append((by_r, at_t))
-    claims = [verdicts(shown_in(judged, [group.first for group in page.settings])) for page, _ in pages]
-    return [Drawn(f"{prefix}_{p.name}", p.figure, table, c) for (p, table), c in zip(pages, claims, strict=True)]
-
-
-def _checked(groups: Sequence[SettingRuns], t: int | None) -> int:
-    """The round of points; the last where none is given. Raises LoadError for one that a setting does not have."""
-    last = min(g.rounds for g in groups)
-    if t is not None and not 1 <= t <= last:
-        raise LoadError(f"round {t} cannot be drawn: all settings have rounds 1 to {last}")
-    return t or last
+    for page, table in pages:
+        claims = verdicts(shown_in(judged, [group.first for group in page.settings]))
+        yield Drawn(f"{prefix}_{page.name}", page.figure, table, claims)
 
 
 def slug(groups: Sequence[SettingRuns]) -> str:
@@ -129,34 +104,6 @@ def slug(groups: Sequence[SettingRuns]) -> str:
     problem = groups[0].first.config["problem"]
     variant = [value_in_words(problem[key]) for key in ("score", *VARIANTS) if problem.get(key) is not None]
     return "_".join(map(str, (s["problem"], s["n_agents"], s["metric"], *variant)))
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.figures",
-        description="Regret against the iteration and against epsilon: pictures, their numbers as CSV, and title, "
-        "caption and the claims that hold as Markdown. Fonts are embedded (PDF: TrueType; SVG: text as outlines).",
-    )
-    parser.add_argument("names", metavar="NAME", nargs="*", help="experiment: a folder in the results folder")
-    parser.add_argument("--all", action="store_true", help="all experiments in the results folder")
-    parser.add_argument("--out", type=Path, default=Path("figures"), help="folder of the pictures (default: figures)")
-    parser.add_argument("--round", type=int, help="round of the points against epsilon (default: the last)")
-    parser.add_argument("--accountant", help="of the epsilon axis: pld (default), moments, rdp, gdp")
-    parser.add_argument(
-        "--style", default=SCREEN.name, metavar="STYLE",
-        help="screen (default), paper (a column; text of 8 points, no title, no caption) or talk (large text)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--format", default=",".join(USUAL), metavar="LIST", help=f"of {', '.join(FORMATS)} (default: png,pdf)"
-    )
-    widths = ", ".join(f"{style.name} {style.width:g} or {style.wide:g}" for style in STYLES.values())
-    parser.add_argument(
-        "--width", metavar="INCHES", help=f"of each picture (default, with one panel or several: {widths})"
-    )
-    args = parsed(parser, argv)
-    if args.all == bool(args.names):
-        parser.error("give the names of experiments, or --all")
-    return args
 
 
 def _style(name: str, width: str | None) -> PageStyle:
@@ -173,9 +120,27 @@ def _style(name: str, width: str | None) -> PageStyle:
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the pictures and print their paths; the exit code is 0, or 1 when an experiment could not be drawn."""
-    args = _parse(argv)
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.figures",
+        description="Regret against the iteration and against epsilon: pictures, their numbers as CSV, and title, "
+        "caption and the claims that hold as Markdown. Fonts are embedded (PDF: TrueType; SVG: text as outlines).",
+    )
+    widths = ", ".join(f"{style.name} {style.width:g} or {style.wide:g}" for style in STYLES.values())
+    known = f"of {', '.join(UNDATED)} (default: png,pdf)"
+    style = "screen (default), paper (a column; text of 8 points, no title, no caption) or talk (large text)"
+    add = parser.add_argument
+    add("names", metavar="NAME", nargs="*", help="experiment: a folder in the results folder")
+    add("--all", action="store_true", help="all experiments in the results folder")
+    add("--out", type=Path, default=Path("figures"), help="folder of the pictures (default: figures)")
+    add("--accountant", help="of the epsilon axis: pld (default), moments, rdp, gdp")
+    add("--style", default=SCREEN.name, metavar="STYLE", help=style)
+    add("--format", default=",".join(USUAL), metavar="LIST", help=known)
+    add("--width", metavar="INCHES", help=f"of each picture (default, with one panel or several: {widths})")
+    args = parsed(parser, argv)
+    if args.all == bool(args.names):
+        parser.error("give the names of experiments, or --all")
     try:
-        style, formats = _style(args.style, args.width), checked_formats(args.format)
+        look, formats = _style(args.style, args.width), checked_formats(args.format)
     except ValueError as error:
         raise LoadError(str(error)) from error
     names = finished_experiments(args.results_dir) if args.all else with_parts(args.results_dir, args.names)
@@ -187,8 +152,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             writable(args.out)
             runs = load(args.results_dir, name)
             private = any(run.real for run in runs)
-            for drawn in draw_experiment(name, runs, args.round, args.accountant, style):
-                paths = save(drawn.figure, drawn.table, drawn.claims, args.out, drawn.name, formats, style, private)
+            for drawn in draw_experiment(name, runs, args.accountant, look):
+                paths = save(drawn.figure, drawn.table, drawn.claims, args.out, drawn.name, formats, look, private)
                 print(*paths, sep="\n")
         except (LoadError, OSError) as error:
             said = str(error)

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import yaml
 
@@ -104,16 +103,12 @@ class SettingRuns:
 
     def at(self, round: int) -> tuple[float, float | None]:
         """Mean and standard error (None with one seed) after a round."""
-        values = np.array([run.curve[round] for run in self.runs])
-        se = float(values.std(ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
-        return float(values.mean()), se
+        mean, se = self.curve().iloc[round].tolist()
+        return mean, None if math.isnan(se) else se
 
     def epsilon(self, accountant: str) -> float | None:
         """The largest over the seeds, whose charges are alike unless a ledger was used twice; None: none finite."""
-        try:
-            values = [run.summary["epsilon"][accountant] for run in self.runs]
-        except KeyError as error:
-            raise LoadError(f"{self.label!r} was run without the accountant {accountant!r}") from error
+        values = [run.summary["epsilon"][accountant] for run in self.runs]
         return None if None in values else max(values)
 
 
@@ -151,18 +146,18 @@ def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
     """Runs in groups that may share an axis: the same problem with the same number of agents, the same metric."""
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
-        variant = (run.config["problem"].get(key) for key in ("score", *VARIANTS))
-        key = (*(run.summary[key] for key in ("problem", "metric", "n_agents")), *variant)
-        groups.setdefault(key, []).append(run)
+        groups.setdefault(variant(run), []).append(run)
     return list(groups.values())
 
 
-def settings(runs: Sequence[Run]) -> list[SettingRuns]:
-    """The runs grouped by setting: local, shared, private; then by P, epsilon and how often the server is followed.
+def variant(run: Run) -> tuple[Any, ...]:
+    """What an axis is about: the problem with the settings that make it another one, the metric, and N."""
+    told = (run.config["problem"].get(key) for key in ("score", *VARIANTS))
+    return (*(run.summary[key] for key in ("problem", "metric", "n_agents")), *told)
 
-    Settings without a finite epsilon come last among the private ones. Outsourced ones by algorithm, then by epsilon,
-    guaranteed or claimed, and r.
-    """
+
+def settings(runs: Sequence[Run]) -> list[SettingRuns]:
+    """The runs grouped by setting: local, shared, private; then by P, epsilon and how often the server is followed."""
     by_hash: dict[str, list[Run]] = {}
     for run in runs:
         by_hash.setdefault(run.setting, []).append(run)
@@ -179,46 +174,37 @@ def _order(group: Sequence[Run]) -> tuple[Any, ...]:
     if group[0].outsourced:
         transform, aware = config["transform"], a["modeler"]["noise_aware"]
         return rank, a["name"], not aware, [transform.get("epsilon") or 0.0, transform.get("r") or 0]
-    noise = [_spent(group), *(config["privacy"][key] for key in NOISE)] if a["private"] else []
+    noise: list[float] = []
+    if a["private"]:
+        values = [run.summary["epsilon"][run.summary["accountant"]] for run in group]
+        spent = math.inf if None in values else round(max(values), 6)  # to the digits that tables show
+        noise = [spent, *(config["privacy"][key] for key in NOISE)]
     follow = list(FOLLOW).index(a["follow"]) if a.get("follow") in FOLLOW else -1
     return rank, a["name"], a["P"], noise, follow
-
-
-def _spent(group: Sequence[Run]) -> float:
-    """The epsilon of a setting by its own accountant, the largest over the seeds, to the digits that tables show."""
-    values = [run.summary["epsilon"][run.summary["accountant"]] for run in group]
-    return math.inf if None in values else round(max(values), 6)
 
 
 def seeds_phrase(groups: Sequence[SettingRuns]) -> str:
     """The units that the standard errors are over: `3 seeds, each another function`."""
     counts = sorted({len(g.runs) for g in groups})
     phrase = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
-    runs = [run for g in groups for run in g.runs] if counts[-1] > 1 else []
-    if runs and all(run.own_function for run in runs):
-        phrase += ", each another function"
-    elif runs and all(run.own_sample for run in runs):
-        phrase += ", each another sample of one file"
-    return phrase
+    runs = [run for g in groups for run in g.runs]
+    if counts[-1] > 1 and all(run.own_function for run in runs):
+        return f"{phrase}, each another function"
+    sampled = counts[-1] > 1 and all(run.own_sample for run in runs)
+    return f"{phrase}, each another sample of one file" if sampled else phrase
 
 
-def normalised(config: Any) -> Any:
+def normalised(node: Any) -> Any:
     """The configuration with the name of a class for each `_target_`, and for `algorithm.server` that of its class."""
-    found = _class_names(config)
-    algorithm = found.get("algorithm") if isinstance(found, dict) else None
-    if isinstance(algorithm, dict) and isinstance(server := algorithm.get("server"), dict):
-        algorithm["server"] = server.get("_target_")
-    return found
-
-
-def _class_names(node: Any) -> Any:
     if isinstance(node, list):
-        return [_class_names(value) for value in node]
+        return [normalised(value) for value in node]
     if not isinstance(node, dict):
         return node
-    named = {key: _class_names(value) for key, value in node.items()}
+    named = {key: normalised(value) for key, value in node.items()}
     if isinstance(path := named.get("_target_"), str):
         named["_target_"] = path.rpartition(".")[2]
+    if isinstance(server := named.get("server"), dict):
+        named["server"] = server.get("_target_")
     return named
 
 

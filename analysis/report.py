@@ -1,14 +1,10 @@
 """python -m analysis.report: one HTML file with every figure, table and verdict; it needs no network and no script."""
 
 import argparse
-import os
-import platform
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
@@ -16,11 +12,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from analysis.arguments import exit_code, parsed
-from analysis.claims import claims, figure_number, judge
+from analysis.claims import claims, judge
 from analysis.drawing.files import writable
 from analysis.drawing.page import unbroken
 from analysis.evidence import verdict_table
-from analysis.evidence.claim import JudgedClaim
+from analysis.evidence.claim import JudgedClaim, figure_number
 from analysis.evidence.verdicts import NOT_RUN
 from analysis.html import privacy as report_privacy
 from analysis.html.sections import Section, section
@@ -29,7 +25,6 @@ from dpfbo.formats.files import replace_text
 
 TEMPLATE = Path(__file__).parent / "html" / "report.html.j2"
 SHIPPED = ("demo", "school")  # experiments of this package that no published claim is about
-PACKAGES = ("torch", "numpy", "scipy", "gpytorch", "scikit-learn", "dp-accounting", "matplotlib")
 
 HELP = """One HTML file with the figures, tables, privacy and verdicts of all experiments in the results folder.
 It needs no network and no script, and may be sent as it is."""
@@ -53,59 +48,18 @@ def experiments(results_dir: Path, names: Sequence[str]) -> list[str]:
     return [name for name in found if not names or name in names]
 
 
-def judged(sections: Sequence[Section], names: Sequence[str]) -> tuple[list[JudgedClaim], list[str]]:
-    """The claims, all or those of the named experiments, in the order of the paper, and what could not be judged.
-
-    The claims about an experiment that cannot be read are left out.
-    """
-    found: list[JudgedClaim] = []
-    notes = []
+def judged(sections: Sequence[Section], names: Sequence[str]) -> list[JudgedClaim]:
+    """The claims, all or those of the named experiments, in the order of the paper, but for what cannot be read."""
     runs = {s.experiment: s.runs for s in sections}
-    for name in dict.fromkeys(claim.experiment for claim in claims(names or None)):
-        try:
-            found += judge({name: runs.get(name, ())}) if name not in runs or runs[name] else []
-        except LoadError as error:
-            notes.append(f"the claims about {name} are left out: {error}")
-    return found, notes
-
-
-@dataclass(frozen=True)
-class ExperimentClaims:
-    """The claims about one experiment."""
-
-    experiment: str
-    findings: tuple[JudgedClaim, ...]
-
-    @property
-    def figures(self) -> str:
-        return " and ".join(dict.fromkeys(f.figure for f in self.findings))
-
-    @property
-    def judged(self) -> list[JudgedClaim]:
-        return [f for f in self.findings if f.verdict != NOT_RUN]
-
-    @property
-    def not_run(self) -> list[JudgedClaim]:
-        return [f for f in self.findings if f.verdict == NOT_RUN]
-
-    @property
-    def kinds(self) -> Sequence[tuple[str, dict[str, int]]]:
-        """The counts of those that were judged."""
-        return verdict_table.kinds(self.judged)
-
-    @property
-    def run(self) -> bool:
-        return bool(self.judged)
+    wanted = dict.fromkeys(claim.experiment for claim in claims(names or None))
+    return judge({name: runs.get(name, ()) for name in wanted if name not in runs or runs[name]})
 
 
 def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Sequence[str], made: datetime) -> str:
     """The page. notes: what is missing in it, and why."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["whole"] = _whole
-    by_experiment: dict[str, list[JudgedClaim]] = {}
-    for claim in found:
-        by_experiment.setdefault(claim.experiment, []).append(claim)
-    about = {name: ExperimentClaims(name, tuple(findings)) for name, findings in by_experiment.items()}
+    environment.filters["kinds"] = verdict_table.kinds
     known = [f for f in found if f.verdict != NOT_RUN]
     runs = [run for s in sections for run in s.runs]
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
@@ -114,16 +68,21 @@ def render(sections: Sequence[Section], found: Sequence[JudgedClaim], notes: Seq
         anchors={s.experiment: s.anchor for s in sections},
         notes=notes,
         commits=_commits(runs),
-        kinds=verdict_table.kinds(known),
         rule=verdict_table.RULE,
         remarks=verdict_table.notes(known),
-        claims=about,
-        not_run=[one for one in about.values() if one.not_run],
+        judged=known,
+        claims=_by_experiment(known),
+        not_run=_by_experiment([f for f in found if f.verdict == NOT_RUN]),
         privacy=report_privacy.table([(s.experiment, s.private) for s in sections if s.private]),
         covers=sorted({run.summary["epsilon_covers"] for run in runs if run.summary["private"]}),
         executors=Counter(map(_executor, runs)).most_common(),
-        machine=_machine(),
+        environments=Counter(map(_environment, runs)).most_common(),
     )
+
+
+def _by_experiment(found: Sequence[JudgedClaim]) -> dict[str, list[JudgedClaim]]:
+    names = dict.fromkeys(f.experiment for f in found)
+    return {name: [f for f in found if f.experiment == name] for name in names}
 
 
 def _whole(text: str) -> str:
@@ -143,25 +102,12 @@ def _executor(run: Run) -> str:
     return ", ".join(filter(None, (str(executor.get("name", "not recorded")), str(executor.get("device", "")))))
 
 
-def _machine() -> list[tuple[str, str]]:
-    """The versions and the machine that make the report."""
-    known = [("Python", platform.python_version())]
-    for package in PACKAGES:
-        try:
-            known.append((package, version(package)))
-        except PackageNotFoundError:
-            known.append((package, "not installed"))
-    system = f"{platform.system()} {platform.release()}, {platform.machine()}"
-    return [*known, ("system", system), ("CPUs", str(os.cpu_count()))]
-
-
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m analysis.report", description=HELP, epilog=EXIT_CODES)
-    parser.add_argument(
-        "experiments", metavar="EXPERIMENT", nargs="*", help="folders in the results folder (default: all)"
-    )
-    parser.add_argument("--out", type=Path, default=Path("report.html"), help="file (default: report.html)")
-    return parsed(parser, argv)
+def _environment(run: Run) -> tuple[tuple[str, str], ...]:
+    """Versions, system and processor of the process that ended the run."""
+    found = run.summary.get("environment") or {}
+    packages = found.get("packages") or {}
+    rest = {key: value for key, value in found.items() if key != "packages"}
+    return tuple((key, str(value)) for key, value in {**rest, **packages}.items())
 
 
 def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:
@@ -174,16 +120,20 @@ def _collect(results_dir: Path, names: Sequence[str]) -> list[Section]:
 @exit_code
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report and print its path; the exit code is 0, or 1 when something or all is missing."""
-    args = _parse(argv)
+    parser = argparse.ArgumentParser(prog="python -m analysis.report", description=HELP, epilog=EXIT_CODES)
+    parser.add_argument(
+        "experiments", metavar="EXPERIMENT", nargs="*", help="folders in the results folder (default: all)"
+    )
+    parser.add_argument("--out", type=Path, default=Path("report.html"), help="file (default: report.html)")
+    args = parsed(parser, argv)
     if args.out.is_dir():
         raise LoadError(f"--out must be a file, and {args.out} is a folder")
     writable(args.out.parent)
     asked = with_parts(args.results_dir, args.experiments)
     sections = _collect(args.results_dir, experiments(args.results_dir, asked))
-    found, not_judged = judged(sections, asked)
-    notes = [*(note for s in sections for note in s.notes), *not_judged]
+    notes = [note for s in sections for note in s.notes]
     private = any(run.real for s in sections for run in s.runs)
-    page = render(sections, found, notes, datetime.now(UTC))
+    page = render(sections, judged(sections, asked), notes, datetime.now(UTC))
     try:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         replace_text(args.out, page, durable=False, mode=0o600 if private else 0o644)

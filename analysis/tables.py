@@ -17,8 +17,7 @@ from analysis.load import LoadError, SettingRuns, by_metric, load, seeds_phrase,
 from dpfbo.formats.words import epsilon_in_words, large_delta, metric_in_words
 
 ROUNDS = (5, 20, 40)  # the table's, with T
-NUMBER_WIDTH = 8  # columns of `0.1234 ±`
-NAME_WIDTH = 18  # columns that a setting has at least, before numbers break before their error
+NUMBER_WIDTH, NAME_WIDTH = 8, 18  # columns of `0.1234 ±`, and that a setting has at least
 WIDTH = 120  # columns, where there is no terminal to ask
 
 
@@ -30,7 +29,9 @@ def rows(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> list[dict[str,
             "setting": g.first.setting,
             **{key: g.first.summary[key] for key in ("problem", "metric", "n_agents", "rounds", "private")},
             "seeds": [run.seed for run in g.runs],
-            "regret": {str(t): _cell(g, t) for t in rounds},
+            "regret": {
+                str(t): None if t > g.rounds else dict(zip(("mean", "se"), g.at(t), strict=True)) for t in rounds
+            },
             "se_over": "seeds",
             "epsilon": {name: g.epsilon(name) for name in g.first.summary["epsilon"]},
             **{key: g.first.summary[key] for key in ("delta", "relation", "epsilon_covers")},
@@ -48,41 +49,24 @@ def default_rounds(groups: Sequence[SettingRuns]) -> list[int]:
     return sorted({max(1, T // 8), max(1, T // 2), T})
 
 
-def check_rounds(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> None:
-    """Raise LoadError for a round that no setting has."""
-    T = max(g.rounds for g in groups)
-    for t in rounds:
-        if not 0 <= t <= T:
-            raise LoadError(f"round {t} is not in the results of {groups[0].first.summary['experiment']}: 0 to {T} are")
-
-
-def table(groups: Sequence[SettingRuns], rounds: Sequence[int], width: int = WIDTH) -> Table:
-    """The table of settings that share a metric. width: columns that there are."""
+def table(groups: Sequence[SettingRuns], rounds: Sequence[int]) -> Table:
+    """The table of settings that share a metric."""
     s = groups[0].first.summary
     better = "lower is better" if s["lower_is_better"] else "higher is better"
     problem = problem_label(s["problem"]) if groups[0].first.outsourced else s["problem"]
     problem += variant_in_words(groups[0].first.config["problem"])
     of = f"{metric_in_words(s['metric'])} ({better}) on {problem}, {participants(groups)}"
-    result = Table(
-        title=Text(f"{s['experiment']}: {of}"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    title = Text(f"{s['experiment']}: {of}")
+    result = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     names = accountants(groups)
     rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
     heading = "ε " + " / ".join(f"{name} (≈)" if name in rough else name for name in names)
-    epsilons = [epsilons_in_words(g, names) for g in groups]
-    regrets = [[_with_error(row["regret"][str(t)]) for t in rounds] for row in rows(groups, rounds)]
-    room = width - NAME_WIDTH - max(map(len, [heading, *epsilons])) - 2
-    longest = max(len(text) for texts in regrets for text in texts)
-    result.add_column("setting", overflow="fold")
+    result.add_column("setting", overflow="fold", min_width=NAME_WIDTH)
     for t in rounds:
-        result.add_column(f"t = {t}", width=longest if (longest + 1) * len(rounds) <= room else NUMBER_WIDTH)
+        result.add_column(f"t = {t}", min_width=NUMBER_WIDTH)
     result.add_column(Text(heading), no_wrap=True)
-    for g, regret, epsilon in zip(groups, regrets, epsilons, strict=True):
-        result.add_row(Text(g.label), *regret, Text(epsilon))
+    for g in groups:
+        result.add_row(Text(g.label), *(with_error(g, t) for t in rounds), Text(epsilons_in_words(g, names)))
     return result
 
 
@@ -99,29 +83,22 @@ def no_guarantees(groups: Sequence[SettingRuns]) -> list[str]:
 
 
 def caption(groups: Sequence[SettingRuns]) -> list[str]:
-    """The units that the errors are over, and all that epsilon needs beside it."""
-    several = max(len(g.runs) for g in groups) > 1
-    return [
-        f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}",
-        *_guarantee(groups),
-        *(f"claimed ε: published, {reason}" for reason in no_guarantees(groups)),
-        *(f"data: {text}" for text in stand_ins(groups)),
-    ]
-
-
-def _guarantee(groups: Sequence[SettingRuns]) -> list[str]:
-    """The line about epsilon; of outsourced settings about private ones, and none without such."""
-    outsourced, guaranteed = groups[0].first.outsourced, [g for g in groups if g.private]
+    """The units that the errors are over, and what epsilon needs beside it; of outsourced settings where guaranteed."""
+    several, outsourced = max(len(g.runs) for g in groups) > 1, groups[0].first.outsourced
+    lines = [f"{'mean ± standard error over' if several else 'mean of'} {seeds_phrase(groups)}"]
+    guaranteed = [g for g in groups if g.private]
     related = guaranteed if outsourced else groups
-    if not related:
-        return []
-    known = {g.first.summary["delta"] for g in related}
-    deltas = ", ".join(f"{delta:.3g}" for delta in sorted(known)) + large_delta(known)
-    relations = " or ".join(sorted({g.first.summary["relation"] for g in related}))
-    level = "" if outsourced else ", user level"
-    seeded = any(g.first.summary["rng"] == "seeded" for g in guaranteed)
-    line = f"ε at δ = {deltas}, relation {relations}{level}; it covers {related[0].first.summary['epsilon_covers']}"
-    return [line + ("; simulation: a known seed voids it" if seeded else "")]
+    if related:
+        known = {g.first.summary["delta"] for g in related}
+        deltas = ", ".join(f"{delta:.3g}" for delta in sorted(known)) + large_delta(known)
+        relations = " or ".join(sorted({g.first.summary["relation"] for g in related}))
+        level = "" if outsourced else ", user level"
+        covers = related[0].first.summary["epsilon_covers"]
+        seeded = any(g.first.summary["rng"] == "seeded" for g in guaranteed)
+        void = "; simulation: a known seed voids it" if seeded else ""
+        lines.append(f"ε at δ = {deltas}, relation {relations}{level}; it covers {covers}{void}")
+    lines += [f"claimed ε: published, {reason}" for reason in no_guarantees(groups)]
+    return lines + [f"data: {text}" for text in stand_ins(groups)]
 
 
 def stand_ins(groups: Sequence[SettingRuns]) -> list[str]:
@@ -149,14 +126,12 @@ def epsilons_in_words(group: SettingRuns, names: Sequence[str]) -> str:
     return " / ".join(shown.get(name, "–") for name in names)
 
 
-def _cell(group: SettingRuns, t: int) -> dict[str, float | None] | None:
-    return None if t > group.rounds else dict(zip(("mean", "se"), group.at(t), strict=True))
-
-
-def _with_error(cell: dict[str, float | None] | None) -> str:
-    if cell is None:
+def with_error(group: SettingRuns, t: int) -> str:
+    """`0.1234 ± 0.0012` after round t, or – for a round that is not there."""
+    if t > group.rounds:
         return "–"
-    return f"{cell['mean']:.4f}" + ("" if cell["se"] is None else f" ± {cell['se']:.4f}")
+    mean, se = group.at(t)
+    return f"{mean:.4f}" + ("" if se is None else f" ± {se:.4f}")
 
 
 def _rounds(text: str) -> list[int]:
@@ -166,24 +141,22 @@ def _rounds(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"rounds must be numbers such as 5,20,40, got {text!r}") from error
 
 
-def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+@exit_code
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the tables; the exit code is 0, or 1 when there is nothing to show."""
     parser = argparse.ArgumentParser(prog="python -m analysis.tables", description="Regret beside epsilon, by setting.")
     parser.add_argument("name", metavar="NAME", help="experiment: a folder in the results folder")
     parser.add_argument(
         "--rounds", type=_rounds, help="rounds to show, such as 5,20,40 (the default where all have them)"
     )
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    return parsed(parser, argv)
-
-
-@exit_code
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables; the exit code is 0, or 1 when there is nothing to show."""
-    args = _parse(argv)
+    args = parsed(parser, argv)
     found = [settings(runs) for runs in by_metric(load(args.results_dir, args.name))]
     shown = [(groups, args.rounds or default_rounds(groups)) for groups in found]
     for groups, rounds in shown:
-        check_rounds(groups, rounds)
+        T = max(g.rounds for g in groups)
+        if wrong := [t for t in rounds if not 0 <= t <= T]:
+            raise LoadError(f"round {wrong[0]} is not in the results of {args.name}: 0 to {T} are")
     if args.json:
         print(json.dumps([row for groups, rounds in shown for row in rows(groups, rounds)], indent=2))
         return 0
@@ -191,7 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not console.is_terminal:
         console = Console(width=max(WIDTH, console.width))
     for groups, rounds in shown:
-        console.print(table(groups, rounds, console.width))
+        console.print(table(groups, rounds))
         for line in caption(groups):
             console.print(line, highlight=False, markup=False)
     return 0

@@ -1,36 +1,25 @@
 """The words of a figure: its settings below it, epsilons in its legend, and the claims that hold, beside it."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from analysis.evidence.claim import JudgedClaim
+import numpy as np
+
+from analysis.drawing.picture import Span
+from analysis.evidence.claim import CONTROL, OWN, PAPER, REIMPLEMENTATION, JudgedClaim
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.labels import NAMES, joined_by_or
 from analysis.load import SettingRuns, seeds_phrase
 from analysis.tables import stand_ins
 from dpfbo.formats.words import epsilon_in_words, large_delta
 
-SHARING = "Sharing helps: "  # begins every claim about a control, and the heading says as much
 MOST = 6  # claims beside a figure that are told one by one
 ACCOUNTANT = "pld"
+SOURCES = (PAPER, CONTROL, REIMPLEMENTATION, OWN)  # the order of claims
 SPENT = 0.02  # of a target: an epsilon that is less by no more than this is the target
 
 
-class Kind(NamedTuple):
-    """A kind of claim: before those that are told, and as one of those that are counted."""
-
-    heading: str
-    name: str
-
-
-KINDS = {
-    "effect": Kind("Claims of the paper", "published effect"),
-    "control": Kind("Against servers that query blindly", "control"),
-    "agreement": Kind("Numbers of the paper", "published number"),
-    "reimplementation": Kind("Findings of the reimplementation", "reimplementation finding"),
-    "epsilon": Kind("Printed epsilons", "printed epsilon"),
-    "own": Kind("Own findings", "own finding"),
-}
+def joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
 
 
 def settings_in_words(groups: Sequence[SettingRuns], accountant: str = ACCOUNTANT) -> str:
@@ -56,8 +45,8 @@ def bands_in_words(groups: Sequence[SettingRuns]) -> str:
     over = "" if groups[0].first.outsourced else "over agents"
     if max(len(g.runs) for g in groups) == 1:
         return f"Mean {over}, one seed." if over else "One seed."
-    joined = f"{over} and " if over else "over "
-    return f"Mean {joined}seeds; bands and bars: ± one standard error over {seeds_phrase(groups)}."
+    both = f"{over} and " if over else "over "
+    return f"Mean {both}seeds; bands and bars: ± one standard error over {seeds_phrase(groups)}."
 
 
 def accountant_of(group: SettingRuns, wanted: str) -> str:
@@ -82,9 +71,8 @@ def with_epsilon(label: str, group: SettingRuns, epsilon: float | None, wanted: 
         return f"{label} (no finite ε)"
     number = epsilon_in_words(epsilon)
     name, target = accountant_of(group, wanted), group.first.config["privacy"].get("epsilon")
-    by = "" if name == wanted else f"{accountant_in_words(name)} accountant, {group.first.summary['relation']}"
-    if by:
-        return f"{label} (ε = {number}, {by})"
+    if name != wanted:
+        return f"{label} (ε = {number}, {accountant_in_words(name)} accountant, {group.first.summary['relation']})"
     if target is None:
         return f"{label} (ε = {number})"
     if name != group.first.summary["accountant"]:  # the target is by another
@@ -114,67 +102,65 @@ def deltas(groups: Sequence[SettingRuns]) -> str:
     return joined_by_or(g.first.summary["delta"] for g in groups if g.private) or "–"
 
 
-def verdicts(findings: Sequence[JudgedClaim]) -> str:
-    """The decided claims one by one, effects first; the others counted by kind; neither those not run nor repeats.
+def cut_off(groups: Sequence[SettingRuns], shown: Span) -> str:
+    """`Rounds 0 to 7 of some lines are above the picture.`; empty where all is in it."""
+    means = [g.curve()["mean"].to_numpy() for g in groups]
+    for side, outside in (("above", [m > shown.high for m in means]), ("below", [m < shown.low for m in means])):
+        counts = [int(out.size if out.all() else out.argmin()) for out in outside]  # of leading rounds
+        if most := max(counts):
+            rounds = "Round 0" if most == 1 else f"Rounds 0 to {most - 1}"
+            lines = "the lines" if min(counts) == most else "some lines"
+            return f"{rounds} of {lines} {'is' if most == 1 else 'are'} {side} the picture."
+    return ""
 
-    `Claims of the paper: FTS beats TS: holds (5.1 standard errors, 20 functions). Also 9 controls: none decided.`
+
+def equal_runs(groups: Sequence[SettingRuns]) -> str:
+    """Which settings are drawn on each other because their runs are the same, seed by seed; empty for none."""
+    by_runs: dict[tuple[tuple[int, tuple[float, ...]], ...], list[str]] = {}
+    for group in groups:
+        by_runs.setdefault(tuple((run.seed, tuple(run.curve)) for run in group.runs), []).append(group.label)
+    same = [_together(labels) for labels in by_runs.values() if len(labels) > 1]
+    return f"One and the same set of runs, number for number: {'; '.join(same)}." if same else ""
+
+
+def _together(labels: Sequence[str]) -> str:
+    """`PO-GP-UCB, r = 10, claimed ε = 3.00 / 4.48` where labels differ in their last number only."""
+    parts = [label.rpartition(" = ") for label in labels]
+    if len({before for before, _, _ in parts}) > 1:
+        return " and ".join(labels)
+    return f"{parts[0][0]} = {' / '.join(number for _, _, number in parts)}"
+
+
+def zeros(groups: Sequence[SettingRuns], logarithmic: bool, t: int | None = None) -> str:
+    """Which settings have no regret after round t, or from some round on, which a logarithmic axis cannot show."""
+    names = []
+    for group in groups if logarithmic else ():
+        above = np.flatnonzero(group.curve()["mean"].to_numpy() > 0)
+        first = int(above[-1]) + 1 if above.size else 0
+        if first <= (group.rounds if t is None else t):
+            names.append(group.label if t is not None else f"{group.label} from t = {first}")
+    return f"Not on this axis: {'; '.join(names)} (regret 0)." if names else ""
+
+
+def left_out(labels: Sequence[str]) -> str:
+    return f"Not in the picture: {'; '.join(labels)}." if labels else ""
+
+
+def verdicts(findings: Sequence[JudgedClaim]) -> list[str]:
+    """The decided claims, the paper's first, and the number of the others; neither those not run nor repeats.
+
+    `FTS beats TS; mean regret over rounds 1 to 40: holds (5.1 standard errors, 20 functions)`
     """
     ids = {f.id for f in findings}
     known = [f for f in findings if f.verdict != NOT_RUN and f.repeats not in ids]
-    told = sorted((f for f in known if _is_told(f)), key=lambda f: (list(KINDS).index(_kind(f)), f.verdict != FAILS))
-    told = told[:MOST]
-    rest = [_counted(kind, known, told) for kind in KINDS]
-    others = "; ".join(part for part in rest if part)
-    also = f"{'Also ' if told else ''}{others}." if others else ""
-    return " ".join(filter(None, (_one_by_one(told), also)))
-
-
-def _one_by_one(told: Sequence[JudgedClaim]) -> str:
-    text, before, measure, units = "", None, None, None
-    for number, finding in enumerate(told):
-        if _kind(finding) != before:
-            before, measure = _kind(finding), None
-            text += f" {KINDS[before].heading}:"
-        claim, _, by = finding.claim.removeprefix(SHARING).rstrip(".").rpartition("; ")
-        words = by if not claim else claim if by == measure else f"{claim}; {by}"  # said once for claims in a row
-        measure = by if claim else None
-        text += f" {words[0].upper()}{words[1:]}: {finding.verdict}"
-        evidence = [] if finding.standard_errors is None else [_errors(finding.standard_errors, number == 0)]
-        if finding.units != units:
-            evidence.append(finding.units)
-        text += f" ({', '.join(evidence)})." if any(evidence) else "."
-        units = finding.units
-    return text.strip()
-
-
-def _kind(finding: JudgedClaim) -> str:
-    return finding.kind if finding.source == "paper" else finding.source
-
-
-def _is_told(finding: JudgedClaim) -> bool:
-    """A printed epsilon that holds is one of many alike."""
-    return finding.verdict == FAILS or (finding.verdict == HOLDS and _kind(finding) != "epsilon")
-
-
-def _counted(kind: str, known: Sequence[JudgedClaim], told: Sequence[JudgedClaim]) -> str:
-    """`9 controls: none decided`, of what is not told."""
-    rest = [f for f in known if _kind(f) == kind and f not in told]
-    if not rest:
-        return ""
-    counts = {verdict: sum(f.verdict == verdict for f in rest) for verdict in (HOLDS, FAILS, OPEN)}
-    more = "more " * any(_kind(f) == kind for f in told)
-    name = f"{len(rest)} {more}{KINDS[kind].name}{'s' * (len(rest) > 1)}"
-    if len(rest) == 1:
-        return f"{name}: {rest[0].verdict}"
-    if counts[OPEN] == len(rest):
-        return f"{name}: none decided"
-    if counts[HOLDS] == len(rest):
-        return f"{name}: all hold"
-    one, many = {HOLDS: "holds", FAILS: "does not hold"}, {HOLDS: "hold", FAILS: "do not hold"}
-    words = [f"{n} {(one if n == 1 else many).get(v, v)}" for v, n in counts.items() if n]
-    return f"{name}: {', '.join(words)}"
-
-
-def _errors(value: float, first: bool) -> str:
-    number = f"{round(value, 1) + 0.0:.1f}".replace("-", "−")  # + 0.0: no negative zero
-    return f"{number} standard errors" if first else number
+    decided = [f for f in known if f.verdict == FAILS or (f.verdict == HOLDS and f.kind != "epsilon")]
+    told = sorted(decided, key=lambda f: (SOURCES.index(f.source), f.verdict != FAILS))[:MOST]
+    lines = []
+    for f in told:
+        source = "" if f.source == "paper" else f" ({f.source})"
+        errors = [] if f.standard_errors is None else [f"{f.standard_errors:.1f} standard errors".replace("-", "−")]
+        lines.append(f"{f.claim}{source}: {f.verdict} ({', '.join([*errors, f.units])}).")
+    rest = [f.verdict for f in known if f not in told]
+    counts = {verdict: rest.count(verdict) for verdict in (HOLDS, FAILS, OPEN)}
+    others = ", ".join(f"{n} × {verdict}" for verdict, n in counts.items() if n)
+    return lines + [f"{'Others' if lines else 'Claims'} about these settings: {others}."] * bool(others)

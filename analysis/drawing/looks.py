@@ -77,12 +77,7 @@ def of_algorithm(name: str) -> Style:
     return Style(OTHERS[number % len(OTHERS)], line, MARKERS[number // 64 % len(MARKERS)])
 
 
-def variants(name: str, n: int) -> list[Style]:
-    """Looks for n settings of one method, in their order."""
-    return variants_of(of_algorithm(name), n)
-
-
-def variants_of(look: Style, n: int) -> list[Style]:
+def variants(look: Style, n: int) -> list[Style]:
     """The look itself, or n looks like it: tones of its colour from light to dark, its line, other markers."""
     if n == 1:
         return [look]

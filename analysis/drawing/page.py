@@ -4,12 +4,13 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 from matplotlib.textpath import TextPath
 from matplotlib.transforms import Bbox
 
@@ -70,10 +71,12 @@ def page(
     places = list(heads) if across == wanted else [head for head in heads if head is not None]
     panel = (width - left - RIGHT - gap * (across - 1)) / across
     tall = max(style.panel, 0.5 * panel)
-    indent = LEFT * u if _fit(shared, width - LEFT * u - RIGHT, style) else RIGHT
-    above = _Legend(*_laid_out(shared, width - indent - RIGHT, style))
+    room = width - LEFT * u - RIGHT
+    unbroken_labels = all(text_width(str(e.get_label()), style.legend) <= room - _handle(style) for e in shared)
+    indent = LEFT * u if unbroken_labels else RIGHT
+    above = _laid_out(shared, width - indent - RIGHT, style)
     rows = [_Row.of(places[i : i + across], panel, tall, style) for i in range(0, len(places), across)]
-    titles = _wrapped(title, width - LEFT * u - RIGHT, style.title) if style.titled else []
+    titles = _wrapped(title, room, style.title) if style.titled else []
     letters = int((width - 0.3) / (LETTER * style.caption))
     lines = textwrap.wrap(unbroken(caption), letters, break_on_hyphens=False) if style.captioned else []
     below = PAD + (CAPTION_ROW * style.caption * len(lines) + PAD if lines else 0.0)
@@ -82,22 +85,28 @@ def page(
     height = over + above.height + PAD * u + sum(row.height for row in rows)
     height += between * (len(rows) - 1) + below
     figure = Figure(figsize=(width, height))
-    figure.text(
-        LEFT * u / width, 1 - 1.5 * PAD * u / height, plain("\n".join(titles)), fontsize=style.title,
-        verticalalignment="top", gid=TITLE, visible=style.titled,
-    ).set_label(title)  # fmt: skip
+    _text(figure, "\n".join(titles), LEFT * u, height - 1.5 * PAD * u, style.title, "top", gid=TITLE).set_label(title)
     _draw_legend(figure, above, indent, height - over, style)
     top, found = height - over - above.height - PAD * u, []
     for row in rows:
         for i, head in enumerate(row.heads):
             if head is not None:
-                found.append(_panel(figure, row, i, (left + i * (panel + gap), top, panel, tall), style))
+                x, bottom = left + i * (panel + gap), top - row.above - tall
+                axes = figure.add_axes((x / width, bottom / height, panel / width, tall / height))
+                axes.set_xlabel(plain("\n".join(row.labels[i])))
+                _text(figure, "\n".join(row.titles[i]), x, top, style.font, "top", linespacing=1.15)
+                _draw_legend(figure, row.legends[i], x, top - HEAD_ROW * style.font * len(row.titles[i]), style)
+                found.append(axes)
         top -= row.height + between
-    figure.text(
-        0.15 / width, PAD / height, plain("\n".join(lines)), fontsize=style.caption, color="#444444",
-        verticalalignment="bottom", linespacing=1.25, gid=CAPTION, visible=style.captioned,
-    ).set_label(caption)  # fmt: skip
+    text = _text(figure, "\n".join(lines), 0.15, PAD, style.caption, "bottom", linespacing=1.25, gid=CAPTION)
+    text.set(color="#444444", label=caption)
     return figure, found
+
+
+def _text(figure: Figure, text: str, x: float, y: float, size: float, vertical: str, **look: Any) -> Text:
+    """Text at inches from the page's lower left corner."""
+    width, height = figure.get_size_inches()
+    return figure.text(x / width, y / height, plain(text), fontsize=size, verticalalignment=vertical, **look)
 
 
 @dataclass(frozen=True)
@@ -116,32 +125,12 @@ class _Row:
         """panel, tall: inches of each panel."""
         known = [head or PanelHead() for head in heads]
         titles = [_wrapped(head.title, panel, style.font) for head in known]
-        legends = [_Legend(*_laid_out(head.entries, panel, style)) for head in known]
+        legends = [_laid_out(head.entries, panel, style) for head in known]
         labels = [_wrapped(head.x_label, panel, style.font) for head in known]
-        above = max(_height(lines, style) + legend.height for lines, legend in zip(titles, legends, strict=True))
+        above = max(HEAD_ROW * style.font * len(ls) + legend.height for ls, legend in zip(titles, legends, strict=True))
         above += PAD * style.unit
         extra = LINE * style.font * (max(1, *(len(lines) for lines in labels)) - 1)
         return _Row(heads, titles, legends, labels, above, above + tall + AXIS * style.unit + extra)
-
-
-def _height(lines: Sequence[str], style: PageStyle) -> float:
-    return HEAD_ROW * style.font * len(lines)
-
-
-def _panel(figure: Figure, row: _Row, i: int, box: tuple[float, float, float, float], style: PageStyle) -> Axes:
-    """The axes of a panel, below its title and legend. box: its left end and the row's top, its width and height."""
-    width, height = figure.get_size_inches()
-    left, top, wide, tall = box
-    bottom = top - row.above - tall
-    axes = figure.add_axes((left / width, bottom / height, wide / width, tall / height))
-    axes.set_xlabel(plain("\n".join(row.labels[i])))
-    lines = row.titles[i]
-    figure.text(
-        left / width, top / height, plain("\n".join(lines)), fontsize=style.font, verticalalignment="top",
-        linespacing=1.15,
-    )  # fmt: skip
-    _draw_legend(figure, row.legends[i], left, top - _height(lines, style), style)
-    return axes
 
 
 def words(figure: Figure) -> tuple[str, str]:
@@ -154,8 +143,7 @@ def apart(figure: Figure) -> tuple[str, Bbox]:
     """The caption's words, and the part of the page above them (inches), to be saved as a picture without them."""
     (caption,) = [text for text in figure.texts if text.get_gid() == CAPTION]
     width, height = figure.get_size_inches()
-    drawn = caption.get_visible() and caption.get_text()
-    top = caption.get_window_extent().y1 / figure.dpi if drawn else 0.0
+    top = caption.get_window_extent().y1 / figure.dpi if caption.get_text() else 0.0
     return str(caption.get_label()), Bbox.from_extents(0.0, top, width, height)
 
 
@@ -187,38 +175,28 @@ def text_width(text: str, size: float) -> float:
     return MARGIN * float(np.ptp(TextPath((0, 0), drawn, size=size).vertices[:, 0])) / 72 if text.strip() else 0.0
 
 
-def _fit(entries: Sequence[Line2D], width: float, style: PageStyle) -> bool:
-    """True where no label of a legend must be broken."""
-    room = width - (HANDLE + HANDLE_GAP) * style.legend
-    return all(text_width(str(entry.get_label()), style.legend) <= room for entry in entries)
+def _handle(style: PageStyle) -> float:
+    """Inches of the line before a legend's label."""
+    return (HANDLE + HANDLE_GAP) * style.legend
 
 
-def _laid_out(entries: Sequence[Line2D], width: float, style: PageStyle) -> tuple[Sequence[Line2D], int, float]:
-    """The entries with labels in lines, the number of columns that fit (at most 4), and the height in inches."""
+def _laid_out(entries: Sequence[Line2D], width: float, style: PageStyle) -> _Legend:
+    """The entries with labels in lines, in as many columns as fit, at most 4."""
     size = style.legend
-    room = width - (HANDLE + HANDLE_GAP) * size
-    labels = [_wrapped(str(entry.get_label()), room, size) for entry in entries]
+    labels = [_wrapped(str(entry.get_label()), width - _handle(style), size) for entry in entries]
     if not entries:
-        return entries, 1, 0.0
+        return _Legend(entries, 1, 0.0)
     for entry, lines in zip(entries, labels, strict=True):
         entry.set_label(plain("\n".join(lines)))
-    widths = [max(text_width(line, size) for line in lines) if lines else 0.0 for lines in labels]
-    fits = (n for n in range(min(4, len(entries)), 0, -1) if _needed(widths, n, size) <= width)
+    widths = [max((text_width(line, size) for line in lines), default=0.0) + _handle(style) for lines in labels]
+    fits = (
+        n
+        for n in range(min(4, len(entries)), 0, -1)
+        if sum(part.max() for part in np.array_split(widths, n)) + COLUMN_GAP * size * (n - 1) <= width
+    )
     columns = next(fits, 1)
     heights = [ROW * size + LINE * size * (max(1, len(lines)) - 1) for lines in labels]
-    tallest = max(sum(part) for part in _split(heights, columns))
-    return entries, columns, tallest
-
-
-def _needed(widths: Sequence[float], columns: int, size: float) -> float:
-    """Inches of a legend with columns."""
-    own = [max(part) + (HANDLE + HANDLE_GAP) * size for part in _split(widths, columns)]
-    return sum(own) + COLUMN_GAP * size * (columns - 1)
-
-
-def _split(values: Sequence[float], columns: int) -> list[list[float]]:
-    """Values column by column, as legends are filled."""
-    return [part.tolist() for part in np.array_split(np.array(values), columns)]
+    return _Legend(entries, columns, max(float(part.sum()) for part in np.array_split(heights, columns)))
 
 
 def _draw_legend(figure: Figure, legend: _Legend, left: float, top: float, style: PageStyle) -> None:
@@ -226,9 +204,8 @@ def _draw_legend(figure: Figure, legend: _Legend, left: float, top: float, style
     if not legend.entries:
         return
     width, height = figure.get_size_inches()
-    entries: list[Artist] = list(legend.entries)
     figure.legend(
-        handles=entries, loc="upper left", bbox_to_anchor=(left / width, top / height), ncols=legend.columns,
-        fontsize=style.legend, borderaxespad=0.0, borderpad=0.0, handlelength=72 * HANDLE,
+        handles=list(legend.entries), loc="upper left", bbox_to_anchor=(left / width, top / height),
+        ncols=legend.columns, fontsize=style.legend, borderaxespad=0.0, borderpad=0.0, handlelength=72 * HANDLE,
         handletextpad=72 * HANDLE_GAP, columnspacing=72 * COLUMN_GAP, labelspacing=72 * ROW - 1.1,
     )  # fmt: skip

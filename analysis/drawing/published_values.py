@@ -10,12 +10,12 @@ CASES = ("landmine_platt", "grid")
 WORDS = "published"
 
 
-def published(groups: Sequence[SettingRuns]) -> dict[str, dict[int, float]]:
+def published(groups: Sequence[SettingRuns]) -> dict[str, dict[float, float]]:
     """By label, the published metric by round, of the settings that the claims about published numbers are judged on.
 
     Where two settings here could be the published one, neither is.
     """
-    found: dict[str, dict[int, float]] = {}
+    found: dict[str, dict[float, float]] = {}
     for name in CASES:
         case = Case.named(name)
         for where, means in published_means(name, PAPER).items():

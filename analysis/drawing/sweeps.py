@@ -6,10 +6,9 @@ centre (z at one q, q at one z) makes two panels, which share all other settings
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from analysis.drawing.looks import Style, variants
-from analysis.labels import FOLLOW, NAMES, in_words, key_in_words, telling
+from analysis.drawing.looks import Style, of_algorithm, variants
+from analysis.labels import NAMES, in_words, key_in_words, telling
 from analysis.load import SettingRuns
 
 TITLES = {"privacy.z": "noise multiplier z", "privacy.q": "sampling probability q", "privacy.S": "clip norm S"}
@@ -19,12 +18,11 @@ SWEPT = 2  # settings beside the centre that make a sweep
 
 @dataclass(frozen=True)
 class Curve:
-    """A setting in a panel. everywhere: whether all panels have it, so that one legend entry does."""
+    """A setting in a panel, with its label and look there."""
 
     setting: SettingRuns
     label: str
     style: Style
-    everywhere: bool
 
 
 @dataclass(frozen=True)
@@ -40,15 +38,15 @@ def panels(groups: Sequence[SettingRuns]) -> list[SweepPanel]:
     families = _families(groups)
     looks = {}
     for name, family in families.items():
-        for group, look in zip(family, variants(name, len(family)), strict=True):
+        for group, look in zip(family, variants(of_algorithm(name), len(family)), strict=True):
             looks[group.label] = look
     for name, family in families.items():
         keys = telling([g.first.flat for g in family])
         centre = _centre(family, keys) if family[0].private and len(keys) == 2 else None
         if centre is not None:
-            rest = [Curve(g, g.label, looks[g.label], True) for g in groups if g not in family]
+            rest = [Curve(g, g.label, looks[g.label]) for g in groups if g not in family]
             return [_swept(name, family, centre, key, keys, rest) for key in keys]
-    return [SweepPanel("", tuple(Curve(g, g.label, looks[g.label], True) for g in groups))]
+    return [SweepPanel("", tuple(Curve(g, g.label, looks[g.label]) for g in groups))]
 
 
 def _families(groups: Sequence[SettingRuns]) -> dict[str, list[SettingRuns]]:
@@ -63,14 +61,13 @@ def _swept(
 ) -> SweepPanel:
     """The panel of one key. The ramp begins at the centre where that is an end of the sweep: one look in all panels."""
     line = [g for g in family if all(g.first.flat.get(k) == centre.first.flat.get(k) for k in keys if k != key)]
-    if _ordered(line, [key]):
-        line.sort(key=lambda g: _value(g, key))
+    values = {g.label: g.first.flat.get(key) for g in line}
+    if all(isinstance(value, int | float) for value in values.values()):
+        line.sort(key=lambda g: values[g.label] or 0)
     if line[-1] is centre:
         line.reverse()
-    styles = variants(name, len(line))
-    own = tuple(
-        Curve(g, in_words(key, g.first.flat.get(key)), look, False) for g, look in zip(line, styles, strict=True)
-    )
+    styles = variants(of_algorithm(name), len(line))
+    own = tuple(Curve(g, in_words(key, g.first.flat.get(key)), look) for g, look in zip(line, styles, strict=True))
     P = centre.first.config["algorithm"]["P"]
     fixed = [NAMES.get(name, name), *([f"P = {P}"] if P > 1 and "algorithm.P" not in keys else [])]
     fixed += [in_words(k, centre.first.flat.get(k)) for k in keys if k != key]
@@ -86,13 +83,3 @@ def _centre(family: Sequence[SettingRuns], keys: Sequence[str]) -> SettingRuns |
         if all(len(differ) == 1 for differ in apart) and all(apart.count([k]) >= SWEPT for k in keys):
             return candidate
     return None
-
-
-def _ordered(family: Sequence[SettingRuns], keys: Sequence[str]) -> bool:
-    """True where the settings of a family differ in numbers (or in how often the server is followed)."""
-    return all(isinstance(_value(g, key), int | float) for g in family for key in keys)
-
-
-def _value(group: SettingRuns, key: str) -> Any:
-    value = group.first.flat.get(key)
-    return list(FOLLOW).index(value) if key == "algorithm.follow" and value in FOLLOW else value

@@ -1,9 +1,13 @@
-"""The tests of claims: an estimate over some settings' runs, with its error and verdict."""
+"""The tests of claims: an estimate over some settings' runs, with its error and verdict.
+
+Each has the `settings` it is about, its `form`, and `words`: how it is measured, ending the sentence of the claim.
+Tests of one thing are equal. `outcome` raises NotRun where a setting has no run, Unclear where runs do not say.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from analysis.evidence import verdicts
 from analysis.evidence.selection import Measure, NotRun, SettingFilter, Unclear, units_in_words
@@ -23,24 +27,6 @@ class Outcome:
     units: str
     verdict: str
     p: float | None
-
-
-class ClaimTest(Protocol):
-    """A kind of claim. words: how it is measured, ending the sentence of the claim. Tests of one thing are equal.
-
-    outcome raises NotRun where a setting has no run, Unclear where runs do not say.
-    """
-
-    @property
-    def form(self) -> str: ...
-
-    @property
-    def words(self) -> str: ...
-
-    @property
-    def settings(self) -> tuple[SettingFilter, ...]: ...
-
-    def outcome(self, runs: Sequence[Run]) -> Outcome: ...
 
 
 @dataclass(frozen=True)
@@ -116,17 +102,12 @@ def trend(best_first: Sequence[SettingFilter], measure: Measure) -> Comparison:
     return Comparison(SUPERIORITY, tuple(best_first), weights, measure, (End(weights),), "slope per step of ")
 
 
-def no_worse(where: SettingFilter, reference: SettingFilter, margin: float, measure: Measure) -> Comparison:
-    """`where` is at most a share `margin` above the reference."""
-    ends = (End((-1.0, 1 + margin)),)
-    after = f"; margin {100 * margin:g} %"
-    return Comparison(MARGIN, (where, reference), (-1.0, 1.0), measure, ends, after=after)
-
-
-def level(where: SettingFilter, reference: SettingFilter, margin: float, measure: Measure) -> Comparison:
-    """Two settings differ by less than a share `margin` of the second's measure."""
-    ends = (End((-1.0, 1 + margin)), End((1.0, margin - 1)))
-    after = f"; margin ± {100 * margin:g} %"
+def level(
+    where: SettingFilter, reference: SettingFilter, margin: float, measure: Measure, both: bool = True
+) -> Comparison:
+    """Two settings differ by less than a share `margin` of the second's measure; not both: the first may be lower."""
+    ends = (End((-1.0, 1 + margin)), End((1.0, margin - 1)))[: 1 + both]
+    after = f"; margin {'± ' * both}{100 * margin:g} %"
     return Comparison(MARGIN, (where, reference), (-1.0, 1.0), measure, ends, after=after)
 
 
@@ -246,6 +227,9 @@ class PrintedEpsilon:
             raise Unclear(f"runs with different ε: {', '.join(f'{value:.4g}' for value in known)}")
         same = abs(known[0] - self.epsilon) <= 0.005 + 1e-9
         return Outcome(f"{known[0]:.2f}", None, "exact", verdicts.HOLDS if same else FAILS, None)
+
+
+ClaimTest = Comparison | BeatsBlind | Agreement | PrintedEpsilon
 
 
 def no_pairs(words: str = "") -> Outcome:

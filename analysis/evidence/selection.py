@@ -80,11 +80,11 @@ class Case:
 
     def among(self, runs: Sequence[Run]) -> list[Run]:
         """The runs that count, cut off after round T."""
-        found = [run for run in runs if run in self]
-        return [run if run.summary["rounds"] == self.T else self._cut(run) for run in found]
-
-    def _cut(self, run: Run) -> Run:
-        return replace(run, summary=run.summary | {"curve": {"mean": run.curve[: self.T + 1]}})
+        return [
+            replace(run, summary=run.summary | {"curve": {"mean": run.curve[: self.T + 1]}})
+            for run in runs
+            if run in self
+        ]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
 """From an estimate and its error to a verdict: one rule for every claim.
 
-The unit is what is independent: another function, or another seed on the same data (an agent is not one). A claim about
-settings is a linear contrast of theirs, computed unit by unit over the units that all of them have, so that what the
-settings share cancels. With `n` units its mean `d` has the standard error `s / sqrt(n)`, and `t = d / se` is held
-against Student's t with `n - 1` degrees of freedom, one-sided, at `LEVEL`. Fewer than `FEWEST` units decide
-nothing (two may differ by the same amount by chance), nor do units that are all equal.
+The unit is what is independent: another function, or another seed on the same data (an agent is not one). A claim is a
+linear contrast of settings, unit by unit over the units that all have. With `n` units its mean `d` has the standard
+error `s / sqrt(n)`, and `t = d / se` is held against Student's t with `n - 1` degrees of freedom, one-sided, at
+`LEVEL`. Fewer than `FEWEST` units decide nothing, nor do units that are all equal.
 """
 
 import math

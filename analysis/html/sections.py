@@ -1,19 +1,27 @@
 """The part of the report about an experiment: its pictures, tables and words, as text and without HTML."""
 
+import base64
+import io
+import json
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from analysis import tables
+from PIL import Image
+
+from analysis import figures, tables
+from analysis.drawing.page import apart
+from analysis.drawing.page_style import SCREEN
 from analysis.html import privacy as report_privacy
-from analysis.html.bounds import Bounds, bounds
-from analysis.html.pictures import Picture, pictures
-from analysis.html.text_table import RowGroup, TextTable, epsilon, number, ranges, with_error
-from analysis.labels import joined_by_or, problem_label, value_in_words, variant_in_words
+from analysis.html.text_table import RowGroup, TextTable, number
+from analysis.labels import problem_label, value_in_words, variant_in_words
 from analysis.load import LoadError, Run, SettingRuns, by_metric, load, seeds_phrase, settings
-from dpfbo.formats.words import large_delta, metric_in_words
+from dpfbo.formats.words import metric_in_words
+
+COLOURS = 256  # of an embedded picture: half its size or less; with 128, lines of like colours become one colour
+ROUNDS = 5  # of all, that the bounds of the theory are shown at
 
 
 @dataclass(frozen=True)
@@ -28,14 +36,13 @@ class Section:
     title: str = ""
     seeds: str = ""
     runs: tuple[Run, ...] = ()
-    pictures: tuple[Picture, ...] = ()
+    pictures: tuple[Mapping[str, Any], ...] = ()
     results: tuple[TextTable, ...] = ()
-    best: TextTable | None = None
     differing: TextTable | None = None
     common: tuple[tuple[str, str], ...] = ()
     private: tuple[dict[str, str], ...] = ()
     claimed: tuple[str, ...] = ()
-    bounds: tuple[Bounds, ...] = ()
+    bounds: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -46,41 +53,70 @@ class Section:
 def section(results_dir: Path, experiment: str) -> Section:
     """Read and draw an experiment; what cannot be read or drawn becomes a note."""
     try:
-        found, groups = _read(results_dir, experiment)
+        runs = load(results_dir, experiment)
+        by_axis = [settings(group) for group in by_metric(runs)]
     except LoadError as error:
-        return _left_out(experiment, str(error))
-    try:
-        found = replace(found, bounds=tuple(b for g in groups if (b := bounds(g)) is not None))
-    except LoadError as error:
-        found = replace(found, notes=(f"the bounds of {experiment} are left out: {error}",))
-    try:
-        return replace(found, pictures=pictures(experiment, found.runs, groups))
-    except LoadError as error:
-        return replace(found, notes=(*found.notes, f"{experiment} cannot be drawn: {error}"))
-
-
-def _left_out(experiment: str, why: str) -> Section:
-    return Section(experiment, notes=(f"{experiment} is left out, with the claims about it: {why}",))
-
-
-def _read(results_dir: Path, experiment: str) -> tuple[Section, list[SettingRuns]]:
-    runs = load(results_dir, experiment)
-    by_axis = [settings(group) for group in by_metric(runs)]
+        return Section(experiment, notes=(f"{experiment} is left out, with the claims about it: {error}",))
     groups = [group for axis in by_axis for group in axis]
     differing, common = _settings(groups)
     found = Section(
         experiment,
         title="; ".join(_title(axis) for axis in by_axis),
-        seeds=_seeds(groups),
+        seeds=seeds_phrase(groups),
         runs=tuple(runs),
         results=tuple(_results(axis) for axis in by_axis),
-        best=_best(groups),
         differing=differing,
         common=common,
         private=tuple(report_privacy.row(g) for g in groups if g.private),
         claimed=tuple(tables.no_guarantees(groups)),
     )
-    return found, groups
+    try:
+        found = replace(found, bounds=tuple(b for g in groups if (b := _bounds(g)) is not None))
+    except LoadError as error:
+        found = replace(found, notes=(f"the bounds of {experiment} are left out: {error}",))
+    try:
+        return replace(found, pictures=_pictures(experiment, runs, groups))
+    except Exception as error:  # whatever a picture trips over, the tables can be shown
+        why = error if isinstance(error, LoadError) else f"{type(error).__name__}: {error}"
+        return replace(found, notes=(*found.notes, f"{experiment} cannot be drawn: {why}"))
+
+
+def _pictures(experiment: str, runs: Sequence[Run], groups: Sequence[SettingRuns]) -> tuple[Mapping[str, Any], ...]:
+    """What `analysis.figures` draws, as base64, each caption apart; the same claims stand below one picture only."""
+    found: list[dict[str, Any]] = []
+    for drawn in figures.draw_experiment(experiment, runs):
+        large, small = io.BytesIO(), io.BytesIO()
+        caption, above = apart(drawn.figure)
+        drawn.figure.savefig(large, format="png", dpi=SCREEN.dpi, bbox_inches=above, pil_kwargs={"compress_level": 0})
+        with Image.open(large) as image:
+            palette = image.convert("RGB").quantize(COLOURS, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        palette.save(small, "PNG")  # optimize=True makes it 8 % smaller, in five times the time
+        what = drawn.name.removeprefix(experiment).replace("_", " ").strip() or "regret"
+        alt = f"{experiment}, {what}: {'; '.join(g.label for g in groups)}."
+        claims = () if any(drawn.claims == before["claims"] for before in found) else drawn.claims
+        png, (width, height) = base64.b64encode(small.getvalue()).decode(), palette.size
+        found.append({"alt": alt, "png": png, "width": width, "height": height, "caption": caption, "claims": claims})
+    return tuple(found)
+
+
+def _bounds(group: SettingRuns) -> Mapping[str, Any] | None:
+    """The theory of a setting, from the `theory.json` beside a run; None where it was not computed.
+
+    Raises LoadError for a file that cannot be read.
+    """
+    file = next((file for run in group.runs if (file := run.path / "theory.json").is_file()), None)
+    if file is None:
+        return None
+    try:
+        theory = json.loads(file.read_text())
+        columns, rounds = {str(name): str(words) for name, words in theory["columns"].items()}, theory["rounds"]
+        chosen = sorted({round(i * (len(rounds) - 1) / (ROUNDS - 1)) for i in range(ROUNDS)}) if rounds else []
+        rows = tuple((str(rounds[i]["round"]), *(number(rounds[i].get(name)) for name in columns)) for i in chosen)
+        table = TextTable("", ("t", *columns), (RowGroup(rows),))
+        words = {"proposition": theory["proposition_1"]["words"], "note": theory["note"]}
+        return {"setting": group.label, "table": table, "columns": list(columns.items()), **words}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LoadError(f"{file} cannot be read ({error!r}): run python -m runners.theory again") from error
 
 
 def _title(groups: Sequence[SettingRuns]) -> str:
@@ -89,68 +125,23 @@ def _title(groups: Sequence[SettingRuns]) -> str:
     return f"{metric_in_words(s['metric'])} on {problem}, {tables.participants(groups)}"
 
 
-def _seeds(groups: Sequence[SettingRuns]) -> str:
-    """`seeds 0–4`, and the settings that have others."""
-    by_setting = [(g.label, ranges(run.seed for run in g.runs)) for g in groups]
-    usual = Counter(seeds for _, seeds in by_setting).most_common(1)[0][0]
-    others = [f"{label} has {seeds}" for label, seeds in by_setting if seeds != usual]
-    return "; ".join([f"seeds {usual}", *others])
-
-
 def _results(groups: Sequence[SettingRuns]) -> TextTable:
     """Regret at some rounds beside epsilon, as `analysis.tables` prints them."""
     rounds, names = tables.default_rounds(groups), tables.accountants(groups)
     rough = {name for g in groups for name in g.first.summary.get("approximations", [])}
     rows = tuple(
-        (g.label, *(with_error(row["regret"][str(t)]) for t in rounds), *(epsilon(g, name) for name in names))
-        for g, row in zip(groups, tables.rows(groups, rounds), strict=True)
+        (g.label, *(tables.with_error(g, t) for t in rounds), *(tables.epsilons_in_words(g, [name]) for name in names))
+        for g in groups
     )
     columns = (*(f"t = {t}" for t in rounds), *(f"ε {name}{' (≈)' * (name in rough)}" for name in names))
     return TextTable(_caption(groups), ("setting", *columns), (RowGroup(rows),))
 
 
-def _best(groups: Sequence[SettingRuns]) -> TextTable | None:
-    """Each agent's best configuration in the first run of each setting; None where no summary lists them."""
-    found = [(group.label, best) for group in groups for best in group.first.summary.get("best") or ()]
-    if not found:
-        return None
-    names = list(dict.fromkeys(name for _, best in found for name in best if name not in ("agent", "round", "value")))
-    rows = tuple(
-        (
-            label,
-            str(best["agent"]),
-            number(best["value"]),
-            str(best["round"]),
-            *(_cell(best.get(name)) for name in names),
-        )
-        for label, best in found
-    )
-    seeds = joined_by_or({group.first.seed for group in groups})
-    caption = f"Each agent's best configuration, seed {seeds}. It is the agent's own knowledge: no ε covers it."
-    return TextTable(caption, ("setting", "agent", "value", "round", *names), (RowGroup(rows),))
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else number(value) if isinstance(value, float) else str(value)
-
-
 def _caption(groups: Sequence[SettingRuns]) -> str:
     s = groups[0].first.summary
     title, better = _title(groups), "lower" if s["lower_is_better"] else "higher"
-    errors = "Mean ± standard error over" if max(len(g.runs) for g in groups) > 1 else "Mean of"
-    text = f"{title[0].upper()}{title[1:]}, after t rounds: {better} is better. {errors} {seeds_phrase(groups)}."
-    text += "".join(f" Data: {said}." for said in tables.stand_ins(groups))
-    private = [g.first.summary for g in groups if g.private]
-    if private:
-        known = [s["delta"] for s in private]
-        deltas = joined_by_or(known) + large_delta(known)
-        relations = " or ".join(sorted({s["relation"] for s in private}))
-        level = f"relation {relations}" if groups[0].first.outsourced else f"{relations} relation, user level"
-        text += f" ε at δ = {deltas}, {level}."
-    unclaimed = [g for g in groups if g.first.claimed_epsilon is None]
-    if any(g.epsilon(name) is None for g in unclaimed for name in g.first.summary["epsilon"]):
-        text += " none: not private, or without noise."
-    return text
+    lines = [f"{title[0].upper()}{title[1:]}, after t rounds: {better} is better", *tables.caption(groups)]
+    return " ".join(f"{line[0].upper()}{line[1:]}." for line in lines)
 
 
 def _settings(groups: Sequence[SettingRuns]) -> tuple[TextTable | None, tuple[tuple[str, str], ...]]:

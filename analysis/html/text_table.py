@@ -1,9 +1,6 @@
-"""A table of the report, as text, and how its values are written."""
+"""A table of the report, as text."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-
-from analysis.load import SettingRuns
 
 
 @dataclass(frozen=True)
@@ -24,37 +21,5 @@ class TextTable:
     groups: tuple[RowGroup, ...]
 
 
-def with_error(cell: dict[str, float | None] | None) -> str:
-    """`0.1234 ± 0.0012`, or – for a round that is not there."""
-    if cell is None:
-        return "–"
-    return f"{cell['mean']:.4f}" + ("" if cell["se"] is None else f" ± {cell['se']:.4f}")
-
-
-def epsilon(group: SettingRuns, accountant: str) -> str:
-    """Epsilon of a setting: none if it is not finite, – if the accountant does not apply; or what is only claimed."""
-    if (claimed := group.first.claimed_epsilon) is not None:
-        return f"claimed {claimed:.2f}, no guarantee"
-    if accountant not in group.first.summary["epsilon"]:
-        return "–"
-    value = group.epsilon(accountant)
-    return "none" if value is None else f"{value:.2f}" if value else "0"
-
-
 def number(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, int | float) else "–"
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """`0–4, 7` for 0, 1, 2, 3, 4, 7."""
-    spans: list[list[int]] = []
-    for n in sorted(set(numbers)):
-        if spans and n == spans[-1][1] + 1:
-            spans[-1][1] = n
-        else:
-            spans.append([n, n])
-    return ", ".join(f"{low}" if low == high else f"{low}–{high}" for low, high in spans)
-
-
-def spaced(name: str) -> str:
-    return name.replace("_", " ")

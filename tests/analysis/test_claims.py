@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from analysis import claims
 from analysis.evidence import verdict_table
 from analysis.evidence.claim import PAPER, JudgedClaim, published_means
-from analysis.evidence.claim_tests import Comparison, cheaper, level, no_worse
+from analysis.evidence.claim_tests import Comparison, cheaper, level
 from analysis.evidence.selection import MEASURES, Case, SettingFilter, Unclear, blind_servers
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.load import Run, load, normalised
@@ -360,10 +360,10 @@ def test_no_worse_prints_the_difference(tmp_path):
     """A loss of 0.01 of 1 lies within the margin of 5 %."""
     base = spread()
     runs = runs_of(tmp_path, (base, {}), (shifted(base, 0.01), {"server": "Server"}))
-    outcome = no_worse(FTS, TS, 0.05, MEASURES["overall"]).outcome(runs)
+    outcome = level(FTS, TS, 0.05, MEASURES["overall"], both=False).outcome(runs)
     assert outcome.verdict == HOLDS and outcome.ours.startswith("−0.0") and outcome.standard_errors > 3
-    assert no_worse(FTS, TS, 0.001, MEASURES["overall"]).outcome(runs).verdict != HOLDS
-    assert no_worse(FTS, TS, 0.05, MEASURES["overall"]).words.endswith("margin 5 %")
+    assert level(FTS, TS, 0.001, MEASURES["overall"], both=False).outcome(runs).verdict != HOLDS
+    assert level(FTS, TS, 0.05, MEASURES["overall"], both=False).words.endswith("margin 5 %")
 
 
 def test_identical_runs_are_not_called_level(tmp_path):

@@ -16,10 +16,9 @@ from PIL import Image
 
 from analysis import figures, load
 from analysis.claims import JudgedClaim
-from analysis.drawing import cost, curves, files, page, page_style, sweeps, tradeoff
+from analysis.drawing import by_epsilon, by_iteration, cost, equal_epsilon, files, page, page_style, sweeps
 from analysis.drawing import published_values as published
 from analysis.drawing.captions import settings_in_words, verdicts
-from analysis.drawing.equal_epsilon import frontier, points
 from analysis.drawing.looks import ALGORITHMS, OUTSOURCED, of_algorithm, variants
 from analysis.drawing.page_style import SCREEN, STYLES
 from analysis.labels import in_words
@@ -120,8 +119,8 @@ def test_failed_picture_leaves_the_old_one(results, tmp_path, monkeypatch, capfd
     old.parent.mkdir()
     old.write_text("old")
 
-    def fail(self, path, **settings):
-        Path(path).write_text("half")
+    def fail(self, file, **settings):
+        file.write(b"half")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(page.Figure, "savefig", fail)
@@ -136,7 +135,7 @@ def legend(figure):
 
 def test_lines_by_iteration(results):
     groups = read(results)
-    (axes,) = curves.regret_by_iteration(groups).axes
+    (axes,) = by_iteration.regret_by_iteration(groups).axes
     assert axes.get_yscale() == "log"
     for line, group in zip(axes.lines, groups, strict=True):
         np.testing.assert_allclose(line.get_xdata(), [0, 1, 2])
@@ -148,7 +147,7 @@ def test_lines_by_iteration(results):
 @pytest.mark.parametrize(("t", "epsilon"), [(2, 2.0), (1, 1.5)])
 def test_points_lie_at_the_epsilon_of_the_summary(results, t, epsilon):
     groups = read(results)
-    (axes,) = tradeoff.regret_by_epsilon(groups, t).axes
+    (axes,) = by_epsilon.regret_by_epsilon(groups, t).axes
     (point,) = axes.containers
     np.testing.assert_allclose(point.lines[0].get_xydata(), [[epsilon, groups[2].at(t)[0]]])
     ((_, low), (_, high)) = point.lines[2][0].get_segments()[0]
@@ -165,7 +164,7 @@ def test_points_lie_at_the_epsilon_of_the_summary(results, t, epsilon):
 def test_points_at_one_epsilon_stand_there_and_are_told_apart(results):
     for seed, curve in CURVES.items():
         write_run(results, "ddd", seed, curve, "dp_fts", True, epsilon=TWO_ROUNDS, spent=[1.5, 2.0])
-    figure = tradeoff.regret_by_epsilon(read(results), 2)
+    figure = by_epsilon.regret_by_epsilon(read(results), 2)
     (axes,) = figure.axes
     drawn = [container.lines for container in axes.containers]
     lower, upper = (lines[0] for lines in drawn)
@@ -183,15 +182,15 @@ def test_points_at_one_epsilon_stand_there_and_are_told_apart(results):
 
 def test_epsilon_of_another_accountant_is_not_drawn(tmp_path, capfd):
     write_run(tmp_path, "a", 0, [1.0, 0.5, 0.4], "dp_fts", True, epsilon=TWO_ROUNDS, spent=[1.9, 2.5], accountant="rdp")
-    (axes,) = tradeoff.regret_by_epsilon(read(tmp_path), 2).axes
+    (axes,) = by_epsilon.regret_by_epsilon(read(tmp_path), 2).axes
     assert [line.get_xdata().tolist() for line in axes.lines if len(line.get_xdata()) > 1] == []
     arguments = ["made_up", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]
-    assert figures.main([*arguments, "--round", "1"]) == 1
-    assert "pld epsilon at the end only" in capfd.readouterr().err
+    with pytest.raises(LoadError, match="has its pld epsilon after 2 rounds only, not after 1"):
+        by_epsilon.regret_by_epsilon(read(tmp_path), 1)
     write_run(
         tmp_path, "b", 0, [1.0, 0.5, 0.4], "dp_fts_de", True, epsilon={"fixed_size": 1.0}, accountant="fixed_size"
     )
-    figure = tradeoff.regret_by_epsilon(read(tmp_path), 2)  # its only accountant, in the legend too
+    figure = by_epsilon.regret_by_epsilon(read(tmp_path), 2)  # its only accountant, in the legend too
     named = "DP-FTS-DE, P = 1, z = 1 (ε = 1.00, fixed-size accountant, zero-out)"
     assert [entry.replace("\n", " ") for entry in legend(figure)] == ["DP-FTS, z = 1 (ε = 2.00)", named]
     assert "ε: PLD or fixed-size accountant, δ = 0.01, zero-out" in page.words(figure)[1]
@@ -214,10 +213,10 @@ def test_epsilon_of_another_accountant_is_not_drawn(tmp_path, capfd):
 def test_scale_fits_the_metric(curve, lower_is_better, scale, tmp_path):
     write_run(tmp_path, "a", 0, curve, lower_is_better=lower_is_better, metric="best_value")
     groups = read(tmp_path)
-    by_iteration, by_epsilon = curves.regret_by_iteration(groups), tradeoff.regret_by_epsilon(groups, 1)
-    assert by_iteration.axes[0].get_yscale() == scale
-    assert by_epsilon.axes[0].get_yscale() == "linear"  # one value
-    for figure in (by_iteration, by_epsilon):
+    lines, at_round = by_iteration.regret_by_iteration(groups), by_epsilon.regret_by_epsilon(groups, 1)
+    assert lines.axes[0].get_yscale() == scale
+    assert at_round.axes[0].get_yscale() == "linear"  # one value
+    for figure in (lines, at_round):
         figure.draw_without_rendering()
 
 
@@ -232,7 +231,7 @@ def test_nothing_overlaps(n, z, tmp_path):
         )  # fmt: skip
     groups = read(tmp_path)
     with mpl.rc_context(SCREEN.rc):
-        for figure in (curves.regret_by_iteration(groups), tradeoff.regret_by_epsilon(groups, 2)):
+        for figure in (by_iteration.regret_by_iteration(groups), by_epsilon.regret_by_epsilon(groups, 2)):
             figure.draw_without_rendering()
             (axes,) = figure.axes
             title, _, caption = (text.get_window_extent() for text in figure.texts)
@@ -251,8 +250,8 @@ def test_settings_look_different_without_colour():
     assert len({(look.line, look.marker) for look in OUTSOURCED.values()}) == len(OUTSOURCED)
     for name in (*ALGORITHMS, *OUTSOURCED, "of_another_package"):
         own = of_algorithm(name)
-        assert variants(name, 1) == [own] == [of_algorithm(name)]
-        ramp = variants(name, 6)
+        assert variants(own, 1) == [own] == [of_algorithm(name)]
+        ramp = variants(own, 6)
         assert len({look.marker for look in ramp}) == len({look.colour for look in ramp}) == 6
         assert {look.line for look in ramp} == {own.line}
         brightness = [sum(to_rgb(look.colour)) for look in ramp]
@@ -284,14 +283,13 @@ def test_two_sweeps_around_a_centre_make_two_panels(fig3):
     by_z, by_q = found = sweeps.panels(read(fig3))
     assert by_q.title == "sampling probability q (DP-FTS-DE, P = 4, z = 1)"
     assert by_z.title == "noise multiplier z (DP-FTS-DE, P = 4, q = 0.35)"
-    own = [[c for c in panel.curves if not c.everywhere] for panel in found]
+    shared = [c for c in by_z.curves if c in by_q.curves and c.label == c.setting.label]
+    own = [[c for c in panel.curves if c not in shared] for panel in found]
     assert [c.label for c in own[1]] == ["q = 0.35", "q = 0.25", "q = 0.2", "q = 0.15", "q = 0.1"]
     assert [c.label for c in own[0]] == ["z = 1", "z = 1.6", "z = 2", "z = 3", "z = 4"]
     assert own[0][0].setting == own[1][0].setting and own[0][0].style == own[1][0].style
-    shared = [[c for c in panel.curves if c.everywhere] for panel in found]
-    assert shared[0] == shared[1]
-    assert [c.label for c in shared[0]] == ["TS", "FTS", "FTS-DE, P = 4", "random server, P = 4"]
-    assert [c.style for c in shared[0]] == [ALGORITHMS[n] for n in ("ts", "fts", "fts_de", "random_server")]
+    assert [c.label for c in shared] == ["TS", "FTS", "FTS-DE, P = 4", "random server, P = 4"]
+    assert [c.style for c in shared] == [ALGORITHMS[n] for n in ("ts", "fts", "fts_de", "random_server")]
     for i, folder in enumerate(sorted((fig3 / "made_up").glob("[4-8]/0"))):  # z off q = .35 leaves no centre
         change(folder, {"privacy.q": 0.35 + 0.01 * i})
     shutil.rmtree(fig3 / "made_up" / "4" / "1")
@@ -302,8 +300,8 @@ def test_panels_and_caption_fit(fig3):
     groups = read(fig3)
     with mpl.rc_context(SCREEN.rc):
         for figure in (
-            curves.regret_by_iteration(groups),
-            tradeoff.regret_by_epsilon(groups, 60),
+            by_iteration.regret_by_iteration(groups),
+            by_epsilon.regret_by_epsilon(groups, 60),
         ):
             figure.draw_without_rendering()
             boxes = [box.get_window_extent() for box in (*figure.texts, *figure.legends, *figure.axes)]
@@ -321,7 +319,7 @@ def test_published_values_are_drawn_in_their_setting_colour(fig3):
         "DP-FTS-DE, P = 4, z = 2", "DP-FTS-DE, P = 4, z = 4",
     ])  # fmt: skip
     assert known["TS"][60] == 0.23746 and 5 not in known["TS"]
-    figure = curves.regret_by_iteration(groups)
+    figure = by_iteration.regret_by_iteration(groups)
     assert "published" in legend(figure)
     for axes, colours in zip(figure.axes, (6, 5), strict=True):
         hollow = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
@@ -329,10 +327,10 @@ def test_published_values_are_drawn_in_their_setting_colour(fig3):
         drawn = {line.get_color() for line in axes.lines if line.get_markerfacecolor() != "white"}
         assert {line.get_color() for line in hollow} <= drawn
     for accountant, epsilon in (("pld", 3.5), ("moments", 5.25)):
-        by_z, _ = tradeoff.regret_by_epsilon(groups, 60, accountant).axes
+        by_z, _ = by_epsilon.regret_by_epsilon(groups, 60, accountant).axes
         shown = {x: y for line in by_z.lines if line.get_markerfacecolor() == "white" for x, y in line.get_xydata()}
         assert shown[epsilon] == 0.23188  # published for (q, z) = (.35, 1)
-    frame = curves.table(groups)
+    frame = by_iteration.table(groups)
     assert frame[frame["source"] == "published"]["se"].isna().all()
 
 
@@ -344,7 +342,7 @@ def test_published_values_share_no_axis_with_other_problems(other, fig3):
         change(folder, other)
     groups = read(fig3)
     assert published.published(groups) == {}
-    assert "published" not in legend(curves.regret_by_iteration(groups))
+    assert "published" not in legend(by_iteration.regret_by_iteration(groups))
 
 
 def test_what_differs_in_words(tmp_path):
@@ -379,21 +377,20 @@ def test_caption_says_which_claims_hold(results):
         finding("Sharing helps: FTS beats blind servers; regret", 2.9, "holds", "control", "control"),
         *(finding(f"Sharing helps: {i}", 0.1, "not decided", "control", "control") for i in range(2)),
     ]  # fmt: skip
-    assert verdicts(found) == (
-        "Claims of the paper: FTS beats TS; regret: holds (5.1 standard errors, 20 functions). P = 2 beats P = 1: "
-        "holds (3.0). Against servers that query blindly: FTS beats blind servers; regret: holds (2.9). Findings of "
-        "the reimplementation: S = 3 hurts: does not hold (−3.7, 9 seeds). Also 1 more published effect: not decided; "
-        "2 more controls: none decided; 1 printed epsilon: holds."
-    )
+    assert verdicts(found) == [
+        "FTS beats TS; regret: holds (5.1 standard errors, 20 functions).",
+        "P = 2 beats P = 1; regret: holds (3.0 standard errors, 20 functions).",
+        "Sharing helps: FTS beats blind servers; regret (control): holds (2.9 standard errors, 20 functions).",
+        "S = 3 hurts (reimplementation): does not hold (−3.7 standard errors, 9 seeds).",
+        "Others about these settings: 1 × holds, 3 × not decided.",
+    ]
     many = verdicts([finding(f"{i}", 1.0, "holds" if i else "does not hold") for i in range(9)])
-    assert many.startswith("Claims of the paper: 0: does not hold") and many.endswith(
-        "Also 3 more published effects: all hold."
-    )
-    assert verdicts([found[5]]) == ""
-    assert verdicts([found[3], replace(found[3], id="again", repeats=found[3].id)]).count("FTS") == 1
+    assert many[0].startswith("0: does not hold") and many[6:] == ["Others about these settings: 3 × holds."]
+    assert verdicts([found[5]]) == []
+    assert len(verdicts([found[3], replace(found[3], id="again", repeats=found[3].id)])) == 1
     said = "N = 7 agents, P = 1 or 2 sub-regions, q = 0.25, S = 8. ε: PLD accountant, δ = 0.01, zero-out, user level."
     assert settings_in_words(read(results)).startswith(said)
-    figure = curves.regret_by_iteration(read(results))
+    figure = by_iteration.regret_by_iteration(read(results))
     words, above = page.apart(figure)
     assert words.startswith(said) and words.endswith("± one standard error over 3 seeds, each another function.")
     assert figure.texts[-1].get_window_extent().y1 / figure.dpi <= above.y0 < above.y1 == figure.get_size_inches()[1]
@@ -402,7 +399,7 @@ def test_caption_says_which_claims_hold(results):
 def test_claims_stand_beside_no_figure_of_several_problems(results, monkeypatch):
     monkeypatch.setattr(figures, "judge", lambda runs: [finding("FTS beats TS", 5.12, "holds")])
     (first, _) = drawn(results, "made_up")
-    assert "FTS beats TS" in first.claims
+    assert "FTS beats TS" in first.claims[0]
     write_run(results, "d", 0, [1.0, 0.5], problem="branin")
     assert not any(one.claims for one in drawn(results, "made_up"))
 
@@ -420,7 +417,7 @@ def test_long_titles_fit(fig3):
     for folder in (fig3 / "made_up").glob("[5-9a-f]*/*"):
         shutil.rmtree(folder)  # one panel
     with mpl.rc_context(SCREEN.rc):
-        figure = tradeoff.regret_by_epsilon(read(fig3), 60)
+        figure = by_epsilon.regret_by_epsilon(read(fig3), 60)
     figure.draw_without_rendering()
     title = figure.texts[0].get_window_extent()
     assert (
@@ -428,20 +425,24 @@ def test_long_titles_fit(fig3):
     )
 
 
+def caption_of(results):
+    return page.apart(by_iteration.regret_by_iteration(read(results)))[0]
+
+
 def test_caption_says_what_is_cut_off(tmp_path):
     write_run(tmp_path, "a", 0, [0.9] * 3 + [0.32] * 57 + [0.3], "fts")
-    assert "The first 2 rounds are above the picture." in page.apart(curves.regret_by_iteration(read(tmp_path)))[0]
+    assert "Rounds 0 to 2 of the lines are above the picture." in caption_of(tmp_path)
     write_run(tmp_path, "b", 0, [0.9] * 5 + [0.32] * 55 + [0.31])
-    assert "The first 2 to 4 rounds are above" in page.apart(curves.regret_by_iteration(read(tmp_path)))[0]
+    assert "Rounds 0 to 4 of some lines are above" in caption_of(tmp_path)
     write_run(tmp_path, "c", 0, [0.32] * 61, "fts_de")
-    words = page.apart(curves.regret_by_iteration(read(tmp_path)))[0]
-    assert "Of some lines the first 4 rounds are above the picture." in words
+    words = caption_of(tmp_path)
+    assert "Rounds 0 to 4 of some lines are above the picture." in words
 
 
 def test_many_points_at_one_epsilon_stay_together(tmp_path):
     for i in range(12):
         write_run(tmp_path, f"{i}", 0, [1.0, 0.5, 0.4], "dp_fts", True, S=i, epsilon=TWO_ROUNDS, spent=[1, 2])
-    figure = tradeoff.regret_by_epsilon(read(tmp_path), 2)
+    figure = by_epsilon.regret_by_epsilon(read(tmp_path), 2)
     drawn = [container.lines[0] for container in figure.axes[0].containers]
     assert len(drawn) == 12 and {point.get_xdata().tolist()[0] for point in drawn} == {2.0}
     assert len({(point.get_marker(), point.get_color()) for point in drawn}) == 12
@@ -483,10 +484,11 @@ def test_cost_of_a_query(tmp_path, small):
             seconds = {**phases, "message": 0.07 * factor}
             change(folder, summary={"seconds": {**seconds, "total": sum(seconds.values())}})
     groups = read(tmp_path, "cost")
-    rows = {row.phase: row for row in cost.rows(groups)}
-    assert rows["message"].ratio == pytest.approx((1.3, 0.1))
-    assert rows["message"].cost[0] == pytest.approx((5.0, 0.0))  # .07 s over 7 agents and 2 rounds
-    assert rows["all but the objective"].ratio[0] == pytest.approx((5.2 / 5 + 5.4 / 5) / 2)
+    rows = cost.table(groups).set_index("phase")
+    one, four = rows.loc["message"].itertuples(index=False)
+    assert (four.ratio, four.ratio_se) == pytest.approx((1.3, 0.1))
+    assert (one.milliseconds, one.se) == pytest.approx((5.0, 0.0))  # .07 s over 7 agents and 2 rounds
+    assert rows.loc["all but the objective", "ratio"].iloc[1] == pytest.approx((5.2 / 5 + 5.4 / 5) / 2)
     assert figures.main(["cost", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 0
     frame = pd.read_csv(tmp_path / "out" / "cost_seconds_per_query.csv")
     assert frame[frame["phase"] == "message"]["ratio"].tolist()[1] == pytest.approx(1.3)
@@ -494,10 +496,10 @@ def test_cost_of_a_query(tmp_path, small):
     shutil.rmtree(tmp_path / "cost" / "4" / "0")
     shutil.rmtree(tmp_path / "cost" / "1" / "1")
     with pytest.raises(LoadError, match="have no seed in common"):
-        cost.rows(read(tmp_path, "cost"))
+        cost.table(read(tmp_path, "cost"))
     shutil.rmtree(tmp_path / "cost" / "4")
     with pytest.raises(LoadError, match="two numbers of sub-regions"):
-        cost.rows(read(tmp_path, "cost"))
+        cost.table(read(tmp_path, "cost"))
 
 
 @pytest.mark.parametrize(
@@ -511,9 +513,9 @@ def test_nothing_is_cut_off_in_any_style(style, width, fig3, tmp_path):
             shutil.copytree(folder, tmp_path / "one" / "made_up" / folder.parent.name / folder.name)
     with mpl.rc_context(look.rc):
         for figure in (
-            curves.regret_by_iteration(groups, style=look),
-            tradeoff.regret_by_epsilon(groups, 60, style=look),
-            tradeoff.regret_by_epsilon(read(tmp_path / "one"), 60, style=look),
+            by_iteration.regret_by_iteration(groups, style=look),
+            by_epsilon.regret_by_epsilon(groups, 60, style=look),
+            by_epsilon.regret_by_epsilon(read(tmp_path / "one"), 60, style=look),
         ):
             assert overlapping(figure) == []
             assert figure.get_size_inches()[0] == (width or (look.wide if len(figure.axes) > 1 else look.width))
@@ -530,7 +532,7 @@ def test_a_paper_has_its_words_beside_the_picture(results, tmp_path, monkeypatch
     title, caption, claims = text.strip().split("\n\n")
     assert title == "# Simple regret after 2 rounds, against privacy loss: synthetic problem"
     assert caption.startswith("N = 7 agents, P = 1 or 2 sub-regions, q = 0.25, S = 8. ε: PLD accountant, δ = 0.01")
-    assert claims == "Claims of the paper: FTS beats TS: holds (5.1 standard errors, 20 functions)."
+    assert claims == "- FTS beats TS: holds (5.1 standard errors, 20 functions)."
     with mpl.rc_context(STYLES["paper"].rc):
         drawn_on_paper = figures.draw_experiment("made_up", load.load(results, "made_up"), style=STYLES["paper"])
     for one in drawn_on_paper:
@@ -579,8 +581,8 @@ def test_wrong_options_are_one_sentence(options, sentence, results, tmp_path, ca
 def test_a_method_looks_the_same_in_every_kind_of_picture(results, tmp_path):
     own = ALGORITHMS["ts"]
     groups = read(results)
-    by_iteration = curves.regret_by_iteration(groups).axes[0].lines[0]
-    by_epsilon = next(line for line in tradeoff.regret_by_epsilon(groups, 2).axes[0].lines)
+    curve = by_iteration.regret_by_iteration(groups).axes[0].lines[0]
+    level = next(line for line in by_epsilon.regret_by_epsilon(groups, 2).axes[0].lines)
     shutil.rmtree(tmp_path / "made_up")
     for seed in range(2):
         write_run(tmp_path, "a", seed, [1.0, 0.5, 0.4])
@@ -589,16 +591,16 @@ def test_a_method_looks_the_same_in_every_kind_of_picture(results, tmp_path):
                 tmp_path, f"b{target}", seed, [1.0, 0.5, 0.4], "dp_fts", True, epsilon={"pld": target, "moments": 9.0}
             )
             change(folder, {"privacy.epsilon": target})
-    panels = points.panels(load.load(tmp_path, "made_up"))
-    at_targets = next(line for line in frontier.figure(panels).axes[0].lines if line.get_label() == "TS")
-    for line in (by_iteration, by_epsilon, at_targets):
+    picture = equal_epsilon.figure(equal_epsilon.table(load.load(tmp_path, "made_up")))
+    at_targets = next(line for line in picture.axes[0].lines if line.get_label() == "TS (ε = 0)")
+    for line in (curve, level, at_targets):
         assert line.get_color() == own.colour
         scaled = [length * line.get_linewidth() for length in own.line[1]]
         assert list(line._dash_pattern[1]) == pytest.approx(scaled)
-    assert by_iteration.get_marker() == own.marker
-    (private,) = frontier.figure(panels).axes[0].containers[:1]
+    assert curve.get_marker() == own.marker
+    (private,) = picture.axes[0].containers[:1]
     assert private.lines[0].get_color() == ALGORITHMS["dp_fts"].colour
-    assert [c.lines[0].get_xdata().tolist() for c in frontier.figure(panels).axes[0].containers] == [[1.0], [4.0]]
+    assert [c.lines[0].get_xdata().tolist() for c in picture.axes[0].containers] == [[1.0], [4.0]]
 
 
 def test_no_picture_has_a_colour_of_its_own():
@@ -626,14 +628,14 @@ def test_the_legend_has_the_epsilon_of_each_private_setting(epsilon, target, ent
     folder = write_run(tmp_path, "a", 0, [1.0, 0.5, 0.4], "dp_fts", True, epsilon=by, spent=[0.1, epsilon or np.nan])
     change(folder, {"privacy.epsilon": target})
     write_run(tmp_path, "b", 0, [1.0, 0.5, 0.4])
-    assert legend(curves.regret_by_iteration(read(tmp_path))) == ["TS", entry]
+    assert legend(by_iteration.regret_by_iteration(read(tmp_path))) == ["TS", entry]
 
 
 def test_a_target_by_another_accountant_is_told_apart(tmp_path):
     folder = write_run(tmp_path, "a", 0, [1.0, 0.5], "dp_fts", True, epsilon={"pld": 1.0, "moments": 1.6}, spent=[1.0])
     change(folder, {"privacy.epsilon": 1.0})
-    assert legend(curves.regret_by_iteration(read(tmp_path), "moments")) == ["DP-FTS, ε = 1 (moments: 1.60)"]
-    assert legend(curves.regret_by_iteration(read(tmp_path))) == ["DP-FTS, ε = 1"]
+    assert legend(by_iteration.regret_by_iteration(read(tmp_path), "moments")) == ["DP-FTS, ε = 1 (moments: 1.60)"]
+    assert legend(by_iteration.regret_by_iteration(read(tmp_path))) == ["DP-FTS, ε = 1"]
 
 
 def test_settings_of_one_method_are_ordered_by_epsilon(tmp_path):

@@ -10,7 +10,7 @@ import yaml
 from PIL import Image
 
 from analysis import figures, load
-from analysis.drawing.equal_epsilon import frontier, points
+from analysis.drawing import equal_epsilon
 from analysis.drawing.page import words
 from analysis.drawing.page_style import PAPER, SCREEN, TALK
 from analysis.load import LoadError
@@ -68,50 +68,45 @@ def runs_of(results):
     return load.load(results, "frontier")
 
 
+def rows(found, algorithm):
+    return found[found["algorithm"] == algorithm].reset_index(drop=True)
+
+
 def test_points_are_means_over_the_rounds_and_the_seeds(tmp_path):
     write_all(tmp_path)
-    (panel,) = points.panels(runs_of(tmp_path))
-    assert [p.label for p in panel.references] == ["FTS-DE, P = 2", "random server, P = 2"]
-    de, plus = panel.curves
-    assert [p.target for p in de] == list(TARGETS) == [p.target for p in plus]
-    assert [p.name for p in plus] == ["dp_fts_de_plus"] * 3
+    found = equal_epsilon.table(runs_of(tmp_path))
+    assert found.loc[found["target_epsilon"].isna(), "algorithm"].tolist() == ["fts_de", "random_server"]
+    de, plus = (rows(found, name) for name in ("dp_fts_de", "dp_fts_de_plus"))
+    assert de["target_epsilon"].tolist() == list(TARGETS) == plus["target_epsilon"].tolist()
     # seeds 0, 1, 2: (0.6 + 0.01 seed + 0.4) / 2
-    assert de[0].average == (pytest.approx(0.505), pytest.approx(0.005 / math.sqrt(3)))
-    assert de[0].last == (pytest.approx(0.4), pytest.approx(0.0))
-    assert plus[2].last[0] == pytest.approx(0.1)
-    assert de[1].epsilon == pytest.approx(0.995)
-
-
-def test_rounds_can_be_cut_short(tmp_path):
-    write_all(tmp_path)
-    (panel,) = points.panels(runs_of(tmp_path), t=1)
-    assert panel.curves[0][0].average[0] == panel.curves[0][0].last[0] == pytest.approx(0.61)
-    with pytest.raises(LoadError, match="round 3 cannot be drawn: all settings have rounds 1 to 2"):
-        points.panels(runs_of(tmp_path), t=3)
+    assert (de["average"][0], de["average_se"][0]) == (pytest.approx(0.505), pytest.approx(0.005 / math.sqrt(3)))
+    assert (de["last"][0], de["last_se"][0]) == (pytest.approx(0.4), pytest.approx(0.0))
+    assert plus["last"][2] == pytest.approx(0.1)
+    assert de["epsilon"][1] == pytest.approx(0.995)
 
 
 def test_epsilon_is_the_largest_that_any_seed_spent(tmp_path):
     write_all(tmp_path)
     write_run(tmp_path, f"dp_fts_de{TARGETS[1]}0.03", 7, [0.9, 0.5, 0.3], "dp_fts_de", 1.0, P=2, spent=1.7)
-    (panel,) = points.panels(runs_of(tmp_path))
-    assert panel.curves[0][1].epsilon == 1.7
-    assert panel.curves[0][1].seeds == (0, 1, 2, 7)
+    found = rows(equal_epsilon.table(runs_of(tmp_path)), "dp_fts_de")
+    assert (found["epsilon"][1], found["seeds"][1]) == (1.7, 4)
 
 
 def test_agents_that_share_nothing_belong_to_every_lengthscale(tmp_path):
     write_all(tmp_path, lengthscales=(0.01, 0.3))
-    found = points.panels(runs_of(tmp_path))
-    assert [panel.title for panel in found] == ["synthetic, length-scale 0.01", "synthetic, length-scale 0.3"]
-    for panel in found:
-        assert [(p.name, len(p.seeds)) for p in panel.references] == [("fts_de", 3), ("random_server", 3)]
-        assert len(panel.points) == 6
+    found = equal_epsilon.table(runs_of(tmp_path))
+    assert found["panel"].unique().tolist() == ["synthetic, length-scale 0.01", "synthetic, length-scale 0.3"]
+    for _, panel in found.groupby("panel"):
+        references = panel[panel["target_epsilon"].isna()]
+        assert dict(zip(references["algorithm"], references["seeds"], strict=True)) == {"fts_de": 3, "random_server": 3}
+        assert len(panel) == 6 + 2
 
 
 def test_two_settings_of_one_point_are_refused(tmp_path):
     write_all(tmp_path)
     write_run(tmp_path, "other", 0, [0.9, 0.1, 0.1], "dp_fts_de", 1.0, P=2)
     with pytest.raises(LoadError, match=r"DP-FTS-DE at epsilon 1 was run with 2 settings .*other\): keep the folder"):
-        points.panels(runs_of(tmp_path))
+        equal_epsilon.table(runs_of(tmp_path))
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -128,8 +123,8 @@ def test_command_draws_picture_and_table(tmp_path, capsys, seeds):
         assert len(set(image.convert("RGB").resize((90, 60)).getdata())) > 20  # something was drawn
     frame = pd.read_csv(files[2])
     assert list(frame.columns) == [
-        "panel", "metric", "rounds", "algorithm", "P", "target_epsilon", "epsilon", "privacy", "z", "seeds",
-        "average", "average_se", "last", "last_se",
+        "panel", "metric", "rounds", "algorithm", "P", "target_epsilon", "epsilon", "z", "seeds", "average",
+        "average_se", "last", "last_se", "privacy", "sharing",
     ]  # fmt: skip
     assert len(frame) == 2 * len(TARGETS) + 2
     row = frame[(frame["algorithm"] == "dp_fts_de_plus") & (frame["target_epsilon"] == 4)].iloc[0]
@@ -142,8 +137,8 @@ def test_command_draws_picture_and_table(tmp_path, capsys, seeds):
 
 def test_labels_say_what_epsilon_is(tmp_path):
     write_all(tmp_path)
-    found = points.panels(runs_of(tmp_path))
-    picture = frontier.figure(found)
+    found = equal_epsilon.table(runs_of(tmp_path))
+    picture = equal_epsilon.figure(found)
     average, last = picture.axes
     assert average.get_xlabel() == "privacy loss ε of the whole run"
     assert average.get_ylabel() == "simple regret"
@@ -153,9 +148,9 @@ def test_labels_say_what_epsilon_is(tmp_path):
     _, caption = words(picture)
     assert "one standard error over 3 seeds" in caption and caption.startswith("q = 0.25, S = 8. ε: PLD accountant")
     assert "side by side" not in caption
-    for axes, panel in ((average, found[0]), (last, found[0])):
+    for axes in (average, last):
         drawn = [c.lines[0].get_xdata().tolist()[0] for c in axes.containers]
-        assert drawn == [p.epsilon for curve in panel.curves for p in curve]  # each at its own
+        assert drawn == found.loc[found["target_epsilon"].notna(), "epsilon"].tolist()  # each at its own
     assert "PLD accountant, δ = 0.01, zero-out, user level, N = 7" in caption
 
 
@@ -165,7 +160,7 @@ def test_labels_say_what_epsilon_is(tmp_path):
 def test_nothing_is_cut_off_in_any_style(style, tmp_path):
     write_all(tmp_path, lengthscales=(0.01, 0.3))
     with mpl.rc_context(style.rc):
-        picture = frontier.figure(points.panels(runs_of(tmp_path)), style=style)
+        picture = equal_epsilon.figure(equal_epsilon.table(runs_of(tmp_path)), style=style)
         assert len(picture.axes) == 4 and overlapping(picture) == []
 
 
@@ -173,7 +168,7 @@ def test_a_large_delta_is_in_words(tmp_path):
     write_all(tmp_path)
     for file in tmp_path.rglob("summary.json"):
         file.write_text(json.dumps(json.loads(file.read_text()) | {"delta": 0.139}))
-    caption = " ".join(frontier.figure(points.panels(runs_of(tmp_path))).texts[-1].get_text().split())
+    caption = " ".join(equal_epsilon.figure(equal_epsilon.table(runs_of(tmp_path))).texts[-1].get_text().split())
     assert "δ = 0.139 (large: a chance of 14% that ε protects nobody; 0.001 is usual), zero-out" in caption
 
 
@@ -193,4 +188,4 @@ def test_runs_without_targets_are_drawn_as_ever(tmp_path):
     write_all(tmp_path)
     for folder in (tmp_path / "frontier").glob("dp_*/*"):
         (folder / "summary.json").unlink()
-    assert not points.has_targets(runs_of(tmp_path))
+    assert not equal_epsilon.has_targets(runs_of(tmp_path))

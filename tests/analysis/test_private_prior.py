@@ -12,13 +12,13 @@ import pytest
 from omegaconf import OmegaConf
 
 from analysis import claims, figures, load
-from analysis.drawing.equal_epsilon import points
+from analysis.drawing import equal_epsilon
 from analysis.drawing.looks import of_algorithm
 from analysis.evidence import verdict_table
 from analysis.evidence.selection import NotRun, SettingFilter
 from analysis.evidence.verdicts import FAILS, HOLDS, NOT_RUN, OPEN
 from analysis.labels import label, labels
-from analysis.load import LoadError, Run, normalised
+from analysis.load import Run, normalised
 from runners.compose.configuration import Composer, composing
 from runners.sweep.plan import expanded
 
@@ -146,15 +146,15 @@ def test_problems_of_one_experiment_share_no_table():
 
 def test_runs_are_cut_off_only_where_nothing_is_released_later():
     runs = runs_of("few_school")
-    assert points.lengths(runs) == [10, 20]
-    short, long = points.of_length(runs, 10), points.of_length(runs, 20)
+    assert equal_epsilon.lengths(runs) == [10, 20]
+    short, long = equal_epsilon.of_length(runs, 10), equal_epsilon.of_length(runs, 20)
     by_name = {T: {r.config["algorithm"]["name"]: r.summary["rounds"] for r in found} for T, found in
                ((10, short), (20, long))}  # fmt: skip
     assert set(by_name[20].values()) == {20}
     assert {name: T for name, T in by_name[10].items() if T == 10} == {"dp_fts_de": 10, "dp_fts_de_plus": 10}
     assert len(short) == len(long) == 20
     rest = [run for run in runs if run.summary["rounds"] == 20]
-    assert not [run for run in points.of_length(rest, 10) if "fts_de" in run.config["algorithm"]["name"]
+    assert not [run for run in equal_epsilon.of_length(rest, 10) if "fts_de" in run.config["algorithm"]["name"]
                 and run.summary["private"]]  # fmt: skip
 
 
@@ -197,13 +197,6 @@ def test_the_legend_lies_above_all_panels(few):
         assert titles[below].get_window_extent().y1 <= label.get_window_extent().y0
 
 
-def test_one_length_can_be_drawn(few):
-    (one,) = figures.draw_experiment("few_synthetic", few, t=10)
-    assert len(one.figure.axes) == 2 and set(one.table["rounds"]) == {10}
-    with pytest.raises(LoadError, match="round 7 cannot be drawn: the target epsilons were run for T = 10 or 20"):
-        figures.draw_experiment("few_synthetic", few, t=7)
-
-
 def test_the_prior_has_one_look(few):
     (one,) = figures.draw_experiment("few_synthetic", few)
     look = of_algorithm("dp_prior")
@@ -217,6 +210,6 @@ def test_the_prior_has_one_look(few):
 
 def test_a_prior_without_the_family_beside_it_is_drawn():
     runs = [r for r in runs_of("frontier", range(2)) if r.config["algorithm"]["name"] in ("ts", "dp_prior")]
-    (panel,) = points.panels(runs)
-    assert [p.target for p in panel.points] == [0.1, 0.25, 0.5, 1, 2, 4, 8]
-    assert [p.name for p in panel.references] == ["ts"]
+    found = equal_epsilon.table(runs)
+    assert found["target_epsilon"].dropna().tolist() == [0.1, 0.25, 0.5, 1, 2, 4, 8]
+    assert found.loc[found["target_epsilon"].isna(), "algorithm"].tolist() == ["ts"]

@@ -15,12 +15,8 @@ from PIL import Image
 
 from analysis import report
 from analysis.claims import JudgedClaim
-from analysis.html import pictures as report_pictures
-from analysis.html import privacy
-from analysis.html.sections import section
-from analysis.html.text_table import ranges
+from analysis.html import privacy, sections
 from analysis.load import LoadError, load, settings
-from tests.helpers.result_folders import write_run as write_made_up
 
 HOSTILE = "<script>alert('x')</script>&\"it\""
 T = 40
@@ -135,7 +131,7 @@ def made(results, tmp_path_factory):
             report, "claims", lambda names=None: [SimpleNamespace(experiment=name) for name in ("fig2c", "fig5")]
         )
         patch.setattr(report, "judge", fabricated)
-        patch.setattr(report_pictures.figures, "judge", fabricated)
+        patch.setattr(sections.figures, "judge", fabricated)
         code = report.main([f"results_dir={results}", "--out", str(file)])
     return file.read_text(encoding="utf-8"), code
 
@@ -148,7 +144,7 @@ def page(made):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Skip drawing, which takes a second; most tests do not look at pictures."""
-    monkeypatch.setattr(report_pictures.figures, "draw_experiment", lambda experiment, runs: [])
+    monkeypatch.setattr(sections.figures, "draw_experiment", lambda experiment, runs: [])
 
 
 def test_one_file_that_loads_nothing(page):
@@ -191,28 +187,9 @@ def test_what_comes_from_files_is_escaped(made, page):
 
 
 def test_results_beside_epsilon(page):
-    assert page.row("TS", "0.1333 ± 0.0500", "0.0738 ± 0.0500", "0.0622 ± 0.0500", "0", "0")
+    assert page.row("TS", "0.1333 ± 0.0500", "0.0738 ± 0.0500", "0.0622 ± 0.0500", *["0 (nothing shared)"] * 2)
     assert page.row("DP-FTS-DE, P = 2, z = 1", "0.1333 ± 0.0500", "0.0738 ± 0.0500", "0.0622 ± 0.0500", "9.91", "7.05")
-    assert "seeds 0–1; 4 runs." in page.words
-
-
-def test_best_configurations_of_the_first_run_of_each_setting(tmp_path):
-    for seed in (0, 1):
-        folder = write_made_up(tmp_path, "aaa", seed, [0.5, 0.25])
-        summary = json.loads((folder / "summary.json").read_text())
-        summary["best"] = [
-            {"agent": n, "round": 1, "value": seed + n / 4, "rate": 0.125, "kind": "a<b"} for n in (0, 1)
-        ]
-        (folder / "summary.json").write_text(json.dumps(summary))
-    best = section(tmp_path, "made_up").best
-    assert best.columns == ("setting", "agent", "value", "round", "rate", "kind")
-    assert [row[1:] for row in best.groups[0].rows] == [
-        ("0", "0", "1", "0.125", "a<b"),
-        ("1", "0.25", "1", "0.125", "a<b"),
-    ]
-    assert "seed 0" in best.caption and "no ε covers it" in best.caption
-    write_made_up(tmp_path, "bbb", 0, [0.5, 0.25], experiment="other")
-    assert section(tmp_path, "other").best is None
+    assert "2 seeds, each another function; 4 runs." in page.words
 
 
 def test_privacy_beside_what_is_published(page):
@@ -282,20 +259,15 @@ def test_only_what_is_named(results, undrawn, tmp_path):
     assert not [a for _, a in page.tags if a.get("id") == "experiment-fig2c"]
 
 
-def test_what_cannot_be_drawn_or_judged_is_said(results, monkeypatch, tmp_path, capsys):
+def test_what_cannot_be_drawn_is_said(results, monkeypatch, tmp_path, capsys):
     def no_picture(experiment, runs):
         raise LoadError("no space")
 
-    def not_judged(runs):
-        raise LoadError("two settings could be meant")
-
-    monkeypatch.setattr(report_pictures.figures, "draw_experiment", no_picture)
-    monkeypatch.setattr(report, "judge", not_judged)
+    monkeypatch.setattr(sections.figures, "draw_experiment", no_picture)
     assert report.main(["fig2c", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 1
     page, err = Page((tmp_path / "r.html").read_text(encoding="utf-8")), capsys.readouterr().err
-    for note in ("fig2c cannot be drawn: no space", "the claims about fig2c are left out: two settings could be meant"):
-        assert note in page.words
-        assert note in err
+    assert "fig2c cannot be drawn: no space" in page.words
+    assert "fig2c cannot be drawn: no space" in err
     assert page.row("TS", "0.1333 ± 0.0500")  # the rest is there
 
 
@@ -303,7 +275,7 @@ def test_whatever_drawing_trips_over_is_said(results, monkeypatch, tmp_path, cap
     def broken(experiment, runs):
         raise ValueError("unbalanced $")
 
-    monkeypatch.setattr(report_pictures.figures, "draw_experiment", broken)
+    monkeypatch.setattr(sections.figures, "draw_experiment", broken)
     assert report.main(["fig10x", f"results_dir={results}", "--out", str(tmp_path / "r.html")]) == 1
     assert "error: fig10x cannot be drawn: ValueError: unbalanced $" in capsys.readouterr().err
 
@@ -353,7 +325,7 @@ def test_a_report_is_replaced_whole_or_kept(results, undrawn, tmp_path, monkeypa
 
     file = tmp_path / "r.html"
     file.write_text("old")
-    monkeypatch.setattr(report.os, "replace", full)
+    monkeypatch.setattr("os.replace", full)
     assert report.main(["fig2c", f"results_dir={results}", "--out", str(file)]) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
     assert file.read_text() == "old"
@@ -372,11 +344,7 @@ def test_captions_and_claims_stand_below_the_pictures(made, page):
     """Captions are text outside of the pictures; verdicts stand once in an experiment."""
     captions = [text for text in page.text if text.strip().startswith("N\u00a0=")]
     assert len(captions) == 3
-    assert not any("Claims of the paper:" in text for text in captions)
-    assert page.words.count("Claims of the paper:") == 1
+    assert not any("holds" in text for text in captions)
+    assert page.words.count(f"{HOSTILE}, claim 0: holds (4.7 standard errors, 2 functions).") == 1
     heights = [int(a["height"]) / int(a["width"]) for a in page.all("img")]
     assert len(heights) == 3 and max(heights) < 0.75
-
-
-def test_ranges():
-    assert ranges([4, 0, 2, 1, 7, 7]) == "0–2, 4, 7"

@@ -12,8 +12,7 @@ from runners.theory import command as theory
 
 TAKES = {
     "results_dir": [
-        (status, []), (audit, ["privacy.q=1"]), (theory, ["fig2c"]), (tables, ["fig2c"]),
-        (figures, ["fig2c"]), (claims, ["fig2c"]), (report, []),
+        (status, []), (audit, ["privacy.q=1"]), (theory, ["fig2c"]),
     ],
     "data_dir": [(fetch, ["landmine"]), (theory, ["fig2c"])],
 }  # fmt: skip
@@ -43,7 +42,21 @@ def test_the_audits_files_go_to_the_results_folder():
 
 def test_a_folder_may_stand_between_other_words():
     assert status._parse(["fig2c", "results_dir=x", "fig4"]).experiments == ["fig2c", "fig4"]
-    assert figures._parse(["fig2c", "results_dir=x", "fig4"]).names == ["fig2c", "fig4"]
+
+
+@pytest.mark.parametrize(
+    ("program", "others"), [(tables, ["fig2c"]), (figures, ["fig2c", "fig4"]), (claims, ["fig2c"]), (report, [])],
+    ids=lambda value: getattr(value, "__name__", ""),
+)  # fmt: skip
+def test_programs_of_analysis_take_the_results_folder(program, others, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    given = "results_dir=else/where"
+    for argv in ([given, *others], [*others, given], [*others[:1], given, *others[1:]], others):
+        assert program.main(argv) == 1
+        assert f" in {'else/where' if given in argv else 'results'}: run " in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        program.main(["--help"])
+    assert "results_dir=FOLDER:\n" in capsys.readouterr().out
 
 
 def test_the_audit_takes_other_settings_beside_it():

@@ -1,11 +1,12 @@
 """The sweeps of an outsourced experiment: a claimed epsilon at one r, r at one claimed epsilon, guaranteed epsilons."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from analysis.drawing.looks import UNAWARE, Style, of_algorithm, stretched, variants_of
-from analysis.drawing.sweeps import Curve
+import pandas as pd
+
+from analysis.drawing.looks import UNAWARE, Style, of_algorithm, stretched, variants
+from analysis.drawing.sweeps import Curve, SweepPanel
 from analysis.labels import AWARE, NAMES, adds_noise, in_words, telling
 from analysis.load import SettingRuns
 
@@ -28,11 +29,7 @@ class CurveFamily:
 
 @dataclass(frozen=True)
 class CurveFamilies:
-    """Settings by what they differ in; those that differ in anything else are another family.
-
-    claimed: by epsilon at the most common r; columns: by r at the most common epsilon; guaranteed: by epsilon, of each
-    algorithm. left_out: labels of the settings in none.
-    """
+    """Settings by what they differ in: a claimed or guaranteed epsilon, or r. left_out: labels of the others."""
 
     references: tuple[Curve, ...]
     claimed: tuple[CurveFamily, ...]
@@ -40,15 +37,20 @@ class CurveFamilies:
     guaranteed: tuple[CurveFamily, ...]
     left_out: tuple[str, ...]
 
+    @staticmethod
+    def by_title(found: Sequence[CurveFamily]) -> list[SweepPanel]:
+        """A panel for each title."""
+        titles = dict.fromkeys(f.title for f in found)
+        return [SweepPanel(title, tuple(c for f in found if f.title == title for c in f.curves)) for title in titles]
+
 
 def families(groups: Sequence[SettingRuns]) -> CurveFamilies:
     """The settings by what they are there for."""
     claimed = [g for g in groups if g.first.claimed_epsilon is not None]
-    rest = [g for g in groups if g not in claimed and not g.private]
     by_epsilon, by_r = _swept(claimed)
     shown = {c.setting.label for family in (*by_epsilon, *by_r) for c in family.curves}
     return CurveFamilies(
-        _references(rest),
+        _references([g for g in groups if g not in claimed and not g.private]),
         by_epsilon,
         by_r,
         _guaranteed(groups),
@@ -56,21 +58,15 @@ def families(groups: Sequence[SettingRuns]) -> CurveFamilies:
     )
 
 
-def drawn(found: Sequence[CurveFamily], references: Sequence[Curve]) -> list[SettingRuns]:
-    """All settings of these, once."""
-    curves = [*(c for family in found for c in family.curves), *references]
-    return list({c.setting.label: c.setting for c in curves}.values())
-
-
 def _references(groups: Sequence[SettingRuns]) -> tuple[Curve, ...]:
     names = [str(g.first.config["algorithm"]["name"]) for g in groups]
     looks = [_one_of(of_algorithm(name), names[:i].count(name), names.count(name)) for i, name in enumerate(names)]
-    return tuple(Curve(g, g.label, look, True) for g, look in zip(groups, looks, strict=True))
+    return tuple(Curve(g, g.label, look) for g, look in zip(groups, looks, strict=True))
 
 
 def _one_of(look: Style, i: int, n: int) -> Style:
     """The look of the i-th of n lines of one method, also where it has no markers."""
-    return stretched(variants_of(look, n)[i], i)
+    return stretched(variants(look, n)[i], i)
 
 
 def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tuple[CurveFamily, ...]]:
@@ -79,19 +75,13 @@ def _swept(claimed: Sequence[SettingRuns]) -> tuple[tuple[CurveFamily, ...], tup
         return (), ()
     r_of = {g.label: float(g.first.config["transform"]["r"]) for g in claimed}
     epsilon_of = {g.label: float(g.first.claimed_epsilon or 0.0) for g in claimed}
-    r, epsilon = _most_common(list(r_of.values())), _most_common(list(epsilon_of.values()))
+    r, epsilon = pd.Series(r_of).mode()[0], pd.Series(epsilon_of).mode()[0]  # the smallest of several
     name = NAMES.get(claimed[0].first.config["algorithm"]["name"], "")
     at_r = [g for g in claimed if r_of[g.label] == r]
     at_epsilon = [g for g in claimed if epsilon_of[g.label] == epsilon]
     by_epsilon = _alike(f"{name}, r = {r:g}: claimed ε, no guarantee", at_r, epsilon_of, "claimed ε = {:.2f}")
     by_r = _alike(f"{name}, claimed ε = {epsilon:.2f} (no guarantee): r", at_epsilon, r_of, "r = {:g}")
     return by_epsilon, by_r
-
-
-def _most_common(values: Sequence[float]) -> float:
-    """The value with the most settings; the smaller of two."""
-    counts = Counter(values)
-    return min(counts, key=lambda value: (-counts[value], value))
 
 
 def _guaranteed(groups: Sequence[SettingRuns]) -> tuple[CurveFamily, ...]:
@@ -105,8 +95,7 @@ def _guaranteed(groups: Sequence[SettingRuns]) -> tuple[CurveFamily, ...]:
     made: list[CurveFamily] = []
     for (name, knows), members in found.items():
         epsilon_of = {g.label: float(g.first.config["privacy"]["epsilon"]) for g in members}
-        title = f"{NAMES.get(name, name)}: guaranteed ε"
-        made += _alike(title, members, epsilon_of, "ε = {:.2f}", knows)
+        made += _alike(f"{NAMES.get(name, name)}: guaranteed ε", members, epsilon_of, "ε = {:.2f}", knows)
     return tuple(made)
 
 
@@ -119,25 +108,19 @@ def _alike(
     by_rest: dict[tuple[str, ...], list[SettingRuns]] = {}
     for g, flat in zip(members, rest, strict=True):
         by_rest.setdefault(tuple(in_words(key, flat[key]) for key in keys if key in flat), []).append(g)
-    return tuple(
-        _family(title, alike, x_of, text, (*filter(None, [knows]), *words), (i, len(by_rest)))
-        for i, (words, alike) in enumerate(by_rest.items())
-    )
-
-
-def _family(
-    title: str, members: Sequence[SettingRuns], x_of: Mapping[str, float], text: str, told: Sequence[str],
-    place: tuple[int, int],
-) -> CurveFamily:  # fmt: skip
-    """Curves in the order of x. told: what else the settings are; place: among how many like families it is which."""
-    ordered = sorted(members, key=lambda g: x_of[g.label])
-    name = ordered[0].first.config["algorithm"]["name"]
-    style = _one_of(UNAWARE if AWARE[False] in told else of_algorithm(name), *place)
-    xs = tuple(x_of[g.label] for g in ordered)
-    labels = [", ".join([text.format(x), *told]) for x in xs]
-    looks = variants_of(style, len(ordered))
-    curves = tuple(Curve(g, label, look, False) for g, label, look in zip(ordered, labels, looks, strict=True))
-    return CurveFamily(title, _told(title.rpartition(":")[0], told), style, xs, curves)
+    found = []
+    for i, (words, alike) in enumerate(by_rest.items()):
+        told = [*filter(None, [knows]), *words]
+        ordered = sorted(alike, key=lambda g: x_of[g.label])
+        own = UNAWARE if AWARE[False] in told else of_algorithm(ordered[0].first.config["algorithm"]["name"])
+        style = _one_of(own, i, len(by_rest))
+        xs = tuple(x_of[g.label] for g in ordered)
+        looks = variants(style, len(ordered))
+        curves = tuple(
+            Curve(g, ", ".join([text.format(x), *told]), look) for g, x, look in zip(ordered, xs, looks, strict=True)
+        )
+        found.append(CurveFamily(title, _told(title.rpartition(":")[0], told), style, xs, curves))
+    return tuple(found)
 
 
 def _told(name: str, told: Sequence[str]) -> str:

@@ -1,0 +1,208 @@
+"""Regret at equal privacy: what each private algorithm reaches at a target epsilon, beside what needs none.
+
+A row of panels for each variant of the problem: the mean regret over rounds 1..T and the one after round T, or, where
+the targets were run for several T, the mean regret for each. Each point stands at the epsilon that its runs spent.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from analysis.drawing.captions import joined
+from analysis.drawing.looks import Style, of_algorithm, stretched, variants
+from analysis.drawing.page_style import SCREEN, PageStyle
+from analysis.drawing.picture import JOINED, LEVEL, PicturePanel, Series, Span, XAxis, picture
+from analysis.labels import NAMES, joined_by_or, problem_label, value_in_words, variant_in_words
+from analysis.load import LoadError, Run, variant
+from dpfbo.formats.words import large_delta, metric_in_words
+
+X_LABEL = "privacy loss ε of the whole run"
+
+
+def has_targets(runs: Iterable[Run]) -> bool:
+    """True where the private runs were calibrated to more than one epsilon."""
+    return len({_target(run) for run in runs} - {None}) > 1
+
+
+def lengths(runs: Iterable[Run]) -> list[int]:
+    """The numbers of rounds T of the runs at target epsilons."""
+    return sorted({run.summary["rounds"] for run in runs if _target(run) is not None})
+
+
+def table(runs: Sequence[Run]) -> pd.DataFrame:
+    """One row for each algorithm, target epsilon, variant of the problem, and T; of references without a target.
+
+    epsilon: what the runs cost by their accountant, the largest over the seeds; 0 where nothing was shared, empty where
+    nothing is private. average: of the metric over rounds 1..T; last: after round T. Errors are over the seeds.
+
+    Raises LoadError where a variant has no private run, or where two settings claim one point.
+    """
+    known = lengths(runs)
+    if len(known) < 2:
+        return pd.DataFrame(_rows(runs, None))
+    return pd.DataFrame([row for T in known for row in _rows(of_length(runs, T), T)])
+
+
+def of_length(runs: Sequence[Run], T: int) -> list[Run]:
+    """The runs of T rounds, and longer ones that begin so: they released nothing later than round T."""
+    found: dict[object, list[Run]] = {}
+    for run in runs:
+        rounds, private = run.summary["rounds"], run.summary["private"]
+        if rounds == T or (rounds > T and (not private or run.summary["n_charges"] <= T)):
+            found.setdefault((_variant(run), _key(run)), []).append(run)
+    shortest = {key: min(run.summary["rounds"] for run in group) for key, group in found.items()}
+    return [run for key, group in found.items() for run in group if run.summary["rounds"] == shortest[key]]
+
+
+def figure(found: pd.DataFrame, aside: str = "", style: PageStyle = SCREEN) -> Figure:
+    """The picture of `table`. aside: ends the caption."""
+    looks, several = _looks(found), sorted(found["rounds"].unique())
+    views = [("average", "mean over rounds 1 to {}"), ("last", "after round {}")]
+    if len(several) > 1:
+        views = [("average", "mean over rounds 1 to T = {}")]
+        aside = joined(
+            f"Methods that spend ε round by round were run for T = {joined_by_or(several)} with noise of their own; "
+            "the others begin alike whatever T is.",
+            aside,
+        )
+    by = "" if style.captioned else f" ({found['privacy'].iloc[0].partition(' (')[0].rpartition(', ')[0]})"
+    panels: list[PicturePanel | None] = []
+    for title in found["panel"].unique():
+        for T in several:
+            rows = found[(found["panel"] == title) & (found["rounds"] == T)]
+            for column, words in views:
+                head = f"{title}: {words.format(T)}"
+                panels.append(_panel(head, rows, column, looks, X_LABEL + by) if len(rows) else None)
+    counts = sorted(found["seeds"].unique())
+    seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    errors = f"Mean over agents and seeds; bands and bars: ± one standard error over {seeds} seeds."
+    caption = (
+        f"{'; '.join(found['sharing'].unique())}. ε: {'; '.join(found['privacy'].unique())}. Horizontal lines: nothing "
+        f"shared (ε = 0), or shared without privacy. {'Mean over agents, one seed.' if counts[-1] == 1 else errors}"
+    )
+    metric = metric_in_words(found["metric"].iloc[0])
+    heading = f"{metric[0].upper()}{metric[1:]} at equal privacy"
+    columns = max(len(several), len(views))
+    return picture(heading, panels, joined(caption, aside), (metric, ""), style, columns, legend_above=True)[0]
+
+
+def _rows(runs: Sequence[Run], t: int | None) -> list[dict[str, object]]:
+    """The rows by variant of the problem.
+
+    A run without the shared features of the family (TS, the controls, the private prior) belongs to each length-scale
+    of them.
+    """
+    variants: dict[tuple[object, ...], list[Run]] = {}
+    for run in runs:
+        if _sends_queries(run):
+            variants.setdefault(_variant(run), []).append(run)
+    several = len({key[-1] for key in variants}) > 1
+    for run in runs:
+        if not _sends_queries(run):
+            alike = [group for key, group in variants.items() if key[:-1] == _variant(run)[:-1]]
+            for group in alike or [variants.setdefault(_variant(run), [])]:
+                group.append(run)
+    ordered = sorted(variants.items(), key=lambda pair: str(pair[0]))
+    return [row for _, group in ordered for row in _panel_rows(group, several, t)]
+
+
+def _panel_rows(runs: Sequence[Run], name_lengthscale: bool, t: int | None) -> list[dict[str, object]]:
+    first, t = runs[0], t or min(run.summary["rounds"] for run in runs)
+    title = problem_label(first.summary["problem"]) + variant_in_words(first.config["problem"])
+    if name_lengthscale:
+        title += f", length-scale {value_in_words(first.config['algorithm'].get('lengthscale'))}"
+    private = [run for run in runs if _target(run) is not None]
+    if not private:
+        raise LoadError(
+            f"{title} has no private run at a target epsilon: run python -m runners.sweep experiment=frontier"
+        )
+    s = private[0].summary
+    at = f"δ = {s['delta']:.3g}{large_delta([s['delta']])}"
+    privacy = f"{s['accountant'].upper()} accountant, {at}, {s['relation']}, user level, N = {s['n_agents']}"
+    sharing = ", ".join(f"{k} = {joined_by_or({run.config['privacy'][k] for run in private})}" for k in ("q", "S"))
+    common = {"panel": title, "metric": first.summary["metric"], "rounds": t}
+    by_point: dict[tuple[str, int, float | None], list[Run]] = {}
+    for run in runs:
+        if _target(run) is not None or not run.summary["private"]:
+            by_point.setdefault(_key(run), []).append(run)
+    order = list(NAMES)
+    keys = sorted(by_point, key=lambda k: (order.index(k[0]) if k[0] in order else len(order), k[0], k[1], k[2] or 0))
+    keys.sort(key=lambda k: k[2] is None)
+    return [common | _point(key, by_point[key], t) | {"privacy": privacy, "sharing": sharing} for key in keys]
+
+
+def _point(key: tuple[str, int, float | None], runs: Sequence[Run], t: int) -> dict[str, object]:
+    name, P, target = key
+    if len(settings := {run.setting for run in runs}) > 1:
+        at = "" if target is None else f" at epsilon {target:g}"
+        raise LoadError(
+            f"{NAMES.get(name, name)}{at} was run with {len(settings)} settings ({', '.join(sorted(settings))}): keep "
+            "the folder of one"
+        )
+    curves = pd.DataFrame([run.curve[1 : t + 1] for run in runs])  # seeds x t
+    epsilons = [run.summary["epsilon"][run.summary["accountant"]] for run in runs]
+    return {
+        "algorithm": name, "P": P, "target_epsilon": target, "epsilon": None if None in epsilons else max(epsilons),
+        "z": None if target is None else runs[0].config["privacy"]["z"], "seeds": len(runs),
+        "average": curves.mean(axis=1).mean(), "average_se": curves.mean(axis=1).sem(),
+        "last": curves.iloc[:, -1].mean(), "last_se": curves.iloc[:, -1].sem(),
+    }  # fmt: skip
+
+
+def _looks(found: pd.DataFrame) -> dict[tuple[str, int], Style]:
+    """One look for each algorithm in all panels; where it is there with several P, variants of it."""
+    looks = {}
+    for name, rows in found.groupby("algorithm"):
+        regions = sorted(rows["P"].unique())
+        for i, (P, look) in enumerate(zip(regions, variants(of_algorithm(str(name)), len(regions)), strict=True)):
+            looks[str(name), P] = stretched(look, i)
+    return looks
+
+
+def _panel(
+    title: str, rows: pd.DataFrame, column: str, looks: dict[tuple[str, int], Style], x_label: str
+) -> PicturePanel:
+    """What shares nothing or is not private, then the private algorithms."""
+    private = rows["target_epsilon"].notna()
+    series = []
+    for part in (rows[~private], rows[private]):
+        for name, P in dict.fromkeys(zip(part["algorithm"], part["P"], strict=True)):
+            points = part[(part["algorithm"] == name) & (part["P"] == P)].sort_values("target_epsilon")
+            label = NAMES.get(name, name) + (f", P = {P}" if P > 1 else "")
+            kind = JOINED
+            if points["target_epsilon"].isna().all():
+                kind, label = LEVEL, f"{label} ({'not private' if points['epsilon'].isna().all() else 'ε = 0'})"
+            x = points["epsilon"].fillna(points["target_epsilon"]).to_numpy(float)
+            mean, se = points[column].to_numpy(), points[f"{column}_se"].fillna(0.0).to_numpy()
+            series.append(Series(label, looks[name, P], kind, x, mean, se))
+    targets = sorted(rows.loc[private, "target_epsilon"].unique())
+    xs = [*targets, *(x for one in series if one.kind == JOINED for x in one.x)]
+    axis = XAxis(x_label, min(xs) / 1.25, max(xs) * 1.25, True, targets)
+    low, high = (
+        float(pick(np.concatenate([one.ends()[k] for one in series]))) for k, pick in ((0, np.min), (1, np.max))
+    )
+    margin = 0.06 * (high - low) or 0.01
+    return PicturePanel(
+        title, series, axis, Span(False, max(0.0, low - margin) if low >= 0 else low - margin, high + margin)
+    )
+
+
+def _sends_queries(run: Run) -> bool:
+    """True where a server sends queries that it found with the shared features, whose length-scale then counts."""
+    return run.config["algorithm"].get("server") in ("Server", "PeerExchange")
+
+
+def _target(run: Run) -> float | None:
+    return run.config["privacy"].get("epsilon") if run.summary["private"] else None
+
+
+def _key(run: Run) -> tuple[str, int, float | None]:
+    """The algorithm with its P, and the target."""
+    return run.config["algorithm"]["name"], run.config["algorithm"]["P"], _target(run)
+
+
+def _variant(run: Run) -> tuple[object, ...]:
+    """The key that tells panels apart, the length-scale of the shared features last."""
+    return *variant(run), run.config["algorithm"].get("lengthscale")

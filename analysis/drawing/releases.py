@@ -1,0 +1,145 @@
+"""Regret of an outsourced experiment against epsilon, claimed and guaranteed apart, and against the columns r."""
+
+import math
+from collections.abc import Sequence
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+
+from analysis.drawing import picture
+from analysis.drawing.by_iteration import Page
+from analysis.drawing.captions import deltas, equal_runs, joined, left_out, release_in_words, zeros
+from analysis.drawing.families import CurveFamily, families
+from analysis.drawing.page_style import SCREEN, PageStyle
+from analysis.drawing.published_values import WORDS, published
+from analysis.drawing.sweeps import Curve
+from analysis.load import SettingRuns
+
+SMALL = 0.75  # of the text, the marks above r
+NARROW = 5.0  # inches of a page whose marks need more room
+
+
+def releases_by_epsilon(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page:
+    """Regret after round t: against the claimed epsilon, and beside it against guaranteed ones."""
+    found, known, lower = families(groups), published(groups), groups[0].first.summary["lower_is_better"]
+    claimed, guaranteed = "claimed ε, no guarantee", f"ε (guaranteed, δ = {deltas(groups)})"
+    sides = [(claimed, claimed, found.claimed, known), ("guaranteed ε", guaranteed, found.guaranteed, {})]
+    sides = [side for side in sides if side[2]]
+    series = [_series(parts, found.references, t, values) for _, _, parts, values in sides]
+    drawn = _settings([f for side in sides for f in side[2]], found.references)
+    shown = picture.span([one for several in series for one in several], lower, 1.6)
+    ticks = sorted({x for side in sides for f in side[2] for x in f.x})
+    panels = [
+        picture.PicturePanel(
+            head, several, picture.XAxis(label, ticks[0] / 1.25, ticks[-1] * 1.25, True, ticks, ".2f"), shown
+        )
+        for (head, label, _, _), several in zip(sides, series, strict=True)
+    ]
+    words = release_in_words(drawn), "Horizontal lines: no ε.", equal_runs(drawn), zeros(drawn, shown.logarithmic, t)
+    text = joined(*words, left_out(found.left_out))
+    figure, _ = picture.picture(
+        picture.title(groups, f"after {t} rounds, against ε"), panels, text, picture.metric_label(groups), style
+    )
+    return Page("regret_by_epsilon", figure, tuple(drawn))
+
+
+def releases_by_columns(groups: Sequence[SettingRuns], t: int, style: PageStyle = SCREEN) -> Page | None:
+    """Regret after round t against r at one claimed epsilon, with w(r); None without two settings of r."""
+    found, lower = families(groups), groups[0].first.summary["lower_is_better"]
+    ticks = sorted({x for family in found.columns for x in family.x})
+    if len(ticks) < 2:
+        return None
+    series = _series(found.columns, found.references, t, published(groups))
+    drawn = _settings(found.columns, found.references)
+    shown = picture.span(series, lower, 2.5 if style.width > NARROW else 5.0)
+    swept = [c.setting for family in found.columns for c in family.curves]
+    label = f"columns r of the release (claimed ε = {swept[0].first.claimed_epsilon:.2f}, no guarantee)"
+    margin = 0.06 * (ticks[-1] - ticks[0])
+    panel = picture.PicturePanel(
+        "", series, picture.XAxis(label, ticks[0] - margin, ticks[-1] + margin, ticks=ticks), shown
+    )
+    words = release_in_words(drawn), _thresholds(swept), equal_runs(drawn), zeros(drawn, shown.logarithmic, t)
+    heading = picture.title(groups, f"after {t} rounds, against r")
+    figure, (axes,) = picture.picture(heading, [panel], joined(*words), picture.metric_label(groups), style)
+    _mark(axes, swept, ticks)
+    return Page("regret_by_r", figure, tuple(drawn))
+
+
+def table(groups: Sequence[SettingRuns], t: int) -> pd.DataFrame:
+    """The numbers of both pictures: a row for each setting, and one for a published value."""
+    known, rows = published(groups), []
+    for g in groups:
+        mean, se = g.at(t)
+        claimed = g.first.claimed_epsilon
+        kind = "claimed" if claimed is not None else "guaranteed" if g.private else "none"
+        what = {
+            "setting": g.label, "source": "run", "round": t, "kind_of_epsilon": kind,
+            "epsilon": g.first.config["privacy"]["epsilon"] if g.private else claimed,
+            "delta": None if kind == "none" else g.first.summary["delta"],
+            "r": g.first.config["transform"].get("r"), "sigma_min": sigma_min(g),
+        }  # fmt: skip
+        rows.append({**what, "mean": mean, "se": se, "seeds": len(g.runs)})
+        if t in known.get(g.label, {}):
+            rows.append({**what, "source": WORDS, "mean": known[g.label][t]})
+    return pd.DataFrame(rows).astype({"seeds": "Int64", "r": "Int64"})
+
+
+def sigma_min(group: SettingRuns) -> float | None:
+    """The smallest singular value of the scaled, centred rows over the runs; None where they do not tell."""
+    values = [run.summary.get("release", {}).get("sigma_min") for run in group.runs]
+    return None if None in values else min(values)
+
+
+def threshold(r: float, epsilon: float, delta: float) -> float:
+    """`w = 16 sqrt(r ln(2 / delta)) / eps ln(16 r / delta)`: singular values below it are raised (Algo. 1)."""
+    return 16 * math.sqrt(r * math.log(2 / delta)) / epsilon * math.log(16 * r / delta)
+
+
+def _series(
+    parts: Sequence[CurveFamily], references: Sequence[Curve], t: int, known: dict[str, dict[float, float]]
+) -> list[picture.Series]:
+    """Horizontal lines, then the lines through points."""
+    found = [picture.points([c.setting], t, [0.0], c.label, c.style, picture.LEVEL, known) for c in references]
+    return found + [
+        picture.points([c.setting for c in f.curves], t, f.x, f.name, f.style, picture.JOINED, known) for f in parts
+    ]
+
+
+def _settings(parts: Sequence[CurveFamily], references: Sequence[Curve]) -> list[SettingRuns]:
+    curves = [*(c for family in parts for c in family.curves), *references]
+    return list({c.setting.label: c.setting for c in curves}.values())
+
+
+def _span(groups: Sequence[SettingRuns], series: Sequence[picture.Series], headroom: float) -> picture.Span:
+    return picture.span(series, groups[0].first.summary["lower_is_better"], headroom)
+
+
+def _thresholds(swept: Sequence[SettingRuns]) -> str:
+    """A sentence about w, and the smallest singular value where the runs tell it."""
+    smallest = [s for group in swept if (s := sigma_min(group)) is not None]
+    known = f"is {min(smallest):.4g}" if smallest else "is not in these runs"
+    text = "Singular values below w = 16 √(r ln(2/δ)) / ε · ln(16 r/δ) are raised before the release (grey)"
+    return f"{text}; the smallest of all runs {known}."
+
+
+def _mark(axes: Axes, swept: Sequence[SettingRuns], ticks: Sequence[float]) -> None:
+    """Write w above each r; grey from half-way to the first r whose singular values were raised."""
+    w_of: dict[float, list[str]] = {}
+    raised = []
+    for group in swept:
+        transform, smallest = group.first.config["transform"], sigma_min(group)
+        w = threshold(transform["r"], transform["epsilon"], transform["delta"])
+        w_of.setdefault(transform["r"], []).append(f"{w:.0f}")
+        if smallest is not None and smallest < w:
+            raised.append(float(transform["r"]))
+    for r, texts in w_of.items():
+        axes.annotate(
+            f"w = {' or '.join(dict.fromkeys(texts))}", (r, 0.985), xycoords=axes.get_xaxis_transform(), rotation=90,
+            color=picture.GREY, fontsize=SMALL * mpl.rcParams["font.size"], verticalalignment="top",
+            horizontalalignment="center",
+        )  # fmt: skip
+    if raised:
+        left, right = axes.get_xlim()
+        before = [r for r in ticks if r < min(raised)]
+        axes.axvspan((before[-1] + min(raised)) / 2 if before else left, right, color="black", alpha=0.06, linewidth=0)
