@@ -116,21 +116,21 @@ class ActorKiller:
         from runners.executor.ray.federated import RayFederation
         from runners.executor.ray.outsourced import RayModeler
 
-        places, step = {kind: kind.place for kind in (RayFederation, RayModeler)}, RayFederation.step
+        places, step = {kind: kind.place for kind in (RayFederation, RayModeler)}, RayFederation.do_round
 
         def watched_place(deployment: RayFederation | RayModeler) -> None:
             self._deployment = deployment
             places[type(deployment)](deployment)
 
-        def watched_step(deployment: RayFederation, t: int, broadcast: Any, send: bool) -> Any:
+        def watched_step(deployment: RayFederation, t: int, broadcast: Any, server: Any) -> Any:
             if isinstance(broadcast, RegionVectors | SharedPrior):
                 self.observed.add((t - 1, digest(broadcast.values)))
-            return step(deployment, t, broadcast, send)
+            return step(deployment, t, broadcast, server)
 
         with (
             mock.patch.object(RayFederation, "place", watched_place),
             mock.patch.object(RayModeler, "place", watched_place),
-            mock.patch.object(RayFederation, "step", watched_step),
+            mock.patch.object(RayFederation, "do_round", watched_step),
         ):
             yield
         self._ended = True

@@ -60,7 +60,7 @@ def test_a_relation_is_of_a_release_without_sampling(change):
     [
         ("digest", "a" * 98, "'" + "a" * 98 + "'"),
         ("digest", "a" * 99, "'" + "a" * 99 + ".."),
-        ("subset", (3,), "(3,)"),
+        ("subset", (3,), "[3]"),
         ("subset", 3, "3"),
     ],
 )

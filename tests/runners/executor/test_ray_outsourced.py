@@ -69,7 +69,8 @@ def parked():
 
 @pytest.fixture
 def placed(parked, monkeypatch):
-    """The deployments of this test."""
+    """The deployments of this test, in processes that no other test has used."""
+    parked.free.clear()
     deployments = []
 
     def watched(self):
