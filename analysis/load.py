@@ -151,7 +151,7 @@ def by_metric(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def variant(run: Run) -> tuple[Any, ...]:
-    """What an axis is about: the problem with the settings that make it another one, the metric, and N."""
+    """The key of runs that share an axis: the problem, the settings that change it, the metric, and N."""
     told = (run.config["problem"].get(key) for key in ("score", *VARIANTS))
     return (*(run.summary[key] for key in ("problem", "metric", "n_agents")), *told)
 

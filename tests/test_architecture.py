@@ -17,7 +17,7 @@ PACKAGES = ("dpfbo", "runners", "analysis")
 # Rooms from the lowest: a room may import those of earlier steps, and none beside it.
 STEPS = {
     "dpfbo": (
-        "checks formats clock extras", "lazy extensions", "rng space", "gp privacy", "records", "tables",
+        "checks formats clock extras deprecation", "lazy extensions", "rng space", "gp privacy", "records", "tables",
         "round_log", "run_result", "outsourced", "problems", "federated",
         "checkpoint", "study", "audit protocol",
     ),

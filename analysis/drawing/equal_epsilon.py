@@ -164,7 +164,7 @@ def _looks(found: pd.DataFrame) -> dict[tuple[str, int], Style]:
 def _panel(
     title: str, rows: pd.DataFrame, column: str, looks: dict[tuple[str, int], Style], x_label: str
 ) -> PicturePanel:
-    """What shares nothing or is not private, then the private algorithms."""
+    """One panel: first the algorithms without a target epsilon, then the private ones."""
     private = rows["target_epsilon"].notna()
     series = []
     for part in (rows[~private], rows[private]):

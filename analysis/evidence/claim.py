@@ -62,7 +62,7 @@ class StatedClaim:
         return self.case, test.reversed()
 
     def outcome(self, runs: Sequence[Run]) -> Outcome:
-        """What the runs say. Settings without a run are "not run", those that could be several "not decided"."""
+        """The verdict on these runs: "not run" if a setting has none, "not decided" if it matches several settings."""
         if not runs:
             return Outcome(f"no finished run of {self.experiment}", None, "–", NOT_RUN, None)
         try:

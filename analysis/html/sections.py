@@ -82,7 +82,7 @@ def section(results_dir: Path, experiment: str) -> Section:
 
 
 def _pictures(experiment: str, runs: Sequence[Run], groups: Sequence[SettingRuns]) -> tuple[Mapping[str, Any], ...]:
-    """What `analysis.figures` draws, as base64, each caption apart; the same claims stand below one picture only."""
+    """The figures of an experiment as base64 PNG, each with its caption; claims stand below the first that has them."""
     found: list[dict[str, Any]] = []
     for drawn in figures.draw_experiment(experiment, runs):
         large, small = io.BytesIO(), io.BytesIO()

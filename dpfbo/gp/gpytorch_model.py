@@ -147,7 +147,7 @@ def bounds_and_precision(own: OwnGP, dimension: int, device: torch.device) -> tu
 
 
 def _names(own: OwnGP, dimension: int) -> list[str]:
-    """What each raw parameter is of."""
+    """The hyper-parameter that each raw parameter belongs to, p names."""
     lengthscales, warps = dimension if own.ard else 1, 2 * dimension if own.warp else 0
     return ["noise", "variance", *["lengthscale"] * lengthscales, *["warp"] * warps]
 

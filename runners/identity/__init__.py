@@ -1,1 +1,1 @@
-"""What makes two runs the same. Read `setting`, then `places`, `finished`, `resumption`."""
+"""Two runs are the same if they agree in setting and seed: `setting`, then `places`, `finished`, `resumption`."""

@@ -48,7 +48,7 @@ Exit code: 0, 1 for a value that is refused, 2 for unknown options, 3 for a cert
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found. facts: for programs. parts: the same for people."""
+    """The answer of a command. facts: for programs, as JSON. parts: the same for people."""
 
     facts: object
     parts: Sequence[str | Table]

@@ -30,7 +30,7 @@ LEASE_SECONDS = 150.0  # the same after a preemption: a file system may hold the
 
 @dataclass(frozen=True)
 class Report:
-    """What a worker says of its trial. warnings: each without its values, and whole."""
+    """The report of a worker about its trial. warnings: pairs of the text without its values and the whole text."""
 
     state: TrialState
     warnings: Sequence[tuple[str, str]] = ()

@@ -1,4 +1,4 @@
-"""What some agents know: observations and hyper-parameters, and what they keep of a shared prior.
+"""The state of a block of agents: observations, hyper-parameters, and what they keep of a shared prior.
 
 An agent takes `(n_init + T) (D + 1)` numbers of 8 bytes, 4 bytes a point more on a grid, and its hyper-parameters.
 Features and Cholesky factors are computed when they are needed, in blocks that fit the cache: to keep them would take

@@ -187,7 +187,7 @@ class _Window:
 def _ends(
     masses: np.ndarray, values: np.ndarray, s: np.ndarray, tail: float, rounds: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
-    """What the sums of the first `counts` rounds exceed with probability at most `tail`, by Chernoff's bound."""
+    """Chernoff bounds that the sums of the first `counts` rounds exceed with probability at most `tail`."""
     largest = float(values.max())
     s = s[s * largest <= _LARGEST_EXPONENT]
     means = np.log(masses @ np.exp(np.outer(values, s)))[rounds]  # T x s
