@@ -8,6 +8,7 @@ their epsilon in the table and no metric; then there are no claims, which quote 
 import json
 import logging
 import tempfile
+import textwrap
 import uuid
 from collections.abc import Sequence
 from hashlib import sha256
@@ -142,7 +143,8 @@ def _of_epsilon(results: Sequence[SettingResult]) -> str:
     relations = " or ".join(dict.fromkeys(neighbours(s["relation"]) for s in summaries if s["relation"]))
     without = sum(result.final_epsilon is None for result in results)
     last = f"{without} without a finite ε: only on the left" if without else ""
-    return "\n".join(filter(None, (f"final ε of one run, {by} accountant", at, relations, last)))
+    lines = (f"final ε of one run, {by} accountant", textwrap.fill(at, width=50), relations, last)
+    return "\n".join(filter(None, lines))
 
 
 def _claims(experiment: Path) -> list[dict[str, Any]]:
