@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     Events = Sequence[dp_accounting.DpEvent]
 
-_MOST_DIFFERENT_ROUNDS = 1_000  # rounds that are tried, if they differ, in a search for their number
-
 
 @dataclass(frozen=True)
 class PrivacyPlan:
@@ -160,9 +158,9 @@ class PrivacyPlan:
         if alike:
             return calibrate.rounds(self._cost(events_of), target)
         n, curve = 64, [0.0]
-        while curve[-1] <= target and len(curve) < _MOST_DIFFERENT_ROUNDS:
+        while curve[-1] <= target and len(curve) < checks.MOST_DIFFERENT_ROUNDS:
             curve = self.accountant.curve(events_of(n), self.delta)
-            n = min(2 * n, _MOST_DIFFERENT_ROUNDS)
+            n = min(2 * n, checks.MOST_DIFFERENT_ROUNDS)
         return calibrate.rounds(lambda T: curve[T - 1], target, most=len(curve) - 1)
 
     def _cost(self, events_of: Callable[..., Events]) -> Callable[[float], float]:

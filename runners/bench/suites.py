@@ -128,7 +128,7 @@ SUITES = {
         "accountants and a ledger", "seconds", accounting,
         {
             "--accountants": _names(list(ACCOUNTANTS), ["pld", "rdp"]),
-            "--rounds": _integers(1, [50, 200, 2000], "numbers of rounds"),
+            "--rounds": _integers(1, [50, 200, 1000], "numbers of rounds"),
             "--charges": _integers(1, [1000, 10_000], "numbers of charges"),
         },
     ),

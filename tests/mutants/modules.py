@@ -60,15 +60,8 @@ MODULES = {
     "moments": MutatedModule(
         ("privacy/accounting/moments", "privacy/accounting/additive"), (f"{_ACCOUNTANTS}moments.py",), conftest=False
     ),
-    "rdp": MutatedModule(
-        ("privacy/accounting/rdp", "privacy/accounting/poisson_divergences"),
-        (f"{_ACCOUNTANTS}rdp.py", f"{_ACCOUNTANTS}poisson_divergences.py"),
-        conftest=False,
-    ),
+    "rdp": MutatedModule(("privacy/accounting/rdp",), (f"{_ACCOUNTANTS}rdp.py",), conftest=False),
     "pld": MutatedModule(("privacy/accounting/pld",), (f"{_ACCOUNTANTS}pld.py",), conftest=False),
-    "many_rounds": MutatedModule(
-        ("privacy/accounting/many_rounds",), (f"{_ACCOUNTANTS}many_rounds_parts.py",), conftest=False
-    ),
     "gdp": MutatedModule(("privacy/accounting/gdp",), (f"{_ACCOUNTANTS}gdp.py",), conftest=False),
     "fixed_size": MutatedModule(("privacy/accounting/fixed_size",), (f"{_ACCOUNTANTS}fixed_size.py",), conftest=False),
     "analytic_gaussian": MutatedModule(

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 ACCOUNTANTS = {"moments": "Moments", "rdp": "Rdp", "pld": "Pld", "gdp": "Gdp", "fixed_size": "FixedSize"}  # classes
-MANY_DIFFERENT = 128  # kinds of round; of more than these, accountants analyse all at once instead of one by one
 _LARGEST_MULTIPLIER = 1e6  # largest z; more noise is accounted for as this much, so that squares stay ordinary numbers
 _DIGITS = 8  # significant digits of z
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import dp_accounting
@@ -23,10 +23,9 @@ class AdditiveAccountant(ABC):
 
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
-        kinds, total, epsilons = self._kinds(events), np.zeros(()), []
-        costs = self._costs(frozenset(kinds))
-        for kind in kinds:
-            total = total + costs[kind]
+        total, epsilons = np.zeros(()), []
+        for kind in self._kinds(events):
+            total = total + self._cost(*kind)
             epsilons.append(self._epsilon_of(total, delta))
         return epsilons
 
@@ -35,17 +34,15 @@ class AdditiveAccountant(ABC):
         if not events:
             return 0.0
         times = Counter(self._kinds(events))
-        costs = self._costs(frozenset(times))
-        total = sum((n * costs[kind] for kind, n in times.items()), np.zeros(()))
-        return self._epsilon_of(total, delta)
+        return self._epsilon_of(sum((n * self._cost(*kind) for kind, n in times.items()), np.zeros(())), delta)
 
-    def _kinds(self, events: Sequence[dp_accounting.DpEvent]) -> list[Any]:
+    def _kinds(self, events: Sequence[dp_accounting.DpEvent]) -> list[tuple[Any, ...]]:
         """The parameters of each event that its cost depends on."""
-        return kinds_of(events)
+        return list(kinds_of(events))
 
     @abstractmethod
-    def _costs(self, kinds: frozenset[Any]) -> Mapping[Any, np.ndarray]:
-        """The cost of one event of each kind."""
+    def _cost(self, *kind: Any) -> np.ndarray:
+        """The cost of one event of a kind."""
 
     @abstractmethod
     def _epsilon_of(self, total: np.ndarray, delta: float) -> float:

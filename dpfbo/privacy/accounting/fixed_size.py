@@ -1,7 +1,7 @@
 """Accountant for subsets of a fixed size, drawn without replacement, by Rényi divergences."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -44,8 +44,8 @@ class FixedSize(AdditiveAccountant):
     def _kinds(self, events: Sequence[dp_accounting.DpEvent]) -> list[tuple[int, int, float]]:
         return list(map(_subset, events))
 
-    def _costs(self, kinds: frozenset[tuple[int, int, float]]) -> Mapping[tuple[int, int, float], np.ndarray]:
-        return {kind: _cost(*kind) for kind in kinds}
+    def _cost(self, N: int, k: int, multiplier: float) -> np.ndarray:
+        return _cost(N, k, multiplier)
 
     def _epsilon_of(self, total: np.ndarray, delta: float) -> float:
         precision, plain = float(total[-1]), math.inf

@@ -13,10 +13,10 @@ from dp_accounting.pld import pld_pmf
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 from scipy.optimize import brentq
+from scipy.special import log_ndtr, ndtr
 
 from dpfbo.formats.words import ZERO_OUT
-from dpfbo.privacy.accounting import MANY_DIFFERENT, check_delta, kinds_of, sampled_gaussian
-from dpfbo.privacy.accounting.many_rounds import epsilons_of_different_rounds, hockey_stick
+from dpfbo.privacy.accounting import check_delta, kinds_of, sampled_gaussian
 
 _INTERVAL = 1e-3  # largest interval of the discretised loss, which is rounded up
 _FINEST = 1e-6  # smallest interval
@@ -33,9 +33,6 @@ class Pld:
     Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events (all rounding is pessimistic). A delta
     near the rounding errors, 1e-14 and 1e-16 a round, which count as spent, makes epsilon looser, or inf. A curve of
     more than 200 events is solved at 60 of them; the others have the epsilon of the next one, which is no smaller.
-
-    More than 128 different events are composed all at once, on a coarser grid, and a curve is solved at each: see
-    `many_rounds`. Their epsilon is within one part in 1000 of what the composition one by one would have.
     """
 
     relation: ClassVar[str] = ZERO_OUT
@@ -47,8 +44,6 @@ class Pld:
     def curve(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> list[float]:
         check_delta(delta)
         kinds = kinds_of(events)
-        if len(set(kinds)) > MANY_DIFFERENT:
-            return _epsilons_of_many(kinds, delta, each=True)
         one, total, epsilons, step = _one_round_each(set(kinds)), None, [0.0], 1
         if len(kinds) > _EACH:
             step = math.ceil(len(kinds) / _STEPS)
@@ -65,8 +60,6 @@ class Pld:
     def epsilon(self, events: Sequence[dp_accounting.DpEvent], delta: float) -> float:
         check_delta(delta)
         kinds = kinds_of(events)
-        if len(set(kinds)) > MANY_DIFFERENT:
-            return _epsilons_of_many(kinds, delta, each=False)[-1]
         return _epsilon_of_all(tuple(Counter(kinds).items()), delta) if kinds else 0.0
 
 
@@ -79,35 +72,46 @@ def _epsilon_of_all(times: tuple[tuple[tuple[float, float], int], ...], delta: f
     return _epsilon(_composed(None, one, dict(times)), delta, sum(n for _, n in times))
 
 
-def _epsilons_of_many(kinds: Sequence[tuple[float, float]], delta: float, each: bool) -> list[float]:
-    """Epsilon after each round (each=False: after the last), inf from the first round without noise on."""
-    n = next((i for i, (_, z) in enumerate(kinds) if z == 0), len(kinds))
-    if n < len(kinds) and not each:
-        return [math.inf]
-    lost = _LOST + _LOST_A_ROUND * np.arange(1, n + 1)
-    found = epsilons_of_different_rounds(kinds[:n], delta, lost, each) if n else []
-    return found + [math.inf] * (len(kinds) - n)
-
-
 def _composed(
     total: PrivacyLossDistribution | None,
     one: Mapping[tuple[float, float], PrivacyLossDistribution],
     kinds: Mapping[tuple[float, float], int],
 ) -> PrivacyLossDistribution:
-    """The loss of `total` followed by some rounds (at least one), so many of each kind, composed kind by kind."""
-    for kind, times in kinds.items():
-        several = one[kind] if times == 1 else one[kind].self_compose(times)
-        total = several if total is None else total.compose(several)
-    assert total is not None
-    return total
+    """The loss of `total` followed by some rounds (at least one), so many of each kind; neighbours are composed first.
+
+    So a long loss is not composed with each of many short ones.
+    """
+    parts = [one[kind] if times == 1 else one[kind].self_compose(times) for kind, times in kinds.items()]
+    parts = parts if total is None else [total, *parts]
+    while len(parts) > 1:
+        rest = parts[len(parts) // 2 * 2 :]
+        parts = [first.compose(second) for first, second in zip(parts[::2], parts[1::2], strict=False)] + rest
+    return parts[0]
 
 
 class _SampledGaussian(GaussianPrivacyLoss):
-    """dp-accounting's loss of a round in one direction, with the divergences of a whole grid at once."""
+    """dp-accounting's loss of a round in one direction, with the divergences of a whole grid at once.
+
+    `delta(eps) = U(x) - e^eps L(x)`, U and L distribution functions at the x of loss eps. With `g(eps) = log((e^eps -
+    (1 - q)) / q)`, -inf up to log(1 - q), below which no loss of a sampled round lies: remove: `U = q N(-1, z^2) + (1 -
+    q) N(0, z^2)`, `L = N(0, z^2)`, `x = -1/2 - z^2 g(eps)`; add, its mirror: `U = N(0, z^2)`, `L = q N(1, z^2) + (1 -
+    q) N(0, z^2)`, `x = 1/2 + z^2 g(-eps)`.
+    """
 
     def get_delta_for_epsilon(self, epsilon: np.ndarray) -> np.ndarray:
-        add = self.adjacency_type == AdjacencyType.ADD
-        return hockey_stick(epsilon, self.sampling_prob, self.standard_deviation, add)
+        q, z, add = self.sampling_prob, self.standard_deviation, self.adjacency_type == AdjacencyType.ADD
+        with np.errstate(divide="ignore"):
+            log_rest, log_q = np.log1p(-q), np.log(q)
+            signed = -epsilon if add else epsilon
+            g = signed - log_q + np.log(np.maximum(-np.expm1(log_rest - signed), 0.0))
+            if add:
+                x = 0.5 + z * z * g
+                log_lower = np.logaddexp(log_rest + log_ndtr(x / z), log_q + log_ndtr((x - 1) / z))
+                upper = ndtr(x / z)
+            else:
+                x = -0.5 - z * z * g
+                upper, log_lower = (1 - q) * ndtr(x / z) + q * ndtr((x + 1) / z), log_ndtr(x / z)
+        return np.clip(upper - np.exp(epsilon + log_lower), 0.0, 1.0)
 
     @cached_property
     def span(self) -> tuple[float, float]:

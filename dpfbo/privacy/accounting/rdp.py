@@ -1,7 +1,7 @@
 """Rényi accountant: dp-accounting's RDP with its tighter conversion."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,9 +10,7 @@ import numpy as np
 from absl import logging as absl_logging
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from dpfbo.privacy.accounting import MANY_DIFFERENT
 from dpfbo.privacy.accounting.additive import AdditiveAccountant
-from dpfbo.privacy.accounting.poisson_divergences import poisson_divergences
 
 ORDERS = tuple(rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
 _ROUNDING = 1e-14  # smallest divergence: rounding may turn smaller ones into 0 or less, which would count as no loss
@@ -22,12 +20,11 @@ _ROUNDING = 1e-14  # smallest divergence: rounding may turn smaller ones into 0 
 class Rdp(AdditiveAccountant):
     """Composition of Rényi divergences at dp-accounting's default orders (Mironov 2017; Canonne et al. 2020).
 
-    Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events. The divergences of more than 128 different
-    events are computed all at once (`poisson_divergences`), to 1e-8 those that dp-accounting computes one by one.
+    Guarantee: an upper bound of epsilon for Poisson-sampled Gaussian events.
     """
 
-    def _costs(self, kinds: frozenset[tuple[float, float]]) -> Mapping[tuple[float, float], np.ndarray]:
-        return _divergences_of(kinds)
+    def _cost(self, q: float, z: float) -> np.ndarray:
+        return _divergences(q, z)
 
     def _epsilon_of(self, total: np.ndarray, delta: float) -> float:
         return epsilon_of(ORDERS, total, delta)
@@ -51,17 +48,6 @@ def divergences_of(
     finally:
         absl_logging.set_verbosity(verbosity)
     return np.maximum(accountant.rdp, _ROUNDING)
-
-
-@lru_cache(maxsize=8)
-def _divergences_of(kinds: frozenset[tuple[float, float]]) -> dict[tuple[float, float], np.ndarray]:
-    """Rényi divergences at `ORDERS` of each kind (q, z) of event."""
-    if len(kinds) <= MANY_DIFFERENT:
-        return {kind: _divergences(*kind) for kind in kinds}
-    noisy = sorted(kind for kind in kinds if kind[1] > 0)
-    q, z = np.array(noisy).T
-    found = np.maximum(poisson_divergences(q, z, ORDERS), _ROUNDING)
-    return {kind: _divergences(*kind) for kind in kinds if kind[1] == 0} | dict(zip(noisy, found, strict=True))
 
 
 @lru_cache(maxsize=4096)

@@ -331,9 +331,9 @@ def test_the_events_of_the_most_rounds_are_made_once_for_each_kind():
 
 
 def test_many_rounds_of_other_noise_each_are_refused():
-    made = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", epsilon=None, rounds=10_001)
+    made = dpfbo.create_study(SPACE, n_agents=6, algorithm="dp_fts_de", epsilon=None, rounds=1001)
     changing = replace(made, mechanism=replace(made.mechanism, schedule=PowerSchedule(0.1)))
     with pytest.raises(
-        SettingError, match="^rounds must be at most 10000 where noise or weights always change, got 10001"
+        SettingError, match="^rounds must be at most 1000 where noise or weights always change, got 1001"
     ):
         changing.events  # noqa: B018

@@ -94,11 +94,13 @@ class Word:
         return Word(f"({self.name} {other.name})")
 
 
-def test_composition_goes_kind_by_kind():
+def test_neighbours_are_composed_first():
     one = {1: Word("a"), 2: Word("b"), 3: Word("c")}
     assert pld._composed(None, one, {1: 1}) is one[1]
     assert pld._composed(None, one, {2: 2, 1: 1, 3: 5}).name == "((2b a) 5c)"
     assert pld._composed(Word("x"), one, {1: 3, 2: 1}).name == "((x 3a) b)"
+    assert pld._composed(Word("x"), one, {1: 1}).name == "(x a)"
+    assert pld._composed(Word("x"), one, {1: 3, 2: 1, 3: 1}).name == "((x 3a) (b c))"
 
 
 class TestEpsilon:
@@ -153,42 +155,6 @@ class TestCurve:
         assert len(composed) == 2
         assert Pld().curve([round_event(0.3, None), EVENT], 0.01) == [math.inf] * 2
         assert len(composed) == 2
-
-
-class TestMany:
-    KINDS = tuple((0.3, 1 + 0.1 * t) for t in range(4))
-
-    @pytest.fixture
-    def asked(self, monkeypatch):
-        asked = []
-
-        def epsilons(kinds, delta, lost, each):
-            asked.append((list(kinds), delta, lost.tolist(), each))
-            return [float(n) for n in range(1, len(kinds) + 1)] if each else [float(len(kinds))]
-
-        monkeypatch.setattr(pld, "epsilons_of_different_rounds", epsilons)
-        monkeypatch.setattr(pld, "MANY_DIFFERENT", 3)
-        return asked
-
-    def test_one_more_kind_than_many_is_composed_at_once(self, asked):
-        events, lost = [round_event(*kind) for kind in self.KINDS], [1e-14 + 1e-16 * t for t in range(1, 5)]
-        assert Pld().curve(events, 0.01) == [1.0, 2.0, 3.0, 4.0]
-        assert Pld().epsilon(events, 0.01) == 4.0
-        assert [a[3] for a in asked] == [True, False]
-        for kinds, delta, spent, _ in asked:
-            assert [z for _, z in kinds] == pytest.approx([z for _, z in self.KINDS]) and delta == 0.01
-            assert spent == pytest.approx(lost, rel=1e-12, abs=0)
-        assert Pld().epsilon(events[:3] * 2, 0.01) < math.inf and Pld().curve(events[:3] * 2, 0.01)[-1] < math.inf
-        assert len(asked) == 2
-
-    @pytest.mark.parametrize("n", [0, 1, 3])
-    def test_from_the_first_round_without_noise_on_there_is_none(self, asked, n):
-        kinds = list(self.KINDS)
-        kinds.insert(n, (1.0, 0.0))
-        assert pld._epsilons_of_many(kinds, 0.01, each=True) == [*range(1, n + 1)] + [math.inf] * (5 - n)
-        assert [len(a[0]) for a in asked] == [n] * (n > 0)
-        assert pld._epsilons_of_many(kinds, 0.01, each=False) == [math.inf]
-        assert len(asked) == (n > 0)
 
 
 def test_epsilons_do_not_fall_along_a_mixed_curve_and_end_at_the_total():

@@ -89,14 +89,3 @@ def test_the_logger_of_absl_is_quiet_in_between_and_as_before_in_the_end(monkeyp
         assert absl_logging.get_verbosity() == absl_logging.DEBUG
     finally:
         absl_logging.set_verbosity(before)
-
-
-def test_one_more_kind_than_many_is_computed_at_once_and_the_same(monkeypatch):
-    one_by_one = Rdp().curve(EVENTS, 1e-4)
-    monkeypatch.setattr(rdp, "MANY_DIFFERENT", 3)
-    monkeypatch.setattr(rdp, "_divergences", None)
-    rdp._divergences_of.cache_clear()
-    try:
-        assert Rdp().curve(EVENTS, 1e-4) == pytest.approx(one_by_one, rel=1e-7)
-    finally:
-        rdp._divergences_of.cache_clear()
