@@ -293,13 +293,13 @@ def _labels(groups: Sequence[Sequence[tuple[str, ...]]], algorithms: Sequence[st
     else:
         everywhere = {o for o in own[0] if all(o in other for other in own)}
     kept = [[o for o in os if o not in everywhere and o[0] != "~" and not _is_sweep_key(_name(o))] for os in own]
-    short = [" ".join(map(_shortened, ks)) or algorithm for ks, algorithm in zip(kept, algorithms, strict=True)]
+    short = [" ".join(map(_override_label, ks)) or algorithm for ks, algorithm in zip(kept, algorithms, strict=True)]
     if len(set(short)) == len(short):
         return short
     return [" ".join(ks) or algorithm for ks, algorithm in zip(kept, algorithms, strict=True)]
 
 
-def _shortened(override: str) -> str:
+def _override_label(override: str) -> str:
     """`algorithm=ts` is `ts`, `privacy.q=0.5` is `q=0.5`."""
     key, _, value = override.partition("=")
     return value if (CONF / key).is_dir() else f"{key.rpartition('.')[2]}={value}"

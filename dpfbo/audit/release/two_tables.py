@@ -105,7 +105,7 @@ def attacks(transform: Transform, table: Table, move: float = MOVE) -> list[Atta
     found = [Attack(words, table, near, ColumnSpace(bases))]
     if isinstance(transform, GaussianNoise):
         _likelihood(transform, table, near, words)  # raises if both are the same
-        far, (longest, shortened) = _moved(table, FARTHEST / unit), _shortened(table, FARTHEST / unit)
+        far, (longest, shortened) = _moved(table, FARTHEST / unit), _longest_row_pair(table, FARTHEST / unit)
         found.append(_likelihood(transform, table, far, f"row moved by {FARTHEST:g}"))
         found.append(_likelihood(transform, longest, shortened, f"longest row shortened by {FARTHEST:g}"))
     return found
@@ -156,7 +156,7 @@ def _moved(table: Table, distance: float) -> Table:
     return replace(table, rows=rows)
 
 
-def _shortened(table: Table, distance: float) -> tuple[Table, Table]:
+def _longest_row_pair(table: Table, distance: float) -> tuple[Table, Table]:
     """A table whose longest row exceeds all others by a distance, and its neighbour with that row moved inwards by it.
 
     A transform that uses the longest row thus changes all rows. The row is the longest inside the public box; in both

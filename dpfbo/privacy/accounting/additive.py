@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import dp_accounting
@@ -25,7 +26,7 @@ class AdditiveAccountant(ABC):
         check_delta(delta)
         total, epsilons = np.zeros(()), []
         for kind in self._kinds(events):
-            total = total + self._cost(*kind)
+            total = total + _cost(self, kind)
             epsilons.append(self._epsilon_of(total, delta))
         return epsilons
 
@@ -34,7 +35,7 @@ class AdditiveAccountant(ABC):
         if not events:
             return 0.0
         times = Counter(self._kinds(events))
-        return self._epsilon_of(sum((n * self._cost(*kind) for kind, n in times.items()), np.zeros(())), delta)
+        return self._epsilon_of(sum((n * _cost(self, kind) for kind, n in times.items()), np.zeros(())), delta)
 
     def _kinds(self, events: Sequence[dp_accounting.DpEvent]) -> list[tuple[Any, ...]]:
         """The parameters of each event that its cost depends on."""
@@ -47,3 +48,8 @@ class AdditiveAccountant(ABC):
     @abstractmethod
     def _epsilon_of(self, total: np.ndarray, delta: float) -> float:
         """The epsilon that a sum of costs implies; inf if it is infinite."""
+
+
+@lru_cache(maxsize=16384)
+def _cost(accountant: AdditiveAccountant, kind: tuple[Any, ...]) -> np.ndarray:
+    return accountant._cost(*kind)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 import dp_accounting
@@ -45,27 +44,22 @@ class FixedSize(AdditiveAccountant):
         return list(map(_subset, events))
 
     def _cost(self, N: int, k: int, multiplier: float) -> np.ndarray:
-        return _cost(N, k, multiplier)
+        """Rényi divergences of one event at `ORDERS`, and its precision `1 / multiplier^2`; multiplier 0 for no noise.
+
+        A divergence is `min(bound of Thm. 27, order / (2 multiplier^2))`: given the subset, the two outcomes are those
+        of a plain Gaussian or equal, and a mixture diverges no more than its worst part; near k = N this is lower.
+        """
+        if multiplier == 0:
+            return np.full(len(ORDERS) + 1, np.inf)
+        event = dp_accounting.SampledWithoutReplacementDpEvent(N, k, dp_accounting.GaussianDpEvent(multiplier))
+        bound = divergences_of(event, dp_accounting.NeighboringRelation.REPLACE_ONE, ORDERS)
+        return np.append(np.minimum(bound, np.array(ORDERS) / (2 * multiplier**2)), multiplier**-2)
 
     def _epsilon_of(self, total: np.ndarray, delta: float) -> float:
         precision, plain = float(total[-1]), math.inf
         if precision <= _LARGEST_PRECISION:
             plain = float(dp_accounting.get_epsilon_gaussian(precision**-0.5, delta))
         return min(epsilon_of(ORDERS, total[:-1], delta), plain)
-
-
-@lru_cache(maxsize=4096)
-def _cost(N: int, k: int, multiplier: float) -> np.ndarray:
-    """Rényi divergences of one event at `ORDERS`, and its precision `1 / multiplier^2`; multiplier 0 for no noise.
-
-    A divergence is `min(bound of Thm. 27, order / (2 multiplier^2))`: given the subset, the two outcomes are those of a
-    plain Gaussian or equal, and a mixture diverges no more than its worst part; near k = N this is lower.
-    """
-    if multiplier == 0:
-        return np.full(len(ORDERS) + 1, np.inf)
-    event = dp_accounting.SampledWithoutReplacementDpEvent(N, k, dp_accounting.GaussianDpEvent(multiplier))
-    bound = divergences_of(event, dp_accounting.NeighboringRelation.REPLACE_ONE, ORDERS)
-    return np.append(np.minimum(bound, np.array(ORDERS) / (2 * multiplier**2)), multiplier**-2)
 
 
 def _subset(event: dp_accounting.DpEvent) -> tuple[int, int, float]:

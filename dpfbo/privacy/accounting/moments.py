@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
@@ -20,24 +19,16 @@ class Moments(AdditiveAccountant):
     """
 
     def _cost(self, q: float, z: float) -> np.ndarray:
-        return log_moments(q, z)
+        """`alpha(lambda) = log E[exp((k^2 - k) / (2 z^2))]`, k ~ Bin(lambda + 1, q) (Mironov, Talwar, Zhang 2019)."""
+        if z == 0:
+            return np.full(len(_MOMENTS), math.inf)
+        alphas = []
+        for order in _MOMENTS + 1:
+            k = np.arange(order + 1) if q < 1 else np.array([order])
+            log_choose = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+            log_outside = (order - k) * math.log1p(-q) if q < 1 else 0.0
+            alphas.append(logsumexp(log_choose + k * math.log(q) + log_outside + (k * k - k) / (2 * z * z)))
+        return np.array(alphas)
 
     def _epsilon_of(self, total: np.ndarray, delta: float) -> float:
         return float(np.min((total + math.log(1 / delta)) / _MOMENTS))
-
-
-@cache
-def log_moments(q: float, z: float) -> np.ndarray:
-    """`alpha(lambda) = log E[exp((k^2 - k) / (2 z^2))]`, k ~ Bin(lambda + 1, q) (Mironov, Talwar, Zhang 2019).
-
-    It is lambda times the Rényi divergence of order lambda + 1 of one Poisson-sampled Gaussian.
-    """
-    if z == 0:
-        return np.full(len(_MOMENTS), math.inf)
-    alphas = []
-    for order in _MOMENTS + 1:
-        k = np.arange(order + 1) if q < 1 else np.array([order])
-        log_choose = gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
-        log_outside = (order - k) * math.log1p(-q) if q < 1 else 0.0
-        alphas.append(logsumexp(log_choose + k * math.log(q) + log_outside + (k * k - k) / (2 * z * z)))
-    return np.array(alphas)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import dp_accounting
 import numpy as np
@@ -24,7 +23,10 @@ class Rdp(AdditiveAccountant):
     """
 
     def _cost(self, q: float, z: float) -> np.ndarray:
-        return _divergences(q, z)
+        if z == 0:
+            return np.full(len(ORDERS), np.inf)
+        event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))
+        return divergences_of(event, dp_accounting.NeighboringRelation.REPLACE_SPECIAL, ORDERS)
 
     def _epsilon_of(self, total: np.ndarray, delta: float) -> float:
         return epsilon_of(ORDERS, total, delta)
@@ -48,12 +50,3 @@ def divergences_of(
     finally:
         absl_logging.set_verbosity(verbosity)
     return np.maximum(accountant.rdp, _ROUNDING)
-
-
-@lru_cache(maxsize=4096)
-def _divergences(q: float, z: float) -> np.ndarray:
-    """Rényi divergences of one Poisson-sampled Gaussian at `ORDERS`."""
-    if z == 0:
-        return np.full(len(ORDERS), np.inf)
-    event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))
-    return divergences_of(event, dp_accounting.NeighboringRelation.REPLACE_SPECIAL, ORDERS)

@@ -16,7 +16,7 @@ from dpfbo.federated.mechanism import SubsampledGaussian
 from dpfbo.formats.words import REPLACE_ONE
 from dpfbo.privacy.accounting import UnsupportedEvent
 from dpfbo.privacy.accounting.events import round_event
-from dpfbo.privacy.accounting.fixed_size import ORDERS, FixedSize, _cost
+from dpfbo.privacy.accounting.fixed_size import ORDERS, FixedSize
 
 DELTA = 29**-1.1
 
@@ -44,7 +44,7 @@ def theorem_27(k, N, multiplier, order):
 @pytest.mark.parametrize("order", [2, 3, 4, 7, 8, 16, 32])
 def test_divergences_are_those_of_theorem_27(k, N, z, order):
     """The theorem's Gaussian, of two messages 2 C apart, has multiplier z/2: z is relative to one message."""
-    ours = _cost(N, k, z / 2)[ORDERS.index(order)]
+    ours = FixedSize()._cost(N, k, z / 2)[ORDERS.index(order)]
     plain = order / (2 * (z / 2) ** 2)
     assert ours == pytest.approx(min(theorem_27(k, N, z / 2, order), plain), rel=1e-7)
 
@@ -70,7 +70,7 @@ def test_two_worlds_diverge_no_more_than_it_says(k, N, z, order):
             np.logaddexp(np.log1p(-k / N) + log_density(0), math.log(k / N) + log_density(C)) for C in (1.0, -1.0)
         )
     true = math.log(np.exp(order * plus - (order - 1) * minus).sum() * (x[1] - x[0])) / (order - 1)
-    said = _cost(N, k, z / 2)[ORDERS.index(order)]
+    said = FixedSize()._cost(N, k, z / 2)[ORDERS.index(order)]
     assert true <= said * (1 + 1e-9)
     if k == N:  # without the factor 2 it would be a quarter of it
         assert true == pytest.approx(said, rel=1e-6)
@@ -109,7 +109,7 @@ def test_a_smaller_subset_or_more_noise_never_costs_more(N, z, share):
 
 @pytest.mark.parametrize(("k", "N", "multiplier"), [(10, 29, 0.5), (28, 29, 2.0), (5, 10_000, 1.0)])
 def test_divergences_grow_with_the_order_and_stay_below_the_plain_gaussian(k, N, multiplier):
-    ours = _cost(N, k, multiplier)[:-1]
+    ours = FixedSize()._cost(N, k, multiplier)[:-1]
     assert (ours <= np.array(ORDERS) / (2 * multiplier**2) + 1e-15).all()
     assert (np.diff(ours) >= -1e-12).all()
 
