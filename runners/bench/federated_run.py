@@ -1,4 +1,4 @@
-"""One federated run, timed by phase: by dpfbo, by the plain loop, or BoTorch's part of it."""
+"""One federated run, timed by phase: by dpfbo, or by the plain loop."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ _WARM_UP_ROUNDS = 3
 
 @dataclass(frozen=True)
 class RunTask:
-    """A run to time. by: `dpfbo`, `plain` (`plain_loop`), or `botorch` (fits and own draws of the same agents)."""
+    """A run to time. plain: by `plain_loop`, not by dpfbo."""
 
     problem: str
     algorithm: str
     overrides: tuple[str, ...] = ()
-    by: str = "dpfbo"
+    plain: bool = False
 
     def compose(self, *more: str) -> FederatedExperiment:
         """Raises ValueError for bad settings, and MissingData."""
@@ -40,7 +40,7 @@ class RunTask:
 
 def prepare(task: RunTask) -> TimedRun:
     """The run, after a short one to warm up. What a problem and its plan keep is computed before."""
-    timed = {"dpfbo": _dpfbo, "plain": _plain, "botorch": _botorch}[task.by]
+    timed = _plain if task.plain else _dpfbo
     experiment = task.compose()
     timed(task.compose(f"rounds={_WARM_UP_ROUNDS}", f"problem.n_agents={max(2, experiment.settings.algorithm.P)}"))()
     experiment.problem.reference  # noqa: B018
@@ -51,8 +51,7 @@ def prepare(task: RunTask) -> TimedRun:
 def _dpfbo(experiment: FederatedExperiment) -> TimedRun:
     def run() -> tuple[Mapping[str, float], Floors]:
         result = library_run(experiment)
-        own = experiment.agents.own_draw.method in ("rff", "exact")
-        return result.seconds, partial(of_run, shape_of(experiment, result.rounds)) if own else no_floors
+        return result.seconds, partial(of_run, shape_of(experiment, result.rounds))
 
     return run
 
@@ -64,13 +63,6 @@ def _plain(experiment: FederatedExperiment) -> TimedRun:
         return plain_loop.run(experiment.problem, settings, experiment.rounds, settings.seed)[1].seconds, no_floors
 
     return run
-
-
-def _botorch(experiment: FederatedExperiment) -> TimedRun:
-    from runners.bench import botorch_loop  # an optional package
-
-    records = library_run(experiment).rounds
-    return lambda: (botorch_loop.run(experiment, records).seconds, no_floors)
 
 
 def library_run(experiment: FederatedExperiment) -> FederatedResult:
