@@ -213,7 +213,3 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         if "=" not in override and not override.startswith("~"):
             parser.error(no_setting(override))
     return args
-
-
-if __name__ == "__main__":
-    sys.exit(main())
