@@ -1,6 +1,7 @@
 """The finished runs of an experiment, and a table of its settings over the seeds, read from their files."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow.parquet as pq
 import yaml
 
@@ -90,10 +90,10 @@ def settings_table(runs: Sequence[RunOnDisk]) -> list[dict[str, Any]]:
 def _row(runs: Sequence[RunOnDisk], accountants: Sequence[str]) -> dict[str, Any]:
     """The row of one setting, over its seeds; the final metric is null unless all of them may show it."""
     s, seeds = runs[0].summary, sorted(run.summary["seed"] for run in runs)
-    finals = pd.Series([run.summary["final"]["mean"] for run in runs], dtype=float)
-    if not all(run.shown for run in runs):
-        finals[:] = np.nan
-    final, error = (float(v) if np.isfinite(v) else None for v in (finals.mean(skipna=False), finals.sem(skipna=False)))
+    finals = np.array([run.summary["final"]["mean"] for run in runs], dtype=float)
+    errors = finals.std(ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else np.nan
+    shown = all(run.shown for run in runs)
+    final, error = (float(v) if shown and np.isfinite(v) else None for v in (finals.mean(), errors))
     return {
         "label": layout.unique_label(s["label"], s["setting"]), "method": s["algorithm"], "problem": s["problem"],
         "setting": s["setting"], "rounds": s["rounds"], "agents": s["n_agents"], "seeds": ", ".join(map(str, seeds)),
@@ -106,5 +106,5 @@ def _row(runs: Sequence[RunOnDisk], accountants: Sequence[str]) -> dict[str, Any
 
 def _largest(epsilons: Iterable[float | None]) -> float | None:
     """None if one of them is not finite."""
-    known = list(epsilons)
-    return None if None in known else max(known)
+    known = [math.inf if epsilon is None else epsilon for epsilon in epsilons]
+    return max(known) if math.isfinite(max(known)) else None
