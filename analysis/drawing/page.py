@@ -47,7 +47,7 @@ class _Legend:
 
 def page(
     title: str, shared: Sequence[Line2D], heads: Sequence[PanelHead | None], caption: str,
-    style: PageStyle = SCREEN, margin: float = LEFT, columns: int | None = None,
+    style: PageStyle = SCREEN, columns: int | None = None,
 ) -> tuple[Figure, list[Axes]]:  # fmt: skip
     """An empty page, and the axes of its panels.
 
@@ -59,21 +59,20 @@ def page(
         heads: the panels, row by row; None: an empty place.
         caption: drawn below the panels where the style says so.
         style: sizes, and what is drawn.
-        margin: inches to the left of the panels, at text of 10 points.
         columns: panels in a row, if there is room; all of them by default.
     """
     u, count = style.unit, sum(head is not None for head in heads)
     width = style.width if count == 1 else style.wide
-    left, gap = margin * u, GAP * u
+    left, gap = LEFT * u, GAP * u
     wanted = columns or len(heads)
     fits = (n for n in range(wanted, 0, -1) if (width - left - RIGHT - gap * (n - 1)) / n >= style.beside)
     across = next(fits, 1)
     places = list(heads) if across == wanted else [head for head in heads if head is not None]
     panel = (width - left - RIGHT - gap * (across - 1)) / across
     tall = max(style.panel, 0.5 * panel)
-    room = width - LEFT * u - RIGHT
+    room = width - left - RIGHT
     unbroken_labels = all(text_width(str(e.get_label()), style.legend) <= room - _handle(style) for e in shared)
-    indent = LEFT * u if unbroken_labels else RIGHT
+    indent = left if unbroken_labels else RIGHT
     above = _laid_out(shared, width - indent - RIGHT, style)
     rows = [_Row.of(places[i : i + across], panel, tall, style) for i in range(0, len(places), across)]
     titles = _wrapped(title, room, style.title) if style.titled else []
@@ -85,7 +84,7 @@ def page(
     height = over + above.height + PAD * u + sum(row.height for row in rows)
     height += between * (len(rows) - 1) + below
     figure = Figure(figsize=(width, height))
-    _text(figure, "\n".join(titles), LEFT * u, height - 1.5 * PAD * u, style.title, "top", gid=TITLE).set_label(title)
+    _text(figure, "\n".join(titles), left, height - 1.5 * PAD * u, style.title, "top", gid=TITLE).set_label(title)
     _draw_legend(figure, above, indent, height - over, style)
     top, found = height - over - above.height - PAD * u, []
     for row in rows:

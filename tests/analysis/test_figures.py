@@ -16,7 +16,7 @@ from PIL import Image
 
 from analysis import figures, load
 from analysis.claims import JudgedClaim
-from analysis.drawing import by_epsilon, by_iteration, cost, equal_epsilon, files, page, page_style, sweeps
+from analysis.drawing import by_epsilon, by_iteration, equal_epsilon, files, page, page_style, sweeps
 from analysis.drawing import published_values as published
 from analysis.drawing.captions import settings_in_words, verdicts
 from analysis.drawing.looks import ALGORITHMS, OUTSOURCED, of_algorithm, variants
@@ -474,32 +474,6 @@ def test_all_experiments(results, tmp_path, small, capfd):
         with pytest.raises(SystemExit) as stop:
             figures.main([*wrong, *arguments])
         assert stop.value.code == 2
-
-
-def test_cost_of_a_query(tmp_path, small):
-    phases = dict.fromkeys(["objective", "fit", "own_draw", "acquisition", "message", "server"], 0.07)
-    for seed, slower in ((0, 1.2), (1, 1.4)):
-        for P, factor in ((1, 1.0), (4, slower)):
-            folder = write_run(tmp_path, f"{P}", seed, [1.0, 0.5, 0.4], "dp_fts_de", True, P=P, experiment="cost")
-            seconds = {**phases, "message": 0.07 * factor}
-            change(folder, summary={"seconds": {**seconds, "total": sum(seconds.values())}})
-    groups = read(tmp_path, "cost")
-    rows = cost.table(groups).set_index("phase")
-    one, four = rows.loc["message"].itertuples(index=False)
-    assert (four.ratio, four.ratio_se) == pytest.approx((1.3, 0.1))
-    assert (one.milliseconds, one.se) == pytest.approx((5.0, 0.0))  # .07 s over 7 agents and 2 rounds
-    assert rows.loc["all but the objective", "ratio"].iloc[1] == pytest.approx((5.2 / 5 + 5.4 / 5) / 2)
-    assert figures.main(["cost", f"results_dir={tmp_path}", "--out", str(tmp_path / "out")]) == 0
-    frame = pd.read_csv(tmp_path / "out" / "cost_seconds_per_query.csv")
-    assert frame[frame["phase"] == "message"]["ratio"].tolist()[1] == pytest.approx(1.3)
-    assert "published ratio 1.24" in legend(cost.seconds_per_query(groups))
-    shutil.rmtree(tmp_path / "cost" / "4" / "0")
-    shutil.rmtree(tmp_path / "cost" / "1" / "1")
-    with pytest.raises(LoadError, match="have no seed in common"):
-        cost.table(read(tmp_path, "cost"))
-    shutil.rmtree(tmp_path / "cost" / "4")
-    with pytest.raises(LoadError, match="two numbers of sub-regions"):
-        cost.table(read(tmp_path, "cost"))
 
 
 @pytest.mark.parametrize(
