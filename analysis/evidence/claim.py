@@ -143,14 +143,10 @@ def _claim(keys: Mapping[str, Any], values: Mapping[str, Any]) -> StatedClaim:
     id = f"{experiment}.{keys['id']}"
     measure = selection.MEASURES[keys["measure"]]
     if "control" in keys:
-        settings = (
-            selection.SettingFilter.of(keys["control"]),
-            *selection.blind_servers(keys.get("servers", keys["control"])),
-        )
-        words = f"Sharing helps: {settings[0].words} beats blind servers"
-        return StatedClaim(
-            id, experiment, figure, case, words, keys["published"], BeatsBlind(settings, measure), CONTROL
-        )
+        own, blind = keys["control"], selection.blind_servers(keys.get("servers", keys["control"]))
+        beats = BeatsBlind((selection.SettingFilter.of(own), *blind), measure)
+        words = f"Sharing helps: {beats.settings[0].words} beats blind servers"
+        return StatedClaim(id, experiment, figure, case, words, keys["published"], beats, CONTROL)
     test, value = _test(keys, case, measure)
     names = dict(values) | ({"value": value} if value else {})
     words = keys["claim"].format(*(where.words for where in test.settings), **names)

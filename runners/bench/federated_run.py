@@ -40,29 +40,20 @@ class RunTask:
 
 def prepare(task: RunTask) -> TimedRun:
     """The run, after a short one to warm up. What a problem and its plan keep is computed before."""
-    timed = _plain if task.plain else _dpfbo
     experiment = task.compose()
-    timed(task.compose(f"rounds={_WARM_UP_ROUNDS}", f"problem.n_agents={max(2, experiment.settings.algorithm.P)}"))()
+    few = max(2, experiment.settings.algorithm.P)
+    _timed(task.compose(f"rounds={_WARM_UP_ROUNDS}", f"problem.n_agents={few}"), task.plain)
     experiment.problem.reference  # noqa: B018
     experiment.plan  # noqa: B018
-    return timed(experiment)
+    return partial(_timed, experiment, task.plain)
 
 
-def _dpfbo(experiment: FederatedExperiment) -> TimedRun:
-    def run() -> tuple[Mapping[str, float], Floors]:
-        result = library_run(experiment)
-        return result.seconds, partial(of_run, shape_of(experiment, result.rounds))
-
-    return run
-
-
-def _plain(experiment: FederatedExperiment) -> TimedRun:
-    settings = experiment.settings
-
-    def run() -> tuple[Mapping[str, float], Floors]:
+def _timed(experiment: FederatedExperiment, plain: bool) -> tuple[Mapping[str, float], Floors]:
+    if plain:
+        settings = experiment.settings
         return plain_loop.run(experiment.problem, settings, experiment.rounds, settings.seed)[1].seconds, no_floors
-
-    return run
+    result = library_run(experiment)
+    return result.seconds, partial(of_run, shape_of(experiment, result.rounds))
 
 
 def library_run(experiment: FederatedExperiment) -> FederatedResult:
