@@ -1,8 +1,7 @@
 """The finished runs of an experiment, and a table of its settings over the seeds, read from their files."""
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -93,18 +92,13 @@ def _row(runs: Sequence[RunOnDisk], accountants: Sequence[str]) -> dict[str, Any
     finals = np.array([run.summary["final"]["mean"] for run in runs], dtype=float)
     errors = finals.std(ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else np.nan
     shown = all(run.shown for run in runs)
+    epsilons = {name: [run.summary["epsilon"].get(name) for run in runs] for name in accountants}
     final, error = (float(v) if shown and np.isfinite(v) else None for v in (finals.mean(), errors))
     return {
         "label": layout.unique_label(s["label"], s["setting"]), "method": s["algorithm"], "problem": s["problem"],
         "setting": s["setting"], "rounds": s["rounds"], "agents": s["n_agents"], "seeds": ", ".join(map(str, seeds)),
         "n_seeds": len(seeds), "metric": s["metric"], "final": final, "final_se_over_seeds": error,
-        **{f"epsilon_{name}": _largest(run.summary["epsilon"].get(name) for run in runs) for name in accountants},
+        **{f"epsilon_{name}": None if None in known else max(known) for name, known in epsilons.items()},
         "accountant": s["accountant"], "delta": s["delta"], "delta_in_words": delta_in_words(s["delta"]),
         "relation": s["relation"],
     }  # fmt: skip
-
-
-def _largest(epsilons: Iterable[float | None]) -> float | None:
-    """None if one of them is not finite."""
-    known = [math.inf if epsilon is None else epsilon for epsilon in epsilons]
-    return max(known) if math.isfinite(max(known)) else None

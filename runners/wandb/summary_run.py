@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dpfbo.formats.files import replace_file
+from dpfbo.formats.files import replace_text
 from runners.record.run_folder import read_object
 from runners.wandb import attempts, layout
 from runners.wandb.finished_runs import RunOnDisk, settings_table
@@ -45,8 +45,7 @@ def log_summary(experiment: Path, runs: Sequence[RunOnDisk], mode: str, again: b
     except BaseException as error:  # W&B also leaves through SystemExit
         logger.warning("W&B has no summary of %s: %s", experiment.name, " ".join(repr(error).split())[:240])
         return False
-    note = json.dumps({"id": id, "digest": digest}).encode()
-    replace_file(experiment / "wandb" / NOTE, lambda f: f.write(note), durable=False)
+    replace_text(experiment / "wandb" / NOTE, json.dumps({"id": id, "digest": digest}), durable=False)
     return True
 
 
