@@ -9,7 +9,7 @@ from pathlib import Path
 
 from analysis.arguments import exit_code, parsed
 from analysis.evidence import verdict_table
-from analysis.evidence.claim import CONTROL, OWN, PAPER, JudgedClaim, StatedClaim, all_claims, figure_number
+from analysis.evidence.claim import CONTROL, OWN, JudgedClaim, StatedClaim, all_claims, figure_number
 from analysis.evidence.claim_tests import AGREEMENT, BAND, EPSILON, SUPERIORITY, Comparison, Outcome
 from analysis.evidence.verdicts import NOT_RUN
 from analysis.load import LoadError, Run, finished_experiments, load, with_parts
@@ -58,14 +58,13 @@ def judge(runs: Mapping[str, Sequence[Run] | LoadError]) -> list[JudgedClaim]:
         if claim.source == OWN and outcome.p is not None and not isinstance(given, LoadError):
             same = seen.setdefault(_numbers(claim, given), claim.id)
             repeats = repeats or ("" if same == claim.id else same)
-        reverse_of = "" if claim.source == PAPER else first.get(claim.contrary, "")
         form = claim.test.form
         of_form = AGREEMENT if form in (AGREEMENT, BAND) else EPSILON if form == EPSILON else "effect"
         kind = claim.source if claim.source in (CONTROL, OWN) else of_form
         found.append(
             JudgedClaim(
                 claim.id, claim.figure, claim.experiment, claim.in_words, claim.source, claim.published, outcome.ours,
-                outcome.standard_errors, outcome.units, outcome.verdict, kind, form, repeats, reverse_of, outcome.p,
+                outcome.standard_errors, outcome.units, outcome.verdict, kind, form, repeats, outcome.p,
             )
         )  # fmt: skip
     return found

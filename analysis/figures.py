@@ -2,9 +2,8 @@
 
 An experiment's figures are regret against the iteration and, with private runs, against epsilon, for each problem and
 metric in it. Runs that were calibrated to target epsilons make one figure, of regret against the target
-(`analysis.drawing.equal_epsilon`); the experiment `cost` makes one of the seconds that a query takes. Outsourced runs
-are drawn by iteration, against epsilon, claimed and guaranteed apart, and against r. The claims that hold stand in the
-text beside each picture, not in it.
+(`analysis.drawing.equal_epsilon`). Outsourced runs are drawn by iteration, against epsilon, claimed and guaranteed
+apart, and against r. The claims that hold stand in the text beside each picture, not in it.
 """
 
 import argparse
@@ -19,7 +18,7 @@ from matplotlib.figure import Figure
 
 from analysis.arguments import exit_code, parsed
 from analysis.claims import judge, shown_in
-from analysis.drawing import by_epsilon, by_iteration, cost, equal_epsilon, releases
+from analysis.drawing import by_epsilon, by_iteration, equal_epsilon, releases
 from analysis.drawing.captions import ACCOUNTANT, verdicts
 from analysis.drawing.files import UNDATED, USUAL, checked_formats, save, writable
 from analysis.drawing.page_style import SCREEN, STYLES, PageStyle
@@ -60,10 +59,7 @@ def draw_experiment(
         drawn: list[Drawn] = []
         for groups in tables:
             prefix = name if len(tables) == 1 else f"{name}_{slug(groups)}"
-            if name == cost.EXPERIMENT:
-                picture = cost.seconds_per_query(groups, style)
-                drawn.append(Drawn(f"{prefix}_seconds_per_query", picture, cost.table(groups), claims))
-            elif groups[0].first.outsourced:
+            if groups[0].first.outsourced:
                 drawn += _outsourced(groups, prefix, judged, style)
             else:
                 drawn += _federated(groups, prefix, accountant or ACCOUNTANT, claims, style)

@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from dpfbo.formats.files import replace_file
+from dpfbo.formats.files import replace_text
 from runners.arguments import Parser
 from runners.identity.finished import EARLIER
 from runners.record.best_found import best_in
@@ -36,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         best = {run: best_in(run) for folder in args.folders for run in _runs(folder)}
         if args.output is not None:
-            text = _text(best, args.output.suffix.removeprefix("."))
-            replace_file(args.output, lambda file: file.write(text.encode()))
+            replace_text(args.output, _text(best, args.output.suffix.removeprefix(".")))
             print(args.output)
         else:
             _show(best)

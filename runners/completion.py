@@ -1,17 +1,15 @@
-"""dpfbo completion SHELL: a script that completes commands, options, groups, settings, experiments and data files.
+"""dpfbo completion SHELL: a script that completes commands, and the groups, options and keys of settings.
 
 The script asks `dpfbo completion words LINE`, which imports no program, because that would take seconds.
 """
 
-import importlib.util
 import re
 import sys
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from runners import private_apis
 from runners.compose.conf_folder import CONF, added_folders
-from runners.dpfbo_command import COMMANDS, DATA_FILES, EXPERIMENTS, SETTINGS
+from runners.dpfbo_command import COMMANDS
 
 SCRIPTS = {
     "bash": r"""_dpfbo() {
@@ -37,8 +35,7 @@ _dpfbo() {
 compdef _dpfbo dpfbo""",
     "fish": "complete -c dpfbo -a '(dpfbo completion words (commandline -cp))'",
 }
-_OPTION = re.compile(r'"(--[a-z0-9-]+)"')
-_OTHERS = ("slurm", "slurm_job")  # modules beside a command that call, or are, other programs
+WITH_SETTINGS = ("run", "sweep", "audit", "headroom")  # commands that take KEY=VALUE
 _ONE_VALUE = re.compile(r"[\w/.@]+=[^,]*")  # an override that a single run can have, not a sweep
 
 
@@ -63,32 +60,8 @@ def candidates(line: str) -> list[str]:
     program, *given, word = re.split(r"\s+", line.lstrip())
     if not given:
         return [name for name in COMMANDS if name.startswith(word)]
-    names = _names(given[0], given[1:], word) if given[0] in COMMANDS else []
-    return sorted({name for name in names if name.startswith(word)})
-
-
-def _names(command: str, given: Sequence[str], word: str) -> Iterable[str]:
-    yield from options(COMMANDS[command].module)
-    for name in COMMANDS[command].words:
-        if name == SETTINGS:
-            yield from () if word.startswith("-") else settings(given, word)
-        elif name == EXPERIMENTS:
-            folders = [word.partition("=")[2] for word in given if word.startswith("results_dir=")]
-            yield from (path.name for path in Path([*folders, "results"][0]).glob("*") if path.is_dir())
-        elif name == DATA_FILES:
-            yield from importlib.import_module("runners.fetch.data_files").DATA_FILES
-        else:
-            yield name
-
-
-def options(module: str) -> list[str]:
-    """The options of a program, found in its source; those of Hydra for `run`."""
-    if module == "runners.run":
-        return [name for name in private_apis.option_names() if name.startswith("--")]
-    spec = importlib.util.find_spec(module)
-    file = Path(spec.origin)  # type: ignore[union-attr,arg-type]
-    files = [p for p in file.parent.rglob("*.py") if p.stem not in _OTHERS] if file.stem == "command" else [file]
-    return ["--help", *(name for path in files for name in _OPTION.findall(path.read_text()))]
+    found = settings(given[1:], word) if given[0] in WITH_SETTINGS and not word.startswith("-") else []
+    return sorted({name for name in found if name.startswith(word)})
 
 
 def settings(given: Sequence[str], word: str) -> list[str]:

@@ -11,44 +11,32 @@ from dpfbo.extras import MissingPackage, needing
 
 @dataclass(frozen=True)
 class Command:
-    """A program. module: holds its `main`. words: its arguments other than options, for completion."""
+    """A program. module: holds its `main`."""
 
     module: str
     purpose: str
-    words: tuple[str, ...] = ()
 
 
-SETTINGS, EXPERIMENTS, DATA_FILES = "KEY=VALUE", "EXPERIMENT", "NAME"  # placeholders in `words`
-READS_RESULTS = (EXPERIMENTS, "results_dir=")
 COMMANDS = {
-    "run": Command("runners.run", "one experiment, or several with -m", (SETTINGS,)),
-    "sweep": Command("runners.sweep.command", "many settings times many seeds, side by side", (SETTINGS,)),
-    "status": Command("runners.status", "how far the trials of experiments are", READS_RESULTS),
+    "run": Command("runners.run", "one experiment, or several with -m"),
+    "sweep": Command("runners.sweep.command", "many settings times many seeds, side by side"),
+    "status": Command("runners.status", "how far the trials of experiments are"),
     "board": Command("runners.board.command", "one page that shows experiments while they run"),
-    "study": Command(
-        "runners.study", "one site or the server of a study, with JSON and files in and out",
-        ("new", "join", "ask", "tell", "message", "receive", "best", "status", "host", "collect", "release"),
-    ),
+    "study": Command("runners.study", "one site or the server of a study, with JSON and files in and out"),
     "best": Command("runners.best", "the best configuration that every agent found"),
-    "privacy": Command(
-        "runners.privacy.command", "epsilon of runs, before and after them",
-        ("epsilon", "calibrate", "table", "plot", "ledger", "projection", "certificate"),
-    ),
-    "audit": Command("runners.audit.command", "attacks on a setting's server, and checks of its claim", (SETTINGS,)),
-    "theory": Command("runners.theory.command", "terms of the regret bound for finished runs",
-                      (*READS_RESULTS, "data_dir=")),
-    "headroom": Command("runners.headroom", "how much the agents of problems have in common",
-                        (SETTINGS, "results_dir=")),
-    "fetch": Command("runners.fetch.command", "download data files", (DATA_FILES, "data_dir=")),
-    "wandb": Command("runners.wandb.command", "Weights & Biases: upload, log from files, save a dashboard",
-                     ("sync", "backfill", "workspace", *READS_RESULTS)),
-    "tables": Command("analysis.tables", "regret beside epsilon, by setting", READS_RESULTS),
-    "figures": Command("analysis.figures", "pictures of experiments, and the numbers behind them", READS_RESULTS),
+    "privacy": Command("runners.privacy.command", "epsilon of runs, before and after them"),
+    "audit": Command("runners.audit.command", "attacks on a setting's server, and checks of its claim"),
+    "theory": Command("runners.theory.command", "terms of the regret bound for finished runs"),
+    "headroom": Command("runners.headroom", "how much the agents of problems have in common"),
+    "fetch": Command("runners.fetch.command", "download data files"),
+    "wandb": Command("runners.wandb.command", "Weights & Biases: upload, log from files, save a dashboard"),
+    "tables": Command("analysis.tables", "regret beside epsilon, by setting"),
+    "figures": Command("analysis.figures", "pictures of experiments, and the numbers behind them"),
     "agents": Command("analysis.agents", "how the metric spreads over the agents of a run, which may go on"),
-    "claims": Command("analysis.claims", "a verdict on every published claim", READS_RESULTS),
-    "report": Command("analysis.report", "figures, tables and verdicts in one HTML file", READS_RESULTS),
-    "completion": Command("runners.completion", "completion of all this in a shell", ("bash", "zsh", "fish")),
-}  # fmt: skip
+    "claims": Command("analysis.claims", "a verdict on every published claim"),
+    "report": Command("analysis.report", "figures, tables and verdicts in one HTML file"),
+    "completion": Command("runners.completion", "completion of commands and settings in a shell"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -3,15 +3,12 @@
 import argparse
 import json
 import sys
-import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.text import Text
 
 from runners.arguments import Parser
@@ -23,7 +20,7 @@ HELP = """How far the trials of a sweep (or plain runs) are, while it runs or af
 
 Examples
   python -m runners.status                        every experiment in results
-  python -m runners.status fig2c --watch 5        again every 5 seconds, until nothing is left to do
+  watch -n 5 python -m runners.status fig2c       again every 5 seconds
   python -m runners.status fig2c --json           for a program
 
 done: all rounds; running: a process is at it; interrupted: goes on from its checkpoint when the sweep is started
@@ -72,46 +69,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         folders = [args.results_dir / name for name in args.experiments] or experiments(args.results_dir)
         if not folders:
             raise FileNotFoundError(f"there are no results in {args.results_dir}: run python -m runners.sweep --help")
+        reports = [report(folder) for folder in folders]
         if args.json:
-            print(json.dumps([report(folder).as_json() for folder in folders], indent=1))
+            print(json.dumps([each.as_json() for each in reports], indent=1))
         else:
-            _show(folders, args.watch)
+            Console(highlight=False).print(*(each.shown() for each in reports))
     except FileNotFoundError as error:
         say_error(str(error))
         return 1
-    except (KeyboardInterrupt, BrokenPipeError):  # Ctrl-C ends a watch, and `head` closes its pipe
+    except BrokenPipeError:  # `head` closes its pipe
         pass
     return 0
-
-
-def _show(folders: Sequence[Path], seconds: float | None) -> None:
-    """Show the reports on experiments; with seconds again and again, until all trials are done or failed."""
-    console = Console(highlight=False)
-    hides = console.is_terminal and seconds is not None
-    with Live(console=console, auto_refresh=False, vertical_overflow="visible") if hides else nullcontext() as live:
-        while True:
-            reports = [report(folder) for folder in folders]
-            shown = Group(*(each.shown() for each in reports))
-            if live is None:
-                console.print(shown)
-            else:
-                live.update(shown, refresh=True)
-            if seconds is None or all(s.phase in ("done", "failed") for r in reports for s in r.states.values()):
-                return
-            time.sleep(seconds)
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     raw = argparse.RawDescriptionHelpFormatter
     parser = Parser(prog="python -m runners.status", description=HELP, formatter_class=raw)
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help="its experiment_name; default: all")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one object for each experiment, for a program")
-    form.add_argument("--watch", type=float, metavar="SECONDS", help="show it again every so many seconds")
+    parser.add_argument("--json", action="store_true", help="one object for each experiment, for a program")
     parser.add_folder("results_dir", Path("results"), "results folder (default: results)")
     args = parser.parse_args(argv)
-    if args.watch is not None and not 0 < args.watch <= 86400:
-        parser.error(f"--watch must be a number of seconds above 0, got {args.watch:g}")
     for name in args.experiments:
         if Path(name).name != name:
             parser.error(f"EXPERIMENT must be the name of a folder in {args.results_dir}, got {name!r}")

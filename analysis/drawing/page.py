@@ -47,7 +47,7 @@ class _Legend:
 
 def page(
     title: str, shared: Sequence[Line2D], heads: Sequence[PanelHead | None], caption: str,
-    style: PageStyle = SCREEN, margin: float = LEFT, columns: int | None = None,
+    style: PageStyle = SCREEN, columns: int | None = None,
 ) -> tuple[Figure, list[Axes]]:  # fmt: skip
     """An empty page, and the axes of its panels.
 
@@ -59,45 +59,46 @@ def page(
         heads: the panels, row by row; None: an empty place.
         caption: drawn below the panels where the style says so.
         style: sizes, and what is drawn.
-        margin: inches to the left of the panels, at text of 10 points.
         columns: panels in a row, if there is room; all of them by default.
     """
     u, count = style.unit, sum(head is not None for head in heads)
     width = style.width if count == 1 else style.wide
-    left, gap = margin * u, GAP * u
+    left, gap = LEFT * u, GAP * u
     wanted = columns or len(heads)
     fits = (n for n in range(wanted, 0, -1) if (width - left - RIGHT - gap * (n - 1)) / n >= style.beside)
     across = next(fits, 1)
     places = list(heads) if across == wanted else [head for head in heads if head is not None]
     panel = (width - left - RIGHT - gap * (across - 1)) / across
     tall = max(style.panel, 0.5 * panel)
-    room = width - LEFT * u - RIGHT
+    room = width - left - RIGHT
     unbroken_labels = all(text_width(str(e.get_label()), style.legend) <= room - _handle(style) for e in shared)
-    indent = LEFT * u if unbroken_labels else RIGHT
+    indent = left if unbroken_labels else RIGHT
     above = _laid_out(shared, width - indent - RIGHT, style)
-    rows = [_Row.of(places[i : i + across], panel, tall, style) for i in range(0, len(places), across)]
+    rows = [places[i : i + across] for i in range(0, len(places), across)]
+    placed = [[_Placed.of(head or PanelHead(), panel, style) for head in row] for row in rows]
+    heights = [max(p.above for p in row) + tall + max(p.below for p in row) for row in placed]
     titles = _wrapped(title, room, style.title) if style.titled else []
     letters = int((width - 0.3) / (LETTER * style.caption))
     lines = textwrap.wrap(unbroken(caption), letters, break_on_hyphens=False) if style.captioned else []
     below = PAD + (CAPTION_ROW * style.caption * len(lines) + PAD if lines else 0.0)
     over = TITLE_ROW * style.title * len(titles) + 2.5 * PAD * u if titles else PAD
     between = 2 * PAD * u
-    height = over + above.height + PAD * u + sum(row.height for row in rows)
-    height += between * (len(rows) - 1) + below
+    height = over + above.height + PAD * u + sum(heights) + between * (len(rows) - 1) + below
     figure = Figure(figsize=(width, height))
-    _text(figure, "\n".join(titles), LEFT * u, height - 1.5 * PAD * u, style.title, "top", gid=TITLE).set_label(title)
+    _text(figure, "\n".join(titles), left, height - 1.5 * PAD * u, style.title, "top", gid=TITLE).set_label(title)
     _draw_legend(figure, above, indent, height - over, style)
     top, found = height - over - above.height - PAD * u, []
-    for row in rows:
-        for i, head in enumerate(row.heads):
+    for heads_of_row, row, row_height in zip(rows, placed, heights, strict=True):
+        bottom = top - max(p.above for p in row) - tall
+        for i, (head, p) in enumerate(zip(heads_of_row, row, strict=True)):
             if head is not None:
-                x, bottom = left + i * (panel + gap), top - row.above - tall
+                x = left + i * (panel + gap)
                 axes = figure.add_axes((x / width, bottom / height, panel / width, tall / height))
-                axes.set_xlabel(plain("\n".join(row.labels[i])))
-                _text(figure, "\n".join(row.titles[i]), x, top, style.font, "top", linespacing=1.15)
-                _draw_legend(figure, row.legends[i], x, top - HEAD_ROW * style.font * len(row.titles[i]), style)
+                axes.set_xlabel(plain("\n".join(p.label)))
+                _text(figure, "\n".join(p.title), x, top, style.font, "top", linespacing=1.15)
+                _draw_legend(figure, p.legend, x, top - HEAD_ROW * style.font * len(p.title), style)
                 found.append(axes)
-        top -= row.height + between
+        top -= row_height + between
     text = _text(figure, "\n".join(lines), 0.15, PAD, style.caption, "bottom", linespacing=1.25, gid=CAPTION)
     text.set(color="#444444", label=caption)
     return figure, found
@@ -110,27 +111,22 @@ def _text(figure: Figure, text: str, x: float, y: float, size: float, vertical: 
 
 
 @dataclass(frozen=True)
-class _Row:
-    """Panels side by side. titles, labels: of each, in lines; above: inches of titles and legends."""
+class _Placed:
+    """A panel's words in lines, and the inches above and below its axes; of an empty place there are no words."""
 
-    heads: Sequence[PanelHead | None]
-    titles: Sequence[Sequence[str]]
-    legends: Sequence[_Legend]
-    labels: Sequence[Sequence[str]]
+    title: Sequence[str]
+    legend: _Legend
+    label: Sequence[str]
     above: float
-    height: float
+    below: float
 
     @staticmethod
-    def of(heads: Sequence[PanelHead | None], panel: float, tall: float, style: PageStyle) -> "_Row":
-        """panel, tall: inches of each panel."""
-        known = [head or PanelHead() for head in heads]
-        titles = [_wrapped(head.title, panel, style.font) for head in known]
-        legends = [_laid_out(head.entries, panel, style) for head in known]
-        labels = [_wrapped(head.x_label, panel, style.font) for head in known]
-        above = max(HEAD_ROW * style.font * len(ls) + legend.height for ls, legend in zip(titles, legends, strict=True))
-        above += PAD * style.unit
-        extra = LINE * style.font * (max(1, *(len(lines) for lines in labels)) - 1)
-        return _Row(heads, titles, legends, labels, above, above + tall + AXIS * style.unit + extra)
+    def of(head: PanelHead, panel: float, style: PageStyle) -> "_Placed":
+        """panel: inches of its width."""
+        title, label = (_wrapped(text, panel, style.font) for text in (head.title, head.x_label))
+        legend, extra = _laid_out(head.entries, panel, style), LINE * style.font * max(0, len(label) - 1)
+        above = HEAD_ROW * style.font * len(title) + legend.height + PAD * style.unit
+        return _Placed(title, legend, label, above, AXIS * style.unit + extra)
 
 
 def words(figure: Figure) -> tuple[str, str]:

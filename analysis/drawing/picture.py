@@ -31,7 +31,7 @@ class Series:
     """The numbers of a setting, or of several that a line joins.
 
     kind: a curve with a band, points with error bars that are joined or not, or a horizontal level, whose x says
-    nothing. se: 0 where there is none. published: values by x. way: x and y of a faint line to a point.
+    nothing. se: 0 where there is none. published: values by x.
     """
 
     label: str
@@ -41,7 +41,6 @@ class Series:
     mean: np.ndarray
     se: np.ndarray
     published: Mapping[float, float] = field(default_factory=dict)
-    way: tuple[Sequence[float], Sequence[float]] = ((), ())
 
     def ends(self, since: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Low and high ends of what is drawn; of a curve, its mean from a round on."""
@@ -61,14 +60,14 @@ def curve(group: SettingRuns, label: str, style: Style, published: Mapping[float
 
 def points(
     groups: Sequence[SettingRuns], t: int, x: Sequence[float], label: str, style: Style, kind: str,
-    published: Mapping[str, dict[float, float]], way: tuple[Sequence[float], Sequence[float]] = ((), ()),
+    published: Mapping[str, dict[float, float]],
 ) -> Series:  # fmt: skip
     """Settings after round t, each at its x. published: by label and round."""
     at = np.array([[mean, se or 0.0] for mean, se in (g.at(t) for g in groups)])
     known = {
         where: published[g.label][t] for where, g in zip(x, groups, strict=True) if t in published.get(g.label, {})
     }
-    return Series(label, style, kind, np.array(x, float), at[:, 0], at[:, 1], known, way)
+    return Series(label, style, kind, np.array(x, float), at[:, 0], at[:, 1], known)
 
 
 @dataclass(frozen=True)
@@ -219,9 +218,6 @@ def _draw_panel(axes: Axes, panel: PicturePanel) -> None:
         else:
             if one.kind == JOINED:
                 axes.plot(one.x, one.mean, color=look.colour, linestyle=look.line, label=one.label, zorder=2.9)
-            if one.way[0]:
-                thin = 0.75 * mpl.rcParams["lines.linewidth"]
-                axes.plot(*one.way, color=look.colour, linestyle=look.line, alpha=0.45, linewidth=thin)
             for x, mean, se in zip(one.x, one.mean, one.se, strict=True):
                 error_bars(axes, x, mean, se, look, sum(max(x, b) <= CLOSE * min(x, b) for b in drawn))
             drawn += one.x.tolist()

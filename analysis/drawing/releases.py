@@ -111,10 +111,6 @@ def _settings(parts: Sequence[CurveFamily], references: Sequence[Curve]) -> list
     return list({c.setting.label: c.setting for c in curves}.values())
 
 
-def _span(groups: Sequence[SettingRuns], series: Sequence[picture.Series], headroom: float) -> picture.Span:
-    return picture.span(series, groups[0].first.summary["lower_is_better"], headroom)
-
-
 def _thresholds(swept: Sequence[SettingRuns]) -> str:
     """A sentence about w, and the smallest singular value where the runs tell it."""
     smallest = [s for group in swept if (s := sigma_min(group)) is not None]

@@ -53,14 +53,6 @@ class StatedClaim:
         """The case and the test, equal for claims of several figures that ask the same; an epsilon needs no data."""
         return replace(self.case, variant=()) if self.test.form == EPSILON else self.case, self.test
 
-    @property
-    def contrary(self) -> tuple[selection.Case, ClaimTest] | None:
-        """The case and the test of the contrary claim; None where there is no such thing."""
-        test = self.test
-        if not isinstance(test, Comparison) or test.form != claim_tests.SUPERIORITY:
-            return None
-        return self.case, test.reversed()
-
     def outcome(self, runs: Sequence[Run]) -> Outcome:
         """The verdict on these runs: "not run" if a setting has none, "not decided" if it matches several settings."""
         if not runs:
@@ -80,8 +72,8 @@ class JudgedClaim:
     ours: estimate ± standard error, a difference positive where it supports the claim. standard_errors: the estimate in
     its standard errors, positive in support; of a number to agree with, minus the distance. units: what n counts.
     kind: "effect", "agreement", "epsilon", "control" or "own". form: of the test. repeats: id of an earlier claim with
-    the same settings and test, or, of an own finding, with runs that are the same. reverse_of: id of the published
-    claim of the contrary. p: of the test that would make it hold.
+    the same settings and test, or, of an own finding, with runs that are the same. p: of the test that would make it
+    hold.
     """
 
     id: str
@@ -97,7 +89,6 @@ class JudgedClaim:
     kind: str = "effect"
     form: str = "superiority"
     repeats: str = ""
-    reverse_of: str = ""
     p: float | None = None
 
 
@@ -152,14 +143,10 @@ def _claim(keys: Mapping[str, Any], values: Mapping[str, Any]) -> StatedClaim:
     id = f"{experiment}.{keys['id']}"
     measure = selection.MEASURES[keys["measure"]]
     if "control" in keys:
-        settings = (
-            selection.SettingFilter.of(keys["control"]),
-            *selection.blind_servers(keys.get("servers", keys["control"])),
-        )
-        words = f"Sharing helps: {settings[0].words} beats blind servers"
-        return StatedClaim(
-            id, experiment, figure, case, words, keys["published"], BeatsBlind(settings, measure), CONTROL
-        )
+        own, blind = keys["control"], selection.blind_servers(keys.get("servers", keys["control"]))
+        beats = BeatsBlind((selection.SettingFilter.of(own), *blind), measure)
+        words = f"Sharing helps: {beats.settings[0].words} beats blind servers"
+        return StatedClaim(id, experiment, figure, case, words, keys["published"], beats, CONTROL)
     test, value = _test(keys, case, measure)
     names = dict(values) | ({"value": value} if value else {})
     words = keys["claim"].format(*(where.words for where in test.settings), **names)

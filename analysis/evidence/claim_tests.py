@@ -56,11 +56,6 @@ class Comparison:
     def words(self) -> str:
         return f"{self.before}{self.measure.words}{self.after}"
 
-    def reversed(self) -> "Comparison":
-        """The contrary of a claim that something is better, lower settings first."""
-        weights = tuple(-weight for weight in self.weights[::-1])
-        return Comparison(self.form, self.settings[::-1], weights, self.measure, (End(weights),), self.before)
-
     def outcome(self, runs: Sequence[Run]) -> Outcome:
         found = [where.among(runs) for where in self.settings]
         values = [self.measure.by_unit(group) for group in found]

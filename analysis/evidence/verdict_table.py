@@ -49,7 +49,8 @@ KINDS = {
 }
 REIMPLEMENTED = (
     "Reimplementation: a program written independently of this one, with the paper's settings; its numbers were never "
-    "published, and stand here as a second opinion."
+    "published, and stand here as a second opinion. A finding that is the contrary of a published effect is one "
+    "test, in both lines."
 )
 
 
@@ -76,15 +77,11 @@ def counts(found: Sequence[JudgedClaim]) -> dict[str, int]:
 
 def kinds(found: Sequence[JudgedClaim]) -> list[tuple[str, dict[str, int]]]:
     """The counts for each kind of claim: effects, agreement, printed losses, reimplementation, controls, own."""
-    ids = {f.id for f in found}
-    contrary = sum(f.reverse_of in ids for f in found)
-    aside = f" ({contrary} the contrary of a published effect: one test, in both lines)" if contrary else ""
     by_kind: dict[str, list[JudgedClaim]] = {kind: [] for kind in KINDS}
     for f in found:
         outsourced = f.kind == "own" and f.experiment.startswith("po_")
         by_kind[f.source if f.source == REIMPLEMENTATION else "outsourced" if outsourced else f.kind].append(f)
-    words = KINDS | {REIMPLEMENTATION: KINDS[REIMPLEMENTATION] + aside}
-    return [(words[kind], counts(judged)) for kind, judged in by_kind.items() if judged]
+    return [(KINDS[kind], counts(judged)) for kind, judged in by_kind.items() if judged]
 
 
 def summary(found: Sequence[JudgedClaim]) -> list[str]:

@@ -32,24 +32,23 @@ def row(group: SettingRuns) -> dict[str, str]:
 
 
 def table(by_experiment: Sequence[tuple[str, Sequence[dict[str, str]]]]) -> TextTable | None:
-    """All rows, by experiment. What is the same in all rows is said once, above, or once for each experiment."""
+    """All rows, by experiment. What is the same in all rows of one is said once."""
     if not by_experiment:
         return None
     found = pd.concat([pd.DataFrame(rows).assign(experiment=name) for name, rows in by_experiment], ignore_index=True)
     found = found.fillna("–")
     names = [str(key) for key in found]
     named = [key for key in names if key not in (*COLUMNS, "experiment") and not key.startswith("ε")]
-    same = [key for key in named if found[key].nunique() == 1]
     by_name = found.groupby("experiment", sort=False)
-    steady = [key for key in named if key not in same and by_name[key].nunique().max() == 1]
-    shown = [key for key in names if key not in (*same, *steady, "experiment") and set(found[key]) != {"–"}]
+    steady = [key for key in named if by_name[key].nunique().max() == 1]
+    shown = [key for key in names if key not in (*steady, "experiment") and set(found[key]) != {"–"}]
     groups = tuple(
         RowGroup(
             tuple(rows[shown].itertuples(index=False, name=None)), str(name), _listed(rows.iloc[0].to_dict(), steady)
         )
         for name, rows in by_name
     )
-    return TextTable(f"In all rows: {_listed(found.iloc[0].to_dict(), same)}." if same else "", tuple(shown), groups)
+    return TextTable("", tuple(shown), groups)
 
 
 def _listed(row: Mapping[Hashable, str], keys: Sequence[str]) -> str:

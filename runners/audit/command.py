@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.progress import Progress
 
@@ -23,14 +21,13 @@ from runners.compose.composition import build
 from runners.compose.configuration import composed
 from runners.compose.federated import FederatedExperiment
 from runners.compose.outsourced import OutsourcedExperiment
-from runners.compose.overrides import one_sentence, quoted
+from runners.compose.overrides import quoted
 from runners.executor.deployment import use_threads
-from runners.record.terminal import say_error
-from runners.user_errors import USER_ERRORS
+from runners.user_errors import exit_code
 
 TRIALS = 10_000
 USUAL = {"rounds": 1, "trials": None, "thorough": False, "move": None}  # values of options that were not given
-NOTHING, BAD_INPUT, UNKNOWN, FOUND = 0, 1, 2, 3  # exit codes
+FOUND = 3  # exit code
 SECONDS_BETWEEN_LINES = 5.0  # seconds between lines of progress where there is no terminal
 
 HELP = """dpfbo: an audit of what a setting claims.
@@ -57,17 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv`; returns the exit code."""
     args = _parse(argv)
     use_threads(1)  # the tensors are small
-    try:
-        return _files(args) if args.files else _audit(args)
-    except KeyboardInterrupt:
-        say_error("interrupted")
-        return 130
-    except (HydraException, OmegaConfBaseException) as error:
-        say_error(one_sentence(str(error)).replace("--cfg job", "python -m runners.run --cfg job"))
-        return UNKNOWN
-    except USER_ERRORS as error:
-        say_error(str(error))
-        return BAD_INPUT
+    return exit_code(lambda: _files(args) if args.files else _audit(args))
 
 
 def _audit(args: argparse.Namespace) -> int:
@@ -82,7 +69,7 @@ def _audit(args: argparse.Namespace) -> int:
         print(json.dumps(answer, indent=1))
     else:
         found.show(written)
-    return NOTHING if found.sound else FOUND
+    return 0 if found.sound else FOUND
 
 
 def _of_server(experiment: FederatedExperiment, args: argparse.Namespace) -> AuditReport:
@@ -116,7 +103,7 @@ def _files(args: argparse.Namespace) -> int:
         print(json.dumps({"sound": found.sound, "files": found.files, "findings": found.findings}, indent=1))
     else:
         files.show(found)
-    return NOTHING if found.sound else FOUND
+    return 0 if found.sound else FOUND
 
 
 def _refuse(args: argparse.Namespace, names: Sequence[str], what: str) -> None:

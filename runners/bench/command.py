@@ -1,4 +1,4 @@
-"""python -m runners.bench SUITE: times and memory on this machine, beside floors and peers (docs/results/speed.md).
+"""python -m runners.bench SUITE: times and memory on this machine, beside floors (docs/results/speed.md).
 
 Every measurement is made in a fresh process; times are medians over repeats. Prints tables, and writes SUITE.json and,
 where a size varies, SUITE.png.
@@ -16,20 +16,13 @@ from runners.bench.fresh_process import BenchError, Repeats
 from runners.bench.suites import SUITES
 from runners.record.environment import environment
 from runners.record.terminal import say_error
-from runners.user_errors import USER_ERRORS
+from runners.user_errors import exit_code
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv`; returns the exit code: 1 for an error, 130 when interrupted."""
     args = _parser().parse_args(argv)
-    try:
-        return _measure(args)
-    except KeyboardInterrupt:
-        say_error("interrupted")
-        return 130
-    except (BenchError, *USER_ERRORS) as error:
-        say_error(str(error))
-        return 1
+    return exit_code(lambda: _measure(args))
 
 
 def _measure(args: argparse.Namespace) -> int:

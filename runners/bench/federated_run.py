@@ -1,4 +1,4 @@
-"""One federated run, timed by phase: by dpfbo, by the plain loop, or BoTorch's part of it."""
+"""One federated run, timed by phase: by dpfbo, or by the plain loop."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ _WARM_UP_ROUNDS = 3
 
 @dataclass(frozen=True)
 class RunTask:
-    """A run to time. by: `dpfbo`, `plain` (`plain_loop`), or `botorch` (fits and own draws of the same agents)."""
+    """A run to time. plain: by `plain_loop`, not by dpfbo."""
 
     problem: str
     algorithm: str
     overrides: tuple[str, ...] = ()
-    by: str = "dpfbo"
+    plain: bool = False
 
     def compose(self, *more: str) -> FederatedExperiment:
         """Raises ValueError for bad settings, and MissingData."""
@@ -40,37 +40,20 @@ class RunTask:
 
 def prepare(task: RunTask) -> TimedRun:
     """The run, after a short one to warm up. What a problem and its plan keep is computed before."""
-    timed = {"dpfbo": _dpfbo, "plain": _plain, "botorch": _botorch}[task.by]
     experiment = task.compose()
-    timed(task.compose(f"rounds={_WARM_UP_ROUNDS}", f"problem.n_agents={max(2, experiment.settings.algorithm.P)}"))()
+    few = max(2, experiment.settings.algorithm.P)
+    _timed(task.compose(f"rounds={_WARM_UP_ROUNDS}", f"problem.n_agents={few}"), task.plain)
     experiment.problem.reference  # noqa: B018
     experiment.plan  # noqa: B018
-    return timed(experiment)
+    return partial(_timed, experiment, task.plain)
 
 
-def _dpfbo(experiment: FederatedExperiment) -> TimedRun:
-    def run() -> tuple[Mapping[str, float], Floors]:
-        result = library_run(experiment)
-        own = experiment.agents.own_draw.method in ("rff", "exact")
-        return result.seconds, partial(of_run, shape_of(experiment, result.rounds)) if own else no_floors
-
-    return run
-
-
-def _plain(experiment: FederatedExperiment) -> TimedRun:
-    settings = experiment.settings
-
-    def run() -> tuple[Mapping[str, float], Floors]:
+def _timed(experiment: FederatedExperiment, plain: bool) -> tuple[Mapping[str, float], Floors]:
+    if plain:
+        settings = experiment.settings
         return plain_loop.run(experiment.problem, settings, experiment.rounds, settings.seed)[1].seconds, no_floors
-
-    return run
-
-
-def _botorch(experiment: FederatedExperiment) -> TimedRun:
-    from runners.bench import botorch_loop  # an optional package
-
-    records = library_run(experiment).rounds
-    return lambda: (botorch_loop.run(experiment, records).seconds, no_floors)
+    result = library_run(experiment)
+    return result.seconds, partial(of_run, shape_of(experiment, result.rounds))
 
 
 def library_run(experiment: FederatedExperiment) -> FederatedResult:

@@ -21,7 +21,7 @@ TimedRun = Callable[[], tuple[Mapping[str, float], Floors]]  # makes one run; re
 _SHARE = 0.8  # of the available memory that a measurement may allocate
 
 
-class BenchError(RuntimeError):
+class BenchError(ChildProcessError):
     """A measurement could not be made."""
 
 

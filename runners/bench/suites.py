@@ -41,33 +41,23 @@ class Suite:
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def _federated(what: str, problem: str, algorithm: str, *overrides: str, by: str = "dpfbo") -> BenchCase:
+def _federated(what: str, problem: str, algorithm: str, *overrides: str, plain: bool = False) -> BenchCase:
     """A federated run, in milliseconds for an agent and round. Raises ValueError for bad settings, and MissingData."""
-    task = RunTask(problem, algorithm, overrides, by)
+    task = RunTask(problem, algorithm, overrides, plain)
     shape = shape_of(task.compose(), ())
     size = {"N": shape.N, "T": shape.T, "M": shape.M}
     return BenchCase(what, size, federated_run.prepare, {"task": task}, 1e3 / (shape.N * shape.T), shape.records_mb)
 
 
 def overhead(args: argparse.Namespace) -> Iterator[BenchCase]:
-    """The problem's own settings, and the plain loop beside the same draws; on demand its peers and the prior."""
-
-    def case(what: str, *overrides: str, rounds: int | None = None, **more: str) -> BenchCase:
-        given = () if rounds is None else (f"rounds={rounds}",)
-        return _federated(what, args.problem, more.pop("algorithm", "dp_fts_de"), *given, *overrides, **more)
-
-    yield case("dpfbo", rounds=args.rounds)
-    yield case("dpfbo, rff draws", RFF, rounds=args.rounds)
-    yield case("plain loop, rff draws", RFF, rounds=args.plain_rounds, by="plain")
-    if args.prior:
-        yield case("ts", rounds=args.rounds, algorithm="ts")
-        yield case("dp_prior", rounds=args.rounds, algorithm="dp_prior")
-    if args.peers:
-        few, fits = {"rounds": args.peers}, RunTask(args.problem, "ts").compose().agents.own_gp.fit != "given"
-        yield case("dpfbo, few rounds", **few)
-        by_gpytorch = ["algorithm.own_draw.method=gpytorch", *(["algorithm.own_gp.fit=gpytorch"] if fits else [])]
-        yield case("GPyTorch in dpfbo", *by_gpytorch, **few)
-        yield case("BoTorch, fits and own draws alone", **few, by="botorch")
+    """The problem's own settings, and the plain loop beside the same draws; on demand the prior."""
+    rounds = [] if args.rounds is None else [f"rounds={args.rounds}"]
+    yield _federated("dpfbo", args.problem, "dp_fts_de", *rounds)
+    yield _federated("dpfbo, rff draws", args.problem, "dp_fts_de", *rounds, RFF)
+    few = f"rounds={args.plain_rounds}"
+    yield _federated("plain loop, rff draws", args.problem, "dp_fts_de", few, RFF, plain=True)
+    for algorithm in ("ts", "dp_prior") if args.prior else ():
+        yield _federated(algorithm, args.problem, algorithm, *rounds)
 
 
 def agents(args: argparse.Namespace) -> Iterator[BenchCase]:
@@ -106,13 +96,12 @@ def _names(known: list[str], default: list[str]) -> dict[str, Any]:
 
 SUITES = {
     "overhead": Suite(
-        "an agent and round of dpfbo and of its peers", "milliseconds per agent and round", overhead,
+        "an agent and round of dpfbo and of a plain loop", "milliseconds per agent and round", overhead,
         {
             "--problem": {"default": "synthetic", "help": "what to optimise"},
             "--rounds": _integer(1, None, "rounds of dpfbo, or as configured"),
             "--plain-rounds": _integer(1, 15, "rounds of the plain loop"),
             "--prior": {"action": "store_true", "help": "also the private prior, and agents that work alone"},
-            "--peers": _integer(1, None, "also so many rounds with GPyTorch's and BoTorch's fits and draws"),
         },
     ),
     "agents": Suite(

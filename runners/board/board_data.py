@@ -22,11 +22,7 @@ class BoardData:
         self.folders, self.private = list(folders), private
         self._known: dict[Path, ExperimentFolder] = {}
         self._lock = threading.Lock()
-        self._last: tuple[Any, float, dict[str, Any]] = (
-            None,
-            0.0,
-            {},
-        )  # asked, until when it holds, answer
+        self._last: tuple[Any, float, dict[str, Any]] = (None, 0.0, {})  # asked, until when it holds, answer
 
     def content(self, drawn: Sequence[str] | None = None, find: str = "", most: int = MOST_DRAWN) -> dict[str, Any]:
         """The content of the page. drawn: `KEY/SETTING` of the curves that are wanted, None for the first ones."""

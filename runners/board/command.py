@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dpfbo.formats.files import replace_file
+from dpfbo.formats.files import replace_text
 from runners.arguments import Parser
 from runners.board import page
 from runners.board.board_data import BoardData
@@ -53,8 +53,7 @@ def _write(args: argparse.Namespace) -> None:
         raise NoBoard(f"there is no trial in {', '.join(map(str, args.folders))}")
     if not args.file.absolute().parent.is_dir():
         raise NoBoard(f"--file {args.file}: there is no folder {args.file.absolute().parent}")
-    text = page.whole_page(content).encode()
-    replace_file(args.file, lambda f: f.write(text), mode=0o600 if args.private else 0o644)
+    replace_text(args.file, page.whole_page(content), mode=0o600 if args.private else 0o644)
     print(args.file)
 
 

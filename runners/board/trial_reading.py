@@ -180,17 +180,9 @@ def _begun(trial: Trial, folder: RunFolder) -> TrialReading:
         fault = None if progress is None else "progress.json has no rounds"
         return TrialReading(facts=_facts(facts), rounds=trial.rounds, fault=fault, **seen)
     facts |= progress.facts if isinstance(progress.facts, dict) else {}
+    seen |= {"mean": number(progress.mean), "curve": _curve(progress.curve, rounds, reached)}
     spent = math.inf if progress.epsilon is None else number(progress.epsilon)
-    curve = _curve(progress.curve, rounds, reached)
-    return TrialReading(
-        facts=_facts(facts),
-        round=reached,
-        rounds=rounds,
-        mean=number(progress.mean),
-        epsilon=spent,
-        curve=curve,
-        **seen,
-    )
+    return TrialReading(facts=_facts(facts), round=reached, rounds=rounds, epsilon=spent, **seen)
 
 
 def _curve(given: Any, rounds: int, reached: int) -> dict[str, list[Any]] | None:

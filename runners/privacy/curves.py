@@ -57,13 +57,11 @@ def draw(data: dict[str, pd.DataFrame], run: PlannedRun, relation: str, out: Pat
     """Write the picture as PNG and PDF, each whole or not at all; returns both paths. out: with or without a suffix."""
     # imported here, because no other command needs matplotlib; without pyplot, which may need a display
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullFormatter
 
     with rc_context(_LOOK):
         figure = Figure(figsize=SIZE)
-        FigureCanvasAgg(figure)
         axes = figure.subplots(1, len(data), sharey=True)
         figure.subplots_adjust(left=0.065, right=0.985, top=0.86, bottom=0.235, wspace=0.08)
         for axis, (setting, epsilon) in zip(axes, data.items(), strict=True):

@@ -3,7 +3,6 @@
 from typing import Any
 
 DPI = 110  # pixels an inch
-DECADE = 10.0  # ratio of largest to smallest value from which an axis is logarithmic
 LOOK: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,

@@ -7,8 +7,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 from rich.console import Console
@@ -175,25 +175,17 @@ def _run(sweep: SweepPlan, others: Sequence[SweepPlan], ray: ExitStack, console:
         os.environ.setdefault("WANDB_MODE", wandb)  # nothing may ask for a key
         waiting = {trial.key: TrialState("waiting") for _, trial in todo}
         table = progress_table.ProgressTable(trials, {**states, **waiting}, console)
-        with _shown(table, console):
+        shown = Live(table, console=console, refresh_per_second=4) if console.is_terminal else nullcontext()
+        with shown as live:
             warnings = tune.run_trials(todo, sweep.options, table)
+            if live is not None:
+                live.transient = True  # it stays only if the sweep is interrupted
         states = table.states
     elif others:
         write_plan(sweep.folder, trials)
     finished = [trial.folder(sweep.folder).path for trial in trials if states[trial.key].phase == "done"]
     log_sweep(sweep.folder, finished, wandb, console)
     return states, warnings
-
-
-@contextmanager
-def _shown(table: progress_table.ProgressTable, console: Console) -> Iterator[None]:
-    """Show the table live on a terminal; it stays there only if the sweep is interrupted."""
-    if not console.is_terminal:
-        yield
-        return
-    with Live(table, console=console, refresh_per_second=4) as live:
-        yield
-        live.transient = True
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -213,7 +205,3 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
         if "=" not in override and not override.startswith("~"):
             parser.error(no_setting(override))
     return args
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -54,13 +54,8 @@ class SlurmLauncher:
     max_requeues: int
 
     def __post_init__(self) -> None:
-        for name, minimum in {
-            "nodes": 1,
-            "cpus_per_task": 1,
-            "gpus_per_node": 0,
-            "notice": 1,
-            "max_requeues": 0,
-        }.items():
+        least = {"nodes": 1, "cpus_per_task": 1, "gpus_per_node": 0, "notice": 1, "max_requeues": 0}
+        for name, minimum in least.items():
             checks.integer(f"launcher.{name}", getattr(self, name), minimum)
         checks.non_negative("launcher.wait_for_nodes", self.wait_for_nodes)
         if not isinstance(self.options, Mapping):

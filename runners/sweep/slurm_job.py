@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -185,23 +185,18 @@ def _runs() -> bool:
     """True if Slurm still has the job as running: it was neither cancelled nor requeued by somebody else."""
     ask = ["squeue", "--noheader", "--jobs", os.environ["SLURM_JOB_ID"], "--format=%T"]
     for _ in range(_QUESTIONS):
-        try:
-            done = subprocess.run(ask, capture_output=True, text=True, timeout=10)
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if done.returncode == 0:
-            return done.stdout.strip() == "RUNNING"
+        with suppress(OSError, subprocess.SubprocessError):
+            said = subprocess.run(ask, capture_output=True, text=True, timeout=10, check=True).stdout
+            return said.strip() == "RUNNING"
         time.sleep(1.0)
     return False
 
 
 def _answers(address: str) -> bool:
     host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=5.0).close()
-    except OSError:
-        return False
-    return True
+    with suppress(OSError), socket.create_connection((host, int(port)), timeout=5.0):
+        return True
+    return False
 
 
 def _free_port() -> int:

@@ -1,4 +1,4 @@
-"""The finished runs of an experiment, and its settings over the seeds, read from their files."""
+"""The finished runs of an experiment, and a table of its settings over the seeds, read from their files."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -70,57 +70,35 @@ class RunOnDisk:
             yield layout.regret_metrics(mean, quantiles) | layout.server_metrics(server.get(round, {}))
 
 
-class SettingResult:
-    """The finished runs of one setting, one for each seed.
-
-    summary: of the first seed, for what all seeds share. shown: metrics that are not released may be shown of all of
-    them. mean: T + 1 values, over the seeds; NaN where a value lacks. error: its standard error; NaN for one seed.
-    """
-
-    def __init__(self, runs: Sequence[RunOnDisk]) -> None:
-        self.runs, self.summary = runs, runs[0].summary
-        self.label = layout.unique_label(self.summary["label"], self.summary["setting"])
-        self.shown = all(run.shown for run in runs)
-        curves = zip(*(run.summary["curve"]["mean"] for run in runs), strict=False)
-        values, n = np.array(list(curves), dtype=float), len(runs)  # T + 1 x n
-        self.mean = values.mean(1)
-        self.error = values.std(1, ddof=1) / np.sqrt(n) if n > 1 else np.full(len(values), np.nan)
-        self.final_epsilon = self.epsilon(self.summary["accountant"])
-
-    def epsilon(self, accountant: str) -> float | None:
-        """The largest of the seeds; None if there is no finite one."""
-        found = [run.summary["epsilon"].get(accountant) for run in self.runs]
-        return None if None in found else max(found)
-
-    def row(self, accountants: Sequence[str]) -> dict[str, Any]:
-        """The setting's row; the final metric is null where it is not released."""
-        s, seeds = self.summary, sorted(run.summary["seed"] for run in self.runs)
-        final, error = (float(v[-1]) if self.shown and np.isfinite(v[-1]) else None for v in (self.mean, self.error))
-        return {
-            "label": self.label, "method": s["algorithm"], "problem": s["problem"], "setting": s["setting"],
-            "rounds": s["rounds"], "agents": s["n_agents"], "seeds": ", ".join(map(str, seeds)), "n_seeds": len(seeds),
-            "metric": s["metric"], "final": final, "final_se_over_seeds": error,
-            **{f"epsilon_{name}": self.epsilon(name) for name in accountants},
-            "accountant": s["accountant"], "delta": s["delta"], "delta_in_words": delta_in_words(s["delta"]),
-            "relation": s["relation"],
-        }  # fmt: skip
-
-
 def finished_runs(experiment: Path) -> list[RunOnDisk]:
     """The finished runs in the folder of an experiment, in the order of their names."""
     paths = (path.parent for path in experiment.glob("*/*/summary.json") if path.parent.name.isdecimal())
     return [RunOnDisk(path) for path in sorted(paths)]
 
 
-def results_of(runs: Sequence[RunOnDisk]) -> list[SettingResult]:
-    """The runs by setting, in the order of their labels."""
+def settings_table(runs: Sequence[RunOnDisk]) -> list[dict[str, Any]]:
+    """A row for each setting, in the order of labels, with a column for each accountant that one of them has."""
     by_setting: dict[str, list[RunOnDisk]] = {}
     for run in runs:
         by_setting.setdefault(run.summary["setting"], []).append(run)
-    return sorted(map(SettingResult, by_setting.values()), key=lambda result: result.label)
+    accountants = list(dict.fromkeys(name for run in runs for name in run.summary["epsilon"]))
+    rows = [_row(of_setting, accountants) for of_setting in by_setting.values()]
+    return sorted(rows, key=lambda row: row["label"])
 
 
-def settings_table(results: Sequence[SettingResult]) -> list[dict[str, Any]]:
-    """A row for each setting, with a column for each accountant that one of them has."""
-    accountants = list(dict.fromkeys(name for r in results for name in r.summary["epsilon"]))
-    return [result.row(accountants) for result in results]
+def _row(runs: Sequence[RunOnDisk], accountants: Sequence[str]) -> dict[str, Any]:
+    """The row of one setting, over its seeds; the final metric is null unless all of them may show it."""
+    s, seeds = runs[0].summary, sorted(run.summary["seed"] for run in runs)
+    finals = np.array([run.summary["final"]["mean"] for run in runs], dtype=float)
+    errors = finals.std(ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else np.nan
+    shown = all(run.shown for run in runs)
+    epsilons = {name: [run.summary["epsilon"].get(name) for run in runs] for name in accountants}
+    final, error = (float(v) if shown and np.isfinite(v) else None for v in (finals.mean(), errors))
+    return {
+        "label": layout.unique_label(s["label"], s["setting"]), "method": s["algorithm"], "problem": s["problem"],
+        "setting": s["setting"], "rounds": s["rounds"], "agents": s["n_agents"], "seeds": ", ".join(map(str, seeds)),
+        "n_seeds": len(seeds), "metric": s["metric"], "final": final, "final_se_over_seeds": error,
+        **{f"epsilon_{name}": None if None in known else max(known) for name, known in epsilons.items()},
+        "accountant": s["accountant"], "delta": s["delta"], "delta_in_words": delta_in_words(s["delta"]),
+        "relation": s["relation"],
+    }  # fmt: skip

@@ -18,7 +18,7 @@ SERVER_METRICS = [SERVER + name for name in SERVER_SCHEMA.names if name not in (
 PHASES = [SECONDS + phase for phase in ("objective", "message", "server", "acquisition", "own_draw")]  # with a panel
 EPSILON, BEST = "privacy/epsilon", "best_configurations"
 FINAL_REGRET, FINAL_EPSILON = "final_regret", "final_epsilon"  # the table of runs sorts by names without a slash only
-SETTINGS, CLAIMS, FRONTIER = "settings", "claims", "figures/frontier"  # of the summary of an experiment
+SETTINGS, CLAIMS = "settings", "claims"  # of the summary of an experiment
 
 # (metric, horizontal axis, value in the table of runs). No metric may match two lines: W&B takes one definition only.
 # The regret belongs to the best query so far, so its last value is also its best one.
@@ -63,7 +63,7 @@ def visibility() -> dict[str, list[str]]:
         name = {"round": "round", "epsilon": EPSILON}.get(column.name, SERVER + column.name)
         names[column.metadata[b"visibility"].decode()].append(name)
     names["released"] += [FINAL_EPSILON]
-    names["simulation-only"] += ["regret/*", FINAL_REGRET, TRADE_OFF, END_POINT, BEST, "figures/*", f"{SECONDS}*"]
+    names["simulation-only"] += ["regret/*", FINAL_REGRET, TRADE_OFF, END_POINT, BEST, f"{SECONDS}*"]
     return names
 
 

@@ -41,8 +41,7 @@ def build(experiment: str, project: str, entity: str) -> Any:
             end_points,
         ],
         "Summary of the sweep": [
-            wr.MediaBrowser(title="frontier", media_keys=[layout.FRONTIER]),
-            *(wr.WeavePanelSummaryTable(table_name=name) for name in (layout.SETTINGS, layout.CLAIMS)),
+            wr.WeavePanelSummaryTable(table_name=name) for name in (layout.SETTINGS, layout.CLAIMS)
         ],
         "Privacy": [line(layout.EPSILON)],
         "Regret over the agents": [line(name, f"{name.partition('/')[2]} of the agents") for name in layout.QUANTILES],

@@ -268,11 +268,8 @@ def test_mirrored_claims_of_paper_and_reimplementation(tmp_path):
     assert (helps.verdict, helps.source) == (FAILS, "paper")
     assert (hurts.verdict, hurts.source) == (HOLDS, "reimplementation")
     assert helps.standard_errors == pytest.approx(-hurts.standard_errors)
-    assert (helps.reverse_of, hurts.reverse_of) == ("", "fig4.de_helps")
-    words = [words for words, _ in verdict_table.kinds(judged(tmp_path, "fig4"))]
     notes = verdict_table.notes(judged(tmp_path, "fig4"))
     assert sum(note.startswith("Reimplementation: a program written independently") for note in notes) == 1
-    assert "findings and numbers of the reimplementation (1 the contrary of a published effect" in " ".join(words)
 
 
 def test_what_is_asked_twice_counts_once(tmp_path):

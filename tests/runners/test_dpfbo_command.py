@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runners import completion, dpfbo_command
+from runners import dpfbo_command
 from runners.completion import SCRIPTS, candidates
-from runners.dpfbo_command import COMMANDS, DATA_FILES, EXPERIMENTS, SETTINGS
+from runners.dpfbo_command import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = [name for name in COMMANDS if name != "completion"]
@@ -44,23 +44,10 @@ def test_help_has_a_line_for_every_command(capsys):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_command_is_its_program(name, capsys):
-    """The help is that of the program, and has all completed options and words."""
     assert called(name, "--help") == 0
     out = capsys.readouterr().out
     package = "analysis" if name in ("tables", "figures", "agents", "claims", "report") else "runners"
     assert f"python -m {package}.{name}" in out
-    for word in COMMANDS[name].words:
-        assert word in (EXPERIMENTS, DATA_FILES) or word in out or (name, word) == ("run", SETTINGS)
-    if name not in ("run", "privacy", "study", "wandb"):  # these have options of Hydra or of subcommands
-        shown = {word.strip("[],") for word in out.split() if word.strip("[],").startswith("--")}
-        assert set(completion.options(COMMANDS[name].module)) <= shown
-
-
-@pytest.mark.parametrize(
-    ("name", "option"), [("wandb", "--again"), ("privacy", "--sampling"), ("privacy", "--problem")]
-)
-def test_options_of_subcommands_are_completed(name, option):
-    assert option in candidates(f"dpfbo {name} {COMMANDS[name].words[0]} --")
 
 
 @pytest.mark.parametrize(
@@ -85,33 +72,22 @@ def test_exit_codes_are_the_programs(argv, code, words, capfd):
     ("line", "words"),
     [
         ("dpfbo st", ["status", "study"]),
-        ("dpfbo  privacy  cal", ["calibrate"]),
-        ("dpfbo sweep --d", ["--dry-run"]),
         ("dpfbo sweep experiment=fig2", [f"experiment=fig2{panel}" for panel in "abcd"]),
         ("dpfbo run algorithm=ts,po_", ["algorithm=ts,po_gp_ucb"]),
         ("dpfbo run privacy/noise=", ["privacy/noise=discrete", "privacy/noise=gaussian"]),
         ("dpfbo run privacy.b", ["privacy.budget."]),
         ("dpfbo run privacy.budget.w", ["privacy.budget.when_spent="]),
         ("dpfbo run roun", ["rounds="]),
-        ("dpfbo run --mul", ["--multirun"]),
         ("dpfbo audit problem.grid_s", ["problem.grid_size="]),
         ("dpfbo run problem=landmine problem.sc", ["problem.score="]),
         ("dpfbo sweep algorithm=ts,dp_fts_de privacy.z=1,2 roun", ["rounds="]),
-        ("dpfbo wandb b", ["backfill"]),
-        ("dpfbo fetch land", ["landmine"]),
-        ("dpfbo claims res", ["results_dir="]),
+        ("dpfbo  headroom  problem=school n_in", ["n_init="]),
+        ("dpfbo claims fig", []),
         ("dpfbo nothing ", []),
     ],
 )
 def test_completes(line, words):
     assert candidates(line) == words
-
-
-def test_completes_experiments_that_have_results(tmp_path):
-    for folder in ("results/fig2c", "results/fig4", "other/mine"):
-        (tmp_path / folder).mkdir(parents=True)
-    assert candidates("dpfbo figures fig") == ["fig2c", "fig4"]
-    assert candidates("dpfbo figures results_dir=other m") == ["mine"]
 
 
 def test_completes_settings_of_added_folders(tmp_path, monkeypatch):

@@ -238,7 +238,6 @@ MISTAKES = [
         "again is for runners.run: a sweep leaves finished trials alone, delete a folder to run it anew",
     ),
     ("status fig99", "no trial of 'fig99' in results (there are no results yet)"),
-    ("status --watch 0", "--watch must be a number of seconds above 0, got 0"),
     ("best nowhere", "there is no finished run in nowhere"),
     ("privacy", "the following arguments are required: COMMAND"),
     ("privacy epsilon", "--agents must be given"),

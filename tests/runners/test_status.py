@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -126,7 +125,7 @@ def test_unknown_experiment_is_one_sentence(sweep, capsys, tmp_path):
     assert capsys.readouterr().err.startswith("error: there are no results in ")
 
 
-@pytest.mark.parametrize("arguments", [["../x"], ["--watch", "0"], ["--watch", "nan"], ["--watch", "1", "--json"]])
+@pytest.mark.parametrize("arguments", [["../x"], ["--jsn"]])
 def test_bad_arguments(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         status.main(arguments)
@@ -172,14 +171,6 @@ def test_a_plan_that_names_no_folders_is_no_plan(tmp_path, field, value):
     content["trials"][1][field] = value
     (tmp_path / "sweep.json").write_text(json.dumps(content))
     assert read_plan(tmp_path) == []
-
-
-def test_watch_ends_when_nothing_is_left(tmp_path, capsys, monkeypatch):
-    experiment = tmp_path / "mine"
-    write_plan(experiment, [trial(0)])
-    monkeypatch.setattr(time, "sleep", lambda seconds: finish(trial(0).folder(experiment)))
-    assert status.main(["mine", "--watch", "5", f"results_dir={tmp_path}"]) == 0
-    assert "mine: 1 of 1 done" in capsys.readouterr().out
 
 
 def test_seeds_in_words():

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from runners.bench import botorch_loop, machine, other_runs, report
+from runners.bench import machine, other_runs, report
 from runners.bench.command import main
-from runners.bench.federated_run import RunTask
 from runners.bench.fresh_process import Timed
 from runners.bench.suites import SUITES, BenchCase, Suite
 
@@ -51,13 +50,6 @@ def test_overhead_has_all_phases(tmp_path, capsys):
     assert "gate" in prior["phases"] and "server" not in alone["phases"]
     out = " ".join(capsys.readouterr().out.split())
     assert "milliseconds per agent and round" in out and "time / floor" in out and "N = 200, T = 2, M = 50" in out
-
-
-def test_peers_are_timed_where_asked(tmp_path):
-    found = measured(tmp_path, "overhead", "--rounds", "1", "--plain-rounds", "1", "--peers", "1")
-    few, gpytorch, botorch = list(found.values())[3:]
-    assert few["floors"] and gpytorch["floors"] == botorch["floors"] == {}
-    assert gpytorch["what"] == "GPyTorch in dpfbo" and set(botorch["phases"]) == {"own_draw"}
 
 
 def test_agents_has_a_point_for_each_size_and_a_picture(tmp_path):
@@ -159,31 +151,3 @@ def test_repeats_of_accounting_do_not_meet_what_was_kept(monkeypatch):
         run(), run()
     _, first, second, _, third, _ = seen
     assert len(set(first)) == len(set(second)) == 1 and set(first) != set(second) and len(set(third)) == 3
-
-
-# BoTorch
-
-
-@pytest.mark.parametrize("problem", ["branin", "synthetic"])
-def test_botorch_finds_the_best_of_functions_that_are_known(problem):
-    """With many observations of a smooth function the maximum of every draw is near that of the function."""
-    experiment = RunTask(problem, "ts", ("problem.n_agents=2", "rounds=2")).compose()
-    x = torch.quasirandom.SobolEngine(experiment.problem.domain.dimension).draw(60, dtype=torch.float64)
-    best = torch.full_like(x[0], 0.6)
-    y = -((x - best) ** 2).sum(1)
-    hyper = torch.tensor([0.3, 1.0, 1e-5], dtype=torch.float64)
-    if problem == "branin":
-        found = botorch_loop.argmax_in_box(x, y, hyper, experiment.agents.acquisition)[None]
-    else:
-        inputs = (x.expand(2, -1, -1), y.expand(2, -1), hyper.expand(2, -1))
-        found = botorch_loop.argmax_on_grid(*inputs, experiment.agents.domain)
-    assert (found - best).abs().max() < 0.05
-
-
-def test_botorch_fits_what_is_due():
-    """A fit raises the likelihood's noise to that of the data, and lowers it where there is none."""
-    own = RunTask("branin", "ts", ("rounds=2",)).compose().agents.own_gp
-    x = torch.rand(25, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    noise = 0.3 * torch.randn(25, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    clear, noisy = (botorch_loop.fitted(x, torch.sin(6 * x[:, 0]) + e, own)[2] for e in (0 * noise, noise))
-    assert clear < 1e-3 < 0.02 < noisy < 0.3
