@@ -102,8 +102,3 @@ def federated(experiment: Experiment) -> FederatedExperiment:
         name = experiment.settings.algorithm.name
         raise ValueError(f"algorithm={name} has no agents and no server that adds up their messages")
     return experiment
-
-
-def problem_in(cfg: DictConfig) -> Problem:
-    """The problem alone of a composed configuration; see `Composition.of`."""
-    return problem_of(checked_settings(cfg)[1].problem)
