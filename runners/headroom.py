@@ -28,9 +28,10 @@ from dpfbo.problems.problem import Problem
 from dpfbo.rng import Streams
 from dpfbo.space.domain import Grid
 from runners.arguments import Parser, at_least
-from runners.compose.composition import problem_in
+from runners.compose.composition import problem_of
 from runners.compose.configuration import composing
 from runners.compose.overrides import quoted
+from runners.compose.typed import checked_settings
 from runners.sweep.plan import expanded, parse_seeds
 from runners.user_errors import exit_code
 
@@ -147,7 +148,7 @@ def measure(cfg: DictConfig, title: str, seeds: Sequence[int], most: int) -> dic
     for seed in used:
         with_seed = cfg.copy()
         with_seed.seed = seed
-        problem = problem_in(with_seed)
+        problem = problem_of(checked_settings(with_seed)[1].problem)
         x = common_points(problem, most)
         found.append(headroom(values_at(problem, x, seed), problem.reference, int(cfg.n_init)))
     of_seeds = {name: pd.Series([one[name] for one in found]) for name in found[0]}

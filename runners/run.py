@@ -13,10 +13,11 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from runners import replay
-from runners.compose.composition import Composition, checked_settings, is_complete
+from runners.compose.composition import Composition, is_complete
 from runners.compose.conf_folder import CONF
-from runners.compose.configuration import compose_command_line, composing
+from runners.compose.configuration import command_line
 from runners.compose.overrides import no_setting, one_sentence, quoted
+from runners.compose.typed import checked_settings
 from runners.private_apis import option_names, parse_command_line, run_composed
 from runners.record.terminal import RoundProgress, end, print_summary
 from runners.recorded_run import finished_before, record_run
@@ -42,7 +43,7 @@ def _run(cfg: DictConfig) -> None:
     given, settings = checked_settings(cfg)
     ready = finished_before(given, settings, single=True) if is_complete(settings) else None
     if ready is None:
-        composition = Composition.of(cfg)
+        composition = Composition.complete(given, settings)
         ready = finished_before(composition.given, composition.settings, single=True)
     if ready is None:
         title = f"{HydraConfig.get().runtime.choices['problem']} {cfg.algorithm.name}"
@@ -82,16 +83,16 @@ def start(arguments: list[str]) -> None:
     """Compose the command line and run it; exit with one sentence if it does not compose."""
     for word in filter(_is_no_setting, arguments):
         end(no_setting(word), 2)
-    options = parse_command_line(arguments)
-    shows_words = options.help or options.hydra_help or options.info or options.shell_completion
-    with composing():
+    sys.argv[1:] = map(quoted, arguments)
+    options = parse_command_line(sys.argv[1:])
+    if not (options.help or options.hydra_help or options.info or options.shell_completion):
         try:
-            cfg = None if shows_words else compose_command_line(options.overrides, bool(options.multirun))
+            with command_line(options.overrides, bool(options.multirun)) as cfg:
+                if not (options.multirun or options.cfg or cfg.hydra.mode == RunMode.MULTIRUN):
+                    run_composed(run, cfg)
+                    return
         except (HydraException, OmegaConfBaseException, ValueError) as error:
             end(one_sentence(str(error)), 2)
-        if cfg is not None and not (options.multirun or options.cfg or cfg.hydra.mode == RunMode.MULTIRUN):
-            run_composed(run, cfg)
-            return
     GlobalHydra.instance().clear()
     hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(run)()
 
@@ -118,8 +119,7 @@ def main() -> None:
     logging.getLogger("runners.executor.ray").setLevel(logging.INFO)  # it logs the placement
     if any(word.partition("=")[0] == "--replay" for word in sys.argv[1:]):
         sys.exit(_replay(sys.argv[1:]))
-    sys.argv[1:] = ["again=true" if word == "--again" else quoted(word) for word in sys.argv[1:]]
-    start(sys.argv[1:])
+    start(["again=true" if word == "--again" else word for word in sys.argv[1:]])
 
 
 if __name__ == "__main__":

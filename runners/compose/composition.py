@@ -1,29 +1,24 @@
-"""A composed configuration becomes settings and the experiment."""
+"""The settings of a composed configuration become the experiment."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
-from dpfbo.formats.bounded import check_yaml
 from dpfbo.problems.problem import Problem
 from runners.compose.federated import FederatedExperiment
 from runners.compose.instantiate import instantiate
-from runners.compose.keys import keys
 from runners.compose.outsourced import OutsourcedExperiment
 from runners.compose.settings import FederatedSettings, ProblemSettings, Settings
-from runners.compose.typed import is_outsourced, typed
+from runners.compose.typed import checked_settings, plain_tree
 
 Experiment = FederatedExperiment | OutsourcedExperiment
 
 
 @dataclass(frozen=True)
 class Composition:
-    """One configuration, checked as a whole. It is made once, by `of`, and never changes.
+    """One configuration, checked as a whole. It is made once and never changes.
 
     given: as Hydra composed it, with what the problem found in its files for `auto`, and the noise multiplier of a
     target epsilon. settings: the same as one typed tree. experiment: all parts of the run, made from the settings.
@@ -35,12 +30,16 @@ class Composition:
 
     @staticmethod
     def of(cfg: DictConfig) -> "Composition":
-        """Check a composed configuration, which is not changed.
+        """Check a composed configuration, which is not changed. Raises ValueError for a bad setting; see `complete`."""
+        return Composition.complete(*checked_settings(cfg))
+
+    @staticmethod
+    def complete(given: DictConfig, settings: Settings) -> "Composition":
+        """Build the problem and the experiment of `checked_settings`, and fill in what follows from them.
 
         Raises ValueError for a bad setting, one sentence with its key, MissingData without a data file, and
         UnsupportedEvent for a mechanism that an accountant cannot analyse.
         """
-        given, settings = checked_settings(cfg)
         problem, node = problem_of(settings.problem), settings.problem.node
         found = {key: problem.found for key in node if node[key] == "auto" and hasattr(problem, "found")}
         settings = replace(settings, problem=replace(settings.problem, node={**node, **found}))
@@ -86,8 +85,7 @@ def is_complete(settings: Settings) -> bool:
 
 def problem_of(settings: ProblemSettings) -> Problem:
     """The problem of a run. Building it may read files."""
-    with keys("problem"):
-        return instantiate(settings.node)
+    return instantiate(settings.node, "problem")  # type: ignore[no-any-return]
 
 
 def experiment_of(settings: Settings, problem: Problem | None = None) -> Experiment:
@@ -104,62 +102,3 @@ def federated(experiment: Experiment) -> FederatedExperiment:
         name = experiment.settings.algorithm.name
         raise ValueError(f"algorithm={name} has no agents and no server that adds up their messages")
     return experiment
-
-
-def problem_in(cfg: DictConfig) -> Problem:
-    """The problem alone of a composed configuration; see `Composition.of`."""
-    return problem_of(checked_settings(cfg)[1].problem)
-
-
-def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
-    """The configuration with the content of the file that `problem.space` may name, and its settings."""
-    for name in ("problem", "algorithm", "privacy"):
-        if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
-            raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")
-    _check_fits(cfg)
-    missing = OmegaConf.missing_keys(cfg) if "'???'" in repr(OmegaConf.to_container(cfg)) else ()  # it resolves all
-    if missing:
-        raise ValueError(f"{min(missing)} must be given")
-    given = _with_space(cfg)
-    return given, typed(plain_tree(given))
-
-
-def plain_tree(cfg: DictConfig) -> dict[str, Any]:
-    """A configuration as a plain tree without interpolations."""
-    try:
-        return OmegaConf.to_container(cfg, resolve=True)  # type: ignore[return-value]
-    except OmegaConfBaseException as error:
-        raise ValueError(f"{error.full_key} does not follow from the settings: {str(error).splitlines()[0]}") from error
-
-
-def _with_space(cfg: DictConfig) -> DictConfig:
-    """The configuration with the content of the file that `problem.space` names, if it names one."""
-    given = OmegaConf.select(cfg, "problem.space")
-    if not isinstance(given, str):
-        return cfg
-    try:
-        check_yaml(Path(given))
-        space = OmegaConf.load(given)
-    except (OSError, ValueError, YAMLError) as error:
-        raise ValueError(f"problem.space must be parameters, or a YAML file of them, got {given!r}: {error}") from error
-    cfg = cfg.copy()
-    OmegaConf.update(cfg, "problem.space", space)
-    return cfg
-
-
-def _check_fits(cfg: DictConfig) -> None:
-    """Raise ValueError for an algorithm with a problem of the other kind, whose settings may not even resolve."""
-    preset, a, outsourced = cfg.problem.get("preset") or {}, cfg.algorithm, is_outsourced(cfg)
-    if outsourced:
-        for name in ("weights", "acquisition"):
-            if cfg.get(name) is not None:
-                raise ValueError(f"{name} has no effect on algorithm={a.name}: leave it out")
-    if outsourced != ("message" not in preset):
-        kinds = ("a table of candidates", "agents")
-        wanted, found = kinds if outsourced else kinds[::-1]
-        name = str(cfg.problem.get("_target_")).rsplit(".", 1)[-1]
-        raise ValueError(f"algorithm={a.name} needs a problem with {wanted}, and {name} has {found}")
-    if outsourced != ("q" not in (cfg.get("privacy") or {"q": None})):
-        raise ValueError(f"algorithm={a.name} needs privacy={'outsourced' if outsourced else 'default'}")
-    if not outsourced and cfg.get("transform") is not None:
-        raise ValueError(f"transform is for outsourced algorithms such as po_gp_ucb, got algorithm={a.name}")

@@ -53,23 +53,25 @@ def composing() -> Iterator[None]:
         yield
 
 
-def compose_command_line(overrides: Sequence[str], multirun: bool = False) -> DictConfig:
-    """The configuration with Hydra's own part, whose launcher, callbacks and loggers are allowed to run.
+@contextmanager
+def command_line(overrides: Sequence[str], multirun: bool = False) -> Iterator[DictConfig]:
+    """Within this block Hydra may run the configuration: with its own part, whose classes are allowed.
 
-    Call it while Hydra is initialised (`composing`). With `multirun` it is that of the first run. Raises HydraException
-    for overrides that do not compose, ValueError for a class that Hydra would run and that is not allowed.
+    With `multirun` it is that of the first run. Raises HydraException for overrides that do not compose, ValueError for
+    a launcher, callback or logger that is not allowed.
     """
-    given = [_first(o) if multirun else o.input_line or "" for o in parse_overrides(overrides)]
-    cfg = hydra.compose("config", given, return_hydra_config=True)
-    own: Any = OmegaConf.to_container(cfg.hydra)
-    check_targets({"hydra": own}, ["hydra", *allowed_names(cfg.get("allow") or ())])
-    for name in ("job_logging", "hydra_logging"):
-        groups = [parts for parts in (own[name] or {}).values() if isinstance(parts, dict)]
-        for part in (part for parts in groups for part in parts.values() if isinstance(part, dict)):
-            kind = part.get("()", part.get("class", "logging."))
-            if "()" in part or not str(kind).startswith("logging."):
-                raise ValueError(f"hydra.{name} must use the classes of logging, got {kind!r}")
-    return cfg
+    with composing():
+        given = [_first(o) for o in parse_overrides(overrides)] if multirun else list(overrides)
+        cfg = hydra.compose("config", given, return_hydra_config=True)
+        own: Any = OmegaConf.to_container(cfg.hydra)
+        check_targets({"hydra": own}, ["hydra", *allowed_names(cfg.get("allow") or ())])
+        for name in ("job_logging", "hydra_logging"):
+            groups = [parts for parts in (own[name] or {}).values() if isinstance(parts, dict)]
+            for part in (part for parts in groups for part in parts.values() if isinstance(part, dict)):
+                kind = part.get("()", part.get("class", "logging."))
+                if "()" in part or not str(kind).startswith("logging."):
+                    raise ValueError(f"hydra.{name} must use the classes of logging, got {kind!r}")
+        yield cfg
 
 
 def _first(override: Override) -> str:

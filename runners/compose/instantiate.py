@@ -11,6 +11,7 @@ from typing import Any
 import hydra
 
 from dpfbo import extensions
+from runners.compose.keys import keys
 
 _OWN = ("dpfbo.problems", "dpfbo.federated", "dpfbo.outsourced", "dpfbo.privacy.noise")
 
@@ -21,9 +22,9 @@ def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> 
     allow: names of packages or modules. option: the words that would allow one. A name is imported only if it is
     allowed, and must be a class (of others' packages also a function) that is defined in an allowed package.
     """
-    allowed = (*_OWN, *extensions.packages(), *allowed_names(allow))
+    allowed = (*_OWN, *allowed_names(allow))
     for key, target in _targets(tree, ""):
-        if not isinstance(target, str) or not _begins(target, allowed):
+        if not isinstance(target, str) or not _is_allowed(target, allowed):
             package = str(target).partition(".")[0]
             raise ValueError(
                 f"{key}={target!r} is neither of dpfbo nor of an installed extension, and is not run: "
@@ -35,15 +36,14 @@ def check_targets(tree: Any, allow: object = (), option: str = "allow=[{}]") -> 
         except Exception as error:  # of a package of others, which may raise anything
             raise ValueError(f"{key}={target!r} cannot be imported: {error}") from error
         fits = isinstance(found, type) or (callable(found) and not _begins(target, _OWN))
-        if not fits or not _begins(f"{getattr(found, '__module__', None)}.{name}", allowed):
+        if not fits or not _is_allowed(f"{getattr(found, '__module__', None)}.{name}", allowed):
             raise ValueError(f"{key}={target!r} must be a class that is defined in an allowed package")
 
 
 def check_function(problem: Mapping[str, Any], allow: object, option: str) -> None:
     """Raise ValueError if a problem that is read from a results folder calls a function that `allow` does not name."""
-    function = problem.get("function")
-    allowed = (*extensions.packages(), *allowed_names(allow))
-    if function is not None and not (isinstance(function, str) and _begins(function.replace(":", "."), allowed)):
+    function, allowed = problem.get("function"), allowed_names(allow)
+    if function is not None and not (isinstance(function, str) and _is_allowed(function.replace(":", "."), allowed)):
         module = str(function).partition(":")[0]
         raise ValueError(
             f"problem.function={function!r} is named by a file of the results folder, and is not called: "
@@ -58,6 +58,11 @@ def allowed_names(allow: object) -> tuple[str, ...]:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
             raise ValueError(f"allow must be names of packages or modules, such as allow=[my_package], got {allow!r}")
     return tuple(names)  # type: ignore[arg-type]
+
+
+def _is_allowed(path: str, names: Iterable[str]) -> bool:
+    """True for a dotted path in one of these packages and modules, or in the package of an extension."""
+    return _begins(path, names) or _begins(path, extensions.packages())
 
 
 def _begins(path: str, names: Iterable[str]) -> bool:
@@ -75,12 +80,15 @@ def _targets(node: Any, key: str) -> Iterator[tuple[str, Any]]:
             yield from _targets(value, inner)
 
 
-def instantiate(node: dict[str, Any]) -> Any:
-    """`hydra.utils.instantiate` that raises the constructor's own errors."""
+def instantiate(node: Any, key: str, **others: str) -> Any:
+    """`hydra.utils.instantiate` of the node at `key`; raises the constructor's own errors, in `keys` (`others`)."""
+    if not isinstance(node, dict):
+        raise ValueError(f"{key} is a group of files: choose with {key.replace('.', '/')}={node}")
     try:
         return hydra.utils.instantiate(node, _convert_="all")
     except hydra.errors.InstantiationException as error:
-        raise (error.__cause__ or error) from None
+        with keys(key, **others):
+            raise (error.__cause__ or error) from None
 
 
 def class_named(node: Any, attribute: str) -> type[Any]:

@@ -4,9 +4,8 @@ Most words are the last part of their key. `WORDS` holds all others; settings, e
 the documentation follow from it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from dpfbo.checks import SettingError
 
@@ -20,21 +19,21 @@ WORDS = {  # by key
 _KEYS = {word: key for key, word in WORDS.items()}
 
 
-def in_words(node: Mapping[str, Any], group: str) -> dict[str, Any]:
-    """The node at `group` with the library's word for every key."""
-    return {WORDS.get(f"{group}.{name}", name): value for name, value in node.items()}
-
-
-@contextmanager
-def keys(group: str, **others: str) -> Iterator[None]:
-    """Within this block a SettingError of the library becomes a ValueError about the key.
+def about_key(error: SettingError, group: str, **others: str) -> ValueError:
+    """An error of the library as one about the key.
 
     group: the node whose settings are read: `delta` of `privacy` is the key `privacy.delta`. others: keys, by the
     library's word, that are in another group.
     """
+    key = others.get(error.name) or _KEYS.get(error.name) or ".".join(filter(None, (group, error.name)))
+    known_as = "" if error.name in key else f" ({error.name})"
+    return ValueError(f"{key}{known_as} {error.rule}")
+
+
+@contextmanager
+def keys(group: str, **others: str) -> Iterator[None]:
+    """Within this block a SettingError of the library becomes a ValueError, see `about_key`."""
     try:
         yield
     except SettingError as error:
-        key = others.get(error.name) or _KEYS.get(error.name) or ".".join(filter(None, (group, error.name)))
-        known_as = "" if error.name in key else f" ({error.name})"
-        raise ValueError(f"{key}{known_as} {error.rule}") from error
+        raise about_key(error, group, **others) from error

@@ -1,14 +1,21 @@
-"""The nodes of a resolved configuration become `settings`, by the types of the fields."""
+"""A composed configuration is checked, resolved, and becomes `settings`, by the types of the fields."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
 from dpfbo import checks
+from dpfbo.checks import SettingError
 from dpfbo.federated.mechanism import SubsampledGaussian
+from dpfbo.formats.bounded import check_yaml
 from dpfbo.outsourced.curator import Curator
 from runners.compose.instantiate import check_targets, class_named, instantiate
-from runners.compose.keys import WORDS, in_words, keys
+from runners.compose.keys import WORDS, about_key
 from runners.compose.settings import (
     FederatedSettings,
     LocalExecutor,
@@ -29,6 +36,60 @@ _OBJECTS = {
     "privacy.noise": {},
     "privacy.schedule": {},
 }
+
+
+def checked_settings(cfg: DictConfig) -> tuple[DictConfig, Settings]:
+    """The configuration with the content of the file that `problem.space` may name, and its settings."""
+    for name in ("problem", "algorithm", "privacy"):
+        if name in cfg and not OmegaConf.is_dict(cfg.get(name)):
+            raise ValueError(f"{name} is a group of files: choose one with {name}=NAME, got {cfg.get(name)!r}")
+    _check_fits(cfg)
+    missing = OmegaConf.missing_keys(cfg) if "'???'" in repr(OmegaConf.to_container(cfg)) else ()  # it resolves all
+    if missing:
+        raise ValueError(f"{min(missing)} must be given")
+    given = _with_space(cfg)
+    return given, typed(plain_tree(given))
+
+
+def plain_tree(cfg: DictConfig) -> dict[str, Any]:
+    """A configuration as a plain tree without interpolations."""
+    try:
+        return OmegaConf.to_container(cfg, resolve=True)  # type: ignore[return-value]
+    except OmegaConfBaseException as error:
+        raise ValueError(f"{error.full_key} does not follow from the settings: {str(error).splitlines()[0]}") from error
+
+
+def _with_space(cfg: DictConfig) -> DictConfig:
+    """The configuration with the content of the file that `problem.space` names, if it names one."""
+    given = OmegaConf.select(cfg, "problem.space")
+    if not isinstance(given, str):
+        return cfg
+    try:
+        check_yaml(Path(given))
+        space = OmegaConf.load(given)
+    except (OSError, ValueError, YAMLError) as error:
+        raise ValueError(f"problem.space must be parameters, or a YAML file of them, got {given!r}: {error}") from error
+    cfg = cfg.copy()
+    OmegaConf.update(cfg, "problem.space", space)
+    return cfg
+
+
+def _check_fits(cfg: DictConfig) -> None:
+    """Raise ValueError for an algorithm with a problem of the other kind, whose settings may not even resolve."""
+    preset, a, outsourced = cfg.problem.get("preset") or {}, cfg.algorithm, is_outsourced(cfg)
+    if outsourced:
+        for name in ("weights", "acquisition"):
+            if cfg.get(name) is not None:
+                raise ValueError(f"{name} has no effect on algorithm={a.name}: leave it out")
+    if outsourced != ("message" not in preset):
+        kinds = ("a table of candidates", "agents")
+        wanted, found = kinds if outsourced else kinds[::-1]
+        name = str(cfg.problem.get("_target_")).rsplit(".", 1)[-1]
+        raise ValueError(f"algorithm={a.name} needs a problem with {wanted}, and {name} has {found}")
+    if outsourced != ("q" not in (cfg.get("privacy") or {"q": None})):
+        raise ValueError(f"algorithm={a.name} needs privacy={'outsourced' if outsourced else 'default'}")
+    if not outsourced and cfg.get("transform") is not None:
+        raise ValueError(f"transform is for outsourced algorithms such as po_gp_ucb, got algorithm={a.name}")
 
 
 def typed(resolved: dict[str, Any]) -> Settings:
@@ -73,14 +134,16 @@ def section(cls: type[T], node: Any, key: str, made: Mapping[str, Make]) -> T:
             if inner in made:
                 values[name] = made[inner](node[name])
             elif inner in _OBJECTS:
-                values[name] = _object(node[name], inner)
+                values[name] = instantiate(node[name], inner, **_OBJECTS[inner])
             else:
                 values[name] = section(parts[0], node[name], inner, made) if parts else node[name]
-    with keys(key):
+    try:
         for name, value in values.items():
             for rule in getattr(kinds[name], "__metadata__", ()):
                 rule(name, value)
         return cls(**values)
+    except SettingError as error:
+        raise about_key(error, key) from error
 
 
 def _check_names(node: Any, key: str, required: dict[str, bool]) -> None:
@@ -88,18 +151,11 @@ def _check_names(node: Any, key: str, required: dict[str, bool]) -> None:
     if not isinstance(node, dict):
         *names, last = required
         raise ValueError(f"{key} must have {', '.join(names)} and {last}, got {node!r}")
-    for name in node:
-        checks.one_of(f"a key of {key or 'the configuration'}", name, required)
+    for unknown in [name for name in node if name not in required]:
+        checks.one_of(f"a key of {key or 'the configuration'}", unknown, required)
     for name in required:
         if required[name] and name not in node:
             raise ValueError(f"setting {name!r} is missing; --cfg job shows all settings")
-
-
-def _object(node: Any, key: str) -> Any:
-    if not isinstance(node, dict):
-        raise ValueError(f"{key} is a group of files: choose with {key.replace('.', '/')}={node}")
-    with keys(key, **_OBJECTS[key]):
-        return instantiate(node)
 
 
 def _problem(node: dict[str, Any]) -> ProblemSettings:
@@ -114,14 +170,10 @@ def _executor(node: Any) -> LocalExecutor:
 
 def _mechanism_privacy(node: Any, normalize: Any) -> MechanismPrivacy:
     """The settings of `privacy`, among whose keys are those of the mechanism. normalize: of its messages."""
-    inner = {f.name for f in fields(SubsampledGaussian)} - {"normalize"}
-    outer = [f.name for f in fields(MechanismPrivacy) if f.name != "mechanism"]
     key_of = {word: key.removeprefix("privacy.") for key, word in WORDS.items()}
-    _check_names(node, "privacy", dict.fromkeys([*(key_of.get(name, name) for name in inner), *outer], True))
-    values = in_words(node, "privacy")
-    for name in ("noise", "schedule"):
-        values[name] = _object(values[name], f"privacy.{name}")
-    with keys("privacy"):
-        mechanism = SubsampledGaussian(normalize=normalize, **{name: values[name] for name in inner})
-    rest = {name: values[name] for name in outer}
+    inner = {f.name: key_of.get(f.name, f.name) for f in fields(SubsampledGaussian) if f.name != "normalize"}
+    outer = [f.name for f in fields(MechanismPrivacy) if f.name != "mechanism"]
+    _check_names(node, "privacy", dict.fromkeys([*inner.values(), *outer], True))
+    values = {"normalize": normalize, **{name: node[key] for name, key in inner.items()}}
+    mechanism, rest = section(SubsampledGaussian, values, "privacy", {}), {name: node[name] for name in outer}
     return section(MechanismPrivacy, {**rest, "mechanism": mechanism}, "privacy", {"privacy.mechanism": lambda m: m})

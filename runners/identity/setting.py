@@ -9,9 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from runners.compose.composition import plain_tree
 from runners.compose.settings import ProblemSettings, Settings, outside_setting
-from runners.compose.typed import is_outsourced
+from runners.compose.typed import is_outsourced, plain_tree
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from dpfbo.problems.readers.har import read_windows
 from dpfbo.problems.readers.writers import load_mnist_by_writer
 from dpfbo.problems.school import load_schools
 from dpfbo.protocol import wire
-from runners.compose.composition import checked_settings
+from runners.compose.typed import checked_settings
 from runners.recorded_run import run_configuration
 from runners.user_errors import USER_ERRORS
 from tests.helpers.compose import compose

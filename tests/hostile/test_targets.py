@@ -11,7 +11,7 @@ from dpfbo import extensions
 from dpfbo.formats.bounded import check_yaml
 from runners import best, run, study
 from runners.compose.composition import Composition
-from runners.compose.configuration import compose_command_line, composed, composing
+from runners.compose.configuration import command_line, composed
 from runners.compose.instantiate import check_targets
 from runners.identity.setting import names_of
 from runners.sweep.plan import SweepError, plan
@@ -144,8 +144,8 @@ def test_hydra_runs_nothing_of_a_file_either(folder, monkeypatch, capsys, text, 
     monkeypatch.setenv("DPFBO_CONF", str(folder / "conf"))
     (folder / "conf" / "experiment" / "mine.yaml").write_text(f"# @package _global_\n{text}\n")
     refused = pytest.raises(ValueError, match=r"is neither of dpfbo nor|must use the classes of logging")
-    with refused, composing():
-        compose_command_line(["experiment=mine", *(["seed=0,1"] if multirun else [])], multirun)
+    with refused, command_line(["experiment=mine", *(["seed=0,1"] if multirun else [])], multirun):
+        pass
     with pytest.raises(SystemExit) as ended:
         run.start([*(["-m"] if multirun else []), "experiment=mine"])
     assert ended.value.code == 2 and len(capsys.readouterr().err.splitlines()) == 1

@@ -107,7 +107,7 @@ class Agents:
         if self.prior is not None:
             self.prior.statistics.kappa(self.n_init)
 
-    @property
+    @cached_property
     def design(self) -> Design:
         regions = self.regions if self.local_initialisation else Regions(1, self.domain.dimension)
         return Design(self.domain, regions, self.streams, self.n_init, self.design_kind)
