@@ -12,6 +12,11 @@ _OWN = ("dpfbo", "runners", "analysis")
 class MissingPackage(ImportError):
     """A package that an extra of the installation brings is not installed.
 
+    Args:
+        needed_by: The subject of the sentence.
+        module: The module that cannot be imported.
+        extra: The name of the extra in pyproject.toml.
+
     Example:
         >>> str(MissingPackage("the federated EMNIST file", "h5py", "emnist"))
         "the federated EMNIST file needs h5py: pip install 'dpfbo[emnist]'"
