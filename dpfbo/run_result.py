@@ -26,8 +26,8 @@ class Round:
         agents: All queries of the round.
         broadcast: The public numbers that the server or the curator sent; None if it sent nothing.
         server: The public record of the release; None if nothing was released.
-        diagnostics: The private numbers of the release, in a simulation only.
-        seconds: Seconds by phase; the slowest shard's where shards work in parallel.
+        diagnostics: The private numbers of the release in a simulation; else None.
+        seconds: Seconds by phase; if shards work in parallel, those of the slowest.
 
     Example:
         >>> import dpfbo
