@@ -21,7 +21,7 @@ class RoundRecord:
     Attributes:
         round: The round.
         region: n x k, the sub-region of each query.
-        source: n x k, what led to each query, values of `Source`.
+        source: n x k, the source of each query, a value of `Source`.
         u: n x k x D, the queries in the unit cube.
         x: n x k x D, the queries in the problem's units.
         y: n x k, the observations; NaN where the evaluation failed.
