@@ -1,4 +1,4 @@
-"""The errors that a user can do something about: one sentence on the terminal, no traceback."""
+"""The errors that a user can fix: one sentence on the terminal, no traceback."""
 
 from collections.abc import Callable
 

@@ -28,14 +28,6 @@ class FederatedResult(Result):
 
     Raises:
         ValueError: `add` receives a round of an outsourced run.
-
-    Example:
-        >>> import dpfbo
-        >>> study = dpfbo.create_study({"x": dpfbo.Float(0, 1)}, n_agents=4, algorithm="fts", rounds=2)
-        >>> problem = dpfbo.Custom(lambda agent, x: x["x"], n_agents=4, space=study.space)
-        >>> result = dpfbo.run_study(study, problem).result
-        >>> len(result.rounds), len(result.server)  # rounds 0..T, of which 0..T-1 have a broadcast
-        (3, 2)
     """
 
     momentum: float = 0.0
@@ -115,13 +107,6 @@ class LocalPopulation:
     Args:
         shard: The agents.
         sums: True for a server that adds up messages; then only the agents that it chooses make one.
-
-    Example:
-        >>> import dpfbo
-        >>> problem = dpfbo.problems.Branin(n_agents=4)
-        >>> study = dpfbo.create_study(problem.domain, n_agents=4, algorithm="ts", rounds=2, n_init=3)
-        >>> LocalPopulation.of(problem, study.agents).do_round(0, None, None).agents.y.shape  # N x n_init
-        torch.Size([4, 3])
     """
 
     shard: Shard

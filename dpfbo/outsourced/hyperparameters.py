@@ -31,10 +31,6 @@ class Belief:
 
     Raises:
         SettingError: A number is not finite, or a number other than the mean is not above 0.
-
-    Example:
-        >>> Belief(lengthscale=1.0, variance=1.0, noise=0.01).mean
-        0.0
     """
 
     lengthscale: float

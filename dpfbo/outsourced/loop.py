@@ -33,13 +33,6 @@ class Brief:
         belief: The modeler's GP.
         policy: The rule by which it chooses candidates.
         capacity: The largest number of measurements.
-
-    Example:
-        >>> import dpfbo
-        >>> grid = dpfbo.problems.GridGP(side_points=5)
-        >>> brief = Brief(dpfbo.outsourced.Plain(), grid.table.public, grid.prior, Policy(), capacity=10)
-        >>> brief.public.n, brief.public.dimension
-        (25, 2)
     """
 
     transform: Transform
@@ -97,11 +90,6 @@ class Setup:
         streams: The random numbers that choose the first candidates, and those of a random policy.
         n_init: The number of random candidates that are measured in round 0.
         rounds: T, the number of proposals.
-
-    Example:
-        >>> import dpfbo
-        >>> Setup(dpfbo.problems.GridGP(side_points=5).table, Streams(0), n_init=2, rounds=3).rounds
-        3
     """
 
     table: Table
@@ -212,16 +200,6 @@ class LocalModeler:
 
     Args:
         brief: All that it knows besides the release.
-
-    Example:
-        >>> import dpfbo
-        >>> grid, transform = dpfbo.problems.GridGP(side_points=5), dpfbo.outsourced.Plain()
-        >>> modeler = LocalModeler(Brief(transform, grid.table.public, grid.prior, Policy(), capacity=10))
-        >>> modeler.start(grid.table.rows)  # the number of candidates
-        25
-        >>> modeler.observe(0, [3], [-1.5])
-        >>> modeler.propose(1, uniform=0.5) in range(25)
-        True
     """
 
     def __init__(self, brief: Brief) -> None:

@@ -39,10 +39,6 @@ class Policy:
     Raises:
         SettingError: policy or fit is another word, delta_ucb lies outside (0, 1], every is below 2, or a random policy
             has a fit.
-
-    Example:
-        >>> Policy(fit="ml", every=10).repeat
-        True
     """
 
     policy: str = "gp_ucb"

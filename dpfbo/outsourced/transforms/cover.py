@@ -28,12 +28,6 @@ class Cover(OverCells):
 
     Raises:
         SettingError: cells is below 2.
-
-    Example:
-        >>> import dpfbo
-        >>> public = dpfbo.problems.GridGP(side_points=5).table.public
-        >>> len(Cover(cells=4).grid(public))
-        16
     """
 
     cells: int | None = None

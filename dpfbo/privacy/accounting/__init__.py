@@ -40,13 +40,6 @@ class Accountant(Protocol):
     Attributes:
         relation: The neighbours that epsilon compares.
         approximation: True if its epsilon is no guarantee.
-
-    Example:
-        >>> import dpfbo
-        >>> from dpfbo.privacy.accounting.events import round_event
-        >>> accountant = dpfbo.accountant_named("pld")
-        >>> accountant.relation, [round(e, 2) for e in accountant.curve([round_event(q=0.1, z=1.0)] * 2, delta=1e-5)]
-        ('zero-out', [1.68, 1.92])
     """
 
     @property
