@@ -52,7 +52,7 @@ def check_accountant(groups: Sequence[SettingRuns], accountant: str) -> None:
 def regret_by_epsilon(
     groups: Sequence[SettingRuns], t: int, accountant: str = captions.ACCOUNTANT, style: PageStyle = SCREEN
 ) -> Figure:
-    """The points at the epsilon spent by round t; the way there, faintly."""
+    """Draw each setting's point at the epsilon spent by round t, and faintly the points of earlier rounds."""
     check_accountant(groups, accountant)
     parts, known = panels(groups), published(groups)
     at = {g.label: spent(g, t, accountant) for g in groups}
