@@ -18,15 +18,8 @@ from dpfbo.space.parameters import Space
 class RoundRecord:
     """The queries of n agents in one round, k each.
 
-    Attributes:
-        round: The round.
-        region: n x k, the sub-region of each query.
-        source: n x k, the source of each query, a value of `Source`.
-        u: n x k x D, the queries in the unit cube.
-        x: n x k x D, the queries in the problem's units.
-        y: n x k, the observations; NaN where the evaluation failed.
-        best: n x k, the best value so far; NaN while there is none.
-        regret: n x k, the problem's metric so far; NaN while there is none.
+    u, x: n x k x D, in the unit cube and in the problem's units. region, source: n x k, the sub-region and the `Source`
+    of a query. y: n x k, NaN where the evaluation failed. best, regret: n x k, best value and metric so far, or NaN.
     """
 
     round: int
@@ -72,11 +65,7 @@ class RoundRecord:
 class ServerRecord:
     """The public numbers of one broadcast; `dpfbo.privacy.Diagnostics` has the private ones.
 
-    Attributes:
-        round: The round.
-        epsilon: Epsilon of all charges up to this broadcast.
-        sigma: The standard deviation of the noise in each number.
-        sensitivity: The L2 sensitivity that sigma was derived from.
+    epsilon: of all charges so far. sigma, sensitivity: see `dpfbo.privacy.Release`.
     """
 
     round: int
